@@ -1,0 +1,40 @@
+"""Findings and remedies: something wrong or improvable, its evidence, and the changes that answer it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Value = str | int | float | bool | None
+Confidence = Literal["certain", "likely", "possible"]
+Severity = Literal["failed", "warning", "hint"]
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """A change of settings that answers a finding.
+
+    `change` maps settings names to new values (empty where the answer lies outside the settings); `effect` says
+    what to expect, `rests_on` what that expectation rests on, `source` the document, rule or measurement.
+    """
+
+    title: str
+    why: str
+    change: Mapping[str, Value] = field(default_factory=dict)
+    effect: str = ""
+    rests_on: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something wrong or improvable. `cause` is a stable identifier such as `gpu-oom` or `data-wait`."""
+
+    cause: str
+    severity: Severity
+    sentence: str
+    evidence: tuple[str, ...]
+    confidence: Confidence
+    where: str | None = None
+    remedies: tuple[Remedy, ...] = ()

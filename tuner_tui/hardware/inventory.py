@@ -1,0 +1,130 @@
+"""What the box is: GPUs, CPU, memory, disk. Read once, never guessed: what could not be read is `None`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class GpuProblemKind(StrEnum):
+    """Why there is no working GPU; each has its own sentence and its own way out."""
+
+    NO_LIBRARY = "no-library"
+    NO_DRIVER = "no-driver"
+    VERSION_MISMATCH = "version-mismatch"
+    NO_GPU = "no-gpu"
+    GPU_LOST = "gpu-lost"
+    NO_PERMISSION = "no-permission"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuProblem:
+    """One thing wrong with the GPUs of this box, in a sentence, and what to do about it."""
+
+    kind: GpuProblemKind
+    sentence: str
+    advice: str
+    gpu_index: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuProcess:
+    """A process on a GPU as the driver reports it. Inside a container `pid` is the host's, not ours."""
+
+    pid: int
+    memory_bytes: int | None
+    command: str | None = None
+    user: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ability:
+    """Whether a card can do one thing (`bf16`, `tf32`, `flash`, …), and why."""
+
+    name: str
+    able: bool | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One card as the driver describes it. Sizes in bytes, power in watts, clocks in MHz."""
+
+    index: int
+    name: str
+    uuid: str | None = None
+    architecture: str | None = None
+    capability: tuple[int, int] | None = None
+    memory_total_bytes: int | None = None
+    memory_reserved_bytes: int | None = None
+    memory_used_bytes: int | None = None
+    power_limit_w: float | None = None
+    clock_sm_max_mhz: int | None = None
+    clock_memory_max_mhz: int | None = None
+    mig: bool | None = None
+    processes: tuple[GpuProcess, ...] = ()
+    abilities: tuple[Ability, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Cpu:
+    """The processor, and how much of it this process may use.
+
+    `affinity_cores` counts the logical cores of the affinity mask; `quota_cores` is the cgroup's CPU quota
+    (2.5 means two and a half cores), `None` where no quota is set.
+    """
+
+    model: str | None
+    physical_cores: int | None
+    logical_cores: int
+    affinity_cores: int
+    quota_cores: float | None = None
+
+    @property
+    def usable_cores(self) -> int:
+        """Whole cores this process can keep busy: the affinity mask, cut by the quota, at least 1."""
+        if self.quota_cores is None:
+            return self.affinity_cores
+        return max(1, min(self.affinity_cores, int(self.quota_cores)))
+
+
+@dataclass(frozen=True, slots=True)
+class HostMemory:
+    """RAM of the box and the cgroup's limit on it, in bytes."""
+
+    total_bytes: int
+    available_bytes: int | None = None
+    limit_bytes: int | None = None
+    swap_total_bytes: int | None = None
+
+    @property
+    def usable_bytes(self) -> int:
+        """What a training on this box may use at most."""
+        return self.total_bytes if self.limit_bytes is None else min(self.total_bytes, self.limit_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """A mounted folder's size and free space, in bytes."""
+
+    path: str
+    total_bytes: int
+    free_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """Everything the program knows of the box before anything runs."""
+
+    hostname: str
+    gpus: tuple[Gpu, ...]
+    cpu: Cpu
+    memory: HostMemory
+    driver_version: str | None = None
+    cuda_version: str | None = None
+    problems: tuple[GpuProblem, ...] = ()
+    shm: Space | None = None
+    disk: Space | None = None
+    container: str | None = None
+    multiplexer: str | None = None

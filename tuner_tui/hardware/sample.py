@@ -1,0 +1,66 @@
+"""What the box does at one moment. Frozen snapshots: unknown is `None`, never 0."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tuner_tui.hardware.inventory import GpuProcess
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSample:
+    """One card at one moment. `age_s` is how old the figures are when a hung card keeps them from moving."""
+
+    index: int
+    name: str
+    utilisation_pct: float | None = None
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    temperature_c: float | None = None
+    fan_pct: float | None = None
+    clock_sm_mhz: int | None = None
+    clock_memory_mhz: int | None = None
+    throttle: tuple[str, ...] = ()
+    processes: tuple[GpuProcess, ...] | None = None
+    lost: bool = False
+    age_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HostSample:
+    """The host at one moment. Percentages of one core; bytes; bytes a second."""
+
+    cpu_pct: float | None = None
+    per_core_pct: tuple[float, ...] = ()
+    ram_used_bytes: int | None = None
+    ram_total_bytes: int | None = None
+    swap_used_bytes: int | None = None
+    swap_total_bytes: int | None = None
+    swap_in_bytes_s: float | None = None
+    disk_read_bytes_s: float | None = None
+    disk_write_bytes_s: float | None = None
+    disk_free_bytes: int | None = None
+    shm_free_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSample:
+    """One process of the training: its trainer (`main`), a loader `worker`, or another child."""
+
+    pid: int
+    role: str
+    cpu_pct: float | None = None
+    rss_bytes: int | None = None
+    rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """GPUs, host and the training's processes at `time_s` (seconds since the epoch)."""
+
+    time_s: float
+    gpus: tuple[GpuSample, ...] = ()
+    host: HostSample = HostSample()
+    processes: tuple[ProcessSample, ...] = ()

@@ -1,0 +1,71 @@
+"""The state of a run, folded from its events. Frozen; the screen, the findings and `--json` all read this."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tuner_tui.runs.events import Checkpoint, Evaluated, Exited, Finished, OutOfMemory, Raised, Steps
+
+
+@dataclass(frozen=True, slots=True)
+class RankState:
+    """One rank: its process, its newest counters, and recent counters for rates (oldest first, at most 30)."""
+
+    rank: int
+    pid: int | None = None
+    latest: Steps | None = None
+    recent: tuple[Steps, ...] = ()
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Speed over the last seconds of training, summed over ranks. Shares are of step time, 0 to 1."""
+
+    steps_s: float | None = None
+    samples_s: float | None = None
+    tokens_s: float | None = None
+    padding_share: float | None = None
+    data_wait_share: float | None = None
+    step_time_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """What is known of a run. `outcome` is None while it lives; times are seconds since the epoch."""
+
+    phase: str = "starting"
+    phase_since_t: float | None = None
+    launched_t: float | None = None
+    training_since_t: float | None = None
+    last_event_t: float | None = None
+    pid: int | None = None
+    step: int | None = None
+    total_steps: int | None = None
+    first_step: int = 0
+    epoch: float | None = None
+    loss: float | None = None
+    learning_rate: float | None = None
+    grad_norm: float | None = None
+    ranks: Mapping[int, RankState] = field(default_factory=dict)
+    rates: Rates = Rates()
+    parameters: int | None = None
+    trainable_parameters: int | None = None
+    evaluations: tuple[Evaluated, ...] = ()
+    checkpoint: Checkpoint | None = None
+    in_effect: Mapping[str, Any] = field(default_factory=dict)
+    injected: Mapping[str, Any] = field(default_factory=dict)
+    not_injected: tuple[str, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    stop_requested: str | None = None
+    out_of_memory: OutOfMemory | None = None
+    raised: Raised | None = None
+    exited: Exited | None = None
+    finished: Finished | None = None
+
+    @property
+    def outcome(self) -> str | None:
+        """How the run ended, or None while it lives."""
+        return None if self.finished is None else self.finished.outcome

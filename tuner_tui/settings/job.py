@@ -1,0 +1,45 @@
+"""What trains: the built-in job, or a command and how settings reach it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+ApplyMode = Literal["placeholders", "hf-args", "hydra", "yaml", "inject", "none"]
+Launcher = Literal["plain", "torchrun", "accelerate"]
+
+
+class BuiltinJob(BaseModel):
+    """The built-in training: text classification or causal language modelling by the Hugging Face Trainer."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["builtin"] = "builtin"
+    task: Literal["classification", "causal-lm"] = "classification"
+    model: str = Field("tiny", description="A Hub id, a local path, or a shape: tiny, bert-base, gpt2, llama-1b")
+    data: str = Field("stdlib", description="A CSV, JSONL or Parquet file, a Hub dataset, or stdlib")
+    text_column: str | None = None
+    text_pair_column: str | None = None
+    label_column: str | None = None
+    max_samples: int | None = Field(None, ge=1, description="Use at most this many training samples")
+    trust_remote_code: bool = False
+
+
+class CommandJob(BaseModel):
+    """Anybody's training command, run as it is, and the way settings reach it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["command"] = "command"
+    command: tuple[str, ...] = Field(min_length=1)
+    apply: ApplyMode = "none"
+    dialect: str = Field("hf", description="Names used by hf-args and yaml")
+    aliases: dict[str, str] = Field(default_factory=dict, description="Settings name to the command's own key")
+    cwd: str | None = None
+    env: dict[str, str] = Field(default_factory=dict)
+    launcher: Launcher = "plain"
+    processes: int = Field(1, ge=1)
+
+
+Job = Annotated[BuiltinJob | CommandJob, Field(discriminator="kind")]
