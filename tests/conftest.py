@@ -1,0 +1,33 @@
+"""What every test stands on: folders of its own, no network, no settings from the person's shell."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+OWN_FOLDERS = ("TUNER_STATE_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")
+OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Run folders, caches and presets go to a temporary folder; nothing of the person's own is read or written."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("TUNER_")]:
+            patch.delenv(name)
+        for name in OWN_FOLDERS:
+            patch.setenv(name, str(tmp_path_factory.mktemp(name.lower())))
+        for name, value in OFFLINE.items():
+            patch.setenv(name, value)
+        for name in ("NO_COLOR", "PYTHONPATH", "CUDA_VISIBLE_DEVICES"):
+            patch.delenv(name, raising=False)
+        yield
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The folder that holds the package, the presets and these tests."""
+    return Path(__file__).resolve().parent.parent
