@@ -1,0 +1,174 @@
+"""Every message of the screen. Intent goes up (`…Wanted`, `SettingEdited`), news comes in (`…Arrived`).
+
+News says how things are now, so a newer one replaces an older one that still waits in the queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from textual.message import Message
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tuner_tui.advice.finding import Finding, Remedy, Value
+    from tuner_tui.hardware.interpreter import Interpreter
+    from tuner_tui.hardware.inventory import Inventory
+    from tuner_tui.hardware.sample import Sample
+    from tuner_tui.runs.log import LogWindow
+    from tuner_tui.runs.reader import RunView
+
+
+class Newest(Message):
+    """News of which only the newest matters."""
+
+    def can_replace(self, message: Message) -> bool:
+        return type(message) is type(self)
+
+
+class InventoryArrived(Newest):
+    """The box was read."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        super().__init__()
+        self.inventory = inventory
+
+
+class InterpreterArrived(Newest):
+    """The Python that trains has answered."""
+
+    def __init__(self, interpreter: Interpreter) -> None:
+        super().__init__()
+        self.interpreter = interpreter
+
+
+class SampleArrived(Newest):
+    """A new sample of the hardware."""
+
+    def __init__(self, sample: Sample) -> None:
+        super().__init__()
+        self.sample = sample
+
+
+class RunViewArrived(Newest):
+    """The followed run's folder was read again and something in it moved."""
+
+    def __init__(self, view: RunView) -> None:
+        super().__init__()
+        self.view = view
+
+
+class LogWindowArrived(Newest):
+    """Lines of the followed run's log; `window` is None where there is no log."""
+
+    def __init__(self, window: LogWindow | None) -> None:
+        super().__init__()
+        self.window = window
+
+
+class TroubleArrived(Message):
+    """Something the user asked for did not work; `sentence` says what and what to do."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__()
+        self.sentence = sentence
+
+
+class Launched(Message):
+    """A training was started; its run folder is at `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+
+class SettingEdited(Message):
+    """The user gave the field `name` a new value, as typed; the value is read and checked by the app."""
+
+    def __init__(self, name: str, text: str) -> None:
+        super().__init__()
+        self.name = name
+        self.text = text
+
+
+class UndoWanted(Message):
+    """Take back the last change of settings."""
+
+
+class RedoWanted(Message):
+    """Make the last change taken back again."""
+
+
+class PresetLoadWanted(Message):
+    """Replace the settings by those of the preset `name`."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+
+class PresetSaveWanted(Message):
+    """Save the settings as the preset `name`; `overwrite` only after the user's yes."""
+
+    def __init__(self, name: str, overwrite: bool = False) -> None:
+        super().__init__()
+        self.name = name
+        self.overwrite = overwrite
+
+
+class TrainWanted(Message):
+    """Start a training with the settings shown."""
+
+
+class StopWanted(Message):
+    """Stop the followed run; `how` is a rung of the ladder: stop, terminate, kill."""
+
+    def __init__(self, how: str = "stop") -> None:
+        super().__init__()
+        self.how = how
+
+
+class CheckpointWanted(Message):
+    """Save a checkpoint of the followed run now."""
+
+
+class AttachWanted(Message):
+    """Follow the run `run_id`; None follows none."""
+
+    def __init__(self, run_id: str | None) -> None:
+        super().__init__()
+        self.run_id = run_id
+
+
+class RemedyWanted(Message):
+    """Put `remedy`'s change into the settings, as the answer to `finding`."""
+
+    def __init__(self, finding: Finding, remedy: Remedy) -> None:
+        super().__init__()
+        self.finding = finding
+        self.remedy = remedy
+
+    @property
+    def change(self) -> Mapping[str, Value]:
+        """Settings names to new values."""
+        return self.remedy.change
+
+
+class LogWindowWanted(Newest):
+    """Show `count` lines of the log that end at line `anchor`; None is the end of the file, and follows it."""
+
+    def __init__(self, anchor: int | None, count: int) -> None:
+        super().__init__()
+        self.anchor = anchor
+        self.count = count
+
+
+class LogSearchWanted(Newest):
+    """Find `text` in the log, from the window shown towards its end or, `backwards`, its beginning."""
+
+    def __init__(self, text: str, backwards: bool = False) -> None:
+        super().__init__()
+        self.text = text
+        self.backwards = backwards
