@@ -1,0 +1,46 @@
+"""The cache folder of the job: where it is, and how two trainings share it without reading half a file."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+
+def cache_folder(*parts: str) -> Path:
+    """A folder below `$XDG_CACHE_HOME/tuner-tui` (or `~/.cache/tuner-tui`); below the temporary folder if that is read-only."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    home = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"
+    folder = home.joinpath("tuner-tui", *parts)
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            return folder
+    folder = Path(tempfile.gettempdir(), f"tuner-tui-{os.getuid()}", *parts)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return folder
+
+
+@contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Hold the lock beside `path`, so that of several processes one makes it and the others wait and find it."""
+    with path.with_name(path.name + ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def write_atomic(path: Path, text: str) -> None:
+    """Write `text` to `path` so that a reader sees all of it or nothing, whatever ends this process."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

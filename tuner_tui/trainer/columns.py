@@ -1,0 +1,79 @@
+"""Which column holds the text, the second text and the label."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .errors import JobError
+
+TEXT_NAMES = (
+    "text",
+    "sentence",
+    "sentence1",
+    "premise",
+    "question",
+    "question1",
+    "content",
+    "review",
+    "document",
+    "body",
+)
+PAIR_NAMES = {
+    "sentence1": "sentence2",
+    "premise": "hypothesis",
+    "question": "sentence",
+    "question1": "question2",
+    "text": "text_pair",
+}
+LABEL_NAMES = ("label", "labels", "target", "class", "category", "sentiment", "gold_label", "y")
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The names of the columns in use; `pair` and `label` are None where there is none."""
+
+    text: str
+    pair: str | None = None
+    label: str | None = None
+
+    def used(self) -> list[str]:
+        """The columns that are there, each once."""
+        return [name for name in (self.text, self.pair, self.label) if name is not None]
+
+
+def find_columns(
+    present: Sequence[str],
+    task: str,
+    text: str | None = None,
+    pair: str | None = None,
+    label: str | None = None,
+) -> Columns:
+    """The columns of a table with the columns `present`: those named, else those with a usual name.
+
+    Upper and lower case are the same for a usual name. `JobError` says which is missing and lists those present.
+    """
+    for name in (text, pair, label):
+        if name is not None and name not in present:
+            raise missing(f"column `{name}`", present)
+    lower = {name.lower(): name for name in reversed(present)}
+    found_text = text or first_of(TEXT_NAMES, lower)
+    if found_text is None:
+        raise missing("text column (set `text_column`)", present)
+    if task == "causal-lm":
+        return Columns(found_text)
+    found_label = label or first_of(LABEL_NAMES, lower)
+    if found_label is None:
+        raise missing("label column (set `label_column`)", present)
+    found_pair = pair or (None if text else lower.get(PAIR_NAMES.get(found_text.lower(), "")))
+    return Columns(found_text, found_pair, found_label)
+
+
+def first_of(names: Sequence[str], lower: dict[str, str]) -> str | None:
+    """The column, as it is spelled, of the first of `names` that is there."""
+    return next((lower[name] for name in names if name in lower), None)
+
+
+def missing(what: str, present: Sequence[str]) -> JobError:
+    """The error for a column that is not there."""
+    return JobError(f"the data has no {what}; its columns are {', '.join(present)}")

@@ -1,0 +1,136 @@
+"""The job from data to trained model: what happens, in order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from transformers import DataCollatorWithPadding, Trainer, TrainingArguments, default_data_collator, set_seed
+
+from .adapters import with_adapters
+from .config import JobArguments
+from .errors import JobError
+from .metrics import classification_metrics, perplexity, predicted_class
+from .models import load_model, load_tokenizer, parameter_counts
+from .prepare import Prepared, prepare
+from .stopping import EXIT_CODE, EvaluationStopped, StopOnTerm
+
+TENSOR_CORE_MULTIPLE = 8
+
+
+class JobTrainer(Trainer):  # type: ignore[misc]  # Transformers is not typed
+    """The Trainer, with perplexity beside a language model's loss, and evaluations that SIGTERM can break off."""
+
+    language_model = False
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
+        """The Trainer's own, with perplexity added to its metrics."""
+        output = super().evaluation_loop(*args, **kwargs)
+        for name in [name for name in output.metrics if name.endswith("_loss") and self.language_model]:
+            output.metrics[name.removesuffix("loss") + "perplexity"] = perplexity(output.metrics[name])
+        return output
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+        """The Trainer's own; broken off, it has no metrics, and the training saves and stops."""
+        try:
+            return super().evaluate(*args, **kwargs)
+        except EvaluationStopped:
+            self.control.should_save = True
+            self.control.should_training_stop = True
+            return {}
+
+
+def run_job(job: JobArguments, arguments: TrainingArguments) -> int:
+    """Train, evaluate and save as asked; returns 0, or 143 after SIGTERM and its checkpoint."""
+    set_seed(arguments.seed)
+    resume_from = checkpoint_folder(arguments)
+    tokenizer = load_tokenizer(job)
+    data = prepare(job, tokenizer)
+    model = prepare_model(job, arguments, tokenizer, data)
+    term = StopOnTerm()
+    trainer = build_trainer(job, arguments, model, tokenizer, data, term)
+    term.install()
+    trainer.train(resume_from_checkpoint=resume_from)
+    if term.requested:
+        print(
+            f"stopped by SIGTERM after step {trainer.state.global_step:,}; checkpoint in {arguments.output_dir}"
+        )
+        return EXIT_CODE
+    finish(trainer, tokenizer)
+    return 0
+
+
+def checkpoint_folder(arguments: TrainingArguments) -> str | None:
+    """The checkpoint to resume from, None to start anew; `JobError` where it is not one."""
+    folder = arguments.resume_from_checkpoint
+    if folder and not Path(folder, "trainer_state.json").is_file():
+        raise JobError(f"resume_from_checkpoint {folder} is not a checkpoint: it has no trainer_state.json")
+    return folder or None
+
+
+def prepare_model(job: JobArguments, arguments: TrainingArguments, tokenizer: Any, data: Prepared) -> Any:
+    """The model with its adapters; says its size."""
+    set_seed(arguments.seed)  # so that the weights do not depend on what preparing the data drew
+    model = with_adapters(load_model(job, tokenizer, data.class_names), job, arguments.gradient_checkpointing)
+    model.config.use_cache = False
+    total, trained = parameter_counts(model)
+    print(f"model {job.model}: {total:,} parameters, {trained:,} trained ({trained / total:.2%})", flush=True)
+    return model
+
+
+def build_trainer(
+    job: JobArguments,
+    arguments: TrainingArguments,
+    model: Any,
+    tokenizer: Any,
+    data: Prepared,
+    term: StopOnTerm,
+) -> JobTrainer:
+    """The Trainer for this task and data."""
+    evaluation = data.evaluation
+    if evaluation is None and str(arguments.eval_strategy.value) != "no":
+        print("too little data to set some apart: no evaluation")
+        arguments.eval_strategy = type(arguments.eval_strategy)("no")
+    classify = job.task == "classification"
+    trainer = JobTrainer(
+        model=model,
+        args=arguments,
+        train_dataset=data.train,
+        eval_dataset=evaluation,
+        processing_class=tokenizer,
+        data_collator=collator(tokenizer, arguments) if classify else default_data_collator,
+        compute_metrics=classification_metrics if classify else None,
+        preprocess_logits_for_metrics=predicted_class if classify else None,
+        callbacks=[term],
+    )
+    trainer.language_model = not classify
+    counts = f"{len(data.train):,} to train" + (f", {len(evaluation):,} to evaluate" if evaluation else "")
+    print(
+        f"data {job.data}: {counts}" + (f", {len(data.class_names)} classes" if data.class_names else ""),
+        flush=True,
+    )
+    return trainer
+
+
+def collator(tokenizer: Any, arguments: TrainingArguments) -> Any:
+    """Pads a batch to its longest sample; on a GPU to a multiple of 8, which tensor cores want."""
+    return DataCollatorWithPadding(
+        tokenizer, pad_to_multiple_of=TENSOR_CORE_MULTIPLE if arguments.device.type == "cuda" else None
+    )
+
+
+def finish(trainer: JobTrainer, tokenizer: Any) -> None:
+    """After the last step: evaluate if that has not just been done, and save the model where checkpoints are saved.
+
+    A training that was asked to stop early has its checkpoint, and ends here.
+    """
+    arguments, state = trainer.args, trainer.state
+    if state.global_step < state.max_steps:
+        return
+    evaluated = any(
+        "eval_loss" in entry and entry.get("step") == state.global_step for entry in state.log_history
+    )
+    if arguments.eval_strategy.value != "no" and not evaluated:
+        trainer.evaluate()
+    if arguments.save_strategy.value != "no":
+        trainer.save_model(str(Path(arguments.output_dir, "final")))

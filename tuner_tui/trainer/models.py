@@ -1,0 +1,86 @@
+"""The model and its tokenizer: a built-in shape, a local folder, or a Hub id."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedTokenizerBase,
+)
+
+from .config import JobArguments
+from .errors import JobError, first_line
+from .shapes import SHAPES, shape_config
+from .tokenizer import shape_tokenizer
+
+
+def load_tokenizer(job: JobArguments) -> PreTrainedTokenizerBase:
+    """The tokenizer of `job.model`, with a padding token in any case."""
+    if job.model in SHAPES:
+        return shape_tokenizer()
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(job.model, trust_remote_code=job.trust_remote_code)
+    except (OSError, ValueError) as error:
+        raise unreachable(job.model, error) from error
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
+    return tokenizer
+
+
+def load_model(job: JobArguments, tokenizer: PreTrainedTokenizerBase, class_names: list[str] | None) -> Any:
+    """The model for `job.task`; `class_names` become the names of a classifier's outputs."""
+    family = AutoModelForCausalLM if job.task == "causal-lm" else AutoModelForSequenceClassification
+    options: dict[str, Any] = {"trust_remote_code": job.trust_remote_code}
+    if job.attn_implementation not in (None, "auto"):
+        options["attn_implementation"] = job.attn_implementation
+    try:
+        return build(family, job, tokenizer, class_names, options)
+    except (OSError, ValueError, ImportError) as error:
+        raise unreachable(job.model, error) from error
+
+
+def build(
+    family: Any, job: JobArguments, tokenizer: Any, names: list[str] | None, options: dict[str, Any]
+) -> Any:
+    """Weights from the Hub or the folder, random ones for a shape."""
+    if job.model in SHAPES:
+        config = named(shape_config(job.model, job.task, tokenizer), names)
+        check_length(config, job)
+        return family.from_config(config, **options)
+    config = named(AutoConfig.from_pretrained(job.model, trust_remote_code=job.trust_remote_code), names)
+    if getattr(config, "pad_token_id", None) is None:
+        config.pad_token_id = tokenizer.pad_token_id
+    check_length(config, job)
+    extra = {"ignore_mismatched_sizes": True} if names else {}
+    return family.from_pretrained(job.model, config=config, **extra, **options)
+
+
+def named(config: Any, names: list[str] | None) -> Any:
+    """`config` with one output for each of `names`."""
+    if names is not None:
+        config.num_labels = len(names)
+        config.id2label = dict(enumerate(names))
+        config.label2id = {name: index for index, name in enumerate(names)}
+    return config
+
+
+def check_length(config: Any, job: JobArguments) -> None:
+    """`JobError` when samples may be longer than the model has positions: on a GPU that would be an unreadable crash."""
+    positions = getattr(config, "max_position_embeddings", None)
+    if isinstance(positions, int) and positions < job.max_length:
+        raise JobError(f"max_length {job.max_length} is more than the {positions} positions of {job.model}")
+
+
+def unreachable(model: str, error: BaseException) -> JobError:
+    """The error for a model that cannot be had."""
+    return JobError(f"model {model}: {first_line(error)}")
+
+
+def parameter_counts(model: Any) -> tuple[int, int]:
+    """All parameters, and those that are trained."""
+    sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
+    return sum(size for size, _ in sizes), sum(size for size, trained in sizes if trained)

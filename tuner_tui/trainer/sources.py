@@ -1,0 +1,113 @@
+"""Where the data comes from: the standard library, a local file, a Hub dataset."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import datasets
+
+from . import stdlib_corpus
+from .cache import cache_folder
+from .columns import Columns, find_columns
+from .config import JobArguments
+from .errors import JobError, first_line
+
+READERS = {".csv": "csv", ".tsv": "csv", ".jsonl": "json", ".json": "json", ".parquet": "parquet"}
+EVAL_NAMES = ("eval", "valid", "validation", "dev", "test")
+# The strings pandas takes for "no value" (NA, None, null …) are labels and texts like any other; only emptiness is none.
+CSV_OPTIONS = {"keep_default_na": False, "na_values": [""]}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Data as it was found: tables of rows (`evaluation` None where only one was), and the columns in use."""
+
+    train: Any
+    evaluation: Any | None
+    columns: Columns
+
+
+def open_source(job: JobArguments) -> Source:
+    """The data that `job.data` names; `JobError` where it cannot be read or lacks a column."""
+    if job.data == "stdlib":
+        return stdlib_source(job.task)
+    path = Path(job.data).expanduser()
+    train, evaluation = (
+        local_tables(path) if path.exists() or path.suffix in READERS else hub_tables(job.data)
+    )
+    columns = find_columns(
+        train.column_names, job.task, job.text_column, job.text_pair_column, job.label_column
+    )
+    if evaluation is not None and not set(columns.used()) <= set(evaluation.column_names):
+        print(
+            f"evaluation data lacks one of {', '.join(columns.used())}: a tenth of the training data takes its place"
+        )
+        evaluation = None
+    return Source(train, evaluation, columns)
+
+
+def stdlib_source(task: str) -> Source:
+    """Labelled snippets of the standard library, or its whole files for a language model."""
+    files = stdlib_corpus.source_files(stdlib_corpus.library_folder())
+    if task == "causal-lm":
+        return Source(
+            datasets.Dataset.from_dict({"text": [file.text for file in files]}), None, Columns("text")
+        )
+    snippets = stdlib_corpus.snippets(files)
+    rows = {"text": [s.text for s in snippets], "module": [s.module for s in snippets]}
+    return Source(datasets.Dataset.from_dict(rows), None, Columns("text", label="module"))
+
+
+def local_tables(path: Path) -> tuple[Any, Any | None]:
+    """The rows of the file at `path`, and those of an evaluation file beside it; a folder stands for its `train` file."""
+    if path.is_dir():
+        path = next(
+            (path / f"train{suffix}" for suffix in READERS if (path / f"train{suffix}").is_file()), path
+        )
+    if path.suffix not in READERS or not path.is_file():
+        wanted = (
+            "a file" if path.suffix in READERS else f"a {', '.join(READERS)} file or a folder with train.csv"
+        )
+        raise JobError(f"data {path}: no such file" if not path.exists() else f"data {path} is not {wanted}")
+    beside = evaluation_file(path)
+    return read_table(path), read_table(beside) if beside else None
+
+
+def evaluation_file(train: Path) -> Path | None:
+    """The evaluation file beside `train`: `eval.csv` beside any, `x_eval.csv` or `x-eval.csv` beside `x_train.csv`."""
+    if "train" not in train.stem:
+        return None
+    names = [train.with_name(train.stem.replace("train", name) + train.suffix) for name in EVAL_NAMES]
+    return next((path for path in names if path.is_file()), None)
+
+
+def read_table(path: Path) -> Any:
+    """The rows of one local file, memory-mapped from the cache folder."""
+    reader = READERS[path.suffix]
+    options = {**CSV_OPTIONS, "sep": "\t" if path.suffix == ".tsv" else ","} if reader == "csv" else {}
+    try:
+        return datasets.load_dataset(
+            reader,
+            data_files=str(path.resolve()),
+            split="train",
+            cache_dir=str(cache_folder("datasets")),
+            **options,
+        )
+    except (datasets.exceptions.DatasetGenerationError, ValueError) as error:
+        raise JobError(f"data {path} cannot be read: {first_line(error.__cause__ or error)}") from error
+
+
+def hub_tables(name: str) -> tuple[Any, Any | None]:
+    """The training and evaluation splits of the Hub dataset `name`."""
+    try:
+        splits = datasets.load_dataset(name)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise JobError(
+            f"data {name}: neither a file here nor a dataset that can be reached: {first_line(error)}"
+        ) from error
+    train = splits["train"] if "train" in splits else splits[next(iter(splits))]
+    return train, next(
+        (splits[key] for key in EVAL_NAMES if key in splits and splits[key] is not train), None
+    )
