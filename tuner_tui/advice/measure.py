@@ -1,0 +1,133 @@
+"""Figures the rules share: what was measured over the last seconds, and for how long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from statistics import median
+
+from tuner_tui.advice import thresholds
+from tuner_tui.advice.situation import Situation
+from tuner_tui.hardware.sample import GpuSample, ProcessSample, Sample
+
+
+def training_s(situation: Situation) -> float | None:
+    """Seconds since the first training step of this process; None before it."""
+    since = situation.state.training_since_t
+    return None if since is None else max(0.0, situation.now_s - since)
+
+
+def own_steps(situation: Situation) -> int:
+    """Optimizer steps this process has done: the slowest rank's count."""
+    counts = [rank.latest.own_steps for rank in situation.state.ranks.values() if rank.latest is not None]
+    return min(counts, default=0)
+
+
+def warmed_up(situation: Situation) -> bool:
+    """Whether the training settled enough to be judged: caches filled, allocator grown, compiler done."""
+    seconds, steps = training_s(situation), own_steps(situation)
+    if seconds is None or situation.state.outcome is not None or situation.state.phase == "compiling":
+        return False
+    if compiled(situation) and seconds < thresholds.COMPILE_WARM_UP_S.value:
+        return False
+    slow = seconds >= thresholds.WARM_UP_SLOW_S.value and steps >= thresholds.WARM_UP_SLOW_STEPS.value
+    return steps >= thresholds.WARM_UP_STEPS.value or slow
+
+
+def compiled(situation: Situation) -> bool:
+    """Whether `torch.compile` is seen in effect, or asked for where nothing was seen."""
+    seen = situation.state.in_effect.get("torch_compile")
+    return bool(seen) if seen is not None else bool(situation.settings and situation.settings.torch_compile)
+
+
+def recent(situation: Situation) -> tuple[Sample, ...]:
+    """The samples of the last window, taken while the training ran."""
+    start = situation.now_s - thresholds.WINDOW_S.value
+    begin = max(start, situation.state.training_since_t or start)
+    return tuple(sample for sample in situation.samples if begin <= sample.time_s <= situation.now_s)
+
+
+def span_s(samples: tuple[Sample, ...]) -> float:
+    """Seconds between the first and the last of `samples`."""
+    return samples[-1].time_s - samples[0].time_s if len(samples) > 1 else 0.0
+
+
+def enough(samples: tuple[Sample, ...]) -> bool:
+    """Whether `samples` cover enough time to judge the hardware by."""
+    return span_s(samples) >= thresholds.WINDOW_FULL_S.value
+
+
+def middle(values: Iterable[float | None]) -> float | None:
+    """The median of the known values, or None where none is known."""
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
+def own_pids(situation: Situation) -> frozenset[int]:
+    """Every process known to belong to this training."""
+    sampled = {process.pid for sample in situation.samples[-1:] for process in sample.processes}
+    ranks = {rank.pid for rank in situation.state.ranks.values() if rank.pid is not None}
+    return frozenset(sampled | ranks | ({situation.state.pid} if situation.state.pid is not None else set()))
+
+
+def cards(situation: Situation, samples: tuple[Sample, ...]) -> tuple[int, ...]:
+    """Indexes of the cards this training is on: those that hold its processes, else the only card there is."""
+    if not samples or not samples[-1].gpus:
+        return ()
+    pids = own_pids(situation)
+    mine = [gpu.index for gpu in samples[-1].gpus if {p.pid for p in gpu.processes or ()} & pids]
+    everything = tuple(gpu.index for gpu in samples[-1].gpus)
+    return tuple(mine) or (everything if len(everything) == 1 else ())
+
+
+def card_figures(samples: tuple[Sample, ...], index: int) -> tuple[GpuSample, ...]:
+    """The figures of card `index` over `samples`; cards that were lost left out."""
+    return tuple(gpu for sample in samples for gpu in sample.gpus if gpu.index == index and not gpu.lost)
+
+
+def card_median(
+    samples: tuple[Sample, ...], index: int, figure: Callable[[GpuSample], float | None]
+) -> float | None:
+    """The median of one figure of card `index`."""
+    return middle(figure(gpu) for gpu in card_figures(samples, index))
+
+
+def gpu_busy_pct(situation: Situation, samples: tuple[Sample, ...]) -> float | None:
+    """GPU-Util of the training's least busy card, median over `samples`."""
+    busy = [
+        card_median(samples, index, lambda gpu: gpu.utilisation_pct) for index in cards(situation, samples)
+    ]
+    return min((value for value in busy if value is not None), default=None)
+
+
+def worker_loads(samples: tuple[Sample, ...]) -> tuple[float, ...]:
+    """CPU load of each loader worker alive in the newest sample, in % of one core, median; busiest first."""
+    if not samples:
+        return ()
+    alive = [process.pid for process in samples[-1].processes if process.role == "worker"]
+    loads = [middle(process_loads(samples, pid)) for pid in alive]
+    return tuple(sorted((load for load in loads if load is not None), reverse=True))
+
+
+def process_loads(samples: tuple[Sample, ...], pid: int) -> list[float | None]:
+    """CPU loads of the process `pid` over `samples`."""
+    return [process.cpu_pct for sample in samples for process in sample.processes if process.pid == pid]
+
+
+def main_processes(sample: Sample) -> tuple[ProcessSample, ...]:
+    """The training processes themselves, one a rank."""
+    return tuple(process for process in sample.processes if process.role == "main")
+
+
+def cpu_pct(samples: tuple[Sample, ...]) -> float | None:
+    """Load of the whole processor in % of all its cores, median."""
+    return middle(sample.host.cpu_pct for sample in samples)
+
+
+def seconds(value: float) -> str:
+    """A duration as it is shown: `42 s`, `3 min`."""
+    return f"{value:.0f} s" if value < 120 else f"{value / 60:.0f} min"
+
+
+def gigabytes(count: float) -> str:
+    """Bytes as gigabytes, decimal, one digit."""
+    return f"{count / 1e9:.1f} GB"

@@ -1,0 +1,43 @@
+"""Remedies for a finding, in the order to try them: the ladders of the field notes, with their errors put right.
+
+Each is filtered by what the box and the interpreter can run and by what is already set, so that a remedy offered is a
+remedy that changes something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tuner_tui.advice.finding import Remedy
+from tuner_tui.advice.ladders import data, gpu, host, out_of_memory, refused, run
+from tuner_tui.advice.situation import Situation
+
+Ladder = Callable[[Situation, str | None], tuple[Remedy, ...]]
+
+LADDERS: Mapping[str, Ladder] = {
+    "gpu-oom": out_of_memory.ladder,
+    "gpu-memory-near-limit": out_of_memory.ladder,
+    **host.LADDERS,
+    **data.LADDERS,
+    **gpu.LADDERS,
+    **refused.LADDERS,
+    **run.LADDERS,
+}
+
+
+def remedies_for(cause: str, situation: Situation, where: str | None = None) -> tuple[Remedy, ...]:
+    """The remedies for `cause` (at `where`, where it happened), first the one of least harm; empty where none is known."""
+    ladder = LADDERS.get(cause)
+    return (
+        ()
+        if ladder is None
+        else tuple(r for r in ladder(situation, where) if changes_something(r, situation))
+    )
+
+
+def changes_something(remedy: Remedy, situation: Situation) -> bool:
+    """Whether the remedy's change differs from the settings in force; advice without a change always counts."""
+    if situation.settings is None or not remedy.change:
+        return True
+    now = situation.settings.model_dump()
+    return any(now.get(name) != value for name, value in remedy.change.items())

@@ -1,0 +1,83 @@
+"""The training waits for its data: the measured share of the step decides, the loader's load says why."""
+
+from __future__ import annotations
+
+from tuner_tui.advice import thresholds
+from tuner_tui.advice.ability import usable_cores
+from tuner_tui.advice.finding import Finding
+from tuner_tui.advice.measure import (
+    cpu_pct,
+    enough,
+    gpu_busy_pct,
+    recent,
+    seconds,
+    training_s,
+    warmed_up,
+    worker_loads,
+)
+from tuner_tui.advice.remedies import remedies_for
+from tuner_tui.advice.situation import Situation
+
+
+def data_wait(situation: Situation) -> Finding | None:
+    """Data wait ÷ step time is above its threshold; which remedy fits depends on what the workers and cores do."""
+    share = situation.state.rates.data_wait_share
+    if share is None or share < thresholds.DATA_WAIT_HINT.value or not warmed_up(situation):
+        return None
+    serious = share >= thresholds.DATA_WAIT_WARNING.value
+    where, why = _why(situation)
+    cause = "too-many-workers" if where == "cpu" and _crowded(situation) else "data-wait"
+    return Finding(
+        cause=cause,
+        severity="warning" if serious else "hint",
+        sentence=f"Training waits for data {share:.0%} of each step: {why}",
+        evidence=_evidence(situation, share),
+        confidence="certain" if serious else "likely",
+        where=where,
+        remedies=remedies_for(cause, situation, where),
+    )
+
+
+def _why(situation: Situation) -> tuple[str | None, str]:
+    """Where in the loading the time goes, and the reason in words."""
+    samples, settings = recent(situation), situation.settings
+    loads, cpu = worker_loads(samples), cpu_pct(samples)
+    if enough(samples) and loads and cpu is not None and cpu >= thresholds.CPU_FULL_PCT.value:
+        return "cpu", "every core is busy"
+    if enough(samples) and _one_works(loads):
+        return "one-worker", f"1 of {len(loads)} workers is busy, the others idle"
+    if enough(samples) and loads and loads[0] < thresholds.WORKER_IDLE_PCT.value:
+        return "storage", "the workers wait too, for storage or a network"
+    if not loads and (settings is None or settings.dataloader_num_workers == 0):
+        return "main-process", "batches are prepared in the training process"
+    return "workers", "the workers are too few or too slow"
+
+
+def _one_works(loads: tuple[float, ...]) -> bool:
+    """One worker at full load, every other one idle: the dataset is not shared out among them."""
+    full, idle = thresholds.CORE_FULL_PCT.value, thresholds.WORKER_IDLE_PCT.value
+    return len(loads) > 1 and loads[0] >= full and all(load < idle for load in loads[1:])
+
+
+def _crowded(situation: Situation) -> bool:
+    """More loader processes than cores left beside the training processes."""
+    cores, loads = usable_cores(situation), worker_loads(recent(situation))
+    return cores is not None and len(loads) > max(1, cores - situation.processes)
+
+
+def _evidence(situation: Situation, share: float) -> tuple[str, ...]:
+    """The numbers, and for how long."""
+    rates, samples = situation.state.rates, recent(situation)
+    lines = [f"data wait {share:.0%} of step time, {seconds(training_s(situation) or 0)} into the training"]
+    if rates.step_time_s is not None:
+        lines.append(
+            f"a step takes {rates.step_time_s:.3g} s, of it {rates.step_time_s * share:.3g} s waiting"
+        )
+    loads, busy, cpu = worker_loads(samples), gpu_busy_pct(situation, samples), cpu_pct(samples)
+    if loads:
+        lines.append("workers at " + ", ".join(f"{load:.0f} %" for load in loads[:8]) + " of a core")
+    if busy is not None:
+        lines.append(f"GPU busy {busy:.0f} %")
+    if cpu is not None:
+        lines.append(f"all cores {cpu:.0f} %")
+    return tuple(lines)

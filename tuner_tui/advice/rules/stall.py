@@ -1,0 +1,42 @@
+"""The training is alive and makes no step."""
+
+from __future__ import annotations
+
+from tuner_tui.advice.finding import Finding
+from tuner_tui.advice.measure import recent, seconds
+from tuner_tui.advice.remedies import remedies_for
+from tuner_tui.advice.situation import Situation
+from tuner_tui.runs.progress import phase_at
+
+
+def stalled(situation: Situation) -> Finding | None:
+    """No sign of life for much longer than a step takes, with what the processor and the cards do meanwhile."""
+    state = situation.state
+    if state.outcome is not None or phase_at(state, situation.now_s) != "stalled":
+        return None
+    quiet_s = situation.now_s - (state.last_event_t or state.launched_t or situation.now_s)
+    return Finding(
+        cause="stalled",
+        severity="warning",
+        sentence=f"No step for {seconds(quiet_s)}; the process is alive",
+        evidence=(
+            f"last sign of life {seconds(quiet_s)} ago, at step {state.step or 0}",
+            *_meanwhile(situation),
+        ),
+        confidence="likely",
+        where=state.phase,
+        remedies=remedies_for("stalled", situation),
+    )
+
+
+def _meanwhile(situation: Situation) -> tuple[str, ...]:
+    """What the training's processes do while nothing moves: busy means working, idle means waiting."""
+    samples = recent(situation)
+    if not samples:
+        return ()
+    loads = [process.cpu_pct for process in samples[-1].processes if process.cpu_pct is not None]
+    if not loads:
+        return ()
+    busiest = max(loads)
+    meaning = "it computes" if busiest > 50 else "it waits: a lock, a disk, a network, another rank"
+    return (f"its busiest process uses {busiest:.0f} % of a core: {meaning}",)

@@ -1,0 +1,38 @@
+"""What a diagnosis looks at, gathered once by whoever has it, so that the rules stay pure functions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tuner_tui.hardware.inventory import Inventory
+from tuner_tui.hardware.sample import Sample
+from tuner_tui.runs.state import RunState
+from tuner_tui.settings.job import Job
+from tuner_tui.settings.model import Settings
+
+if TYPE_CHECKING:
+    from tuner_tui.hardware.interpreter import Interpreter
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """One moment of a run. `samples` oldest first; `log` the head and tail of the output, one string a line.
+
+    Everything but the run's state may be unknown: `settings` of somebody's log file, the inventory of another box.
+    `now_s` is seconds since the epoch.
+    """
+
+    state: RunState
+    now_s: float
+    settings: Settings | None = None
+    inventory: Inventory | None = None
+    interpreter: Interpreter | None = None
+    job: Job | None = None
+    samples: tuple[Sample, ...] = ()
+    log: tuple[str, ...] = ()
+
+    @property
+    def processes(self) -> int:
+        """Training processes, at least 1: what the effective batch is multiplied by."""
+        return max(1, len(self.state.ranks))

@@ -1,0 +1,57 @@
+"""No flicker: a finding appears after it held for some seconds and goes after it was gone for some."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tuner_tui.advice import thresholds
+from tuner_tui.advice.finding import Finding
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One cause under watch: its newest finding, since when it holds, and when it was last seen."""
+
+    finding: Finding
+    since_s: float
+    seen_s: float
+    shown: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Steadiness:
+    """What is under watch now. Feed it each diagnosis with `after`; read `shown`. Failures show at once.
+
+    `appear_s` and `vanish_s` are seconds. The order of the newest diagnosis is kept; findings that linger come last.
+    """
+
+    held: tuple[Held, ...] = ()
+    appear_s: float = field(default=thresholds.APPEAR_S.value)
+    vanish_s: float = field(default=thresholds.VANISH_S.value)
+
+    @property
+    def shown(self) -> tuple[Finding, ...]:
+        """The findings to show now."""
+        return tuple(held.finding for held in self.held if held.shown)
+
+    def after(self, findings: Iterable[Finding], now_s: float) -> Steadiness:
+        """The watch after one more diagnosis at `now_s` (seconds since the epoch)."""
+        earlier = {key(held.finding): held for held in self.held}
+        present = [self._seen(finding, earlier.get(key(finding)), now_s) for finding in findings]
+        causes = {key(held.finding) for held in present}
+        lingering = [h for h in self.held if key(h.finding) not in causes and self._lingers(h, now_s)]
+        return Steadiness((*present, *lingering), self.appear_s, self.vanish_s)
+
+    def _seen(self, finding: Finding, earlier: Held | None, now_s: float) -> Held:
+        since_s = now_s if earlier is None else earlier.since_s
+        shown = (earlier is not None and earlier.shown) or finding.severity == "failed"
+        return Held(finding, since_s, now_s, shown or now_s - since_s >= self.appear_s)
+
+    def _lingers(self, held: Held, now_s: float) -> bool:
+        return held.shown and held.finding.severity != "failed" and now_s - held.seen_s < self.vanish_s
+
+
+def key(finding: Finding) -> tuple[str, str | None]:
+    """What makes two findings the same one: cause and place."""
+    return finding.cause, finding.where

@@ -1,0 +1,78 @@
+"""Every threshold of the live rules, in one place: change a figure here and every rule follows.
+
+A threshold says what it is compared with, and where the figure comes from: one of the field notes (named by the card
+they were written on), or `judgement` where nothing was measured and the figure only separates noise from signal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """A limit, the unit it is in, and where it comes from."""
+
+    value: float
+    unit: str
+    source: str
+
+
+NOTES_3070 = "RTX 3070 notes (000)"
+NOTES_T4 = "T4 notes (001)"
+NOTES_3070_8BIT = "RTX 3070 8-bit notes (002)"
+NOTES_3090 = "RTX 3090 notes (003)"
+NOTES_UTILISATION = "utilisation notes (004)"
+JUDGEMENT = "judgement"
+
+# When advice may begin: before that, caches, compilers and allocators still settle.
+WARM_UP_STEPS = Threshold(10, "optimizer steps of this process", JUDGEMENT)
+WARM_UP_SLOW_STEPS = Threshold(3, "steps, where ten would take longer than a minute", JUDGEMENT)
+WARM_UP_SLOW_S = Threshold(60, "seconds of training", JUDGEMENT)
+COMPILE_WARM_UP_S = Threshold(120, "seconds of training under torch.compile", NOTES_T4)
+WINDOW_S = Threshold(30, "seconds of samples looked at", JUDGEMENT)
+WINDOW_FULL_S = Threshold(8, "seconds of samples needed before hardware is judged", JUDGEMENT)
+
+# A finding appears after it held, and goes after it was gone.
+APPEAR_S = Threshold(4, "seconds a finding must hold", JUDGEMENT)
+VANISH_S = Threshold(10, "seconds a finding must be gone", JUDGEMENT)
+
+# Where the step goes.
+DATA_WAIT_WARNING = Threshold(0.25, "of step time", JUDGEMENT)
+DATA_WAIT_HINT = Threshold(
+    0.10, "of step time", "RTX 3090 notes (003): 5-10 % gained where loading was the limit"
+)
+EVAL_SHARE = Threshold(0.35, "of wall time", JUDGEMENT)
+SAVE_SHARE = Threshold(0.15, "of wall time", JUDGEMENT)
+PADDING_SHARE = Threshold(0.35, "of all tokens", "RTX 3090 notes (003): bucketing and packing gain 15-30 %")
+SHORT_STEP_S = Threshold(0.05, "seconds a micro step", JUDGEMENT)
+
+# Processor.
+CORE_FULL_PCT = Threshold(95, "% of one core", "RTX 3090 notes (003)")
+WORKER_IDLE_PCT = Threshold(25, "% of one core", JUDGEMENT)
+CPU_FULL_PCT = Threshold(90, "% of all cores", "RTX 3070 8-bit notes (002)")
+CPU_LOW_PCT = Threshold(50, "% of all cores", "utilisation notes (004)")
+
+# Card.
+GPU_BUSY_GOOD_PCT = Threshold(90, "% GPU-Util", "RTX 3070 notes (000)")
+GPU_LOW_PCT = Threshold(70, "% GPU-Util", "T4 notes (001)")
+GPU_VERY_LOW_PCT = Threshold(50, "% GPU-Util", "utilisation notes (004)")
+POWER_LOW_SHARE = Threshold(0.55, "of the power limit while GPU-Util is high", JUDGEMENT)
+VRAM_NEAR_LIMIT_SHARE = Threshold(0.95, "of the card", "utilisation notes (004): 80-95 % is good")
+VRAM_LOW_SHARE = Threshold(0.60, "of the card", "utilisation notes (004): 80-95 % is good")
+OTHER_PROCESS_BYTES = Threshold(
+    500e6, "bytes on the card held by others", "T4 notes (001): close other notebooks"
+)
+THROTTLED_SHARE = Threshold(0.5, "of the samples", JUDGEMENT)
+
+# Memory of the host, and disk.
+SWAP_IN_BYTES_S = Threshold(5e6, "bytes a second read back from swap", JUDGEMENT)
+RAM_NEAR_LIMIT_SHARE = Threshold(0.95, "of the memory this training may use", JUDGEMENT)
+SHM_NEAR_LIMIT_BYTES = Threshold(32e6, "bytes free in /dev/shm", JUDGEMENT)
+DISK_FREE_BYTES = Threshold(2e9, "bytes free where checkpoints go", JUDGEMENT)
+DISK_BUSY_BYTES_S = Threshold(80e6, "bytes a second read while the training waits for data", JUDGEMENT)
+
+# Numbers.
+NOT_FINITE_S = Threshold(
+    2, "seconds a gradient norm stays inf before it is more than a loss-scaler search", JUDGEMENT
+)
