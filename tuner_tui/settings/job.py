@@ -17,7 +17,7 @@ class BuiltinJob(BaseModel):
 
     kind: Literal["builtin"] = "builtin"
     task: Literal["classification", "causal-lm"] = "classification"
-    model: str = Field("tiny", description="A Hub id, a local path, or a shape: tiny, bert-base, gpt2, llama-1b")
+    model: str = Field("tiny", description="Hub id, local path, or a shape: tiny, bert-base, gpt2, llama-1b")
     data: str = Field("stdlib", description="A CSV, JSONL or Parquet file, a Hub dataset, or stdlib")
     text_column: str | None = None
     text_pair_column: str | None = None
@@ -35,7 +35,7 @@ class CommandJob(BaseModel):
     command: tuple[str, ...] = Field(min_length=1)
     apply: ApplyMode = "none"
     dialect: str = Field("hf", description="Names used by hf-args and yaml")
-    aliases: dict[str, str] = Field(default_factory=dict, description="Settings name to the command's own key")
+    aliases: dict[str, str] = Field(default_factory=dict, description="Settings name to the command's key")
     cwd: str | None = None
     env: dict[str, str] = Field(default_factory=dict)
     launcher: Launcher = "plain"

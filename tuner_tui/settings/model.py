@@ -1,7 +1,7 @@
 """The settings: every knob, declared once. Form, `--set`, YAML, help and validation are rendered from here.
 
-Names are those of Hugging Face `TrainingArguments` where it has one; `precision` stands for its `bf16` and `fp16`
-pair, `max_length`, `attn_implementation` and the LoRA fields for what a script passes elsewhere.
+Names are those of Hugging Face `TrainingArguments` where it has one; `precision` stands for its `bf16` and
+`fp16` pair, `max_length`, `attn_implementation` and the LoRA fields for what a script passes elsewhere.
 """
 
 from __future__ import annotations
@@ -31,38 +31,56 @@ OPTIMIZERS = (
 )  # fmt: skip
 SCHEDULES = ("linear", "cosine", "constant", "constant_with_warmup", "cosine_with_min_lr", "inverse_sqrt")
 
+WORD = r"^[A-Za-z0-9_.-]+$"
+
 
 class Settings(BaseModel):
-    """The knobs of one training, immutable. Bounds of a single field are here; rules across fields in `validity`."""
+    """The knobs of one training, immutable. Bounds of a field are here, rules across fields in `validity`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     per_device_train_batch_size: Annotated[int, Shown("micro batch", "Batch", "samples")] = Field(
-        8, ge=1, le=65536, description="Samples one device takes at once; the first thing to shrink when memory runs out."
+        8,
+        ge=1,
+        le=65536,
+        description="Samples one device takes at once; the first thing to shrink when memory runs out.",
     )
     per_device_eval_batch_size: Annotated[int, Shown("eval batch", "Batch", "samples")] = Field(
-        8, ge=1, le=65536, description="Samples at once in evaluation; no gradients, so twice the micro batch usually fits."
+        8,
+        ge=1,
+        le=65536,
+        description="Samples at once in evaluation; no gradients, so twice the micro batch usually fits.",
     )
     gradient_accumulation_steps: Annotated[int, Shown("accumulation", "Batch", "micro batches")] = Field(
-        1, ge=1, le=65536, description="Micro batches added up before one optimizer step; holds the effective batch."
+        1,
+        ge=1,
+        le=65536,
+        description="Micro batches added up before one optimizer step; holds the effective batch.",
     )
     precision: Annotated[Precision, Shown("precision", "Speed")] = Field(
-        "fp32", description="bf16 needs capability 8.0; fp16 trains with a loss scaler; fp32 works everywhere."
+        "fp32",
+        description="bf16 needs capability 8.0; fp16 trains with a loss scaler; fp32 works everywhere.",
     )
     tf32: Annotated[bool | None, Shown("TF32", "Speed")] = Field(
-        None, description="10-bit mantissa for matrix products on Ampere and newer; empty leaves PyTorch's default."
+        None,
+        description="10-bit mantissa for matrix products, Ampere and newer; empty leaves PyTorch's default.",
     )
     optim: Annotated[str, Shown("optimizer", "Optimizer", suggestions=OPTIMIZERS)] = Field(
-        "adamw_torch", min_length=1, description="Fused AdamW is the fast one; 8-bit AdamW saves 6 bytes a parameter."
+        "adamw_torch",
+        pattern=WORD,
+        description="Fused AdamW is the fast one; 8-bit AdamW saves 6 bytes a parameter.",
     )
     learning_rate: Annotated[float, Shown("learning rate", "Optimizer")] = Field(
         5e-5, gt=0, le=10, description="Peak learning rate, reached at the end of the warmup."
     )
     lr_scheduler_type: Annotated[str, Shown("schedule", "Optimizer", suggestions=SCHEDULES)] = Field(
-        "linear", min_length=1, description="How the learning rate falls after the warmup."
+        "linear", pattern=WORD, description="How the learning rate falls after the warmup."
     )
     warmup_steps: Annotated[float, Shown("warmup", "Optimizer", "steps, or share below 1")] = Field(
-        0.0, ge=0, le=10_000_000, description="Steps of rising learning rate; below 1 it is a share of all steps."
+        0.0,
+        ge=0,
+        le=10_000_000,
+        description="Steps of rising learning rate; below 1 it is a share of all steps.",
     )
     weight_decay: Annotated[float, Shown("weight decay", "Optimizer")] = Field(
         0.0, ge=0, le=1, description="Decoupled weight decay of AdamW."
@@ -71,7 +89,8 @@ class Settings(BaseModel):
         1.0, ge=0, le=1_000_000, description="Gradients are scaled down to this norm; 0 turns clipping off."
     )
     gradient_checkpointing: Annotated[bool, Shown("checkpointing", "Memory")] = Field(
-        False, description="Recompute activations in the backward pass: less memory, about a fifth slower a step."
+        False,
+        description="Recompute activations in the backward pass: less memory, about a fifth slower a step.",
     )
     attn_implementation: Annotated[Attention, Shown("attention", "Speed")] = Field(
         "auto", description="auto lets Transformers choose (SDPA where the model has it)."
@@ -80,15 +99,20 @@ class Settings(BaseModel):
         False, description="Compile the model: a slow first epoch, then faster steps."
     )
     max_length: Annotated[int, Shown("max length", "Memory", "tokens")] = Field(
-        128, ge=8, le=1_048_576, description="Tokens kept of each sample; activations grow at least linearly with it."
+        128,
+        ge=8,
+        le=1_048_576,
+        description="Tokens kept of each sample; activations grow at least linearly with it.",
     )
-    train_sampling_strategy: Annotated[Literal["random", "sequential", "group_by_length"], Shown("sampling", "Speed")] = Field(
-        "random", description="group_by_length puts samples of like length together: less padding."
-    )
+    train_sampling_strategy: Annotated[
+        Literal["random", "sequential", "group_by_length"], Shown("sampling", "Speed")
+    ] = Field("random", description="group_by_length puts samples of like length together: less padding.")
     peft_method: Annotated[Literal["none", "lora", "dora"], Shown("adapter", "Memory")] = Field(
         "none", description="Train small adapter matrices instead of all weights."
     )
-    lora_r: Annotated[int, Shown("LoRA rank", "Memory")] = Field(16, ge=1, le=4096, description="Rank of the adapters.")
+    lora_r: Annotated[int, Shown("LoRA rank", "Memory")] = Field(
+        16, ge=1, le=4096, description="Rank of the adapters."
+    )
     lora_alpha: Annotated[int, Shown("LoRA alpha", "Memory")] = Field(
         32, ge=1, le=65536, description="Adapter scale: alpha divided by rank."
     )
@@ -96,11 +120,14 @@ class Settings(BaseModel):
         0.0, ge=0, lt=1, description="Dropout in front of the adapters."
     )
     dataloader_num_workers: Annotated[int, Shown("workers", "Data loading", "processes")] = Field(
-        0, ge=0, le=1024, description="Processes that prepare batches; 0 prepares them in the training process."
+        0,
+        ge=0,
+        le=1024,
+        description="Processes that prepare batches; 0 prepares them in the training process.",
     )
-    dataloader_prefetch_factor: Annotated[int | None, Shown("prefetch", "Data loading", "batches a worker")] = Field(
-        None, ge=1, le=1024, description="Batches each worker keeps ready; needs at least one worker."
-    )
+    dataloader_prefetch_factor: Annotated[
+        int | None, Shown("prefetch", "Data loading", "batches a worker")
+    ] = Field(None, ge=1, le=1024, description="Batches each worker keeps ready; needs at least one worker.")
     dataloader_pin_memory: Annotated[bool, Shown("pin memory", "Data loading")] = Field(
         True, description="Page-locked host memory: faster copies to the GPU."
     )
@@ -111,13 +138,20 @@ class Settings(BaseModel):
         3.0, gt=0, le=100_000, description="Passes over the data; max steps wins where it is set."
     )
     max_steps: Annotated[int | None, Shown("max steps", "Length", "steps")] = Field(
-        None, ge=1, le=1_000_000_000, description="Stop after this many optimizer steps; empty: train by epochs."
+        None,
+        ge=1,
+        le=1_000_000_000,
+        description="Stop after this many optimizer steps; empty: train by epochs.",
     )
-    eval_strategy: Annotated[Cadence, Shown("evaluate", "Length")] = Field("epoch", description="When to evaluate.")
+    eval_strategy: Annotated[Cadence, Shown("evaluate", "Length")] = Field(
+        "epoch", description="When to evaluate."
+    )
     eval_steps: Annotated[int | None, Shown("eval every", "Length", "steps")] = Field(
         None, ge=1, le=1_000_000_000, description="Evaluate every so many steps; needs evaluate = steps."
     )
-    save_strategy: Annotated[Cadence, Shown("save", "Length")] = Field("epoch", description="When to save a checkpoint.")
+    save_strategy: Annotated[Cadence, Shown("save", "Length")] = Field(
+        "epoch", description="When to save a checkpoint."
+    )
     save_steps: Annotated[int, Shown("save every", "Length", "steps")] = Field(
         500, ge=1, le=1_000_000_000, description="Save every so many steps; counts where save = steps."
     )
@@ -127,7 +161,9 @@ class Settings(BaseModel):
     logging_steps: Annotated[int, Shown("log every", "Length", "steps")] = Field(
         10, ge=1, le=1_000_000, description="Log loss and learning rate every so many steps."
     )
-    seed: Annotated[int, Shown("seed", "Length")] = Field(42, ge=0, le=2**32 - 1, description="Seed of every random choice.")
+    seed: Annotated[int, Shown("seed", "Length")] = Field(
+        42, ge=0, le=2**32 - 1, description="Seed of every random choice."
+    )
 
     def effective_batch(self, processes: int = 1) -> int:
         """Samples behind one optimizer step: micro batch × accumulation × processes."""

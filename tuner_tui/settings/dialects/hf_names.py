@@ -1,0 +1,65 @@
+"""Names that Hugging Face training scripts use and the settings do not: recognised on import, never written.
+
+Read from `dataclasses.fields(TrainingArguments)` of transformers 5.23.0 and from the releases that removed
+the older ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+SCRIPT_FIELDS = frozenset(
+    {"max_length", "attn_implementation", "peft_method", "lora_r", "lora_alpha", "lora_dropout"}
+)
+"""Settings that no TrainingArguments has: a script passes them to the tokenizer, the model or the adapter."""
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+_ARGUMENTS = _words("""
+    output_dir lr_scheduler_kwargs optim_args adam_beta1 adam_beta2 adam_epsilon optim_target_modules
+    average_tokens_across_devices label_smoothing_factor bf16_full_eval fp16_full_eval
+    activation_checkpointing_kwargs gradient_checkpointing_kwargs torch_compile_backend torch_compile_mode
+    use_liger_kernel liger_kernel_config use_cache neftune_noise_alpha torch_empty_cache_steps
+    auto_find_batch_size logging_strategy logging_first_step log_on_each_node logging_nan_inf_filter
+    include_num_input_tokens_seen log_level log_level_replica disable_tqdm report_to run_name project
+    trackio_space_id trackio_bucket_id trackio_static_space_id eval_delay prediction_loss_only eval_on_start
+    eval_do_concat_batches eval_use_gather_object eval_accumulation_steps include_for_metrics
+    batch_eval_metrics save_only_model save_on_each_node enable_jit_checkpoint push_to_hub hub_token
+    hub_private_repo hub_model_id hub_strategy hub_always_push hub_revision load_best_model_at_end
+    metric_for_best_model greater_is_better ignore_data_skip restore_callback_states_from_checkpoint
+    full_determinism data_seed use_cpu accelerator_config parallelism_config dataloader_drop_last
+    dataloader_multiprocessing_context dataloader_in_order remove_unused_columns label_names
+    length_column_name ddp_find_unused_parameters ddp_bucket_cap_mb ddp_broadcast_buffers ddp_static_graph
+    ddp_backend ddp_timeout fsdp fsdp_config deepspeed debug skip_memory_metrics do_train do_eval do_predict
+    resume_from_checkpoint local_rank
+""")
+
+_REMOVED = _words("""
+    adafactor dispatch_batches split_batches include_inputs_for_metrics include_tokens_per_second ipex
+    xpu_backend jit_mode_eval logging_dir mp_parameters no_cuda overwrite_output_dir past_index
+    push_to_hub_model_id push_to_hub_organization push_to_hub_token ray_scope save_safetensors sharded_ddp
+    torchdynamo tpu_metrics_debug tpu_num_cores use_ipex use_legacy_prediction_loop use_liger use_mps_device
+    fp16_backend fp16_opt_level half_precision_backend fsdp_min_num_params
+    fsdp_transformer_layer_cls_to_wrap evaluate_during_training
+""")
+
+_SCRIPT = _words("""
+        model_name_or_path model_name model dataset_name dataset_config_name dataset data_path
+    train_file validation_file     test_file text_column text_column_name label_column_name
+    max_seq_length max_train_samples max_eval_samples     tokenizer_name config_name cache_dir
+    model_revision trust_remote_code preprocessing_num_workers num_labels task_name
+    early_stopping_patience torch_dtype dtype
+""")
+
+_APEX = "it belonged to NVIDIA Apex, which transformers 5 no longer uses; precision is all that is needed"
+
+NOT_SETTINGS: Mapping[str, str] = {
+    **dict.fromkeys(_SCRIPT, "no setting; the training script's own argument"),
+    **dict.fromkeys(_REMOVED, "removed from transformers 5"),
+    **dict.fromkeys(_ARGUMENTS, "an argument of TrainingArguments that is no setting here"),
+    **dict.fromkeys(("fp16_opt_level", "fp16_backend", "half_precision_backend"), _APEX),
+}
+"""Name to the reason why it is left out."""

@@ -1,0 +1,267 @@
+"""The rendered form of the settings: one `FieldSpec` a knob, derived from `model.Settings`.
+
+Form, `--set k=v`, YAML and environment variables all go through `parse_value` and `format_value`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import types
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+
+from tuner_tui.settings.errors import FieldError
+from tuner_tui.settings.model import Settings, Shown
+
+Value = str | int | float | bool | None
+Kind = Literal["int", "float", "bool", "choice", "text"]
+
+TRUE_WORDS = frozenset({"true", "on", "yes"})
+FALSE_WORDS = frozenset({"false", "off", "no"})
+EMPTY_WORDS = frozenset({"", "none", "null", "~"})
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSpec:
+    """One knob as it is shown and typed.
+
+    `minimum` and `maximum` are None where there is no bound; `above_minimum` and `below_maximum` say that the
+    bound itself is left out. `choices` is closed, `suggestions` are merely likely words for a text.
+    """
+
+    name: str
+    label: str
+    group: str
+    unit: str
+    kind: Kind
+    optional: bool
+    default: Value
+    help: str
+    minimum: float | None = None
+    maximum: float | None = None
+    above_minimum: bool = False
+    below_maximum: bool = False
+    choices: tuple[str, ...] = ()
+    suggestions: tuple[str, ...] = ()
+
+    @property
+    def bounds(self) -> str:
+        """The bounds in words, such as `1 to 65536` or `above 0, at most 10`; empty where there are none."""
+        if self.minimum is None or self.maximum is None:
+            return ""
+        low, high = _number(self.minimum), _number(self.maximum)
+        if not self.above_minimum and not self.below_maximum:
+            return f"{low} to {high}"
+        least = "above" if self.above_minimum else "at least"
+        most = "below" if self.below_maximum else "at most"
+        return f"{least} {low}, {most} {high}"
+
+
+def parse_value(name: str, text: str) -> Value:
+    """The value that `text` means for the field `name`.
+
+    Empty, `none`, `null` and `~` mean None where a field may be empty. Raises `FieldError` that names the
+    field, what it takes and, for an unknown name, the nearest one.
+    """
+    spec = spec_of(name)
+    word = text.strip()
+    if spec.optional and word.lower() in EMPTY_WORDS:
+        return None
+    value = _PARSERS[spec.kind](spec, word)
+    return check_value(name, value)
+
+
+def check_value(name: str, value: Any) -> Value:
+    """`value` if the field `name` takes it (a float also takes a whole number); raises `FieldError`."""
+    spec = spec_of(name)
+    try:
+        checked: Value = _adapter(name).validate_python(value)
+    except ValidationError:
+        raise FieldError(name, f"{name} must be {expected(spec)}, not {_quoted(value)}") from None
+    return checked
+
+
+def format_value(name: str, value: Value) -> str:
+    """The text of a value, compact; `parse_value(name, format_value(name, v)) == v` for every valid value."""
+    spec_of(name)
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, float):
+        return _float_text(value)
+    return str(value)
+
+
+def spec_of(name: str) -> FieldSpec:
+    """The spec of the field `name`; raises `FieldError` with the nearest valid name."""
+    try:
+        return FIELDS[name]
+    except KeyError:
+        raise FieldError(name, unknown_field(name)) from None
+
+
+def unknown_field(name: str) -> str:
+    """The sentence for a name that no field has."""
+    near = nearest(name, FIELDS)
+    return f"unknown setting '{shorten(name)}'" + (f"; did you mean '{near}'?" if near else "")
+
+
+def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The one of `names` most like `name`, or None where nothing is like it."""
+    found = difflib.get_close_matches(name[:100].lower(), list(names), n=1, cutoff=cutoff)
+    return found[0] if found else None
+
+
+def expected(spec: FieldSpec) -> str:
+    """What a field takes, in words: `a whole number, 1 to 65536`."""
+    words = {
+        "int": f"a whole number, {spec.bounds}",
+        "float": f"a number, {spec.bounds}",
+        "bool": "on or off",
+        "choice": one_of(spec.choices),
+        "text": "a word",
+    }[spec.kind]
+    return f"{words}, or empty" if spec.optional else words
+
+
+def one_of(words: tuple[str, ...]) -> str:
+    """`a, b or c`."""
+    return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else "".join(words)
+
+
+def shorten(text: str, limit: int = 60) -> str:
+    """`text` on one line and at most `limit` characters, so that hostile input cannot flood a message."""
+    line = "".join(c if c.isprintable() else "�" for c in text[: limit + 1])
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def _quoted(value: Any) -> str:
+    return f"'{shorten(str(value))}'" if isinstance(value, str) else shorten(repr(value))
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if float(value).is_integer() else repr(value)
+
+
+def _float_text(value: float) -> str:
+    text = repr(value)
+    if "e" in text:
+        mantissa, exponent = text.split("e")
+        return f"{mantissa if '.' in mantissa else mantissa + '.0'}e{exponent}"
+    if value != 0 and abs(value) < 1e-3:
+        mantissa, exponent = f"{value:.16e}".split("e")
+        short = f"{mantissa.rstrip('0')}e{exponent}".replace(".e", ".0e")
+        return short if float(short) == value and len(short) <= 12 else text
+    return text[:-2] if text.endswith(".0") else text
+
+
+def _parse_int(spec: FieldSpec, word: str) -> int:
+    digits = word.removeprefix("-").removeprefix("+")
+    if len(digits) > 1 and digits.startswith("0") and digits.strip("0_"):
+        octal = f"{spec.name}: '{shorten(word)}' starts with 0, which some tools read as octal; leave it out"
+        raise FieldError(spec.name, octal)
+    try:
+        return int(word)
+    except ValueError:
+        raise FieldError(spec.name, f"{spec.name} must be {expected(spec)}, not '{shorten(word)}'") from None
+
+
+def _parse_float(spec: FieldSpec, word: str) -> float:
+    try:
+        return float(word)
+    except ValueError:
+        raise FieldError(spec.name, f"{spec.name} must be {expected(spec)}, not '{shorten(word)}'") from None
+
+
+def _parse_bool(spec: FieldSpec, word: str) -> bool:
+    lower = word.lower()
+    if lower in TRUE_WORDS | FALSE_WORDS:
+        return lower in TRUE_WORDS
+    raise FieldError(spec.name, f"{spec.name} must be {expected(spec)}, not '{shorten(word)}'")
+
+
+def _parse_choice(spec: FieldSpec, word: str) -> str:
+    if word.lower() in spec.choices:
+        return word.lower()
+    near = nearest(word, spec.choices)
+    hint = f"; did you mean '{near}'?" if near else ""
+    raise FieldError(spec.name, f"{spec.name} must be {expected(spec)}, not '{shorten(word)}'{hint}")
+
+
+def _parse_text(_spec: FieldSpec, word: str) -> str:
+    return word
+
+
+_PARSERS: Mapping[Kind, Callable[[FieldSpec, str], Value]] = {
+    "int": _parse_int,
+    "float": _parse_float,
+    "bool": _parse_bool,
+    "choice": _parse_choice,
+    "text": _parse_text,
+}
+
+
+@cache
+def _adapter(name: str) -> TypeAdapter[Any]:
+    """A validator of one field alone, as strict as the model and with its bounds."""
+    info = Settings.model_fields[name]
+    annotated: Any = Annotated[(info.annotation, *info.metadata)]
+    return TypeAdapter(annotated, config={"strict": True})
+
+
+def _spec(name: str, info: FieldInfo) -> FieldSpec:
+    shown = next(item for item in info.metadata if isinstance(item, Shown))
+    plain, optional = _without_none(info.annotation)
+    kind, choices = _kind(plain)
+    return FieldSpec(
+        name=name,
+        label=shown.label,
+        group=shown.group,
+        unit=shown.unit,
+        kind=kind,
+        optional=optional,
+        default=info.default,
+        help=info.description or "",
+        choices=choices,
+        suggestions=shown.suggestions,
+        **_bounds(info.metadata),
+    )
+
+
+def _without_none(annotation: Any) -> tuple[Any, bool]:
+    if get_origin(annotation) not in (Union, types.UnionType):
+        return annotation, False
+    inner = [arg for arg in get_args(annotation) if arg is not type(None)]
+    return inner[0], True
+
+
+def _kind(annotation: Any) -> tuple[Kind, tuple[str, ...]]:
+    if get_origin(annotation) is Literal:
+        return "choice", get_args(annotation)
+    kinds: Mapping[Any, Kind] = {int: "int", float: "float", bool: "bool", str: "text"}
+    return kinds[annotation], ()
+
+
+def _bounds(metadata: Iterable[Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for item in metadata:
+        match item:
+            case Ge(ge=bound):
+                found |= {"minimum": bound}
+            case Gt(gt=bound):
+                found |= {"minimum": bound, "above_minimum": True}
+            case Le(le=bound):
+                found |= {"maximum": bound}
+            case Lt(lt=bound):
+                found |= {"maximum": bound, "below_maximum": True}
+    return found
+
+
+FIELDS: Mapping[str, FieldSpec] = {name: _spec(name, info) for name, info in Settings.model_fields.items()}
