@@ -1,0 +1,175 @@
+"""Lines of styled text, exact to the cell: build, fit, cut, and find what changed between two of them.
+
+A style is a word for a state (`""`, `dim`, `strong`, `good`, `warn`, `bad`, `hit`); what it looks like is the widget's matter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from rich.cells import cell_len
+
+Style = Literal["", "dim", "strong", "good", "warn", "bad", "hit"]
+STYLES: tuple[Style, ...] = ("", "dim", "strong", "good", "warn", "bad", "hit")
+
+
+class Run(NamedTuple):
+    """Text in one style."""
+
+    text: str
+    style: Style = ""
+
+
+Line = tuple[Run, ...]
+Part = str | Run | Line
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a picture.
+
+    `slices` are spans of cells (start, end) that change apart from the rest, `rank` says how soon the row goes when
+    there is no room: the highest goes first.
+    """
+
+    line: Line
+    rank: int = 0
+    slices: tuple[tuple[int, int], ...] = ()
+
+
+def line(*parts: Part) -> Line:
+    """Put parts together, neighbours of one style becoming one run: fewer style changes, fewer bytes."""
+    runs: list[Run] = []
+    for part in parts:
+        for run in _runs(part):
+            if not run.text:
+                continue
+            if runs and runs[-1].style == run.style:
+                runs[-1] = Run(runs[-1].text + run.text, run.style)
+            else:
+                runs.append(run)
+    return tuple(runs)
+
+
+def _runs(part: Part) -> Line:
+    if isinstance(part, str):
+        return (Run(part),)
+    return (part,) if isinstance(part, Run) else part
+
+
+def text_of(cells: Line) -> str:
+    """The text of a line without its styles."""
+    return "".join(run.text for run in cells)
+
+
+def text_width(text: str) -> int:
+    """Cells that `text` takes on the terminal."""
+    return len(text) if text.isascii() else cell_len(text)
+
+
+def width_of(cells: Line) -> int:
+    """Cells that a line takes."""
+    return sum(text_width(run.text) for run in cells)
+
+
+def cut(text: str, width: int) -> str:
+    """The start of `text`, exactly `width` cells; a wide character that would stick out becomes a space."""
+    if text.isascii():
+        return text[:width].ljust(width)
+    taken, used = [], 0
+    for character in text:
+        cells = cell_len(character)
+        if used + cells > width:
+            break
+        taken.append(character)
+        used += cells
+    return "".join(taken) + " " * (width - used)
+
+
+def shorten(text: str, width: int) -> str:
+    """`text` in at most `width` cells, its end replaced by `…` where it is longer."""
+    if text_width(text) <= width:
+        return text
+    return "" if width < 1 else cut(text, width - 1).rstrip() + "…"
+
+
+def fit(cells: Line, width: int) -> Line:
+    """A line of exactly `width` cells: padded with spaces, or shortened with `…`."""
+    missing = width - width_of(cells)
+    if missing >= 0:
+        return line(*cells, " " * missing) if missing else cells
+    kept: list[Run] = []
+    room = width
+    for run in cells:
+        used = text_width(run.text)
+        if used >= room:
+            kept.append(Run(cut(shorten(run.text + " ", room), room), run.style))
+            break
+        kept.append(run)
+        room -= used
+    return line(*kept)
+
+
+def crop(cells: Line, start: int, end: int) -> Line:
+    """The cells from `start` to `end` (not included); a wide character cut in two leaves a space."""
+    kept: list[Run] = []
+    position = 0
+    for run in cells:
+        used = text_width(run.text)
+        if position + used > start and position < end:
+            kept.append(
+                Run(_between(run.text, max(0, start - position), min(used, end - position)), run.style)
+            )
+        position += used
+    return line(*kept)
+
+
+def _between(text: str, start: int, end: int) -> str:
+    if text.isascii():
+        return text[start:end]
+    out, position = [], 0
+    for character in text:
+        cells = cell_len(character)
+        if position >= start and position + cells <= end:
+            out.append(character)
+        else:
+            out.append(" " * max(0, min(end, position + cells) - max(start, position)))
+        position += cells
+    return "".join(out)
+
+
+def right(text: str, width: int) -> str:
+    """`text` at the right end of `width` cells; too long a text keeps its start."""
+    missing = width - text_width(text)
+    return " " * missing + text if missing >= 0 else cut(shorten(text, width), width)
+
+
+def left(text: str, width: int) -> str:
+    """`text` at the left end of `width` cells."""
+    return cut(shorten(text, width), width)
+
+
+def changed_span(old: Line, new: Line, start: int, end: int) -> tuple[int, int] | None:
+    """The smallest span of cells within `start`…`end` that holds every difference, or None."""
+    before, after = _cells(old)[start:end], _cells(new)[start:end]
+    size = max(len(before), len(after))
+    before += [("", "")] * (size - len(before))
+    after += [("", "")] * (size - len(after))
+    differing = [index for index in range(size) if before[index] != after[index]]
+    return (start + differing[0], start + differing[-1] + 1) if differing else None
+
+
+def _cells(cells: Line) -> list[tuple[str, str]]:
+    out: list[tuple[str, str]] = []
+    for text, style in cells:
+        if text.isascii():
+            out += [(character, style) for character in text]
+            continue
+        for character in text:
+            cells_wide = cell_len(character)
+            if cells_wide == 0 and out:
+                out[-1] = (out[-1][0] + character, out[-1][1])
+            elif cells_wide:
+                out += [(character, style)] + [("", style)] * (cells_wide - 1)
+    return out

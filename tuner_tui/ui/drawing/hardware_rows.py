@@ -1,0 +1,119 @@
+"""The box in rows: cards and what each can do, processor, memory, disk, the Python that trains, and what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from textwrap import wrap
+from typing import TYPE_CHECKING
+
+from tuner_tui.hardware.inventory import Ability, Gpu, GpuProblem, Inventory
+from tuner_tui.ui import format as f
+from tuner_tui.ui.drawing.cells import Line, Row, Run, line, shorten
+from tuner_tui.ui.drawing.glyphs import UNICODE, Glyphs
+
+if TYPE_CHECKING:
+    from tuner_tui.hardware.interpreter import Interpreter
+
+LABEL = 9
+
+
+def hardware_rows(
+    inventory: Inventory | None, interpreter: Interpreter | None, width: int, glyphs: Glyphs = UNICODE
+) -> list[Row]:
+    """Everything known of the box; problems first, because they are what the eye should land on."""
+    if inventory is None:
+        return [Row(line(Run("Reading the hardware …", "dim")))]
+    rows = [row for problem in inventory.problems for row in _problem(problem, width, glyphs)]
+    for alike in alike_cards(inventory.gpus):
+        rows += _gpu(alike, width, glyphs)
+    if inventory.gpus:
+        rows.append(
+            _labelled(
+                "driver",
+                f"{inventory.driver_version or f.UNKNOWN}  CUDA {inventory.cuda_version or f.UNKNOWN}",
+                width,
+            )
+        )
+    return rows + _host(inventory, width) + _interpreter(interpreter, width, glyphs)
+
+
+def alike_cards(gpus: Iterable[Gpu]) -> list[list[Gpu]]:
+    """Cards grouped by what they are, so that eight equal ones take the room of one."""
+    groups: dict[tuple[object, ...], list[Gpu]] = {}
+    for gpu in gpus:
+        key = (gpu.name, gpu.capability, gpu.memory_total_bytes, gpu.power_limit_w, gpu.mig, gpu.abilities)
+        groups.setdefault(key, []).append(gpu)
+    return list(groups.values())
+
+
+def _problem(problem: GpuProblem, width: int, glyphs: Glyphs) -> list[Row]:
+    sentence = [
+        Row(line(Run(f"{glyphs.warn if i == 0 else ' '} {text}", "warn")))
+        for i, text in enumerate(wrap(problem.sentence, width - 2))
+    ]
+    return sentence + [Row(line(f"  {text}")) for text in wrap(problem.advice, max(1, width - 2))]
+
+
+def _gpu(cards: Sequence[Gpu], width: int, glyphs: Glyphs) -> list[Row]:
+    first = cards[0]
+    numbers = str(first.index) if len(cards) == 1 else f"{len(cards)} ×"
+    facts = [
+        f"{f.gib(first.memory_total_bytes)} GiB",
+        f"cc {f.capability(first.capability)}",
+        first.architecture or "",
+        f"{f.watts(first.power_limit_w)} W",
+        "MIG on" if first.mig else "",
+    ]
+    rows = [
+        Row(line(Run(f"{numbers} ", "strong"), shorten(first.name, width - len(numbers) - 1))),
+        Row(line("  ", shorten("  ".join(fact for fact in facts if fact), width - 2))),
+    ]
+    if first.abilities:
+        rows.append(Row(line("  ", *_abilities(first.abilities, glyphs))))
+    return rows
+
+
+def _abilities(abilities: Iterable[Ability], glyphs: Glyphs) -> Iterable[Line]:
+    for ability in abilities:
+        mark = "?" if ability.able is None else glyphs.good if ability.able else glyphs.bad
+        yield line(Run(f"{mark}{ability.name} ", "" if ability.able else "dim"))
+
+
+def _labelled(label: str, text: str, width: int) -> Row:
+    return Row(line(Run(label.ljust(LABEL), "dim"), shorten(text, max(0, width - LABEL))))
+
+
+def _host(inventory: Inventory, width: int) -> list[Row]:
+    cpu, memory = inventory.cpu, inventory.memory
+    rows = [
+        _labelled("CPU", cpu.model or f.UNKNOWN, width),
+        _labelled(
+            "cores",
+            f"{cpu.usable_cores} usable of {cpu.logical_cores} ({f.count(cpu.physical_cores)} physical)",
+            width,
+        ),
+        _labelled("RAM", f"{f.size(memory.usable_bytes)} usable of {f.size(memory.total_bytes)}", width),
+    ]
+    if inventory.shm is not None:
+        rows.append(_labelled("/dev/shm", f"{f.size(inventory.shm.free_bytes)} free", width))
+    if inventory.disk is not None:
+        rows.append(
+            _labelled("disk", f"{f.size(inventory.disk.free_bytes)} free at {inventory.disk.path}", width)
+        )
+    return rows
+
+
+def _interpreter(interpreter: Interpreter | None, width: int, glyphs: Glyphs) -> list[Row]:
+    if interpreter is None:
+        return [_labelled("Python", "asking it for its packages …", width)]
+    rows = [_labelled("Python", f"{interpreter.python_version or f.UNKNOWN}  {interpreter.path}", width)]
+    if interpreter.problem:
+        return rows + [
+            Row(line(Run(f"{glyphs.warn} {text}", "warn")))
+            for text in wrap(interpreter.problem, max(1, width - 2))
+        ]
+    versions = "  ".join(f"{name} {version}" for name, version in interpreter.packages.items() if version)
+    return rows + [
+        _labelled("packages" if i == 0 else "", text, width)
+        for i, text in enumerate(wrap(versions, max(1, width - LABEL)))
+    ]

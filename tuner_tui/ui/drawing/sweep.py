@@ -1,0 +1,32 @@
+"""History that sweeps like a heart monitor: each moment has its column for ever, and time overwrites the oldest.
+
+A history that scrolls repaints all of its cells each time; one that sweeps repaints one. The blank column is *now*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+Moment = tuple[float, float | None]
+"""Seconds since the epoch, and a value or None."""
+
+
+def sweep(moments: Iterable[Moment], now_s: float, width: int, bucket_s: float) -> list[float | None]:
+    """`width` columns of `bucket_s` seconds each: the mean of the values in each, None where there are none.
+
+    The column of a moment depends on nothing but its time, so a column is drawn once and stays. The column after the
+    newest is None: the gap that shows where the pen is.
+    """
+    if width < 2:
+        return [None] * width
+    newest = int(now_s // bucket_s)
+    sums: dict[int, tuple[float, int]] = {}
+    for time_s, value in moments:
+        bucket = int(time_s // bucket_s)
+        if value is not None and newest - width + 1 < bucket <= newest:
+            total, number = sums.get(bucket, (0.0, 0))
+            sums[bucket] = (total + value, number + 1)
+    columns: list[float | None] = [None] * width
+    for bucket, (total, number) in sums.items():
+        columns[bucket % width] = total / number
+    return columns

@@ -1,0 +1,61 @@
+"""The live panel: what the run does now and what the box does under it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from textual.reactive import reactive
+
+from tuner_tui.hardware.sample import Sample
+from tuner_tui.runs.history import History
+from tuner_tui.ui.drawing.cells import Row
+from tuner_tui.ui.drawing.glyphs import UNICODE, Glyphs
+from tuner_tui.ui.drawing.live_rows import LiveScene, live_rows
+from tuner_tui.ui.widgets.canvas import Canvas
+
+if TYPE_CHECKING:
+    from tuner_tui.runs.reader import RunView
+
+REMEMBERED_SAMPLES = 600
+
+
+class LivePanel(Canvas):
+    """Shows `view`, the followed run; without one, the box alone by `sample`. `now_s` is seconds since the epoch."""
+
+    view: reactive[RunView | None] = reactive(None, repaint=False)
+    sample: reactive[Sample | None] = reactive(None, repaint=False)
+    now_s: reactive[float] = reactive(0.0, repaint=False)
+
+    def __init__(
+        self, *, glyphs: Glyphs = UNICODE, id: str | None = None, classes: str | None = None
+    ) -> None:  # noqa: A002
+        super().__init__(glyphs=glyphs, id=id, classes=classes)
+        self._seen: deque[Sample] = deque(maxlen=REMEMBERED_SAMPLES)
+
+    def watch_view(self) -> None:
+        self.redraw()
+
+    def watch_sample(self, sample: Sample | None) -> None:
+        if sample is not None:
+            self._seen.append(sample)
+        self.redraw()
+
+    def watch_now_s(self) -> None:
+        self.redraw()
+
+    def rows(self, width: int, height: int) -> Sequence[Row]:
+        return live_rows(self._scene(), width, height, self.glyphs)
+
+    def _scene(self) -> LiveScene:
+        if self.view is None:
+            return LiveScene(self.now_s, None, History(), self.sample, tuple(self._seen))
+        view = self.view
+        return LiveScene(
+            self.now_s,
+            view.state,
+            view.history,
+            view.sample or self.sample,
+            view.samples or tuple(self._seen),
+        )

@@ -1,0 +1,197 @@
+"""A widget that shows a picture and repaints only the cells that changed.
+
+Over SSH every byte counts: a whole panel is some kilobytes, a changed figure some dozens of bytes. The compositor writes
+a changed span from the left edge of the widget it lies in, so figures that change often are shown by `Slice` children:
+small widgets whose left edge is where the figure starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.segment import Segment
+from rich.style import Style as RichStyle
+from textual import events
+from textual.geometry import Region
+from textual.reactive import reactive
+from textual.strip import Strip
+from textual.widget import Widget
+
+from tuner_tui.ui.drawing.cells import STYLES, Line, Row, Run, changed_span, crop, fit, line
+from tuner_tui.ui.drawing.glyphs import UNICODE, Glyphs, plain
+
+
+class Slice(Widget):
+    """A rectangle of its canvas that is painted apart from the rest of it."""
+
+    DEFAULT_CSS = "Slice { position: absolute; background: transparent; }"
+
+    def __init__(self, place: Region) -> None:
+        super().__init__()
+        self.place = place
+
+    @property
+    def place(self) -> Region:
+        """Where the slice lies in its canvas."""
+        return self._place
+
+    @place.setter
+    def place(self, place: Region) -> None:
+        self._place = place
+        self.styles.offset = (place.x, place.y)
+        self.styles.width, self.styles.height = place.width, place.height
+
+    def render_line(self, y: int) -> Strip:
+        canvas = self.parent
+        if not isinstance(canvas, Canvas):
+            return Strip.blank(self.size.width)
+        return canvas.strip(self._place.y + y, self._place.x, self._place.right)
+
+
+class Canvas(Widget):
+    """Shows the rows that `rows` draws for the widget's size; redraws when asked, repaints what differs.
+
+    Rows beyond the height are reached with the arrow keys where the canvas may take the focus; a sign says that they exist.
+    """
+
+    DEFAULT_CSS = """
+    Canvas { layers: base slices; }
+    Canvas > Slice { layer: slices; }
+    Canvas > .canvas--dim { color: $text-muted; }
+    Canvas > .canvas--strong { text-style: bold; }
+    Canvas > .canvas--good { color: $text-success; }
+    Canvas > .canvas--warn { color: $text-warning; }
+    Canvas > .canvas--bad { color: $text-error; text-style: bold; }
+    Canvas > .canvas--hit { text-style: reverse; }
+    """
+    COMPONENT_CLASSES = {f"canvas--{style}" for style in STYLES if style}  # noqa: RUF012  (Textual's own shape)
+
+    top: reactive[int] = reactive(0, repaint=False)
+
+    def __init__(
+        self, *, glyphs: Glyphs = UNICODE, id: str | None = None, classes: str | None = None
+    ) -> None:  # noqa: A002
+        super().__init__(id=id, classes=classes)
+        self.glyphs = glyphs
+        self._lines: list[Line] = []
+        self._slices: list[Region] = []
+        self._styles: dict[str, RichStyle] = {}
+        self._asked = False
+
+    def rows(self, width: int, height: int) -> Sequence[Row]:
+        """The picture for a place of `width` × `height` cells; panels say what it is."""
+        raise NotImplementedError
+
+    def redraw(self) -> None:
+        """Draw again soon; several requests in a row become one drawing."""
+        if not self._asked and self.is_attached:
+            self._asked = True
+            self.call_later(self._draw)
+
+    def on_resize(self, _event: events.Resize) -> None:
+        """A new size is a new picture."""
+        self._draw()
+
+    def watch_top(self) -> None:
+        """Scrolled to another row."""
+        self.redraw()
+
+    def notify_style_update(self) -> None:
+        """A new theme: look the styles up again."""
+        self._styles.clear()
+        super().notify_style_update()
+
+    def _draw(self) -> None:
+        self._asked = False
+        width, height = self.size
+        if width and height:
+            rows = self._window(list(self.rows(width, height)), height)
+            self._show([self._finish(row.line, width) for row in rows], merge_slices(rows))
+
+    def _window(self, rows: list[Row], height: int) -> list[Row]:
+        """The rows that are visible, the last replaced by a sign where some are not."""
+        self.set_reactive(Canvas.top, max(0, min(self.top, len(rows) - height)))
+        shown = rows[self.top : self.top + height]
+        below = len(rows) - self.top - height
+        if below > 0:
+            shown[-1] = Row(line(Run(f"… {below + 1} more lines", "dim")))
+        return shown
+
+    def _finish(self, cells: Line, width: int) -> Line:
+        if self.glyphs.ascii:
+            cells = tuple(Run(plain(run.text), run.style) for run in cells)
+        return fit(cells, width)
+
+    def _show(self, lines: list[Line], slices: list[Region]) -> None:
+        old, self._lines = self._lines, lines
+        if slices != self._slices or len(old) != len(lines):
+            self._arrange(slices)
+            return
+        differing = [y for y, (before, after) in enumerate(zip(old, lines, strict=True)) if before != after]
+        for owner, region in self._changes(old, differing):
+            owner.refresh(region)
+
+    def _changes(self, old: list[Line], differing: Iterable[int]) -> Iterable[tuple[Widget, Region]]:
+        """Each span to repaint, in the coordinates of the widget that paints it."""
+        slices = list(self.query_children(Slice))
+        for y in differing:
+            for owner, start, end in self._owners(slices, y):
+                if span := changed_span(old[y], self._lines[y], start, end):
+                    x, top = (owner.place.x, owner.place.y) if isinstance(owner, Slice) else (0, 0)
+                    yield owner, Region(span[0] - x, y - top, span[1] - span[0], 1)
+
+    def _owners(self, slices: Iterable[Slice], y: int) -> Iterable[tuple[Widget, int, int]]:
+        """Which widget paints which cells of row `y`: the slices, and the canvas between them."""
+        position = 0
+        for piece in sorted((s for s in slices if s.place.y <= y < s.place.bottom), key=lambda s: s.place.x):
+            if piece.place.x > position:
+                yield self, position, piece.place.x
+            yield piece, piece.place.x, piece.place.right
+            position = piece.place.right
+        if position < self.size.width:
+            yield self, position, self.size.width
+
+    def _arrange(self, slices: list[Region]) -> None:
+        self._slices = slices
+        children = list(self.query_children(Slice))
+        for child, place in zip(children, slices, strict=False):
+            child.place = place
+            child.refresh()
+        if len(slices) > len(children):
+            self.mount_all(Slice(place) for place in slices[len(children) :])
+        for child in children[len(slices) :]:
+            child.remove()
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        return self.strip(y, 0, self.size.width)
+
+    def strip(self, y: int, start: int, end: int) -> Strip:
+        """Row `y` from cell `start` to `end`, in the colours of the theme."""
+        if y >= len(self._lines):
+            return Strip.blank(end - start, self._style(""))
+        cells = self._lines[y]
+        if (start, end) != (0, self.size.width):
+            cells = crop(cells, start, end)
+        return Strip([Segment(text, self._style(style)) for text, style in cells])
+
+    def _style(self, name: str) -> RichStyle:
+        if name not in self._styles:
+            self._styles[name] = self.get_component_rich_style(f"canvas--{name}") if name else self.rich_style
+        return self._styles[name]
+
+
+def merge_slices(rows: Sequence[Row]) -> list[Region]:
+    """The slices of all rows; equal spans of neighbouring rows become one rectangle, so that few widgets do."""
+    merged: list[Region] = []
+    for y, row in enumerate(rows):
+        for start, end in row.slices:
+            above = Region(start, y - 1, end - start, 1)
+            same = next(
+                (i for i, r in enumerate(merged) if (r.x, r.right, r.bottom) == (start, end, y)), None
+            )
+            if same is None:
+                merged.append(above.translate((0, 1)))
+            else:
+                merged[same] = Region(start, merged[same].y, end - start, merged[same].height + 1)
+    return merged
