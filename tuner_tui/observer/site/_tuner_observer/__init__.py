@@ -1,0 +1,22 @@
+"""The observer: watches a training from inside its process. Standard library only; Python 3.9 syntax.
+
+Contract with the launcher, by environment:
+  TUNER_RUN_DIR              the run folder; without it the observer does nothing
+  TUNER_INJECT               JSON: settings to put into TrainingArguments and DataLoader; absent means none
+  TUNER_MEMORY_LIMIT_BYTES   cap of this process on a GPU (on a CPU the launcher uses RLIMIT_DATA)
+  RANK, WORLD_SIZE           as torchrun and accelerate set them
+
+Nothing is imported early: each part waits for the module that it watches to be imported by the training itself.
+"""
+
+import os
+
+
+def install():
+    """Wait for the modules of interest to be imported. Costs well under a millisecond; no effect without a run folder."""
+    run_dir = os.environ.get("TUNER_RUN_DIR")
+    if not run_dir:
+        return
+    from . import parts
+
+    parts.install(run_dir)

@@ -1,0 +1,43 @@
+"""The control file of the run folder: its first word asks for a checkpoint, or for a checkpoint and the end."""
+
+import os
+import time
+
+LOOK_EVERY_S = 1.0
+
+
+class ControlFile:
+    """Looked at once a second at most; an order is obeyed once, when the file changes."""
+
+    def __init__(self, run_dir):
+        self._path = os.path.join(run_dir, "control")
+        self._seen = None
+        self._next_look_s = 0.0
+
+    def ignore_present(self):
+        """An order given to an earlier process of this run is not for this one."""
+        self._seen = self._stamp()
+
+    def read(self):
+        """The newly written first word, or None."""
+        now = time.perf_counter()
+        if now < self._next_look_s:
+            return None
+        self._next_look_s = now + LOOK_EVERY_S
+        stamp = self._stamp()
+        if stamp is None or stamp == self._seen:
+            return None
+        self._seen = stamp
+        try:
+            with open(self._path, encoding="utf-8") as file:
+                words = file.read(256).split()
+        except (OSError, ValueError):
+            return None
+        return words[0] if words else None
+
+    def _stamp(self):
+        try:
+            status = os.stat(self._path)
+        except OSError:
+            return None
+        return status.st_mtime_ns, status.st_size, status.st_ino

@@ -1,0 +1,80 @@
+"""The end of the process: an exception that nobody caught, or the end by itself. Output and exit code stay as they are."""
+
+import sys
+
+OUT_OF_MEMORY_TYPES = ("OutOfMemoryError", "MemoryError", "_ArrayMemoryError")
+OUT_OF_MEMORY_WORDS = (
+    "out of memory",
+    "can't allocate memory",
+    "cannot allocate memory",
+    "not enough memory",
+    "cublas_status_alloc_failed",
+    "cudnn_status_alloc_failed",
+    "unable to allocate",
+    "std::bad_alloc",
+)
+NOT_OUT_OF_MEMORY_WORDS = ("out of resource: shared memory", "more than 1eb memory", "bus error")
+RANKS_SPEAK_FOR_THEMSELVES = ("ChildFailedError",)
+LONGEST_MESSAGE = 4000
+PLACES = {"starting": "loading", "skipping": "loading", "compiling": "training", "ending": "saving"}
+
+
+def is_out_of_memory(kind, message):
+    """Whether an exception says that memory ran out, by its type's name or its words."""
+    text = message.lower()
+    if any(words in text for words in NOT_OUT_OF_MEMORY_WORDS):
+        return False
+    return kind in OUT_OF_MEMORY_TYPES or any(words in text for words in OUT_OF_MEMORY_WORDS)
+
+
+class Ending:
+    """Tells the end of a session once: by `sys.excepthook` where it is still ours, else at exit from what Python kept."""
+
+    def __init__(self, session, counters_of):
+        """`counters_of` gives the counters, or None while torch was not imported."""
+        self._session = session
+        self._counters_of = counters_of
+        self._told = None
+        self._previous = sys.excepthook
+        sys.excepthook = self.excepthook
+
+    def excepthook(self, kind, error, traceback):
+        """Write the event, then let whoever was there before print the traceback."""
+        self._tell_safely(error)
+        self._previous(kind, error, traceback)
+
+    def at_exit(self):
+        """The last counters, and how it ended if that was not told yet."""
+        self._tell_safely(getattr(sys, "last_value", None))
+        session = self._session
+        if session.opened and self._told is None:
+            self._last_counters()
+            session.enter("ending")
+            session.tell("ended", step=session.step)
+
+    def _tell_safely(self, error):
+        if error is None or error is self._told:
+            return
+        try:
+            self._tell(error)
+        except Exception:  # noqa: BLE001 - outermost edge inside somebody else's process
+            return
+
+    def _tell(self, error):
+        session, kind = self._session, type(error).__name__
+        if kind in RANKS_SPEAK_FOR_THEMSELVES or not (session.launched or session.opened):
+            return
+        self._told = error
+        session.open()
+        self._last_counters()
+        message = str(error)[:LONGEST_MESSAGE]
+        where = "optimizer-step" if session.in_optimizer else PLACES.get(session.phase, session.phase)
+        if is_out_of_memory(kind, message):
+            session.tell("out-of-memory", message=message or kind, where=where, step=session.step)
+        else:
+            session.tell("raised", type=kind, message=message, where=where, step=session.step)
+
+    def _last_counters(self):
+        counters = self._counters_of()
+        if counters is not None and counters.own_steps > counters.written_steps and counters.own_steps:
+            counters.flush()

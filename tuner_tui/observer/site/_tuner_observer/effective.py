@@ -1,0 +1,111 @@
+"""What is really in effect, read inside the process. Told when the training begins and again only where it changed."""
+
+import functools
+
+from .importing import call_safely
+
+LOOK_EVERY = 10
+"""Looks are cheap but not free: after the first two, one in this many written lines."""
+
+SDPA_BACKENDS = (("flash", "flash_sdp_enabled"), ("mem_efficient", "mem_efficient_sdp_enabled"),
+                 ("math", "math_sdp_enabled"), ("cudnn", "cudnn_sdp_enabled"))  # fmt: skip
+
+
+class Effective:
+    """Gathers `name: value` and tells the session of changes. Names are those of the settings where one exists."""
+
+    def __init__(self, torch, session):
+        self._torch = torch
+        self._session = session
+        self._told = {}
+        self._now = {}
+        self._looks = 0
+        self._autocast = None
+        self._seen_optimizers = set()
+
+    def reset(self):
+        """Forget what was told: a forked child tells its own story."""
+        self.__init__(self._torch, self._session)
+
+    def watch_autocast(self, module):
+        """`module` is torch.amp.autocast_mode. Its context is entered around the forward pass only, so it is seen there."""
+        original = module.autocast.__enter__
+        effective = self
+
+        @functools.wraps(original)
+        def __enter__(self):
+            result = original(self)
+            if getattr(self, "_enabled", False):
+                effective._autocast = self.fast_dtype
+            return result
+
+        module.autocast.__enter__ = __enter__
+
+    def loader_started(self, settings):
+        """Settings of a loader from which a training batch will be taken."""
+        self._now.update(settings)
+
+    def optimizer_stepped(self, optimizer):
+        """Read an optimizer when it steps for the first time."""
+        if id(optimizer) in self._seen_optimizers:
+            return
+        self._seen_optimizers.add(id(optimizer))
+        group = optimizer.param_groups[0]
+        self._now["optimizer"] = type(optimizer).__name__
+        for name in ("fused", "foreach"):
+            if name in group:
+                self._now[name] = group[name]
+        self._now["parameter_dtype"] = _dtypes(optimizer)
+
+    def model_known(self, model):
+        """Read a model that a trainer gave us."""
+        call_safely(self._read_model, model)
+
+    def _read_model(self, model):
+        inner = getattr(model, "_orig_mod", None)
+        self._now["torch_compile"] = inner is not None or getattr(model, "_compiled_call_impl", None) is not None
+        config = getattr(inner or model, "config", None)
+        attention = getattr(config, "_attn_implementation", None)
+        if isinstance(attention, str):
+            self._now["attn_implementation"] = attention
+        self._now["gradient_checkpointing"] = any(
+            getattr(module, "gradient_checkpointing", False) is True for module in (inner or model).modules()
+        )
+
+    def look(self):
+        """Read the global switches, and tell what changed."""
+        self._looks += 1
+        if self._looks > 2 and self._looks % LOOK_EVERY:
+            return
+        self._now["autocast_dtype"] = "none" if self._autocast is None else _word(self._autocast)
+        self._autocast = None
+        self._now["tf32"] = call_safely(self._tf32)
+        self._now["sdpa_backends"] = call_safely(self._sdpa)
+        changed = {name: value for name, value in self._now.items() if self._told.get(name, _UNTOLD) != value}
+        if changed:
+            self._told.update(changed)
+            self._session.tell("in-effect", values=changed)
+
+    def _tf32(self):
+        """By the new names where torch has them: once those are used, reading the old ones raises."""
+        matmul = self._torch.backends.cuda.matmul
+        if hasattr(self._torch.backends, "fp32_precision"):
+            word = matmul.fp32_precision
+            return (self._torch.backends.fp32_precision if word == "none" else word) == "tf32"
+        return bool(matmul.allow_tf32)
+
+    def _sdpa(self):
+        cuda = self._torch.backends.cuda
+        return [name for name, test in SDPA_BACKENDS if hasattr(cuda, test) and getattr(cuda, test)()]
+
+
+_UNTOLD = object()
+
+
+def _word(dtype):
+    return str(dtype).replace("torch.", "")
+
+
+def _dtypes(optimizer):
+    found = sorted({_word(each.dtype) for group in optimizer.param_groups for each in group["params"]})
+    return "+".join(found)

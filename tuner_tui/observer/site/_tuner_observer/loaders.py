@@ -1,0 +1,81 @@
+"""Watch every DataLoader of the process: how long its batches are waited for, and the settings it really has."""
+
+import functools
+import time
+
+from .counters import Source
+from .importing import call_safely
+
+perf_counter = time.perf_counter
+
+
+def watch(module, counters, loader_settings):
+    """Wrap iteration of `torch.utils.data.dataloader`. `loader_settings` collects the settings of training loaders."""
+    _watch_iter(module.DataLoader, counters, loader_settings)
+    _watch_next(module._BaseDataLoaderIter, counters)
+
+
+def _watch_iter(loader_class, counters, loader_settings):
+    """Starting the workers of an epoch is waiting for data too."""
+    original = loader_class.__iter__
+
+    @functools.wraps(original)
+    def __iter__(self):
+        began_s = perf_counter()
+        iterator = original(self)
+        call_safely(_started, self, iterator, counters, loader_settings, began_s)
+        return iterator
+
+    loader_class.__iter__ = __iter__
+
+
+def _started(loader, iterator, counters, loader_settings, began_s):
+    source = iterator.__dict__.get("_tuner_source")
+    if source is None:
+        source = iterator._tuner_source = Source()
+    source.exhausted = False
+    if not counters.evaluating():
+        counters.waiting(source, began_s)
+        source.wait_s += perf_counter() - began_s
+        loader_settings(settings_of(loader))
+
+
+def settings_of(loader):
+    """What the loader was built with. Nothing here starts a worker or draws a random number."""
+    workers = loader.num_workers
+    return {
+        "dataloader_num_workers": workers,
+        "dataloader_prefetch_factor": loader.prefetch_factor if workers else None,
+        "dataloader_pin_memory": bool(loader.pin_memory),
+        "dataloader_persistent_workers": bool(getattr(loader, "persistent_workers", False)),
+        "dataloader_drop_last": bool(loader.drop_last),
+    }
+
+
+def _watch_next(iterator_class, counters):
+    original = iterator_class.__next__
+
+    @functools.wraps(original)
+    def __next__(self):
+        began_s = perf_counter()
+        try:
+            source = self.__dict__.get("_tuner_source")
+            if source is None:
+                source = self._tuner_source = Source()
+            training = counters.waiting(source, began_s)
+        except Exception:  # noqa: BLE001 - outermost edge inside somebody else's process
+            return original(self)
+        try:
+            batch = original(self)
+        except StopIteration:
+            if training:
+                counters.waited_in_vain(source, began_s, perf_counter())
+            raise
+        if training:
+            try:
+                counters.fetched(source, batch, began_s, perf_counter())
+            except Exception:  # noqa: BLE001 - outermost edge inside somebody else's process
+                return batch
+        return batch
+
+    iterator_class.__next__ = __next__

@@ -1,0 +1,50 @@
+"""Which process this is: the launched one, a rank of a launcher, or a helper process that must stay silent."""
+
+import os
+import sys
+
+MARKER = "_TUNER_OBSERVED"
+"""Set by the first observed process, inherited by its children: they know by it that they are not the launched one."""
+
+LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "torch.distributed.run", "torch.distributed.launch",
+             "accelerate.commands.launch", "accelerate.commands.accelerate_cli")  # fmt: skip
+"""Programs that only start the ranks; the ranks are the launched processes."""
+
+
+def is_launched():
+    """Whether this process is the one that was launched, or a rank of it; claims the place for itself and its children."""
+    if _is_launcher():
+        return False
+    rank = os.environ.get("RANK", "")
+    pid, _, marked_rank = os.environ.get(MARKER, "").partition(":")
+    if pid and pid != str(os.getpid()) and marked_rank == rank:
+        return False
+    os.environ[MARKER] = "%d:%s" % (os.getpid(), rank)
+    return True
+
+
+def _is_launcher():
+    arguments = list(getattr(sys, "orig_argv", None) or getattr(sys, "argv", []))[1:]
+    while arguments and arguments[0].startswith("-") and arguments[0] != "-m":
+        arguments = arguments[1:]
+    if arguments[:1] == ["-m"]:
+        return arguments[1:2] != [] and arguments[1] in LAUNCHERS
+    return bool(arguments) and os.path.basename(arguments[0]) in LAUNCHERS
+
+
+def rank_and_world():
+    """This process's rank and how many there are, from torch.distributed where it runs, else from the environment."""
+    distributed = sys.modules.get("torch.distributed")
+    try:
+        if distributed is not None and distributed.is_available() and distributed.is_initialized():
+            return distributed.get_rank(), distributed.get_world_size()
+    except (AttributeError, RuntimeError, ValueError):
+        pass
+    return _number("RANK", 0), max(1, _number("WORLD_SIZE", 1))
+
+
+def _number(name, default):
+    try:
+        return int(os.environ[name])
+    except (KeyError, ValueError):
+        return default

@@ -1,0 +1,101 @@
+"""The story that this process tells: opened when it proves to be the training, silent before and in every other process."""
+
+import os
+import sys
+import time
+
+from . import process
+from .events import EventFile
+
+PHASE_BURST = 6
+"""Phase lines written at once before they are thinned out to one a second: a loop may evaluate after every step."""
+
+
+class Session:
+    """Writes the events of one process. `opened` is False in processes that neither were launched nor train."""
+
+    def __init__(self, run_dir):
+        self.run_dir = run_dir
+        self.launched = process.is_launched()
+        self.opened = False
+        self.phase = "starting"
+        self.step = None
+        self.in_optimizer = False
+        self.unsupported = None
+        self._written_phase = None
+        self._phase_tokens = float(PHASE_BURST)
+        self._phase_refilled_at = time.monotonic()
+        self._file = None
+
+    def open(self):
+        """Say that the observer is here. Called at torch's import in the launched process, else at the first training."""
+        if self.opened:
+            return
+        self.opened = True
+        rank, world_size = process.rank_and_world()
+        self._file = EventFile(self.run_dir, rank, separate=world_size > 1 or "RANK" in os.environ)
+        self.tell(
+            "started",
+            pid=os.getpid(),
+            world_size=world_size,
+            python="%d.%d.%d" % sys.version_info[:3],
+            torch=_version("torch"),
+            transformers=_version("transformers"),
+            device=_device(),
+        )
+        self._write_phase()
+
+    def tell(self, kind, **fields):
+        """Write a story event, if this process has a story."""
+        if self.opened:
+            self._file.story(kind, **fields)
+
+    def count(self, kind, fields):
+        """Write a frequent event, if this process has a story."""
+        if self.opened:
+            self._file.frequent(kind, fields)
+
+    def enter(self, phase):
+        """The training is in this phase now. Returns whether that is a change."""
+        if phase == self.phase:
+            return False
+        self.phase = phase
+        self.settle_phase()
+        return True
+
+    def settle_phase(self):
+        """Write the phase if the last line says another one and there have not been too many of them."""
+        if self.phase == self._written_phase:
+            return
+        now = time.monotonic()
+        refill = now - self._phase_refilled_at
+        self._phase_refilled_at = now
+        self._phase_tokens = min(float(PHASE_BURST), self._phase_tokens + refill)
+        if self._phase_tokens >= 1.0:
+            self._phase_tokens -= 1.0
+            self._write_phase()
+
+    def _write_phase(self):
+        if self.opened:
+            self._written_phase = self.phase
+            self.tell("phase", phase=self.phase, step=self.step)
+
+    def forked(self):
+        """In a forked child: silent until it trains by itself."""
+        if self._file is not None:
+            self._file.forget()
+        self.__init__(self.run_dir)
+
+
+def _version(name):
+    version = getattr(sys.modules.get(name), "__version__", None)
+    return None if version is None else str(version)
+
+
+def _device():
+    """Where torch would train, without making it start a device: None while torch does not know yet."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    try:
+        return None if cuda is None else ("cuda" if cuda.is_initialized() else None)
+    except (AttributeError, RuntimeError):
+        return None
