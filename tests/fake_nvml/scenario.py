@@ -1,14 +1,16 @@
-"""Scenarios for the fake driver: how many cards, what they show over time, how slowly and wrongly they answer.
+"""Scenarios for the fake driver: how many cards, what they show over time, how slowly and wrongly they
+answer.
 
-The file is lines of `key values…`; the keys of the driver come first, and `gpu` opens the next card. A wave is
-`base amplitude period_s phase`: base + amplitude · sin(2π·t/period + phase), t counted from the library's load.
+The file is lines of `key values…`; the keys of the driver come first, and `gpu` opens the next card. A wave
+is `base amplitude period_s phase`: base + amplitude · sin(2π·t/period + phase), t counted from the
+library's load.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 GIB = 1024**3
@@ -22,7 +24,9 @@ SLOW_CALLS_S = {
     "nvmlDeviceGetPcieThroughput": 0.020,
     "nvmlDeviceGetGraphicsRunningProcesses_v3": 0.0045,
 }
-"""What these two cost on a real driver: PCIe throughput is defined as a 20 ms window, the other was measured."""
+"""What these two cost on a real driver: PCIe throughput is defined as a 20 ms window, the other was
+measured.
+"""
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,9 @@ class FakeProcess:
 
 @dataclass(frozen=True)
 class FakeGpu:
-    """One card of a scenario. `errors` and `delays_s` are by NVML function name; None leaves a field NOT_SUPPORTED."""
+    """One card of a scenario. `errors` and `delays_s` are by NVML function name; None leaves a field
+    NOT_SUPPORTED.
+    """
 
     name: str = "NVIDIA A100-SXM4-80GB"
     uuid: str | None = None
@@ -116,7 +122,9 @@ def milli(wave: Wave) -> Wave:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A driver and its cards. `frozen_s` stops the waves at one moment, so that figures can be compared exactly."""
+    """A driver and its cards. `frozen_s` stops the waves at one moment, so that figures can be compared
+    exactly.
+    """
 
     gpus: tuple[FakeGpu, ...] = ()
     driver: str = "580.65.06"
@@ -159,22 +167,45 @@ def a100(index: int) -> FakeGpu:
 
 
 T4 = FakeGpu(
-    name="Tesla T4", architecture=6, capability=(7, 5), memory_total_bytes=16106127360, memory_reserved_bytes=450 * 1024**2,
-    memory_used=Wave(11 * GIB, GIB, 30), utilisation=Wave(88, 11, 15), power_w=Wave(66, 6, 15), power_limit_w=70,
-    temperature_c=Wave(71, 5, 40), clock_sm_mhz=Wave(1200, 150, 15), clock_sm_max_mhz=1590, clock_memory_mhz=Wave(5000),
-    clock_memory_max_mhz=5001, reasons=REASON_POWER_CAP, processes=(FakeProcess(None, 10 * GIB),),
-)  # fmt: skip
+    name="Tesla T4",
+    architecture=6,
+    capability=(7, 5),
+    memory_total_bytes=16106127360,
+    memory_reserved_bytes=450 * 1024**2,
+    memory_used=Wave(11 * GIB, GIB, 30),
+    utilisation=Wave(88, 11, 15),
+    power_w=Wave(66, 6, 15),
+    power_limit_w=70,
+    temperature_c=Wave(71, 5, 40),
+    clock_sm_mhz=Wave(1200, 150, 15),
+    clock_sm_max_mhz=1590,
+    clock_memory_mhz=Wave(5000),
+    clock_memory_max_mhz=5001,
+    reasons=REASON_POWER_CAP,
+    processes=(FakeProcess(None, 10 * GIB),),
+)
 H100 = FakeGpu(
-    name="NVIDIA H100 80GB HBM3", architecture=9, capability=(9, 0), memory_total_bytes=85520809984,
-    memory_used=Wave(60 * GIB, 2 * GIB, 60), utilisation=Wave(96, 3, 20), power_w=Wave(610, 60, 20), power_limit_w=700,
-    clock_sm_mhz=Wave(1755, 60, 20), clock_sm_max_mhz=1980, clock_memory_mhz=Wave(2619), clock_memory_max_mhz=2619,
+    name="NVIDIA H100 80GB HBM3",
+    architecture=9,
+    capability=(9, 0),
+    memory_total_bytes=85520809984,
+    memory_used=Wave(60 * GIB, 2 * GIB, 60),
+    utilisation=Wave(96, 3, 20),
+    power_w=Wave(610, 60, 20),
+    power_limit_w=700,
+    clock_sm_mhz=Wave(1755, 60, 20),
+    clock_sm_max_mhz=1980,
+    clock_memory_mhz=Wave(2619),
+    clock_memory_max_mhz=2619,
     processes=(FakeProcess(None, 59 * GIB),),
-)  # fmt: skip
+)
 
 two_gpus = Scenario((a100(0), a100(1)))
 eight_gpus = Scenario(tuple(a100(index) for index in range(8)))
-hung_gpu = Scenario((a100(0), FakeGpu(latency_s=3.0, delays_s={})))
-"""The second card answers every call after 3 s; so does whoever asks it for its handle."""
+hung_gpu = Scenario(
+    (a100(0), replace(a100(1), delays_s={**SLOW_CALLS_S, "nvmlDeviceGetUtilizationRates": 3.0}))
+)
+"""The second card takes 3 s to say how busy it is."""
 lost_gpu = Scenario((a100(0), FakeGpu(lost_after_calls=40)))
 """The second card falls off the bus after it has answered 40 calls."""
 no_driver = Scenario(init_error=ERROR_DRIVER_NOT_LOADED)

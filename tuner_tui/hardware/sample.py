@@ -9,7 +9,11 @@ from tuner_tui.hardware.inventory import GpuProcess
 
 @dataclass(frozen=True, slots=True)
 class GpuSample:
-    """One card at one moment. `age_s` is how old the figures are when a hung card keeps them from moving."""
+    """One card at one moment; `power_w` in watts, clocks in MHz, `throttle` in words, most urgent first.
+
+    `age_s` is how old the figures are when a hung card keeps them from moving. A lost card keeps its row,
+    without figures; its `age_s` counts from its last ones.
+    """
 
     index: int
     name: str
@@ -30,7 +34,11 @@ class GpuSample:
 
 @dataclass(frozen=True, slots=True)
 class HostSample:
-    """The host at one moment. Percentages of one core; bytes; bytes a second."""
+    """The host at one moment; bytes, and bytes a second.
+
+    `cpu_pct` is the mean over the logical cores, 0 … 100, and `per_core_pct` each of them. Where a cgroup
+    limits memory, RAM is what the cgroup uses of its limit: that is what the kernel kills for.
+    """
 
     cpu_pct: float | None = None
     per_core_pct: tuple[float, ...] = ()
@@ -47,7 +55,10 @@ class HostSample:
 
 @dataclass(frozen=True, slots=True)
 class ProcessSample:
-    """One process of the training: its trainer (`main`), a loader `worker`, or another child."""
+    """One process of the training: its trainer (`main`), a loader `worker`, or another child (`other`).
+
+    `cpu_pct` is of one core: a process with four busy threads shows 400. A worker has its trainer's `rank`.
+    """
 
     pid: int
     role: str

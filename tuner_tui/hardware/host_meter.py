@@ -1,0 +1,187 @@
+"""What the host does, from /proc: one reading a tick, rates from the difference to the tick before."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from tuner_tui.hardware.cgroup import CgroupMemory
+from tuner_tui.hardware.sample import HostSample
+
+SECTOR_BYTES = 512
+"""/proc/diskstats counts in sectors of 512 bytes whatever the disk's own are (Documentation/admin-
+guide/iostats.rst).
+"""
+SPACE_EVERY = 5
+STACKED = ("loop", "ram", "zram", "dm-", "md", "sr", "fd", "nbd")
+"""Block devices that are no disks, or whose traffic is counted again on the disks below them."""
+
+
+class HostMeter:
+    """Reads the host's load. `clock` is monotonic, in seconds; the folders are parameters for made-up trees
+    in tests.
+
+    With a cgroup memory limit, RAM is what the cgroup uses of its limit: that is what the kernel kills for.
+    """
+
+    def __init__(
+        self,
+        disk_folder: Path,
+        clock: Callable[[], float],
+        *,
+        proc: Path = Path("/proc"),
+        block: Path = Path("/sys/block"),
+        shm: Path = Path("/dev/shm"),  # noqa: S108  its size is read, nothing is written
+        memory: CgroupMemory | None = None,
+    ) -> None:
+        self._disk_folder = disk_folder
+        self._shm = shm
+        self._clock = clock
+        self._proc = proc
+        self._disks = disks(block)
+        self._memory = memory
+        self._ticks = 0
+        self._read_s: float | None = None
+        self._cores: list[tuple[int, int]] = []
+        self._counters: dict[str, int] = {}
+        self._free: tuple[int | None, int | None] = (None, None)
+
+    def sample(self) -> HostSample:
+        """The load since the call before; rates and CPU are None on the first call."""
+        now = self._clock()
+        elapsed_s = None if self._read_s is None else max(now - self._read_s, 1e-3)
+        self._read_s = now
+        cpu_pct, per_core_pct = self._cpu()
+        memory = self._meminfo()
+        rates = self._rates(elapsed_s, swap=bool(memory.get("SwapTotal")))
+        disk_free, shm_free = self._space()
+        used, total = self._ram(memory)
+        swap_total, swap_free = memory.get("SwapTotal"), memory.get("SwapFree")
+        return HostSample(
+            cpu_pct=cpu_pct,
+            per_core_pct=per_core_pct,
+            ram_used_bytes=used,
+            ram_total_bytes=total,
+            swap_used_bytes=None if swap_total is None or swap_free is None else swap_total - swap_free,
+            swap_total_bytes=swap_total,
+            swap_in_bytes_s=rates.get("swap_in"),
+            disk_read_bytes_s=rates.get("disk_read"),
+            disk_write_bytes_s=rates.get("disk_write"),
+            disk_free_bytes=disk_free,
+            shm_free_bytes=shm_free,
+        )
+
+    def _cpu(self) -> tuple[float | None, tuple[float, ...]]:
+        """Percent busy since the last call: the mean over the cores, and each."""
+        before, self._cores = self._cores, cpu_times(read_text(self._proc / "stat"))
+        if not before or len(before) != len(self._cores):
+            return None, ()
+        busy = [
+            share(busy - was_busy, total - was_total)
+            for (busy, total), (was_busy, was_total) in zip(self._cores, before, strict=True)
+        ]
+        return busy[0], tuple(busy[1:])
+
+    def _meminfo(self) -> dict[str, int]:
+        """/proc/meminfo's first lines, in bytes."""
+        wanted = {"MemTotal", "MemAvailable", "SwapTotal", "SwapFree"}
+        values: dict[str, int] = {}
+        for line in read_text(self._proc / "meminfo").splitlines():
+            name, _, rest = line.partition(":")
+            if name in wanted:
+                values[name] = int(rest.split()[0]) * 1024
+                if len(values) == len(wanted):
+                    break
+        return values
+
+    def _ram(self, memory: dict[str, int]) -> tuple[int | None, int | None]:
+        if self._memory is not None:
+            return self._memory.used_bytes(), self._memory.limit_bytes
+        total, available = memory.get("MemTotal"), memory.get("MemAvailable")
+        return (None if total is None or available is None else total - available), total
+
+    def _rates(self, elapsed_s: float | None, swap: bool) -> dict[str, float]:
+        """Bytes a second since the last call of each counter that can be read."""
+        read, written = disk_bytes(read_text(self._proc / "diskstats"), self._disks)
+        counters = {"disk_read": read, "disk_write": written} if self._disks else {}
+        if swap:
+            counters["swap_in"] = swapped_in_bytes(read_text(self._proc / "vmstat"))
+        before, self._counters = self._counters, counters
+        if elapsed_s is None:
+            return {}
+        return {
+            name: max(0, value - before[name]) / elapsed_s
+            for name, value in counters.items()
+            if name in before
+        }
+
+    def _space(self) -> tuple[int | None, int | None]:
+        """Free bytes of the disk and of /dev/shm; asked for now and then, as a network disk may be slow."""
+        if self._ticks % SPACE_EVERY == 0:
+            self._free = (free_bytes(self._disk_folder), free_bytes(self._shm))
+        self._ticks += 1
+        return self._free
+
+
+def read_text(path: Path) -> str:
+    """A file of /proc or /sys; empty where it cannot be read."""
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:  # noqa: PTH123  once a second: half of Path.open
+            return file.read()
+    except OSError:
+        return ""
+
+
+def cpu_times(stat: str) -> list[tuple[int, int]]:
+    """(busy, total) ticks of the whole and of each core. Guest time is in user time already; waiting for a
+    disk is idle.
+    """
+    times = []
+    for line in stat.splitlines():
+        if not line.startswith("cpu"):
+            break
+        ticks = [int(value) for value in line.split()[1:9]]
+        total = sum(ticks)
+        times.append((total - ticks[3] - ticks[4], total))
+    return times
+
+
+def share(part: int, whole: int) -> float:
+    """Percent, 0 … 100; counters may step back a little on a virtual machine."""
+    return 0.0 if whole <= 0 else min(100.0, max(0.0, 100 * part / whole))
+
+
+def disks(block: Path) -> frozenset[str]:
+    """The box's own disks by name, without the devices stacked on them."""
+    try:
+        names = os.listdir(block)  # noqa: PTH208
+    except OSError:
+        return frozenset()
+    return frozenset(name for name in names if not name.startswith(STACKED))
+
+
+def disk_bytes(diskstats: str, names: frozenset[str]) -> tuple[int, int]:
+    """Bytes read and written by these disks since the box started."""
+    read = written = 0
+    for line in diskstats.splitlines():
+        fields = line.split(None, 10)
+        if len(fields) > 9 and fields[2] in names:
+            read += int(fields[5])
+            written += int(fields[9])
+    return read * SECTOR_BYTES, written * SECTOR_BYTES
+
+
+def swapped_in_bytes(vmstat: str) -> int:
+    """Bytes read back from swap since the box started."""
+    _, _, rest = vmstat.partition("pswpin ")
+    return int(rest.split(None, 1)[0]) * os.sysconf("SC_PAGE_SIZE") if rest else 0
+
+
+def free_bytes(folder: Path) -> int | None:
+    """What this user may still write below `folder`; None where it is not there."""
+    try:
+        space = os.statvfs(folder)
+    except OSError:
+        return None
+    return space.f_bavail * space.f_frsize

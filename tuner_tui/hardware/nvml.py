@@ -1,0 +1,202 @@
+"""NVIDIA cards through NVML: the only module that imports `pynvml`, and only once the driver's library is
+there.
+
+A greedy monitor takes driver locks that a training needs, so only calls that cost microseconds are made
+each second, and PCIe throughput (20 ms a call by definition) and graphics processes (4.5 ms measured) are
+never asked for.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from tuner_tui.hardware.gpu_problems import gpu_problem
+from tuner_tui.hardware.gpu_reader import CardUnavailable, Driver, FastFigures, GpusUnavailable, SlowFigures
+from tuner_tui.hardware.inventory import Gpu, GpuProblemKind, GpuProcess
+from tuner_tui.hardware.throttle import throttle_words
+
+LIBRARY = "libnvidia-ml.so.1"
+ARCHITECTURES = {
+    2: "Kepler",
+    3: "Maxwell",
+    4: "Pascal",
+    5: "Volta",
+    6: "Turing",
+    7: "Ampere",
+    8: "Ada",
+    9: "Hopper",
+    10: "Blackwell",
+    13: "Rubin",
+}
+"""NVML_DEVICE_ARCH_* of nvml.h."""
+
+# NVML error codes (nvmlReturn_t in nvml.h).
+NO_PERMISSION, DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, GPU_IS_LOST = 4, 9, 12, 15
+RESET_REQUIRED, VERSION_MISMATCH, GPU_NOT_FOUND = 16, 18, 28
+KINDS = {
+    NO_PERMISSION: GpuProblemKind.NO_PERMISSION,
+    DRIVER_NOT_LOADED: GpuProblemKind.NO_DRIVER,
+    LIBRARY_NOT_FOUND: GpuProblemKind.NO_LIBRARY,
+    GPU_IS_LOST: GpuProblemKind.GPU_LOST,
+    RESET_REQUIRED: GpuProblemKind.GPU_LOST,
+    VERSION_MISMATCH: GpuProblemKind.VERSION_MISMATCH,
+    GPU_NOT_FOUND: GpuProblemKind.GPU_LOST,
+}
+LOST = frozenset({GPU_IS_LOST, RESET_REQUIRED, GPU_NOT_FOUND})
+CLOCK_SM, CLOCK_MEMORY, SENSOR_GPU = 1, 2, 0
+MEMORY_V2 = 0x02000028
+
+
+class NvmlReader:
+    """The cards NVML knows (a `gpu_reader.GpuReader`). Safe to use from several threads, one a card."""
+
+    def __init__(self, library: str = LIBRARY) -> None:
+        self._library = library
+        self._nvml: Any = None
+        self._cards: dict[int, NvmlCard] = {}
+
+    def open(self) -> int:
+        """Starts NVML once; the number of cards, or GpusUnavailable with the reason."""
+        nvml = load(self._library)
+        try:
+            nvml.nvmlInit()
+            count = int(nvml.nvmlDeviceGetCount())
+        except nvml.NVMLError as error:
+            kind = KINDS.get(error.value, GpuProblemKind.UNKNOWN)
+            raise GpusUnavailable(gpu_problem(kind, error=str(error))) from error
+        if count == 0:
+            raise GpusUnavailable(gpu_problem(GpuProblemKind.NO_GPU))
+        self._nvml = nvml
+        self._cards = {index: NvmlCard(nvml, index) for index in range(count)}
+        return count
+
+    def driver(self) -> Driver:
+        """The driver's version and the newest CUDA it runs; `Driver()` where NVML will not say."""
+        nvml = self._nvml
+        try:
+            cuda = int(nvml.nvmlSystemGetCudaDriverVersion())
+            return Driver(text(nvml.nvmlSystemGetDriverVersion()), f"{cuda // 1000}.{cuda % 1000 // 10}")
+        except nvml.NVMLError:
+            return Driver()
+
+    def describe(self, index: int) -> Gpu:
+        """What the card is; its abilities are `capability`'s to add."""
+        return self._cards[index].describe()
+
+    def fast(self, index: int) -> FastFigures:
+        """Utilisation, memory, power, clocks and throttle reasons."""
+        return self._cards[index].fast()
+
+    def slow(self, index: int) -> SlowFigures:
+        """Temperature, fan and compute processes."""
+        return self._cards[index].slow()
+
+
+class NvmlCard:
+    """One card. Its handle is asked for once, since a wedged card makes even that slow."""
+
+    def __init__(self, nvml: Any, index: int) -> None:
+        self._nvml = nvml
+        self._index = index
+        self._handle: Any = None
+
+    def describe(self) -> Gpu:
+        """What the card is."""
+        total, reserved, used = self._memory()
+        mig = self._ask("nvmlDeviceGetMigMode")
+        return Gpu(
+            index=self._index,
+            name=text(self._ask("nvmlDeviceGetName")) or f"GPU {self._index}",
+            uuid=text(self._ask("nvmlDeviceGetUUID")),
+            architecture=ARCHITECTURES.get(self._ask("nvmlDeviceGetArchitecture")),
+            capability=self._ask("nvmlDeviceGetCudaComputeCapability"),
+            memory_total_bytes=total,
+            memory_reserved_bytes=reserved,
+            memory_used_bytes=used,
+            power_limit_w=watts(self._ask("nvmlDeviceGetPowerManagementLimit")),
+            clock_sm_max_mhz=self._ask("nvmlDeviceGetMaxClockInfo", CLOCK_SM),
+            clock_memory_max_mhz=self._ask("nvmlDeviceGetMaxClockInfo", CLOCK_MEMORY),
+            mig=None if mig is None else bool(mig[0]),
+            processes=self._processes() or (),
+        )
+
+    def fast(self) -> FastFigures:
+        """The one-second tier: microseconds of the driver's time."""
+        rates = self._ask("nvmlDeviceGetUtilizationRates")
+        total, _, used = self._memory()
+        return FastFigures(
+            utilisation_pct=None if rates is None else float(rates.gpu),
+            memory_used_bytes=used,
+            memory_total_bytes=total,
+            power_w=watts(self._ask("nvmlDeviceGetPowerUsage")),
+            clock_sm_mhz=self._ask("nvmlDeviceGetClockInfo", CLOCK_SM),
+            clock_memory_mhz=self._ask("nvmlDeviceGetClockInfo", CLOCK_MEMORY),
+            throttle=throttle_words(self._reasons()),
+        )
+
+    def slow(self) -> SlowFigures:
+        """The slow tier."""
+        celsius = self._ask("nvmlDeviceGetTemperatureV", SENSOR_GPU)
+        if celsius is None:  # drivers before 560
+            celsius = self._ask("nvmlDeviceGetTemperature", SENSOR_GPU)
+        return SlowFigures(celsius, self._ask("nvmlDeviceGetFanSpeed"), self._processes())
+
+    def _memory(self) -> tuple[int | None, int | None, int | None]:
+        """Total, reserved and used bytes. The first interface counts what the driver reserves as used."""
+        memory = self._ask("nvmlDeviceGetMemoryInfo", MEMORY_V2)
+        if memory is not None:
+            return int(memory.total), int(memory.reserved), int(memory.used)
+        memory = self._ask("nvmlDeviceGetMemoryInfo")
+        return (None, None, None) if memory is None else (int(memory.total), None, int(memory.used))
+
+    def _reasons(self) -> int:
+        """The bit mask of throttle reasons; 0 where the card does not tell."""
+        reasons = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
+        if reasons is None:  # drivers before 535
+            reasons = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")
+        return int(reasons or 0)
+
+    def _processes(self) -> tuple[GpuProcess, ...] | None:
+        """The compute processes, largest first; None where the driver does not tell."""
+        rows = self._ask("nvmlDeviceGetComputeRunningProcesses")
+        if rows is None:
+            return None
+        processes = [GpuProcess(int(row.pid), row.usedGpuMemory) for row in rows]
+        return tuple(sorted(processes, key=lambda process: -(process.memory_bytes or 0)))
+
+    def _ask(self, function: str, *arguments: Any) -> Any:
+        """NVML's answer, or None where it has none; CardUnavailable when the card is gone."""
+        try:
+            if self._handle is None:
+                self._handle = self._nvml.nvmlDeviceGetHandleByIndex(self._index)
+            return getattr(self._nvml, function)(self._handle, *arguments)
+        except UnicodeDecodeError:  # a name the driver garbles
+            return None
+        except self._nvml.NVMLError as error:
+            if self._handle is not None and error.value not in LOST:
+                return None
+            self._handle = None
+            kind = KINDS.get(error.value, GpuProblemKind.UNKNOWN)
+            raise CardUnavailable(gpu_problem(kind, self._index, str(error))) from error
+
+
+def load(library: str) -> Any:
+    """`pynvml`, but only where the driver's library is: a box without one does not pay for the import."""
+    try:
+        ctypes.CDLL(library)
+    except OSError as error:
+        raise GpusUnavailable(gpu_problem(GpuProblemKind.NO_LIBRARY)) from error
+    import pynvml
+
+    return pynvml
+
+
+def text(answer: Any) -> str | None:
+    """A name as NVML gives it: `str`, or `bytes` from older bindings."""
+    return answer.decode(errors="replace") if isinstance(answer, bytes) else answer
+
+
+def watts(milliwatts: Any) -> float | None:
+    """NVML counts power in milliwatts."""
+    return None if milliwatts is None else milliwatts / 1000

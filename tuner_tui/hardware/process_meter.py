@@ -1,0 +1,157 @@
+"""CPU and memory of the training's own processes, by role, from /proc."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner_tui.hardware.host_meter import read_text
+from tuner_tui.hardware.process_roles import Person, Role, role_of
+from tuner_tui.hardware.sample import ProcessSample
+
+RESCAN_EVERY = 3
+TICKS_HZ = os.sysconf("SC_CLK_TCK")
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+ORDER = {role: place for place, role in enumerate(Role)}
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """What is used of /proc/<pid>/stat; `started` (ticks since boot) tells a recycled pid apart."""
+
+    comm: str
+    ppid: int
+    cpu_s: float
+    started: int
+    rss_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A process of the training: who it is, as of the last look at the family."""
+
+    pid: int
+    person: Person
+    rank: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A process's CPU time at one moment."""
+
+    started: int
+    cpu_s: float
+    at_s: float
+
+
+class ProcessMeter:
+    """Reads the processes below given pids: their load at each call, who they are at every `RESCAN_EVERY`th.
+
+    `clock` is monotonic, in seconds; `proc` is a parameter for made-up trees in tests.
+    """
+
+    def __init__(self, clock: Callable[[], float], proc: Path = Path("/proc")) -> None:
+        self._clock = clock
+        self._proc = proc
+        self._roots: tuple[int, ...] = ()
+        self._family: tuple[Member, ...] = ()
+        self._readings: dict[int, Reading] = {}
+        self._calls = 0
+
+    def sample(self, roots: Sequence[int]) -> tuple[ProcessSample, ...]:
+        """The processes `roots` and all below them, trainers first; `cpu_pct` is None when one is first
+        seen.
+        """
+        if tuple(roots) != self._roots or self._calls % RESCAN_EVERY == 0:
+            self._roots = tuple(roots)
+            self._family = find_family(self._proc, self._roots) if roots else ()
+        self._calls += 1
+        before, self._readings = self._readings, {}
+        samples = (self._read(member, before.get(member.pid)) for member in self._family)
+        return tuple(sample for sample in samples if sample is not None)
+
+    def _read(self, member: Member, before: Reading | None) -> ProcessSample | None:
+        """One process's load, percent of one core; None once it has ended."""
+        stat = read_stat(self._proc, member.pid)
+        if stat is None:
+            return None
+        now = Reading(stat.started, stat.cpu_s, self._clock())
+        self._readings[member.pid] = now
+        cpu_pct = None
+        if before is not None and before.started == now.started and now.at_s > before.at_s:
+            cpu_pct = 100 * (now.cpu_s - before.cpu_s) / (now.at_s - before.at_s)
+        return ProcessSample(member.pid, member.person.role.value, cpu_pct, stat.rss_bytes, member.rank)
+
+
+def find_family(proc: Path, roots: Sequence[int]) -> tuple[Member, ...]:
+    """The processes `roots` and all below them: trainers by rank, then workers, then others."""
+    members: dict[int, Member] = {}
+    queue: list[tuple[int, Member | None]] = [(root, None) for root in roots]
+    children = child_finder(proc)
+    while queue:
+        pid, parent = queue.pop()
+        stat = read_stat(proc, pid)
+        if stat is not None and pid not in members:
+            member = members[pid] = meet(proc, pid, stat.comm, parent)
+            queue += [(child, member) for child in children(pid)]
+    return tuple(sorted(members.values(), key=lambda m: (ORDER[m.person.role], m.rank or 0, m.pid)))
+
+
+def meet(proc: Path, pid: int, comm: str, parent: Member | None) -> Member:
+    """Who the process is; a worker has its trainer's rank."""
+    command = tuple(read_text(proc / str(pid) / "cmdline").rstrip("\0").split("\0"))
+    role = role_of(command, comm, None if parent is None else parent.person)
+    if role is Role.MAIN:
+        return Member(pid, Person(command, comm, role), rank_of(proc, pid))
+    return Member(pid, Person(command, comm, role), None if parent is None else parent.rank)
+
+
+def rank_of(proc: Path, pid: int) -> int | None:
+    """The rank torchrun and accelerate give in the environment; None in a training of one process."""
+    for entry in read_text(proc / str(pid) / "environ").split("\0"):
+        name, _, value = entry.partition("=")
+        if name == "RANK" and value.isdigit():
+            return int(value)
+    return None
+
+
+def read_stat(proc: Path, pid: int) -> Stat | None:
+    """The process's line of figures; None when it has ended or is a zombie."""
+    head, _, rest = read_text(proc / str(pid) / "stat").rpartition(")")
+    fields = rest.split()
+    if len(fields) < 22 or fields[0] in "ZX":
+        return None
+    return Stat(
+        comm=head.partition("(")[2],
+        ppid=int(fields[1]),
+        cpu_s=(int(fields[11]) + int(fields[12])) / TICKS_HZ,
+        started=int(fields[19]),
+        rss_bytes=int(fields[21]) * PAGE_BYTES,
+    )
+
+
+def child_finder(proc: Path) -> Callable[[int], list[int]]:
+    """A function from a pid to its children: by the kernel's lists where it keeps them, else by everybody's
+    parent.
+    """
+    if (proc / "self" / "task").is_dir() and next(
+        (proc / "self" / "task").glob("*/children"), None
+    ) is not None:
+        return lambda pid: listed_children(proc, pid)
+    parents: dict[int, list[int]] = {}
+    for name in os.listdir(proc):  # noqa: PTH208
+        if name.isdigit() and (stat := read_stat(proc, int(name))) is not None:
+            parents.setdefault(stat.ppid, []).append(int(name))
+    return lambda pid: parents.get(pid, [])
+
+
+def listed_children(proc: Path, pid: int) -> list[int]:
+    """The children of all threads of a process."""
+    try:
+        threads = os.listdir(proc / str(pid) / "task")  # noqa: PTH208
+    except OSError:
+        return []
+    lists = (read_text(proc / str(pid) / "task" / thread / "children") for thread in threads)
+    return [int(child) for children in lists for child in children.split()]
