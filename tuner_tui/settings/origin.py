@@ -41,3 +41,10 @@ class Resolved:
     def origin(self, name: str) -> Origin:
         """The origin of the field `name`."""
         return self.origins.get(name, Origin(OriginKind.DEFAULT))
+
+    @property
+    def chosen(self) -> frozenset[str]:
+        """The names of the values that somebody or something chose: all that are not mere defaults."""
+        return frozenset(
+            name for name, origin in self.origins.items() if origin.kind is not OriginKind.DEFAULT
+        )

@@ -25,6 +25,13 @@ OWNED: Mapping[str, tuple[str, ...]] = {
 """Every spelling that a setting has had, where that is not just its own name."""
 
 
+SWITCHES = frozenset(
+    {"bf16", "fp16", "activation_checkpointing", "group_by_length"}
+    | {name for name, spec in FIELDS.items() if spec.kind == "bool"}
+)
+"""Arguments that are on or off, by all their spellings."""
+
+
 @dataclass(frozen=True, slots=True)
 class Carried:
     """Settings in a tool's words; `not_carried` names those it has no place for, `notes` says why."""

@@ -1,0 +1,122 @@
+"""Settings from all their sources, each value with the place it came from.
+
+Flags win over the environment (`TUNER_<FIELD>`), that over `./tuner.yaml`, that over the preset, that over what is
+recommended for the box, that over the default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from tuner_tui.settings.errors import FieldError, SettingsError
+from tuner_tui.settings.fields import FIELDS, Value, check_value, nearest, parse_value, shorten, spec_of
+from tuner_tui.settings.model import Settings
+from tuner_tui.settings.origin import Origin, OriginKind, Resolved
+from tuner_tui.settings.preset_model import Preset
+from tuner_tui.settings.preset_read import load_preset
+
+ENVIRONMENT_PREFIX = "TUNER_"
+PROJECT_FILE = "tuner.yaml"
+
+
+def resolve(
+    *,
+    flags: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
+    project: Path | None = None,
+    preset: Preset | None = None,
+    recommended: Mapping[str, Value] | None = None,
+) -> Resolved:
+    """The settings and the origin of each. A bad value raises `SettingsError` that names its source.
+
+    `flags`: name to text as typed (see `parse_flags`). `environment`: all variables, of which those that name a field
+    are read. `project`: the project file; one that is not there is passed over. `recommended`: values the caller
+    worked out for this box.
+    """
+    layers = (
+        _recommended(recommended or {}),
+        _preset(preset),
+        _project(project),
+        _environment(environment or {}),
+        _flags(flags or {}),
+    )
+    values: dict[str, Value] = {}
+    origins: dict[str, Origin] = {}
+    for layer in layers:
+        for name, (value, origin) in layer.items():
+            values[name], origins[name] = value, origin
+    return Resolved(Settings.model_validate(values), origins)
+
+
+def parse_flags(words: Iterable[str]) -> dict[str, str]:
+    """`name=text` words of `--set` as a mapping; raises `SettingsError` where there is no `=` or no such field."""
+    flags: dict[str, str] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals:
+            raise SettingsError(f"--set {shorten(word)}: write name=value, such as learning_rate=1e-5")
+        flags[_field(name.strip().replace("-", "_"), "--set")] = text
+    return flags
+
+
+_Layer = Mapping[str, tuple[Value, Origin]]
+
+
+def _recommended(values: Mapping[str, Value]) -> _Layer:
+    origin = Origin(OriginKind.RECOMMENDED)
+    return {name: (check_value(name, value), origin) for name, value in values.items()}
+
+
+def _preset(preset: Preset | None) -> _Layer:
+    if preset is None:
+        return {}
+    return {name: (value, Origin(OriginKind.PRESET, preset.name)) for name, value in preset.settings.items()}
+
+
+def _project(path: Path | None) -> _Layer:
+    if path is None or not path.is_file():
+        return {}
+    settings = load_preset(path).preset.settings
+    return {name: (value, Origin(OriginKind.PROJECT, str(path))) for name, value in settings.items()}
+
+
+def _environment(variables: Mapping[str, str]) -> _Layer:
+    layer: dict[str, tuple[Value, Origin]] = {}
+    for variable, text in variables.items():
+        if not variable.startswith(ENVIRONMENT_PREFIX):
+            continue
+        name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
+        if name in FIELDS:
+            layer[name] = (_parsed(name, text, variable), Origin(OriginKind.ENVIRONMENT, variable))
+        elif (near := nearest(name, FIELDS, cutoff=0.85)) is not None:
+            right = f"{ENVIRONMENT_PREFIX}{near.upper()}"
+            raise SettingsError(
+                f"environment variable {shorten(variable)} is no setting; did you mean {right}?"
+            )
+    return layer
+
+
+def _flags(flags: Mapping[str, str]) -> _Layer:
+    layer: dict[str, tuple[Value, Origin]] = {}
+    for name, text in flags.items():
+        layer[_field(name, "--set")] = (
+            _parsed(name, text, "--set"),
+            Origin(OriginKind.FLAG, f"--set {name}"),
+        )
+    return layer
+
+
+def _field(name: str, source: str) -> str:
+    try:
+        spec_of(name)
+    except FieldError as error:
+        raise FieldError(name, f"{source}: {error}") from None
+    return name
+
+
+def _parsed(name: str, text: str, source: str) -> Value:
+    try:
+        return parse_value(name, text)
+    except FieldError as error:
+        raise FieldError(name, f"{source}: {error}") from None
