@@ -1,0 +1,140 @@
+"""The largest micro batch that fits, by few real runs: a pure object that proposes a batch and records what it took.
+
+Two safe probes give the memory model, one jump goes near the limit, one more confirms or corrects. Safe means: memory
+grows with the batch on a straight line above a base that is not negative, so a run that took `p` bytes at batch `b`
+proves that batch `b · limit / p` fits as well, whatever the base is. No size is ever returned that was not run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tuner_tui.memory.fit import PeakModel, Point, fit
+
+RESERVE = 0.03
+"""Share of the card left free in the result: fragmentation grows over a long run, and lengths differ by batch."""
+PRIOR_DOUBT = 1.3
+"""An estimate made before any run may be this many times too small (two standard deviations)."""
+CORRECTED_DOUBT = 1.06
+"""The same once the estimate was scaled to go through one measured run."""
+BASE_SHARE = 0.4
+"""Weights, gradients and optimizer take at least about this share of the peak of very small batches."""
+WORTH = 0.04
+"""A further probe must promise a batch this much larger than the best one."""
+MOST_PROBES = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What one short run at `batch` took; both peaks are None where it ran out of memory.
+
+    `batch_peak_bytes` is the peak of forward and backward alone, where it is known apart from the optimizer step's.
+    """
+
+    batch: int
+    peak_bytes: int | None
+    batch_peak_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """The batch to run next and why."""
+
+    batch: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSearch:
+    """Searches 1 … `most` (never above the dataset) on a card of `capacity_bytes`.
+
+    `prior` is the estimate made before any run. It chooses where to look first; from the second run on, measurements
+    decide how far it is trusted.
+    """
+
+    capacity_bytes: int
+    most: int
+    prior: PeakModel | None = None
+    reserve: float = RESERVE
+    probes: tuple[Probe, ...] = ()
+
+    def record(self, probe: Probe) -> BatchSearch:
+        """The search that has seen `probe`."""
+        return replace(self, probes=(*self.probes, probe))
+
+    @property
+    def limit_bytes(self) -> float:
+        """What a trusted batch may take."""
+        return self.capacity_bytes * (1 - self.reserve)
+
+    @property
+    def best(self) -> Probe | None:
+        """The largest batch that was run and left the reserve free."""
+        trusted = [p for p in self.probes if p.peak_bytes is not None and p.peak_bytes <= self.limit_bytes]
+        return max(trusted, key=lambda probe: probe.batch, default=None)
+
+    @property
+    def _failed(self) -> int:
+        """The smallest batch that ran out of memory or left too thin a reserve; one above `most` if none did."""
+        bad = [p.batch for p in self.probes if p.peak_bytes is None or p.peak_bytes > self.limit_bytes]
+        return min(bad, default=self.most + 1)
+
+    @property
+    def _points(self) -> list[Point]:
+        return [
+            Point(p.batch, p.peak_bytes, p.batch_peak_bytes) for p in self.probes if p.peak_bytes is not None
+        ]
+
+    def propose(self) -> Proposal | None:
+        """The next batch to run, or None where the search is at its end."""
+        if len(self.probes) >= MOST_PROBES or self._failed == 1:
+            return None
+        if not self.probes:
+            return self._first()
+        proposal = self._next()
+        best = self.best.batch if self.best else 0
+        if proposal.batch >= self._failed and self._failed <= self.most:
+            proposal = Proposal((best + self._failed) // 2, "half way to the size that failed")
+        batch = min(proposal.batch, self.most)
+        if batch <= best or (len(self.probes) > 1 and batch < best * (1 + WORTH)):
+            return None
+        return Proposal(batch, proposal.reason)
+
+    def _first(self) -> Proposal:
+        """What the estimate thinks safe even if it is far too small, else one sample."""
+        if self.prior is None:
+            return Proposal(1, "no estimate: one sample first")
+        batch = self.prior.scaled(PRIOR_DOUBT).largest_batch(self.limit_bytes)
+        return Proposal(max(1, min(batch, self.most)), "safe even if the estimate is 30 % too small")
+
+    def _next(self) -> Proposal:
+        """By the fitted model where there is one, else by the corrected estimate, else by what is proved safe."""
+        if not self._points:
+            return Proposal(max(1, self._failed // 4), "far below the size that failed")
+        model = fit(self._points)
+        if model is not None:
+            return Proposal(
+                model.largest_batch(self.limit_bytes), "the largest that fits by the fitted model"
+            )
+        if self.prior is not None:
+            return Proposal(self._by_prior(self.prior), "the estimate, corrected by the first run")
+        return Proposal(self._proved(self._points[-1]), "proved safe by the last run")
+
+    def _by_prior(self, prior: PeakModel) -> int:
+        """The estimate, scaled to go through the last run, with a margin that shrinks as it is confirmed."""
+        last = self._points[-1]
+        known = last.batch_peak_bytes is not None
+        expected = (
+            prior.base_bytes + prior.slope_bytes * last.batch if known else prior.peak_bytes(last.batch)
+        )
+        corrected = prior.scaled(last.line_bytes / expected * CORRECTED_DOUBT)
+        return max(corrected.largest_batch(self.limit_bytes), self._proved(last))
+
+    def _proved(self, point: Point) -> int:
+        """What one run proves to fit, a line through the origin being the worst case.
+
+        Where that proves nothing, one sample more is tried if it fits with `BASE_SHARE` of the run being base.
+        """
+        proved = int(point.batch * self.limit_bytes / point.line_bytes)
+        one_more = point.line_bytes * (1 + (1 - BASE_SHARE) / point.batch)
+        return point.batch + 1 if proved <= point.batch and one_more <= self.limit_bytes else proved
