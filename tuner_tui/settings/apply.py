@@ -1,4 +1,4 @@
-"""How settings reach a training command: each way a pure function from the command to the command that is started."""
+"""How settings reach a training command: each way a pure function from command to command."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 class AppliedCommand:
     """A command with settings applied.
 
-    Where `config_yaml` is given, the launcher writes it to a file and puts that file's path in place of `{config}` in
-    `argv`. `inject` is handed to the observer. `not_applied` names the settings that this way could not carry, `notes`
-    says why.
+    Where `config_yaml` is given, the launcher writes it to a file and puts that file's path in place of
+    `{config}` in `argv`. `inject` is handed to the observer. `not_applied` names the settings that this way
+    could not carry, `notes` says why.
     """
 
     argv: tuple[str, ...]
@@ -54,9 +54,9 @@ def command_for(
 ) -> AppliedCommand:
     """The command that trains `job` with `settings`.
 
-    `chosen` names the settings somebody chose (`Resolved.chosen`): only these reach another's command, so that a
-    default of this program never overrides what the command says itself. The built-in job takes all. Raises
-    `SettingsError` where the command cannot take settings in the way the job says.
+    `chosen` names the settings somebody chose (`Resolved.chosen`): only these reach another's command, so
+    that a default of this program never overrides what the command says itself. The built-in job takes all.
+    Raises `SettingsError` where the command cannot take settings in the way the job says.
     """
     if isinstance(job, BuiltinJob):
         return _builtin(job, settings, interpreter, output_dir)
@@ -86,7 +86,7 @@ def trainer_folder() -> Path:
 def placeholders(
     argv: Sequence[str], settings: Settings, names: Collection[str], targets: Collection[str] | None
 ) -> AppliedCommand:
-    """`{field}` in the words replaced by the field's value; raises `FieldError` for a placeholder nobody knows."""
+    """`{field}` in the words replaced by the field's value; raises `FieldError` for an unknown one."""
     known: dict[str, Any] = {**hf.to_hf(settings, targets).values, **settings.model_dump()}
     known["max_steps"] = -1 if settings.max_steps is None else settings.max_steps
     used: set[str] = set()
@@ -233,7 +233,7 @@ def _is_option(word: str) -> bool:
 
 
 def _is_value_of(option: str, word: str) -> bool:
-    """Whether `word` is the value of `option`; a switch such as `--bf16` may stand without one before a file name."""
+    """Whether `word` is the value of `option`; a switch such as `--bf16` may stand without one."""
     switch = option in hf.SWITCHES
     return not switch or word.lower() in {"true", "false", "1", "0", "yes", "no", "t", "f", "y", "n"}
 

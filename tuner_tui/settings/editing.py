@@ -14,7 +14,7 @@ UNDO_LIMIT = 500
 
 @dataclass(frozen=True, slots=True)
 class Editing:
-    """The settings being edited. `saved` is what the preset on disk holds; `past` and `future` are newest last."""
+    """The settings being edited. `saved` is what is on disk; `past` and `future` are newest last."""
 
     current: Resolved
     saved: Resolved
@@ -52,7 +52,7 @@ class Editing:
         return self.apply({name: value}, origin)
 
     def apply(self, change: Mapping[str, Value], origin: Origin) -> Editing:
-        """Several fields changed at once, undone at once. Raises `FieldError`; fields that stay keep their origin."""
+        """Several fields changed at once, undone at once. Raises `FieldError`; what stays keeps its origin."""
         checked = {name: check_value(name, value) for name, value in change.items()}
         settings = self.current.settings
         new = {name: value for name, value in checked.items() if getattr(settings, name) != value}

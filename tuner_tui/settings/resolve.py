@@ -1,7 +1,7 @@
 """Settings from all their sources, each value with the place it came from.
 
-Flags win over the environment (`TUNER_<FIELD>`), that over `./tuner.yaml`, that over the preset, that over what is
-recommended for the box, that over the default.
+Flags win over the environment (`TUNER_<FIELD>`), that over `./tuner.yaml`, that over the preset, that over
+what is recommended for the box, that over the default.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def resolve(
 ) -> Resolved:
     """The settings and the origin of each. A bad value raises `SettingsError` that names its source.
 
-    `flags`: name to text as typed (see `parse_flags`). `environment`: all variables, of which those that name a field
-    are read. `project`: the project file; one that is not there is passed over. `recommended`: values the caller
-    worked out for this box.
+    `flags`: name to text as typed (see `parse_flags`). `environment`: all variables, of which those that
+    name a field are read. `project`: the project file; one that is not there is passed over. `recommended`:
+    values the caller worked out for this box.
     """
     layers = (
         _recommended(recommended or {}),
@@ -50,7 +50,7 @@ def resolve(
 
 
 def parse_flags(words: Iterable[str]) -> dict[str, str]:
-    """`name=text` words of `--set` as a mapping; raises `SettingsError` where there is no `=` or no such field."""
+    """`name=text` words of `--set` as a mapping; raises `SettingsError` without `=` or such a field."""
     flags: dict[str, str] = {}
     for word in words:
         name, equals, text = word.partition("=")
