@@ -53,9 +53,7 @@ class Machine:
             return Probe(batch, None)
         jitter = 1 + random.Random(self.seed * 7919 + batch).gauss(0, self.noise)
         line = self.base + self.slope * batch * (1 + self.bend * batch / 512)
-        return Probe(
-            batch, int(self.allocated(batch) * jitter), int(line * jitter) if self.knows_parts else None
-        )
+        return Probe(batch, int(self.allocated(batch) * jitter), int(line * jitter) if self.knows_parts else None)
 
 
 def random_machine(seed: int) -> Machine:
@@ -118,9 +116,7 @@ def quantile(values: list[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
-def table(
-    name: str, finder: Callable[[Machine, int], tuple[int, list[Probe]]], machines: list[Machine]
-) -> str:
+def table(name: str, finder: Callable[[Machine, int], tuple[int, list[Probe]]], machines: list[Machine]) -> str:
     """One line of figures for `finder` over `machines`."""
     probes, ooms, shares, untested = [], [], [], 0
     for machine in machines:

@@ -31,8 +31,8 @@ class Point:
 class PeakModel:
     """`peak(b) = max(floor, base + slope·b)`.
 
-    `doubt_bytes` is what the line may be off at `reach`, the largest measured batch, and `doubt_slope_bytes` what it may
-    be off a sample more beyond it; both 0 for a model that was not measured.
+    `doubt_bytes` is what the line may be off at `reach`, the largest measured batch, and `doubt_slope_bytes` what it
+    may be off a sample more beyond it; both 0 for a model that was not measured.
     """
 
     base_bytes: float

@@ -81,9 +81,7 @@ class BatchSearch:
 
     @property
     def _points(self) -> list[Point]:
-        return [
-            Point(p.batch, p.peak_bytes, p.batch_peak_bytes) for p in self.probes if p.peak_bytes is not None
-        ]
+        return [Point(p.batch, p.peak_bytes, p.batch_peak_bytes) for p in self.probes if p.peak_bytes is not None]
 
     def propose(self) -> Proposal | None:
         """The next batch to run, or None where the search is at its end."""
@@ -113,9 +111,7 @@ class BatchSearch:
             return Proposal(max(1, self._failed // 4), "far below the size that failed")
         model = fit(self._points)
         if model is not None:
-            return Proposal(
-                model.largest_batch(self.limit_bytes), "the largest that fits by the fitted model"
-            )
+            return Proposal(model.largest_batch(self.limit_bytes), "the largest that fits by the fitted model")
         if self.prior is not None:
             return Proposal(self._by_prior(self.prior), "the estimate, corrected by the first run")
         return Proposal(self._proved(self._points[-1]), "proved safe by the last run")
@@ -124,9 +120,7 @@ class BatchSearch:
         """The estimate, scaled to go through the last run, with a margin that shrinks as it is confirmed."""
         last = self._points[-1]
         known = last.batch_peak_bytes is not None
-        expected = (
-            prior.base_bytes + prior.slope_bytes * last.batch if known else prior.peak_bytes(last.batch)
-        )
+        expected = prior.base_bytes + prior.slope_bytes * last.batch if known else prior.peak_bytes(last.batch)
         corrected = prior.scaled(last.line_bytes / expected * CORRECTED_DOUBT)
         return max(corrected.largest_batch(self.limit_bytes), self._proved(last))
 

@@ -1,0 +1,53 @@
+"""The fitted memory model: the floor never bends the line, doubt holds the jump back."""
+
+from __future__ import annotations
+
+import pytest
+
+from tuner_tui.memory.fit import PeakModel, Point, fit
+
+GIB = 2**30
+
+
+def line(batch: int, base: float = 4, slope: float = 0.5) -> int:
+    return int((base + slope * batch) * GIB)
+
+
+def test_two_points_known_apart_give_the_line() -> None:
+    model = fit([Point(1, line(1), line(1)), Point(4, line(4), line(4))])
+    assert model is not None
+    assert model.base_bytes == pytest.approx(4 * GIB, rel=1e-6)
+    assert model.slope_bytes == pytest.approx(0.5 * GIB, rel=1e-6)
+
+
+def test_points_on_the_optimizer_floor_do_not_flatten_the_line() -> None:
+    floor = 12 * GIB
+    model = fit([Point(b, max(floor, line(b)), line(b)) for b in (1, 2, 4)])
+    assert model is not None
+    assert model.slope_bytes == pytest.approx(0.5 * GIB, rel=1e-6)
+    assert model.peak_bytes(1) == floor
+    assert model.peak_bytes(40) == pytest.approx(24 * GIB, rel=1e-6)
+
+
+def test_flat_points_of_unknown_parts_say_nothing_of_the_slope() -> None:
+    floor = 12 * GIB
+    assert fit([Point(1, floor), Point(2, floor), Point(4, floor)]) is None
+
+
+def test_one_point_is_no_line() -> None:
+    assert fit([Point(8, line(8), line(8))]) is None
+    assert fit([]) is None
+
+
+def test_far_jumps_are_held_back_by_the_noise_of_near_points() -> None:
+    near = fit([Point(1, line(1), line(1)), Point(2, line(2), line(2))])
+    far = fit([Point(1, line(1), line(1)), Point(64, line(64), line(64))])
+    assert near is not None
+    assert far is not None
+    true_maximum = int((76 - 4) / 0.5)
+    assert near.largest_batch(76 * GIB) < far.largest_batch(76 * GIB) <= true_maximum
+
+
+def test_nothing_fits_above_the_floor() -> None:
+    model = PeakModel(base_bytes=4 * GIB, slope_bytes=GIB, floor_bytes=30 * GIB)
+    assert model.largest_batch(24 * GIB) == 0

@@ -1,0 +1,60 @@
+"""The batch search on made-up machines: few runs, hardly an out-of-memory, never an untested size."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.benchmarks.batch_search import Machine, random_machine, search
+from tuner_tui.memory.fit import PeakModel
+from tuner_tui.tuning.batch_search import MOST_PROBES, BatchSearch, Probe
+
+GIB = 2**30
+
+
+@given(st.integers(0, 10_000_000), st.integers(1, 512))
+def test_the_result_was_run_left_its_reserve_and_is_within_the_dataset(seed: int, most: int) -> None:
+    machine = random_machine(seed)
+    best, probes = search(machine, most)
+    assert len(probes) <= MOST_PROBES
+    assert sum(probe.peak_bytes is None for probe in probes) <= 2
+    assert len({probe.batch for probe in probes}) == len(probes)
+    assert all(1 <= probe.batch <= most for probe in probes)
+    if best:
+        (run,) = [probe for probe in probes if probe.batch == best]
+        assert run.peak_bytes is not None
+        assert run.peak_bytes <= machine.capacity * 0.97
+
+
+def test_without_an_estimate_it_begins_with_one_sample() -> None:
+    proposal = BatchSearch(80 * GIB, most=512).propose()
+    assert proposal is not None
+    assert proposal.batch == 1
+
+
+def test_one_sample_that_does_not_fit_ends_the_search_with_nothing() -> None:
+    searched = BatchSearch(8 * GIB, most=512).record(Probe(1, None))
+    assert searched.propose() is None
+    assert searched.best is None
+
+
+def test_a_good_estimate_needs_two_or_three_runs() -> None:
+    machine = Machine(80 * GIB, 10 * GIB, GIB, 16 * GIB, 0.0, 0.01, 0.001, (0.0, 0.0), True, 1)
+    best, probes = search(machine, 512)
+    assert len(probes) <= 3
+    assert best >= 0.92 * machine.true_maximum(512)
+
+
+def test_an_estimate_twice_too_small_costs_at_most_one_out_of_memory() -> None:
+    machine = Machine(24 * GIB, 6 * GIB, GIB, 6 * GIB, 0.0, 0.01, 0.001, (-0.5, -0.5), True, 1)
+    best, probes = search(machine, 512)
+    assert sum(probe.peak_bytes is None for probe in probes) <= 1
+    assert best >= 0.75 * machine.true_maximum(512)
+
+
+def test_the_dataset_bounds_the_batch() -> None:
+    roomy = BatchSearch(80 * GIB, most=7, prior=PeakModel(GIB, GIB / 100))
+    proposal = roomy.propose()
+    assert proposal is not None
+    assert proposal.batch == 7
+    assert roomy.record(Probe(7, 2 * GIB, 2 * GIB)).propose() is None
