@@ -9,10 +9,9 @@ together.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, ClassVar, get_type_hints
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 EVENT_VERSION = 1
 STORY_PREFIX = b'{"story":1,'

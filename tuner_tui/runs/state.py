@@ -34,13 +34,17 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """What is known of a run. `outcome` is None while it lives; times are seconds since the epoch."""
+    """What is known of a run. `outcome` is None while it lives; times are seconds since the epoch.
+
+    `last_step_t` is when a step was last seen to complete. `evaluations` are thinned to some hundred, the newest kept.
+    """
 
     phase: str = "starting"
     phase_since_t: float | None = None
     launched_t: float | None = None
     training_since_t: float | None = None
     last_event_t: float | None = None
+    last_step_t: float | None = None
     pid: int | None = None
     step: int | None = None
     total_steps: int | None = None

@@ -1,0 +1,122 @@
+"""The command of a launch: completed, checked, and given its environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tuner_tui.runs.folder import RunFolder
+from tuner_tui.runs.redact import HIDDEN, redact_argv, redact_env
+from tuner_tui.settings.apply import AppliedCommand
+from tuner_tui.settings.job import CommandJob, Job
+
+OBSERVER_SITE = Path(__file__).parent.parent / "observer" / "site"
+"""The folder whose `sitecustomize` brings the observer into every Python of the training."""
+RESUME_KEY = "resume_from_checkpoint"
+
+
+class LaunchError(Exception):
+    """The run could not be started; the message is one sentence for the user."""
+
+
+def added_environment(
+    job: Job,
+    environ: Mapping[str, str],
+    folder: RunFolder,
+    inject: Mapping[str, Any] | None,
+    memory_limit_bytes: int | None,
+) -> dict[str, str]:
+    """The variables that the launch sets: the job's own, and those by which the observer finds its run.
+
+    The observer's folder goes in front of the user's `PYTHONPATH`, which stays. Output is not buffered, so that the
+    log shows what happens when it happens.
+    """
+    own = dict(job.env) if isinstance(job, CommandJob) else {}
+    path = own.get("PYTHONPATH", environ.get("PYTHONPATH", ""))
+    added = {
+        **own,
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(OBSERVER_SITE), path])),
+        "PYTHONUNBUFFERED": "1",
+        "TUNER_RUN_DIR": str(folder.path),
+    }
+    if inject:
+        added["TUNER_INJECT"] = json.dumps(dict(inject))
+    if memory_limit_bytes is not None:
+        added["TUNER_MEMORY_LIMIT_BYTES"] = str(memory_limit_bytes)
+    return added
+
+
+def with_config(applied: AppliedCommand, folder: RunFolder) -> tuple[str, ...]:
+    """The argv with `{config}` replaced by the run's configuration file, which is written. Raises `OSError`."""
+    if applied.config_yaml is None:
+        return tuple(applied.argv)
+    folder.config.write_text(applied.config_yaml, "utf-8")
+    folder.config.chmod(0o600)
+    return tuple(word.replace("{config}", str(folder.config)) for word in applied.argv)
+
+
+def with_checkpoint(applied: AppliedCommand, job: Job, checkpoint: Path | None) -> AppliedCommand:
+    """The command told to resume, in the way that it takes its settings. Raises `LaunchError` where it has none."""
+    if checkpoint is None:
+        return applied
+    if applied.config_yaml is not None:
+        return replace(applied, config_yaml=applied.config_yaml + yaml.safe_dump({RESUME_KEY: str(checkpoint)}))
+    if isinstance(job, CommandJob) and job.apply == "hf-args":
+        return replace(applied, argv=(*applied.argv, f"--{RESUME_KEY}", str(checkpoint)))
+    raise LaunchError("This command has no way to be told its checkpoint; resume works with apply: hf-args or yaml.")
+
+
+def check_command(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> None:
+    """Raise `LaunchError` where the command cannot be started as it stands."""
+    if HIDDEN in " ".join(argv):
+        raise LaunchError(f"A secret of this command was hidden as {HIDDEN} in its record; give the command again.")
+    if not cwd.is_dir():
+        raise LaunchError(f"The command's folder {cwd} does not exist.")
+    if "/" in argv[0]:
+        _check_path(cwd / argv[0], argv[0])
+    elif shutil.which(argv[0], path=env.get("PATH", os.defpath)) is None:
+        raise LaunchError(f"The command {argv[0]!r} is not found on the PATH.")
+
+
+def has_gpu(env: Mapping[str, str]) -> bool:
+    """Whether the training can use an NVIDIA GPU: the driver's device is there and not hidden from it."""
+    return Path("/dev/nvidiactl").exists() and env.get("CUDA_VISIBLE_DEVICES", "all") not in ("", "-1")
+
+
+def redact_job(job: Job) -> Job:
+    """The job with the secrets of its command and environment hidden."""
+    if not isinstance(job, CommandJob):
+        return job
+    return job.model_copy(update={"command": redact_argv(job.command), "env": redact_env(job.env)})
+
+
+def git_revision(cwd: Path) -> tuple[str | None, bool | None]:
+    """The commit checked out in `cwd`, and whether tracked files differ from it; None outside a repository."""
+    sha = _git(cwd, "rev-parse", "HEAD")
+    if sha is None:
+        return None, None
+    changes = _git(cwd, "status", "--porcelain", "--untracked-files=no")
+    return sha, None if changes is None else bool(changes)
+
+
+def _git(cwd: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", *arguments], cwd=cwd, capture_output=True, text=True, timeout=3, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _check_path(path: Path, name: str) -> None:
+    if not path.exists():
+        raise LaunchError(f"The command {name!r} does not exist.")
+    if path.is_dir() or not os.access(path, os.X_OK):
+        raise LaunchError(f"The command {name!r} is not a program that may be run.")

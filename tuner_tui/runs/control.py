@@ -1,0 +1,28 @@
+"""`control`: one word that asks something of a run. The observer acts on the first two, the supervisor on all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, get_args
+
+Order = Literal["checkpoint", "stop", "terminate", "kill"]
+"""Save now · save and end after this step · SIGTERM now · SIGTERM, then SIGKILL after a short grace."""
+ORDERS: tuple[Order, ...] = get_args(Order)
+
+
+def write_order(path: Path, order: Order) -> None:
+    """Ask; a later word replaces an earlier one. Raises `OSError`."""
+    fresh = path.with_name(path.name + ".new")
+    fresh.write_text(order + "\n", "ascii")
+    fresh.replace(path)
+
+
+def read_order(path: Path) -> tuple[Order, int] | None:
+    """The word in the file and the moment it was written (nanoseconds), or None. Asking twice is two moments."""
+    try:
+        with path.open("rb") as file:
+            word = file.read(32).decode("ascii", "replace").strip()
+            moment = path.stat().st_mtime_ns
+    except OSError:
+        return None
+    return (word, moment) if word in ORDERS else None

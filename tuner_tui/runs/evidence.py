@@ -1,0 +1,85 @@
+"""Why a training process ended: what the kernel, the cgroup and the end of the log say."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+LOG_TAIL_BYTES = 16_384
+_OUT_OF_MEMORY = re.compile(
+    rb"^(?:\[rank\d+\]: ?)?(?:[\w.]*\bMemoryError\b|[\w.]*\bOutOfMemoryError\b"
+    rb"|[\w.]*(?:RuntimeError|AcceleratorError|OSError).*(?:out of memory|can't allocate memory|Cannot allocate memory))",
+    re.MULTILINE,
+)
+
+
+def cgroup_kills(pid: int | str = "self") -> int | None:
+    """How many processes of the cgroup of `pid` the kernel has killed for memory so far; None where unknown.
+
+    Read from `memory.events` (cgroup 2) or `memory.oom_control` (cgroup 1).
+    """
+    for path in _counter_files(pid):
+        try:
+            found = re.search(r"^oom_kill (\d+)$", path.read_text("ascii", "replace"), re.MULTILINE)
+        except OSError:
+            continue
+        if found:
+            return int(found[1])
+    return None
+
+
+def kernel_log_kill(pid: int) -> str | None:
+    """The kernel log's line that says it killed `pid` for memory; None where there is none or it may not be read."""
+    try:
+        descriptor = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        return _find_kill(descriptor, pid)
+    finally:
+        os.close(descriptor)
+
+
+def log_says_out_of_memory(path: Path) -> str | None:
+    """The line near the end of the log in which an allocation failure ended the program, or None."""
+    found = list(_OUT_OF_MEMORY.finditer(_log_tail(path)))
+    return found[-1][0].decode("utf-8", "replace")[:200] if found else None
+
+
+def _log_tail(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - LOG_TAIL_BYTES))
+            return file.read(LOG_TAIL_BYTES)
+    except OSError:
+        return b""
+
+
+def _counter_files(pid: int | str) -> list[Path]:
+    try:
+        lines = Path(f"/proc/{pid}/cgroup").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return []
+    files = []
+    for line in lines:
+        number, controllers, where = [*line.split(":", 2), "", ""][:3]
+        if number == "0":
+            files += [Path(f"/sys/fs/cgroup{where}/memory.events"), Path("/sys/fs/cgroup/memory.events")]
+        elif "memory" in controllers.split(","):
+            files += [Path(f"/sys/fs/cgroup/memory{at}/memory.oom_control") for at in (where, "")]
+    return files
+
+
+def _find_kill(descriptor: int, pid: int) -> str | None:
+    wanted = re.compile(rf"[Kk]illed process {pid} \(")
+    found = None
+    while True:
+        try:
+            record = os.read(descriptor, 8192).decode("utf-8", "replace")
+        except BrokenPipeError:  # the oldest record was overwritten meanwhile; the next read goes on behind it
+            continue
+        except OSError:  # the end of the log
+            return found
+        if wanted.search(record):
+            found = record.partition(";")[2].splitlines()[0][:200]

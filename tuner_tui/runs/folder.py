@@ -1,0 +1,149 @@
+"""The run folder: where runs live, the files of one, and how a new one gets its name."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+RUN_ID = re.compile(r"r(\d{3,9})")
+
+
+class RunNotFoundError(LookupError):
+    """No run, or more than one, answers to a name; the message says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """The files of one run. Everything anybody knows of the run is in them."""
+
+    path: Path
+
+    @property
+    def id(self) -> str:
+        """The run's name, such as `r007`."""
+        return self.path.name
+
+    @property
+    def record(self) -> Path:
+        """What was launched; written once, before the training starts."""
+        return self.path / "run.json"
+
+    @property
+    def events(self) -> Path:
+        """The story, and the counters of rank 0."""
+        return self.path / "events.jsonl"
+
+    @property
+    def samples(self) -> Path:
+        """Hardware once a second."""
+        return self.path / "samples.jsonl"
+
+    @property
+    def output_log(self) -> Path:
+        """Standard output and error of the training."""
+        return self.path / "output.log"
+
+    @property
+    def state(self) -> Path:
+        """Processes and outcome, by the supervisor."""
+        return self.path / "state.json"
+
+    @property
+    def control(self) -> Path:
+        """What somebody asks of the run: one word."""
+        return self.path / "control"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the supervisor while it lives."""
+        return self.path / "lock"
+
+    @property
+    def config(self) -> Path:
+        """The configuration file handed to the command, where it takes one."""
+        return self.path / "config.yaml"
+
+    @property
+    def supervisor_log(self) -> Path:
+        """What the supervisor had to say; empty when all went well."""
+        return self.path / "supervisor.log"
+
+    @property
+    def output(self) -> Path:
+        """Where the training saves, unless its command says otherwise."""
+        return self.path / "output"
+
+    def event_files(self) -> list[Path]:
+        """The event files there are, rank 0 first."""
+        return [self.events, *sorted(self.path.glob("events-rank*.jsonl"))]
+
+
+def state_dir(environ: Mapping[str, str] = os.environ) -> Path:
+    """The state directory: `TUNER_STATE_DIR`, or the platform's own (`~/.local/state/tuner-tui` on Linux)."""
+    chosen = environ.get("TUNER_STATE_DIR")
+    return Path(chosen) if chosen else platformdirs.user_state_path("tuner-tui", appauthor=False)
+
+
+def runs_dir(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where run folders are."""
+    return state_dir(environ) / "runs"
+
+
+def create_folder(root: Path) -> RunFolder:
+    """A new empty run folder in `root`, private to the user, named after the highest number in use.
+
+    Raises `OSError` where the folder cannot be written.
+    """
+    root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    number = max((_number(folder) for folder in _folders(root)), default=0) + 1
+    while True:
+        path = root / f"r{number:03d}"
+        try:
+            path.mkdir(mode=0o700)
+        except FileExistsError:  # somebody else launched in the same moment
+            number += 1
+            continue
+        return RunFolder(path)
+
+
+def list_runs(root: Path) -> list[RunFolder]:
+    """All run folders in `root`, newest first."""
+    return sorted(_folders(root), key=_number, reverse=True)
+
+
+def find_run(name: str, root: Path) -> RunFolder:
+    """The run named `name`: its id, the id without zeros or without `r`, or the path of a run folder.
+
+    Raises `RunNotFoundError` with a sentence that names what there is.
+    """
+    if "/" in name and Path(name).is_dir():
+        return RunFolder(Path(name).resolve())
+    wanted = re.fullmatch(r"r?0*(\d{1,9})", name)
+    runs = list_runs(root)
+    if wanted is not None:
+        for folder in runs:
+            if _number(folder) == int(wanted[1]):
+                return folder
+    known = ", ".join(folder.id for folder in runs[:5])
+    raise RunNotFoundError(
+        f"There is no run {name!r}. " + (f"The newest are {known}." if known else "No run was started yet.")
+    )
+
+
+def _folders(root: Path) -> Iterator[RunFolder]:
+    try:
+        with os.scandir(root) as entries:
+            names = [entry.name for entry in entries if RUN_ID.fullmatch(entry.name) and entry.is_dir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    yield from (RunFolder(root / name) for name in names)
+
+
+def _number(folder: RunFolder) -> int:
+    found = RUN_ID.fullmatch(folder.id)
+    return int(found[1]) if found else 0

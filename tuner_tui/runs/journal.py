@@ -1,0 +1,66 @@
+"""What the supervisor writes. A disk that takes no more is said in the state and otherwise borne."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from tuner_tui.hardware.sample import Sample
+from tuner_tui.runs.append import Appender
+from tuner_tui.runs.codec import encode
+from tuner_tui.runs.events import Event
+from tuner_tui.runs.folder import RunFolder
+from tuner_tui.runs.samples import encode_sample
+from tuner_tui.runs.supervision import Supervision, write_supervision
+
+
+class Journal:
+    """Events, samples and state of one run. No method raises for a file that cannot be written."""
+
+    def __init__(self, folder: RunFolder, supervision: Supervision) -> None:
+        """Writes the first state; raises `OSError` where not even that is possible."""
+        self._folder = folder
+        self._files: dict[Path, Appender] = {}
+        self.supervision = supervision
+        write_supervision(folder.state, supervision)
+
+    def event(self, event: Event) -> None:
+        """Append an event of the supervisor's."""
+        self._append(self._folder.events, encode(event), "events")
+
+    def sample(self, sample: Sample) -> None:
+        """Append a sample."""
+        self._append(self._folder.samples, encode_sample(sample), "samples")
+
+    def update(self, change: Callable[[Supervision], Supervision]) -> None:
+        """Change the state and write it."""
+        self.supervision = change(self.supervision)
+        try:
+            write_supervision(self._folder.state, self.supervision)
+        except OSError as error:
+            say(f"state.json: {error}")
+
+    def problem(self, sentence: str) -> None:
+        """Note a problem, once."""
+        if sentence not in self.supervision.problems:
+            self.update(lambda known: replace(known, problems=(*known.problems, sentence)))
+
+    def _append(self, path: Path, line: bytes, what: str) -> None:
+        try:
+            if path not in self._files:
+                self._files[path] = Appender(path)
+            self._files[path].append(line)
+        except OSError as error:
+            self.problem(f"{path.name}: {os.strerror(error.errno or 0)}; {what} are missing from here on.")
+
+
+def say(text: str) -> None:
+    """A line in the supervisor's own log; lost where even that cannot be written."""
+    try:
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+    except OSError:
+        return

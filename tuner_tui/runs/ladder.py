@@ -1,0 +1,79 @@
+"""The stop ladder: ask, then SIGTERM, then SIGKILL; each rung after a grace, and none while a checkpoint is written."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+
+from tuner_tui.runs.control import ORDERS, Order
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Seconds to wait on each rung."""
+
+    stop_s: float = 60.0
+    """After asking an observed training to save and end: at least this, or five of its steps."""
+    kill_s: float = 10.0
+    """Between SIGTERM and SIGKILL, where killing was ordered."""
+    saving_s: float = 300.0
+    """For a checkpoint that is being written; a save that takes longer is taken for hung."""
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What the ladder has to know of the training at `now` (seconds)."""
+
+    now: float
+    observed: bool
+    saving_since: float | None = None
+    step_time_s: float | None = None
+
+
+class StopLadder:
+    """Which signal is due. A later order may only press harder."""
+
+    def __init__(self, patience: Patience) -> None:
+        self._patience = patience
+        self._order: Order | None = None
+        self._ordered_at = 0.0
+        self._term_at: float | None = None
+        self._killed = False
+
+    @property
+    def order(self) -> Order | None:
+        """The hardest order so far; a checkpoint is none."""
+        return self._order
+
+    def press(self, order: Order, now: float) -> bool:
+        """Take an order; tells whether it changes anything."""
+        if order == "checkpoint" or (self._order is not None and ORDERS.index(order) <= ORDERS.index(self._order)):
+            return False
+        self._order, self._ordered_at = order, now
+        return True
+
+    def due(self, situation: Situation) -> signal.Signals | None:
+        """The signal to send now, if any; it counts as sent."""
+        if self._order is None or self._must_wait_for_save(situation):
+            return None
+        if self._term_at is None:
+            return self._terminate(situation) if self._term_is_due(situation) else None
+        late = situation.now - max(self._term_at, self._ordered_at) >= self._patience.kill_s
+        if self._order == "kill" and late and not self._killed:
+            self._killed = True
+            return signal.SIGKILL
+        return None
+
+    def _terminate(self, situation: Situation) -> signal.Signals:
+        self._term_at = situation.now
+        return signal.SIGTERM
+
+    def _term_is_due(self, situation: Situation) -> bool:
+        if self._order != "stop" or not situation.observed:
+            return True
+        grace = max(self._patience.stop_s, 5 * (situation.step_time_s or 0.0))
+        return situation.now - self._ordered_at >= grace
+
+    def _must_wait_for_save(self, situation: Situation) -> bool:
+        since = situation.saving_since
+        return since is not None and situation.now - since < self._patience.saving_s

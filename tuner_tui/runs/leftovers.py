@@ -1,0 +1,47 @@
+"""Processes that a training leaves behind: seen because the supervisor is their foster parent, named, and judged."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from tuner_tui.runs.processes import ProcessId, Stat, command_line, descendants
+
+PR_SET_CHILD_SUBREAPER = 36
+
+
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """`own` belong to the training (its session, or observed in it); `apart` made themselves independent."""
+
+    own: tuple[ProcessId, ...] = ()
+    apart: tuple[ProcessId, ...] = ()
+
+    def sentence(self) -> str:
+        """Who is left, by number and command; empty when nobody is."""
+        everybody = (*self.own, *self.apart)
+        if not everybody:
+            return ""
+        names = ", ".join(f"{one.pid} ({command_line(one.pid)})" for one in everybody[:3])
+        more = f" and {len(everybody) - 3} more" if len(everybody) > 3 else ""
+        return f"left behind: {names}{more}"
+
+
+def become_foster_parent() -> bool:
+    """Orphans of the training come to this process instead of to init. False where the kernel refuses."""
+    return bool(ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+
+
+def find_leftovers(session: int, observed: Collection[int]) -> Leftovers:
+    """The living processes below this one, by what they have to do with the training of `session`."""
+    own: list[ProcessId] = []
+    apart: list[ProcessId] = []
+    for stat in descendants(os.getpid()):
+        (own if _belongs(stat, session, observed) else apart).append(ProcessId(stat.pid, stat.start_ticks))
+    return Leftovers(tuple(own), tuple(apart))
+
+
+def _belongs(stat: Stat, session: int, observed: Collection[int]) -> bool:
+    return stat.session == session or stat.pid in observed

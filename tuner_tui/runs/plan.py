@@ -1,0 +1,29 @@
+"""What the launcher hands the supervisor, on its standard input: the real command, secrets and all, written nowhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tuner_tui.runs.typed import build, plain
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The command and where it runs. `env` is the whole environment; `data_limit_bytes` caps its private memory."""
+
+    argv: tuple[str, ...]
+    cwd: str
+    env: Mapping[str, str] = field(default_factory=dict)
+    data_limit_bytes: int | None = None
+
+
+def dump_plan(plan: Plan) -> bytes:
+    """The plan as JSON."""
+    return json.dumps(plain(plan)).encode("ascii")
+
+
+def load_plan(data: bytes) -> Plan:
+    """The plan from JSON. Raises `ValueError`."""
+    return build(Plan, json.loads(data))

@@ -1,0 +1,68 @@
+"""Speed from cumulative counters: the difference over the last stretch of training, not an average of averages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from tuner_tui.runs.events import Steps
+from tuner_tui.runs.state import RankState, Rates
+
+WINDOW_S = 20.0
+"""Seconds of step time that rates look back on: long enough to be steady, short enough to show a change."""
+MOST_POINTS = 30
+
+
+def with_counters(rank: RankState, counters: Steps) -> RankState:
+    """The rank with its newest counters. Counters that fell mean a new process: the old ones are forgotten."""
+    latest = rank.latest
+    if latest is None or counters.own_steps < latest.own_steps or counters.train_s < latest.train_s:
+        return replace(rank, latest=counters, recent=(counters,))
+    if counters.own_steps == latest.own_steps and len(rank.recent) > 0:
+        return replace(rank, latest=counters)  # no step was done: `recent` keeps the times of steps
+    return replace(rank, latest=counters, recent=_window((*rank.recent, counters)))
+
+
+def rates_of(ranks: Iterable[RankState]) -> Rates:
+    """Samples and tokens are summed over ranks; steps are shared by them, so the slowest rank gives the step time."""
+    spans = [(rank.recent[0], rank.recent[-1]) for rank in ranks if len(rank.recent) > 1]
+    spans = [(a, b) for a, b in spans if b.train_s > a.train_s and b.own_steps > a.own_steps]
+    if not spans:
+        return Rates()
+    step_time_s = max((b.train_s - a.train_s) / (b.own_steps - a.own_steps) for a, b in spans)
+    return Rates(
+        steps_s=1 / step_time_s,
+        samples_s=sum((b.samples - a.samples) / (b.train_s - a.train_s) for a, b in spans) or None,
+        tokens_s=_summed(spans, lambda counters: counters.tokens),
+        padding_share=_padding_share(spans),
+        data_wait_share=max(_data_wait_share(a, b) for a, b in spans),
+        step_time_s=step_time_s,
+    )
+
+
+def _window(points: tuple[Steps, ...]) -> tuple[Steps, ...]:
+    points = points[-MOST_POINTS:]
+    while len(points) > 2 and points[-1].train_s - points[1].train_s >= WINDOW_S:
+        points = points[1:]
+    return points
+
+
+def _summed(spans: list[tuple[Steps, Steps]], of: Callable[[Steps], int | None]) -> float | None:
+    total = None
+    for a, b in spans:
+        first, last = of(a), of(b)
+        if first is not None and last is not None and last >= first:
+            total = (total or 0.0) + (last - first) / (b.train_s - a.train_s)
+    return total
+
+
+def _padding_share(spans: list[tuple[Steps, Steps]]) -> float | None:
+    padding = _summed(spans, lambda counters: counters.padding_tokens)
+    tokens = _summed(spans, lambda counters: counters.tokens)
+    if padding is None or tokens is None or padding + tokens <= 0:
+        return None
+    return padding / (padding + tokens)
+
+
+def _data_wait_share(a: Steps, b: Steps) -> float:
+    return min(1.0, max(0.0, (b.data_wait_s - a.data_wait_s) / (b.train_s - a.train_s)))

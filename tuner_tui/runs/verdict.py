@@ -1,0 +1,113 @@
+"""The outcome of a run, in one word and one sentence, from what is known when its processes are gone."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+
+from tuner_tui.runs.events import Exited
+from tuner_tui.runs.state import RunState
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`outcome` is completed, stopped, failed, out-of-memory or lost."""
+
+    outcome: str
+    sentence: str
+
+
+def verdict(state: RunState, exited: Exited, memory_line: str | None = None) -> Verdict:
+    """Judge a run by its events, the exit of its process and the log's line on memory, if any.
+
+    A recovered out-of-memory does not count: the process has to end badly after it.
+    """
+    if exited.exit_code is None and exited.signal is None:
+        return _unseen(state)
+    if exited.exit_code == 0:
+        return _by_itself(state)
+    memory = _memory(state, exited, memory_line)
+    if memory is not None and not _killed_on_request(state, exited):
+        return Verdict("out-of-memory", memory)
+    if state.stop_requested is not None:
+        return Verdict("stopped", f"Stopped on request{_at(state)}.")
+    return Verdict("failed", _failure(state, exited))
+
+
+def _unseen(state: RunState) -> Verdict:
+    """The training ended while nobody watched: its own events are all there is."""
+    if state.out_of_memory is not None and state.raised is not None:
+        return Verdict("out-of-memory", _out_of_memory(state))
+    if state.raised is not None:
+        return Verdict("failed", f"The training failed{_at(state)}: {_exception(state)}.")
+    if state.ranks and all(rank.ended for rank in state.ranks.values()):
+        return _by_itself(state)
+    return Verdict("lost", f"The training ended{_at(state)} while no supervisor watched; how is not known.")
+
+
+def _by_itself(state: RunState) -> Verdict:
+    unfinished = state.total_steps is None or state.step is None or state.step < state.total_steps
+    if state.stop_requested is not None and unfinished:
+        return Verdict("stopped", f"Stopped on request{_at(state)}.")
+    return Verdict("completed", f"Completed{_at(state)}.")
+
+
+def _memory(state: RunState, exited: Exited, memory_line: str | None) -> str | None:
+    if exited.oom_kill:
+        return f"The kernel killed the training{_at(state)}: the machine or its cgroup ran out of memory."
+    if state.out_of_memory is not None and (
+        state.raised is None or _is_memory(state.raised.type, state.raised.message)
+    ):
+        return _out_of_memory(state)
+    if state.raised is not None:
+        return f"Out of memory{_at(state)}: {_exception(state)}." if _is_memory(state.raised.type, "") else None
+    return f"Out of memory{_at(state)}: {memory_line}" if memory_line is not None else None
+
+
+def _out_of_memory(state: RunState) -> str:
+    event = state.out_of_memory
+    assert event is not None
+    where = f" while {event.where}" if event.where else ""
+    return f"Out of memory{where}{_at(state)}: {_first_line(event.message)}"
+
+
+def _is_memory(kind: str, message: str) -> bool:
+    name = kind.rsplit(".", 1)[-1]
+    return name in ("OutOfMemoryError", "MemoryError") or "memory" in message.lower()
+
+
+def _killed_on_request(state: RunState, exited: Exited) -> bool:
+    requested = state.stop_requested in ("terminate", "kill", "stop")
+    return requested and exited.signal in (signal.SIGTERM, signal.SIGKILL) and not exited.oom_kill
+
+
+def _failure(state: RunState, exited: Exited) -> str:
+    if state.raised is not None:
+        return f"The training failed{_at(state)}: {_exception(state)}."
+    if exited.signal is not None:
+        why = "; ".join(exited.evidence) or "nothing on this machine says who sent it"
+        return f"The training was ended{_at(state)} by {signal_name(exited.signal)}: {why}."
+    return f"The training ended{_at(state)} with exit code {exited.exit_code}; the end of its output says more."
+
+
+def signal_name(number: int) -> str:
+    """The signal's name, such as SIGKILL."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _exception(state: RunState) -> str:
+    assert state.raised is not None
+    return f"{state.raised.type.rsplit('.', 1)[-1]}: {_first_line(state.raised.message)}".rstrip(". :")
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0][:200]
+
+
+def _at(state: RunState) -> str:
+    if state.step is None:
+        return ""
+    return f" at step {state.step:,}" + (f" of {state.total_steps:,}" if state.total_steps else "")
