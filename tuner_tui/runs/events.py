@@ -173,7 +173,10 @@ class Steps(Event):
 
     `step` is the optimizer step of the whole training (it starts above 0 on resume), `own_steps` those of this process.
     `tokens` leaves padding out. `train_s` is wall time between optimizer steps, evaluation and saving left out;
-    `data_wait_s` is the part of it spent waiting for the next batch. Peaks are of the last window.
+    `data_wait_s` is the part of it spent waiting for the next batch. `own_steps` counts steps that a gradient scaler
+    left out too; `skipped_steps` says how many. `slowest_step_s` is of the last window, the peaks are of the process so
+    far: `allocated`, `reserved` and `step` (where the optimizer step set the peak) by CUDA's allocator, and
+    `rss_peak_bytes`, which every process has, its largest resident set (VmHWM).
     """
 
     kind: ClassVar[str] = "steps"
@@ -195,6 +198,7 @@ class Steps(Event):
     reserved_peak_bytes: int | None = None
     step_peak_bytes: int | None = None
     alloc_retries: int | None = None
+    rss_peak_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

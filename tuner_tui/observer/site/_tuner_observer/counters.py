@@ -4,8 +4,10 @@ A batch belongs to training only once an optimizer step follows. Until then it i
 iterator), because a validation loop may well fetch its batches outside `no_grad`.
 """
 
+import functools
 import threading
 import time
+import weakref
 
 from .batches import Layout
 
@@ -16,21 +18,43 @@ get_ident = threading.get_ident
 
 
 class Source:
-    """One iterator of a loader: what it delivered since the last optimizer step."""
+    """One iterator of a loader: what it delivered since the last optimizer step.
 
-    __slots__ = ("batches", "exhausted", "first_s", "last_s", "layout", "padding", "samples", "shape", "stepped",
-                 "tokens", "wait_s")  # fmt: skip
+    `looks_ahead`: its reader fetches one batch more than it hands on (accelerate does); that batch waits in `ahead`.
+    """
 
-    def __init__(self):
+    __slots__ = ("ahead", "batches", "exhausted", "first_s", "last_s", "layout", "looks_ahead", "padding", "samples",
+                 "shape", "stepped", "tokens", "wait_s")  # fmt: skip
+
+    def __init__(self, looks_ahead=False):
         self.layout = None
+        self.ahead = None
+        self.looks_ahead = looks_ahead
         self.shape = ()
         self.stepped = self.exhausted = False
         self.clear()
 
+    def began(self):
+        """A new epoch begins."""
+        self.exhausted = False
+        self.ahead = None
+
+    def add(self, shape, tokens, padding):
+        """A batch was handed to the training."""
+        self.batches += 1
+        if shape:
+            self.shape = shape
+            self.samples += shape[0]
+        if tokens is not None:
+            self.tokens = tokens + (self.tokens or 0)
+        if padding is not None:
+            self.padding = padding + (self.padding or 0)
+
     def clear(self):
         self.batches = self.samples = 0
         self.tokens = self.padding = None
-        self.wait_s = self.first_s = self.last_s = 0.0
+        self.wait_s = self.last_s = 0.0
+        self.first_s = None
 
 
 class Counters:
@@ -57,6 +81,7 @@ class Counters:
         self.paused_since = None
         self.evaluations = 0
         self.eval_module = None
+        self.trusts_eval_mode = True
         self.resumed_s = None
         self.excluded_s = 0.0
         self.next_write_s = 0.0
@@ -66,6 +91,26 @@ class Counters:
         self.thread = get_ident()
 
     # batches
+
+    def watch_eval_mode(self, module_class):
+        """Notice `model.eval()` (not `train()`, which Trainer calls on every module at every step)."""
+        original = module_class.eval
+        counters = self
+
+        @functools.wraps(original)
+        def eval(self):
+            if counters.own_steps and counters.trusts_eval_mode and get_ident() == counters.thread:
+                counters.eval_module = weakref.ref(self)
+            return original(self)
+
+        module_class.eval = eval
+
+    def _judge_eval_mode(self):
+        """A step with the model still in eval mode: it is a frozen teacher, or eval mode means nothing in this loop."""
+        module = self.eval_module()
+        if module is not None and not module.training:
+            self.trusts_eval_mode = False
+        self.eval_module = None
 
     def evaluating(self):
         """Whether what runs now is no training: inside an evaluation, without gradients, or with a model in eval mode."""
@@ -94,31 +139,32 @@ class Counters:
 
     def fetched(self, source, batch, began_s, ended_s):
         """A training batch arrived."""
-        if not source.batches:
+        if source.first_s is None:
             source.first_s = began_s
-            source.exhausted = False
             self.pending.append(source)
-        source.batches += 1
         source.last_s = ended_s
         if get_ident() == self.thread:
             source.wait_s += ended_s - began_s
         layout = source.layout
         if layout is None or layout.batch_type is not type(batch):
             layout = source.layout = Layout(batch, self.tensor_type)
-        shape, tokens, padding = layout.measure(batch)
-        if shape:
-            source.shape = shape
-            source.samples += shape[0]
-        if tokens is not None:
-            source.tokens = tokens + (source.tokens or 0)
-        if padding is not None:
-            source.padding = padding + (source.padding or 0)
+        measured = layout.measure(batch)
+        if source.looks_ahead:
+            measured, source.ahead = source.ahead, measured
+        if measured is not None:
+            source.add(*measured)
 
     def waited_in_vain(self, source, began_s, ended_s):
         """The loader had no more batches: the wait counts, and a source that never trained was an evaluation's."""
         source.exhausted = True
         source.last_s = ended_s
-        if source.batches and get_ident() == self.thread:
+        if source.ahead is not None:
+            if source.first_s is None:
+                source.first_s = began_s
+                self.pending.append(source)
+            source.add(*source.ahead)
+            source.ahead = None
+        if source.first_s is not None and get_ident() == self.thread:
             source.wait_s += ended_s - began_s
 
     # steps
@@ -138,7 +184,7 @@ class Counters:
         if skipped:
             self.skipped_steps += 1
         if self.eval_module is not None:
-            self.eval_module = None
+            self._judge_eval_mode()
         if self.paused_since is not None and not self.evaluations:
             self.resume(now)
         if self.pending:
@@ -189,6 +235,7 @@ class Counters:
     def pause(self, phase, now=None):
         """Training stands still for an evaluation or a checkpoint. Returns whether it ran before."""
         if self.paused_since is not None:
+            self.session.settle_phase()
             return False
         now = perf_counter() if now is None else now
         self.paused_since = (phase, now)

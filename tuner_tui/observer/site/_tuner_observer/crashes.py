@@ -45,7 +45,7 @@ class Ending:
 
     def at_exit(self):
         """The last counters, and how it ended if that was not told yet."""
-        self._tell_safely(getattr(sys, "last_value", None))
+        self._tell_safely(_in_flight() or getattr(sys, "last_value", None))
         session = self._session
         if session.opened and self._told is None:
             self._last_counters()
@@ -53,7 +53,7 @@ class Ending:
             session.tell("ended", step=session.step)
 
     def _tell_safely(self, error):
-        if error is None or error is self._told:
+        if error is None or self._told is not None:
             return
         try:
             self._tell(error)
@@ -78,3 +78,9 @@ class Ending:
         counters = self._counters_of()
         if counters is not None and counters.own_steps > counters.written_steps and counters.own_steps:
             counters.flush()
+
+
+def _in_flight():
+    """The exception that ends a `multiprocessing` child: it is still in the air, or behind torch's `sys.exit`."""
+    error = sys.exc_info()[1]
+    return error.__context__ if isinstance(error, SystemExit) else error

@@ -1,6 +1,7 @@
 """What is really in effect, read inside the process. Told when the training begins and again only where it changed."""
 
 import functools
+import sys
 
 from .importing import call_safely
 
@@ -56,6 +57,15 @@ class Effective:
             if name in group:
                 self._now[name] = group[name]
         self._now["parameter_dtype"] = _dtypes(optimizer)
+        if group["params"]:
+            self._now["device"] = str(group["params"][0].device)
+
+    def versions_known(self):
+        """Libraries that were imported after the observer said that it is here."""
+        for name in ("transformers", "accelerate", "peft"):
+            version = getattr(sys.modules.get(name), "__version__", None)
+            if version is not None:
+                self._now[name] = str(version)
 
     def model_known(self, model):
         """Read a model that a trainer gave us."""

@@ -17,7 +17,7 @@ LOADER_NAMES = {
 
 
 def wanted():
-    """The settings to inject, by the names of the installed transformers; empty without `TUNER_INJECT`."""
+    """The settings of `TUNER_INJECT`, by the names of the installed transformers; empty without it."""
     try:
         values = json.loads(os.environ.get("TUNER_INJECT") or "{}")
     except ValueError:
@@ -25,91 +25,118 @@ def wanted():
     return values if isinstance(values, dict) else {}
 
 
-class Ledger:
-    """What found a place, told once a place."""
+POSITIONAL = ("batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn", "pin_memory",
+              "drop_last", "timeout", "worker_init_fn", "multiprocessing_context", "generator")  # fmt: skip
+"""Arguments of DataLoader after the dataset, in their order."""
 
-    def __init__(self, session):
+
+class Ledger:
+    """What found a place, told once a place. After TrainingArguments were built, loaders get theirs from them."""
+
+    def __init__(self, session, settings):
+        self.settings = settings
+        self.arguments_built = False
+        self.building = set()
         self._session = session
         self._told = set()
-        self.arguments_built = False
 
-    def tell(self, place, values, not_found):
+    def tell(self, place, values):
         """Write the event unless this place told the same before."""
-        key = (place, repr(sorted(values.items(), key=str)))
+        key = (place, repr(sorted(values.items())))
         if key in self._told:
             return
         self._told.add(key)
         self._session.open()
-        self._session.tell("injected", values=values, not_found=sorted(not_found))
+        self._session.tell("injected", values=values, not_found=sorted(set(self.settings) - set(values)))
 
 
-_ledgers = {}
-
-
-def _ledger(session):
-    return _ledgers.setdefault(id(session), Ledger(session))
-
-
-def into_training_arguments(module, session):
-    """Set fields right before `TrainingArguments.__post_init__`, which derives and checks from them."""
-    if not wanted():
-        return
+def into_training_arguments(module, ledger):
+    """Set fields before `__post_init__`, which derives and checks from them; a subclass's own comes first, so its too."""
     arguments_class = module.TrainingArguments
+    _set_before_post_init(arguments_class, ledger)
+
+    def __init_subclass__(cls, **kwargs):
+        super(arguments_class, cls).__init_subclass__(**kwargs)
+        if "__post_init__" in cls.__dict__:
+            call_safely(_set_before_post_init, cls, ledger)
+
+    arguments_class.__init_subclass__ = classmethod(__init_subclass__)
+
+
+def _set_before_post_init(arguments_class, ledger):
     original = arguments_class.__post_init__
 
     @functools.wraps(original)
-    def __post_init__(self):
-        call_safely(_set_fields, self, _ledger(session))
-        original(self)
+    def __post_init__(self, *args, **kwargs):
+        outermost = id(self) not in ledger.building
+        if outermost:
+            ledger.building.add(id(self))
+            call_safely(_set_fields, self, ledger)
+        try:
+            original(self, *args, **kwargs)
+        finally:
+            if outermost:
+                ledger.building.discard(id(self))
 
     arguments_class.__post_init__ = __post_init__
 
 
 def _set_fields(arguments, ledger):
     fields = arguments.__dataclass_fields__
-    values = {name: value for name, value in wanted().items() if name in fields}
+    values = {name: value for name, value in ledger.settings.items() if name in fields}
     for name, value in values.items():
         setattr(arguments, name, value)
     ledger.arguments_built = True
-    ledger.tell(type(arguments).__name__, values, set(wanted()) - set(values))
+    ledger.tell(type(arguments).__name__, values)
 
 
-def into_loaders(module, session):
-    """Set options of a DataLoader that the script builds itself; a Trainer's loaders get theirs by its arguments."""
-    if not any(name in LOADER_NAMES for name in wanted()):
+def into_loaders(module, ledger):
+    """Set options of a training DataLoader that the script builds itself."""
+    if not any(name in LOADER_NAMES for name in ledger.settings):
         return
     loader_class = module.DataLoader
     original = loader_class.__init__
 
     @functools.wraps(original)
     def __init__(self, dataset, *args, **kwargs):
-        ledger = _ledger(session)
-        changed = None if ledger.arguments_built or args[1:] else call_safely(_loader_options, args, kwargs)
-        if changed is None:
+        options = dict(zip(POSITIONAL, args), **kwargs)
+        values = {}
+        if not ledger.arguments_built and len(args) <= len(POSITIONAL):
+            values = call_safely(_loader_values, dataset, options, ledger.settings) or {}
+        if not values:
             original(self, dataset, *args, **kwargs)
             return
-        positional, options, values = changed
-        original(self, dataset, *positional, **options)
-        call_safely(ledger.tell, "DataLoader", values, set(wanted()) - set(values))
+        original(self, dataset, **_consistent(dict(options, **_renamed(values))))
+        call_safely(ledger.tell, "DataLoader", values)
 
     loader_class.__init__ = __init__
 
 
-def _loader_options(args, kwargs):
-    """`(positional, keyword, injected)` for a training loader: one that shuffles or has a sampler of its own."""
-    options = dict(kwargs)
-    if args:
-        options["batch_size"] = args[0]
-    training = bool(options.get("shuffle") or options.get("sampler") is not None or options.get("batch_sampler"))
-    if not training:
-        return None
-    values = {}
-    for name, value in wanted().items():
-        option = LOADER_NAMES.get(name)
-        if option is None or (option == "batch_size" and options.get("batch_sampler") is not None):
-            continue
-        options[option] = values[name] = value
+def _loader_values(dataset, options, settings):
+    """The settings that this loader takes: none for one that reads in order, which is an evaluation's."""
+    if not _shuffles(dataset, options):
+        return {}
+    values = {name: value for name, value in settings.items() if name in LOADER_NAMES}
+    if options.get("batch_sampler") is not None:
+        values.pop("per_device_train_batch_size", None)
+    return values
+
+
+def _shuffles(dataset, options):
+    """Whether a loader reads in random order, or cannot: an iterable dataset has its order inside."""
+    batch_sampler = options.get("batch_sampler")
+    sampler = options.get("sampler") or getattr(batch_sampler, "sampler", batch_sampler)
+    if sampler is not None:
+        return type(sampler).__name__ != "SequentialSampler" and getattr(sampler, "shuffle", True)
+    return bool(options.get("shuffle")) or not hasattr(dataset, "__getitem__")
+
+
+def _renamed(values):
+    return {LOADER_NAMES[name]: value for name, value in values.items()}
+
+
+def _consistent(options):
+    """Without workers, prefetching and persistence have no meaning and raise."""
     if not options.get("num_workers"):
-        for option in ("prefetch_factor", "persistent_workers"):
-            options.pop(option, None)
-    return (), options, values
+        return {name: value for name, value in options.items() if name not in ("prefetch_factor", "persistent_workers")}
+    return options

@@ -1,12 +1,16 @@
 """Watch every DataLoader of the process: how long its batches are waited for, and the settings it really has."""
 
 import functools
+import sys
 import time
 
 from .counters import Source
 from .importing import call_safely
 
 perf_counter = time.perf_counter
+
+ITER_CALLER = 4
+"""Frames from `_looks_ahead` up to the code that called `DataLoader.__iter__`."""
 
 
 def watch(module, counters, loader_settings):
@@ -32,12 +36,20 @@ def _watch_iter(loader_class, counters, loader_settings):
 def _started(loader, iterator, counters, loader_settings, began_s):
     source = iterator.__dict__.get("_tuner_source")
     if source is None:
-        source = iterator._tuner_source = Source()
-    source.exhausted = False
+        source = iterator._tuner_source = Source(_looks_ahead(loader))
+    source.began()
     if not counters.evaluating():
         counters.waiting(source, began_s)
         source.wait_s += perf_counter() - began_s
         loader_settings(settings_of(loader))
+
+
+def _looks_ahead(loader):
+    """accelerate's loaders fetch a batch before they hand on the last one: they iterate, or they are, the loader."""
+    if type(loader).__module__ == "accelerate.data_loader":
+        return type(loader).__name__ != "SkipDataLoader"
+    frame = sys._getframe(ITER_CALLER)
+    return frame.f_globals.get("__name__") == "accelerate.data_loader" and "next_batch" in frame.f_code.co_varnames
 
 
 def settings_of(loader):

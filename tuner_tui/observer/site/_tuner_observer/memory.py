@@ -1,69 +1,78 @@
-"""What the CUDA allocator says, once a second, without a synchronisation; and the cap of `TUNER_MEMORY_LIMIT_BYTES`."""
+"""What the allocators say, once a second, without a synchronisation; and the cap of `TUNER_MEMORY_LIMIT_BYTES`."""
 
 import os
 
+from .importing import call_safely
+
+STATUS = "/proc/self/status"
+
 
 class Peaks:
-    """Allocator peaks since the process began (or since the training itself reset them: it is never reset from here)."""
+    """Peaks of this process since its beginning.
+
+    CUDA's own peak counters are read and never reset: the training may print them. So `step_peak_bytes` is known where
+    the optimizer step set the process's peak, and None where forward and backward stand above it.
+    """
 
     def __init__(self, torch):
         self._torch = torch
         self._step_peak = None
-        self._due = True
         self._before = None
+        self._due = True
 
     def fields(self):
-        """Memory fields of a `steps` line; empty without an initialised CUDA."""
+        """Memory fields of a `steps` line: those of CUDA once it is initialised, and the process's resident peak."""
         self._due = True
-        if not self._started():
-            return {}
-        stats = self._torch.cuda.memory_stats_as_nested_dict()
-        return {
-            "allocated_peak_bytes": stats["allocated_bytes"]["all"]["peak"],
-            "reserved_peak_bytes": stats["reserved_bytes"]["all"]["peak"],
-            "alloc_retries": stats["num_alloc_retries"],
-            "step_peak_bytes": self._step_peak,
-        }
+        fields = {"rss_peak_bytes": resident_peak_bytes()}
+        if self._torch.cuda.is_initialized():
+            stats = self._torch.cuda.memory_stats_as_nested_dict()
+            fields["allocated_peak_bytes"] = stats["allocated_bytes"]["all"]["peak"]
+            fields["reserved_peak_bytes"] = stats["reserved_bytes"]["all"]["peak"]
+            fields["alloc_retries"] = stats["num_alloc_retries"]
+            fields["step_peak_bytes"] = self._step_peak
+        return fields
 
     def before_step(self, optimizer):
         """Once a second: where the peak stood when the optimizer began."""
-        if self._due and self._started():
-            self._before = self._torch.cuda.max_memory_allocated()
+        if self._due:
+            self._due = False
+            if self._torch.cuda.is_initialized():
+                self._before = self._torch.cuda.max_memory_allocated()
 
     def after_step(self, optimizer):
         """The optimizer set the peak if the peak rose while it stepped."""
-        if self._before is None:
-            return
-        peak = self._torch.cuda.max_memory_allocated()
-        if peak > self._before:
-            self._step_peak = peak
-        self._before = None
-        self._due = False
+        if self._before is not None:
+            peak = self._torch.cuda.max_memory_allocated()
+            if peak > self._before:
+                self._step_peak = peak
+            self._before = None
 
-    def _started(self):
-        cuda = self._torch.cuda
-        return cuda.is_initialized()
+
+def resident_peak_bytes():
+    """The process's largest resident set (`VmHWM`); None where the system does not tell.
+
+    Not `ru_maxrss`: that one survives an exec, so it can be the parent's.
+    """
+    try:
+        with open(STATUS, "rb") as file:
+            status = file.read()
+    except OSError:
+        return None
+    at = status.find(b"VmHWM:")
+    return None if at < 0 else int(status[at + 6 :].split(None, 1)[0]) * 1024
 
 
 def limit(torch):
-    """Cap this process at `TUNER_MEMORY_LIMIT_BYTES` on its GPU, once CUDA starts. Nothing on a CPU."""
+    """Cap this process at `TUNER_MEMORY_LIMIT_BYTES` on its GPU, as soon as CUDA starts. Nothing on a CPU."""
     wanted = os.environ.get("TUNER_MEMORY_LIMIT_BYTES")
-    if not wanted or not torch.backends.cuda.is_built():
-        return
-    original = torch.cuda._lazy_init
-
-    def _lazy_init():
-        starting = not torch.cuda.is_initialized()
-        original()
-        if starting and torch.cuda.is_initialized():
-            _cap(torch, int(wanted))
-
-    torch.cuda._lazy_init = _lazy_init
+    if wanted:
+        torch.cuda._lazy_call(lambda: call_safely(_cap, torch, int(wanted)))
 
 
 def _cap(torch, wanted_bytes):
-    """The fraction is of the device's total; more than the total is no cap."""
-    for index in range(torch.cuda.device_count()):
-        total = torch.cuda.get_device_properties(index).total_memory
-        if wanted_bytes < total:
-            torch.cuda.set_per_process_memory_fraction(wanted_bytes / total, index)
+    """The fraction is of the device's total. Only this process's own device: asking another one would start it."""
+    local_rank = os.environ.get("LOCAL_RANK")
+    device = int(local_rank) if local_rank else torch.cuda.current_device()
+    total = torch.cuda.get_device_properties(device).total_memory
+    if wanted_bytes < total:
+        torch.cuda.set_per_process_memory_fraction(wanted_bytes / total, device)

@@ -2,74 +2,100 @@
 
 import atexit
 import os
-import sys
 
 from .crashes import Ending
-from .importing import watch_imports
+from .importing import call_safely, watch_imports
 from .session import Session
 
 
 class Observer:
-    """The parts of one process. Those that need torch are built when torch's own modules appear."""
+    """The parts of one process. Those that need torch are built once torch is imported whole."""
 
     def __init__(self, run_dir):
         self.session = Session(run_dir)
-        self.ending = Ending(self.session, lambda: self.counters)
         self.counters = None
-        self.effective = None
+        self.ending = Ending(self.session, lambda: self.counters)
+        self.session.at_exit = self.ending.at_exit
+        self.ledger = None
+        self._waiting = []
 
     def hooks(self):
-        """What to do after which import."""
-        return {
+        """What to do after which import. `import torch` brings most of them itself: those wait until it is done."""
+        watched = {
+            "torch.nn.modules.module": self._modules_imported,
             "torch.optim.optimizer": self._optimizer_imported,
             "torch.utils.data.dataloader": self._dataloader_imported,
             "torch.amp.grad_scaler": self._scaler_imported,
             "torch.cuda.amp.grad_scaler": self._scaler_imported,
             "torch.amp.autocast_mode": self._autocast_imported,
             "torch._dynamo.callback": self._dynamo_imported,
-            "torch": self._torch_imported,
             "transformers.training_args": self._training_args_imported,
             "transformers.trainer": self._trainer_imported,
         }
+        hooks = {name: self._after_torch(hook) for name, hook in watched.items()}
+        hooks["torch"] = self._torch_imported
+        return hooks
 
-    def _needed(self):
-        """Counters and what they lean on, built at the first torch module of interest."""
-        if self.counters is None:
-            torch = sys.modules["torch"]
-            from .counters import Counters
-            from .effective import Effective
-            from .memory import Peaks
+    def _after_torch(self, hook):
+        def run(module):
+            if self.counters is None:
+                self._waiting.append((hook, module))
+            else:
+                hook(module)
 
-            self.peaks = Peaks(torch)
-            self.counters = Counters(self.session, torch.Tensor, torch.is_grad_enabled, self.peaks.fields)
-            self.effective = Effective(torch, self.session)
-            self.counters.on_flush.append(self.effective.look)
-        return self.counters
+        return run
+
+    def _torch_imported(self, torch):
+        from . import memory
+        from .counters import Counters
+        from .effective import Effective
+
+        self.peaks = memory.Peaks(torch)
+        self.effective = Effective(torch, self.session)
+        self.counters = Counters(self.session, torch.Tensor, torch.is_grad_enabled, self.peaks.fields)
+        self.counters.on_flush.append(self.effective.look)
+        if os.environ.get("TUNER_INJECT"):
+            self._prepare_injection()
+        for hook, module in self._waiting:
+            call_safely(hook, module)
+        self._waiting.clear()
+        if self.session.launched:
+            self.session.open()
+        call_safely(memory.limit, torch)
+
+    def _prepare_injection(self):
+        from . import inject
+
+        settings = inject.wanted()
+        self.ledger = inject.Ledger(self.session, settings) if settings else None
+
+    def _modules_imported(self, module):
+        self.counters.watch_eval_mode(module.Module)
 
     def _optimizer_imported(self, module):
         from . import optimizers
 
-        counters = self._needed()
-        optimizers.watch(module, counters, self.session, self.peaks.before_step, self._after_step)
+        optimizers.watch(module, self.counters, self.session, self.peaks.before_step, self._after_step)
 
     def _after_step(self, optimizer):
         self.peaks.after_step(optimizer)
         self.effective.optimizer_stepped(optimizer)
 
     def _dataloader_imported(self, module):
-        from . import inject, loaders
+        from . import loaders
 
-        counters = self._needed()
-        loaders.watch(module, counters, self.effective.loader_started)
-        inject.into_loaders(module, self.session)
+        loaders.watch(module, self.counters, self.effective.loader_started)
+        if self.ledger is not None:
+            from . import inject
+
+            inject.into_loaders(module, self.ledger)
 
     def _scaler_imported(self, module):
         from . import optimizers
 
-        optimizers.watch_scaler(module, self._needed())
+        optimizers.watch_scaler(module, self.counters)
 
     def _autocast_imported(self, module):
-        self._needed()
         self.effective.watch_autocast(module)
 
     def _dynamo_imported(self, module):
@@ -77,28 +103,23 @@ class Observer:
 
         compiling.watch(module, self.session)
 
-    def _torch_imported(self, module):
-        from . import memory
-
-        if self.session.launched:
-            self.session.open()
-        memory.limit(module)
-
     def _training_args_imported(self, module):
-        from . import inject
+        if self.ledger is not None:
+            from . import inject
 
-        inject.into_training_arguments(module, self.session)
+            inject.into_training_arguments(module, self.ledger)
 
     def _trainer_imported(self, module):
         from . import trainer
 
-        trainer.watch(module, self.session, self._needed(), self.effective)
+        trainer.watch(module, self.session, self.counters, self.effective)
 
     def forked(self):
         """In a forked child: start anew, and stay silent until it trains."""
         self.session.forked()
         if self.counters is not None:
             self.counters.reset()
+            self.effective.reset()
 
 
 def install(run_dir):
@@ -107,4 +128,4 @@ def install(run_dir):
     watch_imports(observer.hooks())
     atexit.register(observer.ending.at_exit)
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=observer.forked)
+        os.register_at_fork(after_in_child=lambda: call_safely(observer.forked))

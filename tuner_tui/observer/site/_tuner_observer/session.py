@@ -1,14 +1,17 @@
 """The story that this process tells: opened when it proves to be the training, silent before and in every other process."""
 
+import math
 import os
 import sys
 import time
 
 from . import process
-from .events import EventFile
 
 PHASE_BURST = 6
 """Phase lines written at once before they are thinned out to one a second: a loop may evaluate after every step."""
+
+PHASE_RESERVE = {"ending": -math.inf, "saving": 1.0}
+"""Fewest tokens at which a phase is written: the end always, saving with the token that the others leave."""
 
 
 class Session:
@@ -21,7 +24,7 @@ class Session:
         self.phase = "starting"
         self.step = None
         self.in_optimizer = False
-        self.unsupported = None
+        self.at_exit = None
         self._written_phase = None
         self._phase_tokens = float(PHASE_BURST)
         self._phase_refilled_at = time.monotonic()
@@ -31,6 +34,8 @@ class Session:
         """Say that the observer is here. Called at torch's import in the launched process, else at the first training."""
         if self.opened:
             return
+        from .events import EventFile
+
         self.opened = True
         rank, world_size = process.rank_and_world()
         self._file = EventFile(self.run_dir, rank, separate=world_size > 1 or "RANK" in os.environ)
@@ -44,6 +49,14 @@ class Session:
             device=_device(),
         )
         self._write_phase()
+        self._end_with_multiprocessing()
+
+    def _end_with_multiprocessing(self):
+        """A child of `multiprocessing` leaves without `atexit`; it has a list of its own."""
+        util = sys.modules.get("multiprocessing.util")
+        processes = sys.modules.get("multiprocessing.process")
+        if util is not None and processes is not None and processes.parent_process() is not None:
+            util.Finalize(None, self.at_exit, exitpriority=-100)
 
     def tell(self, kind, **fields):
         """Write a story event, if this process has a story."""
@@ -56,24 +69,25 @@ class Session:
             self._file.frequent(kind, fields)
 
     def enter(self, phase):
-        """The training is in this phase now. Returns whether that is a change."""
+        """The training is in this phase now. Returns whether that was written."""
         if phase == self.phase:
             return False
         self.phase = phase
-        self.settle_phase()
-        return True
+        return self.settle_phase()
 
     def settle_phase(self):
-        """Write the phase if the last line says another one and there have not been too many of them."""
+        """Write the phase if the last line says another one and there have not been too many of them lately."""
         if self.phase == self._written_phase:
-            return
+            return False
         now = time.monotonic()
         refill = now - self._phase_refilled_at
         self._phase_refilled_at = now
         self._phase_tokens = min(float(PHASE_BURST), self._phase_tokens + refill)
-        if self._phase_tokens >= 1.0:
+        if self._phase_tokens >= PHASE_RESERVE.get(self.phase, 2.0):
             self._phase_tokens -= 1.0
             self._write_phase()
+            return True
+        return False
 
     def _write_phase(self):
         if self.opened:
@@ -84,7 +98,9 @@ class Session:
         """In a forked child: silent until it trains by itself."""
         if self._file is not None:
             self._file.forget()
+        at_exit = self.at_exit
         self.__init__(self.run_dir)
+        self.at_exit = at_exit
 
 
 def _version(name):

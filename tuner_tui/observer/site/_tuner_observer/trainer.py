@@ -76,6 +76,7 @@ class Story:
             trainable_parameters=trainable,
         )
         self._effective.model_known(model)
+        self._effective.versions_known()
         self._control_file.ignore_present()
         session.enter("skipping" if state.global_step else "training")
 
