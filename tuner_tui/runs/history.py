@@ -17,7 +17,10 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What is plotted of a run; each at most some hundred points, thinned over the whole run."""
+    """What is plotted of a run, over its steps; each at most some hundred points, thinned over the whole run.
+
+    `memory_bytes` is the allocator's peak, summed over the ranks.
+    """
 
     loss: Series = Series("loss", "")
     eval_loss: Series = Series("eval loss", "")

@@ -1,0 +1,116 @@
+"""Reading a run: everything the screen and the command line know of it, from its folder alone."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner_tui.hardware.sample import Sample
+from tuner_tui.runs.codec import decode
+from tuner_tui.runs.events import Event
+from tuner_tui.runs.fold import fold
+from tuner_tui.runs.folder import RunFolder
+from tuner_tui.runs.history import History
+from tuner_tui.runs.record import RecordError, RunRecord, read_record
+from tuner_tui.runs.samples import decode_sample
+from tuner_tui.runs.spans import WHOLE_BYTES, last_line_end, thinned_lines
+from tuner_tui.runs.state import RunState
+from tuner_tui.runs.status import RunStatus, status
+from tuner_tui.runs.tail import Tail
+from tuner_tui.runs.thinning import HistoryBuilder
+
+RECENT_SAMPLES = 300
+"""Samples kept for sparklines: five minutes."""
+SAMPLES_TAIL_BYTES = 2 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """A run at one look. `record` is None, and `record_problem` a sentence, where `run.json` cannot be read.
+
+    `sample` is the newest hardware sample, `samples` the recent ones, oldest first.
+    """
+
+    state: RunState
+    history: History
+    status: RunStatus
+    sample: Sample | None = None
+    samples: tuple[Sample, ...] = ()
+    record: RunRecord | None = None
+    record_problem: str | None = None
+
+
+class RunReader:
+    """Follows one run. The first `poll` of a long run reads its story, samples of its middle, and its end."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+        self._state = RunState()
+        self._history = HistoryBuilder()
+        self._tails: dict[Path, Tail] = {}
+        self._samples: deque[Sample] = deque(maxlen=RECENT_SAMPLES)
+        self._samples_tail = Tail(folder.samples)
+        self._record: RunRecord | None = None
+
+    def poll(self) -> RunView:
+        """Read what is new and give the view of now. Touches files: not for an event loop."""
+        self.events()
+        self._read_samples()
+        record, problem = self._read_record()
+        return RunView(
+            state=self._state,
+            history=self._history.history(),
+            status=status(self.folder),
+            sample=self._samples[-1] if self._samples else None,
+            samples=tuple(self._samples),
+            record=record,
+            record_problem=problem,
+        )
+
+    def events(self) -> list[Event]:
+        """The new events of all ranks in order of time, taken into the state; thinned where they are very many."""
+        found = [event for path in self.folder.event_files() for event in self._new_events(path)]
+        found.sort(key=lambda event: event.t)
+        for event in found:
+            self._state = fold(self._state, event)
+            self._history.add(event)
+        return found
+
+    @property
+    def state(self) -> RunState:
+        """The state as of the last look."""
+        return self._state
+
+    def _new_events(self, path: Path) -> Iterator[Event]:
+        tail = self._tails.setdefault(path, Tail(path))
+        for line in _lines(tail):
+            event = decode(line) if line else None
+            if event is not None:
+                yield event
+
+    def _read_samples(self) -> None:
+        tail = self._samples_tail
+        if tail.size() - tail.offset > SAMPLES_TAIL_BYTES:
+            tail.skip_to(tail.size() - SAMPLES_TAIL_BYTES)  # the torn line there decodes to nothing
+        for line in tail.lines():
+            sample = decode_sample(line)
+            if sample is not None:
+                self._samples.append(sample)
+
+    def _read_record(self) -> tuple[RunRecord | None, str | None]:
+        if self._record is None:
+            try:
+                self._record = read_record(self.folder)
+            except RecordError as error:
+                return None, str(error)
+        return self._record, None
+
+
+def _lines(tail: Tail) -> Iterator[bytes]:
+    if tail.offset == 0 and tail.size() > WHOLE_BYTES:
+        end = last_line_end(tail.path)
+        yield from thinned_lines(tail.path, end)
+        tail.skip_to(end)
+    yield from tail.lines()
