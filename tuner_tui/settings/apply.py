@@ -7,11 +7,12 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
 import tuner_tui
+from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.settings.dialects import hf
 from tuner_tui.settings.dialects.hf import Carried
 from tuner_tui.settings.dialects.hf_names import SCRIPT_FIELDS
@@ -19,9 +20,6 @@ from tuner_tui.settings.errors import FieldError, SettingsError
 from tuner_tui.settings.fields import FIELDS, nearest
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
-
-if TYPE_CHECKING:
-    from tuner_tui.hardware.interpreter import Interpreter
 
 CONFIG = "{config}"
 OUTPUT_DIR = "{output_dir}"
@@ -116,9 +114,7 @@ def hf_args(
 ) -> AppliedCommand:
     """`--key value` for each chosen setting, in place of what the command says of it."""
     carried = _carried(settings, names, targets, aliases)
-    gone = {
-        spelling for name in names if name not in carried.not_carried for spelling in hf.owned_names(name)
-    }
+    gone = {spelling for name in names if name not in carried.not_carried for spelling in hf.owned_names(name)}
     gone |= {aliases[name] for name in names if name in aliases}
     words = (*without_options(argv, gone), *hf.as_args(carried.values))
     return AppliedCommand(words, not_applied=carried.not_carried, notes=carried.notes)
@@ -192,9 +188,7 @@ def config_text(values: Mapping[str, Any]) -> str:
     return yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True)
 
 
-def _builtin(
-    job: BuiltinJob, settings: Settings, interpreter: Interpreter | None, output_dir: str
-) -> AppliedCommand:
+def _builtin(job: BuiltinJob, settings: Settings, interpreter: Interpreter | None, output_dir: str) -> AppliedCommand:
     python = sys.executable if interpreter is None else interpreter.path
     targets = None if interpreter is None else interpreter.training_arguments
     carried = hf.to_hf(settings, targets, extra=SCRIPT_FIELDS)

@@ -29,7 +29,7 @@ class Shown:
 OPTIMIZERS = (
     "adamw_torch", "adamw_torch_fused", "adamw_bnb_8bit", "paged_adamw_8bit", "adafactor", "sgd", "lion_8bit",
 )  # fmt: skip
-SCHEDULES = ("linear", "cosine", "constant", "constant_with_warmup", "cosine_with_min_lr", "inverse_sqrt")
+SCHEDULES = ("linear", "cosine", "constant", "constant_with_warmup", "cosine_with_restarts", "inverse_sqrt")
 
 WORD = r"^[A-Za-z0-9_.-]+$"
 
@@ -110,9 +110,7 @@ class Settings(BaseModel):
     peft_method: Annotated[Literal["none", "lora", "dora"], Shown("adapter", "Memory")] = Field(
         "none", description="Train small adapter matrices instead of all weights."
     )
-    lora_r: Annotated[int, Shown("LoRA rank", "Memory")] = Field(
-        16, ge=1, le=4096, description="Rank of the adapters."
-    )
+    lora_r: Annotated[int, Shown("LoRA rank", "Memory")] = Field(16, ge=1, le=4096, description="Rank of the adapters.")
     lora_alpha: Annotated[int, Shown("LoRA alpha", "Memory")] = Field(
         32, ge=1, le=65536, description="Adapter scale: alpha divided by rank."
     )
@@ -125,9 +123,9 @@ class Settings(BaseModel):
         le=1024,
         description="Processes that prepare batches; 0 prepares them in the training process.",
     )
-    dataloader_prefetch_factor: Annotated[
-        int | None, Shown("prefetch", "Data loading", "batches a worker")
-    ] = Field(None, ge=1, le=1024, description="Batches each worker keeps ready; needs at least one worker.")
+    dataloader_prefetch_factor: Annotated[int | None, Shown("prefetch", "Data loading", "batches a worker")] = Field(
+        None, ge=1, le=1024, description="Batches each worker keeps ready; needs at least one worker."
+    )
     dataloader_pin_memory: Annotated[bool, Shown("pin memory", "Data loading")] = Field(
         True, description="Page-locked host memory: faster copies to the GPU."
     )
@@ -143,9 +141,7 @@ class Settings(BaseModel):
         le=1_000_000_000,
         description="Stop after this many optimizer steps; empty: train by epochs.",
     )
-    eval_strategy: Annotated[Cadence, Shown("evaluate", "Length")] = Field(
-        "epoch", description="When to evaluate."
-    )
+    eval_strategy: Annotated[Cadence, Shown("evaluate", "Length")] = Field("epoch", description="When to evaluate.")
     eval_steps: Annotated[int | None, Shown("eval every", "Length", "steps")] = Field(
         None, ge=1, le=1_000_000_000, description="Evaluate every so many steps; needs evaluate = steps."
     )

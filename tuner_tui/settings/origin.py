@@ -45,6 +45,4 @@ class Resolved:
     @property
     def chosen(self) -> frozenset[str]:
         """The names of the values that somebody or something chose: all that are not mere defaults."""
-        return frozenset(
-            name for name, origin in self.origins.items() if origin.kind is not OriginKind.DEFAULT
-        )
+        return frozenset(name for name, origin in self.origins.items() if origin.kind is not OriginKind.DEFAULT)

@@ -105,9 +105,7 @@ def save_preset(preset: Preset, path: Path, *, overwrite: bool = False) -> None:
 def preset_path(name: str) -> Path:
     """The file of a person's preset `name`; raises `PresetError` for a name that is not a plain word."""
     if not FILE_NAME.fullmatch(name):
-        raise PresetError(
-            f"'{shorten(name)}' is not a preset name: use letters, digits, dot, dash and underscore"
-        )
+        raise PresetError(f"'{shorten(name)}' is not a preset name: use letters, digits, dot, dash and underscore")
     return user_folder() / f"{name.removesuffix('.yaml')}.yaml"
 
 
@@ -145,9 +143,7 @@ def _listed(path: Path) -> ListedPreset:
 
 def _preset_files(folder: Path) -> list[Path]:
     try:
-        return sorted(
-            path for path in folder.iterdir() if path.suffix in SUFFIXES and not path.name.startswith(".")
-        )
+        return sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES and not path.name.startswith("."))
     except OSError:
         return []
 

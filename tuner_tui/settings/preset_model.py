@@ -21,9 +21,7 @@ class ForHardware(BaseModel):
 
     gpu: str | None = Field(None, min_length=1, description="Name pattern such as *RTX 3090*; no GPU: none")
     min_memory_gib: float | None = Field(None, gt=0, le=100_000)
-    capability: str | None = Field(
-        None, pattern=r"^\d{1,2}\.\d$", description="Least compute capability, such as 8.0"
-    )
+    capability: str | None = Field(None, pattern=r"^\d{1,2}\.\d$", description="Least compute capability, such as 8.0")
     min_cores: int | None = Field(None, ge=1, le=100_000)
 
     def suits(self, gpus: tuple[Gpu, ...], cores: int | None = None) -> bool:
@@ -39,11 +37,7 @@ class ForHardware(BaseModel):
     def _suits_card(self, gpu: Gpu) -> bool:
         if self.gpu is not None and not fnmatchcase(gpu.name.lower(), self.gpu.lower()):
             return False
-        if (
-            self.capability is not None
-            and gpu.capability is not None
-            and gpu.capability < self.least_capability()
-        ):
+        if self.capability is not None and gpu.capability is not None and gpu.capability < self.least_capability():
             return False
         total = gpu.memory_total_bytes
         # Drivers report a card of 24 GiB as 23.99 or 24.0 with some reserved: a twentieth is forgiven.

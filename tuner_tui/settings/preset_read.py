@@ -107,9 +107,7 @@ class _Reader:
         first = error.errors(include_url=False, include_input=False)[0]
         path = [str(part) for part in first["loc"]]
         where = ".".join(part for part in path if part not in ("builtin", "command") or part == path[-1])
-        return self.error(
-            line_of(tree, path), f"{shorten(where) or 'the preset'}: {shorten(first['msg'], 160)}"
-        )
+        return self.error(line_of(tree, path), f"{shorten(where) or 'the preset'}: {shorten(first['msg'], 160)}")
 
     def error(self, line: int, sentence: str) -> PresetError:
         return PresetError(f"{self.source}:{line}: {sentence}")

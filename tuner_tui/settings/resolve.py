@@ -91,9 +91,7 @@ def _environment(variables: Mapping[str, str]) -> _Layer:
             layer[name] = (_parsed(name, text, variable), Origin(OriginKind.ENVIRONMENT, variable))
         elif (near := nearest(name, FIELDS, cutoff=0.85)) is not None:
             right = f"{ENVIRONMENT_PREFIX}{near.upper()}"
-            raise SettingsError(
-                f"environment variable {shorten(variable)} is no setting; did you mean {right}?"
-            )
+            raise SettingsError(f"environment variable {shorten(variable)} is no setting; did you mean {right}?")
     return layer
 
 

@@ -88,9 +88,7 @@ def parse_tree(text: str, source: str) -> Entries:
     try:
         for count, event in enumerate(_events(text)):
             if count > MAX_EVENTS:
-                raise PresetError(
-                    f"{source}: has more than {MAX_EVENTS:,} YAML tokens, too many for a preset"
-                )
+                raise PresetError(f"{source}: has more than {MAX_EVENTS:,} YAML tokens, too many for a preset")
             builder.take(event)
     except yaml.YAMLError as error:
         raise PresetError(_yaml_sentence(source, error)) from None

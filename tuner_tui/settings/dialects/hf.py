@@ -77,9 +77,7 @@ class _NoPlaceError(Exception):
     """The target has no argument for this setting."""
 
 
-def _carry(
-    settings: Settings, name: str, names: Collection[str] | None, extra: Collection[str]
-) -> dict[str, Any]:
+def _carry(settings: Settings, name: str, names: Collection[str] | None, extra: Collection[str]) -> dict[str, Any]:
     value = getattr(settings, name)
     if name in SCRIPT_FIELDS:
         return _plain(name, value, extra, "is not an argument of TrainingArguments; the script sets it")
@@ -147,9 +145,7 @@ _TO_HF: Mapping[str, Callable[[Any, Collection[str] | None], dict[str, Any]]] = 
 
 def as_args(values: Mapping[str, Any]) -> list[str]:
     """`--key value` for every value; booleans as `HfArgumentParser` reads them; None is left out."""
-    return [
-        word for name, value in values.items() if value is not None for word in (f"--{name}", _word(value))
-    ]
+    return [word for name, value in values.items() if value is not None for word in (f"--{name}", _word(value))]
 
 
 def _word(value: Any) -> str:

@@ -70,9 +70,7 @@ class _Importer:
         if FIELDS[name].kind == "int" and isinstance(value, float) and value.is_integer():
             value = int(value)
         try:
-            self.settings[name] = (
-                parse_value(name, value) if isinstance(value, str) else check_value(name, value)
-            )
+            self.settings[name] = parse_value(name, value) if isinstance(value, str) else check_value(name, value)
         except FieldError as error:
             raise FieldError(key, str(error) if name == key else f"{key}: {error}") from None
 

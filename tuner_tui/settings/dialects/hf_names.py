@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-SCRIPT_FIELDS = frozenset(
-    {"max_length", "attn_implementation", "peft_method", "lora_r", "lora_alpha", "lora_dropout"}
-)
+SCRIPT_FIELDS = frozenset({"max_length", "attn_implementation", "peft_method", "lora_r", "lora_alpha", "lora_dropout"})
 """Settings that no TrainingArguments has: a script passes them to the tokenizer, the model or the adapter."""
 
 
@@ -63,3 +61,31 @@ NOT_SETTINGS: Mapping[str, str] = {
     **dict.fromkeys(("fp16_opt_level", "fp16_backend", "half_precision_backend"), _APEX),
 }
 """Name to the reason why it is left out."""
+
+OPTIMIZERS = _words("""
+    adamw_torch adamw_torch_fused adamw_torch_xla adamw_torch_npu_fused adafactor adamw_anyprecision
+    adamw_torch_4bit adamw_torch_8bit ademamix sgd adagrad adamw_bnb_8bit adamw_8bit ademamix_8bit
+    lion_8bit lion_32bit paged_adamw_32bit paged_adamw_8bit paged_ademamix_32bit paged_ademamix_8bit
+    paged_lion_32bit paged_lion_8bit rmsprop rmsprop_bnb rmsprop_bnb_8bit rmsprop_bnb_32bit
+    galore_adamw galore_adamw_8bit galore_adafactor galore_adamw_layerwise
+    galore_adamw_8bit_layerwise galore_adafactor_layerwise lomo adalomo grokadamw
+    schedule_free_radam schedule_free_adamw schedule_free_sgd apollo_adamw apollo_adamw_layerwise
+    stable_adamw
+""")
+"""`OptimizerNames` of transformers 5.23.0."""
+
+SCHEDULES = _words("""
+    linear cosine cosine_with_restarts polynomial constant constant_with_warmup inverse_sqrt
+    reduce_lr_on_plateau cosine_with_min_lr cosine_warmup_with_min_lr warmup_stable_decay greedy
+""")
+"""`SchedulerType` of transformers 5.23.0."""
+
+BITSANDBYTES_OPTIMIZERS = _words("""
+    adamw_bnb_8bit adamw_8bit paged_adamw_32bit paged_adamw_8bit ademamix ademamix_8bit
+    paged_ademamix_32bit paged_ademamix_8bit lion_32bit lion_8bit paged_lion_32bit paged_lion_8bit
+    rmsprop_bnb rmsprop_bnb_8bit rmsprop_bnb_32bit
+""")
+"""Optimizers that come from bitsandbytes."""
+
+TORCHAO_OPTIMIZERS = ("adamw_torch_4bit", "adamw_torch_8bit")
+"""Optimizers that come from torchao."""

@@ -1,0 +1,88 @@
+"""Rules on the optimizer, its schedule and adapters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tuner_tui.settings.dialects.hf_names import BITSANDBYTES_OPTIMIZERS, OPTIMIZERS, SCHEDULES, TORCHAO_OPTIMIZERS
+from tuner_tui.settings.fields import nearest, shorten
+from tuner_tui.settings.job import BuiltinJob
+from tuner_tui.settings.model import Settings
+from tuner_tui.settings.rules.problem import Box, Problem
+
+NEEDS_ARGUMENTS = {
+    "cosine_with_min_lr": "min_lr",
+    "cosine_warmup_with_min_lr": "min_lr",
+    "warmup_stable_decay": "num_decay_steps",
+}
+
+
+def optimizer(settings: Settings, box: Box) -> Iterator[Problem]:
+    """Optimizers that are unknown, or whose package or torch is missing."""
+    name = settings.optim
+    if name not in OPTIMIZERS:
+        yield _unknown("optim", name, OPTIMIZERS)
+    for names, package in ((BITSANDBYTES_OPTIMIZERS, "bitsandbytes"), (TORCHAO_OPTIMIZERS, "torchao")):
+        if name in names and box.lacks(package):
+            sentence = f"{name} needs {package}, which the interpreter lacks. Install it, or take adamw_torch."
+            yield Problem(("optim",), "error", sentence, {"optim": "adamw_torch"})
+    if name == "adamw_torch_fused":
+        yield from _fused(box)
+
+
+def _fused(box: Box) -> Iterator[Problem]:
+    version = box.version_text("torch")
+    if box.older("torch", (2, 0)):
+        sentence = f"Fused AdamW came with torch 2.0; the interpreter has {version}. Take adamw_torch."
+    elif box.no_gpu and box.older("torch", (2, 4)):
+        sentence = f"Fused AdamW runs on the CPU since torch 2.4; the interpreter has {version}. Take adamw_torch."
+    else:
+        return
+    yield Problem(("optim",), "error", sentence, {"optim": "adamw_torch"})
+
+
+def schedule(settings: Settings, _box: Box) -> Iterator[Problem]:
+    """Schedules that are unknown, that need more than the settings can say, or that ignore the warmup."""
+    name = settings.lr_scheduler_type
+    if name not in SCHEDULES:
+        yield _unknown("lr_scheduler_type", name, SCHEDULES)
+    elif name in NEEDS_ARGUMENTS:
+        sentence = f"{name} needs {NEEDS_ARGUMENTS[name]} in lr_scheduler_kwargs, which only the script can give."
+        yield Problem(("lr_scheduler_type",), "warning", sentence, {"lr_scheduler_type": "cosine"})
+    elif name in ("reduce_lr_on_plateau", "greedy") and settings.eval_strategy == "no":
+        sentence = f"{name} goes by the evaluation loss, and evaluation is off."
+        yield Problem(("lr_scheduler_type", "eval_strategy"), "error", sentence, {"eval_strategy": "epoch"})
+    elif name == "constant" and settings.warmup_steps > 0:
+        sentence = "The constant schedule ignores the warmup; constant_with_warmup has one."
+        right = {"lr_scheduler_type": "constant_with_warmup"}
+        yield Problem(("lr_scheduler_type", "warmup_steps"), "warning", sentence, right)
+
+
+def warmup(settings: Settings, _box: Box) -> Iterator[Problem]:
+    """A warmup that never ends, or that is no whole number of steps."""
+    steps, total = settings.warmup_steps, settings.max_steps
+    if steps < 1:
+        return
+    if total is not None and steps >= total:
+        sentence = f"A warmup of {steps:,.0f} steps never ends in a training of {total:,}; 0.06 would be 6 % of it."
+        yield Problem(("warmup_steps", "max_steps"), "warning", sentence, {"warmup_steps": 0.06})
+    if not steps.is_integer():
+        sentence = f"From 1 on the warmup counts in whole steps: {steps:g} is taken as {int(steps)}."
+        yield Problem(("warmup_steps",), "warning", sentence, {"warmup_steps": float(int(steps))})
+
+
+def adapter(settings: Settings, box: Box) -> Iterator[Problem]:
+    """An adapter without the package that builds it."""
+    if settings.peft_method != "none" and isinstance(box.job, BuiltinJob) and box.lacks("peft"):
+        sentence = f"{settings.peft_method} needs peft, which the interpreter lacks. Install it, or train all weights."
+        yield Problem(("peft_method",), "error", sentence, {"peft_method": "none"})
+
+
+def _unknown(field: str, name: str, known: tuple[str, ...]) -> Problem:
+    near = nearest(name, known)
+    hint = f"; did you mean {near}?" if near else "."
+    right = {field: near} if near else {}
+    return Problem((field,), "warning", f"transformers 5.23 knows no '{shorten(name)}'{hint}", right)
+
+
+RULES = (optimizer, schedule, warmup, adapter)

@@ -1,0 +1,34 @@
+"""Do these settings fit together, and do they fit the box? Rules across fields; bounds of one field are in `model`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tuner_tui.hardware.interpreter import Interpreter
+from tuner_tui.hardware.inventory import Gpu
+from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.model import Settings
+from tuner_tui.settings.rules import cadence, loading, optimizer, speed
+from tuner_tui.settings.rules.problem import Box, Problem, Rule
+
+__all__ = ["Box", "Problem", "problems"]
+
+RULES: tuple[Rule, ...] = (*speed.RULES, *optimizer.RULES, *loading.RULES, *cadence.RULES)
+
+
+def problems(
+    settings: Settings,
+    *,
+    gpus: Sequence[Gpu] | None,
+    interpreter: Interpreter | None,
+    job: BuiltinJob | CommandJob | None = None,
+    cores: int | None = None,
+) -> tuple[Problem, ...]:
+    """What is wrong with `settings` here, errors first.
+
+    `gpus` empty means that the box has none; None (of this or any other argument) means not known yet, and rules that
+    need it say nothing. `cores` are the usable ones.
+    """
+    box = Box(None if gpus is None else tuple(gpus), interpreter, job, cores)
+    found = [problem for rule in RULES for problem in rule(settings, box)]
+    return tuple(sorted(found, key=lambda problem: problem.severity != "error"))
