@@ -60,6 +60,14 @@ class RunViewArrived(Newest):
         self.view = view
 
 
+class FindingsArrived(Newest):
+    """What is wrong or improvable now; empty where nothing is."""
+
+    def __init__(self, findings: tuple[Finding, ...]) -> None:
+        super().__init__()
+        self.findings = findings
+
+
 class LogWindowArrived(Newest):
     """Lines of the followed run's log; `window` is None where there is no log."""
 
@@ -74,14 +82,6 @@ class TroubleArrived(Message):
     def __init__(self, sentence: str) -> None:
         super().__init__()
         self.sentence = sentence
-
-
-class Launched(Message):
-    """A training was started; its run folder is at `folder`."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__()
-        self.folder = folder
 
 
 class SettingEdited(Message):
@@ -102,19 +102,19 @@ class RedoWanted(Message):
 
 
 class PresetLoadWanted(Message):
-    """Replace the settings by those of the preset `name`."""
+    """Replace the settings by those of the preset `preset`."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, preset: str) -> None:
         super().__init__()
-        self.name = name
+        self.preset = preset
 
 
 class PresetSaveWanted(Message):
-    """Save the settings as the preset `name`; `overwrite` only after the user's yes."""
+    """Save the settings as the preset `preset`; `overwrite` only after the user's yes."""
 
-    def __init__(self, name: str, overwrite: bool = False) -> None:
+    def __init__(self, preset: str, overwrite: bool = False) -> None:
         super().__init__()
-        self.name = name
+        self.preset = preset
         self.overwrite = overwrite
 
 
@@ -135,11 +135,11 @@ class CheckpointWanted(Message):
 
 
 class AttachWanted(Message):
-    """Follow the run `run_id`; None follows none."""
+    """Follow the run in `folder`; None follows none."""
 
-    def __init__(self, run_id: str | None) -> None:
+    def __init__(self, folder: Path | None) -> None:
         super().__init__()
-        self.run_id = run_id
+        self.folder = folder
 
 
 class RemedyWanted(Message):
@@ -157,7 +157,7 @@ class RemedyWanted(Message):
 
 
 class LogWindowWanted(Newest):
-    """Show `count` lines of the log that end at line `anchor`; None is the end of the file, and follows it."""
+    """Show `count` lines of the log from byte `anchor` on; None is the end of the file, and follows it."""
 
     def __init__(self, anchor: int | None, count: int) -> None:
         super().__init__()
@@ -172,3 +172,27 @@ class LogSearchWanted(Newest):
         super().__init__()
         self.text = text
         self.backwards = backwards
+
+
+class PresetsWanted(Message):
+    """Show the presets to load one."""
+
+
+class SaveWanted(Message):
+    """Save the settings under the name they have."""
+
+
+class SaveAsWanted(Message):
+    """Save the settings under a new name."""
+
+
+class RunsWanted(Message):
+    """Show the runs to follow one."""
+
+
+class ThemeWanted(Message):
+    """Go from dark to light, or back."""
+
+
+class QuitWanted(Message):
+    """Leave the screen; a training goes on."""

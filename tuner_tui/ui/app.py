@@ -1,0 +1,294 @@
+"""The app: holds the state, hands it to the screen, and does what the screen asks for through the services.
+
+Nothing here waits: whatever touches a file, a process or a driver is awaited off the loop, in a task of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual.app import App
+
+from tuner_tui.ui import run_words as words
+from tuner_tui.ui import state as steps
+from tuner_tui.ui.commands import KeyCommands
+from tuner_tui.ui.feeds import FollowerFeed, SamplerFeed
+from tuner_tui.ui.screens.ask_name import NameScreen
+from tuner_tui.ui.screens.confirm import ConfirmScreen
+from tuner_tui.ui.screens.diff import DiffScreen
+from tuner_tui.ui.screens.main import MainScreen
+from tuner_tui.ui.screens.pick import PickScreen
+from tuner_tui.ui.services import NameTaken, ServiceError
+from tuner_tui.ui.state import UiState
+from tuner_tui.ui.theme import DARK, LIGHT, PLAIN, THEMES, Ascii
+from tuner_tui.ui.threads import off_loop
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from textual.command import Provider
+    from textual.filter import LineFilter
+
+    from tuner_tui.ui import messages as m
+    from tuner_tui.ui.services import Opened, Services
+
+
+class TunerApp(App[None]):
+    """One screen over one state. `start` gives what the settings panel shows first, `folder` the run to follow."""
+
+    CSS_PATH = "app.tcss"
+    TITLE = "tuner-tui"
+    COMMANDS: ClassVar[set[Callable[[], type[Provider]]]] = {lambda: KeyCommands}  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        services: Services,
+        start: Callable[[], Opened],
+        folder: Callable[[], Path | None] = lambda: None,
+        *,
+        theme: str = "dark",
+        colour: bool = True,
+        ascii_only: bool = False,
+    ) -> None:
+        super().__init__(ansi_color=None if colour else True)
+        self.services = services
+        self.state = UiState()
+        self.animation_level = "none"
+        self.no_color = self.no_color or not colour
+        self._start = start
+        self._folder = folder
+        self._ascii = [Ascii()] if ascii_only else []
+        self._sampler = SamplerFeed(services.open_sampler, self.post_message)
+        self._follower = FollowerFeed(services, self.post_message)
+        self._main = MainScreen()
+        for one in THEMES:
+            self.register_theme(one)
+        self.theme = (LIGHT if theme == "light" else DARK).name if colour else PLAIN.name
+        self.set_class(ascii_only, "-ascii")
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        return [*super().get_line_filters(), *self._ascii]
+
+    def get_default_screen(self) -> MainScreen:
+        return self._main
+
+    def on_mount(self) -> None:
+        """The first frame is drawn before anything heavy is imported or read."""
+        self._leave_on_signals()
+        self.call_after_refresh(self._begin)
+
+    def _begin(self) -> None:
+        self._sampler.start()
+        self._follower.start()
+        for errand in (self._open_start(), self._read_inventory(), self._ask_interpreter()):
+            self._errand(errand)
+
+    def on_unmount(self) -> None:
+        """Threads are asked to end and not waited for."""
+        self._sampler.stop()
+        self._follower.stop()
+
+    def _leave_on_signals(self) -> None:
+        """A closed terminal or a polite kill ends the screen, restores the terminal, and leaves the training alone."""
+        if self.is_headless:
+            return
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self.exit, None, 128 + number)
+
+    # errands: what takes time
+
+    def _errand(self, work: Coroutine[Any, Any, None]) -> None:
+        self.run_worker(self._spoken(work), exit_on_error=True)
+
+    async def _spoken(self, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except ServiceError as error:
+            self.notify(str(error), severity="error", timeout=12)
+
+    async def _open_start(self) -> None:
+        specs = await off_loop(self.services.fields)
+        self._show(replace(self.state, specs=tuple(specs)))
+        self._show(steps.opened(self.state, await off_loop(self._start)))
+        self._follow(await off_loop(self._folder))
+
+    async def _read_inventory(self) -> None:
+        inventory = await off_loop(self.services.inventory)
+        self._follower.inventory = self._main.inventory = inventory
+        self._show(replace(self.state, inventory=inventory))
+
+    async def _ask_interpreter(self) -> None:
+        interpreter = await off_loop(self.services.interpreter)
+        self._follower.interpreter = self._main.interpreter = interpreter
+        self._show(replace(self.state, interpreter=interpreter))
+
+    # the state goes down
+
+    def _show(self, state: UiState) -> None:
+        self.state = state
+        self._main.settings_view = steps.settings_view(state, self.services)
+        self._main.run_title = words.run_title(state)
+        self._main.quiet_line = words.quiet_line(state)
+
+    def _follow(self, folder: Path | None) -> None:
+        self._follower.follow(folder)
+        self._main.view, self._main.log_window, self._main.findings = None, None, ()
+        self._show(replace(self.state, folder=folder, view=None))
+
+    # news from the feeds
+
+    def on_sample_arrived(self, news: m.SampleArrived) -> None:
+        self._main.sample = news.sample
+
+    def on_run_view_arrived(self, news: m.RunViewArrived) -> None:
+        self._main.view = news.view
+        self._sampler.watched = () if news.view.status.pid is None else (news.view.status.pid,)
+        self._show(replace(self.state, view=news.view))
+
+    def on_findings_arrived(self, news: m.FindingsArrived) -> None:
+        self._main.findings = news.findings
+
+    def on_log_window_arrived(self, news: m.LogWindowArrived) -> None:
+        self._main.log_window = news.window
+
+    def on_trouble_arrived(self, news: m.TroubleArrived) -> None:
+        self.notify(news.sentence, severity="error", timeout=12)
+
+    # settings
+
+    def on_setting_edited(self, wanted: m.SettingEdited) -> None:
+        from tuner_tui.settings.errors import FieldError
+
+        try:
+            self._show(steps.edited(self.state, wanted.name, wanted.text))
+        except FieldError as error:
+            self.notify(str(error), severity="error")
+
+    def on_undo_wanted(self) -> None:
+        self._show(steps.undone(self.state))
+
+    def on_redo_wanted(self) -> None:
+        self._show(steps.redone(self.state))
+
+    def on_remedy_wanted(self, wanted: m.RemedyWanted) -> None:
+        when = "for the next run; the one that runs goes on as it is" if self.state.running else "for the next run"
+
+        def apply(yes: bool | None) -> None:
+            if yes:
+                self._show(steps.remedied(self.state, wanted.finding.cause, wanted.remedy))
+                self.notify(f"{wanted.remedy.title}: set for the next run. u takes it back.")
+
+        self.push_screen(DiffScreen(wanted.remedy, steps.changes_of(self.state, wanted.remedy), when), apply)
+
+    # presets
+
+    def on_presets_wanted(self) -> None:
+        self._errand(self._pick_preset())
+
+    async def _pick_preset(self) -> None:
+        items = words.preset_items(await off_loop(self.services.presets))
+        name = await self.push_screen_wait(PickScreen("Presets", items, "There is no preset."))
+        if name is None:
+            return
+        if steps.dirty(self.state):
+            question = f"Load {name}? The changes made since the last save are lost."
+            if not await self.push_screen_wait(ConfirmScreen("Load", question, "load")):
+                return
+        self._show(steps.opened(self.state, await off_loop(lambda: self.services.load_preset(name))))
+
+    def on_save_wanted(self) -> None:
+        name = self.state.opened.preset if self.state.opened else None
+        self._errand(self._save(name) if name else self._save_as())
+
+    def on_save_as_wanted(self) -> None:
+        self._errand(self._save_as())
+
+    async def _save_as(self) -> None:
+        now = self.state.opened.preset if self.state.opened else None
+        name = await self.push_screen_wait(NameScreen("Save as", now or ""))
+        if name is not None:
+            await self._save(name)
+
+    async def _save(self, name: str) -> None:
+        current = self.state.current
+        if current is None:
+            return
+        try:
+            await off_loop(lambda: self.services.save_preset(name, current, False))
+        except NameTaken as taken:
+            if not await self.push_screen_wait(ConfirmScreen("Save", f"{taken} Replace it?", "replace")):
+                return
+            await off_loop(lambda: self.services.save_preset(name, current, True))
+        self._show(steps.saved(self.state, name))
+        self.notify(f"Saved as {name}.")
+
+    # runs
+
+    def on_train_wanted(self) -> None:
+        self._errand(self._train())
+
+    async def _train(self) -> None:
+        current, refusal = self.state.current, words.refusal(self.state, self._main.settings_view)
+        if current is None or refusal:
+            self.notify(refusal or "The settings are still being read.", severity="warning")
+            return
+        self.notify("Starting the training.")
+        self._follow(await off_loop(lambda: self.services.launch(current)))
+        self._main.show_page("live")
+
+    def on_stop_wanted(self) -> None:
+        self._errand(self._stop())
+
+    async def _stop(self) -> None:
+        rung = words.next_rung(self.state)
+        if rung is None or self.state.folder is None:
+            self.notify("No training of this screen runs.", severity="warning")
+            return
+        folder = self.state.folder
+        if await self.push_screen_wait(ConfirmScreen(rung.heading, rung.question, rung.order)):
+            await off_loop(lambda: self.services.order(folder, rung.order))
+
+    def on_checkpoint_wanted(self) -> None:
+        self._errand(self._checkpoint())
+
+    async def _checkpoint(self) -> None:
+        folder = self.state.folder
+        if folder is None or not self.state.running:
+            self.notify("No training of this screen runs.", severity="warning")
+            return
+        await off_loop(lambda: self.services.order(folder, "checkpoint"))
+        self.notify("Asked for a checkpoint; it is saved after this step.")
+
+    def on_runs_wanted(self) -> None:
+        self._errand(self._pick_run())
+
+    async def _pick_run(self) -> None:
+        items = words.run_items(await off_loop(self.services.runs))
+        folder = await self.push_screen_wait(PickScreen("Runs", items, "No run was started yet; t starts one."))
+        if folder is not None:
+            self._follow(folder)
+
+    def on_attach_wanted(self, wanted: m.AttachWanted) -> None:
+        self._follow(wanted.folder)
+
+    # log
+
+    def on_log_window_wanted(self, wanted: m.LogWindowWanted) -> None:
+        self._follower.ask(wanted)
+
+    def on_log_search_wanted(self, wanted: m.LogSearchWanted) -> None:
+        self._follower.ask(wanted)
+
+    # the program
+
+    def on_theme_wanted(self) -> None:
+        if not self.no_color:
+            self.theme = LIGHT.name if self.theme == DARK.name else DARK.name
+
+    def on_quit_wanted(self) -> None:
+        self.exit(message=words.farewell(self.state))

@@ -1,0 +1,174 @@
+"""The two feeds of the whole screen: one thread samples the hardware, one reads the followed run.
+
+Plain daemon threads: where a driver or a file system hangs, its feed stands still, and nothing else does. What they
+find they post as messages, which the app coalesces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Event, Thread
+from typing import TYPE_CHECKING
+
+from tuner_tui.ui.messages import (
+    FindingsArrived,
+    LogSearchWanted,
+    LogWindowArrived,
+    LogWindowWanted,
+    RunViewArrived,
+    SampleArrived,
+    TroubleArrived,
+)
+
+if TYPE_CHECKING:
+    from textual.message import Message
+
+    from tuner_tui.hardware.interpreter import Interpreter
+    from tuner_tui.hardware.inventory import Inventory
+    from tuner_tui.runs.reader import RunView
+    from tuner_tui.ui.services import Log, RunFollower, Sampler, Services
+
+Post = Callable[["Message"], object]
+PERIOD_S = 1.0
+FIRST_LOG_LINES = 200
+DIAGNOSED_LOG_LINES = 400
+
+
+class SamplerFeed:
+    """Samples the box once a second. `watched` are the pids of the training that is followed."""
+
+    def __init__(self, open_sampler: Callable[[], Sampler], post: Post, period_s: float = PERIOD_S) -> None:
+        self._open_sampler = open_sampler
+        self._post = post
+        self._period_s = period_s
+        self._end = Event()
+        self.watched: tuple[int, ...] = ()
+
+    def start(self) -> None:
+        """Begin; the sampler is opened on the thread, for a driver may take seconds to answer."""
+        Thread(target=self._work, name="tuner-sampler", daemon=True).start()
+
+    def stop(self) -> None:
+        """Ask the thread to end; does not wait for it."""
+        self._end.set()
+
+    def _work(self) -> None:
+        try:
+            sampler = self._open_sampler()
+        except OSError as error:
+            self._post(TroubleArrived(f"The hardware cannot be sampled: {error.strerror or error}."))
+            return
+        while not self._end.is_set():
+            self._post(SampleArrived(sampler.sample(self.watched)))
+            self._end.wait(self._period_s)
+        sampler.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Follow:
+    folder: Path | None
+
+
+class _Stop:
+    """Ask the thread to end."""
+
+
+class FollowerFeed:
+    """Reads the followed run's folder and log once a second, and at once when something of the log is asked for."""
+
+    def __init__(self, services: Services, post: Post, period_s: float = PERIOD_S) -> None:
+        self._services = services
+        self._post = post
+        self._period_s = period_s
+        self._requests: SimpleQueue[_Follow | LogWindowWanted | LogSearchWanted | _Stop] = SimpleQueue()
+        self._following: _Following | None = None
+        self.inventory: Inventory | None = None
+        self.interpreter: Interpreter | None = None
+
+    def start(self) -> None:
+        """Begin."""
+        Thread(target=self._work, name="tuner-follower", daemon=True).start()
+
+    def stop(self) -> None:
+        """Ask the thread to end; does not wait for it."""
+        self._requests.put(_Stop())
+
+    def follow(self, folder: Path | None) -> None:
+        """Follow the run in `folder` from now on."""
+        self._requests.put(_Follow(folder))
+
+    def ask(self, request: LogWindowWanted | LogSearchWanted) -> None:
+        """Show another part of the log."""
+        self._requests.put(request)
+
+    def _work(self) -> None:
+        while True:
+            try:
+                request = self._requests.get(timeout=self._period_s if self._following else None)
+            except Empty:
+                request = None
+            if isinstance(request, _Stop):
+                return
+            try:
+                self._answer(request)
+            except OSError as error:
+                self._following = None
+                self._post(TroubleArrived(f"The run cannot be read any more: {error.strerror or error}."))
+
+    def _answer(self, request: _Follow | LogWindowWanted | LogSearchWanted | None) -> None:
+        if isinstance(request, _Follow):
+            self._following = None if request.folder is None else self._open(request.folder)
+        if self._following is None:
+            return
+        if isinstance(request, LogWindowWanted | LogSearchWanted):
+            self._following.ask(request)
+        else:
+            self._following.poll(self.inventory, self.interpreter)
+
+    def _open(self, folder: Path) -> _Following:
+        return _Following(self._services, self._services.follow(folder), self._services.open_log(folder), self._post)
+
+
+class _Following:
+    """One run being followed: what was posted of it last, so that only news is posted."""
+
+    def __init__(self, services: Services, run: RunFollower, log: Log, post: Post) -> None:
+        self._run = run
+        self._log = log
+        self._post = post
+        self._diagnosis = services.diagnosis()
+        self._view: RunView | None = None
+        self._shown: LogWindowWanted | None = LogWindowWanted(None, FIRST_LOG_LINES)
+        self._window: object = None
+        self._findings: object = None
+
+    def poll(self, inventory: Inventory | None, interpreter: Interpreter | None) -> None:
+        """Read what is new."""
+        view = self._run.poll()
+        if view != self._view:
+            self._view = view
+            self._post(RunViewArrived(view))
+        self._show_log()
+        tail = self._log.tail(DIAGNOSED_LOG_LINES)
+        findings = self._diagnosis(view, inventory, interpreter, tail)
+        if findings != self._findings:
+            self._findings = findings
+            self._post(FindingsArrived(findings))
+
+    def ask(self, request: LogWindowWanted | LogSearchWanted) -> None:
+        """Show the part of the log asked for."""
+        if isinstance(request, LogWindowWanted):
+            self._shown = request
+        self._show_log()
+
+    def _show_log(self) -> None:
+        shown = self._shown
+        if shown is None:
+            return
+        window = self._log.tail(shown.count) if shown.anchor is None else self._log.window(shown.anchor, shown.count)
+        if window != self._window:
+            self._window = window
+            self._post(LogWindowArrived(window))

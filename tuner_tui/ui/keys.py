@@ -1,0 +1,67 @@
+"""The keys: each declared once, with id, tooltip and group; footer, help screen and palette are rendered from here."""
+
+from __future__ import annotations
+
+from textual.binding import Binding
+
+RUN = Binding.Group("The run")
+PRESETS = Binding.Group("Presets and runs")
+SETTINGS = Binding.Group("Settings")
+TROUBLES = Binding.Group("Troubleshooting")
+PANELS = Binding.Group("Panels")
+PROGRAM = Binding.Group("The program")
+
+
+def _key(keys: str, action: str, label: str, id: str, tip: str, group: Binding.Group, show: bool = True) -> Binding:
+    return Binding(keys, action, label, id=id, tooltip=tip, group=group, show=show)
+
+
+MAIN_KEYS = (
+    _key("t", "want('train')", "Train", "run.train", "Start a training with the settings shown", RUN),
+    _key("s", "want('stop')", "Stop", "run.stop", "Ask the run to stop; then terminate; then kill, after a yes", RUN),
+    _key("c", "want('checkpoint')", "Checkpoint", "run.checkpoint", "Save a checkpoint now and go on", RUN),
+    _key("a", "apply_remedy", "Apply", "troubles.apply", "Apply the remedy, after showing its changes", TROUBLES),
+    _key("d", "diff", "Diff", "troubles.diff", "Show what the remedy would change", TROUBLES, False),
+    _key("w", "why", "Why", "troubles.why", "Show the evidence and what the remedy rests on", TROUBLES, False),
+    _key("p", "want('presets')", "Presets", "presets.load", "Load a preset", PRESETS),
+    _key("ctrl+s", "want('save')", "Save", "presets.save", "Save the settings as this preset", PRESETS, False),
+    _key("S", "want('save_as')", "Save as", "presets.save-as", "Save the settings under a new name", PRESETS, False),
+    _key("r", "want('runs')", "Runs", "runs.list", "List the runs and follow another one", PRESETS),
+    _key("u,ctrl+z", "want('undo')", "Undo", "settings.undo", "Take back the last change of settings", SETTINGS),
+    _key("ctrl+r,ctrl+y", "want('redo')", "Redo", "settings.redo", "Make the change taken back again", SETTINGS, False),
+    _key("tab", "panel(1)", "Next panel", "panels.next", "Go to the next panel", PANELS, False),
+    _key("shift+tab", "panel(-1)", "Last panel", "panels.back", "Go to the panel before", PANELS, False),
+    _key("slash", "search", "Search", "panels.search", "Find a field, or search in the output", PANELS),
+    _key("question_mark,f1", "help", "Help", "program.help", "All keys, and the words of the screen", PROGRAM),
+    _key("T", "want('theme')", "Dark/light", "program.theme", "Dark or light", PROGRAM, False),
+    _key("q,ctrl+c", "want('leave')", "Quit", "program.quit", "Leave the screen; a training goes on", PROGRAM),
+)
+PAGE_KEYS = tuple(
+    _key(f"{number},alt+{number}", f"page({number})", label, f"panels.{number}", f"Go to {label}", PANELS, False)
+    for number, label in enumerate(
+        ("Settings", "Live", "Hardware", "Troubleshooting", "Output", "Plots", "In effect"), start=1
+    )
+)
+SETTINGS_KEYS = (
+    _key("up,k", "move(-1)", "Up", "settings.up", "The field above", SETTINGS, False),
+    _key("down,j", "move(1)", "Down", "settings.down", "The field below", SETTINGS, False),
+    _key("pageup", "move(-10)", "Page up", "settings.page-up", "Ten fields up", SETTINGS, False),
+    _key("pagedown", "move(10)", "Page down", "settings.page-down", "Ten fields down", SETTINGS, False),
+    _key("home", "move(-999)", "First", "settings.first", "The first field", SETTINGS, False),
+    _key("end", "move(999)", "Last", "settings.last", "The last field", SETTINGS, False),
+    _key("enter", "edit", "Edit", "settings.edit", "Type a new value; digits start at once", SETTINGS),
+    _key("plus,equals_sign,right,l", "step(1)", "More", "settings.more", "The next sensible value", SETTINGS),
+    _key("minus,left,h", "step(-1)", "Less", "settings.less", "The sensible value before", SETTINGS),
+    _key("space", "step(1)", "Switch", "settings.switch", "On or off, or the next choice", SETTINGS, False),
+    _key("backspace,delete", "clear", "Empty", "settings.clear", "Leave the field empty", SETTINGS, False),
+    _key("slash", "find", "Find", "settings.find", "Find a field by its name", SETTINGS),
+)
+TROUBLES_KEYS = (
+    _key("up,k", "move(-1)", "Up", "troubles.up", "The remedy above", TROUBLES, False),
+    _key("down,j", "move(1)", "Down", "troubles.down", "The remedy below", TROUBLES, False),
+)
+EDIT_KEYS = (
+    _key("escape", "cancel", "Cancel", "edit.cancel", "Leave the field as it was", SETTINGS),
+    _key("up", "accept(-1)", "Accept, up", "edit.up", "Accept and go up", SETTINGS, False),
+    _key("down,tab", "accept(1)", "Accept, down", "edit.down", "Accept and go down", SETTINGS, False),
+)

@@ -1,0 +1,204 @@
+"""The settings panel: every knob, where its value came from, and what is wrong with it, in place."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from textual import on
+from textual.containers import Vertical
+from textual.reactive import reactive
+
+from tuner_tui.ui.form import (
+    SettingsView,
+    effective_batch,
+    field_help,
+    find_field,
+    form_rows,
+    parsed_or_wrong,
+    stepped,
+    stored,
+)
+from tuner_tui.ui.keys import SETTINGS_KEYS
+from tuner_tui.ui.messages import SettingEdited
+from tuner_tui.ui.widgets.field_help import FieldHelp
+from tuner_tui.ui.widgets.settings_list import SettingsList
+from tuner_tui.ui.widgets.value_input import ValueInput
+
+if TYPE_CHECKING:
+    from textual.app import ComposeResult
+    from textual.binding import BindingType
+    from textual.events import Key, Resize
+
+    from tuner_tui.settings.fields import FieldSpec
+
+STARTS_A_NUMBER = frozenset("0123456789.")
+ROOM_FOR_HELP = 9
+
+
+class SettingsPanel(Vertical):
+    """Edits settings. What the user wants goes up as `SettingEdited`; `view` comes down and is shown."""
+
+    DEFAULT_CSS = "SettingsPanel { layers: base over; }"
+    BINDINGS: ClassVar[list[BindingType]] = list(SETTINGS_KEYS)
+
+    view: reactive[SettingsView | None] = reactive(None, init=False)
+
+    def compose(self) -> ComposeResult:
+        yield SettingsList(id="settings-list")
+        yield FieldHelp(id="field-help")
+        yield ValueInput(id="typed", compact=True, select_on_focus=False)
+
+    def on_mount(self) -> None:
+        self.border_title = "Settings"
+        self._doing: Literal["editing", "finding"] | None = None
+
+    @property
+    def list(self) -> SettingsList:
+        """The lines of the form."""
+        return self.query_one(SettingsList)
+
+    @property
+    def _typed(self) -> ValueInput:
+        return self.query_one(ValueInput)
+
+    @property
+    def spec(self) -> FieldSpec | None:
+        """The field under the cursor."""
+        row = self.list.row
+        if self.view is None or row is None:
+            return None
+        return next((spec for spec in self.view.specs if spec.name == row.name), None)
+
+    def watch_view(self, view: SettingsView | None) -> None:
+        if view is None:
+            return
+        self.list.rows = form_rows(view)
+        self.border_title = f"Settings · {view.preset or 'unsaved'}{'*' if view.dirty else ''}"
+        self.border_subtitle = effective_batch(view)
+        self._show_help()
+
+    def on_resize(self, event: Resize) -> None:
+        self.query_one(FieldHelp).display = event.size.height >= ROOM_FOR_HELP
+        if self._doing == "editing":
+            self._place_over_value()
+
+    @on(SettingsList.CursorMoved)
+    def _show_help(self) -> None:
+        spec = self.spec
+        if self.view is not None and spec is not None:
+            self.query_one(FieldHelp).shown = field_help(self.view, spec)
+
+    def on_key(self, event: Key) -> None:
+        """A digit on a number starts editing with that digit."""
+        spec = self.spec
+        number = spec is not None and spec.kind in ("int", "float")
+        if self._doing is None and number and event.character in STARTS_A_NUMBER:
+            self._begin_edit(event.character or "")
+            event.stop()
+            event.prevent_default()
+
+    def action_move(self, by: int) -> None:
+        """Move the cursor by `by` fields."""
+        self.list.move(by)
+
+    def action_step(self, direction: int) -> None:
+        """Step the value under the cursor up or down."""
+        spec = self.spec
+        if self.view is None or spec is None:
+            return
+        value = getattr(self.view.resolved.settings, spec.name)
+        new = stepped(spec, value, up=direction > 0)
+        if new != value:
+            self.post_message(SettingEdited(spec.name, stored(spec, new)))
+
+    def action_clear(self) -> None:
+        """Leave the field under the cursor empty, where it may be."""
+        spec = self.spec
+        if spec is not None and spec.optional:
+            self.post_message(SettingEdited(spec.name, ""))
+
+    @on(SettingsList.Chosen)
+    def action_edit(self) -> None:
+        """Edit the value under the cursor in place; a switch just switches."""
+        spec = self.spec
+        if self.view is None or spec is None:
+            return
+        if spec.kind == "bool":
+            self.action_step(1)
+        else:
+            self._begin_edit(stored(spec, getattr(self.view.resolved.settings, spec.name)))
+
+    def action_find(self) -> None:
+        """Find a field by its name."""
+        self._doing = "finding"
+        typed = self._typed
+        typed.placeholder = "find a field"
+        typed.offset = (2, max(0, self.size.height - 1))  # type: ignore[assignment]
+        typed.styles.width = max(4, self.size.width - 4)
+        self._open("")
+
+    def _begin_edit(self, text: str) -> None:
+        self._doing = "editing"
+        self._typed.placeholder = ""
+        self._place_over_value()
+        self._open(text)
+
+    def _place_over_value(self) -> None:
+        place = self.list.value_region()
+        self._typed.offset = place.offset  # type: ignore[assignment]
+        self._typed.styles.width = max(4, place.width)
+
+    def _open(self, text: str) -> None:
+        typed = self._typed
+        typed.remove_class("-wrong")
+        typed.value = text
+        typed.cursor_position = len(text)
+        typed.add_class("-shown")
+        typed.focus(scroll_visible=False)
+
+    def _close(self) -> None:
+        self._doing = None
+        typed = self._typed
+        typed.remove_class("-shown", "-wrong")
+        if typed.has_focus:
+            self.list.focus(scroll_visible=False)
+        self._show_help()
+
+    @on(ValueInput.Changed)
+    def _typing(self, event: ValueInput.Changed) -> None:
+        event.stop()
+        if self._doing == "finding":
+            found = find_field(self.list.rows, event.value, self.list.cursor - 1) if event.value else None
+            if found is not None:
+                self.list.cursor = found
+            self._typed.set_class(bool(event.value) and found is None, "-wrong")
+        elif self._doing == "editing":
+            self._judge(event.value)
+
+    def _judge(self, text: str) -> bool:
+        """Say what is wrong with `text`, the moment it is; True where nothing is."""
+        spec = self.spec
+        if self.view is None or spec is None:
+            return False
+        wrong = parsed_or_wrong(self.view, spec, text)
+        self._typed.set_class(wrong is not None and wrong.tone == "error", "-wrong")
+        self.query_one(FieldHelp).shown = wrong or field_help(self.view, spec)
+        return wrong is None or wrong.tone != "error"
+
+    @on(ValueInput.Accepted)
+    def _accept(self, event: ValueInput.Accepted) -> None:
+        event.stop()
+        spec = self.spec
+        if self._doing == "editing" and spec is not None:
+            if not self._judge(event.text):
+                return
+            self.post_message(SettingEdited(spec.name, event.text))
+        elif self._doing == "finding" and self._typed.has_class("-wrong"):
+            return
+        self._close()
+        self.list.move(event.then)
+
+    @on(ValueInput.Cancelled)
+    def _cancel(self, event: ValueInput.Cancelled) -> None:
+        event.stop()
+        self._close()

@@ -1,0 +1,119 @@
+"""The troubleshooting panel: what is wrong, the evidence, and the change that would help, already filled in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.text import Text
+from textual.containers import VerticalScroll
+from textual.message import Message
+from textual.reactive import reactive
+from textual.widgets import Static
+
+from tuner_tui.ui.keys import TROUBLES_KEYS
+from tuner_tui.ui.trouble_lines import Choice, Line, choices, trouble_lines
+
+if TYPE_CHECKING:
+    from textual.app import ComposeResult
+    from textual.binding import BindingType
+    from textual.events import Click, Resize
+
+    from tuner_tui.advice.finding import Finding
+
+TONES = ("quiet", "failed", "warning", "hint", "good", "keys", "title")
+
+
+class TroublesPanel(VerticalScroll, can_focus=True):
+    """Shows findings and their remedies; the cursor stands on a remedy. Says nothing where nothing is wrong."""
+
+    DEFAULT_CSS = """
+    TroublesPanel {
+        scrollbar-size-vertical: 1;
+        Static { width: 1fr; height: auto; }
+        .troubles--quiet { color: $quiet; }
+        .troubles--failed { color: $error; text-style: bold; }
+        .troubles--warning { color: $warning; text-style: bold; }
+        .troubles--hint { color: $primary; }
+        .troubles--good { color: $success; }
+        .troubles--keys { color: $primary; text-style: bold; }
+        .troubles--title { text-style: bold; }
+    }
+    """
+    COMPONENT_CLASSES: ClassVar[set[str]] = {f"troubles--{tone}" for tone in TONES}
+    BINDINGS: ClassVar[list[BindingType]] = list(TROUBLES_KEYS)
+
+    findings: reactive[tuple[Finding, ...]] = reactive((), init=False)
+    quiet_line: reactive[str] = reactive("", init=False)
+    selected: reactive[int] = reactive(0, init=False)
+
+    class RowsChanged(Message):
+        """The panel wants another height."""
+
+    def compose(self) -> ComposeResult:
+        yield Static()
+
+    def on_mount(self) -> None:
+        self.border_title = "Troubleshooting"
+        self._lines: tuple[Line, ...] = ()
+
+    @property
+    def choice(self) -> Choice | None:
+        """The remedy, or finding without one, under the cursor."""
+        all_choices = choices(self.findings)
+        return all_choices[min(self.selected, len(all_choices) - 1)] if all_choices else None
+
+    @property
+    def wanted_rows(self) -> int:
+        """Rows that show everything; 0 where nothing is wrong."""
+        return len(self._lines) if self.findings else 0
+
+    def validate_selected(self, selected: int) -> int:
+        return max(0, min(selected, len(choices(self.findings)) - 1))
+
+    def watch_findings(self, old: tuple[Finding, ...], new: tuple[Finding, ...]) -> None:
+        self.selected = self.selected if [f.cause for f in old] == [f.cause for f in new] else 0
+        self.set_class(any(finding.severity == "failed" for finding in new), "-failed")
+        self.set_class(any(finding.severity == "warning" for finding in new), "-warning")
+        self._draw()
+
+    def watch_selected(self) -> None:
+        self._draw()
+        line = next((i for i, line in enumerate(self._lines) if line.choice == self.selected), 0)
+        self.scroll_to(y=max(0, line - self.size.height + 1), animate=False)
+
+    def watch_quiet_line(self) -> None:
+        self._draw()
+
+    def on_resize(self, event: Resize) -> None:
+        self._draw()
+
+    def on_click(self, event: Click) -> None:
+        line = event.y + int(self.scroll_y) - 1
+        if 0 <= line < len(self._lines) and (number := self._lines[line].choice) is not None:
+            self.selected = number
+
+    def action_move(self, by: int) -> None:
+        """Go to another remedy."""
+        self.selected += by
+
+    def _draw(self) -> None:
+        if not self.is_attached:
+            return
+        wanted = self.wanted_rows
+        width = max(10, self.scrollable_content_region.width)
+        self._lines = trouble_lines(self.findings, self.selected, width)
+        self.query_one(Static).update(self._text())
+        if self.wanted_rows != wanted:
+            self.post_message(self.RowsChanged())
+
+    def _text(self) -> Text:
+        if not self.findings:
+            return Text.assemble(("✓ ", self._style("good")), (self.quiet_line, self._style("quiet")))
+        lines = [
+            Text.assemble(*((text, self._style(tone) if tone else "") for text, tone in line.spans), no_wrap=True)
+            for line in self._lines
+        ]
+        return Text("\n").join(lines)
+
+    def _style(self, tone: str) -> str:
+        return str(self.get_component_rich_style(f"troubles--{tone}", partial=True))

@@ -1,0 +1,88 @@
+"""What is said of runs and presets in lists, titles and questions. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tuner_tui.ui.screens.pick import Item
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tuner_tui.runs.control import Order
+    from tuner_tui.ui.form import SettingsView
+    from tuner_tui.ui.services import PresetLine, RunLine
+    from tuner_tui.ui.state import UiState
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One step of the stop ladder: what is asked of the run, and the question before it."""
+
+    order: Order
+    heading: str
+    question: str
+
+
+def next_rung(state: UiState) -> Rung | None:
+    """The gentlest step that was not tried yet; None where nothing runs."""
+    if not state.running or state.view is None or state.folder is None:
+        return None
+    name = state.folder.name
+    match state.view.state.stop_requested:
+        case "stop":
+            asked = f"{name} was asked to stop and has not ended yet. End it now (SIGTERM)? It may lose the steps since its last checkpoint."
+            return Rung("terminate", "Terminate", asked)
+        case "terminate" | "kill":
+            asked = f"{name} was told to end and has not. Kill it (SIGKILL)? What it has not saved is lost."
+            return Rung("kill", "Kill", asked)
+        case _:
+            return Rung("stop", "Stop", f"Stop {name}? It saves a checkpoint after this step and ends.")
+
+
+def refusal(state: UiState, view: SettingsView | None) -> str:
+    """Why no training can be started now; empty where it can."""
+    if view is None:
+        return "The settings are still being read."
+    if state.running and state.folder is not None:
+        return f"{state.folder.name} is training already; s stops it."
+    wrong = [problem for problem in view.problems if problem.severity == "error"]
+    return wrong[0].sentence if wrong else ""
+
+
+def run_title(state: UiState) -> str:
+    """What stands in the frame of the live panel."""
+    if state.folder is None:
+        return ""
+    if state.view is None:
+        return f"{state.folder.name} · reading"
+    ended = state.view.state.outcome
+    return f"{state.folder.name} · {ended or (state.view.state.phase if state.running else state.view.status.kind)}"
+
+
+def quiet_line(state: UiState) -> str:
+    """What the troubleshooting panel says where nothing is wrong."""
+    if state.running:
+        return "Nothing is wrong."
+    if state.folder is None:
+        return "Nothing is wrong. t starts a training with these settings, p loads a preset, ? shows all keys."
+    return "Nothing is wrong with this run. t starts another one."
+
+
+def farewell(state: UiState) -> str | None:
+    """What stands in the terminal after the screen was left."""
+    if not state.running or state.folder is None:
+        return None
+    return f"{state.folder.name} goes on training; `tuner-tui {state.folder.name}` shows it again."
+
+
+def preset_items(presets: Sequence[PresetLine]) -> list[Item[str]]:
+    """Presets as lines to pick from; one that cannot be read says why."""
+    return [Item(one.name, one.problem or one.about, one.name, one.problem is None) for one in presets]
+
+
+def run_items(runs: Sequence[RunLine]) -> list[Item[Path]]:
+    """Runs as lines to pick from."""
+    return [Item(one.id, f"{one.status:<9} {one.sentence}".rstrip(), one.folder) for one in runs]

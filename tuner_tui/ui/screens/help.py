@@ -1,0 +1,73 @@
+"""The help screen: every key by its group, rendered from the bindings, and the words of the screen."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.text import Text
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.widgets import Static
+
+from tuner_tui.ui.screens.dialog import Dialog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from textual.widget import Widget
+
+WORDS = (
+    ("origin", "where a value came from: default, recommended, preset, environment, flag, edited, remedy, tuned"),
+    ("•", "differs from the preset; * after the preset's name says that something does"),
+    ("effective batch", "micro batch × accumulation × processes: the samples behind one optimizer step"),
+    ("finding, remedy", "something wrong or improvable with its evidence, and the change that answers it"),
+    ("in effect", "what the training process really does, seen inside it, beside what was asked for"),
+    ("quit", "leaves the screen only: a training goes on, and the next screen shows all of it"),
+)
+SPELLED = {
+    "question_mark": "?", "slash": "/", "plus": "+", "equals_sign": "=", "minus": "-",
+    "pageup": "pgup", "pagedown": "pgdn", "escape": "esc", "backspace": "bksp", "delete": "del",
+}  # fmt: skip
+
+
+class HelpScreen(Dialog[None]):
+    """All of `keys`, then the words."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("question_mark,f1,q", "leave", "Back", id="help.leave", show=False),
+    ]
+    heading = "Help"
+
+    def __init__(self, keys: Sequence[Binding]) -> None:
+        super().__init__()
+        self._keys = keys
+
+    def body(self) -> Iterable[Widget]:
+        yield VerticalScroll(Static(help_text(self._keys), markup=False))
+
+
+def help_text(keys: Sequence[Binding]) -> Text:
+    """Keys by group, then the words, as aligned lines."""
+    rows = [(_group(key), ", ".join(map(spelled, key.key.split(","))), key.tooltip) for key in keys]
+    rows.sort(key=lambda row: [_group(key) for key in keys].index(row[0]))
+    width = max(len(written) for _, written, _ in rows)
+    text = Text()
+    for group, members in groupby(rows, key=lambda row: row[0]):
+        text.append(f"{group}\n", "bold")
+        for _, written, tip in members:
+            text.append(f"  {written:<{width}}  {tip}\n")
+    text.append("Words\n", "bold")
+    for word, meaning in WORDS:
+        text.append(f"  {word:<{width}}  ").append(f"{meaning}\n")
+    text.rstrip()
+    return text
+
+
+def spelled(key: str) -> str:
+    """A key as it stands on the keyboard."""
+    return "+".join(SPELLED.get(part, part) for part in key.split("+"))
+
+
+def _group(key: Binding) -> str:
+    return key.group.description if key.group else ""

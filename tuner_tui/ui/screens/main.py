@@ -1,0 +1,219 @@
+"""The one screen: hands the state down to the panels, turns keys into messages, and keeps the panels in their places."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import on
+from textual.reactive import reactive
+from textual.screen import Screen
+
+from tuner_tui.runs.history import History
+from tuner_tui.ui.arrangement import PAGES, STRIP, arrange
+from tuner_tui.ui.keys import MAIN_KEYS, PAGE_KEYS, SETTINGS_KEYS, TROUBLES_KEYS
+from tuner_tui.ui.messages import (
+    CheckpointWanted,
+    PresetsWanted,
+    QuitWanted,
+    RedoWanted,
+    RemedyWanted,
+    RunsWanted,
+    SaveAsWanted,
+    SaveWanted,
+    StopWanted,
+    ThemeWanted,
+    TrainWanted,
+    UndoWanted,
+)
+from tuner_tui.ui.panel_grid import PanelGrid
+from tuner_tui.ui.panels.hardware import HardwarePanel
+from tuner_tui.ui.panels.in_effect import InEffectPanel
+from tuner_tui.ui.panels.live import LivePanel
+from tuner_tui.ui.panels.output import OutputPanel
+from tuner_tui.ui.panels.plots import PlotsPanel
+from tuner_tui.ui.panels.settings import SettingsPanel
+from tuner_tui.ui.panels.troubles import TroublesPanel
+from tuner_tui.ui.screens.help import HelpScreen
+from tuner_tui.ui.screens.why import WhyScreen
+from tuner_tui.ui.widgets.key_line import KeyLine
+from tuner_tui.ui.widgets.page_strip import PageStrip
+from tuner_tui.ui.widgets.settings_list import SettingsList
+
+if TYPE_CHECKING:
+    from textual.app import ComposeResult
+    from textual.binding import BindingType
+    from textual.message import Message
+    from textual.widget import Widget
+
+    from tuner_tui.advice.finding import Finding
+    from tuner_tui.hardware.interpreter import Interpreter
+    from tuner_tui.hardware.inventory import Inventory
+    from tuner_tui.hardware.sample import Sample
+    from tuner_tui.runs.log import LogWindow
+    from tuner_tui.runs.reader import RunView
+    from tuner_tui.runs.state import RunState
+    from tuner_tui.settings.model import Settings
+    from tuner_tui.ui.form import SettingsView
+
+WANTED: dict[str, type[Message]] = {
+    "train": TrainWanted, "stop": StopWanted, "checkpoint": CheckpointWanted, "presets": PresetsWanted,
+    "save": SaveWanted, "save_as": SaveAsWanted, "runs": RunsWanted, "undo": UndoWanted, "redo": RedoWanted,
+    "theme": ThemeWanted, "leave": QuitWanted,
+}  # fmt: skip
+NAMES = {"hardware": "Hardware", "live": "Live", "output": "Output", "plots": "Plots", "in-effect": "In effect"}
+
+
+class MainScreen(Screen[None]):
+    """Reactives come from the app; what the user wants goes up to it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*MAIN_KEYS, *PAGE_KEYS]
+
+    settings_view: reactive[SettingsView | None] = reactive(None, init=False)
+    inventory: reactive[Inventory | None] = reactive(None, init=False)
+    interpreter: reactive[Interpreter | None] = reactive(None, init=False)
+    sample: reactive[Sample | None] = reactive(None, init=False)
+    view: reactive[RunView | None] = reactive(None, init=False)
+    findings: reactive[tuple[Finding, ...]] = reactive((), init=False)
+    log_window: reactive[LogWindow | None] = reactive(None, init=False)
+    quiet_line: reactive[str] = reactive("", init=False)
+    run_title: reactive[str] = reactive("", init=False)
+    now_s: reactive[float] = reactive(0.0, init=False)
+    history: reactive[History] = reactive(History(), init=False)
+    run_state: reactive[RunState | None] = reactive(None, init=False)
+    run_settings: reactive[Settings | None] = reactive(None, init=False)
+    page: reactive[str] = reactive("settings", init=False)
+
+    def compose(self) -> ComposeResult:
+        here = MainScreen
+        yield PanelGrid(
+            HardwarePanel(id="hardware").data_bind(here.inventory, here.interpreter),
+            SettingsPanel(id="settings").data_bind(view=here.settings_view),
+            LivePanel(id="live").data_bind(here.view, here.sample, here.now_s),
+            TroublesPanel(id="troubles").data_bind(here.findings, here.quiet_line),
+            PageStrip(id=STRIP),
+            OutputPanel(id="output").data_bind(here.log_window),
+            PlotsPanel(id="plots").data_bind(here.history),
+            InEffectPanel(id="in-effect").data_bind(state=here.run_state, settings=here.run_settings),
+            id="panels",
+        )
+        yield KeyLine(id="keys")
+
+    def on_mount(self) -> None:
+        for panel in self.panels:
+            panel.add_class("panel")
+            panel.border_title = panel.border_title or NAMES.get(panel.id or "", "")
+        self.query_one(SettingsList).focus()
+
+    @property
+    def panels(self) -> list[Widget]:
+        """All panels, shown or not, in the order of their keys."""
+        return [self.query_one(f"#{page}") for page in PAGES]
+
+    # what comes down
+
+    def watch_view(self, view: RunView | None) -> None:
+        if view is None:
+            self.history, self.run_state, self.run_settings = History(), None, None
+        else:
+            self.history, self.run_state = view.history, view.state
+            self.run_settings = None if view.record is None else view.record.resolved.settings
+
+    def watch_sample(self, sample: Sample | None) -> None:
+        if sample is not None:
+            self.now_s = sample.time_s
+
+    def watch_run_title(self, title: str) -> None:
+        self.query_one("#live").border_title = f"Live · {title}" if title else "Live"
+
+    def watch_inventory(self, inventory: Inventory | None) -> None:
+        if inventory is not None:
+            self.query_one("#hardware").border_title = inventory.hostname
+
+    def watch_findings(self, findings: tuple[Finding, ...]) -> None:
+        worst = min((f.severity for f in findings), key=["failed", "warning", "hint"].index, default="")
+        self.query_one(PageStrip).trouble = (len(findings), worst)
+
+    # places
+
+    def on_resize(self) -> None:
+        self.arrange_panels()
+
+    @on(TroublesPanel.RowsChanged)
+    def arrange_panels(self) -> None:
+        """Put every panel where it belongs at this size."""
+        grid = self.query_one(PanelGrid)
+        width, height = self.size.width, self.size.height - (1 if self.size.height > 4 else 0)
+        self.query_one(KeyLine).display = self.size.height > 4
+        arrangement = arrange(width, height, self.page, self.query_one(TroublesPanel).wanted_rows)
+        strip = self.query_one(PageStrip)
+        strip.pages, strip.numbers, strip.shown = arrangement.paged, PAGES, frozenset(arrangement.boxes)
+        grid.show(arrangement)
+
+    def watch_page(self) -> None:
+        self.arrange_panels()
+
+    @on(PageStrip.PageWanted)
+    def _page_clicked(self, event: PageStrip.PageWanted) -> None:
+        self.show_page(event.page)
+
+    def show_page(self, page: str) -> None:
+        """Bring the panel to the screen and give it the focus."""
+        self.page = page
+        panel = self.query_one(f"#{page}")
+        target = self.query_one(SettingsList) if page == "settings" else panel
+        if target.can_focus:
+            target.focus()
+        else:
+            self.set_focus(None)
+
+    def on_descendant_focus(self) -> None:
+        """A panel that got the focus by a click is the one asked for."""
+        focused = self.focused
+        while focused is not None and focused.id not in PAGES:
+            focused = focused.parent  # type: ignore[assignment]
+        if focused is not None and focused.id is not None:
+            self.page = focused.id
+
+    def action_page(self, number: int) -> None:
+        """Go to a panel by its number."""
+        self.show_page(PAGES[number - 1])
+
+    def action_panel(self, by: int) -> None:
+        """Go to the next panel, or the one before."""
+        self.show_page(PAGES[(PAGES.index(self.page) + by) % len(PAGES)])
+
+    # what goes up
+
+    def action_want(self, what: str) -> None:
+        """Tell the app what the user wants."""
+        self.post_message(WANTED[what]())
+
+    def action_apply_remedy(self) -> None:
+        """Answer the finding with the remedy under the cursor; the app shows the changes first."""
+        self._remedy(apply=True)
+
+    def action_diff(self) -> None:
+        """Show what the remedy under the cursor would change."""
+        self._remedy(apply=True)
+
+    def _remedy(self, apply: bool) -> None:
+        choice = self.query_one(TroublesPanel).choice
+        if choice is not None and choice.remedy is not None and choice.remedy.change:
+            self.post_message(RemedyWanted(choice.finding, choice.remedy))
+        elif choice is not None:
+            self.action_why()
+
+    def action_why(self) -> None:
+        """Show the evidence."""
+        choice = self.query_one(TroublesPanel).choice
+        if choice is not None:
+            self.app.push_screen(WhyScreen(choice))
+
+    def action_search(self) -> None:
+        """Search in the output; the settings panel has its own."""
+        self.show_page("output")
+        self.query_one(OutputPanel).action_find()
+
+    def action_help(self) -> None:
+        """All keys."""
+        self.app.push_screen(HelpScreen([*MAIN_KEYS, *PAGE_KEYS, *SETTINGS_KEYS, *TROUBLES_KEYS]))

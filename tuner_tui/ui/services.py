@@ -1,0 +1,113 @@
+"""What the screen needs from the rest of the program, as plain calls. Tests hand in fakes; `real` wires the program.
+
+Every call here may touch files, processes or a driver and may hang: the app makes them on threads of their own, never
+on the event loop. Nothing heavy is imported before it is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from tuner_tui.advice.finding import Finding
+    from tuner_tui.hardware.interpreter import Interpreter
+    from tuner_tui.hardware.inventory import Inventory
+    from tuner_tui.hardware.sample import Sample
+    from tuner_tui.runs.control import Order
+    from tuner_tui.runs.log import LogWindow
+    from tuner_tui.runs.reader import RunView
+    from tuner_tui.settings.fields import FieldSpec
+    from tuner_tui.settings.job import Job
+    from tuner_tui.settings.model import Settings
+    from tuner_tui.settings.origin import Resolved
+    from tuner_tui.settings.validity import Problem
+
+
+class ServiceError(Exception):
+    """What was asked for could not be done; the text is one sentence for the user."""
+
+
+class NameTaken(ServiceError):
+    """A preset of that name is there already."""
+
+
+class Sampler(Protocol):
+    """Reads the hardware once a call."""
+
+    def sample(self, watched: Sequence[int] = ()) -> Sample:
+        """The box now; below the pids `watched` processes are read too."""
+
+    def close(self) -> None:
+        """Let go of the driver."""
+
+
+class RunFollower(Protocol):
+    """Reads one run folder, from where it left off."""
+
+    def poll(self) -> RunView:
+        """The run as it is now."""
+
+
+class Log(Protocol):
+    """Windows on a log file of any size."""
+
+    def tail(self, count: int) -> LogWindow: ...
+
+    def window(self, anchor: int, count: int) -> LogWindow: ...
+
+    def search(self, text: str, anchor: int, count: int, backwards: bool) -> LogWindow | None: ...
+
+
+Diagnosis = Callable[["RunView", "Inventory | None", "Interpreter | None", "LogWindow | None"], "tuple[Finding, ...]"]
+"""Finds what is wrong with one run; remembers what it found, so that findings do not flicker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A preset ready to train: resolved settings, the job, the name it is saved under."""
+
+    resolved: Resolved
+    job: Job
+    preset: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunLine:
+    """One run in the list of runs."""
+
+    id: str
+    folder: Path
+    status: str
+    sentence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PresetLine:
+    """One preset in the list of presets; `problem` says why it cannot be loaded."""
+
+    name: str
+    about: str = ""
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The calls. Those that can fail raise `ServiceError`."""
+
+    fields: Callable[[], Sequence[FieldSpec]]
+    problems: Callable[[Settings, Inventory | None, Interpreter | None], tuple[Problem, ...]]
+    inventory: Callable[[], Inventory]
+    interpreter: Callable[[], Interpreter]
+    open_sampler: Callable[[], Sampler]
+    diagnosis: Callable[[], Diagnosis]
+    presets: Callable[[], Sequence[PresetLine]]
+    load_preset: Callable[[str], Opened]
+    save_preset: Callable[[str, Opened, bool], None]
+    launch: Callable[[Opened], Path]
+    runs: Callable[[], Sequence[RunLine]]
+    follow: Callable[[Path], RunFollower]
+    open_log: Callable[[Path], Log]
+    order: Callable[[Path, Order], None]

@@ -1,0 +1,130 @@
+"""What the screen knows, as one immutable value, and the pure steps from one to the next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tuner_tui.ui.form import SettingsView
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tuner_tui.advice.finding import Remedy
+    from tuner_tui.hardware.interpreter import Interpreter
+    from tuner_tui.hardware.inventory import Inventory
+    from tuner_tui.runs.reader import RunView
+    from tuner_tui.settings.editing import Editing
+    from tuner_tui.settings.fields import FieldSpec
+    from tuner_tui.settings.model import Settings
+    from tuner_tui.settings.validity import Problem
+    from tuner_tui.ui.screens.diff import Change
+    from tuner_tui.ui.services import Opened, Services
+
+
+@dataclass(frozen=True, slots=True)
+class UiState:
+    """`opened` is what was loaded or saved last; `editing` the settings since then, with undo and redo."""
+
+    specs: tuple[FieldSpec, ...] = ()
+    opened: Opened | None = None
+    editing: Editing | None = None
+    inventory: Inventory | None = None
+    interpreter: Interpreter | None = None
+    folder: Path | None = None
+    view: RunView | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether the followed run lives."""
+        return self.view is not None and self.view.status.live
+
+    @property
+    def current(self) -> Opened | None:
+        """What would be trained or saved now."""
+        if self.opened is None or self.editing is None:
+            return None
+        return replace(self.opened, resolved=self.editing.current)
+
+
+def opened(state: UiState, preset: Opened) -> UiState:
+    """With the settings and the job of `preset`; what was edited before is gone."""
+    from tuner_tui.settings.editing import Editing
+
+    return replace(state, opened=preset, editing=Editing.of(preset.resolved))
+
+
+def saved(state: UiState, preset: str) -> UiState:
+    """The settings shown are now those of `preset`."""
+    if state.opened is None or state.editing is None:
+        return state
+    return replace(state, opened=replace(state.opened, preset=preset), editing=state.editing.saved_now())
+
+
+def edited(state: UiState, name: str, text: str) -> UiState:
+    """With the field `name` set to what `text` means; raises `FieldError`."""
+    from tuner_tui.settings.fields import parse_value
+
+    if state.editing is None:
+        return state
+    return replace(state, editing=state.editing.edit(name, parse_value(name, text)))
+
+
+def remedied(state: UiState, cause: str, remedy: Remedy) -> UiState:
+    """With the change of `remedy`, the answer to the finding `cause`; raises `FieldError`."""
+    from tuner_tui.settings.origin import Origin, OriginKind
+
+    if state.editing is None:
+        return state
+    return replace(state, editing=state.editing.apply(remedy.change, Origin(OriginKind.REMEDY, cause)))
+
+
+def undone(state: UiState) -> UiState:
+    """Before the last change."""
+    return state if state.editing is None else replace(state, editing=state.editing.undo())
+
+
+def redone(state: UiState) -> UiState:
+    """With the change taken back made again."""
+    return state if state.editing is None else replace(state, editing=state.editing.redo())
+
+
+def settings_view(state: UiState, services: Services) -> SettingsView | None:
+    """What the settings panel shows."""
+    if state.opened is None or state.editing is None:
+        return None
+
+    def check(settings: Settings) -> tuple[Problem, ...]:
+        return services.problems(settings, state.inventory, state.interpreter)
+
+    resolved = state.editing.current
+    return SettingsView(
+        specs=state.specs,
+        resolved=resolved,
+        saved=state.editing.saved,
+        problems=check(resolved.settings),
+        preset=state.opened.preset,
+        processes=getattr(state.opened.job, "processes", 1),
+        check=check,
+    )
+
+
+def changes_of(state: UiState, remedy: Remedy) -> tuple[Change, ...]:
+    """What `remedy` would really change in the settings shown."""
+    from tuner_tui.ui.form import shown
+    from tuner_tui.ui.screens.diff import Change
+
+    if state.editing is None:
+        return ()
+    settings = state.editing.current.settings
+    specs = {spec.name: spec for spec in state.specs}
+    return tuple(
+        Change(specs[name].label, shown(specs[name], getattr(settings, name)), shown(specs[name], value))
+        for name, value in remedy.change.items()
+        if getattr(settings, name) != value
+    )
+
+
+def dirty(state: UiState) -> bool:
+    """Whether there are changes that were not saved."""
+    return state.editing is not None and state.editing.dirty

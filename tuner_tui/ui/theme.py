@@ -1,0 +1,114 @@
+"""The looks: a dark and a light theme, none at all for terminals without colour, and a filter for ASCII.
+
+Colour means state and nothing else: primary is where the focus is and what was changed, success runs well, warning
+wants a look, error is wrong. All else is foreground, plain or dim.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.segment import Segment
+from textual.filter import LineFilter
+from textual.theme import Theme
+
+if TYPE_CHECKING:
+    from textual.color import Color
+
+DARK = Theme(
+    name="tuner-dark",
+    primary="#6cb6ff",
+    secondary="#6cb6ff",
+    accent="#6cb6ff",
+    success="#7ccf8a",
+    warning="#e6b450",
+    error="#ff7b72",
+    foreground="#d3d9e0",
+    background="#0f1317",
+    surface="#0f1317",
+    panel="#1d242c",
+    dark=True,
+    variables={"frame": "#39424d", "quiet": "#8b96a3", "cursor": "#1f3044"},
+)
+LIGHT = Theme(
+    name="tuner-light",
+    primary="#0a5cc2",
+    secondary="#0a5cc2",
+    accent="#0a5cc2",
+    success="#1a7f37",
+    warning="#8a5a00",
+    error="#c4232f",
+    foreground="#1f2328",
+    background="#fcfcfa",
+    surface="#fcfcfa",
+    panel="#eceef0",
+    dark=False,
+    variables={"frame": "#b4bcc5", "quiet": "#59636e", "cursor": "#d9e8fb"},
+)
+PLAIN = Theme(
+    name="tuner-plain",
+    ansi=True,
+    primary="ansi_default",
+    secondary="ansi_default",
+    accent="ansi_default",
+    success="ansi_default",
+    warning="ansi_default",
+    error="ansi_default",
+    foreground="ansi_default",
+    background="ansi_default",
+    surface="ansi_default",
+    panel="ansi_default",
+    boost="ansi_default",
+    variables={"frame": "ansi_default", "quiet": "ansi_default", "cursor": "ansi_default"},
+)
+THEMES = (DARK, LIGHT, PLAIN)
+
+_SAME = {
+    "-": "─━╌┄╴╶╸╺═⎯–—‐‑−",
+    "|": "│┃▏▎▍▕║┆",
+    "+": "┌┐└┘├┤┬┴┼╭╮╰╯╔╗╚╝╠╣╦╩╬╋┏┓┗┛┣┫┳┻┠┨┯┷",
+    "#": "█▉▊▋▌▇▆▐▓■◼",
+    "=": "▅▄▒",
+    ":": "▃░",
+    "_": "▂▁",
+    "^": "▔▀▲△↑▴",
+    "*": "●◉•⬤✱★◆",
+    "o": "○◌◯□◇",
+    ".": "·…⋯∙",
+    ">": "▸▶→›❯⏵▷»↗",
+    "<": "◂◀←‹❮⏴◁«",
+    "v": "▼▽↓▾✓✔↘",
+    "x": "×✗✘✖",
+    "!": "⚠▪",
+    "~": "≈∼",
+    "/": "∕⁄",
+    '"': "“”",
+    "'": "‘’",
+    "u": "µμ",
+    " ": "\u00a0\u2009\u202f⠀",
+}
+_ASCII = {ord(fancy): plain for plain, fancies in _SAME.items() for fancy in fancies}
+
+
+def to_ascii(text: str) -> str:
+    """`text` in ASCII, cell for cell: frames, bars and marks have a likeness, all else becomes `?`."""
+    if text.isascii():
+        return text
+    return "".join(_likeness(character) for character in text.translate(_ASCII))
+
+
+def _likeness(character: str) -> str:
+    if character.isascii():
+        return character
+    if "\u2801" <= character <= "\u28ff":
+        return "*"
+    from rich.cells import get_character_cell_size
+
+    return "?" * get_character_cell_size(character)
+
+
+class Ascii(LineFilter):
+    """Lets nothing but ASCII reach the terminal."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        return [Segment(to_ascii(text), style, control) for text, style, control in segments]

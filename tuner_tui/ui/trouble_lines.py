@@ -1,0 +1,102 @@
+"""The lines of the troubleshooting panel. Pure: findings in, styled text out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from rich.cells import cell_len, set_cell_size
+
+if TYPE_CHECKING:
+    from tuner_tui.advice.finding import Finding, Remedy
+
+Tone = Literal["", "quiet", "failed", "warning", "hint", "good", "keys", "title"]
+Span = tuple[str, Tone]
+MARKS = {"failed": "●", "warning": "●", "hint": "○"}
+WEIGHT = {"failed": 0, "warning": 1, "hint": 2}
+KEYS = "[a]pply  [d]iff  [w]hy"
+LOOK_KEYS = "[w]hy"
+GAP = "   "
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What the cursor can stand on: a remedy, or a finding that has none."""
+
+    finding: Finding
+    remedy: Remedy | None
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line; `choice` is the number of the choice it shows, None on a finding's own lines."""
+
+    spans: tuple[Span, ...]
+    choice: int | None = None
+
+
+def ranked(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """The worst first."""
+    return tuple(sorted(findings, key=lambda finding: WEIGHT[finding.severity]))
+
+
+def choices(findings: Sequence[Finding]) -> tuple[Choice, ...]:
+    """All the cursor can stand on, in the order shown."""
+    return tuple(Choice(finding, remedy) for finding in ranked(findings) for remedy in (finding.remedies or (None,)))
+
+
+def trouble_lines(findings: Sequence[Finding], selected: int, width: int) -> tuple[Line, ...]:
+    """The lines for `width` cells; the keys stand at the selected choice."""
+    lines: list[Line] = []
+    number = 0
+    for finding in ranked(findings):
+        own = number if not finding.remedies else None
+        lines.extend(_finding_lines(finding, own, selected, width))
+        number += 1 if own is not None else 0
+        for remedy in finding.remedies:
+            lines.append(_remedy_line(remedy, number, number == selected, width))
+            number += 1
+    return tuple(lines)
+
+
+def _finding_lines(finding: Finding, own: int | None, selected: int, width: int) -> list[Line]:
+    mark: Span = (f"{MARKS[finding.severity]} ", finding.severity)
+    evidence = " · ".join(finding.evidence)
+    doubt = "" if finding.confidence == "certain" else f" ({finding.confidence})"
+    head = f"{finding.sentence}{doubt}"
+    keys = LOOK_KEYS if own is not None and own == selected else ""
+    room = width - 2 - (len(keys) + 2 if keys else 0)
+    if evidence and cell_len(head) + len(GAP) + cell_len(evidence) <= room:
+        middle = cell_len(head) + len(GAP) + cell_len(evidence)
+        spans = (mark, (head, "title"), (GAP + evidence, "quiet"), (" " * (room - middle), ""), (keys, "keys"))
+        return [Line(spans, own)]
+    lines = [Line((mark, (cut(head, room), "title"), (keys and "  " + keys, "keys")), own)]
+    if evidence:
+        lines.append(Line((("  " + cut(evidence, width - 2), "quiet"),), own))
+    return lines
+
+
+def _remedy_line(remedy: Remedy, number: int, selected: bool, width: int) -> Line:
+    keys = (KEYS if remedy.change else LOOK_KEYS) if selected else ""
+    room = max(8, width - 4 - (len(keys) + 2 if keys else 0))
+    rest = " · ".join(part for part in (remedy.effect, remedy.rests_on) if part)
+    title = cut(remedy.title, room)
+    left = room - cell_len(title) - len(GAP)
+    said = GAP + cut(rest, left) if rest and left > 12 else ""
+    padding = " " * (room - cell_len(title) - cell_len(said)) if keys else ""
+    mark = "  ▸ " if selected else "  · "
+    spans: tuple[Span, ...] = (
+        (mark, "keys" if selected else "quiet"),
+        (title, ""),
+        (said, "quiet"),
+        (padding + ("  " + keys if keys else ""), "keys"),
+    )
+    return Line(spans, number)
+
+
+def cut(text: str, width: int) -> str:
+    """`text` in at most `width` cells, with an ellipsis where something is missing."""
+    if cell_len(text) <= width:
+        return text
+    return set_cell_size(text, max(0, width - 1)).rstrip() + "…" if width > 0 else ""

@@ -1,0 +1,149 @@
+"""The lines of the settings form. One widget draws them all, and draws again only the lines that changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.segment import Segment
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.reactive import reactive
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from tuner_tui.ui.form import Row
+
+if TYPE_CHECKING:
+    from rich.style import Style
+    from textual.events import Click, Resize
+
+LABEL_COLUMNS = 14
+VALUE_COLUMNS = 18
+UNIT_COLUMNS = 17
+ROOM_FOR_UNITS = LABEL_COLUMNS + VALUE_COLUMNS + 32
+
+
+class SettingsList(ScrollView, can_focus=True):
+    """Headings and fields; the cursor stands on a field. Knows nothing of settings beyond their rows."""
+
+    DEFAULT_CSS = """
+    SettingsList {
+        height: 1fr;
+        scrollbar-size-vertical: 1;
+        overflow-x: hidden;
+        .settings--heading { color: $quiet; text-style: bold; }
+        .settings--quiet { color: $quiet; }
+        .settings--changed { color: $primary; }
+        .settings--warning { color: $warning; }
+        .settings--error { color: $error; text-style: bold; }
+        .settings--cursor { background: $cursor; text-style: bold; }
+        &:nocolor .settings--cursor { text-style: reverse; }
+    }
+    """
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        "settings--heading", "settings--quiet", "settings--changed",
+        "settings--warning", "settings--error", "settings--cursor",
+    }  # fmt: skip
+
+    rows: reactive[tuple[Row, ...]] = reactive((), init=False, repaint=False)
+    cursor: reactive[int] = reactive(1, init=False, repaint=False)
+
+    class CursorMoved(Message):
+        """The cursor stands on another field."""
+
+    class Chosen(Message):
+        """A field was clicked where the cursor stood already."""
+
+    @property
+    def row(self) -> Row | None:
+        """The row under the cursor."""
+        return self.rows[self.cursor] if 0 <= self.cursor < len(self.rows) else None
+
+    def validate_cursor(self, cursor: int) -> int:
+        return max(1, min(cursor, len(self.rows) - 1)) if self.rows else 1
+
+    def watch_rows(self, old: tuple[Row, ...], new: tuple[Row, ...]) -> None:
+        self.virtual_size = Size(self._columns, len(new))
+        if len(old) != len(new):
+            self.refresh()
+            return
+        for line, (before, after) in enumerate(zip(old, new, strict=True)):
+            if before != after:
+                self._refresh_row(line)
+
+    def watch_cursor(self, old: int, new: int) -> None:
+        self._refresh_row(old)
+        self._refresh_row(new)
+        top = new - 1 if new and self.rows and self.rows[new - 1].name is None else new
+        self.scroll_to_region(Region(0, top, 1, new - top + 1), animate=False, force=True)
+        self.post_message(self.CursorMoved())
+
+    def on_resize(self, event: Resize) -> None:
+        self.virtual_size = Size(self._columns, len(self.rows))
+        self.scroll_to_region(Region(0, self.cursor, 1, 1), animate=False, force=True)
+
+    def on_focus(self) -> None:
+        self._refresh_row(self.cursor)
+
+    def on_blur(self) -> None:
+        self._refresh_row(self.cursor)
+
+    def on_click(self, event: Click) -> None:
+        line = event.y + self.scroll_offset.y
+        if not 0 <= line < len(self.rows) or self.rows[line].name is None:
+            return
+        if line == self.cursor:
+            self.post_message(self.Chosen())
+        self.cursor = line
+
+    def move(self, by: int) -> None:
+        """Move the cursor by `by` fields, stepping over headings, and stay at the ends."""
+        fields = [i for i, row in enumerate(self.rows) if row.name is not None]
+        if fields:
+            at = min(range(len(fields)), key=lambda i: abs(fields[i] - self.cursor))
+            self.cursor = fields[max(0, min(at + by, len(fields) - 1))]
+
+    def value_region(self) -> Region:
+        """Where the value under the cursor is drawn, in cells of this widget."""
+        return Region(LABEL_COLUMNS + 3, self.cursor - self.scroll_offset.y, min(VALUE_COLUMNS, self._columns - 17), 1)
+
+    @property
+    def _columns(self) -> int:
+        return self.scrollable_content_region.width
+
+    def _refresh_row(self, line: int) -> None:
+        self.refresh(Region(0, line - self.scroll_offset.y, self.size.width, 1))
+
+    def render_line(self, y: int) -> Strip:
+        line = y + self.scroll_offset.y
+        width = self._columns
+        if line >= len(self.rows):
+            return Strip.blank(width, self.rich_style)
+        row = self.rows[line]
+        if row.name is None:
+            text = f" {row.label} ".ljust(width)[:width]
+            return Strip([Segment(text, self._style("heading"))], width)
+        return Strip(self._field(row, line == self.cursor)).adjust_cell_length(width, self.rich_style)
+
+    def _field(self, row: Row, at_cursor: bool) -> list[Segment]:
+        plain, quiet = self.rich_style, self._style("quiet")
+        toned = self._style(row.tone) if row.tone else plain
+        wide = self._columns >= ROOM_FOR_UNITS
+        segments = [
+            Segment("▸" if at_cursor else "•" if row.changed else " ", self._style("changed")),
+            Segment(f" {row.label:<{LABEL_COLUMNS}.{LABEL_COLUMNS}} ", plain),
+            Segment(f"{row.value[-VALUE_COLUMNS:]:>{VALUE_COLUMNS}} ", toned),
+            Segment(f"{row.unit:<{UNIT_COLUMNS}.{UNIT_COLUMNS}} " if wide else "", quiet),
+            Segment(self._origin(row, wide), toned if row.tone in ("warning", "error") else quiet),
+        ]
+        if not at_cursor:
+            return segments
+        over = self._style("cursor")
+        return list(Segment.apply_style(segments, None, over))
+
+    def _origin(self, row: Row, wide: bool) -> str:
+        room = self._columns - LABEL_COLUMNS - VALUE_COLUMNS - 4 - (UNIT_COLUMNS + 1 if wide else 0)
+        return f"{row.origin:<{room}.{room}}" if room > 3 else ""
+
+    def _style(self, name: str) -> Style:
+        return self.get_component_rich_style(f"settings--{name}", partial=name == "cursor")

@@ -1,0 +1,244 @@
+"""The services of the real program. Every import of weight stands inside the call that needs it.
+
+The screen draws its first frame before pydantic, YAML or the driver's library is loaded; each call here is made on a
+thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tuner_tui.ui.services import (
+    Log,
+    NameTaken,
+    Opened,
+    PresetLine,
+    RunFollower,
+    RunLine,
+    Sampler,
+    ServiceError,
+    Services,
+)
+
+if TYPE_CHECKING:
+    from tuner_tui.advice.finding import Finding
+    from tuner_tui.hardware.interpreter import Interpreter
+    from tuner_tui.hardware.inventory import Inventory
+    from tuner_tui.runs.control import Order
+    from tuner_tui.runs.log import LogWindow
+    from tuner_tui.runs.reader import RunView
+    from tuner_tui.settings.fields import FieldSpec
+    from tuner_tui.settings.model import Settings
+    from tuner_tui.settings.validity import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the command line said: the interpreter that trains, values of `--set`, the environment."""
+
+    interpreter: str | None = None
+    flags: Mapping[str, str] | None = None
+    environment: Mapping[str, str] | None = None
+    memory_limit_bytes: int | None = None
+
+
+def real_services(wishes: Wishes) -> Services:
+    """The services over this machine."""
+    return Services(
+        fields=_fields,
+        problems=_problems,
+        inventory=_inventory,
+        interpreter=lambda: _interpreter(wishes),
+        open_sampler=_open_sampler,
+        diagnosis=_Diagnosing,
+        presets=_presets,
+        load_preset=lambda name: load_preset(name, wishes),
+        save_preset=_save_preset,
+        launch=lambda opened: _launch(opened, wishes),
+        runs=_runs,
+        follow=_follow,
+        open_log=_open_log,
+        order=_order,
+    )
+
+
+@contextmanager
+def _spoken() -> Iterator[None]:
+    """Errors of the program as one sentence for the screen."""
+    from tuner_tui.runs.command import LaunchError
+    from tuner_tui.settings.errors import PresetExistsError, SettingsError
+
+    try:
+        yield
+    except PresetExistsError as error:
+        raise NameTaken(f"{error}.") from error
+    except (SettingsError, LaunchError) as error:
+        raise ServiceError(str(error)) from error
+    except OSError as error:
+        place = f" ({error.filename})" if error.filename else ""
+        raise ServiceError(f"{error.strerror or error}{place}.") from error
+
+
+def _fields() -> Sequence[FieldSpec]:
+    from tuner_tui.settings.fields import FIELDS
+
+    return tuple(FIELDS.values())
+
+
+def _problems(settings: Settings, inventory: Inventory | None, interpreter: Interpreter | None) -> tuple[Problem, ...]:
+    from tuner_tui.settings.validity import problems
+
+    return tuple(problems(settings, inventory, interpreter))
+
+
+def _inventory() -> Inventory:
+    from tuner_tui.hardware.survey import read_inventory
+
+    return read_inventory(Path.cwd())
+
+
+def _interpreter(wishes: Wishes) -> Interpreter:
+    from tuner_tui.hardware.interpreter import default_interpreter, probe_interpreter
+
+    return probe_interpreter(wishes.interpreter or default_interpreter())
+
+
+def _open_sampler() -> Sampler:
+    from tuner_tui.hardware.sampler import open_sampler
+
+    return open_sampler(Path.cwd())
+
+
+def _presets() -> Sequence[PresetLine]:
+    from tuner_tui.settings.preset import list_presets
+
+    with _spoken():
+        listed = list_presets()
+    return [PresetLine(one.name, (one.loaded.preset.about or "") if one.loaded else "", one.problem) for one in listed]
+
+
+def load_preset(name: str, wishes: Wishes) -> Opened:
+    """The preset `name` with the values that win over it; raises `ServiceError`."""
+    from tuner_tui.settings.job import BuiltinJob
+    from tuner_tui.settings.preset import find_preset
+    from tuner_tui.settings.resolve import PROJECT_FILE, resolve
+
+    with _spoken():
+        loaded = find_preset(name)
+        resolved = resolve(
+            flags=wishes.flags,
+            environment=wishes.environment,
+            project=Path(PROJECT_FILE),
+            preset=loaded.preset,
+        )
+    return Opened(resolved, loaded.preset.job or BuiltinJob(), name)
+
+
+def _save_preset(name: str, opened: Opened, overwrite: bool) -> None:
+    from tuner_tui.settings.preset import Preset, preset_path, save_preset
+
+    settings = opened.resolved.settings
+    values = {
+        field: getattr(settings, field) for field in type(settings).model_fields if field in opened.resolved.origins
+    }
+    with _spoken():
+        save_preset(Preset(name=name, settings=values, job=opened.job), preset_path(name), overwrite=overwrite)
+
+
+def _launch(opened: Opened, wishes: Wishes) -> Path:
+    from tuner_tui.hardware.interpreter import default_interpreter
+    from tuner_tui.runs.launch import LaunchRequest, launch
+
+    with _spoken():
+        request = LaunchRequest(
+            job=opened.job,
+            resolved=opened.resolved,
+            interpreter=wishes.interpreter or default_interpreter(),
+            preset=opened.preset,
+            memory_limit_bytes=wishes.memory_limit_bytes,
+        )
+        return launch(request).path
+
+
+def _runs() -> Sequence[RunLine]:
+    from tuner_tui.runs.folder import list_runs, runs_dir
+    from tuner_tui.runs.status import status
+
+    with _spoken():
+        folders = list_runs(runs_dir())[:200]
+        lines = [(folder, status(folder)) for folder in folders]
+    return [RunLine(folder.id, folder.path, now.outcome or now.kind, now.sentence) for folder, now in lines]
+
+
+def _follow(folder: Path) -> RunFollower:
+    from tuner_tui.runs.folder import RunFolder
+    from tuner_tui.runs.reader import RunReader
+
+    return RunReader(RunFolder(folder))
+
+
+def _open_log(folder: Path) -> Log:
+    from tuner_tui.runs.folder import RunFolder
+    from tuner_tui.runs.log import LogReader
+
+    return LogReader(RunFolder(folder).output_log)
+
+
+def _order(folder: Path, order: Order) -> None:
+    from tuner_tui.runs.control import write_order
+    from tuner_tui.runs.folder import RunFolder
+
+    with _spoken():
+        write_order(RunFolder(folder).control, order)
+
+
+class _Diagnosing:
+    """Diagnoses one run again and again, without flicker."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        from tuner_tui.advice.steadiness import Steadiness
+
+        self._clock = clock
+        self._steadiness = Steadiness()
+
+    def __call__(
+        self,
+        view: RunView,
+        inventory: Inventory | None,
+        interpreter: Interpreter | None,
+        log: LogWindow | None,
+    ) -> tuple[Finding, ...]:
+        from tuner_tui.advice.diagnose import diagnose
+        from tuner_tui.advice.situation import Situation
+
+        record = view.record
+        now_s = self._clock()
+        situation = Situation(
+            state=view.state,
+            now_s=now_s,
+            settings=None if record is None else record.resolved.settings,
+            inventory=inventory,
+            interpreter=interpreter,
+            job=None if record is None else record.job,
+            samples=view.samples,
+            log=() if log is None else log.lines,
+        )
+        self._steadiness = self._steadiness.after(diagnose(situation), now_s)
+        return self._steadiness.shown
+
+
+def opened_from_run(folder: Path, wishes: Wishes) -> Opened:
+    """The settings and the job of a run; the demo's where its record cannot be read."""
+    from tuner_tui.runs.folder import RunFolder
+    from tuner_tui.runs.record import RecordError, read_record
+
+    try:
+        record = read_record(RunFolder(folder))
+    except RecordError:
+        return load_preset("demo", wishes)
+    return Opened(record.resolved, record.job, record.preset)
