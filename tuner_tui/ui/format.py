@@ -91,11 +91,20 @@ def size(size_bytes: float | None) -> str:
     return f"{size_bytes:.0f} B"
 
 
-def mib_s(bytes_s: float | None) -> str:
-    """A transfer rate in whole MiB/s, without the unit; below one `<1`."""
+def short_size(size_bytes: float | None) -> str:
+    """A size in at most eight cells, for columns: `61 GiB`, `756 GiB`, `1.8 TiB`; small ones in MiB."""
+    if size_bytes is None:
+        return UNKNOWN
+    if size_bytes >= 1024 * GIB:
+        return f"{size_bytes / 1024 / GIB:.1f} TiB"
+    return f"{size_bytes / GIB:.0f} GiB" if size_bytes >= 10 * GIB else f"{size_bytes / MIB:.0f} MiB"
+
+
+def mb_s(bytes_s: float | None) -> str:
+    """A transfer rate in whole MB/s (10⁶ bytes, as disks are sold), without the unit; below one `<1`."""
     if bytes_s is None:
         return UNKNOWN
-    return "<1" if 0 < bytes_s < MIB else f"{bytes_s / MIB:,.0f}"
+    return "<1" if 0 < bytes_s < 1e6 else f"{bytes_s / 1e6:,.0f}"
 
 
 def watts(power_w: float | None) -> str:
@@ -121,6 +130,15 @@ def duration(seconds: float | None) -> str:
     if hours < 1:
         return f"{minutes} min"
     return f"{hours} h {minutes % 60:02d} min" if days < 2 else f"{days} d {hours % 24} h"
+
+
+def short(seconds: float | None) -> str:
+    """A duration in at most seven cells, for columns: `45 s`, `12 min`, `5.2 h`, `3.4 d`."""
+    if seconds is None:
+        return UNKNOWN
+    if seconds < 5400:
+        return f"{seconds:.0f} s" if seconds < 90 else f"{seconds // 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.1f} d"
 
 
 def roughly(seconds: float | None) -> str:

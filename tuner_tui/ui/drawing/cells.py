@@ -118,9 +118,7 @@ def crop(cells: Line, start: int, end: int) -> Line:
     for run in cells:
         used = text_width(run.text)
         if position + used > start and position < end:
-            kept.append(
-                Run(_between(run.text, max(0, start - position), min(used, end - position)), run.style)
-            )
+            kept.append(Run(_between(run.text, max(0, start - position), min(used, end - position)), run.style))
         position += used
     return line(*kept)
 

@@ -7,38 +7,52 @@ from dataclasses import dataclass
 
 from tuner_tui.ui.drawing.cells import Line, Row, Run, Style, left, line, right
 
-CELL_WIDTH = 18
-LABEL_WIDTH = 10
+NARROWEST = 18
+LABEL = 10
+LONGEST_VALUE = 9
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One labelled value; `style` marks a state."""
+    """One labelled value. `style` marks a state, `rank` says how soon its row may go."""
 
     label: str
     value: str
     style: Style = ""
+    rank: int = 1
 
 
-def figure_rows(figures: Sequence[Figure], width: int, rank: int) -> list[Row]:
-    """The figures in as many columns as fit, filled row by row."""
-    columns = max(1, min(len(figures), width // CELL_WIDTH))
-    cell = max(1, width // columns)
-    return [_row(figures[start : start + columns], cell, rank) for start in range(0, len(figures), columns)]
+def columns_for(width: int) -> int:
+    """Columns of the grid: numbers that divide twelve, so that the rows are full."""
+    return next((columns for columns in (6, 4, 3, 2) if width // columns >= NARROWEST), 1)
 
 
-def _row(figures: Sequence[Figure], cell: int, rank: int) -> Row:
-    label = min(LABEL_WIDTH, max(0, cell - 8))
-    value = min(9, max(1, cell - label - 1))
-    gap = cell - label - value
-    parts: list[Line] = [
-        line(Run(left(f.label, label), "dim"), Run(right(f.value, value), f.style), " " * gap)
-        for f in figures
-    ]
-    slices = tuple((index * cell + label, index * cell + label + value) for index in range(len(figures)))
-    return Row(line(*parts), rank, slices)
+def value_span(width: int) -> tuple[int, int]:
+    """The cells of the first column's value, for rows that align with the grid."""
+    cell = width // columns_for(width)
+    value = max(1, min(LONGEST_VALUE, cell - LABEL - 1))
+    return LABEL, LABEL + value
 
 
-def marked(style: Style, text: str, mark: str) -> Line:
-    """A sentence behind its mark, so that its state can be read without colour."""
-    return line(Run(f"{mark} ", style), Run(text, style))
+def figure_rows(figures: Sequence[Figure], width: int) -> list[Row]:
+    """The figures, filled row by row into as many columns as fit."""
+    columns = columns_for(width)
+    return [_row(figures[start : start + columns], width) for start in range(0, len(figures), columns)]
+
+
+def _row(figures: Sequence[Figure], width: int) -> Row:
+    cell = width // columns_for(width)
+    start, end = value_span(width)
+    parts = [_cell(figure, cell, start, end) for figure in figures]
+    slices = tuple((index * cell + start, index * cell + end) for index in range(len(figures)))
+    return Row(line(*parts), min(figure.rank for figure in figures), slices)
+
+
+def _cell(figure: Figure, cell: int, start: int, end: int) -> Line:
+    value = Run(right(figure.value, end - start), figure.style)
+    return line(Run(left(figure.label, start), "dim"), value, " " * max(0, cell - end))
+
+
+def labelled(label: str, *parts: str | Run | Line, rank: int = 1, slices: tuple[tuple[int, int], ...] = ()) -> Row:
+    """A row of a quiet label and what stands beside it."""
+    return Row(line(Run(left(label, LABEL), "dim"), *parts), rank, slices)

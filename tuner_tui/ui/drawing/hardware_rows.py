@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tuner_tui.hardware.inventory import Ability, Gpu, GpuProblem, Inventory
 from tuner_tui.ui import format as f
 from tuner_tui.ui.drawing.cells import Line, Row, Run, line, shorten
-from tuner_tui.ui.drawing.glyphs import UNICODE, Glyphs
+from tuner_tui.ui.drawing.marks import BAD, GOOD, WARN
 
 if TYPE_CHECKING:
     from tuner_tui.hardware.interpreter import Interpreter
@@ -17,15 +17,13 @@ if TYPE_CHECKING:
 LABEL = 9
 
 
-def hardware_rows(
-    inventory: Inventory | None, interpreter: Interpreter | None, width: int, glyphs: Glyphs = UNICODE
-) -> list[Row]:
+def hardware_rows(inventory: Inventory | None, interpreter: Interpreter | None, width: int) -> list[Row]:
     """Everything known of the box; problems first, because they are what the eye should land on."""
     if inventory is None:
         return [Row(line(Run("Reading the hardware …", "dim")))]
-    rows = [row for problem in inventory.problems for row in _problem(problem, width, glyphs)]
+    rows = [row for problem in inventory.problems for row in _problem(problem, width)]
     for alike in alike_cards(inventory.gpus):
-        rows += _gpu(alike, width, glyphs)
+        rows += _gpu(alike, width)
     if inventory.gpus:
         rows.append(
             _labelled(
@@ -34,7 +32,7 @@ def hardware_rows(
                 width,
             )
         )
-    return rows + _host(inventory, width) + _interpreter(interpreter, width, glyphs)
+    return rows + _host(inventory, width) + _interpreter(interpreter, width)
 
 
 def alike_cards(gpus: Iterable[Gpu]) -> list[list[Gpu]]:
@@ -46,15 +44,15 @@ def alike_cards(gpus: Iterable[Gpu]) -> list[list[Gpu]]:
     return list(groups.values())
 
 
-def _problem(problem: GpuProblem, width: int, glyphs: Glyphs) -> list[Row]:
+def _problem(problem: GpuProblem, width: int) -> list[Row]:
     sentence = [
-        Row(line(Run(f"{glyphs.warn if i == 0 else ' '} {text}", "warn")))
+        Row(line(Run(f"{WARN if i == 0 else ' '} {text}", "warn")))
         for i, text in enumerate(wrap(problem.sentence, width - 2))
     ]
     return sentence + [Row(line(f"  {text}")) for text in wrap(problem.advice, max(1, width - 2))]
 
 
-def _gpu(cards: Sequence[Gpu], width: int, glyphs: Glyphs) -> list[Row]:
+def _gpu(cards: Sequence[Gpu], width: int) -> list[Row]:
     first = cards[0]
     numbers = str(first.index) if len(cards) == 1 else f"{len(cards)} ×"
     facts = [
@@ -69,13 +67,13 @@ def _gpu(cards: Sequence[Gpu], width: int, glyphs: Glyphs) -> list[Row]:
         Row(line("  ", shorten("  ".join(fact for fact in facts if fact), width - 2))),
     ]
     if first.abilities:
-        rows.append(Row(line("  ", *_abilities(first.abilities, glyphs))))
+        rows.append(Row(line("  ", *_abilities(first.abilities))))
     return rows
 
 
-def _abilities(abilities: Iterable[Ability], glyphs: Glyphs) -> Iterable[Line]:
+def _abilities(abilities: Iterable[Ability]) -> Iterable[Line]:
     for ability in abilities:
-        mark = "?" if ability.able is None else glyphs.good if ability.able else glyphs.bad
+        mark = "?" if ability.able is None else GOOD if ability.able else BAD
         yield line(Run(f"{mark}{ability.name} ", "" if ability.able else "dim"))
 
 
@@ -97,20 +95,17 @@ def _host(inventory: Inventory, width: int) -> list[Row]:
     if inventory.shm is not None:
         rows.append(_labelled("/dev/shm", f"{f.size(inventory.shm.free_bytes)} free", width))
     if inventory.disk is not None:
-        rows.append(
-            _labelled("disk", f"{f.size(inventory.disk.free_bytes)} free at {inventory.disk.path}", width)
-        )
+        rows.append(_labelled("disk", f"{f.size(inventory.disk.free_bytes)} free at {inventory.disk.path}", width))
     return rows
 
 
-def _interpreter(interpreter: Interpreter | None, width: int, glyphs: Glyphs) -> list[Row]:
+def _interpreter(interpreter: Interpreter | None, width: int) -> list[Row]:
     if interpreter is None:
         return [_labelled("Python", "asking it for its packages …", width)]
     rows = [_labelled("Python", f"{interpreter.python_version or f.UNKNOWN}  {interpreter.path}", width)]
     if interpreter.problem:
         return rows + [
-            Row(line(Run(f"{glyphs.warn} {text}", "warn")))
-            for text in wrap(interpreter.problem, max(1, width - 2))
+            Row(line(Run(f"{WARN} {text}", "warn"))) for text in wrap(interpreter.problem, max(1, width - 2))
         ]
     versions = "  ".join(f"{name} {version}" for name, version in interpreter.packages.items() if version)
     return rows + [

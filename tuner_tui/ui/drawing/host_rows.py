@@ -6,92 +6,92 @@ from collections.abc import Sequence
 
 from tuner_tui.hardware.sample import HostSample, ProcessSample, Sample
 from tuner_tui.ui import format as f
-from tuner_tui.ui.drawing.bars import blocks
-from tuner_tui.ui.drawing.cells import Row, Run, line, shorten
-from tuner_tui.ui.drawing.figures import Figure, figure_rows
-from tuner_tui.ui.drawing.glyphs import Glyphs
+from tuner_tui.ui.drawing.bars import blocks, tall_blocks
+from tuner_tui.ui.drawing.cells import Row, Run, right, shorten
+from tuner_tui.ui.drawing.figures import LABEL, Figure, figure_rows, labelled
+from tuner_tui.ui.drawing.sweep import BUCKET_S, sweep, within
 
 CORES_EVERY_S = 5.0
-"""Cores are shown as the mean of the last whole five seconds: 128 blocks that jitter would cost 400 bytes a second."""
+"""Cores show the mean of the last whole five seconds: 128 blocks that jitter would cost 400 bytes a second."""
 
 
-def host_rows(sample: Sample, recent: Sequence[Sample], width: int, glyphs: Glyphs) -> list[Row]:
-    """Everything about the host, most important first."""
-    host = sample.host
-    return [
-        *figure_rows(_figures(host), width, rank=2),
-        *core_rows(recent or [sample], sample.time_s, width, glyphs),
-        *process_rows(sample.processes, width),
-        *figure_rows(_traffic(host), width, rank=5),
-    ]
+def host_rows(sample: Sample, recent: Sequence[Sample], width: int, chart: int, all_cores: bool) -> list[Row]:
+    """Everything about the host; `chart` lines of the processor's history, every core or the busiest only."""
+    figures = figure_rows(_figures(sample.host), width)
+    cores = core_rows(recent or (sample,), sample.time_s, width, all_cores)
+    history = _history(sample, recent, width, chart)
+    return [*figures[:1], *history, *cores, *process_rows(sample.processes, width), *figures[1:]]
 
 
 def _figures(host: HostSample) -> list[Figure]:
-    used, total = f.gib(host.ram_used_bytes), f.whole_gib(host.ram_total_bytes)
-    return [Figure("CPU", f.percent(host.cpu_pct)), Figure("RAM GiB", f"{used}/{total}")]
-
-
-def _traffic(host: HostSample) -> list[Figure]:
+    swapping = "warn" if host.swap_in_bytes_s else ""
+    ram = f"{f.whole_gib(host.ram_used_bytes)}/{f.whole_gib(host.ram_total_bytes)}"
     return [
-        Figure("read MiB/s", f.mib_s(host.disk_read_bytes_s)),
-        Figure("write MiB/s"[:10], f.mib_s(host.disk_write_bytes_s)),
-        Figure("disk free", f.size(host.disk_free_bytes)),
-        Figure("shm free", f.size(host.shm_free_bytes)),
-        Figure("swap used", f.size(host.swap_used_bytes), "warn" if host.swap_in_bytes_s else ""),
-        Figure("swap in", f.mib_s(host.swap_in_bytes_s), "warn" if host.swap_in_bytes_s else ""),
+        Figure("CPU", f.percent(host.cpu_pct), rank=2),
+        Figure("RAM GiB", ram, rank=2),
+        Figure("read MB/s", f.mb_s(host.disk_read_bytes_s), rank=5),
+        Figure("write MB/s", f.mb_s(host.disk_write_bytes_s), rank=5),
+        Figure("disk left", f.short_size(host.disk_free_bytes), rank=6),
+        Figure("shm left", f.short_size(host.shm_free_bytes), rank=6),
+        Figure("swap used", f.short_size(host.swap_used_bytes), swapping, rank=2 if swapping else 7),
+        Figure("swap in/s", f.short_size(host.swap_in_bytes_s), swapping, rank=2 if swapping else 7),
     ]
 
 
-def core_rows(recent: Sequence[Sample], now_s: float, width: int, glyphs: Glyphs) -> list[Row]:
-    """A block a core, many in a row."""
+def _history(sample: Sample, recent: Sequence[Sample], width: int, height: int) -> list[Row]:
+    room = max(0, width - LABEL - 6)
+    moments = ((past.time_s, past.host.cpu_pct) for past in within(recent, sample.time_s, room * BUCKET_S))
+    chart = tall_blocks(sweep(moments, sample.time_s, room), 100, height)
+    scale = Run(right("100 %", 6), "dim")
+    span = ((LABEL, LABEL + room),)
+    return [
+        labelled("busy" if number == 0 else "", text, scale if number == 0 else " " * 6, rank=3, slices=span)
+        for number, text in enumerate(chart)
+    ]
+
+
+def core_rows(recent: Sequence[Sample], now_s: float, width: int, all_cores: bool) -> list[Row]:
+    """A block a core, in rows of a multiple of eight; or one row of the busiest, most loaded first."""
     means = core_means(recent, now_s)
-    if not means or width < 12:
+    room = (width - LABEL) // 8 * 8
+    if not means or room < 8:
         return []
-    room = width - 10
-    lines = [means[start : start + room] for start in range(0, len(means), room)]
-    label = f"{len(means)} cores".ljust(10)
-    return [
-        Row(
-            line(Run(label if number == 0 else " " * 10, "dim"), blocks(part, 100, glyphs)),
-            rank=4,
-            slices=((10, width),),
-        )
-        for number, part in enumerate(lines)
-    ]
+    if len(means) > room and not all_cores:
+        return [_cores("busiest", sorted(means, reverse=True)[:room])]
+    starts = range(0, len(means), room)
+    return [_cores(f"{len(means)} cores" if start == 0 else "", means[start : start + room]) for start in starts]
+
+
+def _cores(label: str, means: Sequence[float]) -> Row:
+    return labelled(label, blocks(means, 100), rank=4, slices=((LABEL, LABEL + len(means)),))
 
 
 def core_means(recent: Sequence[Sample], now_s: float) -> list[float]:
-    """Per core, the mean of the last whole window, in steps of an eighth so that noise does not repaint."""
+    """Per core, the mean over the last whole window; over the newest sample where there is no window yet."""
     start = (now_s // CORES_EVERY_S - 1) * CORES_EVERY_S
-    window = [
-        s.host.per_core_pct
-        for s in recent
-        if start <= s.time_s < start + CORES_EVERY_S and s.host.per_core_pct
-    ]
-    if not window:
-        window = [s.host.per_core_pct for s in recent[-1:]]
+    near = within(recent, now_s, 2 * CORES_EVERY_S)
+    window = [s.host.per_core_pct for s in near if start <= s.time_s < start + CORES_EVERY_S]
+    window = window or [s.host.per_core_pct for s in recent[-1:]]
     size = min((len(cores) for cores in window), default=0)
     return [sum(cores[core] for cores in window) / len(window) for core in range(size)]
 
 
 def process_rows(processes: Sequence[ProcessSample], width: int) -> list[Row]:
     """The training's own processes and its loader workers: how many, how busy, how large."""
-    rows = []
-    for label, role in (("training", "main"), ("loaders", "worker"), ("others", "")):
-        chosen = [p for p in processes if (p.role == role if role else p.role not in ("main", "worker"))]
-        if chosen:
-            rows.append(
-                Row(
-                    line(Run(label.ljust(10), "dim"), shorten(_summary(chosen), width - 10)),
-                    3,
-                    ((10, width),),
-                )
-            )
-    return rows
+    groups = {
+        "trainer": [p for p in processes if p.role == "main"],
+        "loaders": [p for p in processes if p.role == "worker"],
+        "others": [p for p in processes if p.role not in ("main", "worker")],
+    }
+    return [
+        labelled(label, shorten(_summary(group), width - LABEL), rank=3, slices=((LABEL, width),))
+        for label, group in groups.items()
+        if group
+    ]
 
 
 def _summary(processes: Sequence[ProcessSample]) -> str:
     cpu = [p.cpu_pct for p in processes if p.cpu_pct is not None]
     rss = [p.rss_bytes for p in processes if p.rss_bytes is not None]
-    number = f"{len(processes)} process" + ("es" if len(processes) > 1 else "")
-    return f"{number}  {f.percent(sum(cpu) if cpu else None)} CPU  {f.size(sum(rss) if rss else None)}"
+    busy = f.percent(sum(cpu) if cpu else None)
+    return f"{len(processes):>3} ×{busy:>8} CPU{f.short_size(sum(rss) if rss else None):>9}"

@@ -9,28 +9,26 @@ from tuner_tui.runs.state import RunState
 from tuner_tui.settings.model import Settings
 from tuner_tui.ui import format as f
 from tuner_tui.ui.drawing.cells import Row, Run, left, line
-from tuner_tui.ui.drawing.glyphs import UNICODE, Glyphs
+from tuner_tui.ui.drawing.marks import WARN
 
 
-def in_effect_rows(
-    state: RunState | None, settings: Settings | None, width: int, glyphs: Glyphs = UNICODE
-) -> list[Row]:
+def in_effect_rows(state: RunState | None, settings: Settings | None, width: int) -> list[Row]:
     """A row for each figure seen; those that differ from what was asked for are marked."""
     if state is None:
         return [Row(line(Run("No run followed: nothing to compare with.", "dim")))]
     if not state.in_effect:
         return [Row(line(Run("The training has not said yet what is in effect.", "dim")))]
     asked = settings.model_dump() if settings else {}
-    return [_row(name, asked, seen, width, glyphs) for name, seen in sorted(state.in_effect.items())]
+    return [_row(name, asked, seen, width) for name, seen in sorted(state.in_effect.items())]
 
 
-def _row(name: str, asked: Mapping[str, Any], seen: Any, width: int, glyphs: Glyphs) -> Row:
+def _row(name: str, asked: Mapping[str, Any], seen: Any, width: int) -> Row:
     wanted = asked.get(name)
     differs = name in asked and wanted is not None and wanted != seen
     column = max(6, (width - 32) // 2)
     return Row(
         line(
-            Run(glyphs.warn if differs else " ", "warn" if differs else ""),
+            Run(WARN if differs else " ", "warn" if differs else ""),
             " ",
             Run(left(name, 30), "dim"),
             left(_said(wanted) if name in asked else "", column),

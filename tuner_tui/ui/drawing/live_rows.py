@@ -1,78 +1,105 @@
-"""The live picture for any size: what is richest of what fits, and the least important rows go first."""
+"""The live picture for any size: the richest that fits, and the least important rows go first."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.history import History
 from tuner_tui.runs.state import RunState
-from tuner_tui.ui.drawing.cells import Row, Run, line
-from tuner_tui.ui.drawing.glyphs import UNICODE, Glyphs
-from tuner_tui.ui.drawing.gpu_rows import GpuScene, gpu_detail, gpu_table, trouble_rows
+from tuner_tui.ui import format as f
+from tuner_tui.ui.drawing.cells import Row, Run, fit, line, width_of
+from tuner_tui.ui.drawing.gpu_rows import Detail, GpuScene, gpu_rows
 from tuner_tui.ui.drawing.host_rows import host_rows
+from tuner_tui.ui.drawing.marks import WARN
+from tuner_tui.ui.drawing.rank_rows import rank_rows
 from tuner_tui.ui.drawing.run_rows import RunScene, run_rows
 
-CHART_HEIGHTS = (6, 4, 3, 2, 1)
-BLANK = Row((), rank=9)
+DETAILS = (
+    Detail(8, 3), Detail(6, 3), Detail(4, 3), Detail(3, 3), Detail(2, 3), Detail(1, 3), Detail(1, 2), Detail(1, 1), Detail(1, 0),
+)  # fmt: skip
+CHARTS = (10, 8, 6, 4, 3, 2, 1)
+OLD_SAMPLE_S = 5.0
+BLANK = Row(())
 
 
 @dataclass(frozen=True, slots=True)
 class LiveScene:
-    """What there is to show: a run or none, the newest sample or none, the recent ones, and now (epoch seconds)."""
+    """What there is to show: a run or none, the newest sample or none, recent ones, and now (epoch seconds)."""
 
     now_s: float
-    state: RunState | None = None
-    history: History = History()
-    sample: Sample | None = None
-    recent: tuple[Sample, ...] = ()
+    state: RunState | None
+    history: History
+    sample: Sample | None
+    recent: Sequence[Sample]
 
 
-def live_rows(scene: LiveScene, width: int, height: int, glyphs: Glyphs = UNICODE) -> list[Row]:
-    """At most `height` rows of `width` cells."""
-    run = _run(scene, width, glyphs)
-    host = host_rows(scene.sample, scene.recent, width, glyphs) if scene.sample else []
-    for gpus in _gpu_variants(scene, width, glyphs):
-        rows = _joined(run, gpus, host)
+def live_rows(scene: LiveScene, width: int, height: int) -> list[Row]:
+    """At most `height` rows for a panel of `width` cells; a sign in the first says how many are left out."""
+    plain: list[list[Row]] = []
+    for sections, apart in _variants(scene, width):
+        rows = _joined(sections, apart)
         if len(rows) <= height:
             return rows
-    return drop(_joined(run, gpus, host), height)
+        plain = sections
+    rows = _joined(plain, apart=False)
+    left_out = len(rows) - height
+    kept = without_least(rows, left_out)
+    return [_signed(kept[0], left_out, width), *kept[1:]] if kept else []
 
 
-def _run(scene: LiveScene, width: int, glyphs: Glyphs) -> list[Row]:
-    if scene.state is None:
-        return (
-            [] if scene.sample else [Row(line(Run("No run followed, no sample of the hardware yet.", "dim")))]
-        )
-    return run_rows(RunScene(scene.state, scene.now_s, scene.history, scene.sample), width, glyphs)
-
-
-def _gpu_variants(scene: LiveScene, width: int, glyphs: Glyphs) -> Sequence[list[Row]]:
-    """From rich to plain."""
+def _variants(scene: LiveScene, width: int) -> Iterator[tuple[list[list[Row]], bool]]:
+    """From rich to plain: the sections, and whether they stand apart."""
     if scene.sample is None or not scene.sample.gpus:
-        return [[]]
-    gpus = GpuScene(scene.sample, scene.recent, scene.now_s)
-    rich = []
-    if len(scene.sample.gpus) <= 2:
-        for height in CHART_HEIGHTS:
-            details = [
-                row for gpu in scene.sample.gpus for row in gpu_detail(gpus, gpu, width, height, glyphs)
-            ]
-            rich.append(details + trouble_rows(gpus, width, glyphs))
-    return [*rich, gpu_table(gpus, width, glyphs)]
+        for chart in CHARTS:
+            yield _sections(scene, width, Detail(), chart, True), True
+    else:
+        for detail in DETAILS:
+            yield _sections(scene, width, detail, 0, True), True
+    for all_cores in (True, False):
+        for apart in (True, False):
+            yield _sections(scene, width, Detail(), 0, all_cores), apart
 
 
-def _joined(*sections: list[Row]) -> list[Row]:
+def _sections(scene: LiveScene, width: int, detail: Detail, chart: int, all_cores: bool) -> list[list[Row]]:
+    sections = _run_sections(scene, width)
+    if scene.sample is not None:
+        gpus = gpu_rows(GpuScene(scene.sample, scene.recent), width, detail)
+        host = host_rows(scene.sample, scene.recent, width, chart, all_cores)
+        sections += [_age_rows(scene.sample, scene.now_s) + gpus, host]
+    return [section for section in sections if section]
+
+
+def _run_sections(scene: LiveScene, width: int) -> list[list[Row]]:
+    if scene.state is None:
+        return [[Row(line(Run("no run followed", "dim")))]]
+    run = RunScene(scene.state, scene.history, scene.sample, scene.now_s)
+    return [run_rows(run, width), rank_rows(scene.state, width)]
+
+
+def _age_rows(sample: Sample, now_s: float) -> list[Row]:
+    age = now_s - sample.time_s
+    return [Row(line(Run(f"{WARN} sampled {f.duration(age)} ago", "warn")))] if age > OLD_SAMPLE_S else []
+
+
+def _joined(sections: Sequence[Sequence[Row]], apart: bool) -> list[Row]:
     rows: list[Row] = []
     for section in sections:
-        if section:
-            rows += [BLANK, *section] if rows else section
+        rows += [BLANK, *section] if rows and apart else section
     return rows
 
 
-def drop(rows: list[Row], height: int) -> list[Row]:
-    """Leave out the rows of highest rank, the last first, until the rest fits."""
-    surplus = len(rows) - height
-    going = sorted(range(len(rows)), key=lambda i: (rows[i].rank, i), reverse=True)[: max(0, surplus)]
-    return [row for index, row in enumerate(rows) if index not in going]
+def without_least(rows: Sequence[Row], number: int) -> list[Row]:
+    """`rows` without the `number` that are least important; of equals the last go first."""
+    order = sorted(range(len(rows)), key=lambda index: (rows[index].rank, index))
+    kept = sorted(order[: len(rows) - number])
+    return [rows[index] for index in kept]
+
+
+def _signed(row: Row, left_out: int, width: int) -> Row:
+    sign = f"+{left_out} row{'s' if left_out > 1 else ''}"
+    room = width - len(sign)
+    if room < width_of(row.line) + 1:
+        return row
+    return Row(line(*fit(row.line, room), Run(sign, "dim")), row.rank, row.slices)

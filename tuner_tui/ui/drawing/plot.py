@@ -1,13 +1,14 @@
-"""Plots of series over a run, in braille (2 × 4 dots a cell) or ASCII, with axes in real units."""
+"""Plots of series over a run, in braille (2 × 4 dots a cell), with axes in real units."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from tuner_tui.runs.history import Series
 from tuner_tui.ui.drawing.cells import Row, Run, line, right
-from tuner_tui.ui.drawing.glyphs import UNICODE, Glyphs
+from tuner_tui.ui.drawing.curve import scale
 
 AXIS = 9
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
@@ -20,21 +21,18 @@ def plot_rows(
     number: Callable[[float | None], str],
     width: int,
     height: int,
-    glyphs: Glyphs = UNICODE,
 ) -> list[Row]:
     """A heading, the curve with the ends of both axes, `height` rows in all."""
     points = [(x, y) for x, y in zip(series.xs, series.ys, strict=True) if y is not None and math.isfinite(y)]
     newest = number(points[-1][1]) if points else number(None)
-    heading = Row(
-        line(Run(title, "strong"), Run(f" {series.unit}" if series.unit else "", "dim"), "  ", newest)
-    )
+    heading = Row(line(Run(title, "strong"), Run(f" {series.unit}" if series.unit else "", "dim"), "  ", newest))
     if height < 4 or width < AXIS + 8:
         return [heading][:height]
     body = height - 2
     if len(points) < 2:
         return [heading, Row(line(Run("no points yet", "dim"))), *[Row(())] * (body)]
     low, high = scale([y for _, y in points])
-    curve = draw(points, (points[0][0], points[-1][0]), (low, high), width - AXIS - 1, body, glyphs)
+    curve = draw(points, (points[0][0], points[-1][0]), (low, high), width - AXIS - 1, body)
     labels = {0: number(high), body - 1: number(low)}
     rows = [Row(line(Run(right(labels.get(y, ""), AXIS) + "│", "dim"), text)) for y, text in enumerate(curve)]
     return [heading, *rows, _foot(points[0][0], points[-1][0], width)]
@@ -46,28 +44,16 @@ def _foot(first: float, last: float, width: int) -> Row:
     return Row(line(Run(" " * (AXIS + 1) + begin + right(end, max(0, room - len(begin))), "dim")))
 
 
-def scale(ys: Sequence[float]) -> tuple[float, float]:
-    """The ends of an axis that holds `ys`: rounded to two digits, so that a new point seldom moves it."""
-    low, high = min(ys), max(ys)
-    if low == high:
-        low, high = (low - abs(low) * 0.1, high + abs(high) * 0.1) if low else (0.0, 1.0)
-    step = 10 ** math.floor(math.log10((high - low) or 1.0)) / 2
-    return math.floor(low / step) * step, math.ceil(high / step) * step
-
-
 def draw(
     points: Sequence[tuple[float, float]],
     x_span: tuple[float, float],
     y_span: tuple[float, float],
     width: int,
     height: int,
-    glyphs: Glyphs,
 ) -> list[str]:
     """The curve through `points` as `height` lines of `width` cells, top line first."""
-    columns, lines = (width, height) if glyphs.ascii else (width * 2, height * 4)
+    columns, lines = width * 2, height * 4
     dots = set(_trace(points, x_span, y_span, columns, lines))
-    if glyphs.ascii:
-        return ["".join("*" if (x, y) in dots else " " for x in range(width)) for y in range(height)]
     return ["".join(_braille(dots, x, y) for x in range(width)) for y in range(height)]
 
 
@@ -80,12 +66,9 @@ def _trace(
 ) -> list[tuple[int, int]]:
     placed = [(_place(x, x_span, columns), lines - 1 - _place(y, y_span, lines)) for x, y in points]
     dots = placed[:1]
-    for (x0, y0), (x1, y1) in zip(placed, placed[1:], strict=False):
+    for (x0, y0), (x1, y1) in pairwise(placed):
         steps = max(abs(x1 - x0), abs(y1 - y0), 1)
-        dots += [
-            (x0 + round((x1 - x0) * i / steps), y0 + round((y1 - y0) * i / steps))
-            for i in range(1, steps + 1)
-        ]
+        dots += [(x0 + round((x1 - x0) * i / steps), y0 + round((y1 - y0) * i / steps)) for i in range(1, steps + 1)]
     return dots
 
 
@@ -95,7 +78,5 @@ def _place(value: float, span: tuple[float, float], places: int) -> int:
 
 
 def _braille(dots: set[tuple[int, int]], x: int, y: int) -> str:
-    bits = sum(
-        DOTS[row][column] for row in range(4) for column in range(2) if (x * 2 + column, y * 4 + row) in dots
-    )
+    bits = sum(DOTS[row][column] for row in range(4) for column in range(2) if (x * 2 + column, y * 4 + row) in dots)
     return chr(0x2800 + bits) if bits else " "

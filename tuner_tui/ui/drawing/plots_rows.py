@@ -7,7 +7,6 @@ from collections.abc import Callable
 from tuner_tui.runs.history import History, Series
 from tuner_tui.ui import format as f
 from tuner_tui.ui.drawing.cells import Row, fit, line
-from tuner_tui.ui.drawing.glyphs import UNICODE, Glyphs
 from tuner_tui.ui.drawing.plot import plot_rows
 
 Number = Callable[[float | None], str]
@@ -15,7 +14,7 @@ NARROWEST = 30
 SHORTEST = 6
 
 
-def plots_rows(history: History, width: int, height: int, glyphs: Glyphs = UNICODE) -> list[Row]:
+def plots_rows(history: History, width: int, height: int) -> list[Row]:
     """As many plots as fit, most important first."""
     plots: list[tuple[str, Series, Number]] = [
         ("loss", history.loss, f.metric),
@@ -27,7 +26,7 @@ def plots_rows(history: History, width: int, height: int, glyphs: Glyphs = UNICO
     lines = max(1, min(-(-len(plots) // columns), height // SHORTEST))
     cell_width, cell_height = width // columns, height // lines
     drawn = [
-        plot_rows(title, series, number, cell_width - 1, cell_height, glyphs)
+        plot_rows(title, series, number, cell_width - 1, cell_height)
         for title, series, number in plots[: columns * lines]
     ]
     rows: list[Row] = []

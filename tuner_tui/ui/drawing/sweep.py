@@ -5,20 +5,26 @@ A history that scrolls repaints all of its cells each time; one that sweeps repa
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+
+from tuner_tui.hardware.sample import Sample
+
+BUCKET_S = 5.0
+"""Seconds of one column: a column is finished after five seconds and changes little before."""
 
 Moment = tuple[float, float | None]
 """Seconds since the epoch, and a value or None."""
 
 
-def sweep(moments: Iterable[Moment], now_s: float, width: int, bucket_s: float) -> list[float | None]:
-    """`width` columns of `bucket_s` seconds each: the mean of the values in each, None where there are none.
+def sweep(moments: Iterable[Moment], now_s: float, width: int, bucket_s: float = BUCKET_S) -> list[float | None]:
+    """`width` columns of `bucket_s` seconds: the mean of the values in each, None where there are none.
 
     The column of a moment depends on nothing but its time, so a column is drawn once and stays. The column after the
     newest is None: the gap that shows where the pen is.
     """
     if width < 2:
-        return [None] * width
+        return [None] * max(0, width)
     newest = int(now_s // bucket_s)
     sums: dict[int, tuple[float, int]] = {}
     for time_s, value in moments:
@@ -30,3 +36,8 @@ def sweep(moments: Iterable[Moment], now_s: float, width: int, bucket_s: float) 
     for bucket, (total, number) in sums.items():
         columns[bucket % width] = total / number
     return columns
+
+
+def within(recent: Sequence[Sample], now_s: float, seconds: float) -> Sequence[Sample]:
+    """Those of `recent` (oldest first) that are at most `seconds` old."""
+    return recent[bisect_left(recent, now_s - seconds, key=lambda sample: sample.time_s) :]

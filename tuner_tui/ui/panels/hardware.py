@@ -29,4 +29,4 @@ class HardwarePanel(Canvas, can_focus=True):
         self.redraw()
 
     def rows(self, width: int, height: int) -> Sequence[Row]:
-        return hardware_rows(self.inventory, self.interpreter, width, self.glyphs)
+        return hardware_rows(self.inventory, self.interpreter, width)

@@ -29,4 +29,4 @@ class InEffectPanel(Canvas, can_focus=True):
         self.redraw()
 
     def rows(self, width: int, height: int) -> Sequence[Row]:
-        return in_effect_rows(self.state, self.settings, width, self.glyphs)
+        return in_effect_rows(self.state, self.settings, width)

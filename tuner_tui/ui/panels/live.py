@@ -11,7 +11,6 @@ from textual.reactive import reactive
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.history import History
 from tuner_tui.ui.drawing.cells import Row
-from tuner_tui.ui.drawing.glyphs import UNICODE, Glyphs
 from tuner_tui.ui.drawing.live_rows import LiveScene, live_rows
 from tuner_tui.ui.widgets.canvas import Canvas
 
@@ -28,10 +27,8 @@ class LivePanel(Canvas):
     sample: reactive[Sample | None] = reactive(None, repaint=False)
     now_s: reactive[float] = reactive(0.0, repaint=False)
 
-    def __init__(
-        self, *, glyphs: Glyphs = UNICODE, id: str | None = None, classes: str | None = None
-    ) -> None:  # noqa: A002
-        super().__init__(glyphs=glyphs, id=id, classes=classes)
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
         self._seen: deque[Sample] = deque(maxlen=REMEMBERED_SAMPLES)
 
     def watch_view(self) -> None:
@@ -46,16 +43,12 @@ class LivePanel(Canvas):
         self.redraw()
 
     def rows(self, width: int, height: int) -> Sequence[Row]:
-        return live_rows(self._scene(), width, height, self.glyphs)
+        return live_rows(self._scene(), width, height)
 
     def _scene(self) -> LiveScene:
-        if self.view is None:
-            return LiveScene(self.now_s, None, History(), self.sample, tuple(self._seen))
-        view = self.view
-        return LiveScene(
-            self.now_s,
-            view.state,
-            view.history,
-            view.sample or self.sample,
-            view.samples or tuple(self._seen),
-        )
+        view, seen = self.view, tuple(self._seen)
+        if view is None:
+            return LiveScene(self.now_s, None, History(), self.sample, seen)
+        if view.sample is not None and (self.sample is None or view.sample.time_s >= self.sample.time_s):
+            return LiveScene(self.now_s, view.state, view.history, view.sample, view.samples)
+        return LiveScene(self.now_s, view.state, view.history, self.sample, seen)

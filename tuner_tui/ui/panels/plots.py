@@ -21,4 +21,4 @@ class PlotsPanel(Canvas):
         self.redraw()
 
     def rows(self, width: int, height: int) -> Sequence[Row]:
-        return plots_rows(self.history, width, height, self.glyphs)
+        return plots_rows(self.history, width, height)

@@ -18,7 +18,6 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from tuner_tui.ui.drawing.cells import STYLES, Line, Row, Run, changed_span, crop, fit, line
-from tuner_tui.ui.drawing.glyphs import UNICODE, Glyphs, plain
 
 
 class Slice(Widget):
@@ -57,22 +56,19 @@ class Canvas(Widget):
     DEFAULT_CSS = """
     Canvas { layers: base slices; }
     Canvas > Slice { layer: slices; }
-    Canvas > .canvas--dim { color: $text-muted; }
+    Canvas > .canvas--dim { color: $quiet; }
     Canvas > .canvas--strong { text-style: bold; }
-    Canvas > .canvas--good { color: $text-success; }
-    Canvas > .canvas--warn { color: $text-warning; }
-    Canvas > .canvas--bad { color: $text-error; text-style: bold; }
+    Canvas > .canvas--good { color: $success; }
+    Canvas > .canvas--warn { color: $warning; }
+    Canvas > .canvas--bad { color: $error; text-style: bold; }
     Canvas > .canvas--hit { text-style: reverse; }
     """
     COMPONENT_CLASSES = {f"canvas--{style}" for style in STYLES if style}  # noqa: RUF012  (Textual's own shape)
 
     top: reactive[int] = reactive(0, repaint=False)
 
-    def __init__(
-        self, *, glyphs: Glyphs = UNICODE, id: str | None = None, classes: str | None = None
-    ) -> None:  # noqa: A002
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
-        self.glyphs = glyphs
         self._lines: list[Line] = []
         self._slices: list[Region] = []
         self._styles: dict[str, RichStyle] = {}
@@ -118,8 +114,6 @@ class Canvas(Widget):
         return shown
 
     def _finish(self, cells: Line, width: int) -> Line:
-        if self.glyphs.ascii:
-            cells = tuple(Run(plain(run.text), run.style) for run in cells)
         return fit(cells, width)
 
     def _show(self, lines: list[Line], slices: list[Region]) -> None:
@@ -187,9 +181,7 @@ def merge_slices(rows: Sequence[Row]) -> list[Region]:
     for y, row in enumerate(rows):
         for start, end in row.slices:
             above = Region(start, y - 1, end - start, 1)
-            same = next(
-                (i for i, r in enumerate(merged) if (r.x, r.right, r.bottom) == (start, end, y)), None
-            )
+            same = next((i for i, r in enumerate(merged) if (r.x, r.right, r.bottom) == (start, end, y)), None)
             if same is None:
                 merged.append(above.translate((0, 1)))
             else:

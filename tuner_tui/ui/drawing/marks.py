@@ -1,0 +1,5 @@
+"""The marks that say a state without colour."""
+
+GOOD = "✓"
+WARN = "!"
+BAD = "✗"

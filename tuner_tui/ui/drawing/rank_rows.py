@@ -1,0 +1,58 @@
+"""The ranks of a distributed training side by side, the slowest named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tuner_tui.runs.state import RankState, RunState
+from tuner_tui.ui import format as f
+from tuner_tui.ui.drawing.cells import Row, Run, line, right, shorten
+from tuner_tui.ui.drawing.figures import LABEL, labelled
+
+CELL = 6
+
+
+def rank_rows(state: RunState, width: int) -> list[Row]:
+    """Seconds a step and data wait of each rank. A training of one rank has nothing to compare."""
+    if len(state.ranks) < 2:
+        return []
+    times = {number: step_time_s(rank) for number, rank in sorted(state.ranks.items())}
+    shown = list(times)[: max(1, (width - LABEL) // CELL)]
+    rows = [
+        labelled("rank", Run("".join(right(str(number), CELL) for number in shown), "dim"), rank=3),
+        _figures("s a step", [f.figure(times[number]) for number in shown]),
+        _figures("data wait", [f.share(data_wait_share(state.ranks[number])) for number in shown]),
+    ]
+    return [*rows, Row(line(shorten(_sentence(times, len(shown)), width)), rank=3)]
+
+
+def _figures(label: str, values: list[str]) -> Row:
+    text = "".join(right(value, CELL) for value in values)
+    return labelled(label, text, rank=3, slices=((LABEL, LABEL + len(text)),))
+
+
+def _sentence(times: Mapping[int, float | None], shown: int) -> str:
+    known = {number: time for number, time in times.items() if time is not None}
+    more = f"; {len(times) - shown} ranks not shown" if len(times) > shown else ""
+    if not known:
+        return f"{len(times)} ranks, no step times yet{more}"
+    slowest = max(known, key=lambda number: known[number])
+    others = [time for number, time in known.items() if number != slowest]
+    beside = f", the others {f.figure(sum(others) / len(others))}" if others else ""
+    return f"slowest is rank {slowest}: {f.figure(known[slowest])} s a step{beside}{more}"
+
+
+def step_time_s(rank: RankState) -> float | None:
+    """Seconds a step over the rank's recent counters."""
+    if len(rank.recent) < 2 or rank.recent[-1].own_steps <= rank.recent[0].own_steps:
+        return None
+    first, last = rank.recent[0], rank.recent[-1]
+    return (last.train_s - first.train_s) / (last.own_steps - first.own_steps)
+
+
+def data_wait_share(rank: RankState) -> float | None:
+    """The share of the rank's recent step time spent waiting for data, 0 to 1."""
+    if len(rank.recent) < 2 or rank.recent[-1].train_s <= rank.recent[0].train_s:
+        return None
+    first, last = rank.recent[0], rank.recent[-1]
+    return (last.data_wait_s - first.data_wait_s) / (last.train_s - first.train_s)
