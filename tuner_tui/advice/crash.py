@@ -1,31 +1,210 @@
-"""Why a run ended badly: one cause, from the exit, the kernel's evidence, the observer and the end of the output."""
+"""Why a run ended badly: exit status, the kernel's evidence, the observer and the output brought together."""
 
 from __future__ import annotations
 
-from tuner_tui.advice.finding import Finding
+import re
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tuner_tui.advice.crash_where import where_of
+from tuner_tui.advice.finding import Confidence, Finding
+from tuner_tui.advice.not_finite import not_finite_in
+from tuner_tui.advice.output.failures import Failure
+from tuner_tui.advice.output.launcher import Launched, read_launcher
+from tuner_tui.advice.output.lines import Line, read_lines
+from tuner_tui.advice.output.progress import succeeded
+from tuner_tui.advice.output.reading import Reading, classify, fatal_reading
 from tuner_tui.advice.remedies import remedies_for
 from tuner_tui.advice.situation import Situation
 
-WHERE = {"evaluating": "evaluation", "saving": "checkpoint"}
+WHERE = {"evaluating": "evaluation", "saving": "checkpoint", "starting": "loading", "compiling": "training"}
+PLACES = frozenset({"training", "evaluation", "loading", "optimizer-step", "checkpoint"})
+NEEDS_PLACE = frozenset({"gpu-oom", "host-oom", "disk-full", "checkpoint-io", "nan"})
+STOPPED = frozenset({int(signal.SIGINT), int(signal.SIGTERM), int(signal.SIGHUP)})
+LONGEST_EVIDENCE = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A cause found, before its remedies."""
+
+    cause: str
+    sentence: str
+    confidence: Confidence
+    evidence: tuple[str, ...]
+    where: str | None = None
 
 
 def crash_findings(situation: Situation) -> tuple[Finding, ...]:
-    """At most one finding: the cause of the failure. Empty for a run that lives, ended well or was stopped."""
+    """The cause of the failure, else numbers that are not finite; empty for a run that lives, ended well or was stopped."""
     state = situation.state
-    if state.outcome in {"completed", "stopped"}:
+    if state.outcome in {"completed", "stopped"} or state.stop_requested:
+        return _not_finite(situation, read_lines(situation.log))
+    lines = read_lines(situation.log)
+    verdict = _verdict(situation, lines)
+    return _not_finite(situation, lines) if verdict is None else (_finding(verdict, situation),)
+
+
+def _not_finite(situation: Situation, lines: Sequence[Line]) -> tuple[Finding, ...]:
+    found = not_finite_in(lines)
+    if found is None:
         return ()
-    if state.out_of_memory is not None and state.finished is not None:
-        where = WHERE.get(state.out_of_memory.where or "", state.out_of_memory.where)
-        return (_finding("gpu-oom", "Out of memory", (state.out_of_memory.message,), where, situation),)
-    if state.exited is not None and (state.exited.exit_code or state.exited.signal):
-        last = tuple(line for line in situation.log if line.strip())[-3:]
-        return (_finding("unknown", "The training failed", last, None, situation),)
-    return ()
+    sentence, evidence, confidence = found
+    return (_finding(Verdict("nan", sentence, confidence, evidence, "training"), situation),)
 
 
-def _finding(
-    cause: str, sentence: str, evidence: tuple[str, ...], where: str | None, situation: Situation
-) -> Finding:
+def _finding(verdict: Verdict, situation: Situation) -> Finding:
     return Finding(
-        cause, "failed", sentence, evidence, "certain", where, remedies_for(cause, situation, where)
+        verdict.cause,
+        "failed",
+        verdict.sentence,
+        verdict.evidence,
+        verdict.confidence,
+        verdict.where,
+        remedies_for(verdict.cause, situation, verdict.where),
     )
+
+
+def _verdict(situation: Situation, lines: Sequence[Line]) -> Verdict | None:
+    """The kernel's word first, then what the observer saw, then the output, then the bare exit status."""
+    status, launched = exit_status(situation), read_launcher(lines)
+    if situation.state.launched_t is not None and status.bad is None:
+        return None
+    if status.bad is False and not launched.spoke:
+        return None
+    killed = _killed_for_memory(situation)
+    if killed is not None:
+        return killed
+    reading = fatal_reading(lines, launched, status.bad)
+    observed = _observed(situation)
+    if reading is not None and reading.pattern is not None:
+        return _of_reading(reading, lines, launched, observed)
+    if observed is not None:
+        return observed
+    if reading is not None and status.signal is None and launched.signal is None:
+        return _of_reading(reading, lines, launched, None)
+    return _of_status(status, launched, lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How the process ended. `bad` is None where that is not known."""
+
+    bad: bool | None
+    code: int | None = None
+    signal: int | None = None
+
+
+def exit_status(situation: Situation) -> Status:
+    """Exit code or signal of the run; a shell's 128 + n is signal n."""
+    exited = situation.state.exited
+    if exited is None:
+        return Status(None)
+    number = exited.signal
+    if number is None and exited.exit_code is not None and 128 < exited.exit_code < 160:
+        number = exited.exit_code - 128
+    return Status(bool(exited.exit_code or exited.signal), exited.exit_code, number)
+
+
+def _killed_for_memory(situation: Situation) -> Verdict | None:
+    """The cgroup or the kernel says that it killed this run for memory."""
+    exited = situation.state.exited
+    if exited is None or not exited.oom_kill:
+        return None
+    evidence = exited.evidence or ("the kernel counts a kill for memory during this run",)
+    return Verdict(
+        "host-oom", "The kernel killed the training: the host's memory was full", "certain", evidence, _phase(situation)
+    )
+
+
+def _observed(situation: Situation) -> Verdict | None:
+    """What the observer inside the process saw."""
+    state = situation.state
+    if state.out_of_memory is not None and state.exited is not None:
+        text = state.out_of_memory.message
+        known = classify(_as_failure("OutOfMemoryError", text))
+        cause = known.cause if known is not None and known.cause in {"gpu-oom", "host-oom", "shm"} else "gpu-oom"
+        sentence = "The host's memory is full" if cause == "host-oom" else "The card's memory is full"
+        return Verdict(cause, sentence, "certain", (_short(text),), _place(state.out_of_memory.where))
+    if state.raised is not None:
+        raised = state.raised
+        known = classify(_as_failure(raised.type, raised.message))
+        evidence = (_short(f"{raised.type}: {raised.message}"),)
+        if known is None:
+            return Verdict("unknown", f"The training raised {raised.type}", "certain", evidence, _place(raised.where))
+        return Verdict(known.cause, known.sentence, known.confidence, evidence, _place(raised.where))
+    return None
+
+
+def _as_failure(type_name: str, message: str) -> Failure:
+    headline, _, _ = message.partition("\n")
+    return Failure(0, 0, f"{type_name}: {headline}", f"{type_name}: {message}", type_name)
+
+
+def _of_reading(reading: Reading, lines: Sequence[Line], launched: Launched, observed: Verdict | None) -> Verdict:
+    failure, pattern = reading.failure, reading.pattern
+    where = where_of(failure, lines) if reading.cause in NEEDS_PLACE else None
+    if observed is not None and observed.cause == reading.cause and observed.where is not None:
+        where = observed.where
+    sentence = f"The training failed: {_short(failure.headline, 160)}" if pattern is None else pattern.sentence
+    confidence: Confidence = "likely" if pattern is None else pattern.confidence
+    return Verdict(reading.cause, sentence, confidence, _evidence(failure, launched), where)
+
+
+def _evidence(failure: Failure, launched: Launched) -> tuple[str, ...]:
+    evidence = [_short(failure.headline)]
+    assertion = next((line for line in failure.message.splitlines() if "Assertion" in line), None)
+    if assertion and assertion != failure.headline:
+        evidence.append(_short(assertion))
+    if failure.rank is not None:
+        evidence.append(f"first failed on rank {failure.rank}")
+    inner = next(((file, name) for file, name in reversed(failure.frames) if "site-packages" not in file), None)
+    if inner is not None:
+        evidence.append(f"in {inner[1] or 'the program'} ({inner[0]})")
+    if launched.exit_code:
+        evidence.append(f"the launcher reports exit code {launched.exit_code}")
+    return tuple(evidence)
+
+
+def _of_status(status: Status, launched: Launched, lines: Sequence[Line]) -> Verdict | None:
+    """From the exit status alone, where nothing else says why."""
+    number = status.signal if status.signal is not None else launched.signal
+    code = status.code or launched.exit_code
+    if number is None and not code:
+        return None
+    if number in STOPPED or (status.bad is None and succeeded(lines)):
+        return None
+    last = tuple(_short(line.text) for line in lines if not line.blank)[-3:]
+    if number is None:
+        return Verdict(
+            "unknown", f"The training ended with exit code {code}; its output does not say why", "possible", last
+        )
+    return _of_signal(number, launched, last)
+
+
+def _of_signal(number: int, launched: Launched, last: tuple[str, ...]) -> Verdict:
+    name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+    who = f" on rank {launched.rank}" if launched.rank is not None else ""
+    evidence = (f"ended by {name}{who}", *last)
+    if number == signal.SIGBUS:
+        return Verdict("shm", "A bus error: shared memory (/dev/shm) is full", "likely", evidence)
+    if number == signal.SIGKILL:
+        sentence = "The training was killed, as the kernel does when the host's memory is full; nothing else says so"
+        return Verdict("host-oom", sentence, "possible", evidence)
+    return Verdict("unknown", f"Native code ended the training with {name}", "possible", evidence)
+
+
+def _phase(situation: Situation) -> str | None:
+    return _place(situation.state.phase)
+
+
+def _place(where: str | None) -> str | None:
+    place = WHERE.get(where or "", where)
+    return place if place in PLACES else None
+
+
+def _short(text: str, longest: int = LONGEST_EVIDENCE) -> str:
+    """A piece of evidence, one line."""
+    text = re.sub(r"\s+", " ", text).strip()
+    return text if len(text) <= longest else text[: longest - 1] + "…"

@@ -84,18 +84,14 @@ def card_figures(samples: tuple[Sample, ...], index: int) -> tuple[GpuSample, ..
     return tuple(gpu for sample in samples for gpu in sample.gpus if gpu.index == index and not gpu.lost)
 
 
-def card_median(
-    samples: tuple[Sample, ...], index: int, figure: Callable[[GpuSample], float | None]
-) -> float | None:
+def card_median(samples: tuple[Sample, ...], index: int, figure: Callable[[GpuSample], float | None]) -> float | None:
     """The median of one figure of card `index`."""
     return middle(figure(gpu) for gpu in card_figures(samples, index))
 
 
 def gpu_busy_pct(situation: Situation, samples: tuple[Sample, ...]) -> float | None:
     """GPU-Util of the training's least busy card, median over `samples`."""
-    busy = [
-        card_median(samples, index, lambda gpu: gpu.utilisation_pct) for index in cards(situation, samples)
-    ]
+    busy = [card_median(samples, index, lambda gpu: gpu.utilisation_pct) for index in cards(situation, samples)]
     return min((value for value in busy if value is not None), default=None)
 
 

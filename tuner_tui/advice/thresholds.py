@@ -39,9 +39,7 @@ VANISH_S = Threshold(10, "seconds a finding must be gone", JUDGEMENT)
 
 # Where the step goes.
 DATA_WAIT_WARNING = Threshold(0.25, "of step time", JUDGEMENT)
-DATA_WAIT_HINT = Threshold(
-    0.10, "of step time", "RTX 3090 notes (003): 5-10 % gained where loading was the limit"
-)
+DATA_WAIT_HINT = Threshold(0.10, "of step time", "RTX 3090 notes (003): 5-10 % gained where loading was the limit")
 EVAL_SHARE = Threshold(0.35, "of wall time", JUDGEMENT)
 SAVE_SHARE = Threshold(0.15, "of wall time", JUDGEMENT)
 PADDING_SHARE = Threshold(0.35, "of all tokens", "RTX 3090 notes (003): bucketing and packing gain 15-30 %")
@@ -60,9 +58,7 @@ GPU_VERY_LOW_PCT = Threshold(50, "% GPU-Util", "utilisation notes (004)")
 POWER_LOW_SHARE = Threshold(0.55, "of the power limit while GPU-Util is high", JUDGEMENT)
 VRAM_NEAR_LIMIT_SHARE = Threshold(0.95, "of the card", "utilisation notes (004): 80-95 % is good")
 VRAM_LOW_SHARE = Threshold(0.60, "of the card", "utilisation notes (004): 80-95 % is good")
-OTHER_PROCESS_BYTES = Threshold(
-    500e6, "bytes on the card held by others", "T4 notes (001): close other notebooks"
-)
+OTHER_PROCESS_BYTES = Threshold(500e6, "bytes on the card held by others", "T4 notes (001): close other notebooks")
 THROTTLED_SHARE = Threshold(0.5, "of the samples", JUDGEMENT)
 
 # Memory of the host, and disk.
@@ -73,6 +69,4 @@ DISK_FREE_BYTES = Threshold(2e9, "bytes free where checkpoints go", JUDGEMENT)
 DISK_BUSY_BYTES_S = Threshold(80e6, "bytes a second read while the training waits for data", JUDGEMENT)
 
 # Numbers.
-NOT_FINITE_S = Threshold(
-    2, "seconds a gradient norm stays inf before it is more than a loss-scaler search", JUDGEMENT
-)
+NOT_FINITE_S = Threshold(2, "seconds a gradient norm stays inf before it is more than a loss-scaler search", JUDGEMENT)

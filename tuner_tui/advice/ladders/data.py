@@ -34,11 +34,7 @@ def waiting(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
 def too_many(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     """Fewer workers, less prefetch."""
     settings = situation.settings
-    return (
-        ()
-        if settings is None
-        else (*fewer_workers(situation, settings), *less_prefetch(settings), TOKENISE_AHEAD)
-    )
+    return () if settings is None else (*fewer_workers(situation, settings), *less_prefetch(settings), TOKENISE_AHEAD)
 
 
 def more_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
@@ -54,9 +50,7 @@ def more_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     share = situation.state.rates.data_wait_share
     yield Remedy(
         title=f"workers {workers} → {wanted}",
-        why="batches are prepared beside the training step"
-        if workers == 0
-        else "more batches are prepared at once",
+        why="batches are prepared beside the training step" if workers == 0 else "more batches are prepared at once",
         change=change,
         effect=bound(share),
         rests_on="the measured wait bounds the gain" if share else "",

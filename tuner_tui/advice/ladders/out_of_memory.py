@@ -27,9 +27,7 @@ def ladder(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     if settings is None:
         return UNKNOWN_SETTINGS
     return tuple(
-        remedy
-        for rung in RUNGS.get(where or "training", RUNGS["training"])
-        for remedy in rung(situation, settings)
+        remedy for rung in RUNGS.get(where or "training", RUNGS["training"]) for remedy in rung(situation, settings)
     )
 
 
@@ -130,11 +128,7 @@ def shorter(situation: Situation, settings: Settings) -> Iterator[Remedy]:
 def eight_bit_optimizer(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     """8-bit AdamW in place of AdamW, where bitsandbytes is there or not known to be absent, on a GPU."""
     fits = settings.optim in {"adamw_torch", "adamw_torch_fused"} and settings.peft_method == "none"
-    if (
-        not fits
-        or ability.has_gpu(situation) is False
-        or ability.has_package(situation, "bitsandbytes") is False
-    ):
+    if not fits or ability.has_gpu(situation) is False or ability.has_package(situation, "bitsandbytes") is False:
         return
     parameters = situation.state.trainable_parameters
     saved = "6 bytes a parameter" if parameters is None else f"{parameters * 6 / 1e9:.1f} GB"

@@ -70,9 +70,7 @@ def _evidence(situation: Situation, share: float) -> tuple[str, ...]:
     rates, samples = situation.state.rates, recent(situation)
     lines = [f"data wait {share:.0%} of step time, {seconds(training_s(situation) or 0)} into the training"]
     if rates.step_time_s is not None:
-        lines.append(
-            f"a step takes {rates.step_time_s:.3g} s, of it {rates.step_time_s * share:.3g} s waiting"
-        )
+        lines.append(f"a step takes {rates.step_time_s:.3g} s, of it {rates.step_time_s * share:.3g} s waiting")
     loads, busy, cpu = worker_loads(samples), gpu_busy_pct(situation, samples), cpu_pct(samples)
     if loads:
         lines.append("workers at " + ", ".join(f"{load:.0f} %" for load in loads[:8]) + " of a core")

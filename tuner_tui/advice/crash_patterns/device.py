@@ -1,0 +1,38 @@
+"""Errors inside the card, and between the cards."""
+
+from __future__ import annotations
+
+from tuner_tui.advice.crash_patterns.pattern import form
+
+ASSERT = "A check inside a GPU kernel failed: usually a label or a token id outside its range"
+ILLEGAL = "A GPU kernel touched memory that is not its own"
+TIMEOUT = "A collective operation between the processes did not finish"
+PEER = "Another process of the training went away"
+
+ASSERTS = (
+    form("device-assert", r"device-side assert triggered|cudaErrorAssert|hipErrorAssert|(?:[cC]uda|hip) runtime error \((?:59|710)\)", ASSERT),
+    form("device-assert", r"^\S+\.(?:cuh?|hip|cpp)?:\d+: .{0,300}Assertion `.{1,200}` failed|^:\d+: .{0,200}Device-side assertion", ASSERT, bare=True),
+    form("device-assert", r"(?:block|thread): \[\d+,\d+,\d+\].{0,80}Assertion", ASSERT, bare=True),
+)  # fmt: skip
+ILLEGALS = (
+    form("illegal-access", r"illegal memory access was encountered|misaligned address|cudaErrorIllegalAddress|hipErrorIllegalAddress", ILLEGAL),
+    form("illegal-access", r"(?:CUDA|HIP) error: (?:unspecified launch failure|an illegal instruction|invalid (?:device )?address|warp illegal)", ILLEGAL),
+    form("illegal-access", r"(?:[cC]uda|hip) runtime error \((?:4|77|700|716|719)\)", ILLEGAL),
+    form("illegal-access", r"^Memory access fault by GPU node", ILLEGAL, bare=True),
+    form("illegal-access", r"NVRM: Xid \(.{1,40}\): (?:13|31),", ILLEGAL, bare=True),
+    form("illegal-access", r"CUBLAS_STATUS_EXECUTION_FAILED|CUDNN_STATUS_EXECUTION_FAILED", f"{ILLEGAL}, or a library call failed", "possible"),
+)  # fmt: skip
+COLLECTIVES = (
+    form("collective-timeout", r"[Ww]atchdog caught collective operation timeout|Some NCCL operations have failed or timed out", TIMEOUT, bare=True, consequence=True),
+    form("collective-timeout", r"watchdog thread terminated with exception|Heartbeat monitor timed out|Timeout at NCCL work", TIMEOUT, bare=True, consequence=True),
+    form("collective-timeout", r"ran for \d+ milliseconds before timing out", TIMEOUT, consequence=True),
+    form("collective-timeout", r"Timed out waiting \d+ms|timed out in monitoredBarrier|Timed out after \d+ seconds waiting for clients", TIMEOUT, consequence=True),
+    form("collective-timeout", r"wait(?:ing)? timeout after \d+ms|(?:client|server) socket has (?:timed out|failed)|Socket Timeout|failed to connect/validate", TIMEOUT, consequence=True),
+    form("collective-timeout", r"RendezvousTimeoutError|RendezvousConnectionError|DistStoreError|DistNetworkError(?!.*EADDRINUSE)", TIMEOUT, consequence=True),
+    form("collective-timeout", r"ncclRemoteError|ncclSystemError|remote process exited or there was a network error", PEER, consequence=True),
+    form("collective-timeout", r"Connection closed by peer|Connection reset by peer|Broken pipe|recv(?:Value)? failed|failed to recv, got 0 bytes", PEER, "likely", consequence=True),
+    form("collective-timeout", r"NCCL (?:error|communicator was aborted)|ncclInternalError|ncclUnhandledCudaError|unhandled (?:cuda|system) error", "NCCL failed", "likely", consequence=True),
+    form("collective-timeout", r"DistBackendError", "A collective operation failed", "likely", consequence=True),
+    form("collective-timeout", r"Detected mismatch between collectives on ranks", "The processes ran different collectives", "certain"),
+)  # fmt: skip
+PATTERNS = (*ASSERTS, *ILLEGALS, *COLLECTIVES)

@@ -1,0 +1,56 @@
+"""Packages that are missing, workers that died, arguments that are wrong."""
+
+from __future__ import annotations
+
+from tuner_tui.advice.crash_patterns.pattern import form
+
+MISSING = "A package is missing from the training interpreter"
+BROKEN = "A package does not fit the others of this interpreter"
+WORKER = "A loader process died"
+FILES = "The loader ran out of open files"
+ARGUMENTS = "The command was given arguments it does not take"
+NOT_FOUND = "A file, model or data set that was named does not exist"
+LIMITS = "An index lies outside a table: a label or token id the model has no place for"
+
+PACKAGES = (
+    form("missing-package", r"ModuleNotFoundError: No module named '?(?P<package>[\w.]+)", MISSING),
+    form("missing-package", r"^\S*python\S*: No module named (?P<package>[\w.]+)|^(?:\S+: (?:line )?\d+: )?(?:accelerate|torchrun|deepspeed): (?:command )?not found", MISSING, bare=True),
+    form("missing-package", r"requires the following packages that were not found|requires the (?P<package>\w+) library but it was not found", MISSING),
+    form("missing-package", r"(?:`?(?P<package>[\w-]+)`?) is not installed|[Nn]eed to install `?(?P<other>[\w-]+)|doesn't seem to be installed|seems to be not installed", MISSING),
+    form("missing-package", r"[Pp]lease install `?(?P<package>[\w-]+)|Please run `?pip install|PackageNotFoundError|DistributionNotFound|Using `?bitsandbytes`?.{0,80}requires", MISSING),
+    form("missing-package", r"requires (?:`|the )?(?:accelerate|bitsandbytes|peft|deepspeed|flash[-_]attn|sentencepiece|tiktoken|protobuf|datasets|apex|einops|triton|transformers|torch)`?(?: ?[>=<]|\b.{0,30}(?:install|library))", MISSING),
+    form("missing-package", r"ImportError: .{0,300}(?:cannot import name|undefined symbol|cannot open shared object|DLL load failed|version `?GLIBC)", BROKEN),
+    form("missing-package", r"OSError: .{0,200}\.so[.\d]*: (?:cannot open shared object|undefined symbol)|CUDA [Ss]etup failed|CUDA_SETUP.*failed", BROKEN),
+    form("missing-package", r"^ImportError: ", BROKEN, "likely"),
+)  # fmt: skip
+WORKERS = (
+    form("worker-crash", r"DataLoader worker \(pid[^)]*\) (?:is killed by signal|exited unexpectedly)", WORKER),
+    form("worker-crash", r"DataLoader timed out after|Pin memory thread exited unexpectedly", "The loader stopped answering"),
+    form("worker-crash", r"Caught \w+ in DataLoader worker process", "A loader process raised an exception"),
+    form("worker-crash", r"subprocesses has abruptly died|BrokenProcessPool|terminated abruptly while", "A process that prepares data died"),
+    form("worker-crash", r"Too many open files|\[Errno 24\]|received 0 items of ancdata", FILES),
+    form("worker-crash", r"Cannot re-initialize CUDA in forked subprocess", "A loader process used the GPU after a fork"),
+    form("worker-crash", r"before the current process has finished its bootstrapping", "Processes are started without a main guard"),
+    form("worker-crash", r"Can't (?:get local|pickle) (?:local )?object|[Cc]an't pickle|cannot pickle", "Something cannot be sent to the loader processes", "likely"),
+)  # fmt: skip
+USAGE = (
+    form("bad-arguments", r"^(?:\S+: )?error: (?:unrecognized arguments|the following arguments|argument |ambiguous option|invalid choice|one of the arguments|too few|expected)", ARGUMENTS, bare=True),
+    form("bad-arguments", r"^(?:Error: |Got unexpected |│ ?)(?:No such (?:option|command)|Invalid value for|Missing (?:option|argument|parameter)|Got unexpected extra|unexpected extra)", ARGUMENTS, bare=True),
+    form("bad-arguments", r"not used by the HfArgumentParser|Some keys are not used|unexpected keyword argument '(?!fused)", ARGUMENTS),
+    form("bad-arguments", r"^(?:Could not override|Error merging override|Key '.{1,80}' is not in struct|You must specify|Primary config .* not found|Could not load |In '.{1,80}': Could not find)", ARGUMENTS, bare=True),
+    form("bad-arguments", r"ConfigAttributeError|ConfigKeyError|ConfigCompositionException|MissingConfigException|MissingMandatoryValue|OverrideParseException|UnsupportedInterpolationType", ARGUMENTS),
+    form("bad-arguments", r"prefetch_factor.{0,60}(?:only be specified|can only be set)|persistent_workers option needs|num_workers option should", ARGUMENTS),
+    form("bad-arguments", r"is not a valid \w+, please select one of|--?load_best_model_at_end requires|strategy \S+ requires|requires (?:either )?(?:a )?(?:non-zero|positive) |must be an integer", ARGUMENTS),
+    form("bad-arguments", r"you didn't pass an `?eval_dataset|requires an? (?:eval|train)_dataset|max_steps has to be specified|cannot instantiate unsupported optimizer|Got warmup_steps", ARGUMENTS),
+    form("bad-arguments", r"(?:yaml|omegaconf)\.\w*\.?\w*(?:Error|Exception)|JSONDecodeError|TOMLDecodeError|ParserError|ScannerError", "A configuration file cannot be read"),
+    form("bad-arguments", r"pydantic\S*ValidationError|validation errors? for \w+|jsonargparse|ArgumentError|BadParameter|UsageError|MissingParameter", ARGUMENTS),
+    form("bad-arguments", r"can't open file '.{1,300}': \[Errno 2\]|: (?:command )?not found$|: No such file or directory$", "The command or its script does not exist", bare=False),
+    form("bad-arguments", r"^\S*python\S*: can't open file|^(?:/bin/)?(?:ba|z|da)?sh: (?:line )?(?:\d+: )?\S+: (?:command )?not found", "The command or its script does not exist", bare=True),
+    form("bad-arguments", r"not a local folder and is not a valid model identifier|does not appear to have a file named|[Rr]epository Not Found|RepositoryNotFoundError|GatedRepoError|gated repo|EntryNotFoundError|RevisionNotFoundError|HFValidationError", NOT_FOUND),
+    form("bad-arguments", r"DatasetNotFoundError|doesn't exist on the Hub|Couldn't find (?:a dataset script|any data file)|Unable to find '|[Uu]nrecognized (?:model|configuration)|BuilderConfig .* not found|Unknown split", NOT_FOUND),
+    form("bad-arguments", r"FileNotFoundError|NotADirectoryError|IsADirectoryError", NOT_FOUND, "likely"),
+    form("bad-arguments", r"invalid device ordinal|Invalid device id|Duplicate GPU detected|ncclInvalidUsage|No CUDA GPUs are available|Torch not compiled with CUDA enabled|Invalid device string", "More or other GPUs were asked for than there are"),
+    form("bad-arguments", r"EADDRINUSE|[Aa]ddress already in use|\[Errno 98\]", "The port of the launcher is taken: another training uses it"),
+    form("bad-arguments", r"Target -?\d+ is out of bounds|index out of range in self|label_?ids? out of range|Expected input batch_size|Found input variables with inconsistent numbers", LIMITS, "likely"),
+)  # fmt: skip
+PATTERNS = (*PACKAGES, *WORKERS, *USAGE)

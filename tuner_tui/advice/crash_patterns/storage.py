@@ -1,0 +1,31 @@
+"""A disk is full, or a checkpoint could not be written or read."""
+
+from __future__ import annotations
+
+from tuner_tui.advice.crash_patterns.pattern import form
+
+FULL = "The disk is full"
+WRITE = "A checkpoint could not be written"
+READ = "A checkpoint could not be read: incomplete, damaged, or of another model"
+
+PATTERNS = (
+    form("disk-full", r"\[Errno 28\]|No space left on device|StorageFull|\(os error 28\)|ENOSPC", FULL),
+    form("disk-full", r"\[Errno 122\]|Disk quota exceeded|\(os error 122\)|EDQUOT", "The disk quota is used up"),
+    form("disk-full", r"Not enough (?:free )?disk space|insufficient disk space|There is not enough space on the disk", FULL),
+    form("disk-full", r"^(?:\w+: )*(?:error: )?write error: No space left on device|^cp: .*No space left on device", FULL, bare=True),
+    form("checkpoint-io", r"PytorchStreamWriter failed writing|inline_container\.cc.{0,80}(?:unexpected pos|writing)", WRITE),
+    form("checkpoint-io", r"unexpected pos \d+ vs \d+", WRITE),
+    form("checkpoint-io", r"Error while serializing|Parent directory .{1,400} does not exist", WRITE),
+    form("checkpoint-io", r"\[Errno 30\]|Read-only file system|\(os error 30\)", "The output folder is read-only"),
+    form("checkpoint-io", r"\[Errno (?:5|116|121)\]|Input/output error|Stale (?:NFS )?file handle", "The storage gave an error"),
+    form("checkpoint-io", r"PytorchStreamReader failed|failed finding central directory|invalid header or archive is corrupted", READ),
+    form("checkpoint-io", r"SafetensorError|HeaderTooLarge|InvalidHeader|MetadataIncompleteBuffer|incomplete metadata", READ),
+    form("checkpoint-io", r"UnpicklingError|invalid load key|Weights only load failed|pickle data was truncated|Ran out of input", READ),
+    form("checkpoint-io", r"[Uu]nable to load weights from (?:pytorch )?checkpoint|[Cc]heckpoint .{0,200}(?:corrupt|incomplete)", READ),
+    form("checkpoint-io", r"Error\(s\) in loading state_dict|size mismatch for [\w.]+: copying a param", READ),
+    form("checkpoint-io", r"loaded state dict (?:has|contains) a (?:different number|parameter group)", READ),
+    form("checkpoint-io", r"Can't find a valid checkpoint at|No valid checkpoint found in output directory", READ),
+    form("checkpoint-io", r"CheckpointException|CheckpointError|checkpoint.{0,80}(?:FileNotFoundError|No such file)", READ),
+    form("checkpoint-io", r"No such file or directory: .{0,400}(?:checkpoint-\d+|trainer_state\.json|optimizer\.pt|rng_state)", READ),
+    form("checkpoint-io", r"storage has wrong (?:byte )?size|unexpected EOF, expected \d+ more bytes|The file might be corrupted", READ),
+)  # fmt: skip

@@ -1,0 +1,137 @@
+"""From the text of an output to the one failure that ended the training, or none.
+
+The steps: every place where a failure stands → what each means → those the training survived fall away → of the rest,
+the one that came first and is not merely the echo of another process's end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tuner_tui.advice.crash_patterns import BARE, PATTERNS
+from tuner_tui.advice.crash_patterns.pattern import Pattern
+from tuner_tui.advice.output.failures import Failure, find_exceptions
+from tuner_tui.advice.output.handled import survived
+from tuner_tui.advice.output.launcher import Launched, is_launcher
+from tuner_tui.advice.output.lines import Line
+
+TRUST = {"certain": 0, "likely": 1, "possible": 2}
+INTERRUPTS = ("KeyboardInterrupt", "SystemExit")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A failure and the form it matched; `pattern` is None where nothing known matched."""
+
+    failure: Failure
+    pattern: Pattern | None
+
+    @property
+    def cause(self) -> str:
+        """The cause's identifier."""
+        return "unknown" if self.pattern is None else self.pattern.cause
+
+
+def fatal_reading(lines: Sequence[Line], launched: Launched, exited_badly: bool | None) -> Reading | None:
+    """The failure that ended the training. `exited_badly` is None where the exit status is not known."""
+    exceptions = find_exceptions(lines)
+    readings = [*_of_exceptions(exceptions), *_of_bare_lines(lines, exceptions)]
+    ended = launched.spoke or bool(exited_badly)
+    alive = [
+        reading
+        for reading in readings
+        if not survived(reading.failure, readings_after(readings, reading), lines, ended)
+    ]
+    if not alive:
+        return None
+    if any(reading.failure.type in INTERRUPTS and reading.failure.uncaught for reading in alive[-1:]):
+        return None
+    return min(alive, key=lambda reading: _order(reading, launched, alive))
+
+
+def readings_after(readings: Sequence[Reading], one: Reading) -> tuple[Failure, ...]:
+    """The failures written after `one`."""
+    return tuple(other.failure for other in readings if other.failure.first > one.failure.last)
+
+
+def classify(failure: Failure) -> Pattern | None:
+    """The first form that fits: the exception's own line decides before the rest of its message."""
+    if is_launcher(failure.type, failure.headline):
+        return None
+    for text in (failure.headline, failure.message):
+        for pattern in PATTERNS:
+            if pattern.form.search(text):
+                return pattern
+    return None
+
+
+def _of_exceptions(exceptions: Sequence[Failure]) -> list[Reading]:
+    """One reading a chain: the first of its exceptions that is known, else the first one of all."""
+    chains: dict[tuple[int | None, int], list[Failure]] = {}
+    for failure in exceptions:
+        chains.setdefault((failure.rank, failure.chain), []).append(failure)
+    return [_of_chain(chain) for chain in chains.values()]
+
+
+def _of_chain(chain: Sequence[Failure]) -> Reading:
+    readings = [Reading(_spanning(failure, chain), classify(failure)) for failure in chain]
+    known = [reading for reading in readings if reading.pattern is not None]
+    return min(known, key=_specific) if known else readings[0]
+
+
+def _specific(reading: Reading) -> tuple[bool, bool, int]:
+    pattern = reading.pattern
+    assert pattern is not None
+    vague = pattern.cause in {"worker-crash", "compile-failed", "collective-timeout"}
+    return pattern.consequence, vague, TRUST[pattern.confidence]
+
+
+def _spanning(failure: Failure, chain: Sequence[Failure]) -> Failure:
+    """The failure stretched over its chain, so that what comes after it is after all of it."""
+    frames = max((each.frames for each in chain), key=len)
+    return replace(
+        failure,
+        first=min(each.first for each in chain),
+        last=max(each.last for each in chain),
+        frames=failure.frames if len(failure.frames) > 2 else frames,
+        uncaught=any(each.uncaught for each in chain),
+        aside=all(each.aside for each in chain),
+    )
+
+
+def _of_bare_lines(lines: Sequence[Line], exceptions: Sequence[Failure]) -> list[Reading]:
+    """Native messages, shells and kernels: forms that are believed without an exception."""
+    taken = {number for failure in exceptions for number in range(failure.first, failure.last + 1)}
+    found = []
+    for line in lines:
+        if line.quiet or line.number in taken:
+            continue
+        text = line.text.strip().removeprefix("what():").strip()
+        pattern = next((pattern for pattern in BARE if pattern.form.search(text)), None)
+        if text is not line.text and pattern is None and "what():" in line.text:
+            pattern = next((pattern for pattern in PATTERNS if pattern.form.search(text)), None)
+        if pattern is not None:
+            found.append(Reading(Failure(line.number, line.number, text, text, rank=line.rank), pattern))
+    return found
+
+
+def _order(reading: Reading, launched: Launched, alive: Sequence[Reading]) -> tuple[object, ...]:
+    """What makes one failure the cause rather than another: sorts the cause first."""
+    failure, pattern = reading.failure, reading.pattern
+    launcher = is_launcher(failure.type, failure.headline)
+    return (
+        launcher,
+        pattern is not None and pattern.consequence,
+        failure.aside,
+        failure.type in INTERRUPTS,
+        launched.rank is not None and failure.rank is not None and failure.rank != launched.rank,
+        pattern is None and _others_known(alive),
+        failure.traceback and not failure.uncaught,
+        TRUST[pattern.confidence] if pattern is not None else 3,
+        failure.first,
+    )
+
+
+def _others_known(alive: Sequence[Reading]) -> bool:
+    return any(reading.pattern is not None and not reading.pattern.consequence for reading in alive)
