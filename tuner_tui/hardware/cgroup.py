@@ -47,9 +47,7 @@ class Cgroups:
 
     def tightest_memory(self) -> CgroupMemory | None:
         """The cgroup whose memory limit binds; None without one."""
-        limited = [
-            CgroupMemory(folder, limit) for folder in self.memory if (limit := limit_of(folder)) is not None
-        ]
+        limited = [CgroupMemory(folder, limit) for folder in self.memory if (limit := limit_of(folder)) is not None]
         return min(limited, key=lambda cgroup: cgroup.limit_bytes, default=None)
 
 

@@ -26,7 +26,7 @@ TEXTS: dict[GpuProblemKind, tuple[str, str]] = {
         "(Slurm: --gres=gpu:1); in a container, start it with --gpus all.",
     ),
     GpuProblemKind.GPU_LOST: (
-        "GPU {index} has fallen off the bus.",
+        "{who} has fallen off the bus.",
         "Look for Xid lines in dmesg (79 is this one; power, heat and risers are the usual causes). "
         "A reboot, or nvidia-smi --gpu-reset -i {index}, brings it back.",
     ),
@@ -34,6 +34,11 @@ TEXTS: dict[GpuProblemKind, tuple[str, str]] = {
         "This user may not talk to the NVIDIA driver.",
         "Check the rights on /dev/nvidia* (often the group video or render), and in a container or "
         "Slurm job the devices it was given.",
+    ),
+    GpuProblemKind.NO_ANSWER: (
+        "{who} does not answer.",
+        "Something holds the driver up, often a crashed process or a failing card: see dmesg | grep -i nvrm, "
+        "end what runs on the GPUs, or reboot.",
     ),
     GpuProblemKind.UNKNOWN: (
         "The NVIDIA driver answered with an error: {error}.",
@@ -43,12 +48,12 @@ TEXTS: dict[GpuProblemKind, tuple[str, str]] = {
 
 
 def gpu_problem(kind: GpuProblemKind, index: int | None = None, error: str = "unknown error") -> GpuProblem:
-    """The problem of this kind, for the card `index` or for all cards; `error` is the driver's own word for
+    """The problem of this kind, of the card `index` or of all cards; `error` is the driver's own word for
     it.
     """
     sentence, advice = TEXTS[kind]
-    if index is not None and "{index}" not in sentence:
-        sentence = f"GPU {index}: {sentence[0].lower()}{sentence[1:]}"
-    return GpuProblem(
-        kind, sentence.format(index=index, error=error), advice.format(index=index, error=error), index
-    )
+    who = "The NVIDIA driver" if index is None else f"GPU {index}"
+    if index is not None and "{who}" not in sentence:
+        sentence = f"{{who}}: {sentence[0].lower()}{sentence[1:]}"
+    number = 0 if index is None else index
+    return GpuProblem(kind, sentence.format(who=who, error=error), advice.format(index=number, error=error), index)

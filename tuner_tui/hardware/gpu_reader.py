@@ -59,8 +59,7 @@ class CardUnavailable(Exception):
 
 
 class GpuReader(Protocol):
-    """Reads the cards of a box. `index` counts from 0 as the driver does, not as CUDA_VISIBLE_DEVICES does.
-    """
+    """Reads the cards of a box. `index` counts from 0 as the driver does, not as CUDA_VISIBLE_DEVICES does."""
 
     def open(self) -> int:
         """Starts the driver's library once and gives the number of cards (at least 1), or raises

@@ -110,11 +110,7 @@ class HostMeter:
         before, self._counters = self._counters, counters
         if elapsed_s is None:
             return {}
-        return {
-            name: max(0, value - before[name]) / elapsed_s
-            for name, value in counters.items()
-            if name in before
-        }
+        return {name: max(0, value - before[name]) / elapsed_s for name, value in counters.items() if name in before}
 
     def _space(self) -> tuple[int | None, int | None]:
         """Free bytes of the disk and of /dev/shm; asked for now and then, as a network disk may be slow."""

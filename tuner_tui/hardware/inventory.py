@@ -15,6 +15,7 @@ class GpuProblemKind(StrEnum):
     NO_GPU = "no-gpu"
     GPU_LOST = "gpu-lost"
     NO_PERMISSION = "no-permission"
+    NO_ANSWER = "no-answer"
     UNKNOWN = "unknown"
 
 
@@ -128,3 +129,4 @@ class Inventory:
     disk: Space | None = None
     container: str | None = None
     multiplexer: str | None = None
+    cuda_visible_devices: str | None = None

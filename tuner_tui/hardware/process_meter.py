@@ -136,9 +136,7 @@ def child_finder(proc: Path) -> Callable[[int], list[int]]:
     """A function from a pid to its children: by the kernel's lists where it keeps them, else by everybody's
     parent.
     """
-    if (proc / "self" / "task").is_dir() and next(
-        (proc / "self" / "task").glob("*/children"), None
-    ) is not None:
+    if (proc / "self" / "task").is_dir() and next((proc / "self" / "task").glob("*/children"), None) is not None:
         return lambda pid: listed_children(proc, pid)
     parents: dict[int, list[int]] = {}
     for name in os.listdir(proc):  # noqa: PTH208

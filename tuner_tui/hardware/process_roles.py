@@ -27,9 +27,7 @@ class Person:
 
 LOADER_WORKER = "pt_data_worker"
 """The name torch gives its loader workers (torch/utils/data/_utils/worker.py)."""
-LAUNCHERS = frozenset(
-    {"torchrun", "accelerate", "deepspeed", "conda", "mamba", "tuner-tui", "ipython", "jupyter"}
-)
+LAUNCHERS = frozenset({"torchrun", "accelerate", "deepspeed", "conda", "mamba", "tuner-tui", "ipython", "jupyter"})
 LAUNCHER_MODULES = (
     "torch.distributed.",
     "accelerate.commands.",

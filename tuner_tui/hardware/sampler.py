@@ -16,6 +16,7 @@ from tuner_tui.hardware.inventory import GpuProblem
 from tuner_tui.hardware.nvml import NvmlReader
 from tuner_tui.hardware.process_meter import ProcessMeter
 from tuner_tui.hardware.sample import Sample
+from tuner_tui.hardware.threads import daemon
 
 
 class Sampler:
@@ -89,11 +90,6 @@ class Sampler:
         while not self._closing.is_set():
             watch.refresh()
             self._closing.wait(FAST_PERIOD_S)
-
-
-def daemon(name: str, work: Callable[[], None]) -> None:
-    """Runs `work` in a thread that does not hold up the end of the program."""
-    threading.Thread(target=work, name=name, daemon=True).start()
 
 
 def open_sampler(disk_folder: Path) -> Sampler:

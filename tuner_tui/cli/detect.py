@@ -1,0 +1,43 @@
+"""`tuner-tui detect`: what the box is and what its cards can do, as text or as one JSON document."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command `detect`."""
+    app.command("detect")(detect)
+
+
+def detect(
+    as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+    interpreter: Path | None = typer.Option(  # noqa: B008  typer's way of declaring an option
+        None, "--interpreter", help="The Python that trains; without it, the one your shell would use.", metavar="PATH"
+    ),
+) -> None:
+    """Show the GPUs and what each can do, the processor, memory, disk, and the Python that trains."""
+    from platformdirs import user_state_path
+
+    from tuner_tui.hardware.compatibility import misfits
+    from tuner_tui.hardware.interpreter import default_interpreter, probe_versions
+    from tuner_tui.hardware.survey import read_inventory
+
+    python = probe_versions(interpreter or default_interpreter())
+    inventory = read_inventory(user_state_path("tuner-tui"))
+    wrong = misfits(inventory, python)
+    if as_json:
+        document = {
+            "inventory": asdict(inventory),
+            "interpreter": asdict(python),
+            "misfits": [asdict(misfit) for misfit in wrong],
+        }
+        typer.echo(json.dumps(document, indent=2))
+        return
+    from tuner_tui.cli.detect_text import report
+
+    typer.echo("\n".join(report(inventory, python, wrong)))

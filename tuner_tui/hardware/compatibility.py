@@ -1,0 +1,78 @@
+"""Whether the Python that trains fits the cards of the box: the mistakes that show only minutes into a
+training.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tuner_tui.hardware.capability import TORCH_CUDA_13, card_words, runs_on
+from tuner_tui.hardware.interpreter import Interpreter
+from tuner_tui.hardware.inventory import Gpu, Inventory
+
+INSTALL = "pip install torch --index-url https://download.pytorch.org/whl/"
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """One way in which interpreter and cards do not fit, and what to do about it."""
+
+    sentence: str
+    advice: str
+
+
+def misfits(inventory: Inventory, interpreter: Interpreter) -> tuple[Misfit, ...]:
+    """Everything wrong between this box's NVIDIA cards and this interpreter's torch; empty where nothing is
+    known.
+    """
+    if not inventory.gpus or "torch" not in interpreter.packages:
+        return ()
+    if interpreter.torch_cuda is None:
+        return (no_cuda(interpreter.packages["torch"], inventory.cuda_version),)
+    found = [driver_too_old(inventory.cuda_version, interpreter.torch_cuda)]
+    found += [not_covered(gpu, interpreter.torch_cuda, interpreter.torch_archs) for gpu in inventory.gpus]
+    return tuple(dict.fromkeys(misfit for misfit in found if misfit is not None))
+
+
+def no_cuda(torch_version: str, driver_cuda: str | None) -> Misfit:
+    """A torch built without CUDA: for the CPU, or for another maker's cards."""
+    return Misfit(
+        f"The torch of this Python ({torch_version}) is built without CUDA: it will not use the GPU.",
+        f"Install a CUDA build there: {INSTALL}{wheels_for(driver_cuda)}",
+    )
+
+
+def driver_too_old(driver_cuda: str | None, torch_cuda: str) -> Misfit | None:
+    """A driver runs every CUDA of its own major version and older (CUDA Compatibility, minor version
+    compatibility).
+    """
+    if driver_cuda is None or major(driver_cuda) >= major(torch_cuda):
+        return None
+    return Misfit(
+        f"The torch of this Python needs CUDA {torch_cuda}; the driver runs up to CUDA {driver_cuda}.",
+        f"Update the NVIDIA driver, or install a torch for it: {INSTALL}{wheels_for(driver_cuda)}",
+    )
+
+
+def not_covered(gpu: Gpu, torch_cuda: str, archs: tuple[str, ...]) -> Misfit | None:
+    """A card this torch has no code for: trainings on it end with "no kernel image is available"."""
+    if gpu.capability is None:
+        return None
+    by_release = gpu.capability >= TORCH_CUDA_13 or major(torch_cuda) < 13
+    if runs_on(gpu.capability, archs) if archs else by_release:
+        return None
+    return Misfit(
+        f"The torch of this Python (CUDA {torch_cuda}) has no code for {gpu.name} "
+        f"({card_words(gpu.capability, gpu.architecture)}).",
+        f"Older cards need a CUDA 12.6 build: {INSTALL}cu126",
+    )
+
+
+def wheels_for(driver_cuda: str | None) -> str:
+    """The folder of download.pytorch.org whose wheels a driver of this CUDA can run."""
+    return "cu130" if driver_cuda is not None and major(driver_cuda) >= 13 else "cu126"
+
+
+def major(version: str) -> int:
+    """The number before the first dot."""
+    return int(version.partition(".")[0])

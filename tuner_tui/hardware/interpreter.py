@@ -1,0 +1,111 @@
+"""The Python that trains: which it is, which packages it has, and what its `TrainingArguments` takes.
+
+It is asked in a subprocess, since it may be another environment than the one this program runs in. Versions
+come without importing anything there; the fields of `TrainingArguments` cost an import of transformers,
+seconds of it, and are cached.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from tuner_tui.hardware.interpreter_cache import entry_of
+from tuner_tui.hardware.interpreter_call import ask
+
+VERSIONS_TIMEOUT_S = 20.0
+FULL_TIMEOUT_S = 120.0
+"""The first import of torch from a cold network disk can take a minute and more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """A Python and its training packages.
+
+    `packages` holds those of interest that are installed, by distribution name (`flash-attn`), with their
+    versions. `torch_cuda` is the CUDA its torch was built with (None for a CPU build), `torch_archs` the
+    cards it has code for (`sm_90`, `compute_120`). `training_arguments` maps the field names of its
+    `transformers.TrainingArguments` to their defaults; None while that was not asked or could not be
+    answered. `problem` is a sentence.
+    """
+
+    path: str
+    python_version: str | None = None
+    packages: Mapping[str, str] = field(default_factory=dict)
+    torch_cuda: str | None = None
+    torch_archs: tuple[str, ...] = ()
+    training_arguments: Mapping[str, Any] | None = None
+    problem: str | None = None
+
+
+def default_interpreter(environment: Mapping[str, str] | None = None) -> Path:
+    """The Python a person means who has not said which.
+
+    1. That of the activated environment (VIRTUAL_ENV, then CONDA_PREFIX): it was chosen by hand, in this
+    very shell. 2. The one this program runs in, where it has torch: it was then installed into the training
+    environment. 3. `python3` on the PATH, what `python3 train.py` would start: this program then has an
+    environment to itself, as `pipx` and `uvx` make it. 4. The one this program runs in.
+    """
+    environment = os.environ if environment is None else environment
+    activated = [environment[name] for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if environment.get(name)]
+    for folder in activated:
+        python = Path(folder) / "bin" / "python"
+        if python.exists():
+            return python
+    if find_spec("torch") is not None:
+        return Path(sys.executable)
+    return Path(shutil.which("python3", path=environment.get("PATH")) or sys.executable)
+
+
+def probe_versions(path: Path, timeout_s: float = VERSIONS_TIMEOUT_S) -> Interpreter:
+    """The Python's version and its packages', without importing any of them."""
+    answer, problem = ask(path, ("versions",), timeout_s)
+    return interpreter_of(path, answer, problem)
+
+
+def probe_interpreter(path: Path, cache_folder: Path | None = None, timeout_s: float = FULL_TIMEOUT_S) -> Interpreter:
+    """Everything, the fields of `TrainingArguments` too; from the cache while interpreter and packages are
+    the same.
+
+    `cache_folder` is the user's cache folder where it is not given.
+    """
+    entry = entry_of(path, cache_folder)
+    known = entry.read()
+    if known is not None:
+        return interpreter_of(path, known, None)
+    answer, problem = ask(path, ("versions", "fields"), timeout_s)
+    if problem is None and (answer.get("problem") is None or "transformers" not in answer["packages"]):
+        entry.write(answer)
+    return interpreter_of(path, answer, problem)
+
+
+def interpreter_of(path: Path, answer: Mapping[str, Any], problem: str | None) -> Interpreter:
+    """The interpreter its own answer describes."""
+    packages = answer.get("packages", {})
+    return Interpreter(
+        path=str(path),
+        python_version=answer.get("python_version"),
+        packages=packages,
+        torch_cuda=answer.get("torch_cuda"),
+        torch_archs=tuple(answer.get("torch_archs", ())),
+        training_arguments=answer.get("training_arguments"),
+        problem=problem or package_problem(path, packages, answer.get("problem")),
+    )
+
+
+def package_problem(path: Path, packages: Mapping[str, str], import_error: str | None) -> str | None:
+    """What is wrong with the packages of an interpreter that answered, in a sentence."""
+    if "torch" not in packages:
+        return (
+            f"{path} has no torch: choose the interpreter of your training environment, or install it there "
+            "(pip install torch transformers accelerate)."
+        )
+    if import_error is not None and "transformers" in packages:
+        return f"{path} cannot import its transformers: {import_error}."
+    return None

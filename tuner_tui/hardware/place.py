@@ -1,0 +1,73 @@
+"""Where the program runs: in which container or batch job, in which terminal multiplexer, with which cards
+visible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tuner_tui.hardware.cgroup import lines
+from tuner_tui.hardware.inventory import Gpu
+
+CGROUP_WORDS = (("kubepods", "kubernetes"), ("libpod", "podman"), ("docker", "docker"), ("lxc", "lxc"))
+MULTIPLEXERS = (("TMUX", "tmux"), ("STY", "screen"), ("ZELLIJ", "zellij"))
+
+
+def container_of(environment: Mapping[str, str], root: Path = Path("/")) -> str | None:
+    """What this process is kept in: `kubernetes`, `docker`, `podman`, `apptainer`, …, `slurm`; None for the
+    bare box.
+    """
+    if "KUBERNETES_SERVICE_HOST" in environment:
+        return "kubernetes"
+    if environment.get("APPTAINER_CONTAINER") or environment.get("SINGULARITY_CONTAINER"):
+        return "apptainer"
+    if (root / "run/.containerenv").exists():
+        return "podman"
+    if (root / ".dockerenv").exists():
+        return "docker"
+    text = "\n".join(lines(root / "proc/self/cgroup"))
+    by_cgroup = next((name for word, name in CGROUP_WORDS if word in text), None)
+    return by_cgroup or environment.get("container") or ("slurm" if "SLURM_JOB_ID" in environment else None)
+
+
+def multiplexer_of(environment: Mapping[str, str]) -> str | None:
+    """The terminal multiplexer this process runs in, by the variable it sets; None outside of one."""
+    return next((name for variable, name in MULTIPLEXERS if environment.get(variable)), None)
+
+
+def visible_gpus(gpus: Sequence[Gpu], cuda_visible_devices: str | None) -> tuple[int, ...]:
+    """The driver's indexes of the cards CUDA will show a training, in its order.
+
+    As CUDA reads the variable: numbers or beginnings of UUIDs; the first entry it does not know ends the
+    list. CUDA counts in the driver's order only with CUDA_DEVICE_ORDER=PCI_BUS_ID or where all cards are
+    alike.
+    """
+    if cuda_visible_devices is None:
+        return tuple(gpu.index for gpu in gpus)
+    seen: list[int] = []
+    for entry in cuda_visible_devices.split(","):
+        index = index_of(entry.strip(), gpus)
+        if index is None or index in seen:
+            break
+        seen.append(index)
+    return tuple(seen)
+
+
+def index_of(entry: str, gpus: Sequence[Gpu]) -> int | None:
+    """The card one entry of CUDA_VISIBLE_DEVICES means."""
+    if entry.isdigit():
+        return int(entry) if int(entry) < len(gpus) else None
+    matches = [gpu.index for gpu in gpus if entry and (gpu.uuid or "").startswith(entry)]
+    return matches[0] if len(matches) == 1 else None
+
+
+def sees_host_pids(proc: Path = Path("/proc")) -> bool:
+    """Whether this process shares the host's pid namespace, so that the driver's pids are also ours.
+
+    The first namespace's number is fixed in the kernel (PROC_PID_INIT_INO in include/linux/proc_ns.h).
+    """
+    try:
+        return (proc / "self/ns/pid").readlink().name == "pid:[4026531836]"
+    except OSError:
+        return False
