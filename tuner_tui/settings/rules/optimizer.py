@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tuner_tui.settings.dialects.hf_names import BITSANDBYTES_OPTIMIZERS, OPTIMIZERS, SCHEDULES, TORCHAO_OPTIMIZERS
-from tuner_tui.settings.fields import nearest, shorten
+from tuner_tui.settings.fields import FIELDS, nearest, shorten
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.rules.problem import Box, Problem
@@ -79,7 +79,10 @@ def adapter(settings: Settings, box: Box) -> Iterator[Problem]:
 
 
 def _unknown(field: str, name: str, known: tuple[str, ...]) -> Problem:
-    near = nearest(name, known)
+    likely = FIELDS[field].suggestions
+    near = (
+        next((word for word in likely if word.startswith(name)), None) or nearest(name, likely) or nearest(name, known)
+    )
     hint = f"; did you mean {near}?" if near else "."
     right = {field: near} if near else {}
     return Problem((field,), "warning", f"transformers 5.23 knows no '{shorten(name)}'{hint}", right)

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tuner_tui.hardware.interpreter import Interpreter
-from tuner_tui.hardware.interpreter_probe import DISTRIBUTIONS
 from tuner_tui.hardware.inventory import Gpu
 from tuner_tui.settings.fields import Value
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 
 Severity = Literal["error", "warning"]
+ASKED_FOR = frozenset({"accelerate", "bitsandbytes", "datasets", "flash-attn", "peft", "transformers"})
+"""Packages the interpreter is asked for, so that one it does not name is certainly not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ class Box:
     def lacks(self, package: str) -> bool:
         """Whether the interpreter certainly has no such package."""
         # Where torch is missing nothing was learned of the interpreter; what is not asked for is not known either.
-        asked = package in DISTRIBUTIONS and self.version_text("torch") is not None
+        asked = package in ASKED_FOR and self.version_text("torch") is not None
         return asked and self.version_text(package) is None
 
     def version_text(self, package: str) -> str | None:

@@ -25,7 +25,7 @@ def precision(settings: Settings, box: Box) -> Iterator[Problem]:
         yield _sixteen_bit_without_gpu(settings.precision)
     elif settings.precision == "bf16" and (gpu := box.below(AMPERE)) is not None:
         instead = "fp16" if gpu.capability is not None and gpu.capability >= FP16_ARITHMETIC else "fp32"
-        why = "bf16 needs 8.0 and is only emulated below, slower than fp32"
+        why = "it came with 8.0 (Ampere) and is only emulated below"
         yield Problem(
             ("precision",), "error", f"{card(gpu)} has no bf16: {why}. Take {instead}.", {"precision": instead}
         )

@@ -1,0 +1,202 @@
+"""`tuner-tui presets list|show|save|check`."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import typer
+
+from tuner_tui.hardware.cgroup import Cgroups
+from tuner_tui.hardware.host import read_cpu
+from tuner_tui.hardware.interpreter import default_interpreter, probe_versions
+from tuner_tui.hardware.nvml import NvmlReader
+from tuner_tui.hardware.survey import read_gpus
+from tuner_tui.settings.errors import PresetExistsError, SettingsError
+from tuner_tui.settings.fields import parse_value
+from tuner_tui.settings.preset import (
+    ForHardware,
+    ListedPreset,
+    LoadedPreset,
+    Preset,
+    find_preset,
+    list_presets,
+    preset_path,
+    preset_text,
+    save_preset,
+    shipped_folder,
+)
+from tuner_tui.settings.resolve import parse_flags, resolve
+from tuner_tui.settings.validity import Box, Problem, problems
+
+BAD_INPUT = 2
+AsJson = typer.Option(False, "--json", help="One JSON document on standard output.")
+ReadBox = Callable[[], Box]
+
+
+def this_box() -> Box:
+    """What the rules need to know of this machine."""
+    _, gpus, _ = read_gpus(NvmlReader())
+    return Box(
+        gpus, probe_versions(default_interpreter(os.environ)), None, read_cpu(Cgroups.of_this_process()).usable_cores
+    )
+
+
+def register(app: typer.Typer, read_box: ReadBox = this_box) -> None:
+    """Add the group `presets` to `app`; `read_box` says what machine this is."""
+    group = typer.Typer(help="Presets: list, show, save, check.", no_args_is_help=True, rich_markup_mode=None)
+
+    @group.command("list")
+    def list_(as_json: bool = AsJson) -> None:
+        """All presets, yours first."""
+        found = list_presets()
+        _print(json.dumps([_listed(item) for item in found], indent=2) if as_json else "\n".join(map(_line, found)))
+
+    @group.command()
+    def show(name: str = typer.Argument(help="A preset's name, or a file."), as_json: bool = AsJson) -> None:
+        """One preset as YAML."""
+        loaded = _load(name)
+        _print(json.dumps(_document(loaded), indent=2) if as_json else preset_text(loaded.preset).rstrip())
+        _tell(loaded.notes)
+
+    @group.command()
+    def save(
+        name: str = typer.Argument(help="The name of your preset."),
+        source: str | None = typer.Option(None, "--from", help="The preset or file it starts from."),
+        flags: list[str] = typer.Option([], "--set", help="A setting, as name=value."),  # noqa: B008
+        yes: bool = typer.Option(False, "--yes", help="Replace a preset of that name."),
+        as_json: bool = AsJson,
+    ) -> None:
+        """Save a preset of your own."""
+        path = _save(name, source, flags, yes)
+        _print(json.dumps({"name": name, "path": str(path)}) if as_json else f"Saved {path}")
+
+    @group.command()
+    def check(
+        names: list[str] = typer.Argument(help="Presets or files."),  # noqa: B008
+        as_json: bool = AsJson,
+    ) -> None:
+        """Check preset files, also against this machine."""
+        box = read_box()
+        checks = [_check(name, box) for name in names]
+        _print(json.dumps([item.document() for item in checks], indent=2) if as_json else "\n".join(map(str, checks)))
+        for item in checks:
+            _tell([item.error] if item.error else [])
+        if any(item.error for item in checks):
+            raise typer.Exit(BAD_INPUT)
+
+    app.add_typer(group, name="presets")
+
+
+def _print(text: str) -> None:
+    if text:
+        typer.echo(text)
+
+
+def _tell(lines: tuple[str, ...] | list[str]) -> None:
+    for line in lines:
+        typer.echo(line, err=True)
+
+
+def _fail(error: SettingsError) -> NoReturn:
+    typer.echo(str(error), err=True)
+    raise typer.Exit(BAD_INPUT)
+
+
+def _load(name: str) -> LoadedPreset:
+    try:
+        return find_preset(name)
+    except SettingsError as error:
+        _fail(error)
+
+
+def _save(name: str, source: str | None, flags: list[str], yes: bool) -> Path:
+    try:
+        path = preset_path(name)
+        loaded = find_preset(source) if source else LoadedPreset(Preset(name=name))
+        save_preset(_renamed(loaded.preset, path.stem, flags), path, overwrite=yes)
+    except PresetExistsError as error:
+        _fail(SettingsError(f"{error}; add --yes to replace it"))
+    except SettingsError as error:
+        _fail(error)
+    _tell(loaded.notes)
+    return path
+
+
+def _renamed(preset: Preset, name: str, flags: list[str]) -> Preset:
+    given = {field: parse_value(field, text) for field, text in parse_flags(flags).items()}
+    changed: dict[str, Any] = {"name": name}
+    if given:
+        # What was measured with other settings is not true of these.
+        changed |= {"settings": {**preset.settings, **given}, "before": None, "after": None}
+    return preset.model_copy(update=changed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """What `check` found in one file."""
+
+    name: str
+    error: str | None = None
+    notes: tuple[str, ...] = ()
+    found: tuple[Problem, ...] = ()
+
+    def __str__(self) -> str:
+        if self.error:
+            return f"{self.name}: not a preset"
+        lines = [f"note: {note}" for note in self.notes] + [f"warning: {problem.sentence}" for problem in self.found]
+        return "\n".join([f"{self.name}: good", *(f"  {line}" for line in lines)])
+
+    def document(self) -> dict[str, Any]:
+        warnings = [
+            {"fields": item.fields, "sentence": item.sentence, "right": dict(item.right)} for item in self.found
+        ]
+        return {"name": self.name, "ok": not self.error, "error": self.error, "notes": self.notes, "warnings": warnings}
+
+
+def _check(name: str, box: Box) -> _Checked:
+    try:
+        loaded = find_preset(name)
+    except SettingsError as error:
+        return _Checked(name, str(error))
+    preset, settings = loaded.preset, resolve(preset=loaded.preset).settings
+    if preset.for_ is not None and box.gpus is not None and not preset.for_.suits(box.gpus, box.cores):
+        other = Problem((), "warning", f"It is for other hardware: {_hardware(preset.for_)}.")
+        found = (other, *problems(settings, gpus=None, interpreter=None, job=preset.job))
+    else:
+        found = problems(settings, gpus=box.gpus, interpreter=box.interpreter, job=preset.job, cores=box.cores)
+    return _Checked(name, None, loaded.notes, found)
+
+
+def _hardware(hardware: ForHardware) -> str:
+    parts = [
+        f"GPU {hardware.gpu}" if hardware.gpu else "",
+        f"{hardware.min_memory_gib:g} GiB or more" if hardware.min_memory_gib else "",
+        f"capability {hardware.capability} or newer" if hardware.capability else "",
+        f"{hardware.min_cores} cores or more" if hardware.min_cores else "",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def _line(item: ListedPreset) -> str:
+    if item.loaded is None:
+        return f"{item.name:<24} cannot be read: {item.problem}"
+    preset = item.loaded.preset
+    about = " ".join((preset.about or "").split())
+    first = about.split(". ")[0].rstrip(".")
+    return f"{item.name:<24} {first}".rstrip()
+
+
+def _listed(item: ListedPreset) -> dict[str, Any]:
+    shipped = item.path.parent == shipped_folder()
+    head = {"name": item.name, "path": str(item.path), "shipped": shipped, "problem": item.problem}
+    return head if item.loaded is None else {**head, **_document(item.loaded), "name": item.name}
+
+
+def _document(loaded: LoadedPreset) -> dict[str, Any]:
+    data = loaded.preset.model_dump(mode="json", by_alias=True)
+    return {**data, "path": None if loaded.path is None else str(loaded.path), "notes": loaded.notes}
