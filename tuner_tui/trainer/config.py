@@ -8,63 +8,32 @@ import types
 from dataclasses import dataclass, field
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-import yaml
 from transformers import TrainingArguments
 
 from .errors import JobError, first_line
 
 TASKS = ("classification", "causal-lm")
 PEFT_METHODS = ("none", "lora", "dora")
-SAMPLING = "group_by_length"
 
 
 @dataclass
 class JobArguments:
     """What to train and on which data; everything else is in `TrainingArguments`."""
 
-    task: str = field(
-        default="classification", metadata={"help": "classification or causal-lm", "choices": TASKS}
-    )
-    model: str = field(
-        default="tiny", metadata={"help": "A Hub id, a local folder, or the name of a built-in shape"}
-    )
-    data: str = field(
-        default="stdlib", metadata={"help": "A CSV, JSONL or Parquet file, a Hub dataset, or stdlib"}
-    )
+    task: str = field(default="classification", metadata={"help": "classification or causal-lm", "choices": TASKS})
+    model: str = field(default="tiny", metadata={"help": "A Hub id, a local folder, or the name of a built-in shape"})
+    data: str = field(default="stdlib", metadata={"help": "A CSV, JSONL or Parquet file, a Hub dataset, or stdlib"})
     text_column: str | None = field(default=None, metadata={"help": "Found by its usual names when absent"})
     text_pair_column: str | None = field(default=None, metadata={"help": "The second text of a pair"})
     label_column: str | None = field(default=None, metadata={"help": "Found by its usual names when absent"})
     max_samples: int | None = field(default=None, metadata={"help": "Use at most this many training samples"})
     trust_remote_code: bool = field(default=False, metadata={"help": "Run code that comes with a Hub model"})
-    max_length: int = field(
-        default=128, metadata={"help": "Tokens kept of each sample; block size for causal-lm"}
-    )
-    attn_implementation: str | None = field(
-        default=None, metadata={"help": "auto or absent: what Transformers takes"}
-    )
+    max_length: int = field(default=128, metadata={"help": "Tokens kept of each sample; block size for causal-lm"})
+    attn_implementation: str | None = field(default=None, metadata={"help": "auto or absent: what Transformers takes"})
     peft_method: str = field(default="none", metadata={"help": "none, lora or dora", "choices": PEFT_METHODS})
     lora_r: int = field(default=16, metadata={"help": "Rank of the adapters"})
     lora_alpha: int = field(default=32, metadata={"help": "Adapter scale: alpha divided by rank"})
     lora_dropout: float = field(default=0.0, metadata={"help": "Dropout in front of the adapters"})
-
-
-def read_config(path: str) -> tuple[JobArguments, TrainingArguments]:
-    """The job and its training arguments as the file says; `JobError` names the file and the key that is wrong."""
-    return parse_config(load_yaml(path), path)
-
-
-def load_yaml(path: str) -> dict[str, Any]:
-    """The mapping in the file at `path`."""
-    try:
-        with open(path, encoding="utf-8") as file:  # noqa: PTH123  (the path is shown as it was given)
-            values = yaml.safe_load(file)
-    except OSError as error:
-        raise JobError(f"{path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise JobError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
-        raise JobError(f"{path} must hold keys and values, such as `learning_rate: 5.0e-05`")
-    return values
 
 
 def parse_config(values: dict[str, Any], path: str = "config") -> tuple[JobArguments, TrainingArguments]:
@@ -77,9 +46,7 @@ def parse_config(values: dict[str, Any], path: str = "config") -> tuple[JobArgum
             raise JobError(f"{path}: unknown key `{key}`{nearest(key, own)}")
     typed = {key: coerce(key, value, all_keys[key], path) for key, value in values.items()}
     job = checked_job(JobArguments(**{key: value for key, value in typed.items() if key in job_keys}), path)
-    return job, training_arguments(
-        {key: value for key, value in typed.items() if key not in job_keys}, job, path
-    )
+    return job, training_arguments({key: value for key, value in typed.items() if key not in job_keys}, job, path)
 
 
 def nearest(key: str, known: set[str]) -> str:
@@ -96,12 +63,7 @@ def alternatives(hint: Any) -> tuple[Any, ...]:
 def coerce(key: str, value: Any, hint: Any, path: str) -> Any:
     """`value` as the type of `key`: `1e-5`, which YAML reads as text, becomes a number; a wrong type is a `JobError`."""
     kinds = alternatives(hint)
-    if (
-        value is None
-        or isinstance(value, (dict, list))
-        or str in kinds
-        or not {bool, int, float} & set(kinds)
-    ):
+    if value is None or isinstance(value, (dict, list)) or str in kinds or not {bool, int, float} & set(kinds):
         return value
     if bool in kinds and isinstance(value, bool):
         return value
@@ -149,6 +111,9 @@ def training_arguments(values: dict[str, Any], job: JobArguments, path: str) -> 
             # The reentrant kind loses the gradient when the inputs need none, as with frozen embeddings under LoRA.
             defaults[f"{prefix}_kwargs"] = {"use_reentrant": False}
     try:
-        return TrainingArguments(**{**defaults, **values})
+        arguments = TrainingArguments(**{**defaults, **values})
     except (ValueError, TypeError, ImportError) as error:
         raise JobError(f"{path}: {first_line(error)}") from error
+    if arguments.device.type == "cpu":
+        arguments.dataloader_pin_memory = False  # nothing to pin for, and PyTorch warns of it for every loader
+    return arguments

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,10 @@ from transformers import DataCollatorWithPadding, Trainer, TrainingArguments, de
 
 from .adapters import with_adapters
 from .config import JobArguments
-from .errors import JobError
+from .errors import JobError, first_line
 from .metrics import classification_metrics, perplexity, predicted_class
 from .models import load_model, load_tokenizer, parameter_counts
-from .prepare import Prepared, prepare
+from .prepare import Opened, Prepared, open_data, prepare
 from .stopping import EXIT_CODE, EvaluationStopped, StopOnTerm
 
 TENSOR_CORE_MULTIPLE = 8
@@ -41,23 +42,44 @@ class JobTrainer(Trainer):  # type: ignore[misc]  # Transformers is not typed
 
 
 def run_job(job: JobArguments, arguments: TrainingArguments) -> int:
-    """Train, evaluate and save as asked; returns 0, or 143 after SIGTERM and its checkpoint."""
+    """Train, evaluate and save as asked; returns 0, or 143 after SIGTERM and its checkpoint.
+
+    The model comes before tokenising, which may take minutes, so that what is wrong with it is said first.
+    """
     set_seed(arguments.seed)
     resume_from = checkpoint_folder(arguments)
     tokenizer = load_tokenizer(job)
-    data = prepare(job, tokenizer)
-    model = prepare_model(job, arguments, tokenizer, data)
+    opened = open_data(job)
+    model = prepare_model(job, arguments, tokenizer, opened)
+    data = prepare(job, opened, tokenizer)
+    report(job, opened, data)
+    # Loader workers are forked from here on; they pad, which needs none of the tokenizer's threads.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     term = StopOnTerm()
     trainer = build_trainer(job, arguments, model, tokenizer, data, term)
     term.install()
-    trainer.train(resume_from_checkpoint=resume_from)
-    if term.requested:
-        print(
-            f"stopped by SIGTERM after step {trainer.state.global_step:,}; checkpoint in {arguments.output_dir}"
-        )
+    train(trainer, resume_from)
+    if term.requested and trainer.state.global_step < trainer.state.max_steps:
+        print(f"stopped by SIGTERM after step {trainer.state.global_step}; checkpoint in {arguments.output_dir}")
         return EXIT_CODE
-    finish(trainer, tokenizer)
+    finish(trainer)
     return 0
+
+
+def train(trainer: JobTrainer, resume_from: str | None) -> None:
+    """Run the training; an optimizer or kernel whose package is missing is a `JobError`."""
+    try:
+        trainer.train(resume_from_checkpoint=resume_from)
+    except ImportError as error:
+        raise JobError(first_line(error)) from error
+
+
+def report(job: JobArguments, opened: Opened, data: Prepared) -> None:
+    """Say how much data there is."""
+    unit = "samples" if job.task == "classification" else f"blocks of {job.max_length} tokens"
+    evaluation = "none" if data.evaluation is None else f"{len(data.evaluation):,}"
+    classes = f", {len(opened.class_names)} classes" if opened.class_names else ""
+    print(f"data {job.data}: {len(data.train):,} {unit} to train, {evaluation} to evaluate{classes}")
 
 
 def checkpoint_folder(arguments: TrainingArguments) -> str | None:
@@ -68,13 +90,13 @@ def checkpoint_folder(arguments: TrainingArguments) -> str | None:
     return folder or None
 
 
-def prepare_model(job: JobArguments, arguments: TrainingArguments, tokenizer: Any, data: Prepared) -> Any:
+def prepare_model(job: JobArguments, arguments: TrainingArguments, tokenizer: Any, opened: Opened) -> Any:
     """The model with its adapters; says its size."""
     set_seed(arguments.seed)  # so that the weights do not depend on what preparing the data drew
-    model = with_adapters(load_model(job, tokenizer, data.class_names), job, arguments.gradient_checkpointing)
+    model = with_adapters(load_model(job, tokenizer, opened.class_names), job, arguments.gradient_checkpointing)
     model.config.use_cache = False
     total, trained = parameter_counts(model)
-    print(f"model {job.model}: {total:,} parameters, {trained:,} trained ({trained / total:.2%})", flush=True)
+    print(f"model {job.model}: {total:,} parameters, {trained:,} trained ({trained / total:.2%})")
     return model
 
 
@@ -104,11 +126,6 @@ def build_trainer(
         callbacks=[term],
     )
     trainer.language_model = not classify
-    counts = f"{len(data.train):,} to train" + (f", {len(evaluation):,} to evaluate" if evaluation else "")
-    print(
-        f"data {job.data}: {counts}" + (f", {len(data.class_names)} classes" if data.class_names else ""),
-        flush=True,
-    )
     return trainer
 
 
@@ -119,7 +136,7 @@ def collator(tokenizer: Any, arguments: TrainingArguments) -> Any:
     )
 
 
-def finish(trainer: JobTrainer, tokenizer: Any) -> None:
+def finish(trainer: JobTrainer) -> None:
     """After the last step: evaluate if that has not just been done, and save the model where checkpoints are saved.
 
     A training that was asked to stop early has its checkpoint, and ends here.
@@ -127,9 +144,7 @@ def finish(trainer: JobTrainer, tokenizer: Any) -> None:
     arguments, state = trainer.args, trainer.state
     if state.global_step < state.max_steps:
         return
-    evaluated = any(
-        "eval_loss" in entry and entry.get("step") == state.global_step for entry in state.log_history
-    )
+    evaluated = any("eval_loss" in entry and entry.get("step") == state.global_step for entry in state.log_history)
     if arguments.eval_strategy.value != "no" and not evaluated:
         trainer.evaluate()
     if arguments.save_strategy.value != "no":

@@ -19,21 +19,17 @@ def class_names(tables: Sequence[Any], column: str) -> list[str]:
     own = getattr(tables[0].features[column], "names", None)
     if own:
         return list(own)
-    distinct = {value for table in tables for value in table.unique(column)}
+    distinct = {value for table in tables for value in table[column]}
     if any(isinstance(value, float) and not value.is_integer() for value in distinct):
         raise JobError(f"column `{column}` holds fractions; classification needs classes")
     if any(isinstance(value, (list, dict)) for value in distinct):
         raise JobError(f"column `{column}` holds lists; classification needs one class a row")
     if not 1 < len(distinct) <= MOST_CLASSES:
         sort = (
-            f"one class only ({next(iter(distinct))})"
-            if len(distinct) == 1
-            else f"{len(distinct):,} different values"
+            f"one class only ({next(iter(distinct))})" if len(distinct) == 1 else f"{len(distinct):,} different values"
         )
         raise JobError(f"column `{column}` holds {sort}; classification needs 2 to {MOST_CLASSES:,} classes")
-    return [
-        class_name(value) for value in sorted(distinct, key=lambda value: (isinstance(value, str), value))
-    ]
+    return [class_name(value) for value in sorted(distinct, key=lambda value: (isinstance(value, str), value))]
 
 
 def class_name(value: Any) -> str:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import util
+from pathlib import Path
+from typing import Any
 
 from .errors import JobError
+from .names import SHAPES, STDLIB
 
 USAGE = "usage: python …/tuner_tui/trainer CONFIG.yaml"
 NEEDED = ("yaml", "torch", "transformers", "accelerate", "datasets", "tokenizers")
@@ -17,6 +21,8 @@ def main(argv: Sequence[str]) -> int:
 
     Everything unexpected (out of memory, a bug of a library) leaves as the exception it is, with its traceback.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # in order with stderr, where both go to one file
     if len(argv) != 1:
         print(USAGE, file=sys.stderr)
         return 2
@@ -30,14 +36,25 @@ def main(argv: Sequence[str]) -> int:
 def train_from(path: str) -> int:
     """Read the configuration at `path` and train; see `main` for what it returns."""
     require_packages(NEEDED)
-    from .config import read_config
+    from .yaml_file import load_yaml
 
-    job, arguments = read_config(path)
-    if job.peft_method != "none":
+    values = load_yaml(path)
+    if values.get("peft_method", "none") != "none":
         require_packages(("peft",))
+    if needs_hub(values):
+        from .network import go_offline_if_unreachable
+
+        go_offline_if_unreachable()
+    from .config import parse_config
     from .job import run_job
 
-    return run_job(job, arguments)
+    return run_job(*parse_config(values, path))
+
+
+def needs_hub(values: Mapping[str, Any]) -> bool:
+    """Whether the model or the data may have to come from the Hub: neither built in nor a path here."""
+    names = (str(values.get("model", "tiny")), str(values.get("data", STDLIB)))
+    return any(name not in (*SHAPES, STDLIB) and not Path(name).exists() for name in names)
 
 
 def require_packages(names: Sequence[str]) -> None:

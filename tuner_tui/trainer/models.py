@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from transformers import (
@@ -14,7 +15,8 @@ from transformers import (
 
 from .config import JobArguments
 from .errors import JobError, first_line
-from .shapes import SHAPES, shape_config
+from .names import SHAPES
+from .shapes import shape_config
 from .tokenizer import shape_tokenizer
 
 
@@ -25,7 +27,7 @@ def load_tokenizer(job: JobArguments) -> PreTrainedTokenizerBase:
     try:
         tokenizer = AutoTokenizer.from_pretrained(job.model, trust_remote_code=job.trust_remote_code)
     except (OSError, ValueError) as error:
-        raise unreachable(job.model, error) from error
+        raise unusable(job.model, error) from error
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
     return tokenizer
@@ -40,12 +42,10 @@ def load_model(job: JobArguments, tokenizer: PreTrainedTokenizerBase, class_name
     try:
         return build(family, job, tokenizer, class_names, options)
     except (OSError, ValueError, ImportError) as error:
-        raise unreachable(job.model, error) from error
+        raise unusable(job.model, error) from error
 
 
-def build(
-    family: Any, job: JobArguments, tokenizer: Any, names: list[str] | None, options: dict[str, Any]
-) -> Any:
+def build(family: Any, job: JobArguments, tokenizer: Any, names: list[str] | None, options: dict[str, Any]) -> Any:
     """Weights from the Hub or the folder, random ones for a shape."""
     if job.model in SHAPES:
         config = named(shape_config(job.model, job.task, tokenizer), names)
@@ -75,8 +75,10 @@ def check_length(config: Any, job: JobArguments) -> None:
         raise JobError(f"max_length {job.max_length} is more than the {positions} positions of {job.model}")
 
 
-def unreachable(model: str, error: BaseException) -> JobError:
-    """The error for a model that cannot be had."""
+def unusable(model: str, error: BaseException) -> JobError:
+    """The error for a model that cannot be had: a Hub id that is not reached, a folder that is not there or is no model."""
+    if model.startswith((".", "/", "~")) and not Path(model).expanduser().is_dir():
+        return JobError(f"model {model}: no such folder")
     return JobError(f"model {model}: {first_line(error)}")
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from .columns import Columns
 from .config import JobArguments
 from .labels import class_names
-from .sources import Source, open_source
+from .sources import open_source
 from .splits import split_source
 from .tokenise import causal_table, classification_table
 
@@ -16,42 +17,47 @@ SHUFFLE_SEED = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
-    """Tokenised tables; `evaluation` is None where there is too little data, `class_names` for a language model."""
+class Opened:
+    """Rows of text to train and to evaluate on; `evaluation` is None where there is too little data.
+
+    `class_names` is None for a language model.
+    """
 
     train: Any
     evaluation: Any | None
+    columns: Columns
     class_names: list[str] | None
 
 
-def prepare(job: JobArguments, tokenizer: Any) -> Prepared:
-    """Open, split and tokenise the data that `job` names."""
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Tokenised tables; `evaluation` is None where there is too little data."""
+
+    train: Any
+    evaluation: Any | None
+
+
+def open_data(job: JobArguments) -> Opened:
+    """Open and split the data that `job` names. `max_samples` counts rows here, for a language model blocks later on."""
     source = open_source(job)
-    return (
-        prepare_causal(job, source, tokenizer)
-        if job.task == "causal-lm"
-        else prepare_classes(job, source, tokenizer)
-    )
-
-
-def prepare_classes(job: JobArguments, source: Source, tokenizer: Any) -> Prepared:
-    """One row a sample, labelled by class number."""
+    if job.task == "causal-lm":
+        return Opened(*split_source(source, None), source.columns, None)
     train, evaluation = split_source(source, job.max_samples)
-    columns = source.columns
     tables = [table for table in (train, evaluation) if table is not None]
-    names = class_names(tables, columns.label or "")
-    encoded = [classification_table(table, columns, names, tokenizer, job.max_length) for table in tables]
-    return Prepared(encoded[0], encoded[1] if len(encoded) > 1 else None, names)
+    return Opened(train, evaluation, source.columns, class_names(tables, source.columns.label or ""))
 
 
-def prepare_causal(job: JobArguments, source: Source, tokenizer: Any) -> Prepared:
-    """Blocks of `max_length` tokens; `max_samples` counts blocks, a quarter of it for evaluation."""
-    train, evaluation = split_source(source, None)
-    return Prepared(
-        blocks(train, job, source, tokenizer, job.max_samples),
-        None if evaluation is None else blocks(evaluation, job, source, tokenizer, quarter(job.max_samples)),
-        None,
-    )
+def prepare(job: JobArguments, opened: Opened, tokenizer: Any) -> Prepared:
+    """Tokenise: a row a sample for classification, blocks of `max_length` for a language model."""
+    names, columns = opened.class_names, opened.columns
+
+    def tokenised(table: Any, max_blocks: int | None) -> Any:
+        if names is not None:
+            return classification_table(table, columns, names, tokenizer, job.max_length)
+        return blocks(table, columns.text, job.max_length, tokenizer, max_blocks)
+
+    evaluation = None if opened.evaluation is None else tokenised(opened.evaluation, quarter(job.max_samples))
+    return Prepared(tokenised(opened.train, job.max_samples), evaluation)
 
 
 def quarter(count: int | None) -> int | None:
@@ -59,15 +65,12 @@ def quarter(count: int | None) -> int | None:
     return None if count is None else max(1, count // 4)
 
 
-def blocks(table: Any, job: JobArguments, source: Source, tokenizer: Any, count: int | None) -> Any:
+def blocks(table: Any, column: str, max_length: int, tokenizer: Any, count: int | None) -> Any:
     """At most `count` blocks of `table`, from documents in mixed order; no more is tokenised than they need."""
-    column = source.columns.text
     mixed = table.shuffle(seed=SHUFFLE_SEED)
     if count is not None:
-        mixed = mixed.select(
-            range(documents_needed(mixed, column, count * job.max_length * CHARACTERS_A_TOKEN))
-        )
-    return causal_table(mixed, column, tokenizer, job.max_length, count)
+        mixed = mixed.select(range(documents_needed(mixed, column, count * max_length * CHARACTERS_A_TOKEN)))
+    return causal_table(mixed, column, tokenizer, max_length, count)
 
 
 def documents_needed(table: Any, column: str, characters: int) -> int:

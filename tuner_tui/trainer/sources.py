@@ -13,6 +13,7 @@ from .cache import cache_folder
 from .columns import Columns, find_columns
 from .config import JobArguments
 from .errors import JobError, first_line
+from .names import STDLIB
 
 READERS = {".csv": "csv", ".tsv": "csv", ".jsonl": "json", ".json": "json", ".parquet": "parquet"}
 EVAL_NAMES = ("eval", "valid", "validation", "dev", "test")
@@ -31,19 +32,13 @@ class Source:
 
 def open_source(job: JobArguments) -> Source:
     """The data that `job.data` names; `JobError` where it cannot be read or lacks a column."""
-    if job.data == "stdlib":
+    if job.data == STDLIB:
         return stdlib_source(job.task)
     path = Path(job.data).expanduser()
-    train, evaluation = (
-        local_tables(path) if path.exists() or path.suffix in READERS else hub_tables(job.data)
-    )
-    columns = find_columns(
-        train.column_names, job.task, job.text_column, job.text_pair_column, job.label_column
-    )
+    train, evaluation = local_tables(path) if path.exists() or path.suffix in READERS else hub_tables(job.data)
+    columns = find_columns(train.column_names, job.task, job.text_column, job.text_pair_column, job.label_column)
     if evaluation is not None and not set(columns.used()) <= set(evaluation.column_names):
-        print(
-            f"evaluation data lacks one of {', '.join(columns.used())}: a tenth of the training data takes its place"
-        )
+        print(f"evaluation data lacks one of {', '.join(columns.used())}: a tenth of the training data takes its place")
         evaluation = None
     return Source(train, evaluation, columns)
 
@@ -52,9 +47,7 @@ def stdlib_source(task: str) -> Source:
     """Labelled snippets of the standard library, or its whole files for a language model."""
     files = stdlib_corpus.source_files(stdlib_corpus.library_folder())
     if task == "causal-lm":
-        return Source(
-            datasets.Dataset.from_dict({"text": [file.text for file in files]}), None, Columns("text")
-        )
+        return Source(datasets.Dataset.from_dict({"text": [file.text for file in files]}), None, Columns("text"))
     snippets = stdlib_corpus.snippets(files)
     rows = {"text": [s.text for s in snippets], "module": [s.module for s in snippets]}
     return Source(datasets.Dataset.from_dict(rows), None, Columns("text", label="module"))
@@ -63,13 +56,9 @@ def stdlib_source(task: str) -> Source:
 def local_tables(path: Path) -> tuple[Any, Any | None]:
     """The rows of the file at `path`, and those of an evaluation file beside it; a folder stands for its `train` file."""
     if path.is_dir():
-        path = next(
-            (path / f"train{suffix}" for suffix in READERS if (path / f"train{suffix}").is_file()), path
-        )
+        path = next((path / f"train{suffix}" for suffix in READERS if (path / f"train{suffix}").is_file()), path)
     if path.suffix not in READERS or not path.is_file():
-        wanted = (
-            "a file" if path.suffix in READERS else f"a {', '.join(READERS)} file or a folder with train.csv"
-        )
+        wanted = "a file" if path.suffix in READERS else f"a {', '.join(READERS)} file or a folder with train.csv"
         raise JobError(f"data {path}: no such file" if not path.exists() else f"data {path} is not {wanted}")
     beside = evaluation_file(path)
     return read_table(path), read_table(beside) if beside else None
@@ -108,6 +97,4 @@ def hub_tables(name: str) -> tuple[Any, Any | None]:
             f"data {name}: neither a file here nor a dataset that can be reached: {first_line(error)}"
         ) from error
     train = splits["train"] if "train" in splits else splits[next(iter(splits))]
-    return train, next(
-        (splits[key] for key in EVAL_NAMES if key in splits and splits[key] is not train), None
-    )
+    return train, next((splits[key] for key in EVAL_NAMES if key in splits and splits[key] is not train), None)

@@ -14,9 +14,7 @@ from .errors import JobError
 LABELS = 20
 LINES_A_SNIPPET = 10
 SNIPPETS_A_LABEL = 500
-SKIPPED_FOLDERS = frozenset(
-    {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__", "config"}
-)
+SKIPPED_FOLDERS = frozenset({"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__", "config"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +44,9 @@ def source_files(folder: Path) -> list[SourceFile]:
     for path in sorted(folder.rglob("*.py")):
         inner = path.relative_to(folder)
         if not SKIPPED_FOLDERS.intersection(inner.parts):
-            files.append(
-                SourceFile(inner.parts[0].removesuffix(".py"), path.read_text("utf-8", errors="replace"))
-            )
+            files.append(SourceFile(inner.parts[0].removesuffix(".py"), path.read_text("utf-8", errors="replace")))
     if not files:
-        raise JobError(
-            f"the standard library at {folder} has no source files; name a data file instead of `stdlib`"
-        )
+        raise JobError(f"the standard library at {folder} has no source files; name a data file instead of `stdlib`")
     return files
 
 

@@ -11,7 +11,7 @@ from transformers import TrainerCallback
 EXIT_CODE = 128 + signal.SIGTERM
 
 
-class EvaluationStopped(Exception):  # noqa: N818  (not an error: the way out of a long evaluation)
+class EvaluationStopped(Exception):
     """An evaluation was broken off because the training is to stop."""
 
 
@@ -35,6 +35,11 @@ class StopOnTerm(TrainerCallback):  # type: ignore[misc]  # Transformers is not 
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """After an optimizer step: save and stop, and do not start an evaluation that was due."""
+        if self.requested:
+            self.stop(control)
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """The epoch that a stop cuts short is not evaluated either."""
         if self.requested:
             self.stop(control)
 

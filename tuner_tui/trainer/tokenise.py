@@ -25,9 +25,7 @@ def worker_count(rows: int) -> int | None:
     return count if count > 1 else None
 
 
-def classification_table(
-    table: Any, columns: Columns, names: list[str], tokenizer: Any, max_length: int
-) -> Any:
+def classification_table(table: Any, columns: Columns, names: list[str], tokenizer: Any, max_length: int) -> Any:
     """Rows of `input_ids`, `attention_mask`, `labels` and `length` (tokens), not padded."""
     texts = [name for name in (columns.text, columns.pair) if name]
     encoded = encode(as_text(table, texts), texts, tokenizer, {"truncation": True, "max_length": max_length})
@@ -74,9 +72,7 @@ def causal_table(table: Any, column: str, tokenizer: Any, max_length: int, max_b
         desc="packing",
     )
     if len(blocks) == 0:
-        raise JobError(
-            f"the text fills not one block of max_length {max_length} tokens; take a smaller max_length"
-        )
+        raise JobError(f"the text fills not one block of max_length {max_length} tokens; take a smaller max_length")
     if max_blocks is not None and len(blocks) > max_blocks:
         blocks = blocks.select(range(max_blocks))
     return blocks.with_format("numpy")
@@ -84,8 +80,6 @@ def causal_table(table: Any, column: str, tokenizer: Any, max_length: int, max_b
 
 def cut_blocks(documents: Any, size: int) -> dict[str, Any]:
     """The tokens of an Arrow table's `input_ids`, end to end, in rows of `size`."""
-    flat = np.concatenate(
-        [np.asarray(chunk.flatten()) for chunk in documents["input_ids"].chunks] or [np.empty(0)]
-    )
+    flat = np.concatenate([np.asarray(chunk.flatten()) for chunk in documents["input_ids"].chunks] or [np.empty(0)])
     blocks = flat[: len(flat) // size * size].reshape(-1, size).astype(np.int64)
     return {"input_ids": list(blocks), "labels": list(blocks)}

@@ -1,0 +1,34 @@
+"""Whether the Hugging Face Hub can be reached, found out in seconds instead of by a minute of retries."""
+
+from __future__ import annotations
+
+import os
+import socket
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+
+HUB = "https://huggingface.co"
+PATIENCE_S = 5.0
+OFFLINE = "HF_HUB_OFFLINE"
+
+
+def go_offline_if_unreachable() -> None:
+    """Where no connection to the Hub opens, set `HF_HUB_OFFLINE`: models and data in its cache then load at once.
+
+    Must run before `huggingface_hub` is imported. Behind a proxy nothing is tried: only the proxy could tell.
+    """
+    if OFFLINE in os.environ or "https" in getproxies() or "all" in getproxies():
+        return
+    hub = urlsplit(os.environ.get("HF_ENDPOINT", HUB))
+    if not reachable(hub.hostname or "", hub.port or (80 if hub.scheme == "http" else 443)):
+        print(f"{hub.hostname} cannot be reached: only what is in the cache can be used")
+        os.environ[OFFLINE] = "1"
+
+
+def reachable(host: str, port: int) -> bool:
+    """Whether a TCP connection to `host` opens within `PATIENCE_S`."""
+    try:
+        with socket.create_connection((host, port), timeout=PATIENCE_S):
+            return True
+    except OSError:
+        return False
