@@ -35,4 +35,4 @@ def bar(part: float | None, width: int) -> str:
         return " " * width
     room = width - 1
     whole, half = divmod(level(part, 1.0, room * 2), 2)
-    return ("█" * whole + "▌" * half).ljust(room) + "│"
+    return ("━" * whole + "╸" * half).ljust(room) + "│"

@@ -105,7 +105,7 @@ def _figures(scene: GpuScene, gpu: GpuSample, columns: Sequence[Column], width: 
     values = "".join(right(column.figure(gpu), column.width) for column in columns)
     taken = INDEX + len(values)
     beside = shorten("  " + gpu.name.removeprefix("NVIDIA "), max(0, width - taken))
-    trace = Run(" " + blocks(_moments(scene, gpu, BUSY, history), 100)) if history else Run(beside, "dim")
+    trace = Run(" " + blocks(_moments(scene, gpu, BUSY, history), 100), "dim") if history else Run(beside, "dim")
     slices = ((INDEX, taken), (taken + 1, taken + 1 + history)) if history else ((INDEX, taken),)
     index = Run(right(str(gpu.index), 2), "strong")
     return Row(
@@ -143,8 +143,7 @@ def _history(scene: GpuScene, gpu: GpuSample, trace: Trace, width: int, height: 
     return [
         labelled(
             trace.label if number == 0 else "",
-            text,
-            Run(words if number == 0 else " " * SCALE, "dim"),
+            Run(text + (words if number == 0 else " " * SCALE), "dim"),
             rank=rank,
             slices=((LABEL, LABEL + room),),
         )

@@ -42,10 +42,11 @@ def _history(sample: Sample, recent: Sequence[Sample], width: int, height: int) 
     room = max(0, width - LABEL - 6)
     moments = ((past.time_s, past.host.cpu_pct) for past in within(recent, sample.time_s, room * BUCKET_S))
     chart = tall_blocks(sweep(moments, sample.time_s, room), 100, height)
-    scale = Run(right("100 %", 6), "dim")
     span = ((LABEL, LABEL + room),)
     return [
-        labelled("busy" if number == 0 else "", text, scale if number == 0 else " " * 6, rank=3, slices=span)
+        labelled(
+            "busy" if number == 0 else "", Run(text + right("" if number else "100 %", 6), "dim"), rank=3, slices=span
+        )
         for number, text in enumerate(chart)
     ]
 
@@ -63,7 +64,7 @@ def core_rows(recent: Sequence[Sample], now_s: float, width: int, all_cores: boo
 
 
 def _cores(label: str, means: Sequence[float]) -> Row:
-    return labelled(label, blocks(means, 100), rank=4, slices=((LABEL, LABEL + len(means)),))
+    return labelled(label, Run(blocks(means, 100), "dim"), rank=4, slices=((LABEL, LABEL + len(means)),))
 
 
 def core_means(recent: Sequence[Sample], now_s: float) -> list[float]:

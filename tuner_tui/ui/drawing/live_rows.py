@@ -16,10 +16,12 @@ from tuner_tui.ui.drawing.marks import WARN
 from tuner_tui.ui.drawing.rank_rows import rank_rows
 from tuner_tui.ui.drawing.run_rows import RunScene, run_rows
 
-DETAILS = (
-    Detail(8, 3), Detail(6, 3), Detail(4, 3), Detail(3, 3), Detail(2, 3), Detail(1, 3), Detail(1, 2), Detail(1, 1), Detail(1, 0),
+WITH_CARDS = (
+    (Detail(6, 3), 4), (Detail(4, 3), 3), (Detail(3, 3), 2), (Detail(2, 3), 1), (Detail(1, 3), 1), (Detail(1, 3), 0),
+    (Detail(1, 2), 0), (Detail(1, 1), 0), (Detail(1, 0), 0),
 )  # fmt: skip
-CHARTS = (10, 8, 6, 4, 3, 2, 1)
+WITHOUT_CARDS = tuple((Detail(), chart) for chart in (10, 8, 6, 4, 3, 2, 1))
+"""Rich to plain: what each card gets, and the lines of the processor's history."""
 OLD_SAMPLE_S = 5.0
 BLANK = Row(())
 
@@ -51,12 +53,8 @@ def live_rows(scene: LiveScene, width: int, height: int) -> list[Row]:
 
 def _variants(scene: LiveScene, width: int) -> Iterator[tuple[list[list[Row]], bool]]:
     """From rich to plain: the sections, and whether they stand apart."""
-    if scene.sample is None or not scene.sample.gpus:
-        for chart in CHARTS:
-            yield _sections(scene, width, Detail(), chart, True), True
-    else:
-        for detail in DETAILS:
-            yield _sections(scene, width, detail, 0, True), True
+    for detail, chart in WITH_CARDS if scene.sample and scene.sample.gpus else WITHOUT_CARDS:
+        yield _sections(scene, width, detail, chart, True), True
     for all_cores in (True, False):
         for apart in (True, False):
             yield _sections(scene, width, Detail(), 0, all_cores), apart

@@ -104,7 +104,7 @@ def _end(done: float | None, time_left: str, room: int) -> str:
 def _time_left(state: RunState, now_s: float) -> str:
     if state.finished is not None:
         return ""
-    left = eta(state, now_s)
+    left = None if phase_at(state, now_s) == "stalled" else eta(state, now_s)
     return f"ETA {f.roughly(left.seconds if left else None)}"
 
 
@@ -113,16 +113,17 @@ def loss_row(scene: RunScene, width: int) -> Row:
     start, end = value_span(width)
     value = Run(right(f.metric(scene.state.loss), end - start), _finite(scene.state.loss))
     curve = run_curve(scene.history.loss, scene.state.total_steps, width - end - 1)
-    return labelled("loss", value, " ", curve, rank=0, slices=((start, end), (end + 1, width)))
+    return labelled("loss", value, " ", Run(curve, "dim"), rank=0, slices=((start, end), (end + 1, width)))
 
 
 def _figures(scene: RunScene) -> list[Figure]:
     state, rates = scene.state, scene.state.rates
     latest = [rank.latest for rank in state.ranks.values() if rank.latest is not None]
+    past: Style = "" if state.finished is None and phase_at(state, scene.now_s) != "stalled" else "dim"
     return [
-        Figure("steps/s", f.figure(rates.steps_s), rank=1),
-        Figure("samples/s", f.figure(rates.samples_s), rank=1),
-        Figure("tokens/s", f.figure(rates.tokens_s), rank=3),
+        Figure("steps/s", f.figure(rates.steps_s), past, rank=1),
+        Figure("samples/s", f.figure(rates.samples_s), past, rank=1),
+        Figure("tokens/s", f.figure(rates.tokens_s), past, rank=3),
         Figure("padding", f.share(rates.padding_share), rank=3),
         Figure("eval loss", f.metric(_eval_loss(state)), _finite(_eval_loss(state)), rank=2),
         Figure("grad norm", f.figure(state.grad_norm), _finite(state.grad_norm), rank=2),
