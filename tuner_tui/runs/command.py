@@ -13,10 +13,12 @@ from typing import Any
 
 import yaml
 
+from tuner_tui.hardware.interpreter import Interpreter, default_interpreter, probe_interpreter, probe_versions
 from tuner_tui.runs.folder import RunFolder
 from tuner_tui.runs.redact import HIDDEN, redact_argv, redact_env
 from tuner_tui.settings.apply import AppliedCommand
-from tuner_tui.settings.job import CommandJob, Job
+from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
+from tuner_tui.settings.origin import Resolved
 
 OBSERVER_SITE = Path(__file__).parent.parent / "observer" / "site"
 """The folder whose `sitecustomize` brings the observer into every Python of the training."""
@@ -52,6 +54,18 @@ def added_environment(
     if memory_limit_bytes is not None:
         added["TUNER_MEMORY_LIMIT_BYTES"] = str(memory_limit_bytes)
     return added
+
+
+def probe(path: Path | str | None, environ: Mapping[str, str], job: Job, resolved: Resolved) -> Interpreter:
+    """The Python that trains. It is asked what its `TrainingArguments` takes only where settings go there.
+
+    Raises `LaunchError` where it cannot run the built-in job.
+    """
+    python = default_interpreter(environ) if path is None else Path(path)
+    if isinstance(job, BuiltinJob):
+        return _able_to_train(probe_interpreter(python))
+    needs_names = job.apply != "none" and resolved.chosen
+    return probe_interpreter(python) if needs_names else probe_versions(python)
 
 
 def with_config(applied: AppliedCommand, folder: RunFolder) -> tuple[str, ...]:
@@ -105,6 +119,18 @@ def git_revision(cwd: Path) -> tuple[str | None, bool | None]:
         return None, None
     changes = _git(cwd, "status", "--porcelain", "--untracked-files=no")
     return sha, None if changes is None else bool(changes)
+
+
+def _able_to_train(interpreter: Interpreter) -> Interpreter:
+    missing = [name for name in ("torch", "transformers") if name not in interpreter.packages]
+    if interpreter.problem is not None and not interpreter.packages:
+        raise LaunchError(interpreter.problem)
+    if missing:
+        raise LaunchError(
+            f"{interpreter.path} has no {' and no '.join(missing)}, which the built-in job needs: run "
+            f"`{interpreter.path} -m pip install 'tuner-tui[train]'`, or choose another Python with --interpreter."
+        )
+    return interpreter
 
 
 def _git(cwd: Path, *arguments: str) -> str | None:

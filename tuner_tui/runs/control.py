@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from typing import Literal, get_args
+
+from tuner_tui.runs.folder import RunFolder
+from tuner_tui.runs.processes import is_alive, this_machine
+from tuner_tui.runs.supervision import read_supervision
 
 Order = Literal["checkpoint", "stop", "terminate", "kill"]
 """Save now · save and end after this step · SIGTERM now · SIGTERM, then SIGKILL after a short grace."""
 ORDERS: tuple[Order, ...] = get_args(Order)
+
+
+def give_order(folder: RunFolder, order: Order) -> None:
+    """Ask something of a run, and wake its supervisor so that it looks at once. Raises `OSError`."""
+    write_order(folder.control, order)
+    known = read_supervision(folder.state)
+    if known is not None and known.machine == this_machine() and is_alive(known.supervisor):
+        try:
+            os.kill(known.supervisor.pid, signal.SIGUSR1)
+        except (ProcessLookupError, PermissionError):
+            return  # it ended in this moment, or belongs to somebody else; it looks once a second anyway
 
 
 def write_order(path: Path, order: Order) -> None:

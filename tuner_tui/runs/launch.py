@@ -11,9 +11,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tuner_tui import __version__
+from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.runs.checkpoints import lineage_checkpoint
 from tuner_tui.runs.command import (
     LaunchError,
@@ -21,6 +21,7 @@ from tuner_tui.runs.command import (
     check_command,
     git_revision,
     has_gpu,
+    probe,
     redact_job,
     with_checkpoint,
     with_config,
@@ -31,11 +32,9 @@ from tuner_tui.runs.processes import this_machine
 from tuner_tui.runs.record import RecordError, RunRecord, read_record, write_record
 from tuner_tui.runs.redact import redact_argv, redact_env
 from tuner_tui.settings.apply import AppliedCommand, command_for
+from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob, Job
 from tuner_tui.settings.origin import Resolved
-
-if TYPE_CHECKING:
-    from tuner_tui.hardware.interpreter import Interpreter
 
 START_PATIENCE_S = 20.0
 """A supervisor is up in a tenth of a second; a box that swaps gets this long."""
@@ -45,15 +44,14 @@ START_PATIENCE_S = 20.0
 class LaunchRequest:
     """What to launch. `parent` is the run to resume, from the newest complete checkpoint of its lineage.
 
-    `interpreter` is None where it was not asked; the built-in job then trains with the Python of this program.
+    `interpreter` is the Python that trains; None stands for the one that the shell would use.
     """
 
     job: Job
     resolved: Resolved
-    interpreter: Interpreter | None = None
+    interpreter: Path | str | None = None
     cwd: Path = field(default_factory=Path.cwd)
     preset: str | None = None
-    versions: Mapping[str, str] = field(default_factory=dict)
     memory_limit_bytes: int | None = None
     parent: RunFolder | None = None
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
@@ -74,11 +72,20 @@ def launch(request: LaunchRequest) -> RunFolder:
     except OSError as error:
         _discard(folder)
         raise LaunchError(f"The run folder cannot be written: {error.strerror} ({error.filename}).") from error
+    except SettingsError as error:
+        _discard(folder)
+        raise LaunchError(str(error)) from error
     except LaunchError:
         _discard(folder)
         raise
     start_supervisor(folder, plan)
     return folder
+
+
+def working_folder(request: LaunchRequest) -> Path:
+    """Where the command runs: the job's own folder, seen from where the launch was asked for."""
+    own = request.job.cwd if isinstance(request.job, CommandJob) else None
+    return Path(request.cwd, own or "").absolute()
 
 
 def adopt(folder: RunFolder) -> None:
@@ -108,17 +115,18 @@ def start_supervisor(folder: RunFolder, plan: Plan | None) -> None:
 
 def _prepare(request: LaunchRequest, folder: RunFolder) -> Plan:
     checkpoint = _checkpoint(request)
+    interpreter = probe(request.interpreter, request.environ, request.job, request.resolved)
     applied = command_for(
-        request.job, request.resolved.settings, request.interpreter, str(folder.output), chosen=request.resolved.chosen
+        request.job, request.resolved.settings, interpreter, str(folder.output), chosen=request.resolved.chosen
     )
     applied = with_checkpoint(applied, request.job, checkpoint)
     argv = with_config(applied, folder)
-    cwd = Path(request.cwd, request.job.cwd or "") if isinstance(request.job, CommandJob) else request.cwd
+    cwd = working_folder(request)
     added = added_environment(request.job, request.environ, folder, applied.inject, request.memory_limit_bytes)
     env = {**request.environ, **added}
     check_command(argv, cwd, env)
     folder.output.mkdir(mode=0o700)
-    write_record(folder, _record(request, folder, argv, cwd, added, applied, checkpoint))
+    write_record(folder, _record(request, folder, interpreter, argv, cwd, added, applied, checkpoint))
     limit = request.memory_limit_bytes
     return Plan(argv, str(cwd), env, limit if limit is not None and not has_gpu(env) else None)
 
@@ -126,6 +134,7 @@ def _prepare(request: LaunchRequest, folder: RunFolder) -> Plan:
 def _record(
     request: LaunchRequest,
     folder: RunFolder,
+    interpreter: Interpreter,
     argv: tuple[str, ...],
     cwd: Path,
     added: Mapping[str, str],
@@ -141,12 +150,12 @@ def _record(
         resolved=request.resolved,
         argv=redact_argv(argv),
         cwd=str(cwd),
-        interpreter=sys.executable if request.interpreter is None else request.interpreter.path,
+        interpreter=interpreter.path,
         host=this_machine().host,
         program_version=__version__,
         output_dir=str(folder.output),
         preset=request.preset,
-        versions=request.versions,
+        versions={"python": interpreter.python_version or "", **interpreter.packages},
         env=redact_env(added),
         not_applied=tuple(applied.not_applied),
         git_sha=sha,

@@ -23,7 +23,10 @@ SEARCH_BYTES = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class LogWindow:
-    """Some lines of the log. `anchors` are the bytes at which they begin; the next line begins at `end`."""
+    """Some lines of the log. `anchors` are the bytes at which they begin; the next line begins at `end`.
+
+    `unfinished`: the last of the lines has no newline yet.
+    """
 
     lines: tuple[str, ...] = ()
     anchors: tuple[int, ...] = ()
@@ -32,6 +35,7 @@ class LogWindow:
     total_bytes: int = 0
     at_start: bool = True
     at_end: bool = True
+    unfinished: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +140,9 @@ class _File:
         anchors, end = starts[:-1], starts[-1]
         lines = tuple(self._line(a, b) for a, b in zip(anchors, starts[1:], strict=True))
         start = starts[0]
-        return LogWindow(lines, tuple(anchors), start, end, self.size, start == 0, end >= self.size)
+        at_end = end >= self.size
+        unfinished = at_end and bool(lines) and self._read(end - 1, end) != b"\n"
+        return LogWindow(lines, tuple(anchors), start, end, self.size, start == 0, at_end, unfinished)
 
     def find_forwards(self, wanted: bytes, start: int) -> LogMatch:
         """The first match from `start` on; `wanted` is in lower case."""

@@ -1,0 +1,108 @@
+"""Following a run to its end: events as JSON lines, or plain progress lines."""
+
+from __future__ import annotations
+
+import time
+from typing import Literal
+
+from tuner_tui.cli.interrupts import Interrupts
+from tuner_tui.cli.output import DONE, FAILED, INTERRUPTED, OUT_OF_MEMORY, TERMINATED, line, note
+from tuner_tui.cli.progress_lines import event_line, progress_line
+from tuner_tui.runs.codec import encode
+from tuner_tui.runs.control import Order, give_order
+from tuner_tui.runs.events import Event, Finished
+from tuner_tui.runs.folder import RunFolder
+from tuner_tui.runs.reader import RunReader
+from tuner_tui.runs.status import RunStatus, status
+
+LOOK_EVERY_S = 0.5
+PROGRESS_EVERY_S = 5.0
+PRESSES: tuple[tuple[Order, str], ...] = (
+    ("stop", "Asked to save and stop after this step; Ctrl-C again to terminate."),
+    ("terminate", "Terminating; Ctrl-C again to kill."),
+    ("kill", "Killing."),
+)
+
+
+def follow(folder: RunFolder, json: bool, on_interrupt: Literal["stop", "leave"] = "stop") -> int:
+    """Print what happens until the run ends; the exit code says how it did.
+
+    Interrupted, it stops the run, harder each time (`stop`), or leaves it alone and returns (`leave`).
+    """
+    with Interrupts() as interrupts:
+        return _Follower(folder, json, on_interrupt, interrupts).follow()
+
+
+def exit_code(outcome: str | None, interrupted: bool = False) -> int:
+    """The exit code for a run's outcome."""
+    if outcome == "stopped":
+        return INTERRUPTED if interrupted else TERMINATED
+    return {"completed": DONE, "out-of-memory": OUT_OF_MEMORY}.get(outcome or "", FAILED)
+
+
+class _Follower:
+    """One following, from the first line to the exit code."""
+
+    def __init__(
+        self, folder: RunFolder, json: bool, on_interrupt: Literal["stop", "leave"], interrupts: Interrupts
+    ) -> None:
+        self._folder = folder
+        self._reader = RunReader(folder)
+        self._json = json
+        self._leaves = on_interrupt == "leave"
+        self._signals = interrupts
+        self._pressed = 0
+        self._terminated = False
+        self._next_progress = 0.0
+
+    def follow(self) -> int:
+        while True:
+            now_status = status(self._folder)  # before the events: what an ended run wrote is then all there
+            self._print(self._reader.events())
+            if self._reader.state.finished is not None:
+                return exit_code(self._reader.state.outcome, interrupted=self._pressed > 0)
+            if not now_status.live:
+                return self._without_end(now_status)
+            self._print_progress(time.time())
+            if self._act():
+                return INTERRUPTED
+            self._signals.wait(LOOK_EVERY_S)
+
+    def _print(self, events: list[Event]) -> None:
+        for event in events:
+            text = encode(event).decode("ascii").rstrip() if self._json else event_line(event)
+            if text is not None:
+                line(text)
+
+    def _print_progress(self, now: float) -> None:
+        if not self._json and now >= self._next_progress and self._reader.state.step is not None:
+            self._next_progress = now + PROGRESS_EVERY_S
+            line(progress_line(self._reader.state, now))
+
+    def _act(self) -> bool:
+        """Pass interrupts on to the run; True where they mean to leave."""
+        if self._leaves and (self._signals.interrupts or self._signals.terminated):
+            note(f"Run {self._folder.id} goes on; `tuner-tui attach {self._folder.id}` comes back to it.")
+            return True
+        while self._pressed < min(self._signals.interrupts, len(PRESSES)):
+            order, sentence = PRESSES[self._pressed]
+            self._pressed += 1
+            note(sentence)
+            give_order(self._folder, order)
+        if self._signals.terminated and not self._terminated:
+            self._terminated = True
+            give_order(self._folder, "terminate")
+        return False
+
+    def _without_end(self, found: RunStatus) -> int:
+        """The run is over, but its last event was never written: a full disk, a killed supervisor."""
+        state = self._reader.state
+        if found.outcome is not None:
+            last = Finished(
+                t=time.time(), outcome=found.outcome, sentence=found.sentence, step=state.step,
+                total_steps=state.total_steps,
+            )  # fmt: skip
+            self._print([last])
+        else:
+            note(found.sentence)
+        return exit_code(found.outcome, interrupted=self._pressed > 0)

@@ -1,0 +1,47 @@
+"""Ctrl-C and being terminated, counted instead of raised: a follower decides itself what each means."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from types import FrameType
+from typing import Any, Self
+
+
+class Interrupts:
+    """A context manager that counts SIGINT and SIGTERM, and a wait that they end."""
+
+    def __init__(self) -> None:
+        self.interrupts = 0
+        self.terminated = False
+        self._before: dict[int, Any] = {}
+        self._reading, self._writing = os.pipe()
+        os.set_blocking(self._reading, False)
+        os.set_blocking(self._writing, False)
+
+    def __enter__(self) -> Self:
+        """Count from here on."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._count)
+        signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Give the signals back."""
+        signal.set_wakeup_fd(-1)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        os.close(self._reading)
+        os.close(self._writing)
+
+    def wait(self, seconds: float) -> None:
+        """Until a signal comes or the time is up."""
+        if select.select([self._reading], [], [], seconds)[0]:
+            os.read(self._reading, 4096)
+
+    def _count(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGTERM:
+            self.terminated = True
+        else:
+            self.interrupts += 1

@@ -1,0 +1,95 @@
+"""`tuner-tui logs`: what the training printed, made safe for a terminal."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from tuner_tui.cli.find import run_named
+from tuner_tui.cli.output import INTERRUPTED, line
+from tuner_tui.runs.folder import RunFolder
+from tuner_tui.runs.log import LogReader, LogWindow
+from tuner_tui.runs.status import status
+
+LINES_AT_ONCE = 500
+LINES_BEFORE_FOLLOWING = 100
+LOOK_EVERY_S = 0.5
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command `logs`."""
+    app.command("logs")(logs)
+
+
+def logs(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The run's name, such as r007")],
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="Begin with the last 100 lines and go on until the run ends.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON lines: anchor (byte), text, unfinished.")] = False,
+) -> None:
+    """Print the output of a run. A progress bar shows as its last state, escape sequences not at all."""
+    folder = run_named(run)
+    printer = LogPrinter(LogReader(folder.output_log), as_json)
+    if not follow:
+        printer.print_rest(last=True)
+        return
+    printer.skip_to_tail(LINES_BEFORE_FOLLOWING)
+    if _follow(folder, printer):
+        raise typer.Exit(INTERRUPTED)
+
+
+def _follow(folder: RunFolder, printer: LogPrinter) -> bool:
+    """Print until the run ends; True where it was left before."""
+    from tuner_tui.cli.interrupts import Interrupts
+
+    with Interrupts() as interrupts:
+        while not (interrupts.interrupts or interrupts.terminated):
+            live = status(folder).live
+            printer.print_rest(last=not live)
+            if not live:
+                return False
+            interrupts.wait(LOOK_EVERY_S)
+    return True
+
+
+class LogPrinter:
+    """Prints a growing log, each finished line once; an unfinished one whenever it says something new."""
+
+    def __init__(self, reader: LogReader, as_json: bool) -> None:
+        self._reader = reader
+        self._as_json = as_json
+        self._anchor = 0
+        self._unfinished: tuple[int, str] | None = None
+
+    def skip_to_tail(self, count: int) -> None:
+        """Begin `count` lines before the end."""
+        self._anchor = self._reader.tail(count).start
+
+    def print_rest(self, last: bool) -> None:
+        """Print what is there and was not printed; `last`: nothing more will come."""
+        while True:
+            window = self._reader.window(self._anchor, LINES_AT_ONCE)
+            self._print(window, last)
+            if window.at_end:
+                return
+
+    def _print(self, window: LogWindow, last: bool) -> None:
+        finished = len(window.lines) - window.unfinished
+        for anchor, text in zip(window.anchors[:finished], window.lines, strict=False):
+            if (anchor, text) != self._unfinished:
+                self._line(anchor, text, False)
+        self._anchor = window.end
+        if window.unfinished:
+            self._print_unfinished(window.anchors[-1], window.lines[-1], last)
+
+    def _print_unfinished(self, anchor: int, text: str, last: bool) -> None:
+        self._anchor = anchor
+        if text and (anchor, text) != self._unfinished:
+            self._unfinished = (anchor, text)
+            self._line(anchor, text, not last)
+
+    def _line(self, anchor: int, text: str, unfinished: bool) -> None:
+        line(json.dumps({"anchor": anchor, "text": text, "unfinished": unfinished}) if self._as_json else text)

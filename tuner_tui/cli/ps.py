@@ -1,0 +1,110 @@
+"""`tuner-tui ps` lists the runs; `tuner-tui attach` follows one as plain text."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Annotated
+
+import typer
+
+from tuner_tui.cli.find import run_named
+from tuner_tui.cli.output import document
+from tuner_tui.runs.folder import RunFolder, list_runs, runs_dir
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands `ps` and `attach`."""
+    app.command("ps")(ps)
+    app.command("attach")(attach)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One run in the list. Times are seconds since the epoch, `eta_s` seconds left."""
+
+    run: str
+    status: str
+    sentence: str
+    path: str
+    outcome: str | None = None
+    pid: int | None = None
+    phase: str | None = None
+    step: int | None = None
+    total_steps: int | None = None
+    eta_s: float | None = None
+    loss: float | None = None
+    created_t: float | None = None
+    preset: str | None = None
+    command: tuple[str, ...] = ()
+    parent: str | None = None
+
+
+def ps(as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False) -> None:
+    """List the runs, newest first."""
+    rows = _rows()
+    if as_json:
+        document([asdict(row) for row in rows])
+        return
+    shown = [_cells(row) for row in rows]
+    if not shown:
+        typer.echo("No run was started yet.")
+        return
+    table = [("RUN", "STATUS", "STEP", "LEFT", "STARTED", "WHAT"), *shown]
+    widths = [max(len(cells[column]) for cells in table) for column in range(len(table[0]))]
+    for cells in table:
+        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip())
+
+
+def attach(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The run's name, such as r007")],
+    as_json: Annotated[bool, typer.Option("--json", help="Events as JSON lines on standard output.")] = False,
+) -> None:
+    """Follow a run as plain text until it ends. Ctrl-C leaves it alone; the screen is `tuner-tui RUN`."""
+    from tuner_tui.cli.follow import follow
+
+    raise typer.Exit(follow(run_named(run), as_json, on_interrupt="leave"))
+
+
+def _rows() -> Iterator[Row]:
+    for folder in list_runs(runs_dir()):
+        yield row_of(folder, time.time())
+
+
+def row_of(folder: RunFolder, now: float) -> Row:
+    """The run in a line. A run that lives is read to its newest event; of others the last word is enough."""
+    from tuner_tui.runs.progress import eta, phase_at
+    from tuner_tui.runs.reader import RunReader
+
+    view = RunReader(folder).poll()
+    state, record = view.state, view.record
+    left = eta(state, now) if view.status.live else None
+    return Row(
+        run=folder.id,
+        status=view.status.kind,
+        sentence=view.status.sentence,
+        path=str(folder.path),
+        outcome=view.status.outcome,
+        pid=view.status.pid,
+        phase=phase_at(state, now) if view.status.live else None,
+        step=state.step,
+        total_steps=state.total_steps,
+        eta_s=None if left is None else left.seconds,
+        loss=state.loss if state.loss is None or state.loss == state.loss else None,
+        created_t=None if record is None else record.created_t,
+        preset=None if record is None else record.preset,
+        command=() if record is None else record.argv,
+        parent=None if record is None else record.parent,
+    )
+
+
+def _cells(row: Row) -> tuple[str, str, str, str, str, str]:
+    from tuner_tui.cli.progress_lines import duration
+
+    started = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.created_t)) if row.created_t else ""
+    step = "" if row.step is None else f"{row.step:,}" + (f"/{row.total_steps:,}" if row.total_steps else "")
+    left = "" if row.eta_s is None else duration(row.eta_s)
+    what = row.preset or " ".join(row.command) or row.sentence
+    word = row.outcome or (row.phase if row.status == "running" else None) or row.status
+    return (row.run, word, step, left, started, what[:60])

@@ -1,0 +1,55 @@
+"""`tuner-tui stop`: ends a run gently, or at once, or only has it save."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tuner_tui.cli.find import run_named
+from tuner_tui.cli.output import FAILED, document, fail, note
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command `stop`."""
+    app.command("stop")(stop)
+
+
+def stop(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The run's name, such as r007")],
+    checkpoint_only: Annotated[bool, typer.Option("--checkpoint-only", help="Save now and train on.")] = False,
+    now: Annotated[bool, typer.Option("--now", help="SIGTERM at once, SIGKILL ten seconds later.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+) -> None:
+    """Have a run save and end after its step; one that does not is terminated after a minute. Waits for its end."""
+    from dataclasses import asdict
+
+    from tuner_tui.runs.command import LaunchError
+    from tuner_tui.runs.control import give_order
+    from tuner_tui.runs.launch import adopt
+    from tuner_tui.runs.lock import wait_released
+    from tuner_tui.runs.status import status
+
+    if checkpoint_only and now:
+        fail("--checkpoint-only and --now exclude each other.")
+    folder = run_named(run)
+    found = status(folder)
+    if found.kind in ("foreign", "broken"):
+        fail(found.sentence)
+    if found.live:
+        try:
+            if found.kind == "lost":
+                adopt(folder)  # whoever stops a training has to be there when it ends
+            give_order(folder, "checkpoint" if checkpoint_only else "kill" if now else "stop")
+        except (LaunchError, OSError) as error:
+            fail(f"The order cannot be given: {error}", FAILED)
+        if checkpoint_only:
+            note(f"Asked run {folder.id} for a checkpoint.")
+        else:
+            note(f"Asked run {folder.id} to end; waiting for it.")
+            wait_released(folder.lock)
+        found = status(folder)
+    if as_json:
+        document({"run": folder.id, **asdict(found)})
+    else:
+        typer.echo(found.sentence)

@@ -1,0 +1,33 @@
+"""Whether the very same training already runs, so that it is not started twice by mistake."""
+
+from __future__ import annotations
+
+from tuner_tui.runs.command import redact_job
+from tuner_tui.runs.folder import RunFolder, list_runs, runs_dir
+from tuner_tui.runs.launch import LaunchRequest, working_folder
+from tuner_tui.runs.record import RecordError, read_record
+from tuner_tui.runs.status import status
+
+
+def living_twin(request: LaunchRequest) -> RunFolder | None:
+    """A run that lives and is of the same job, settings and folder; or the run to be resumed, where it still lives."""
+    for folder in list_runs(request.root or runs_dir(request.environ)):
+        if status(folder).live and (_same(folder, request) or _is_parent(folder, request)):
+            return folder
+    return None
+
+
+def _same(folder: RunFolder, request: LaunchRequest) -> bool:
+    try:
+        record = read_record(folder)
+    except RecordError:
+        return False
+    return (record.job, record.resolved.settings, record.cwd) == (
+        redact_job(request.job),
+        request.resolved.settings,
+        str(working_folder(request)),
+    )
+
+
+def _is_parent(folder: RunFolder, request: LaunchRequest) -> bool:
+    return request.parent is not None and request.parent.path == folder.path
