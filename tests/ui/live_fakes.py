@@ -152,7 +152,7 @@ class FakeView:
     """What a panel sees of a followed run."""
 
     state: RunState
-    history: History = History()
+    history: History = field(default_factory=History)
     sample: Sample | None = None
     samples: tuple[Sample, ...] = ()
     status: object = None

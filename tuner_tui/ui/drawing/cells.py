@@ -1,6 +1,6 @@
 """Lines of styled text, exact to the cell: build, fit, cut, and find what changed between two of them.
 
-A style is a word for a state (`""`, `dim`, `strong`, `good`, `warn`, `bad`, `hit`); what it looks like is the widget's matter.
+A style is a word for a state; what it looks like is the widget's matter.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A curve over the length of the run: each column stands for its steps for ever, so progress adds and repaints nothing."""
+"""A curve over the length of the run: each column stands for its steps for ever, so progress only adds."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def _host(inventory: Inventory, width: int) -> list[Row]:
         _labelled("RAM", f"{f.size(memory.usable_bytes)} usable of {f.size(memory.total_bytes)}", width),
     ]
     if inventory.shm is not None:
-        rows.append(_labelled("/dev/shm", f"{f.size(inventory.shm.free_bytes)} free", width))
+        rows.append(_labelled("shm", f"{f.size(inventory.shm.free_bytes)} free", width))
     if inventory.disk is not None:
         rows.append(_labelled("disk", f"{f.size(inventory.disk.free_bytes)} free at {inventory.disk.path}", width))
     return rows

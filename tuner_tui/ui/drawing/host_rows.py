@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tuner_tui.hardware.sample import HostSample, ProcessSample, Sample
 from tuner_tui.ui import format as f
 from tuner_tui.ui.drawing.bars import blocks, tall_blocks
-from tuner_tui.ui.drawing.cells import Row, Run, right, shorten
+from tuner_tui.ui.drawing.cells import Row, Run, Style, right, shorten
 from tuner_tui.ui.drawing.figures import LABEL, Figure, figure_rows, labelled
 from tuner_tui.ui.drawing.sweep import BUCKET_S, sweep, within
 
@@ -24,7 +24,7 @@ def host_rows(sample: Sample, recent: Sequence[Sample], width: int, chart: int, 
 
 
 def _figures(host: HostSample) -> list[Figure]:
-    swapping = "warn" if host.swap_in_bytes_s else ""
+    swapping: Style = "warn" if host.swap_in_bytes_s else ""
     ram = f"{f.whole_gib(host.ram_used_bytes)}/{f.whole_gib(host.ram_total_bytes)}"
     return [
         Figure("CPU", f.percent(host.cpu_pct), rank=2),

@@ -1,25 +1,24 @@
-"""Lines of a log as rows: control characters taken out, hits of a search marked."""
+"""Lines of a log as rows, hits of a search marked."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
-from tuner_tui.ui.drawing.cells import Line, Row, Run, line
-
-ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b.")
-CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+from tuner_tui.ui.drawing.cells import Line, Row, Run, crop, line, width_of
 
 
-def clean(text: str) -> str:
-    """`text` as one harmless line: colours and cursor moves gone, tabs as spaces, what `\\r` overwrote dropped."""
-    text = text.rstrip("\r\n").rpartition("\r")[2]
-    return CONTROLS.sub("", ESCAPES.sub("", text)).expandtabs(8)
+def log_rows(lines: Sequence[str], needle: str, width: int, skipped: int = 0) -> list[Row]:
+    """A row a line, from cell `skipped` on; a sign at either end says that the line goes on there."""
+    return [Row(_cut(highlighted(text, needle), width, skipped)) for text in lines]
 
 
-def log_rows(lines: Sequence[str], needle: str, width: int, height: int) -> list[Row]:
-    """The last `height` of `lines`."""
-    return [Row(highlighted(clean(text), needle)) for text in lines[-height:]]
+def _cut(cells: Line, width: int, skipped: int) -> Line:
+    if not skipped:
+        return cells
+    if width_of(cells) <= skipped:
+        return ()
+    return line(Run("…", "dim"), crop(cells, skipped + 1, width_of(cells)))
 
 
 def highlighted(text: str, needle: str) -> Line:

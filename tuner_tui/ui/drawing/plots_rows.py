@@ -32,5 +32,6 @@ def plots_rows(history: History, width: int, height: int) -> list[Row]:
     rows: list[Row] = []
     for start in range(0, len(drawn), columns):
         for together in zip(*drawn[start : start + columns], strict=False):
-            rows.append(Row(line(*(fit(row.line, cell_width) for row in together))))
+            cells = [fit(row.line, cell_width) for row in together]
+            rows.append(Row(line(*cells)))
     return rows

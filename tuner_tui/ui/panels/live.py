@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tuner_tui.runs.reader import RunView
 
 REMEMBERED_SAMPLES = 600
+OWN_SAMPLE_AFTER_S = 4.0
 
 
 class LivePanel(Canvas):
@@ -49,6 +50,10 @@ class LivePanel(Canvas):
         view, seen = self.view, tuple(self._seen)
         if view is None:
             return LiveScene(self.now_s, None, History(), self.sample, seen)
-        if view.sample is not None and (self.sample is None or view.sample.time_s >= self.sample.time_s):
+        if view.sample is not None and not self._is_behind(view.sample):
             return LiveScene(self.now_s, view.state, view.history, view.sample, view.samples)
         return LiveScene(self.now_s, view.state, view.history, self.sample, seen)
+
+    def _is_behind(self, sample: Sample) -> bool:
+        """Whether the run's own samples have ended; while they come, both are new and only one is shown."""
+        return self.sample is not None and sample.time_s < self.sample.time_s - OWN_SAMPLE_AFTER_S

@@ -2,42 +2,175 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from textual import on
 from textual.binding import Binding, BindingType
+from textual.containers import Vertical
 from textual.reactive import reactive
 
-from tuner_tui.ui.drawing.cells import Row
-from tuner_tui.ui.drawing.log_rows import log_rows
+from tuner_tui.ui import format as f
+from tuner_tui.ui.log_place import LogPlace, Move, arrived, moved, next_hit, to_end, to_start
 from tuner_tui.ui.messages import LogSearchWanted
-from tuner_tui.ui.widgets.canvas import Canvas
+from tuner_tui.ui.widgets.log_lines import LogLines
+from tuner_tui.ui.widgets.search_field import SearchField
 
 if TYPE_CHECKING:
+    from textual.app import ComposeResult
+
     from tuner_tui.runs.log import LogWindow
 
+SIDEWAYS = 20
+OUTPUT = Binding.Group("Output")
 
-class OutputPanel(Canvas, can_focus=True):
-    """Shows `log_window`; asks for others by `LogWindowWanted` and `LogSearchWanted`."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("n", "search(False)", "Next hit", id="output.next"),
-        Binding("N", "search(True)", "Previous hit", id="output.previous"),
-    ]
-    log_window: reactive[LogWindow | None] = reactive(None, repaint=False)
-    needle: reactive[str] = reactive("", repaint=False)
+def _key(keys: str, action: str, label: str, id: str, tip: str) -> Binding:
+    return Binding(keys, action, label, id=f"output.{id}", tooltip=tip, group=OUTPUT, show=False)
 
-    def watch_log_window(self) -> None:
-        self.redraw()
 
-    def watch_needle(self) -> None:
-        self.redraw()
+OUTPUT_KEYS = (
+    _key("up,k", "move(-1)", "Up", "up", "A line back"),
+    _key("down,j", "move(1)", "Down", "down", "A line on"),
+    _key("pageup,b", "page(-1)", "Page up", "page-up", "A page back"),
+    _key("pagedown,space", "page(1)", "Page down", "page-down", "A page on"),
+    _key("home,g", "start", "Start", "start", "The first line of the log"),
+    _key("end,G", "end", "Follow", "end", "The end of the log, and follow it"),
+    _key("left,h", "sideways(-1)", "Left", "left", "Towards the start of long lines"),
+    _key("right,l", "sideways(1)", "Right", "right", "Towards the end of long lines"),
+    _key("n", "search(False)", "Next hit", "next", "The next place that holds the text searched for"),
+    _key("N", "search(True)", "Hit before", "previous", "The place before that holds it"),
+)
+
+
+class OutputPanel(Vertical, can_focus=True):
+    """Shows `log_window`, asks for others by `LogWindowWanted` and for hits by `LogSearchWanted`."""
+
+    BINDINGS: ClassVar[list[BindingType]] = list(OUTPUT_KEYS)
+
+    log_window: reactive[LogWindow | None] = reactive(None, init=False, repaint=False)
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self._place = LogPlace()
+        self._needle = ""
+        self._hit: int | None = None
+        self._searching = False
+
+    def compose(self) -> ComposeResult:
+        yield LogLines()
+        yield SearchField(compact=True, placeholder="search the output")
+
+    @property
+    def following(self) -> bool:
+        """Whether the end of the log is shown as it grows."""
+        return self._place.follow
+
+    @property
+    def _height(self) -> int:
+        return max(1, self.query_one(LogLines).size.height)
+
+    def watch_log_window(self, old: LogWindow | None, new: LogWindow | None) -> None:
+        if new is None:
+            self._place, self._hit = LogPlace(), None
+        elif self._searching:
+            self._found(new)
+        else:
+            self._place = arrived(self._place, old, new, self._height)
+        self._show()
+
+    def _found(self, window: LogWindow) -> None:
+        """A window that a search has brought: its first hit comes into sight."""
+        self._searching = False
+        self._hit = next_hit(window, self._needle, -1, backwards=False)
+        self._place = LogPlace(max(0, (self._hit or 0) - self._height // 3), False)
+
+    @on(LogLines.HeightChanged)
+    def _show(self) -> None:
+        lines = self.query_one(LogLines)
+        window = self.log_window
+        if window is not None and self._place.follow and not self._fits(window):
+            self._place = LogPlace(max(0, len(window.lines) - self._height))
+        top = self._place.top
+        lines.lines = () if window is None else window.lines[top : top + self._height]
+        lines.needle = self._needle
+        lines.redraw()
+        self._say_where()
+
+    def _fits(self, window: LogWindow) -> bool:
+        return self._place.top + self._height >= len(window.lines)
+
+    def _say_where(self) -> None:
+        window = self.log_window
+        if window is None or not window.lines:
+            self.border_subtitle = ""
+            return
+        where = "following" if self._place.follow else f"{self._share(window)} · End follows"
+        searched = f"“{self._needle}” · " if self._needle else ""
+        self.border_subtitle = f"{searched}{f.size(window.total_bytes)} · {where}"
+
+    def _share(self, window: LogWindow) -> str:
+        at = window.anchors[min(self._place.top, len(window.anchors) - 1)]
+        return f.share(at / window.total_bytes if window.total_bytes else None)
+
+    def _go(self, move: Move) -> None:
+        self._place, wanted = move
+        if wanted is not None:
+            self.post_message(wanted)
+        self._show()
+
+    def action_move(self, by: int) -> None:
+        """Some lines on or back."""
+        if self.log_window is not None:
+            self._go(moved(self._place, self.log_window, by, self._height))
+
+    def action_page(self, by: int) -> None:
+        """A page on or back, less a line."""
+        self.action_move(by * max(1, self._height - 1))
+
+    def action_start(self) -> None:
+        """The first line."""
+        self._go(to_start())
+
+    def action_end(self) -> None:
+        """The end, and follow it."""
+        self._go(to_end())
+
+    def action_sideways(self, by: int) -> None:
+        """Along long lines."""
+        lines = self.query_one(LogLines)
+        lines.skipped = max(0, lines.skipped + by * SIDEWAYS)
+
+    def action_find(self) -> None:
+        """Type what to search for."""
+        self.query_one(SearchField).open()
+
+    @on(SearchField.Wanted)
+    def _search_typed(self, event: SearchField.Wanted) -> None:
+        self._needle, self._hit = event.text, None
+        self.focus()
+        self.action_search(backwards=self._place.follow)
+
+    @on(SearchField.GivenUp)
+    def _search_given_up(self) -> None:
+        self._needle, self._hit = "", None
+        self.focus()
+        self._show()
 
     def action_search(self, backwards: bool) -> None:
-        """Ask for the next or previous window that holds the text searched for."""
-        if self.needle:
-            self.post_message(LogSearchWanted(self.needle, backwards))
-
-    def rows(self, width: int, height: int) -> Sequence[Row]:
-        lines = self.log_window.lines if self.log_window else ()
-        return log_rows(lines, self.needle, width, height)
+        """Go to the next or previous hit: within this window, else ask for the one that holds it."""
+        window = self.log_window
+        if not self._needle or window is None:
+            self._show()
+            return
+        start = self._hit if self._hit is not None else self._place.top + (self._height if backwards else -1)
+        hit = next_hit(window, self._needle, min(start, len(window.lines)), backwards)
+        if hit is None:
+            self._searching = True
+            self.post_message(LogSearchWanted(self._needle, backwards))
+            self._show()
+            return
+        self._hit = hit
+        if not self._place.top <= hit < self._place.top + self._height:
+            self._go(moved(self._place, window, hit - self._height // 3 - self._place.top, self._height))
+        else:
+            self._show()

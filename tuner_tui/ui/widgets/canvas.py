@@ -1,8 +1,8 @@
 """A widget that shows a picture and repaints only the cells that changed.
 
-Over SSH every byte counts: a whole panel is some kilobytes, a changed figure some dozens of bytes. The compositor writes
-a changed span from the left edge of the widget it lies in, so figures that change often are shown by `Slice` children:
-small widgets whose left edge is where the figure starts.
+Over SSH every byte counts: a whole panel is some kilobytes, a changed figure some dozens of bytes. The compositor
+writes a changed span from the left edge of the widget it lies in, so figures that change often are shown by `Slice`
+children: small widgets whose left edge is where the figure starts.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Slice(Widget):
 class Canvas(Widget):
     """Shows the rows that `rows` draws for the widget's size; redraws when asked, repaints what differs.
 
-    Rows beyond the height are reached with the arrow keys where the canvas may take the focus; a sign says that they exist.
+    Rows beyond the height are reached by scrolling, where the canvas may take the focus; a sign says that they exist.
     """
 
     DEFAULT_CSS = """

@@ -1,0 +1,98 @@
+"""Where one looks in a log of any size: the first line shown, whether the end is followed, and what to ask for next."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tuner_tui.ui.messages import LogWindowWanted
+
+if TYPE_CHECKING:
+    from tuner_tui.runs.log import LogWindow
+
+WINDOW_LINES = 200
+"""Lines asked for at once: some screens of them, whatever the size of the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogPlace:
+    """`top` is the index in the window of the first line shown; `follow` keeps it at the end of the log.
+
+    While another window is waited for, `reference` is the byte of the line that is to be `offset` lines below the top.
+    """
+
+    top: int = 0
+    follow: bool = True
+    reference: int | None = None
+    offset: int = 0
+
+
+Move = tuple[LogPlace, LogWindowWanted | None]
+
+
+def arrived(place: LogPlace, old: LogWindow | None, new: LogWindow, height: int) -> LogPlace:
+    """The place after a new window: the same lines stay where they are, or the end is shown.
+
+    Following goes on by a third of the height at a time: a log that moves up by a line a second would repaint every
+    line of the panel each second.
+    """
+    most = max(0, len(new.lines) - height)
+    if place.reference is not None:
+        at = bisect_left(new.anchors, place.reference)
+        return LogPlace(max(0, min(at - place.offset, most)), place.follow)
+    top = _same_top(place, old, new)
+    if top is None:
+        return replace(place, top=most if place.follow else 0)
+    if place.follow and top < most:
+        top = min(most + height // 3, max(0, len(new.lines) - 1)) if old is not None and old.lines else most
+    return replace(place, top=top if place.follow else min(top, most))
+
+
+def _same_top(place: LogPlace, old: LogWindow | None, new: LogWindow) -> int | None:
+    """The index in `new` of the line that was on top; None where it is not there."""
+    if old is None or not place.top < len(old.anchors):
+        return None
+    at = bisect_left(new.anchors, old.anchors[place.top])
+    return at if at < len(new.anchors) and new.anchors[at] == old.anchors[place.top] else None
+
+
+def moved(place: LogPlace, window: LogWindow, by: int, height: int) -> Move:
+    """`by` lines on, back where it is negative; asks for another window at the ends of this one."""
+    if not window.lines:
+        return place, None
+    top, most = place.top + by, max(0, len(window.lines) - height)
+    if by < 0:
+        return _back(place, window, top, height)
+    if top >= most and window.at_end:
+        return to_end()
+    if top > most:
+        anchor = window.anchors[min(place.top, len(window.anchors) - 1)]
+        return LogPlace(place.top, False, anchor, -by), LogWindowWanted(anchor, WINDOW_LINES)
+    return LogPlace(top, False), None
+
+
+def _back(place: LogPlace, window: LogWindow, top: int, height: int) -> Move:
+    if top >= 0 or window.at_start:
+        pin = LogWindowWanted(window.start, WINDOW_LINES) if place.follow else None
+        return LogPlace(max(0, top), False), pin
+    mean_bytes = max(1, (window.end - window.start) // len(window.lines))
+    before = max(0, window.start - mean_bytes * (height + WINDOW_LINES // 2))
+    return LogPlace(0, False, window.start, -top), LogWindowWanted(before, WINDOW_LINES)
+
+
+def to_start() -> Move:
+    """The first line of the log."""
+    return LogPlace(0, False, 0, 0), LogWindowWanted(0, WINDOW_LINES)
+
+
+def to_end() -> Move:
+    """The last lines, and those to come."""
+    return LogPlace(0, True), LogWindowWanted(None, WINDOW_LINES)
+
+
+def next_hit(window: LogWindow, needle: str, after: int, backwards: bool) -> int | None:
+    """The index of the next line that holds `needle`, beyond line `after`; upper and lower case are alike."""
+    wanted = needle.lower()
+    indices = range(after - 1, -1, -1) if backwards else range(after + 1, len(window.lines))
+    return next((index for index in indices if wanted in window.lines[index].lower()), None)
