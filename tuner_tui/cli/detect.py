@@ -21,14 +21,13 @@ def detect(
     ),
 ) -> None:
     """Show the GPUs and what each can do, the processor, memory, disk, and the Python that trains."""
-    from platformdirs import user_state_path
-
     from tuner_tui.hardware.compatibility import misfits
     from tuner_tui.hardware.interpreter import default_interpreter, probe_versions
     from tuner_tui.hardware.survey import read_inventory
+    from tuner_tui.runs.folder import state_dir
 
     python = probe_versions(interpreter or default_interpreter())
-    inventory = read_inventory(user_state_path("tuner-tui"))
+    inventory = read_inventory(state_dir())
     wrong = misfits(inventory, python)
     if as_json:
         document = {

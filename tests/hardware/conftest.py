@@ -1,0 +1,55 @@
+"""The fake driver library, compiled once a session, and processes that see it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fake_nvml.build import NO_COMPILER, build_library
+from tests.fake_nvml.scenario import Scenario
+
+
+@pytest.fixture(scope="session")
+def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The compiled libnvidia-ml.so.1; skips where there is no compiler."""
+    library = build_library(tmp_path_factory.mktemp("nvml"))
+    if library is None:
+        pytest.skip(NO_COMPILER)
+    return library
+
+
+class Box:
+    """A box whose driver follows a scenario, as a fresh Python process sees it."""
+
+    def __init__(self, library: Path, scenario: Scenario, folder: Path) -> None:
+        self.environment = scenario.environment(library, folder)
+        self.calls_file = folder / "nvml-calls"
+
+    def python(self, script: str, timeout_s: float = 60) -> Any:
+        """Runs `script`, which prints one JSON document last, and gives that."""
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+    def calls(self) -> set[str]:
+        """The NVML functions that were called so far."""
+        return {line.split()[0] for line in self.calls_file.read_text(encoding="ascii").splitlines()}
+
+
+@pytest.fixture
+def box(nvml_library: Path, tmp_path: Path) -> Callable[[Scenario], Box]:
+    """A function from a scenario to a box that has it."""
+    return lambda scenario: Box(nvml_library, scenario, tmp_path)

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.hardware.fakes import FakeCard, FakeReader
+from tuner_tui.hardware.host_meter import HostMeter
+from tuner_tui.hardware.inventory import GpuProblemKind
+from tuner_tui.hardware.process_meter import ProcessMeter
+from tuner_tui.hardware.sampler import Sampler
+
+SOON_S = 30.0
+"""How long a test waits for a thread before it fails; none of it is spent when all is well."""
+
+
+class Ticks:
+    """A clock for the meters."""
+
+    def __call__(self) -> float:
+        return 0.0
+
+
+def sampler_of(reader: FakeReader, tmp_path: Path) -> Sampler:
+    ticks = Ticks()
+    return Sampler(reader, HostMeter(tmp_path, ticks), ProcessMeter(ticks), wall_clock=lambda: 1.5)
+
+
+def test_every_card_has_a_row_in_the_drivers_order(tmp_path: Path):
+    sampler = sampler_of(FakeReader(FakeCard("first"), FakeCard("second")), tmp_path)
+    sampler.start()
+    assert sampler.wait_ready(SOON_S)
+    sample = sampler.sample()
+    sampler.close()
+    assert sample.time_s == 1.5
+    assert [(gpu.index, gpu.name, gpu.power_limit_w) for gpu in sample.gpus] == [
+        (0, "first", 70.0),
+        (1, "second", 70.0),
+    ]
+
+
+def test_a_hung_card_holds_up_neither_its_neighbour_nor_the_sample(tmp_path: Path):
+    well, hung = FakeCard(), FakeCard()
+    hung.gate.clear()
+    sampler = sampler_of(FakeReader(well, hung), tmp_path)
+    sampler.start()
+    assert hung.asked.wait(SOON_S)
+    assert not sampler.wait_ready(0.0)
+    gpus = sampler.sample().gpus
+    sampler.close()
+    hung.gate.set()
+    assert gpus[1].utilisation_pct is None
+    assert len(gpus) == 2
+
+
+def test_a_driver_that_hangs_at_its_start_leaves_samples_without_cards(tmp_path: Path):
+    reader = FakeReader(FakeCard())
+    reader.opening.clear()
+    sampler = sampler_of(reader, tmp_path)
+    sampler.start()
+    assert sampler.sample().gpus == ()
+    assert sampler.sample().host.ram_total_bytes
+    reader.opening.set()
+    assert sampler.wait_ready(SOON_S)
+    assert len(sampler.sample().gpus) == 1
+    sampler.close()
+
+
+def test_without_a_driver_the_reason_is_kept(tmp_path: Path):
+    sampler = sampler_of(FakeReader(problem=GpuProblemKind.NO_DRIVER), tmp_path)
+    sampler.start()
+    assert sampler.wait_ready(SOON_S)
+    assert sampler.problem is not None
+    assert sampler.problem.kind is GpuProblemKind.NO_DRIVER
+    assert sampler.sample().gpus == ()
+
+
+def test_closing_ends_the_threads(tmp_path: Path):
+    before = set(threading.enumerate())
+    sampler = sampler_of(FakeReader(FakeCard(), FakeCard()), tmp_path)
+    sampler.start()
+    assert sampler.wait_ready(SOON_S)
+    threads = set(threading.enumerate()) - before
+    sampler.close()
+    for thread in threads:
+        thread.join(SOON_S)
+    assert not any(thread.is_alive() for thread in threads)
+    assert all(thread.daemon for thread in threads)
+
+
+@pytest.mark.parametrize("watched", [(), (2**22 + 1,)])
+def test_no_processes_where_there_are_none(tmp_path: Path, watched: tuple[int, ...]):
+    assert sampler_of(FakeReader(), tmp_path).sample(watched).processes == ()
