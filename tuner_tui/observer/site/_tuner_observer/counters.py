@@ -13,6 +13,9 @@ from .batches import Layout
 
 WRITE_EVERY_S = 1.0
 
+MOST_CALLS_A_STEP = 256
+"""Optimizer calls without a word from the Trainer, after which it is no longer waited for."""
+
 perf_counter = time.perf_counter
 get_ident = threading.get_ident
 
@@ -69,6 +72,7 @@ class Counters:
         self.on_flush = []
         self.first_step = 0
         self.reset()
+        session.step_of = lambda: self.step
 
     def reset(self):
         self.own_steps = self.micro_steps = self.samples = self.skipped_steps = 0
@@ -88,6 +92,7 @@ class Counters:
         self.written_steps = -1
         self.last_pause_s = None
         self.calls = 0
+        self.trainer_calls = None
         self.thread = get_ident()
 
     # batches
@@ -126,6 +131,7 @@ class Counters:
 
     def waiting(self, source, began_s):
         """Before a batch is fetched. Returns whether it is for training."""
+        self.session.in_optimizer = False
         if self.evaluating():
             self.pause("evaluating", began_s)
             return False
@@ -172,17 +178,47 @@ class Counters:
     def stepped(self, optimizer, skipped=False):
         """An optimizer stepped. Several optimizers that take turns make one step together."""
         self.calls += 1
+        if self.trainer_calls is not None:
+            self._stepped_under_trainer(skipped)
+            return
         key = id(optimizer)
         optimizers = self.optimizers
         if optimizers and key not in optimizers:
             optimizers.add(key)
             return
-        now = perf_counter()
         optimizers.clear()
         optimizers.add(key)
-        self.own_steps += 1
         if skipped:
             self.skipped_steps += 1
+        self._step_done()
+
+    def follow_trainer(self):
+        """A Trainer says itself when a step is done: its optimizer may be called more or less often than that."""
+        self.trainer_calls = 0
+
+    def trainer_stepped(self):
+        """The Trainer finished a step."""
+        if self.trainer_calls is not None:
+            self.trainer_calls = 0
+            self._step_done()
+
+    def trainer_ended(self):
+        """The Trainer's loop is over: the last counters are written."""
+        self.trainer_calls = None
+        self.optimizers.clear()
+        self.flush()
+
+    def _stepped_under_trainer(self, skipped):
+        """Count nothing, unless this Trainer turns out never to say when a step is done."""
+        self.trainer_calls += 1
+        if skipped:
+            self.skipped_steps += 1
+        if self.trainer_calls > MOST_CALLS_A_STEP:
+            self.trainer_calls = None
+
+    def _step_done(self):
+        now = perf_counter()
+        self.own_steps += 1
         if self.eval_module is not None:
             self._judge_eval_mode()
         if self.paused_since is not None and not self.evaluations:
@@ -238,7 +274,7 @@ class Counters:
             self.session.settle_phase()
             return False
         now = perf_counter() if now is None else now
-        self.paused_since = (phase, now)
+        self.paused_since = (phase, now, self.session.phase)
         if self.resumed_s is not None:
             self.train_s += now - self.resumed_s - self.excluded_s
             self.excluded_s = 0.0
@@ -250,7 +286,7 @@ class Counters:
         """Training goes on."""
         if self.paused_since is None:
             return
-        phase, since = self.paused_since
+        phase, since, before = self.paused_since
         now = perf_counter() if now is None else now
         if phase == "saving":
             self.save_s += now - since
@@ -259,7 +295,7 @@ class Counters:
         self.paused_since = None
         if self.resumed_s is not None:
             self.resumed_s = now
-        self.session.enter("training" if self.own_steps or self.resumed_s is not None else "starting")
+        self.session.enter(before if before in ("starting", "skipping", "ending") else "training")
 
     def paused_for(self):
         """Seconds of the present pause so far; None while training runs."""
@@ -288,7 +324,6 @@ class Counters:
         now = perf_counter() if now is None else now
         self.next_write_s = now + WRITE_EVERY_S
         session = self.session
-        session.step = self.step
         if not session.opened:
             session.open()
         session.settle_phase()
@@ -297,6 +332,8 @@ class Counters:
         self.slowest_s = 0.0
         for look in self.on_flush:
             look()
+        if self.own_steps <= 1 and self.resumed_s is not None:
+            self.resumed_s = perf_counter()  # the first look seeks the model: no part of the training's time
 
     def _fields(self):
         paused, seconds = None, 0.0

@@ -3,6 +3,7 @@
 import functools
 import sys
 
+from . import models
 from .importing import call_safely
 
 LOOK_EVERY = 10
@@ -22,6 +23,8 @@ class Effective:
         self._now = {}
         self._looks = 0
         self._autocast = None
+        self._parameter = None
+        self._model_sought = False
         self._seen_optimizers = set()
 
     def reset(self):
@@ -58,7 +61,8 @@ class Effective:
                 self._now[name] = group[name]
         self._now["parameter_dtype"] = _dtypes(optimizer)
         if group["params"]:
-            self._now["device"] = str(group["params"][0].device)
+            self._parameter = group["params"][0]
+            self._now["device"] = str(self._parameter.device)
 
     def versions_known(self):
         """Libraries that were imported after the observer said that it is here."""
@@ -69,22 +73,33 @@ class Effective:
 
     def model_known(self, model):
         """Read a model that a trainer gave us."""
+        self._model_sought = True
         call_safely(self._read_model, model)
 
     def _read_model(self, model):
         inner = getattr(model, "_orig_mod", None)
         self._now["torch_compile"] = inner is not None or getattr(model, "_compiled_call_impl", None) is not None
-        config = getattr(inner or model, "config", None)
-        attention = getattr(config, "_attn_implementation", None)
-        if isinstance(attention, str):
-            self._now["attn_implementation"] = attention
-        self._now["gradient_checkpointing"] = any(
-            getattr(module, "gradient_checkpointing", False) is True for module in (inner or model).modules()
-        )
+        modules = list((inner or model).modules())
+        attention = [getattr(getattr(module, "config", None), "_attn_implementation", None) for module in modules]
+        self._now["attn_implementation"] = next((word for word in attention if isinstance(word, str)), None)
+        checkpointing = [module.gradient_checkpointing for module in modules if hasattr(module, "gradient_checkpointing")]
+        self._now["gradient_checkpointing"] = any(each is True for each in checkpointing) if checkpointing else None
+
+    def _seek_model(self):
+        """Where no trainer showed us the model: the outermost module that holds the optimizer's first parameter."""
+        self._model_sought = True
+        model = models.owner_of(self._parameter, self._torch.nn.Module)
+        self._parameter = None
+        if model is not None:
+            total, trainable = models.parameters(model)
+            self._session.tell("plan", parameters=total, trainable_parameters=trainable)
+            self._read_model(model)
 
     def look(self):
         """Read the global switches, and tell what changed."""
         self._looks += 1
+        if not self._model_sought and self._parameter is not None:
+            call_safely(self._seek_model)
         if self._looks > 2 and self._looks % LOOK_EVERY:
             return
         self._now["autocast_dtype"] = "none" if self._autocast is None else _word(self._autocast)

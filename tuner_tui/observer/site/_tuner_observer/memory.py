@@ -17,13 +17,15 @@ class Peaks:
     def __init__(self, torch):
         self._torch = torch
         self._step_peak = None
+        self._resident_peak = None
         self._before = None
         self._due = True
 
     def fields(self):
         """Memory fields of a `steps` line: those of CUDA once it is initialised, and the process's resident peak."""
         self._due = True
-        fields = {"rss_peak_bytes": resident_peak_bytes()}
+        self._resident_peak = max(resident_peak_bytes() or 0, self._resident_peak or 0) or None
+        fields = {"rss_peak_bytes": self._resident_peak}
         if self._torch.cuda.is_initialized():
             stats = self._torch.cuda.memory_stats_as_nested_dict()
             fields["allocated_peak_bytes"] = stats["allocated_bytes"]["all"]["peak"]

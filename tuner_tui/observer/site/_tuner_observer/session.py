@@ -22,7 +22,7 @@ class Session:
         self.launched = process.is_launched()
         self.opened = False
         self.phase = "starting"
-        self.step = None
+        self.step_of = _no_step
         self.in_optimizer = False
         self.at_exit = None
         self._written_phase = None
@@ -57,6 +57,11 @@ class Session:
         processes = sys.modules.get("multiprocessing.process")
         if util is not None and processes is not None and processes.parent_process() is not None:
             util.Finalize(None, self.at_exit, exitpriority=-100)
+
+    @property
+    def step(self):
+        """The step of the whole training; None before there are counters."""
+        return self.step_of()
 
     def tell(self, kind, **fields):
         """Write a story event, if this process has a story."""
@@ -98,9 +103,13 @@ class Session:
         """In a forked child: silent until it trains by itself."""
         if self._file is not None:
             self._file.forget()
-        at_exit = self.at_exit
+        at_exit, step_of = self.at_exit, self.step_of
         self.__init__(self.run_dir)
-        self.at_exit = at_exit
+        self.at_exit, self.step_of = at_exit, step_of
+
+
+def _no_step():
+    return None
 
 
 def _version(name):

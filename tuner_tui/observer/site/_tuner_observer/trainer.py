@@ -5,6 +5,7 @@ import math
 import os
 import time
 
+from . import models
 from .control import ControlFile
 from .importing import call_safely
 
@@ -63,9 +64,9 @@ class Story:
         """The plan. Steps of this process start at the resumed step."""
         counters, session = self._counters, self._session
         counters.first_step = state.global_step - counters.own_steps
-        session.step = counters.step
+        counters.follow_trainer()
         session.open()
-        total, trainable = _parameters(model)
+        total, trainable = models.parameters(model)
         session.tell(
             "plan",
             total_steps=state.max_steps,
@@ -87,7 +88,8 @@ class Story:
             self._session.enter("training")
 
     def on_step_end(self, args, state, control, **kwargs):
-        """Obey the control file: checkpoint now, or checkpoint and end."""
+        """A step is done. Obey the control file: checkpoint now, or checkpoint and end."""
+        self._counters.trainer_stepped()
         word = self._control_file.read()
         if word in ("checkpoint", "stop"):
             control.should_save = True
@@ -133,7 +135,7 @@ class Story:
     def on_train_end(self, args, state, control, **kwargs):
         """The last counters and metrics."""
         self._write_metrics()
-        self._counters.flush()
+        self._counters.trainer_ended()
         self._session.enter("ending")
 
 
@@ -159,10 +161,3 @@ def _number(value):
     except (TypeError, ValueError):
         return None
 
-
-def _parameters(model):
-    """`(all, trainable)` parameters of a model."""
-    if model is None:
-        return None, None
-    counts = [(each.numel(), each.requires_grad) for each in model.parameters()]
-    return sum(count for count, _ in counts), sum(count for count, trains in counts if trains)

@@ -1,0 +1,15 @@
+"""Allocates more than its limit in the optimizer step: Adam's two moments are larger than everything before."""
+
+import resource
+
+import torch
+
+weight = torch.nn.Parameter(torch.zeros(1 << 24))
+weight.grad = torch.ones_like(weight)
+small = torch.nn.Parameter(torch.zeros(2))
+small.grad = torch.ones_like(small)
+optimizer = torch.optim.Adam([weight], foreach=False)
+torch.optim.SGD([small], lr=0.1).step()
+used_bytes = int(open("/proc/self/statm").read().split()[5]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_DATA, (used_bytes + (80 << 20),) * 2)
+optimizer.step()

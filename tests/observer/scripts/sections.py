@@ -1,0 +1,125 @@
+"""Many kinds of training, each in a forked child of a parent that never trains: each child tells a story of its own."""
+
+import multiprocessing
+from collections.abc import Iterator
+
+import torch
+import torch._dynamo  # imported by the first optimizer otherwise: a second in every child
+from torch import nn
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+
+def amp_with_a_skipped_step() -> None:
+    """Autocast, and one infinite gradient that the scaler refuses."""
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+    for step, (inputs,) in enumerate(DataLoader(TensorDataset(torch.randn(12, 4)), batch_size=4)):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = model(inputs).float().pow(2).mean()
+        if step == 1:
+            loss = loss * float("inf")
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+
+
+def two_optimizers() -> None:
+    """As a GAN does it: both step once for each batch."""
+    models = [nn.Linear(4, 1), nn.Linear(4, 1)]
+    optimizers = [torch.optim.Adam(models[0].parameters()), torch.optim.SGD(models[1].parameters(), lr=0.1)]
+    for (inputs,) in DataLoader(TensorDataset(torch.randn(20, 4)), batch_size=4):
+        for model, optimizer in zip(models, optimizers, strict=True):
+            optimizer.zero_grad()
+            model(inputs).mean().backward()
+            optimizer.step()
+
+
+def accumulation() -> None:
+    """Three micro batches a step, from a dict with a padding mask."""
+    samples = [
+        {"input_ids": torch.arange(6), "attention_mask": torch.tensor([1] * (6 - row % 3) + [0] * (row % 3))}
+        for row in range(24)
+    ]
+    model = nn.Embedding(6, 4)
+    optimizer = torch.optim.AdamW(model.parameters())
+    for index, batch in enumerate(DataLoader(samples, batch_size=4)):  # type: ignore[arg-type]
+        model(batch["input_ids"]).mean().backward()
+        if index % 3 == 2:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+class Stream(IterableDataset):  # type: ignore[type-arg]
+    """Pairs of tokens and targets, packed, no length."""
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        for index in range(10):
+            tokens = torch.arange(index, index + 9)
+            yield tokens[:-1], tokens[1:]
+
+
+def iterable() -> None:
+    """A stream of unnamed token pairs, pinned to no length."""
+    model = nn.Embedding(32, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for inputs, _ in DataLoader(Stream(), batch_size=2):
+        optimizer.zero_grad()
+        model(inputs).mean().backward()
+        optimizer.step()
+
+
+def compiled() -> None:
+    """A compiled model, then a compiled optimizer step: the hooks are traced with it and must do no harm."""
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    fast = torch.compile(model, backend="eager")
+    for (inputs,) in DataLoader(TensorDataset(torch.randn(8, 4)), batch_size=4):
+        fast(inputs).mean().backward()
+        optimizer.step()
+    torch.compile(optimizer.step, backend="eager")()
+
+
+def no_loader() -> None:
+    """Steps without any DataLoader."""
+    weight = nn.Parameter(torch.zeros(3))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    for _ in range(4):
+        optimizer.zero_grad()
+        weight.sum().backward()
+        optimizer.step()
+
+
+def frozen_teacher() -> None:
+    """Distillation that puts its teacher into eval mode again before every batch: that is no evaluation."""
+    teacher, student = nn.Linear(4, 1), nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+    batches = iter(DataLoader(TensorDataset(torch.randn(40, 4)), batch_size=4))
+    for _ in range(10):
+        teacher.eval()
+        (inputs,) = next(batches)
+        optimizer.zero_grad()
+        (student(inputs) - teacher(inputs)).pow(2).mean().backward()
+        optimizer.step()
+
+
+def raising() -> None:
+    """Runs out of memory in its second step, as far as words go."""
+    weight = nn.Parameter(torch.zeros(3))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    weight.sum().backward()
+    optimizer.step()
+    raise RuntimeError("CUDA error: out of memory")
+
+
+SECTIONS = (
+    amp_with_a_skipped_step, two_optimizers, accumulation, iterable, compiled, no_loader, frozen_teacher, raising,
+)  # fmt: skip
+
+
+if __name__ == "__main__":
+    for section in SECTIONS:
+        child = multiprocessing.get_context("fork").Process(target=section)
+        child.start()
+        child.join()

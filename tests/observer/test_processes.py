@@ -1,0 +1,122 @@
+"""Processes of every sort: those that must stay silent, those that end badly, ranks, and those without torch."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests.observer.observed import SCRIPTS, SITE, Observed, last_steps, observe, of, run_python
+from tuner_tui.runs.events import Ended, OutOfMemory, Raised, Started
+
+UNTOUCHED = "import sys; print('torch' in sys.modules, 'json' in sys.modules, sys.flags.isolated)"
+
+
+def test_process_without_torch_writes_and_imports_nothing(tmp_path: Path) -> None:
+    result = observe(tmp_path, "-c", UNTOUCHED)
+    assert (result.exit_code, result.files) == (0, {})
+    assert result.output == "False False 0\n"
+
+
+def test_without_a_run_folder_nothing_is_installed() -> None:
+    code = "import sys; print('_tuner_observer' in sys.modules, len(sys.meta_path))"
+    with_site = run_python("-c", code, settings={"PYTHONPATH": str(SITE)}).stdout.split()
+    assert with_site == run_python("-c", code).stdout.split()
+
+
+def test_isolated_interpreter_is_left_alone(tmp_path: Path) -> None:
+    result = observe(tmp_path, "-I", "-c", "import sys; print('_tuner_observer' in sys.modules)")
+    assert (result.output, result.files) == ("False\n", {})
+
+
+def test_own_sitecustomize_still_runs(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text("import builtins; builtins.mine = __file__\n")
+    code = "import sitecustomize, sys; print(mine, sitecustomize.__file__, '_tuner_observer' in sys.modules)"
+    result = observe(tmp_path, "-c", code, first=str(own))
+    assert result.output.split() == [str(own / "sitecustomize.py")] * 2 + ["True"]
+
+
+def test_error_in_own_sitecustomize_is_shown_as_ever(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text("raise RuntimeError('my own fault')\n")
+    result = observe(tmp_path, "-c", "print('alive')", first=str(own))
+    assert result.output == "alive\n"
+    assert "my own fault" in result.errors
+
+
+def test_crash_at_import_is_told_and_printed(tmp_path: Path) -> None:
+    result = observe(tmp_path, "-c", "import no_such_module_at_all")
+    assert result.exit_code == 1
+    assert "ModuleNotFoundError: No module named 'no_such_module_at_all'" in result.errors
+    [raised] = result.of(Raised)
+    assert (raised.type, raised.where) == ("ModuleNotFoundError", "loading")
+
+
+def test_crash_is_told_where_the_script_has_its_own_excepthook(tmp_path: Path) -> None:
+    code = "import sys; sys.excepthook = lambda *_: print('mine'); 1 / 0"
+    result = observe(tmp_path, "-c", code)
+    assert result.output == "mine\n"
+    assert [event.type for event in result.of(Raised)] == ["ZeroDivisionError"]
+
+
+def test_only_the_launched_process_tells_of_crashes(tmp_path: Path) -> None:
+    code = "import subprocess, sys; subprocess.run([sys.executable, '-c', '1 / 0'])"
+    result = observe(tmp_path, "-c", code)
+    assert "ZeroDivisionError" in result.errors
+    assert result.files == {}
+
+
+def test_forked_child_is_silent(tmp_path: Path) -> None:
+    code = "import os, sys\npid = os.fork()\nif not pid: raise KeyError('child')\nos.wait()"
+    result = observe(tmp_path, "-c", code)
+    assert "KeyError: 'child'" in result.errors
+    assert (result.exit_code, result.files) == (0, {})
+
+
+def test_exec_stays_the_launched_process(tmp_path: Path) -> None:
+    code = "import os, sys; os.execv(sys.executable, [sys.executable, '-c', 'raise KeyError(1)'])"
+    assert [event.type for event in observe(tmp_path, "-c", code).of(Raised)] == ["KeyError"]
+
+
+def test_full_disk_hurts_nobody(tmp_path: Path) -> None:
+    code = "import os, shutil; shutil.rmtree(os.environ['TUNER_RUN_DIR']); raise KeyError('mine')"
+    result = observe(tmp_path, "-c", code)
+    assert result.errors.strip().endswith("KeyError: 'mine'")
+    assert "_tuner_observer" not in result.errors.replace("in excepthook", "")
+
+
+@pytest.mark.train
+def test_out_of_memory_in_the_optimizer_step(tmp_path: Path) -> None:
+    result = observe(tmp_path, str(SCRIPTS / "out_of_memory.py"))
+    assert result.exit_code == 1
+    assert "DefaultCPUAllocator: can't allocate memory" in result.errors
+    [error] = result.of(OutOfMemory)
+    assert (error.where, error.step) == ("optimizer-step", 1)
+    assert result.of(Ended) == []
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Observed:
+    """Two gloo ranks under torchrun."""
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    return observe(tmp_path_factory.mktemp("ranks"), *torchrun, str(SCRIPTS / "ranks.py"))
+
+
+@pytest.mark.train
+def test_each_rank_has_a_file_and_the_launcher_none(ranks: Observed) -> None:
+    assert ranks.exit_code == 0, ranks.errors
+    assert list(ranks.files) == ["events-rank0.jsonl", "events-rank1.jsonl"]
+    for rank, events in enumerate(ranks.files.values()):
+        [started] = of(events, Started)
+        assert (started.rank, started.world_size) == (rank, 2)
+        assert last_steps(events).own_steps == 3
+        assert isinstance(events[-1], Ended)
+
+
+def test_syntax_is_that_of_python_3_9() -> None:
+    for file in SITE.rglob("*.py"):
+        ast.parse(file.read_text(), feature_version=(3, 9))

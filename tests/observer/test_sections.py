@@ -1,0 +1,83 @@
+"""Kinds of loops, each a forked child: by the same token, a fork that trains tells its own story."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.observer.observed import Observed, last_steps, of, stories
+from tests.observer.scripts import sections as script
+from tuner_tui.runs.events import Ended, Event, InEffect, OutOfMemory, Phase, Steps
+
+pytestmark = pytest.mark.train
+
+
+def story(sections: Observed, name: str) -> list[Event]:
+    """What the child of that section told; the parent spoke first."""
+    at = [section.__name__ for section in script.SECTIONS].index(name)
+    return stories(sections.events)[at + 1]
+
+
+def in_effect(events: list[Event]) -> dict[str, object]:
+    """All that was said to be in effect."""
+    found: dict[str, object] = {}
+    for event in of(events, InEffect):
+        found.update(event.values)
+    return found
+
+
+def test_every_child_started_and_ended(sections: Observed) -> None:
+    assert sections.exit_code == 0
+    assert len(stories(sections.events)) == len(script.SECTIONS) + 1
+    for section in script.SECTIONS[:-1]:
+        assert len(of(story(sections, section.__name__), Ended)) == 1, section
+
+
+def test_step_that_the_scaler_left_out(sections: Observed) -> None:
+    events = story(sections, "amp_with_a_skipped_step")
+    assert (last_steps(events).own_steps, last_steps(events).skipped_steps) == (3, 1)
+    assert in_effect(events)["autocast_dtype"] == "bfloat16"
+
+
+def test_optimizers_that_take_turns_make_one_step(sections: Observed) -> None:
+    events = story(sections, "two_optimizers")
+    assert (last_steps(events).own_steps, last_steps(events).micro_steps) == (5, 5)
+
+
+def test_accumulation_and_padding(sections: Observed) -> None:
+    final = last_steps(story(sections, "accumulation"))
+    assert (final.own_steps, final.micro_steps, final.samples) == (2, 6, 24)
+    assert (final.tokens, final.padding_tokens) == (120, 24)
+    assert final.batch_shape == (4, 6)
+
+
+def test_stream_of_token_pairs(sections: Observed) -> None:
+    final = last_steps(story(sections, "iterable"))
+    assert (final.own_steps, final.samples, final.tokens) == (5, 10, 80)
+    assert final.padding_tokens is None
+
+
+def test_compiled_model_and_optimizer(sections: Observed) -> None:
+    events = story(sections, "compiled")
+    assert last_steps(events).own_steps >= 2
+    assert "compiling" in [event.phase for event in of(events, Phase)]
+    assert in_effect(events)["torch_compile"] is True
+
+
+def test_steps_without_a_loader(sections: Observed) -> None:
+    final = last_steps(story(sections, "no_loader"))
+    assert (final.own_steps, final.samples) == (4, 0)
+    assert final.train_s > 0
+    assert final.batch_shape is None
+
+
+def test_frozen_teacher_is_no_evaluation(sections: Observed) -> None:
+    final = last_steps(story(sections, "frozen_teacher"))
+    assert final.own_steps == 10
+    assert final.micro_steps >= 9
+
+
+def test_child_that_raises_says_why(sections: Observed) -> None:
+    events = story(sections, "raising")
+    [error] = of(events, OutOfMemory)
+    assert (error.message, error.where, error.step) == ("CUDA error: out of memory", "training", 1)
+    assert events.index(error) > events.index(of(events, Steps)[-1])
