@@ -52,7 +52,7 @@ def register(app: typer.Typer, read_box: ReadBox = this_box) -> None:
 
     @group.command("list")
     def list_(as_json: bool = AsJson) -> None:
-        """All presets, yours first."""
+        """All presets."""
         found = list_presets()
         _print(json.dumps([_listed(item) for item in found], indent=2) if as_json else "\n".join(map(_line, found)))
 

@@ -9,6 +9,7 @@ import difflib
 import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -151,15 +152,12 @@ def _number(value: float) -> str:
 
 
 def _float_text(value: float) -> str:
-    text = repr(value)
-    if "e" in text:
-        mantissa, exponent = text.split("e")
-        return f"{mantissa if '.' in mantissa else mantissa + '.0'}e{exponent}"
-    if value != 0 and abs(value) < 1e-3:
-        mantissa, exponent = f"{value:.16e}".split("e")
-        short = f"{mantissa.rstrip('0')}e{exponent}".replace(".e", ".0e")
-        return short if float(short) == value and len(short) <= 12 else text
-    return text[:-2] if text.endswith(".0") else text
+    if value == 0 or 1e-3 <= abs(value) < 1e16:
+        return repr(value).removesuffix(".0")
+    shortest = Decimal(repr(value)).normalize()
+    first, *rest = (str(digit) for digit in shortest.as_tuple().digits)
+    sign = "-" if value < 0 else ""
+    return f"{sign}{first}.{''.join(rest) or '0'}e{shortest.adjusted():+03d}"
 
 
 def _parse_int(spec: FieldSpec, word: str) -> int:

@@ -81,7 +81,7 @@ def preset_text(preset: Preset) -> str:
     if not preset.settings:
         del data["settings"]
     ordered: dict[str, Any] = {"version": data.pop("version"), "name": data.pop("name"), **data}
-    return yaml.safe_dump(ordered, sort_keys=False, allow_unicode=True, width=110)
+    return yaml.dump(ordered, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
 
 
 def save_preset(preset: Preset, path: Path, *, overwrite: bool = False) -> None:
@@ -95,9 +95,9 @@ def save_preset(preset: Preset, path: Path, *, overwrite: bool = False) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         _write_whole(path, content, overwrite)
     except FileExistsError:
+        if not path.parent.is_dir():
+            raise PresetError(f"{path}: {path.parent} is not a folder") from None
         raise PresetExistsError(f"{path}: is there already") from None
-    except UnicodeEncodeError:
-        raise PresetError(f"{path}: the preset holds text that is not Unicode") from None
     except OSError as error:
         raise PresetError(f"{path}: cannot be written: {error.strerror or error}") from None
 
@@ -134,6 +134,17 @@ def find_preset(name_or_path: str, folders: Sequence[Path] | None = None) -> Loa
     raise PresetError(f"no preset '{shorten(name_or_path)}'{hint}")
 
 
+class _Dumper(yaml.SafeDumper):
+    """Writes text with odd characters in double quotes: PyYAML's other styles lose U+0085 and its like."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if text.isprintable() else '"')
+
+
+_Dumper.add_representer(str, _text)
+
+
 def _listed(path: Path) -> ListedPreset:
     try:
         return ListedPreset(path.stem, path, load_preset(path))
@@ -149,7 +160,8 @@ def _preset_files(folder: Path) -> list[Path]:
 
 
 def _write_whole(path: Path, content: bytes, overwrite: bool) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}-", suffix=".tmp")
+    folder = path.resolve().parent if overwrite else path.parent
+    handle, name = tempfile.mkstemp(dir=folder, prefix=f".{path.name[:40]}-", suffix=".tmp")
     temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -157,17 +169,26 @@ def _write_whole(path: Path, content: bytes, overwrite: bool) -> None:
             file.flush()
             os.fsync(file.fileno())
         _put_in_place(temporary, path, overwrite)
-        _sync_folder(path.parent)
+        _sync_folder(folder)
     finally:
         temporary.unlink(missing_ok=True)
 
 
 def _put_in_place(temporary: Path, path: Path, overwrite: bool) -> None:
     if overwrite:
-        temporary.replace(path)
-    else:
+        # What a symbolic link leads to is replaced, not the link.
+        temporary.replace(path.resolve())
+        return
+    try:
         # A hard link fails where the name is taken, so two writers cannot both believe that it was free.
         path.hardlink_to(temporary)
+    except FileExistsError:
+        raise
+    except OSError:
+        # Some file systems have no hard links.
+        if path.exists():
+            raise FileExistsError(path) from None
+        temporary.replace(path)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from tuner_tui.settings.dialects.hf_import import SPELLINGS, from_hf
 from tuner_tui.settings.errors import FieldError, PresetError
@@ -52,14 +52,14 @@ class _Reader:
     def preset(self, tree: Entries, fallback_name: str) -> Preset:
         self.check_version(tree)
         self.check_keys(tree, OWN_KEYS, "key")
-        given = {key: node for key, node in tree.nodes.items() if key != "settings"}
-        data = {key: plain(node) for key, node in given.items()}
+        self.check_parts(tree)
+        data = {key: plain(node) for key, node in tree.nodes.items() if key != "settings"}
         data = {key: value for key, value in data.items() if value is not None}
         data.setdefault("name", fallback_name)
-        settings = self.settings(tree.nodes.get("settings"))
-        self.check_parts(given)
+        if "job" in data:
+            data["job"].setdefault("kind", "builtin")
         try:
-            return Preset.model_validate({**data, "settings": settings})
+            return Preset.model_validate({**data, "settings": self.settings(tree.nodes.get("settings"))})
         except ValidationError as error:
             raise self.wrong(tree, error) from None
 
@@ -79,14 +79,25 @@ class _Reader:
             if key not in known:
                 raise self.error(line, f"unknown {what} '{shorten(key)}'{_hint(nearest(key, known))}")
 
-    def check_parts(self, given: dict[str, Node]) -> None:
-        hardware, job = given.get("for"), given.get("job")
-        if isinstance(hardware, Entries):
-            self.check_keys(hardware, tuple(ForHardware.model_fields), "key of 'for'")
-        if isinstance(job, Entries):
-            kind = job.nodes.get("kind")
-            model = CommandJob if isinstance(kind, Scalar) and kind.text == "command" else BuiltinJob
-            self.check_keys(job, tuple(model.model_fields), "key of 'job'")
+    def check_parts(self, tree: Entries) -> None:
+        for key in ("for", "job"):
+            node = tree.nodes.get(key)
+            if node is None or (isinstance(node, Scalar) and node.empty):
+                continue
+            if not isinstance(node, Entries):
+                raise self.error(node.line, f"'{key}' must hold `key: value` lines")
+            model = self.job_model(node) if key == "job" else ForHardware
+            self.check_keys(node, tuple(model.model_fields), f"key of '{key}'")
+
+    def job_model(self, job: Entries) -> type[BaseModel]:
+        kind = job.nodes.get("kind")
+        if kind is None:
+            return BuiltinJob
+        models: dict[str, type[BaseModel]] = {"builtin": BuiltinJob, "command": CommandJob}
+        if not isinstance(kind, Scalar) or kind.text not in models:
+            word = shorten(kind.text) if isinstance(kind, Scalar) else "…"
+            raise self.error(kind.line, f"unknown kind of job '{word}'; it is builtin or command")
+        return models[kind.text]
 
     def settings(self, node: Node | None) -> dict[str, Value]:
         if node is None or (isinstance(node, Scalar) and node.empty):
@@ -106,8 +117,15 @@ class _Reader:
     def wrong(self, tree: Entries, error: ValidationError) -> PresetError:
         first = error.errors(include_url=False, include_input=False)[0]
         path = [str(part) for part in first["loc"]]
-        where = ".".join(part for part in path if part not in ("builtin", "command") or part == path[-1])
-        return self.error(line_of(tree, path), f"{shorten(where) or 'the preset'}: {shorten(first['msg'], 160)}")
+        if path[0] == "job":
+            del path[1]  # pydantic puts the kind of job there
+        where = shorten(".".join(path))
+        message = {
+            "missing": f"{where} is missing",
+            "too_short": f"{where} must hold at least one word",
+            "string_pattern_mismatch": f"{where} must look like 8.0",
+        }.get(first["type"], f"{where}: {shorten(first['msg'], 160)}")
+        return self.error(line_of(tree, path), message)
 
     def error(self, line: int, sentence: str) -> PresetError:
         return PresetError(f"{self.source}:{line}: {sentence}")

@@ -147,6 +147,8 @@ class _Builder:
 
     def add(self, event: parsed.NodeEvent, line: int) -> None:
         if isinstance(event, parsed.ScalarEvent):
+            if any("\ud800" <= character <= "\udfff" for character in event.value):
+                raise self.error(line, "holds half of a surrogate pair, which is no text")
             self.put(Scalar(event.value, line, event.style is None), line)
             return
         node: Items | Entries = Items(line) if isinstance(event, parsed.SequenceStartEvent) else Entries(line)
