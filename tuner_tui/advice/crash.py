@@ -39,9 +39,11 @@ class Verdict:
 def crash_findings(situation: Situation) -> tuple[Finding, ...]:
     """The cause of the failure, else numbers that are not finite; empty for a run that lives, ended well or was stopped."""
     state = situation.state
-    if state.outcome in {"completed", "stopped"} or state.stop_requested:
-        return _not_finite(situation, read_lines(situation.log))
+    if state.launched_t is not None and state.finished is None and state.exited is None:
+        return ()
     lines = read_lines(situation.log)
+    if state.outcome in {"completed", "stopped"} or state.stop_requested:
+        return _not_finite(situation, lines)
     verdict = _verdict(situation, lines)
     return _not_finite(situation, lines) if verdict is None else (_finding(verdict, situation),)
 
@@ -69,8 +71,6 @@ def _finding(verdict: Verdict, situation: Situation) -> Finding:
 def _verdict(situation: Situation, lines: Sequence[Line]) -> Verdict | None:
     """The kernel's word first, then what the observer saw, then the output, then the bare exit status."""
     status, launched = exit_status(situation), read_launcher(lines)
-    if situation.state.launched_t is not None and status.bad is None:
-        return None
     if status.bad is False and not launched.spoke:
         return None
     killed = _killed_for_memory(situation)

@@ -24,7 +24,7 @@ PACKAGES = (
     form("missing-package", r"^ImportError: ", BROKEN, "likely"),
 )  # fmt: skip
 WORKERS = (
-    form("worker-crash", r"DataLoader worker \(pid[^)]*\) (?:is killed by signal|exited unexpectedly)", WORKER),
+    form("worker-crash", r"DataLoader worker \(pid(?:\(s\))?[^)]*\) (?:is killed by signal|exited unexpectedly)", WORKER),
     form("worker-crash", r"DataLoader timed out after|Pin memory thread exited unexpectedly", "The loader stopped answering"),
     form("worker-crash", r"Caught \w+ in DataLoader worker process", "A loader process raised an exception"),
     form("worker-crash", r"subprocesses has abruptly died|BrokenProcessPool|terminated abruptly while", "A process that prepares data died"),

@@ -17,6 +17,8 @@ from tuner_tui.advice.output.launcher import Launched, is_launcher
 from tuner_tui.advice.output.lines import Line
 
 TRUST = {"certain": 0, "likely": 1, "possible": 2}
+WRAPPERS = frozenset({"worker-crash", "compile-failed", "collective-timeout"})
+"""Causes whose messages often carry the real one inside."""
 INTERRUPTS = ("KeyboardInterrupt", "SystemExit")
 
 
@@ -56,14 +58,17 @@ def readings_after(readings: Sequence[Reading], one: Reading) -> tuple[Failure, 
 
 
 def classify(failure: Failure) -> Pattern | None:
-    """The first form that fits: the exception's own line decides before the rest of its message."""
+    """The first form that fits: the exception's own line decides before the rest of its message.
+
+    A wrapper's line (a compiler, a collective, a worker that passes on what it caught) gives way to what it wraps.
+    """
     if is_launcher(failure.type, failure.headline):
         return None
-    for text in (failure.headline, failure.message):
-        for pattern in PATTERNS:
-            if pattern.form.search(text):
-                return pattern
-    return None
+    own = next((pattern for pattern in PATTERNS if pattern.form.search(failure.headline)), None)
+    if own is not None and own.cause not in WRAPPERS:
+        return own
+    whole = next((pattern for pattern in PATTERNS if pattern.form.search(failure.message)), None)
+    return own if own is not None and (whole is None or whole.cause in WRAPPERS) else whole
 
 
 def _of_exceptions(exceptions: Sequence[Failure]) -> list[Reading]:
@@ -83,8 +88,7 @@ def _of_chain(chain: Sequence[Failure]) -> Reading:
 def _specific(reading: Reading) -> tuple[bool, bool, int]:
     pattern = reading.pattern
     assert pattern is not None
-    vague = pattern.cause in {"worker-crash", "compile-failed", "collective-timeout"}
-    return pattern.consequence, vague, TRUST[pattern.confidence]
+    return pattern.consequence, pattern.cause in WRAPPERS, TRUST[pattern.confidence]
 
 
 def _spanning(failure: Failure, chain: Sequence[Failure]) -> Failure:

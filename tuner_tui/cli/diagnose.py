@@ -1,0 +1,125 @@
+"""`tuner-tui diagnose RUN|FILE|-`: what went wrong or holds a training back, and what to change."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from tuner_tui.advice.diagnose import diagnose as diagnose_situation
+from tuner_tui.advice.finding import Finding, Remedy
+from tuner_tui.advice.situation import Situation
+from tuner_tui.cli import excerpt
+from tuner_tui.hardware.interpreter import Interpreter
+from tuner_tui.runs.events import Finished
+from tuner_tui.runs.folder import RunFolder, RunNotFoundError, find_run, runs_dir
+from tuner_tui.runs.reader import RunReader
+from tuner_tui.runs.state import RunState
+
+BAD_INPUT = 2
+MARKS = {"failed": "x", "warning": "!", "hint": "-"}
+
+
+def register(app: typer.Typer) -> None:
+    """Adds `diagnose`."""
+    app.command("diagnose")(diagnose)
+
+
+def diagnose(
+    source: str = typer.Argument(metavar="RUN|FILE|-", help="A run, an output file, or - for standard input."),
+    as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+) -> None:
+    """What went wrong or holds the training back, and what to change. Nothing found is an answer too."""
+    try:
+        situation = situation_of(source)
+    except (OSError, RunNotFoundError) as error:
+        typer.echo(f"tuner-tui diagnose: {_sentence(error, source)}", err=True)
+        raise typer.Exit(BAD_INPUT) from error
+    findings = diagnose_situation(situation)
+    typer.echo(json.dumps(as_document(findings), indent=2) if as_json else as_text(findings))
+
+
+def situation_of(source: str) -> Situation:
+    """What there is to look at: an output alone, or all that a run folder holds."""
+    if source == "-":
+        return Situation(RunState(), time.time(), log=excerpt.of_stream(sys.stdin.buffer))
+    path = Path(source)
+    if path.exists() and not path.is_dir():
+        return Situation(RunState(), time.time(), log=excerpt.of_file(path))
+    return of_run(RunFolder(path.resolve()) if path.is_dir() else find_run(source, runs_dir()))
+
+
+def of_run(folder: RunFolder) -> Situation:
+    """Everything a run folder holds, as of now; as of its end where it ended."""
+    view = RunReader(folder).poll()
+    state, record = view.state, view.record
+    if state.finished is None and not view.status.live:
+        state = replace(state, finished=Finished(t=state.last_event_t or 0.0, outcome="lost"))
+    ended = state.finished is not None
+    return Situation(
+        state=state,
+        now_s=(state.last_event_t or time.time()) if ended else time.time(),
+        settings=None if record is None else record.resolved.settings,
+        interpreter=None if record is None else Interpreter(record.interpreter, packages=record.versions),
+        job=None if record is None else record.job,
+        samples=view.samples,
+        log=excerpt.of_file(folder.output_log) if folder.output_log.exists() else (),
+    )
+
+
+def as_document(findings: tuple[Finding, ...]) -> Mapping[str, Any]:
+    """The findings as `--json` prints them."""
+    return {"findings": [_as_object(finding) for finding in findings]}
+
+
+def as_text(findings: tuple[Finding, ...]) -> str:
+    """The findings for a person."""
+    if not findings:
+        return "Nothing wrong was found."
+    return "\n\n".join("\n".join(_text_lines(finding)) for finding in findings)
+
+
+def _as_object(finding: Finding) -> Mapping[str, Any]:
+    return {
+        "cause": finding.cause,
+        "where": finding.where,
+        "severity": finding.severity,
+        "confidence": finding.confidence,
+        "sentence": finding.sentence,
+        "evidence": list(finding.evidence),
+        "remedies": [_remedy(remedy) for remedy in finding.remedies],
+    }
+
+
+def _remedy(remedy: Remedy) -> Mapping[str, Any]:
+    return {
+        "title": remedy.title,
+        "change": dict(remedy.change),
+        "why": remedy.why,
+        "effect": remedy.effect,
+        "rests_on": remedy.rests_on,
+        "source": remedy.source,
+    }
+
+
+def _text_lines(finding: Finding) -> list[str]:
+    where = f" ({finding.where})" if finding.where else ""
+    lines = [f"{MARKS[finding.severity]} {finding.cause}{where}, {finding.confidence}: {finding.sentence}"]
+    lines += [f"    {line}" for line in finding.evidence]
+    for number, remedy in enumerate(finding.remedies, 1):
+        lines.append(f"  {number}. {remedy.title}: {remedy.why}")
+        lines += [f"     expected: {remedy.effect}"] if remedy.effect else []
+        lines += [f"     source: {remedy.source}"] if remedy.source else []
+    return lines
+
+
+def _sentence(error: OSError | RunNotFoundError, source: str) -> str:
+    if isinstance(error, OSError):
+        return f"{source} cannot be read: {error.strerror or error}."
+    return f"{error} A file of that name does not exist either."
