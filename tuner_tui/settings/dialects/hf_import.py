@@ -8,7 +8,7 @@ from typing import Any
 
 from tuner_tui.settings.dialects.hf_names import NOT_SETTINGS
 from tuner_tui.settings.errors import FieldError
-from tuner_tui.settings.fields import FIELDS, Value, check_value, nearest, parse_value, shorten
+from tuner_tui.settings.fields import FIELDS, Value, check_value, format_value, nearest, parse_value, shorten
 
 SPELLINGS: Mapping[str, str] = {
     "bf16": "precision: bf16",
@@ -73,6 +73,8 @@ class _Importer:
             self.settings[name] = parse_value(name, value) if isinstance(value, str) else check_value(name, value)
         except FieldError as error:
             raise FieldError(key, str(error) if name == key else f"{key}: {error}") from None
+        if key not in (name, "activation_checkpointing"):
+            self.notes.append(f"{key} is read as {name} {format_value(name, self.settings[name])}")
 
     def leave(self, key: str, why: str) -> None:
         self.left_out.append(key)
@@ -114,17 +116,19 @@ def _precision_from(reader: _Importer, key: str) -> None:
 
 
 def _warmup_ratio_from(reader: _Importer, key: str) -> None:
-    ratio = reader.number(key)
-    if ratio is None or (reader.number("warmup_steps") or 0) > 0:
+    ratio, steps = reader.number(key), reader.number("warmup_steps")
+    if not ratio and steps is not None:
+        return
+    if steps:
         reader.leave(key, "warmup_steps wins over it")
-    elif ratio >= 1:
+    elif ratio is not None and ratio >= 1:
         reader.leave(key, "a warmup over the whole training has no place in the settings")
     else:
         reader.put("warmup_steps", key, ratio)
 
 
 def _warmup_steps_from(reader: _Importer, key: str) -> None:
-    if reader.number(key) == 0 and reader.values.get("warmup_ratio") is not None:
+    if not reader.number(key) and reader.number("warmup_ratio"):
         return
     reader.put("warmup_steps", key, reader.values[key])
 
@@ -175,7 +179,7 @@ def _group_from(reader: _Importer, key: str) -> None:
     if "train_sampling_strategy" in reader.values:
         reader.leave(key, "train_sampling_strategy is given as well")
     else:
-        reader.settings["train_sampling_strategy"] = "group_by_length" if reader.flag(key) else "random"
+        reader.put("train_sampling_strategy", key, "group_by_length" if reader.flag(key) else "random")
 
 
 def _sampling_from(reader: _Importer, key: str) -> None:
@@ -183,6 +187,13 @@ def _sampling_from(reader: _Importer, key: str) -> None:
         reader.leave(key, "batch_rebalance has no place in the settings")
     else:
         reader.put(key, key, reader.values[key])
+
+
+def _peft_from(reader: _Importer, _key: str) -> None:
+    method = "none"
+    if reader.flag("use_peft") or reader.flag("use_dora"):
+        method = "dora" if reader.flag("use_dora") else "lora"
+    reader.settings["peft_method"] = method
 
 
 _FROM_HF: Mapping[str, Callable[[_Importer, str], None]] = {
@@ -201,6 +212,8 @@ _FROM_HF: Mapping[str, Callable[[_Importer, str], None]] = {
     "gradient_checkpointing": _checkpointing_from,
     "group_by_length": _group_from,
     "train_sampling_strategy": _sampling_from,
+    "use_peft": _peft_from,
+    "use_dora": _peft_from,
     "per_gpu_train_batch_size": _renamed("per_device_train_batch_size"),
     "per_gpu_eval_batch_size": _renamed("per_device_eval_batch_size"),
 }
