@@ -17,8 +17,11 @@ names = st.text(min_size=1, max_size=40)
 
 def field_values(spec: FieldSpec) -> st.SearchStrategy[Any]:
     """Any value the field takes."""
-    if spec.kind == "bool":
-        values: st.SearchStrategy[Any] = st.booleans()
+    if spec.name == "warmup_steps":
+        # From 1 on it counts in whole steps; a fraction there is a warning of its own.
+        values: st.SearchStrategy[Any] = st.floats(0, 1, exclude_max=True) | st.integers(1, 10**7).map(float)
+    elif spec.kind == "bool":
+        values = st.booleans()
     elif spec.kind == "choice":
         values = st.sampled_from(spec.choices)
     elif spec.kind == "text":
