@@ -17,7 +17,7 @@ from tuner_tui.settings.dialects import hf
 from tuner_tui.settings.dialects.hf import Carried
 from tuner_tui.settings.dialects.hf_names import SCRIPT_FIELDS
 from tuner_tui.settings.errors import FieldError, SettingsError
-from tuner_tui.settings.fields import FIELDS, nearest
+from tuner_tui.settings.fields import FIELDS, nearest, shorten
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 
@@ -58,6 +58,8 @@ def command_for(
     """
     if isinstance(job, BuiltinJob):
         return _builtin(job, settings, interpreter, output_dir)
+    if job.dialect != "hf":
+        raise SettingsError(f"'{shorten(job.dialect)}' is no dialect this program writes; it writes hf")
     argv = tuple(word.replace(OUTPUT_DIR, output_dir) for word in job.command)
     names = frozenset(FIELDS) if chosen is None else frozenset(chosen)
     targets = None if interpreter is None else interpreter.training_arguments
