@@ -102,11 +102,10 @@ class HostMeter:
         return (None if total is None or available is None else total - available), total
 
     def _rates(self, elapsed_s: float | None, swap: bool) -> dict[str, float]:
-        """Bytes a second since the last call of each counter that can be read."""
-        read, written = disk_bytes(read_text(self._proc / "diskstats"), self._disks)
-        counters = {"disk_read": read, "disk_write": written} if self._disks else {}
+        """Bytes a second since the last call, of each counter that could be read both times."""
+        counters = disk_bytes(read_text(self._proc / "diskstats"), self._disks)
         if swap:
-            counters["swap_in"] = swapped_in_bytes(read_text(self._proc / "vmstat"))
+            counters |= swapped_in_bytes(read_text(self._proc / "vmstat"))
         before, self._counters = self._counters, counters
         if elapsed_s is None:
             return {}
@@ -157,21 +156,22 @@ def disks(block: Path) -> frozenset[str]:
     return frozenset(name for name in names if not name.startswith(STACKED))
 
 
-def disk_bytes(diskstats: str, names: frozenset[str]) -> tuple[int, int]:
-    """Bytes read and written by these disks since the box started."""
-    read = written = 0
-    for line in diskstats.splitlines():
-        fields = line.split(None, 10)
-        if len(fields) > 9 and fields[2] in names:
-            read += int(fields[5])
-            written += int(fields[9])
-    return read * SECTOR_BYTES, written * SECTOR_BYTES
+def disk_bytes(diskstats: str, names: frozenset[str]) -> dict[str, int]:
+    """`disk_read` and `disk_write`, bytes since the box started of these disks together; empty where none is listed."""
+    rows = [line.split(None, 10) for line in diskstats.splitlines()]
+    found = [row for row in rows if len(row) > 9 and row[2] in names]
+    if not found:
+        return {}
+    return {
+        "disk_read": SECTOR_BYTES * sum(int(row[5]) for row in found),
+        "disk_write": SECTOR_BYTES * sum(int(row[9]) for row in found),
+    }
 
 
-def swapped_in_bytes(vmstat: str) -> int:
-    """Bytes read back from swap since the box started."""
+def swapped_in_bytes(vmstat: str) -> dict[str, int]:
+    """`swap_in`, bytes read back from swap since the box started; empty where the kernel does not tell."""
     _, _, rest = vmstat.partition("pswpin ")
-    return int(rest.split(None, 1)[0]) * os.sysconf("SC_PAGE_SIZE") if rest else 0
+    return {"swap_in": int(rest.split(None, 1)[0]) * os.sysconf("SC_PAGE_SIZE")} if rest else {}
 
 
 def free_bytes(folder: Path) -> int | None:

@@ -44,7 +44,7 @@ class Interpreter:
     problem: str | None = None
 
 
-def default_interpreter(environment: Mapping[str, str] | None = None) -> Path:
+def default_interpreter(environment: Mapping[str, str] | None = None, has_torch: bool | None = None) -> Path:
     """The Python a person means who has not said which.
 
     1. That of the activated environment (VIRTUAL_ENV, then CONDA_PREFIX): it was chosen by hand, in this
@@ -58,7 +58,9 @@ def default_interpreter(environment: Mapping[str, str] | None = None) -> Path:
         python = Path(folder) / "bin" / "python"
         if python.exists():
             return python
-    if find_spec("torch") is not None:
+    if has_torch is None:
+        has_torch = find_spec("torch") is not None
+    if has_torch:
         return Path(sys.executable)
     return Path(shutil.which("python3", path=environment.get("PATH")) or sys.executable)
 

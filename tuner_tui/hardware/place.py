@@ -48,7 +48,9 @@ def visible_gpus(gpus: Sequence[Gpu], cuda_visible_devices: str | None) -> tuple
     seen: list[int] = []
     for entry in cuda_visible_devices.split(","):
         index = index_of(entry.strip(), gpus)
-        if index is None or index in seen:
+        if index in seen:
+            return ()
+        if index is None:
             break
         seen.append(index)
     return tuple(seen)
