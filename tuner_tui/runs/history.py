@@ -19,7 +19,8 @@ class Series:
 class History:
     """What is plotted of a run, over its steps; each at most some hundred points, thinned over the whole run.
 
-    `memory_bytes` is the allocator's peak, summed over the ranks.
+    `memory_bytes` is the peak summed over the ranks: what the allocator reserved on the GPU, or on a CPU the process's
+    resident memory.
     """
 
     loss: Series = Series("loss", "")

@@ -27,6 +27,7 @@ from tuner_tui.runs.command import (
     with_config,
 )
 from tuner_tui.runs.folder import RunFolder, create_folder, runs_dir
+from tuner_tui.runs.ladder import Patience
 from tuner_tui.runs.plan import Plan, dump_plan
 from tuner_tui.runs.processes import this_machine
 from tuner_tui.runs.record import RecordError, RunRecord, read_record, write_record
@@ -56,6 +57,7 @@ class LaunchRequest:
     parent: RunFolder | None = None
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     root: Path | None = None
+    patience: Patience = Patience()
 
 
 def launch(request: LaunchRequest) -> RunFolder:
@@ -128,7 +130,7 @@ def _prepare(request: LaunchRequest, folder: RunFolder) -> Plan:
     folder.output.mkdir(mode=0o700)
     write_record(folder, _record(request, folder, interpreter, argv, cwd, added, applied, checkpoint))
     limit = request.memory_limit_bytes
-    return Plan(argv, str(cwd), env, limit if limit is not None and not has_gpu(env) else None)
+    return Plan(argv, str(cwd), env, limit if limit is not None and not has_gpu(env) else None, request.patience)
 
 
 def _record(

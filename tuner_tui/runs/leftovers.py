@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from tuner_tui.runs.processes import ProcessId, Stat, command_line, descendants
+from tuner_tui.runs.processes import ProcessId, Stat, command_line, descendants, session_members
 
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -35,13 +35,16 @@ def become_foster_parent() -> bool:
 
 
 def find_leftovers(session: int, observed: Collection[int]) -> Leftovers:
-    """The living processes below this one, by what they have to do with the training of `session`."""
-    own: list[ProcessId] = []
-    apart: list[ProcessId] = []
-    for stat in descendants(os.getpid()):
-        (own if _belongs(stat, session, observed) else apart).append(ProcessId(stat.pid, stat.start_ticks))
-    return Leftovers(tuple(own), tuple(apart))
+    """The living processes that a training of `session` leaves: those of its session, and those below this process.
+
+    A session's number is not given to another while any process is in it.
+    """
+    below = {stat.pid: stat for stat in descendants(os.getpid())}
+    own = {stat.pid: stat for stat in session_members(session)}
+    own |= {pid: stat for pid, stat in below.items() if pid in observed}
+    apart = [stat for pid, stat in below.items() if pid not in own]
+    return Leftovers(_identities(own.values()), _identities(apart))
 
 
-def _belongs(stat: Stat, session: int, observed: Collection[int]) -> bool:
-    return stat.session == session or stat.pid in observed
+def _identities(stats: Iterable[Stat]) -> tuple[ProcessId, ...]:
+    return tuple(ProcessId(stat.pid, stat.start_ticks) for stat in stats)

@@ -6,17 +6,22 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tuner_tui.runs.ladder import Patience
 from tuner_tui.runs.typed import build, plain
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The command and where it runs. `env` is the whole environment; `data_limit_bytes` caps its private memory."""
+    """The command and where it runs. `env` is the whole environment; `data_limit_bytes` caps its private memory.
+
+    `patience` is how long a stop waits on each rung.
+    """
 
     argv: tuple[str, ...]
     cwd: str
     env: Mapping[str, str] = field(default_factory=dict)
     data_limit_bytes: int | None = None
+    patience: Patience = Patience()
 
 
 def dump_plan(plan: Plan) -> bytes:

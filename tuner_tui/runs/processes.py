@@ -81,6 +81,11 @@ def descendants(pid: int) -> list[Stat]:
     return found
 
 
+def session_members(session: int) -> list[Stat]:
+    """The living processes of a session."""
+    return [stat for stat in _everybody() if stat.session == session and stat.state not in "ZX"]
+
+
 def command_line(pid: int) -> str:
     """The command of a process in one line, cut at 120 characters; empty where it is gone."""
     try:
@@ -91,9 +96,9 @@ def command_line(pid: int) -> str:
 
 
 def _everybody() -> Iterator[Stat]:
-    for name in os.listdir(PROC):
-        if name.isdecimal():
-            stat = read_stat(int(name))
+    for entry in PROC.iterdir():
+        if entry.name.isdecimal():
+            stat = read_stat(int(entry.name))
             if stat is not None:
                 yield stat
 
@@ -107,6 +112,6 @@ def _text(path: Path) -> str | None:
 
 def _link(path: Path) -> str | None:
     try:
-        return os.readlink(path)
+        return str(path.readlink())
     except OSError:
         return None

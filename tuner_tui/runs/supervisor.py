@@ -20,7 +20,7 @@ from tuner_tui.runs.journal import Journal, say
 from tuner_tui.runs.ladder import Patience
 from tuner_tui.runs.leftovers import become_foster_parent
 from tuner_tui.runs.lock import LockedError, acquire
-from tuner_tui.runs.plan import load_plan
+from tuner_tui.runs.plan import Plan, load_plan
 from tuner_tui.runs.processes import ProcessId, identify, this_machine
 from tuner_tui.runs.redact import redact_argv
 from tuner_tui.runs.supervision import Supervision, read_supervision
@@ -40,17 +40,17 @@ def main(argv: list[str]) -> None:
     with Wakeups() as wakeups:
         try:
             lock = acquire(folder.lock)
-            training, journal = _adopt(folder) if "--adopt" in argv else _start(folder, plan_bytes)
+            plan = None if "--adopt" in argv else load_plan(plan_bytes)
+            training, journal = _adopt(folder) if plan is None else _start(folder, plan)
         except (OSError, ValueError, LockedError) as error:
             _answer(_sentence(error))
             sys.exit(1)
         _answer("ok")
-        _supervise(folder, training, journal, wakeups)
+        _supervise(folder, training, journal, Patience() if plan is None else plan.patience, wakeups)
         os.close(lock)
 
 
-def _start(folder: RunFolder, plan_bytes: bytes) -> tuple[Training, Journal]:
-    plan = load_plan(plan_bytes)
+def _start(folder: RunFolder, plan: Plan) -> tuple[Training, Journal]:
     become_foster_parent()
     journal = Journal(folder, Supervision(this_machine(), _self(), time.time()))
     training = StartedTraining(plan, folder.output_log)
@@ -69,9 +69,9 @@ def _adopt(folder: RunFolder) -> tuple[Training, Journal]:
     return training, Journal(folder, replace(known, supervisor=_self()))
 
 
-def _supervise(folder: RunFolder, training: Training, journal: Journal, wakeups: Wakeups) -> None:
+def _supervise(folder: RunFolder, training: Training, journal: Journal, patience: Patience, wakeups: Wakeups) -> None:
     sampler = open_sampler(folder.path)
-    watch = Watch(folder, training, journal, Patience())
+    watch = Watch(folder, training, journal, patience)
     next_sample = 0.0
     try:
         while not watch.done(time.time()):

@@ -32,22 +32,26 @@ class Tail:
         self.offset, self._torn = offset, b""
 
     def lines(self) -> Iterator[bytes]:
-        """The lines completed since the last call, without their newlines. Never more than a chunk in memory."""
-        if self.size() < self.offset:
+        """The lines completed since the last call, without their newlines. Never more than a chunk in memory.
+
+        What is written after the call began waits for the next one, so that a fast writer cannot hold a reader.
+        """
+        end = self.size()
+        if end < self.offset:
             self.skip_to(0)
-        while chunk := self._read():
+        while self.offset < end and (chunk := self._read(end - self.offset)):
             *whole, self._torn = (self._torn + chunk).split(b"\n")
             self.offset += len(chunk)
             if len(self._torn) > LONGEST_LINE_BYTES:
                 self._torn = b""
             yield from whole
 
-    def _read(self) -> bytes:
+    def _read(self, most: int) -> bytes:
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return b""
         try:
-            return os.pread(descriptor, CHUNK_BYTES, self.offset)
+            return os.pread(descriptor, min(CHUNK_BYTES, most), self.offset)
         finally:
             os.close(descriptor)

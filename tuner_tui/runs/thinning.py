@@ -104,8 +104,8 @@ RATE_SPAN_S = 5.0
 
 
 def _advance(rank: _Rank, counters: Steps) -> None:
-    peak = counters.reserved_peak_bytes
-    rank.peak_bytes = counters.allocated_peak_bytes if peak is None else peak
+    peaks = (counters.reserved_peak_bytes, counters.allocated_peak_bytes, counters.rss_peak_bytes)
+    rank.peak_bytes = next((peak for peak in peaks if peak is not None), None)
     if counters.train_s < rank.base.train_s or counters.own_steps < rank.base.own_steps:
         rank.base, rank.samples_s = counters, None
     elif counters.train_s - rank.base.train_s >= RATE_SPAN_S:
