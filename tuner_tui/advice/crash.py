@@ -23,6 +23,11 @@ PLACES = frozenset({"training", "evaluation", "loading", "optimizer-step", "chec
 NEEDS_PLACE = frozenset({"gpu-oom", "host-oom", "disk-full", "checkpoint-io", "nan"})
 STOPPED = frozenset({int(signal.SIGINT), int(signal.SIGTERM), int(signal.SIGHUP)})
 LONGEST_EVIDENCE = 400
+PACKAGE = re.compile(
+    r"No module named '?([\w.]+)|install `([\w-]+)`|pip install (?:-U )?['\"]?([\w-]+)|requires (?:the )?`?([\w-]+)`? library"
+    r"|the package (\w+) seems|`?(bitsandbytes|flash[_-]attn\w*|bnb|apex|deepspeed|triton)\b"
+)
+"""Where a message names the package that is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,7 @@ class Verdict:
     confidence: Confidence
     evidence: tuple[str, ...]
     where: str | None = None
+    about: str | None = None
 
 
 def crash_findings(situation: Situation) -> tuple[Finding, ...]:
@@ -64,7 +70,7 @@ def _finding(verdict: Verdict, situation: Situation) -> Finding:
         verdict.evidence,
         verdict.confidence,
         verdict.where,
-        remedies_for(verdict.cause, situation, verdict.where),
+        remedies_for(verdict.cause, situation, verdict.about or verdict.where),
     )
 
 
@@ -133,7 +139,8 @@ def _observed(situation: Situation) -> Verdict | None:
         evidence = (_short(f"{raised.type}: {raised.message}"),)
         if known is None:
             return Verdict("unknown", f"The training raised {raised.type}", "certain", evidence, _place(raised.where))
-        return Verdict(known.cause, known.sentence, known.confidence, evidence, _place(raised.where))
+        about = package_in(raised.message) if known.cause == "missing-package" else None
+        return Verdict(known.cause, known.sentence, known.confidence, evidence, _place(raised.where), about)
     return None
 
 
@@ -149,7 +156,14 @@ def _of_reading(reading: Reading, lines: Sequence[Line], launched: Launched, obs
         where = observed.where
     sentence = f"The training failed: {_short(failure.headline, 160)}" if pattern is None else pattern.sentence
     confidence: Confidence = "likely" if pattern is None else pattern.confidence
-    return Verdict(reading.cause, sentence, confidence, _evidence(failure, launched), where)
+    about = package_in(failure.headline) if reading.cause == "missing-package" else None
+    return Verdict(reading.cause, sentence, confidence, _evidence(failure, launched), where, about)
+
+
+def package_in(message: str) -> str | None:
+    """The package a message says is missing; None where it names none."""
+    match = PACKAGE.search(message)
+    return None if match is None else next(group for group in match.groups() if group).partition(".")[0]
 
 
 def _evidence(failure: Failure, launched: Launched) -> tuple[str, ...]:

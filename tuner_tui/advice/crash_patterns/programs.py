@@ -13,11 +13,11 @@ NOT_FOUND = "A file, model or data set that was named does not exist"
 LIMITS = "An index lies outside a table: a label or token id the model has no place for"
 
 PACKAGES = (
-    form("missing-package", r"ModuleNotFoundError: No module named '?(?P<package>[\w.]+)", MISSING),
-    form("missing-package", r"^\S*python\S*: No module named (?P<package>[\w.]+)|^(?:\S+: (?:line )?\d+: )?(?:accelerate|torchrun|deepspeed): (?:command )?not found", MISSING, bare=True),
-    form("missing-package", r"requires the following packages that were not found|requires the (?P<package>\w+) library but it was not found", MISSING),
-    form("missing-package", r"(?:`?(?P<package>[\w-]+)`?) is not installed|[Nn]eed to install `?(?P<other>[\w-]+)|doesn't seem to be installed|seems to be not installed", MISSING),
-    form("missing-package", r"[Pp]lease install `?(?P<package>[\w-]+)|Please run `?pip install|PackageNotFoundError|DistributionNotFound|Using `?bitsandbytes`?.{0,80}requires", MISSING),
+    form("missing-package", r"ModuleNotFoundError: No module named '?(?:[\w.]+)", MISSING),
+    form("missing-package", r"^\S*python\S*: No module named (?:[\w.]+)|^(?:\S+: (?:line )?\d+: )?(?:accelerate|torchrun|deepspeed): (?:command )?not found", MISSING, bare=True),
+    form("missing-package", r"requires the following packages that were not found|requires the (?:\w+) library but it was not found", MISSING),
+    form("missing-package", r"(?:`?(?:[\w-]+)`?) is not installed|[Nn]eed to install `?(?:[\w-]+)|doesn't seem to be installed|seems to be not installed", MISSING),
+    form("missing-package", r"[Pp]lease install `?(?:[\w-]+)|Please run `?pip install|PackageNotFoundError|DistributionNotFound|Using `?bitsandbytes`?.{0,80}requires", MISSING),
     form("missing-package", r"requires (?:`|the )?(?:accelerate|bitsandbytes|peft|deepspeed|flash[-_]attn|sentencepiece|tiktoken|protobuf|datasets|apex|einops|triton|transformers|torch)`?(?: ?[>=<]|\b.{0,30}(?:install|library))", MISSING),
     form("missing-package", r"ImportError: .{0,300}(?:cannot import name|undefined symbol|cannot open shared object|DLL load failed|version `?GLIBC)", BROKEN),
     form("missing-package", r"OSError: .{0,200}\.so[.\d]*: (?:cannot open shared object|undefined symbol)|CUDA [Ss]etup failed|CUDA_SETUP.*failed", BROKEN),
@@ -37,7 +37,7 @@ USAGE = (
     form("bad-arguments", r"^(?:\S+: )?error: (?:unrecognized arguments|the following arguments|argument |ambiguous option|invalid choice|one of the arguments|too few|expected)", ARGUMENTS, bare=True),
     form("bad-arguments", r"^(?:Error: |Got unexpected |│ ?)(?:No such (?:option|command)|Invalid value for|Missing (?:option|argument|parameter)|Got unexpected extra|unexpected extra)", ARGUMENTS, bare=True),
     form("bad-arguments", r"not used by the HfArgumentParser|Some keys are not used|unexpected keyword argument '(?!fused)", ARGUMENTS),
-    form("bad-arguments", r"^(?:Could not override|Error merging override|Key '.{1,80}' is not in struct|You must specify|Primary config .* not found|Could not load |In '.{1,80}': Could not find)", ARGUMENTS, bare=True),
+    form("bad-arguments", r"^(?:Could not override|Error merging override|Key '.{1,80}' is not in struct|You must specify|Primary config .* not found|Could not load '|In '.{1,80}': Could not find)", ARGUMENTS, bare=True),
     form("bad-arguments", r"ConfigAttributeError|ConfigKeyError|ConfigCompositionException|MissingConfigException|MissingMandatoryValue|OverrideParseException|UnsupportedInterpolationType", ARGUMENTS),
     form("bad-arguments", r"prefetch_factor.{0,60}(?:only be specified|can only be set)|persistent_workers option needs|num_workers option should", ARGUMENTS),
     form("bad-arguments", r"is not a valid \w+, please select one of|--?load_best_model_at_end requires|strategy \S+ requires|requires (?:either )?(?:a )?(?:non-zero|positive) |must be an integer", ARGUMENTS),

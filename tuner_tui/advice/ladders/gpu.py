@@ -1,8 +1,176 @@
+"""What to do about a card that has time to spare, or is busy and slow."""
+
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
+from tuner_tui.advice import ability
 from tuner_tui.advice.finding import Remedy
+from tuner_tui.advice.scaling import Split
 from tuner_tui.advice.situation import Situation
+from tuner_tui.advice.thresholds import NOTES_3070, NOTES_3090, NOTES_T4, NOTES_UTILISATION
+from tuner_tui.settings.model import Settings
 
-LADDERS: Mapping[str, Callable[[Situation, str | None], tuple[Remedy, ...]]] = {}
+
+def underused(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
+    """The card idles though data is there: more work at once."""
+    settings = situation.settings
+    if settings is None:
+        return ()
+    return (*larger_batch(situation, settings), *compiled(situation, settings))
+
+
+def busy_and_slow(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
+    """The card is busy: make its work cheaper."""
+    settings = situation.settings
+    if settings is None:
+        return ()
+    return (
+        *precision(situation, settings), *tf32(situation, settings), *fused(situation, settings),
+        *attention(situation, settings), *no_checkpointing(situation, settings), *compiled(situation, settings),
+    )  # fmt: skip
+
+
+def larger_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
+    """The next larger micro batch that holds the effective batch, by taking it out of the accumulation."""
+    micro, accumulation = settings.per_device_train_batch_size, settings.gradient_accumulation_steps
+    share = micro * accumulation
+    larger = next((size for size in range(micro + 1, 2 * micro + 1) if share % size == 0), None)
+    if larger is not None:
+        split = Split(larger, share // larger, situation.processes)
+        yield Remedy(
+            title=f"micro batch {micro} → {split.micro}, accumulation {accumulation} → {split.accumulation}",
+            why=f"more work in each kernel; the effective batch stays {split.effective}, so the learning rate stays",
+            change={"per_device_train_batch_size": split.micro, "gradient_accumulation_steps": split.accumulation},
+            effect=f"15-20 % faster where the card idles; activation memory × {split.micro / micro:.2f}",
+            rests_on="RTX 3070 and RTX 3090 as written there; not measured here",
+            source=f"{NOTES_3070}, {NOTES_3090}",
+        )
+
+
+def compiled(situation: Situation, settings: Settings) -> Iterator[Remedy]:
+    """torch.compile, where there is a card for it."""
+    if not settings.torch_compile and ability.has_gpu(situation) is not False:
+        yield Remedy(
+            title="compile on",
+            why="many small kernels become few large ones; the first epoch is slow",
+            change={"torch_compile": True},
+            effect="1.1-1.5 times the speed after the first epoch",
+            rests_on="as written there; not measured here",
+            source=f"{NOTES_T4}, {NOTES_3090}",
+        )
+
+
+def precision(situation: Situation, settings: Settings) -> Iterator[Remedy]:
+    """16 bits where the card has them."""
+    wanted = ability.best_precision(situation)
+    if settings.precision == "fp32" and wanted != "fp32":
+        yield Remedy(
+            title=f"precision fp32 → {wanted}",
+            why="the card's matrix units run at full speed in 16 bits",
+            change={"precision": wanted},
+            effect="1.5-2 times the speed, 40-50 % less memory",
+            rests_on="RTX 3090 as written there; not measured here",
+            source=NOTES_3090,
+        )
+
+
+def tf32(situation: Situation, settings: Settings) -> Iterator[Remedy]:
+    """TF32 for what is left in fp32, on Ampere and newer."""
+    if settings.tf32 is not True and settings.precision == "fp32" and ability.able(situation, "tf32"):
+        yield Remedy(
+            title="TF32 on",
+            why="matrix products with 10 mantissa bits on Ampere and newer",
+            change={"tf32": True},
+            effect="1.2-1.5 times the speed of matrix products",
+            rests_on="as written there; not measured here",
+            source=f"{NOTES_3070}, {NOTES_T4}",
+        )
+
+
+def fused(situation: Situation, settings: Settings) -> Iterator[Remedy]:
+    """The fused AdamW."""
+    if settings.optim == "adamw_torch" and ability.has_gpu(situation):
+        yield Remedy(
+            title="optimizer adamw_torch → adamw_torch_fused",
+            why="one kernel in place of many; the same numbers",
+            change={"optim": "adamw_torch_fused"},
+            effect="the optimizer step 5-20 % shorter",
+            rests_on="as written there; not measured here",
+            source=f"{NOTES_T4}, {NOTES_3090}",
+        )
+
+
+def attention(situation: Situation, settings: Settings) -> Iterator[Remedy]:
+    """SDPA in place of plain attention."""
+    if settings.attn_implementation == "eager":
+        yield Remedy(
+            title="attention eager → sdpa",
+            why="one kernel that keeps no matrix of scores",
+            change={"attn_implementation": "sdpa"},
+            effect="attention 30-50 % faster, less memory",
+            rests_on="RTX 3090 as written there; not measured here",
+            source=NOTES_3090,
+        )
+
+
+def no_checkpointing(situation: Situation, settings: Settings) -> Iterator[Remedy]:
+    """Checkpointing off, only where the card is known to have room for what it saves."""
+    if settings.gradient_checkpointing and _room(situation):
+        yield Remedy(
+            title="gradient checkpointing off",
+            why="the card has memory to spare; activations need not be computed twice",
+            change={"gradient_checkpointing": False},
+            effect="steps about 20 % shorter; activation memory × 1.7",
+            rests_on="as written there; not measured here",
+            source=f"{NOTES_T4}, {NOTES_3090}",
+        )
+
+
+def _room(situation: Situation) -> bool:
+    """Every card is less than half full."""
+    gpus = situation.samples[-1].gpus if situation.samples else ()
+    shares = [
+        gpu.memory_used_bytes / gpu.memory_total_bytes
+        for gpu in gpus
+        if gpu.memory_used_bytes is not None and gpu.memory_total_bytes
+    ]
+    return bool(shares) and max(shares) < 0.5
+
+
+COOLING = Remedy(
+    title="look at cooling and power",
+    why="the card holds its clocks down by itself; no setting makes up for that",
+    source="NVML: clocks event reasons",
+)
+CLOSE_OTHERS = Remedy(
+    title="end the other process on the card, or train on another card",
+    why="it takes time and memory of the same card",
+    source=f"{NOTES_T4}: close other notebooks",
+)
+FIRST_EPOCH = Remedy(
+    title="wait for the compiler",
+    why="the first steps compile; batches of one shape (padding to max length) compile once",
+    source=NOTES_T4,
+)
+LARGER_MODEL = Remedy(
+    title="a larger model costs little more",
+    why="kernels this small leave most of the card unused",
+    source=NOTES_UTILISATION,
+)
+
+
+def launch_bound(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
+    """Small kernels: more work in each."""
+    return (*underused(situation, where), LARGER_MODEL)
+
+
+LADDERS: Mapping[str, Callable[[Situation, str | None], tuple[Remedy, ...]]] = {
+    "gpu-underused": underused,
+    "gpu-memory-unused": underused,
+    "launch-bound": launch_bound,
+    "slow-kernels": busy_and_slow,
+    "throttled": lambda situation, where: (COOLING,),
+    "other-process": lambda situation, where: (CLOSE_OTHERS,),
+    "compiling": lambda situation, where: (FIRST_EPOCH,),
+}
