@@ -1,35 +1,112 @@
-"""A screen without a machine: services that answer from fixed data."""
+"""A screen without a machine: services that answer from fixed data, and remember what was asked of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 
-from tuner_tui.hardware.inventory import Cpu, Gpu, HostMemory, Inventory
+from tests.ui import live_fakes
+from tuner_tui.advice.finding import Finding, Remedy
+from tuner_tui.hardware.interpreter import Interpreter
+from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.hardware.sample import Sample
+from tuner_tui.runs.log import LogMatch, LogWindow
+from tuner_tui.runs.reader import RunView
+from tuner_tui.runs.state import RunState
+from tuner_tui.runs.status import RunStatus
 from tuner_tui.settings.fields import FIELDS
-from tuner_tui.settings.job import BuiltinJob
+from tuner_tui.settings.job import BuiltinJob, Job
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Origin, OriginKind, Resolved
+from tuner_tui.settings.validity import Problem, problems
 from tuner_tui.ui.app import TunerApp
-from tuner_tui.ui.services import NameTaken, Opened, PresetLine, RunLine, Services
+from tuner_tui.ui.services import NameTaken, Opened, PresetLine, RunLine, ServiceError, Services
 
-INVENTORY = Inventory(
-    hostname="box42",
-    gpus=(Gpu(0, "NVIDIA H100 80GB HBM3", architecture="Hopper", capability=(9, 0), memory_total_bytes=80 << 30),),
-    cpu=Cpu("AMD EPYC 9354", 32, 64, 32),
-    memory=HostMemory(512 << 30),
-    driver_version="580.65",
-    cuda_version="13.0",
+INTERPRETER = Interpreter(
+    "/opt/train/bin/python",
+    "3.12.4",
+    {"torch": "2.13.0+cu130", "transformers": "5.23.0", "accelerate": "1.15.0", "peft": "0.19.1"},
+    torch_cuda="13.0",
+)
+DATA_WAIT = Finding(
+    cause="data-wait",
+    severity="warning",
+    sentence="The GPU waits for data 31 % of each step",
+    evidence=("over 40 s", "1 of 8 workers at 100 %, the others idle"),
+    confidence="likely",
+    remedies=(
+        Remedy(
+            "workers 8 → 4, persistent on",
+            "One worker holds the whole data set: more of them only wait.",
+            {"dataloader_num_workers": 4, "dataloader_persistent_workers": True},
+            effect="+22 … +31 % tokens/s",
+            rests_on="bound by the wait measured",
+            source="measured on this run",
+        ),
+        Remedy("store the data set in 8 shards", "Each worker then reads its own.", effect="all workers busy"),
+    ),
+)
+OUT_OF_MEMORY = Finding(
+    cause="gpu-oom",
+    severity="failed",
+    sentence="The GPU ran out of memory in the first step",
+    evidence=("tried to allocate 2.31 GiB, 1.02 GiB free of 79.6 GiB",),
+    confidence="certain",
+    where="training",
+    remedies=(
+        Remedy(
+            "micro batch 16 → 8, accumulation 4 → 8",
+            "Activations grow with the micro batch; the effective batch stays 64.",
+            {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 8},
+            effect="activations halved",
+            rests_on="linear in the micro batch",
+        ),
+        Remedy(
+            "gradient checkpointing on",
+            "Activations are computed again in the backward pass.",
+            {"gradient_checkpointing": True},
+            effect="about 40 % less activation memory, 20 % slower",
+        ),
+    ),
+)
+OUTPUT = tuple(
+    f"{{'loss': '{1.9 - n * 0.002:.4f}', 'learning_rate': '{4e-5 - n * 1e-8:.3e}', 'epoch': '{n * 0.01:.2f}'}}"
+    for n in range(60)
 )
 
 
-def opened(preset: str | None = "demo", **values: Any) -> Opened:
-    """A preset with `values`."""
+def opened(preset: str | None = "llama-1b-sft", **values: Any) -> Opened:
+    """A preset with `values`, ready to train."""
     origins = {name: Origin(OriginKind.PRESET, preset or "") for name in values}
     return Opened(Resolved(Settings().changed(**values), origins), BuiltinJob(), preset)
+
+
+def presetted() -> Opened:
+    """The preset that most tests start from."""
+    return opened(
+        per_device_train_batch_size=16,
+        gradient_accumulation_steps=4,
+        precision="bf16",
+        optim="adamw_torch_fused",
+        dataloader_num_workers=8,
+        dataloader_prefetch_factor=4,
+    )
+
+
+def running(state: RunState | None = None, samples: int = 60) -> RunView:
+    """A view of a run that trains."""
+    recent = live_fakes.samples(samples)
+    status = RunStatus("running", "Running as process 100.", pid=100, training_alive=True)
+    return RunView(state or live_fakes.running(), live_fakes.history(), status, recent[-1], recent)
+
+
+def ended(outcome: str, sentence: str) -> RunView:
+    """A view of a run that ended."""
+    status = RunStatus("ended", sentence, outcome=outcome, exit_code=1)
+    return replace(running(live_fakes.finished(outcome, sentence)), status=status)
 
 
 class FakeSampler:
@@ -46,18 +123,66 @@ class FakeSampler:
 
 
 @dataclass
+class FakeLog:
+    """A log of some lines; each takes ten bytes of the file."""
+
+    lines: tuple[str, ...]
+
+    def tail(self, count: int) -> LogWindow:
+        return self.before(len(self.lines) * 10, count)
+
+    def window(self, anchor: int, count: int) -> LogWindow:
+        return self._cut(anchor // 10, anchor // 10 + count)
+
+    def before(self, anchor: int, count: int) -> LogWindow:
+        return self._cut(max(0, anchor // 10 - count), anchor // 10)
+
+    def search(self, text: str, start: int, *, backwards: bool = False) -> LogMatch:
+        numbers = range(start // 10 - 1, -1, -1) if backwards else range(start // 10, len(self.lines))
+        found = next((n * 10 for n in numbers if text.lower() in self.lines[n].lower()), None)
+        return LogMatch(found, True, 0 if backwards else len(self.lines) * 10)
+
+    def _cut(self, first: int, last: int) -> LogWindow:
+        lines = self.lines[first:last]
+        anchors = tuple((first + n) * 10 for n in range(len(lines)))
+        end = (first + len(lines)) * 10
+        total = len(self.lines) * 10
+        return LogWindow(lines, anchors, first * 10, end, total, first == 0, end >= total)
+
+
+@dataclass
+class FakeRun:
+    """A followed run that never moves."""
+
+    view: RunView
+
+    def poll(self) -> RunView:
+        return self.view
+
+
+@dataclass
 class FakeBox:
     """What the services answer, and what was asked of them."""
 
-    opened: Opened = field(default_factory=opened)
+    opened: Opened = field(default_factory=presetted)
     presets: list[PresetLine] = field(
-        default_factory=lambda: [PresetLine("cpu", "CPU only"), PresetLine("demo", "Two minutes")]
+        default_factory=lambda: [
+            PresetLine("broken", problem="broken.yaml line 3: unknown key 'batch'"),
+            PresetLine("cpu", "Any machine without a GPU"),
+            PresetLine("demo", "A first training for any machine"),
+        ]
     )
     runs: list[RunLine] = field(default_factory=list)
+    view: RunView | None = None
+    findings: tuple[Finding, ...] = ()
+    output: tuple[str, ...] = OUTPUT
+    inventory: Inventory = field(default_factory=live_fakes.inventory)
+    sample: Sample = field(default_factory=live_fakes.sample)
+    launch_error: str | None = None
+    hung: Event = field(default_factory=Event)
     saved: dict[str, Opened] = field(default_factory=dict)
     launched: list[Opened] = field(default_factory=list)
     orders: list[tuple[str, str]] = field(default_factory=list)
-    sample: Sample = Sample(1_700_000_000.0)
 
     def save(self, name: str, preset: Opened, overwrite: bool) -> None:
         if name in self.saved and not overwrite:
@@ -65,27 +190,51 @@ class FakeBox:
         self.saved[name] = preset
 
     def launch(self, preset: Opened) -> Path:
+        if self.launch_error is not None:
+            raise ServiceError(self.launch_error)
         self.launched.append(preset)
+        self.view = self.view or running()
         return Path("/runs/r001")
 
-    def services(self) -> Services:
-        return Services(
+    def problems(
+        self, settings: Settings, inventory: Inventory | None, interpreter: Interpreter | None, job: Job
+    ) -> tuple[Problem, ...]:
+        return problems(settings, gpus=None if inventory is None else inventory.gpus, interpreter=interpreter, job=job)
+
+    def follow(self, folder: Path) -> FakeRun:
+        return FakeRun(self.view or running())
+
+    def services(self, **changes: Any) -> Services:
+        services = Services(
             fields=lambda: tuple(FIELDS.values()),
-            problems=lambda settings, inventory, interpreter: (),
-            inventory=lambda: INVENTORY,
-            interpreter=lambda: None,  # type: ignore[arg-type, return-value]
+            problems=self.problems,
+            inventory=lambda: self.inventory,
+            versions=lambda: INTERPRETER,
+            interpreter=lambda: INTERPRETER,
             open_sampler=lambda: FakeSampler(self.sample),
-            diagnosis=lambda: lambda view, inventory, interpreter, log: (),
+            diagnosis=lambda: lambda view, inventory, interpreter, log: self.findings,
             presets=lambda: self.presets,
-            load_preset=lambda name: replace(self.opened, preset=name),
+            load_preset=lambda name: opened(name, per_device_train_batch_size=2),
             save_preset=self.save,
             launch=self.launch,
             runs=lambda: self.runs,
-            follow=lambda folder: None,  # type: ignore[arg-type, return-value]
-            open_log=lambda folder: None,  # type: ignore[arg-type, return-value]
+            follow=self.follow,
+            open_log=lambda folder: FakeLog(self.output),
             order=lambda folder, order: self.orders.append((folder.name, order)),
         )
+        return replace(services, **changes)
 
-    def app(self, **options: Any) -> TunerApp:
-        """The app over this box."""
-        return TunerApp(self.services(), lambda: self.opened, **options)
+    def app(self, services: Services | None = None, folder: Path | None = None, **options: Any) -> TunerApp:
+        """The app over this box; it follows a run where the box has a view of one."""
+        follow = folder or (None if self.view is None else Path("/runs/r007"))
+        return TunerApp(services or self.services(), lambda: self.opened, lambda: follow, **options)
+
+
+def busy_box(**changes: Any) -> FakeBox:
+    """A box where a run trains and one thing could be better."""
+    return FakeBox(**{"view": running(), "findings": (DATA_WAIT,), **changes})
+
+
+def failed_box() -> FakeBox:
+    """A box where the run ran out of memory."""
+    return FakeBox(view=ended("out-of-memory", "The GPU ran out of memory."), findings=(OUT_OF_MEMORY,))

@@ -44,7 +44,7 @@ def screen(
     from tuner_tui.ui.wiring import Wishes
 
     wishes = Wishes(
-        interpreter=None if interpreter is None else str(interpreter),
+        interpreter=interpreter,
         flags=_flags(values or ()),
         environment=dict(os.environ),
     )

@@ -123,15 +123,17 @@ class TunerApp(App[None]):
         self._show(replace(self.state, inventory=inventory))
 
     async def _ask_interpreter(self) -> None:
-        interpreter = await off_loop(self.services.interpreter)
-        self._follower.interpreter = self._main.interpreter = interpreter
-        self._show(replace(self.state, interpreter=interpreter))
+        for ask in (self.services.versions, self.services.interpreter):
+            interpreter = await off_loop(ask)
+            self._follower.interpreter = self._main.interpreter = interpreter
+            self._show(replace(self.state, interpreter=interpreter))
 
     # the state goes down
 
     def _show(self, state: UiState) -> None:
         self.state = state
         self._main.settings_view = steps.settings_view(state, self.services)
+        self._main.running = state.running
         self._main.run_title = words.run_title(state)
         self._main.quiet_line = words.quiet_line(state)
 
@@ -157,7 +159,7 @@ class TunerApp(App[None]):
         self._main.log_window = news.window
 
     def on_trouble_arrived(self, news: m.TroubleArrived) -> None:
-        self.notify(news.sentence, severity="error", timeout=12)
+        self.notify(news.sentence, severity="error" if news.grave else "warning", timeout=12 if news.grave else 5)
 
     # settings
 

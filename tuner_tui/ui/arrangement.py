@@ -18,6 +18,7 @@ WIDE_COLUMNS, WIDE_ROWS = 170, 46
 NORMAL_COLUMNS, NORMAL_ROWS = 96, 30
 THREE_COLUMNS = 116
 TROUBLES_MOST_ROWS = 9
+LEAST_BELOW_ROWS = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +33,11 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """The box of each panel on the screen, and the panels that share the one paged place."""
+    """The box of each panel on the screen, the panels that share one place, and the one that has it now."""
 
     boxes: Mapping[str, Box] = field(default_factory=dict)
     paged: tuple[str, ...] = ()
+    active: str = ""
 
     @property
     def hidden(self) -> tuple[str, ...]:
@@ -62,7 +64,7 @@ def _framed(trouble_rows: int) -> int:
 
 
 def _wide(width: int, height: int, trouble_rows: int) -> Arrangement:
-    left, middle = width * 30 // 100, width * 30 // 100
+    left, middle = width * 30 // 100, width * 31 // 100
     right = width - left - middle
     hardware = min(18, height // 3)
     settings = min(47, height - 9)
@@ -86,20 +88,22 @@ def _normal(width: int, height: int, page: str, trouble_rows: int) -> Arrangemen
     three = width >= THREE_COLUMNS
     paged = ("output", "plots", "in-effect") if three else ("output", "plots", "in-effect", "hardware")
     troubles = _framed(trouble_rows)
-    top = max(12, (height - troubles) * 60 // 100)
+    room = height - troubles
+    top = max(12, min(room * 66 // 100, room - LEAST_BELOW_ROWS))
     below = top + troubles
     boxes = _columns(width, top, three)
     boxes["troubles"] = Box(0, top, width, troubles)
     boxes[STRIP] = Box(0, below, width, 1)
-    boxes[page if page in paged else paged[0]] = Box(0, below + 1, width, height - below - 1)
-    return Arrangement(boxes, paged)
+    active = page if page in paged else paged[0]
+    boxes[active] = Box(0, below + 1, width, height - below - 1)
+    return Arrangement(boxes, paged, active)
 
 
 def _columns(width: int, height: int, three: bool) -> dict[str, Box]:
     if not three:
         left = width // 2
         return {"settings": Box(0, 0, left, height), "live": Box(left, 0, width - left, height)}
-    left, right = width * 30 // 100, width * 32 // 100
+    left, right = width * 28 // 100, width * 34 // 100
     return {
         "hardware": Box(0, 0, left, height),
         "settings": Box(left, 0, width - left - right, height),
@@ -109,15 +113,15 @@ def _columns(width: int, height: int, three: bool) -> dict[str, Box]:
 
 def _paged(width: int, height: int, page: str, trouble_rows: int) -> Arrangement:
     if height == 1:
-        return Arrangement({page: Box(0, 0, width, 1)}, PAGES)
+        return Arrangement({page: Box(0, 0, width, 1)}, PAGES, page)
     boxes = {STRIP: Box(0, 0, width, 1)}
     y = 1
     if trouble_rows and page != "troubles" and height >= 16:
-        boxes["troubles"] = Box(0, 1, width, min(trouble_rows + 2, 5))
+        boxes["troubles"] = Box(0, 1, width, min(trouble_rows + 2, 6))
         y += boxes["troubles"].height
     rest = height - y
     if rest >= 34 and page not in ("live", "troubles"):
         boxes["live"] = Box(0, y, width, rest // 2)
         y += rest // 2
     boxes[page] = Box(0, y, width, height - y)
-    return Arrangement(boxes, PAGES)
+    return Arrangement(boxes, PAGES, page)

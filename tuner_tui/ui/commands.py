@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 
-from tuner_tui.ui.keys import MAIN_KEYS, PAGE_KEYS
-from tuner_tui.ui.screens.help import spelled
+from tuner_tui.ui.keys import MAIN_KEYS, PAGE_KEYS, spelled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

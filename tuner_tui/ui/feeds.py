@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from tuner_tui.hardware.interpreter import Interpreter
     from tuner_tui.hardware.inventory import Inventory
+    from tuner_tui.runs.log import LogWindow
     from tuner_tui.runs.reader import RunView
     from tuner_tui.ui.services import Log, RunFollower, Sampler, Services
 
@@ -123,7 +124,7 @@ class FollowerFeed:
             self._following = None if request.folder is None else self._open(request.folder)
         if self._following is None:
             return
-        if isinstance(request, LogWindowWanted | LogSearchWanted):
+        if request is not None and not isinstance(request, _Follow):
             self._following.ask(request)
         else:
             self._following.poll(self.inventory, self.interpreter)
@@ -141,8 +142,8 @@ class _Following:
         self._post = post
         self._diagnosis = services.diagnosis()
         self._view: RunView | None = None
-        self._shown: LogWindowWanted | None = LogWindowWanted(None, FIRST_LOG_LINES)
-        self._window: object = None
+        self._shown = LogWindowWanted(None, FIRST_LOG_LINES)
+        self._window: LogWindow | None = None
         self._findings: object = None
 
     def poll(self, inventory: Inventory | None, interpreter: Interpreter | None) -> None:
@@ -162,13 +163,35 @@ class _Following:
         """Show the part of the log asked for."""
         if isinstance(request, LogWindowWanted):
             self._shown = request
+        else:
+            self._search(request)
         self._show_log()
 
-    def _show_log(self) -> None:
-        shown = self._shown
-        if shown is None:
+    def _search(self, request: LogSearchWanted) -> None:
+        window = self._window
+        start = request.start
+        if start is None:
+            start = 0 if window is None else window.start if request.backwards else _second(window)
+        match = self._log.search(request.text, start, backwards=request.backwards)
+        if match.anchor is not None:
+            self._shown = LogWindowWanted(match.anchor, self._shown.count)
             return
-        window = self._log.tail(shown.count) if shown.anchor is None else self._log.window(shown.anchor, shown.count)
+        where = "before this place" if request.backwards else "after this place"
+        far = "" if match.complete else " in the part that was searched"
+        self._post(TroubleArrived(f"'{request.text}' is not in the output {where}{far}.", grave=False))
+
+    def _show_log(self) -> None:
+        window = self._read_log(self._shown)
         if window != self._window:
             self._window = window
             self._post(LogWindowArrived(window))
+
+    def _read_log(self, shown: LogWindowWanted) -> LogWindow:
+        if shown.anchor is None:
+            return self._log.tail(shown.count)
+        return (self._log.before if shown.before else self._log.window)(shown.anchor, shown.count)
+
+
+def _second(window: LogWindow) -> int:
+    """Where a search goes on after the first line of a window."""
+    return window.anchors[1] if len(window.anchors) > 1 else window.end

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -83,9 +83,9 @@ def form_rows(view: SettingsView) -> tuple[Row, ...]:
 def worst_problems(problems: Sequence[Problem]) -> Mapping[str, Problem]:
     """The problem that each field shows: an error before a warning."""
     worst: dict[str, Problem] = {}
-    for problem in problems:
-        if problem.field not in worst or (problem.severity == "error" != worst[problem.field].severity):
-            worst[problem.field] = problem
+    for problem in sorted(problems, key=lambda problem: problem.severity != "error"):
+        for name in problem.fields:
+            worst.setdefault(name, problem)
     return worst
 
 
@@ -96,7 +96,7 @@ def _field_row(view: SettingsView, spec: FieldSpec, problem: Problem | None) -> 
     origin = view.resolved.origin(spec.name).kind.value
     if problem is not None:
         tone = "error" if problem.severity == "error" else "warning"
-        origin = f"{'✗' if tone == 'error' else '!'} {problem.short or problem.severity}"
+        origin = f"{'✗' if tone == 'error' else '!'} {problem.sentence}"
     return Row(spec.label, spec.name, shown(spec, value), spec.unit, origin, tone, changed)
 
 
@@ -114,9 +114,14 @@ def field_help(view: SettingsView, spec: FieldSpec) -> Help:
     takes = spec.bounds or " · ".join(spec.choices or spec.suggestions)
     facts = " · ".join(part for part in (spec.name, spec.unit, takes, came) if part)
     problem = worst_problems(view.problems).get(spec.name)
-    if problem is None:
-        return Help(facts, spec.help)
-    return Help(facts, problem.sentence, "error" if problem.severity == "error" else "warning")
+    return Help(facts, spec.help) if problem is None else _problem_help(view, facts, problem)
+
+
+def _problem_help(view: SettingsView, facts: str, problem: Problem) -> Help:
+    specs = {spec.name: spec for spec in view.specs}
+    right = ", ".join(f"{specs[name].label} {shown(specs[name], value)}" for name, value in problem.right.items())
+    sentence = f"{problem.sentence} → {right}" if right else problem.sentence
+    return Help(facts, sentence, "error" if problem.severity == "error" else "warning")
 
 
 def effective_batch(view: SettingsView) -> str:
@@ -217,4 +222,4 @@ def parsed_or_wrong(view: SettingsView, spec: FieldSpec, text: str) -> Help | No
     problem = worst_problems(view.check(settings)).get(spec.name)
     if problem is None:
         return None
-    return Help(facts, problem.sentence, "warning")
+    return replace(_problem_help(view, facts, problem), tone="warning")

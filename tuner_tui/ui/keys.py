@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from textual.binding import Binding
 
+SPELLED = {
+    "question_mark": "?", "slash": "/", "plus": "+", "equals_sign": "=", "minus": "-",
+    "pageup": "pgup", "pagedown": "pgdn", "escape": "esc", "backspace": "bksp", "delete": "del",
+}  # fmt: skip
+
 RUN = Binding.Group("The run")
 PRESETS = Binding.Group("Presets and runs")
 SETTINGS = Binding.Group("Settings")
@@ -13,7 +18,13 @@ PROGRAM = Binding.Group("The program")
 
 
 def _key(keys: str, action: str, label: str, id: str, tip: str, group: Binding.Group, show: bool = True) -> Binding:
-    return Binding(keys, action, label, id=id, tooltip=tip, group=group, show=show)
+    display = spelled(keys.split(",")[0])
+    return Binding(keys, action, label, id=id, tooltip=tip, group=group, show=show, key_display=display)
+
+
+def spelled(key: str) -> str:
+    """A key as it stands on the keyboard."""
+    return "+".join(SPELLED.get(part, part) for part in key.split("+"))
 
 
 MAIN_KEYS = (
@@ -61,6 +72,7 @@ TROUBLES_KEYS = (
     _key("down,j", "move(1)", "Down", "troubles.down", "The remedy below", TROUBLES, False),
 )
 EDIT_KEYS = (
+    _key("enter", "submit", "Accept", "edit.accept", "Take the value typed", SETTINGS),
     _key("escape", "cancel", "Cancel", "edit.cancel", "Leave the field as it was", SETTINGS),
     _key("up", "accept(-1)", "Accept, up", "edit.up", "Accept and go up", SETTINGS, False),
     _key("down,tab", "accept(1)", "Accept, down", "edit.down", "Accept and go down", SETTINGS, False),

@@ -77,11 +77,12 @@ class LogWindowArrived(Newest):
 
 
 class TroubleArrived(Message):
-    """Something the user asked for did not work; `sentence` says what and what to do."""
+    """Something the user asked for did not work; `sentence` says what and what to do. `grave`: it is an error."""
 
-    def __init__(self, sentence: str) -> None:
+    def __init__(self, sentence: str, grave: bool = True) -> None:
         super().__init__()
         self.sentence = sentence
+        self.grave = grave
 
 
 class SettingEdited(Message):
@@ -157,21 +158,26 @@ class RemedyWanted(Message):
 
 
 class LogWindowWanted(Newest):
-    """Show `count` lines of the log from byte `anchor` on; None is the end of the file, and follows it."""
+    """Show `count` lines of the log from byte `anchor` on, or, `before`, those that end there.
 
-    def __init__(self, anchor: int | None, count: int) -> None:
+    None as the anchor is the end of the file, and follows it as it grows.
+    """
+
+    def __init__(self, anchor: int | None, count: int, before: bool = False) -> None:
         super().__init__()
         self.anchor = anchor
         self.count = count
+        self.before = before
 
 
 class LogSearchWanted(Newest):
-    """Find `text` in the log, from the window shown towards its end or, `backwards`, its beginning."""
+    """Find `text` in the log from byte `start` on or, `backwards`, before it; None is the window shown."""
 
-    def __init__(self, text: str, backwards: bool = False) -> None:
+    def __init__(self, text: str, backwards: bool = False, start: int | None = None) -> None:
         super().__init__()
         self.text = text
         self.backwards = backwards
+        self.start = start
 
 
 class PresetsWanted(Message):

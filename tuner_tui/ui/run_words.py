@@ -67,7 +67,7 @@ def quiet_line(state: UiState) -> str:
     if state.running:
         return "Nothing is wrong."
     if state.folder is None:
-        return "Nothing is wrong. t starts a training with these settings, p loads a preset, ? shows all keys."
+        return "Nothing is wrong. t trains with these settings, p loads others, ? shows all keys."
     return "Nothing is wrong with this run. t starts another one."
 
 

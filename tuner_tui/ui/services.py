@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tuner_tui.hardware.inventory import Inventory
     from tuner_tui.hardware.sample import Sample
     from tuner_tui.runs.control import Order
-    from tuner_tui.runs.log import LogWindow
+    from tuner_tui.runs.log import LogMatch, LogWindow
     from tuner_tui.runs.reader import RunView
     from tuner_tui.settings.fields import FieldSpec
     from tuner_tui.settings.job import Job
@@ -54,11 +54,17 @@ class RunFollower(Protocol):
 class Log(Protocol):
     """Windows on a log file of any size."""
 
-    def tail(self, count: int) -> LogWindow: ...
+    def tail(self, count: int) -> LogWindow:
+        """The last `count` lines."""
 
-    def window(self, anchor: int, count: int) -> LogWindow: ...
+    def window(self, anchor: int, count: int) -> LogWindow:
+        """`count` lines from the one that holds byte `anchor` on."""
 
-    def search(self, text: str, anchor: int, count: int, backwards: bool) -> LogWindow | None: ...
+    def before(self, anchor: int, count: int) -> LogWindow:
+        """`count` lines that end before byte `anchor`."""
+
+    def search(self, text: str, start: int, *, backwards: bool = False) -> LogMatch:
+        """The first line from byte `start` on, or backwards before it, that holds `text`."""
 
 
 Diagnosis = Callable[["RunView", "Inventory | None", "Interpreter | None", "LogWindow | None"], "tuple[Finding, ...]"]
@@ -95,11 +101,15 @@ class PresetLine:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The calls. Those that can fail raise `ServiceError`."""
+    """The calls. Those that can fail raise `ServiceError`.
+
+    `versions` asks the Python that trains for its packages only, `interpreter` for everything, which takes longer.
+    """
 
     fields: Callable[[], Sequence[FieldSpec]]
-    problems: Callable[[Settings, Inventory | None, Interpreter | None], tuple[Problem, ...]]
+    problems: Callable[[Settings, Inventory | None, Interpreter | None, Job], tuple[Problem, ...]]
     inventory: Callable[[], Inventory]
+    versions: Callable[[], Interpreter]
     interpreter: Callable[[], Interpreter]
     open_sampler: Callable[[], Sampler]
     diagnosis: Callable[[], Diagnosis]

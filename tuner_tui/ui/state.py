@@ -94,8 +94,10 @@ def settings_view(state: UiState, services: Services) -> SettingsView | None:
     if state.opened is None or state.editing is None:
         return None
 
+    job = state.opened.job
+
     def check(settings: Settings) -> tuple[Problem, ...]:
-        return services.problems(settings, state.inventory, state.interpreter)
+        return services.problems(settings, state.inventory, state.interpreter, job)
 
     resolved = state.editing.current
     return SettingsView(
@@ -104,7 +106,7 @@ def settings_view(state: UiState, services: Services) -> SettingsView | None:
         saved=state.editing.saved,
         problems=check(resolved.settings),
         preset=state.opened.preset,
-        processes=getattr(state.opened.job, "processes", 1),
+        processes=getattr(job, "processes", 1),
         check=check,
     )
 

@@ -59,8 +59,20 @@ PLAIN = Theme(
     surface="ansi_default",
     panel="ansi_default",
     boost="ansi_default",
-    variables={"frame": "ansi_default", "quiet": "ansi_default", "cursor": "ansi_default"},
-)
+    variables={
+        **dict.fromkeys(
+            (
+                "frame", "quiet", "cursor", "ansi-background", "ansi-foreground", "border", "border-blurred",
+                "block-cursor-foreground", "block-cursor-background", "input-cursor-background",
+                "input-cursor-foreground", "input-selection-background", "input-selection-foreground",
+                "screen-selection-background", "screen-selection-foreground",
+            ),
+            "ansi_default",
+        ),
+        "block-cursor-text-style": "reverse",
+        "input-cursor-text-style": "reverse",
+    },
+)  # fmt: skip
 THEMES = (DARK, LIGHT, PLAIN)
 
 _SAME = {

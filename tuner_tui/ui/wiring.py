@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tuner_tui.runs.log import LogWindow
     from tuner_tui.runs.reader import RunView
     from tuner_tui.settings.fields import FieldSpec
+    from tuner_tui.settings.job import Job
     from tuner_tui.settings.model import Settings
     from tuner_tui.settings.validity import Problem
 
@@ -41,9 +42,9 @@ if TYPE_CHECKING:
 class Wishes:
     """What the command line said: the interpreter that trains, values of `--set`, the environment."""
 
-    interpreter: str | None = None
+    interpreter: Path | None = None
     flags: Mapping[str, str] | None = None
-    environment: Mapping[str, str] | None = None
+    environment: Mapping[str, str] | None = field(default=None, repr=False)
     memory_limit_bytes: int | None = None
 
 
@@ -53,6 +54,7 @@ def real_services(wishes: Wishes) -> Services:
         fields=_fields,
         problems=_problems,
         inventory=_inventory,
+        versions=lambda: _versions(wishes),
         interpreter=lambda: _interpreter(wishes),
         open_sampler=_open_sampler,
         diagnosis=_Diagnosing,
@@ -90,16 +92,26 @@ def _fields() -> Sequence[FieldSpec]:
     return tuple(FIELDS.values())
 
 
-def _problems(settings: Settings, inventory: Inventory | None, interpreter: Interpreter | None) -> tuple[Problem, ...]:
+def _problems(
+    settings: Settings, inventory: Inventory | None, interpreter: Interpreter | None, job: Job
+) -> tuple[Problem, ...]:
     from tuner_tui.settings.validity import problems
 
-    return tuple(problems(settings, inventory, interpreter))
+    gpus = None if inventory is None else inventory.gpus
+    cores = None if inventory is None else inventory.cpu.usable_cores
+    return problems(settings, gpus=gpus, interpreter=interpreter, job=job, cores=cores)
 
 
 def _inventory() -> Inventory:
     from tuner_tui.hardware.survey import read_inventory
 
     return read_inventory(Path.cwd())
+
+
+def _versions(wishes: Wishes) -> Interpreter:
+    from tuner_tui.hardware.interpreter import default_interpreter, probe_versions
+
+    return probe_versions(wishes.interpreter or default_interpreter())
 
 
 def _interpreter(wishes: Wishes) -> Interpreter:
@@ -151,14 +163,13 @@ def _save_preset(name: str, opened: Opened, overwrite: bool) -> None:
 
 
 def _launch(opened: Opened, wishes: Wishes) -> Path:
-    from tuner_tui.hardware.interpreter import default_interpreter
     from tuner_tui.runs.launch import LaunchRequest, launch
 
     with _spoken():
         request = LaunchRequest(
             job=opened.job,
             resolved=opened.resolved,
-            interpreter=wishes.interpreter or default_interpreter(),
+            interpreter=wishes.interpreter,
             preset=opened.preset,
             memory_limit_bytes=wishes.memory_limit_bytes,
         )

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tuner_tui.settings.fields import FieldSpec
 
 STARTS_A_NUMBER = frozenset("0123456789.")
-ROOM_FOR_HELP = 9
+ROOM_FOR_HELP, ROOM_FOR_MORE_HELP = 9, 18
 
 
 class SettingsPanel(Vertical):
@@ -78,7 +78,9 @@ class SettingsPanel(Vertical):
         self._show_help()
 
     def on_resize(self, event: Resize) -> None:
-        self.query_one(FieldHelp).display = event.size.height >= ROOM_FOR_HELP
+        lines = self.query_one(FieldHelp)
+        lines.display = event.size.height >= ROOM_FOR_HELP
+        lines.styles.height = 4 if event.size.height >= ROOM_FOR_MORE_HELP and event.size.width < 60 else 3
         if self._doing == "editing":
             self._place_over_value()
 

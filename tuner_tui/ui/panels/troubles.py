@@ -108,7 +108,9 @@ class TroublesPanel(VerticalScroll, can_focus=True):
 
     def _text(self) -> Text:
         if not self.findings:
-            return Text.assemble(("✓ ", self._style("good")), (self.quiet_line, self._style("quiet")))
+            line = Text.assemble(("✓ ", self._style("good")), (self.quiet_line, self._style("quiet")), no_wrap=True)
+            line.truncate(max(10, self.scrollable_content_region.width), overflow="ellipsis")
+            return line
         lines = [
             Text.assemble(*((text, self._style(tone) if tone else "") for text, tone in line.spans), no_wrap=True)
             for line in self._lines

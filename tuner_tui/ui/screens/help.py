@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
+from tuner_tui.ui.keys import spelled
 from tuner_tui.ui.screens.dialog import Dialog
 
 if TYPE_CHECKING:
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 
     from textual.widget import Widget
 
+MOVES = frozenset({"up", "down", "page-up", "page-down", "first", "last"})
+"""Keys that move the cursor as they do everywhere; one line says so."""
 WORDS = (
+    ("moving", "arrows or h j k l, page up and down, home and end; the mouse too"),
     ("origin", "where a value came from: default, recommended, preset, environment, flag, edited, remedy, tuned"),
     ("•", "differs from the preset; * after the preset's name says that something does"),
     ("effective batch", "micro batch × accumulation × processes: the samples behind one optimizer step"),
@@ -25,10 +29,6 @@ WORDS = (
     ("in effect", "what the training process really does, seen inside it, beside what was asked for"),
     ("quit", "leaves the screen only: a training goes on, and the next screen shows all of it"),
 )
-SPELLED = {
-    "question_mark": "?", "slash": "/", "plus": "+", "equals_sign": "=", "minus": "-",
-    "pageup": "pgup", "pagedown": "pgdn", "escape": "esc", "backspace": "bksp", "delete": "del",
-}  # fmt: skip
 
 
 class HelpScreen(Dialog[None]):
@@ -38,35 +38,42 @@ class HelpScreen(Dialog[None]):
         Binding("question_mark,f1,q", "leave", "Back", id="help.leave", show=False),
     ]
     heading = "Help"
+    hint = "↑ ↓ scroll · esc back"
 
     def __init__(self, keys: Sequence[Binding]) -> None:
         super().__init__()
         self._keys = keys
 
     def body(self) -> Iterable[Widget]:
-        yield VerticalScroll(Static(help_text(self._keys), markup=False))
+        yield VerticalScroll(Static(help_text(self._keys) + words_text(), markup=False))
 
 
 def help_text(keys: Sequence[Binding]) -> Text:
-    """Keys by group, then the words, as aligned lines."""
-    rows = [(_group(key), ", ".join(map(spelled, key.key.split(","))), key.tooltip) for key in keys]
-    rows.sort(key=lambda row: [_group(key) for key in keys].index(row[0]))
+    """Keys by group as aligned lines."""
+    rows = [
+        (_group(key), ", ".join(map(spelled, key.key.split(","))), key.tooltip)
+        for key in keys
+        if (key.id or "").rpartition(".")[2] not in MOVES
+    ]
+    order = list(dict.fromkeys(group for group, _, _ in rows))
+    rows.sort(key=lambda row: order.index(row[0]))
     width = max(len(written) for _, written, _ in rows)
     text = Text()
     for group, members in groupby(rows, key=lambda row: row[0]):
         text.append(f"{group}\n", "bold")
         for _, written, tip in members:
             text.append(f"  {written:<{width}}  {tip}\n")
-    text.append("Words\n", "bold")
-    for word, meaning in WORDS:
-        text.append(f"  {word:<{width}}  ").append(f"{meaning}\n")
-    text.rstrip()
     return text
 
 
-def spelled(key: str) -> str:
-    """A key as it stands on the keyboard."""
-    return "+".join(SPELLED.get(part, part) for part in key.split("+"))
+def words_text() -> Text:
+    """The words of the screen and what they mean."""
+    width = max(len(word) for word, _ in WORDS)
+    text = Text().append("Words\n", "bold")
+    for word, meaning in WORDS:
+        text.append(f"  {word:<{width}}  {meaning}\n")
+    text.rstrip()
+    return text
 
 
 def _group(key: Binding) -> str:

@@ -66,6 +66,7 @@ NAMES = {"hardware": "Hardware", "live": "Live", "output": "Output", "plots": "P
 class MainScreen(Screen[None]):
     """Reactives come from the app; what the user wants goes up to it."""
 
+    AUTO_FOCUS = "SettingsList"
     BINDINGS: ClassVar[list[BindingType]] = [*MAIN_KEYS, *PAGE_KEYS]
 
     settings_view: reactive[SettingsView | None] = reactive(None, init=False)
@@ -76,6 +77,7 @@ class MainScreen(Screen[None]):
     findings: reactive[tuple[Finding, ...]] = reactive((), init=False)
     log_window: reactive[LogWindow | None] = reactive(None, init=False)
     quiet_line: reactive[str] = reactive("", init=False)
+    running: reactive[bool] = reactive(False, init=False)
     run_title: reactive[str] = reactive("", init=False)
     now_s: reactive[float] = reactive(0.0, init=False)
     history: reactive[History] = reactive(History(), init=False)
@@ -102,7 +104,7 @@ class MainScreen(Screen[None]):
         for panel in self.panels:
             panel.add_class("panel")
             panel.border_title = panel.border_title or NAMES.get(panel.id or "", "")
-        self.query_one(SettingsList).focus()
+        self._show_idle_keys()
 
     @property
     def panels(self) -> list[Widget]:
@@ -132,6 +134,16 @@ class MainScreen(Screen[None]):
     def watch_findings(self, findings: tuple[Finding, ...]) -> None:
         worst = min((f.severity for f in findings), key=["failed", "warning", "hint"].index, default="")
         self.query_one(PageStrip).trouble = (len(findings), worst)
+        self._show_idle_keys()
+
+    def watch_running(self) -> None:
+        self._show_idle_keys()
+
+    def _show_idle_keys(self) -> None:
+        idle = {"want('train')"} if self.running else {"want('stop')", "want('checkpoint')"}
+        if not self.findings:
+            idle.add("apply_remedy")
+        self.query_one(KeyLine).idle = frozenset(idle)
 
     # places
 
@@ -146,7 +158,7 @@ class MainScreen(Screen[None]):
         self.query_one(KeyLine).display = self.size.height > 4
         arrangement = arrange(width, height, self.page, self.query_one(TroublesPanel).wanted_rows)
         strip = self.query_one(PageStrip)
-        strip.pages, strip.numbers, strip.shown = arrangement.paged, PAGES, frozenset(arrangement.boxes)
+        strip.pages, strip.numbers, strip.shown = arrangement.paged, PAGES, arrangement.active
         grid.show(arrangement)
 
     def watch_page(self) -> None:

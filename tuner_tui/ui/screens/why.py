@@ -31,7 +31,7 @@ class WhyScreen(Dialog[None]):
 
     def _text(self) -> Text:
         finding, remedy = self._choice.finding, self._choice.remedy
-        text = Text(finding.sentence, "bold")
+        text = Text().append(finding.sentence, "bold").append("\n")
         parts = [("where", finding.where), ("sure", finding.confidence), *(("seen", fact) for fact in finding.evidence)]
         if remedy is not None:
             parts += [

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 Key = tuple[str, str, str]
 """How the key is written, what it does, its action."""
 MORE = "help"
+RANK = {action: place for place, action in enumerate(("want('train')", "want('stop')", "want('checkpoint')"))}
+"""These stand first, then those of the panel with the focus, then the rest."""
 
 
 class KeyLine(Widget):
@@ -32,6 +34,8 @@ class KeyLine(Widget):
     COMPONENT_CLASSES = {"keys--key", "keys--what"}  # noqa: RUF012
 
     shown: reactive[tuple[Key, ...]] = reactive(())
+    idle: reactive[frozenset[str]] = reactive(frozenset())
+    """Actions that have nothing to act on now; their keys are left out."""
 
     def on_mount(self) -> None:
         self.screen.bindings_updated_signal.subscribe(self, self._read_keys)
@@ -43,9 +47,14 @@ class KeyLine(Widget):
         keys: dict[str, Key] = {}
         for active in screen.active_bindings.values():
             binding = active.binding
-            if binding.show and active.enabled and binding.action not in keys:
+            if (
+                binding.show
+                and active.enabled
+                and binding.action not in keys
+                and not _typed(screen, binding.key_display or "")
+            ):
                 keys[binding.action] = (self.app.get_key_display(binding), binding.description, binding.action)
-        self.shown = tuple(keys.values())
+        self.shown = tuple(sorted(keys.values(), key=lambda key: RANK.get(key[2], len(RANK))))
 
     def render(self) -> Text:
         key, what = (self.get_component_rich_style(f"keys--{name}") for name in ("key", "what"))
@@ -73,9 +82,14 @@ class KeyLine(Widget):
         right = [entry for entry in self.shown if entry[2] == MORE]
         left: list[Key] = []
         for entry in self.shown:
-            if entry[2] != MORE and _width([*left, entry, *right]) <= self.size.width:
+            if entry[2] != MORE and entry[2] not in self.idle and _width([*left, entry, *right]) <= self.size.width:
                 left.append(entry)
         return left, right
+
+
+def _typed(screen: Screen[object], written: str) -> bool:
+    """Whether the widget with the focus takes the key as text."""
+    return len(written) == 1 and screen.focused is not None and screen.focused.check_consume_key(written, written)
 
 
 def _width(entries: list[Key]) -> int:

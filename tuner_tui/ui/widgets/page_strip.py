@@ -41,7 +41,7 @@ class PageStrip(Widget):
 
     pages: reactive[tuple[str, ...]] = reactive(())
     numbers: reactive[tuple[str, ...]] = reactive(())
-    shown: reactive[frozenset[str]] = reactive(frozenset())
+    shown: reactive[str] = reactive("")
     trouble: reactive[tuple[int, str]] = reactive((0, ""))
 
     class PageWanted(Message):
@@ -73,6 +73,6 @@ class PageStrip(Widget):
         count, severity = self.trouble
         mark = f" ●{count}" if page == "troubles" and count else ""
         label = f"{self.numbers.index(page) + 1}{' ' if page in names else ''}{names.get(page, '')}{mark}"
-        style = "shown" if page in self.shown else severity if mark else "quiet"
+        style = "shown" if page == self.shown else severity if mark else "quiet"
         rich_style = self.get_component_rich_style(f"strip--{style}", partial=True)
         return page, f"{gap} {label} {gap}" if names else f" {label} ", str(rich_style)

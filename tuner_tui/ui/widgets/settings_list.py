@@ -12,15 +12,16 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from tuner_tui.ui.form import Row
+from tuner_tui.ui.trouble_lines import cut
 
 if TYPE_CHECKING:
     from rich.style import Style
     from textual.events import Click, Resize
 
-LABEL_COLUMNS = 14
-VALUE_COLUMNS = 18
-UNIT_COLUMNS = 17
-ROOM_FOR_UNITS = LABEL_COLUMNS + VALUE_COLUMNS + 32
+LABEL_COLUMNS = 13
+LEAST_VALUE_COLUMNS, MOST_VALUE_COLUMNS = 10, 20
+UNIT_COLUMNS = 15
+ORIGIN_COLUMNS = 8
 
 
 class SettingsList(ScrollView, can_focus=True):
@@ -64,8 +65,8 @@ class SettingsList(ScrollView, can_focus=True):
 
     def watch_rows(self, old: tuple[Row, ...], new: tuple[Row, ...]) -> None:
         self.virtual_size = Size(self._columns, len(new))
-        if len(old) != len(new):
-            self.refresh()
+        if [len(row.value) for row in old] != [len(row.value) for row in new]:
+            self.refresh()  # the columns may have moved
             return
         for line, (before, after) in enumerate(zip(old, new, strict=True)):
             if before != after:
@@ -105,7 +106,7 @@ class SettingsList(ScrollView, can_focus=True):
 
     def value_region(self) -> Region:
         """Where the value under the cursor is drawn, in cells of this widget."""
-        return Region(LABEL_COLUMNS + 3, self.cursor - self.scroll_offset.y, min(VALUE_COLUMNS, self._columns - 17), 1)
+        return Region(LABEL_COLUMNS + 2, self.cursor - self.scroll_offset.y, self._value_columns + 1, 1)
 
     @property
     def _columns(self) -> int:
@@ -128,22 +129,29 @@ class SettingsList(ScrollView, can_focus=True):
     def _field(self, row: Row, at_cursor: bool) -> list[Segment]:
         plain, quiet = self.rich_style, self._style("quiet")
         toned = self._style(row.tone) if row.tone else plain
-        wide = self._columns >= ROOM_FOR_UNITS
+        value_columns = self._value_columns
+        wide = self._columns >= LABEL_COLUMNS + value_columns + UNIT_COLUMNS + ORIGIN_COLUMNS + 4
         segments = [
             Segment("▸" if at_cursor else "•" if row.changed else " ", self._style("changed")),
-            Segment(f" {row.label:<{LABEL_COLUMNS}.{LABEL_COLUMNS}} ", plain),
-            Segment(f"{row.value[-VALUE_COLUMNS:]:>{VALUE_COLUMNS}} ", toned),
+            Segment(f"{row.label:<{LABEL_COLUMNS}.{LABEL_COLUMNS}} ", plain),
+            Segment(f"{cut(row.value, value_columns):>{value_columns}} ", toned),
             Segment(f"{row.unit:<{UNIT_COLUMNS}.{UNIT_COLUMNS}} " if wide else "", quiet),
-            Segment(self._origin(row, wide), toned if row.tone in ("warning", "error") else quiet),
+            Segment(self._origin(row, value_columns, wide), toned if row.tone in ("warning", "error") else quiet),
         ]
         if not at_cursor:
             return segments
         over = self._style("cursor")
         return list(Segment.apply_style(segments, None, over))
 
-    def _origin(self, row: Row, wide: bool) -> str:
-        room = self._columns - LABEL_COLUMNS - VALUE_COLUMNS - 4 - (UNIT_COLUMNS + 1 if wide else 0)
-        return f"{row.origin:<{room}.{room}}" if room > 3 else ""
+    def _origin(self, row: Row, value_columns: int, wide: bool) -> str:
+        room = self._columns - LABEL_COLUMNS - value_columns - 3 - (UNIT_COLUMNS + 1 if wide else 0)
+        return cut(row.origin, room).ljust(room) if room > 3 else ""
+
+    @property
+    def _value_columns(self) -> int:
+        """As wide as the widest value, so that the origins have what is left."""
+        longest = max((len(row.value) for row in self.rows), default=0)
+        return max(LEAST_VALUE_COLUMNS, min(longest, MOST_VALUE_COLUMNS))
 
     def _style(self, name: str) -> Style:
         return self.get_component_rich_style(f"settings--{name}", partial=name == "cursor")
