@@ -67,18 +67,20 @@ def torch_cuda() -> str | None:
 
 def fields() -> dict[str, Any]:
     answer: dict[str, Any] = {"training_arguments": None, "torch_archs": [], "problem": None}
-    try:
-        import torch
+    # By name: this file is fed to another Python, and the package it lies in must never import these.
+    from importlib import import_module
 
+    try:
+        torch = import_module("torch")
         # The list torch.cuda.get_arch_list() gives, which however stays empty without a card.
         flags = torch._C._cuda_getArchFlags() if hasattr(torch._C, "_cuda_getArchFlags") else None
         answer["torch_archs"] = (flags or "").split()
-        from transformers.training_args import TrainingArguments
+        arguments = import_module("transformers.training_args").TrainingArguments
     except Exception as error:  # noqa: BLE001  whatever a broken environment raises is the answer
         last_line = (str(error).strip().splitlines() or [""])[-1]
         answer["problem"] = f"{type(error).__name__}: {last_line}"
         return answer
-    answer["training_arguments"] = defaults(TrainingArguments)
+    answer["training_arguments"] = defaults(arguments)
     return answer
 
 
