@@ -58,9 +58,7 @@ def stories(events: Sequence[Event]) -> list[list[Event]]:
     return found
 
 
-def observe(
-    folder: Path, *command: str, settings: Mapping[str, str] | None = None, first: str = ""
-) -> Observed:
+def observe(folder: Path, *command: str, settings: Mapping[str, str] | None = None, first: str = "") -> Observed:
     """Run Python with `command` under the observer, its run folder in `folder`. `first` goes in PYTHONPATH after it."""
     run_dir = folder / "run"
     run_dir.mkdir(parents=True)
@@ -71,9 +69,7 @@ def observe(
     return Observed(result.returncode, result.stdout, result.stderr, files)
 
 
-def run_python(
-    *command: str, settings: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
+def run_python(*command: str, settings: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """Run Python; two threads of torch would only fight for the two cores of a small machine."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **(settings or {})}
     return subprocess.run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 
 import pytest
 
@@ -42,7 +43,7 @@ def test_waiting_for_data_is_part_of_the_step_time(plain: Observed) -> None:
 
 def test_counters_only_grow(plain: Observed) -> None:
     lines = plain.of(Steps)
-    for before, after in zip(lines, lines[1:], strict=False):
+    for before, after in pairwise(lines):
         for name in ("own_steps", "samples", "train_s", "data_wait_s", "eval_s", "rss_peak_bytes"):
             assert getattr(after, name) >= getattr(before, name), name
 

@@ -1,1 +1,1 @@
-"""What goes into the training process. Nothing here is imported by the program: `site/` is put in front of PYTHONPATH."""
+"""What goes into the training process. The program imports nothing from here: `site/` leads PYTHONPATH."""

@@ -1,4 +1,4 @@
-"""Hugging Face Trainer on a tiny BERT, no download. Arguments: output folder, then `resume` and `order=WORD` at will."""
+"""Hugging Face Trainer on a tiny BERT, no download. Arguments: a folder, then `resume`, `order=WORD`."""
 
 import os
 import sys
@@ -15,7 +15,7 @@ from transformers import (
 )
 
 
-class Samples(torch.utils.data.Dataset):  # type: ignore[type-arg]
+class Samples(torch.utils.data.Dataset):  # type: ignore[misc]
     """Forty samples of twelve tokens, of which up to four are padding."""
 
     def __len__(self) -> int:

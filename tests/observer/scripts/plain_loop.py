@@ -1,4 +1,4 @@
-"""A training as people write it: forked workers, an evaluation without gradients, one that forgets them, spawned workers."""
+"""A loop as people write it: forked and spawned workers, evaluation without gradients and one that forgets them."""
 
 import torch
 from torch import nn

@@ -44,14 +44,14 @@ def accumulation() -> None:
     ]
     model = nn.Embedding(6, 4)
     optimizer = torch.optim.AdamW(model.parameters())
-    for index, batch in enumerate(DataLoader(samples, batch_size=4)):  # type: ignore[arg-type]
+    for index, batch in enumerate(DataLoader(samples, batch_size=4)):
         model(batch["input_ids"]).mean().backward()
         if index % 3 == 2:
             optimizer.step()
             optimizer.zero_grad()
 
 
-class Stream(IterableDataset):  # type: ignore[type-arg]
+class Stream(IterableDataset):  # type: ignore[misc]
     """Pairs of tokens and targets, packed, no length."""
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:

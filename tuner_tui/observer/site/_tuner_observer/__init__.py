@@ -9,11 +9,13 @@ Contract with the launcher, by environment:
 Nothing is imported early: each part waits for the module that it watches to be imported by the training itself.
 """
 
+from __future__ import annotations
+
 import os
 
 
-def install():
-    """Wait for the modules of interest to be imported. Costs well under a millisecond; no effect without a run folder."""
+def install() -> None:
+    """Wait for the modules of interest to be imported; nothing without a run folder."""
     run_dir = os.environ.get("TUNER_RUN_DIR")
     if not run_dir:
         return

@@ -1,7 +1,15 @@
 """Shape, samples, tokens and padding of a batch, at a few microseconds and without touching anything on a device."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    Measured = tuple[tuple[int, ...], int | None, int | None]
+    """Shape, tokens and padding of a batch; what is not known is None (and an empty shape)."""
+
 COUNTED_ELEMENTS = 8192
-"""Mask elements summed a batch; of a larger mask every k-th row is summed, the first row moving on from batch to batch."""
+"""Mask elements summed a batch. Of a larger mask every k-th row is summed, from another first row in each batch."""
 
 MASK_NAMES = ("attention_mask", "decoder_attention_mask", "padding_mask", "mask")
 TOKEN_NAMES = ("input_ids", "tokens", "token_ids")
@@ -9,24 +17,25 @@ PACKED_NAMES = ("cu_seqlens", "cu_seq_lens_q", "seq_idx", "flash_attn_kwargs")
 
 
 class Layout:
-    """Where in a batch of one loader its shape and its mask are. Found at the first batch, used for those that follow."""
+    """Where in the batches of one loader shape and mask are. Found at the first one, used for those that follow."""
 
     __slots__ = ("batch_type", "mask_at", "packed", "shape_at", "tokens", "turn")
 
-    def __init__(self, batch, tensor_type):
+    def __init__(self, batch: Any, tensor_type: type) -> None:
         self.batch_type = type(batch)
         self.turn = 0
-        self.mask_at = self.shape_at = None
+        self.mask_at: Any = None
+        self.shape_at: Any = None
         self.tokens = self.packed = False
         entries = _entries(batch)
-        tensors = {place: value for place, value in entries if isinstance(value, tensor_type)}
+        tensors: dict[Any, Any] = {place: value for place, value in entries if isinstance(value, tensor_type)}
         self._find_by_name(tensors)
         if self.shape_at is None and len(tensors) > 1:
             self._find_by_kind(tensors)
         if self.shape_at is None:
             self.shape_at = next((place for place, value in tensors.items() if value.dim() > 0), None)
 
-    def _find_by_name(self, tensors):
+    def _find_by_name(self, tensors: dict[Any, Any]) -> None:
         """Named batches: `input_ids` are tokens, `attention_mask` tells which are real."""
         for place in TOKEN_NAMES:
             if place in tensors and tensors[place].dim() == 2:
@@ -39,18 +48,18 @@ class Layout:
                 self.mask_at = place
                 break
 
-    def _find_by_kind(self, tensors):
+    def _find_by_kind(self, tensors: dict[Any, Any]) -> None:
         """Unnamed batches: two integer matrices of one shape are tokens with a mask (only 0 and 1), or with targets."""
         places = list(tensors)[:2]
         first, second = (tensors[place] for place in places)
-        if first.dim() != 2 or first.shape != second.shape or _is_float(first) or _is_float(second):
+        if first.dim() != 2 or first.shape != second.shape or first.is_floating_point() or second.is_floating_point():
             return
         self.shape_at, self.tokens = places[0], True
         if second.is_cpu and second.numel() and int(second.max()) <= 1 and int(second.min()) >= 0:
             self.mask_at = places[1]
 
-    def measure(self, batch):
-        """`(shape, tokens, padding)` of this batch; what is not known is None."""
+    def measure(self, batch: Any) -> Measured:
+        """This batch, by what is known of its kind."""
         if self.shape_at is None:
             return (), None, None
         shape = (batch if self.shape_at is WHOLE else batch[self.shape_at]).shape
@@ -62,7 +71,7 @@ class Layout:
         tokens = self._count(batch[self.mask_at], elements)
         return shape, elements if tokens is None else tokens, None if tokens is None else elements - tokens
 
-    def _count(self, mask, elements):
+    def _count(self, mask: Any, elements: int) -> int | None:
         """Real tokens by the mask: exact up to `COUNTED_ELEMENTS`, else scaled up from some rows."""
         if not mask.is_cpu:
             return None
@@ -72,14 +81,14 @@ class Layout:
         stride = min(rows, -(-elements // COUNTED_ELEMENTS))
         self.turn = (self.turn + 1) % stride
         some = mask[self.turn :: stride]
-        return round(int(some.sum()) * (rows / some.shape[0]))
+        return int(int(some.sum()) * (rows / some.shape[0]) + 0.5)
 
 
 WHOLE = object()
 """The place of a tensor that is the whole batch."""
 
 
-def _entries(batch):
+def _entries(batch: Any) -> list[tuple[Any, Any]]:
     """`(place, value)` pairs of the first level, and nothing for what is neither a mapping nor a sequence."""
     if hasattr(batch, "shape") and hasattr(batch, "dim"):
         return [(WHOLE, batch)]
@@ -88,7 +97,3 @@ def _entries(batch):
     if isinstance(batch, (tuple, list)):
         return list(enumerate(batch))
     return []
-
-
-def _is_float(tensor):
-    return tensor.is_floating_point()

@@ -1,5 +1,7 @@
 """The control file of the run folder: its first word asks for a checkpoint, or for a checkpoint and the end."""
 
+from __future__ import annotations
+
 import os
 import time
 
@@ -9,16 +11,16 @@ LOOK_EVERY_S = 1.0
 class ControlFile:
     """Looked at once a second at most; an order is obeyed once, when the file changes."""
 
-    def __init__(self, run_dir):
+    def __init__(self, run_dir: str) -> None:
         self._path = os.path.join(run_dir, "control")
-        self._seen = None
+        self._seen: tuple[int, int, int] | None = None
         self._next_look_s = 0.0
 
-    def ignore_present(self):
+    def ignore_present(self) -> None:
         """An order given to an earlier process of this run is not for this one."""
         self._seen = self._stamp()
 
-    def read(self):
+    def read(self) -> str | None:
         """The newly written first word, or None."""
         now = time.perf_counter()
         if now < self._next_look_s:
@@ -35,7 +37,7 @@ class ControlFile:
             return None
         return words[0] if words else None
 
-    def _stamp(self):
+    def _stamp(self) -> tuple[int, int, int] | None:
         try:
             status = os.stat(self._path)
         except OSError:

@@ -1,18 +1,25 @@
 """The counters of a training, fed by every batch and every optimizer step: the only code on the hot path.
 
-A batch belongs to training only once an optimizer step follows. Until then it is pending with its source (a loader's
-iterator), because a validation loop may well fetch its batches outside `no_grad`.
+A batch belongs to training only once an optimizer step follows. Until then it is pending with its source, because a
+validation loop may well fetch its batches outside `no_grad`.
 """
 
-import functools
+from __future__ import annotations
+
 import threading
 import time
-import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from .batches import Layout
+from .clock import Clock
+from .evaluation import Evaluation
+
+if TYPE_CHECKING:
+    from .session import Session
+    from .sources import Source
 
 WRITE_EVERY_S = 1.0
-
 MOST_CALLS_A_STEP = 256
 """Optimizer calls without a word from the Trainer, after which it is no longer waited for."""
 
@@ -20,341 +27,193 @@ perf_counter = time.perf_counter
 get_ident = threading.get_ident
 
 
-class Source:
-    """One iterator of a loader: what it delivered since the last optimizer step.
+class Counters:
+    """Cumulative since the start of this process; `first_step` is added to give the step of the whole training.
 
-    `looks_ahead`: its reader fetches one batch more than it hands on (accelerate does); that batch waits in `ahead`.
+    `calls` counts every call of any optimizer; `own_steps` counts steps, which several optimizers may share.
     """
 
-    __slots__ = ("ahead", "batches", "exhausted", "first_s", "last_s", "layout", "looks_ahead", "padding", "samples",
-                 "shape", "stepped", "tokens", "wait_s")  # fmt: skip
-
-    def __init__(self, looks_ahead=False):
-        self.layout = None
-        self.ahead = None
-        self.looks_ahead = looks_ahead
-        self.shape = ()
-        self.stepped = self.exhausted = False
-        self.clear()
-
-    def began(self):
-        """A new epoch begins."""
-        self.exhausted = False
-        self.ahead = None
-
-    def add(self, shape, tokens, padding):
-        """A batch was handed to the training."""
-        self.batches += 1
-        if shape:
-            self.shape = shape
-            self.samples += shape[0]
-        if tokens is not None:
-            self.tokens = tokens + (self.tokens or 0)
-        if padding is not None:
-            self.padding = padding + (self.padding or 0)
-
-    def clear(self):
-        self.batches = self.samples = 0
-        self.tokens = self.padding = None
-        self.wait_s = self.last_s = 0.0
-        self.first_s = None
-
-
-class Counters:
-    """Cumulative since the start of this process; `first_step` is added to give the step of the whole training."""
-
-    def __init__(self, session, tensor_type, grad_enabled, peaks):
-        """`grad_enabled`: torch.is_grad_enabled. `peaks`: gives the memory fields of a line."""
+    def __init__(
+        self,
+        session: Session,
+        tensor_type: type,
+        evaluation: Evaluation,
+        memory_fields: Callable[[], dict[str, int | None]],
+    ) -> None:
         self.session = session
-        self.tensor_type = tensor_type
-        self.grad_enabled = grad_enabled
-        self.peaks = peaks
-        self.on_flush = []
-        self.first_step = 0
+        self.evaluation = evaluation
+        self.on_flush: list[Callable[[], None]] = []
+        self._tensor_type = tensor_type
+        self._memory_fields = memory_fields
         self.reset()
         session.step_of = lambda: self.step
 
-    def reset(self):
-        self.own_steps = self.micro_steps = self.samples = self.skipped_steps = 0
-        self.tokens = self.padding = None
-        self.train_s = self.data_wait_s = self.eval_s = self.save_s = 0.0
-        self.slowest_s = 0.0
-        self.shape = ()
-        self.pending = []
-        self.optimizers = set()
-        self.paused_since = None
-        self.evaluations = 0
-        self.eval_module = None
-        self.trusts_eval_mode = True
-        self.resumed_s = None
-        self.excluded_s = 0.0
-        self.next_write_s = 0.0
+    def reset(self) -> None:
+        """Start anew, as a forked child does."""
+        self.evaluation.reset()
+        self.clock = Clock(self.session, self._pausing)
+        self.first_step = self.own_steps = self.calls = 0
         self.written_steps = -1
-        self.last_pause_s = None
-        self.calls = 0
-        self.trainer_calls = None
-        self.thread = get_ident()
+        self._micro_steps = self._samples = self._skipped_steps = 0
+        self._tokens: int | None = None
+        self._padding: int | None = None
+        self._data_wait_s = 0.0
+        self._shape: tuple[int, ...] = ()
+        self._pending: list[Source] = []
+        self._taking_turns: set[int] = set()
+        self._trainer_calls: int | None = None
+        self._next_write_s = 0.0
+        self._thread = get_ident()
+
+    @property
+    def step(self) -> int:
+        """The optimizer step of the whole training."""
+        return self.first_step + self.own_steps
 
     # batches
 
-    def watch_eval_mode(self, module_class):
-        """Notice `model.eval()` (not `train()`, which Trainer calls on every module at every step)."""
-        original = module_class.eval
-        counters = self
-
-        @functools.wraps(original)
-        def eval(self):
-            if counters.own_steps and counters.trusts_eval_mode and get_ident() == counters.thread:
-                counters.eval_module = weakref.ref(self)
-            return original(self)
-
-        module_class.eval = eval
-
-    def _judge_eval_mode(self):
-        """A step with the model still in eval mode: it is a frozen teacher, or eval mode means nothing in this loop."""
-        module = self.eval_module()
-        if module is not None and not module.training:
-            self.trusts_eval_mode = False
-        self.eval_module = None
-
-    def evaluating(self):
-        """Whether what runs now is no training: inside an evaluation, without gradients, or with a model in eval mode."""
-        if self.evaluations or not self.grad_enabled():
-            return True
-        if self.eval_module is None:
-            return False
-        module = self.eval_module()
-        if module is None or module.training:
-            self.eval_module = None
-            return False
-        return True
-
-    def waiting(self, source, began_s):
+    def waiting(self, began_s: float) -> bool:
         """Before a batch is fetched. Returns whether it is for training."""
         self.session.in_optimizer = False
-        if self.evaluating():
-            self.pause("evaluating", began_s)
+        if self.evaluation.running():
+            self.clock.pause("evaluating", began_s)
             return False
-        if self.paused_since is not None:
-            self.resume(began_s)
-        if self.resumed_s is None:
-            self.resumed_s = began_s
-            if self.session.phase == "starting":
-                self.session.enter("training")
+        if not self.clock.runs:
+            self.clock.run(began_s)
         return True
 
-    def fetched(self, source, batch, began_s, ended_s):
+    def fetched(self, source: Source, batch: Any, began_s: float, ended_s: float) -> None:
         """A training batch arrived."""
-        if source.first_s is None:
-            source.first_s = began_s
-            self.pending.append(source)
-        source.last_s = ended_s
-        if get_ident() == self.thread:
-            source.wait_s += ended_s - began_s
+        self._waited(source, began_s, ended_s)
         layout = source.layout
         if layout is None or layout.batch_type is not type(batch):
-            layout = source.layout = Layout(batch, self.tensor_type)
-        measured = layout.measure(batch)
-        if source.looks_ahead:
-            measured, source.ahead = source.ahead, measured
-        if measured is not None:
-            source.add(*measured)
+            layout = source.layout = Layout(batch, self._tensor_type)
+        source.deliver(layout.measure(batch))
 
-    def waited_in_vain(self, source, began_s, ended_s):
-        """The loader had no more batches: the wait counts, and a source that never trained was an evaluation's."""
-        source.exhausted = True
+    def ended(self, source: Source, began_s: float, ended_s: float) -> None:
+        """The loader has no more batches; finding that out was waiting too."""
+        if source.first_s is not None or source.ahead is not None:
+            self._waited(source, began_s, ended_s)
+        source.end()
+
+    def _waited(self, source: Source, began_s: float, ended_s: float) -> None:
+        if source.first_s is None:
+            source.first_s = began_s
+            self._pending.append(source)
         source.last_s = ended_s
-        if source.ahead is not None:
-            if source.first_s is None:
-                source.first_s = began_s
-                self.pending.append(source)
-            source.add(*source.ahead)
-            source.ahead = None
-        if source.first_s is not None and get_ident() == self.thread:
+        if get_ident() == self._thread:
             source.wait_s += ended_s - began_s
+
+    def skipped_batches(self, accumulation: int) -> None:
+        """What was fetched so far was skipped on resume, but for the batches of the first step."""
+        for source in self._pending:
+            source.keep_last(accumulation)
+        self.clock.restart(perf_counter())
 
     # steps
 
-    def stepped(self, optimizer, skipped=False):
-        """An optimizer stepped. Several optimizers that take turns make one step together."""
+    def stepped(self, optimizer: object, skipped: bool = False) -> None:
+        """An optimizer was called. Several that take turns make one step together."""
         self.calls += 1
-        if self.trainer_calls is not None:
-            self._stepped_under_trainer(skipped)
+        if skipped:
+            self._skipped_steps += 1
+        if self._trainer_calls is not None:
+            self._called_by_trainer()
             return
         key = id(optimizer)
-        optimizers = self.optimizers
-        if optimizers and key not in optimizers:
-            optimizers.add(key)
+        if self._taking_turns and key not in self._taking_turns:
+            self._taking_turns.add(key)
             return
-        optimizers.clear()
-        optimizers.add(key)
-        if skipped:
-            self.skipped_steps += 1
+        self._taking_turns = {key}
         self._step_done()
 
-    def follow_trainer(self):
+    def follow_trainer(self, global_step: int) -> None:
         """A Trainer says itself when a step is done: its optimizer may be called more or less often than that."""
-        self.trainer_calls = 0
+        self.first_step = global_step - self.own_steps
+        self._trainer_calls = 0
 
-    def trainer_stepped(self):
+    def trainer_stepped(self) -> None:
         """The Trainer finished a step."""
-        if self.trainer_calls is not None:
-            self.trainer_calls = 0
+        if self._trainer_calls is not None:
+            self._trainer_calls = 0
             self._step_done()
 
-    def trainer_ended(self):
+    def trainer_ended(self) -> None:
         """The Trainer's loop is over: the last counters are written."""
-        self.trainer_calls = None
-        self.optimizers.clear()
+        self._trainer_calls = None
+        self._taking_turns = set()
         self.flush()
 
-    def _stepped_under_trainer(self, skipped):
+    def _called_by_trainer(self) -> None:
         """Count nothing, unless this Trainer turns out never to say when a step is done."""
-        self.trainer_calls += 1
-        if skipped:
-            self.skipped_steps += 1
-        if self.trainer_calls > MOST_CALLS_A_STEP:
-            self.trainer_calls = None
+        assert self._trainer_calls is not None
+        self._trainer_calls += 1
+        if self._trainer_calls > MOST_CALLS_A_STEP:
+            self._trainer_calls = None
 
-    def _step_done(self):
+    def _step_done(self) -> None:
         now = perf_counter()
         self.own_steps += 1
-        if self.eval_module is not None:
-            self._judge_eval_mode()
-        if self.paused_since is not None and not self.evaluations:
-            self.resume(now)
-        if self.pending:
+        self.evaluation.stepped()
+        if self._pending:
             self._commit()
-        if self.resumed_s is not None:
-            seconds = now - self.resumed_s - self.excluded_s
-            self.train_s += seconds
-            if seconds > self.slowest_s:
-                self.slowest_s = seconds
-        self.resumed_s = now
-        self.excluded_s = 0.0
-        if self.session.phase != "training" and not self.evaluations:
-            self.session.enter("training")
-        if now >= self.next_write_s:
+        self.clock.step(now, resumes=not self.evaluation.depth)
+        if now >= self._next_write_s:
             self.flush(now)
 
-    def _commit(self):
+    def _commit(self) -> None:
         """Pending batches are training's, except those of a source that was read to its end and never made a step."""
-        pending = self.pending
-        several = len(pending) > 1
-        for source in pending:
+        several = len(self._pending) > 1
+        for source in self._pending:
             if several and source.exhausted and not source.stepped:
-                self._count_as_evaluation(source)
+                self.clock.was_evaluation(source.last_s - (source.first_s or source.last_s))
             else:
-                self._count_as_training(source)
+                self._count(source)
             source.clear()
-        pending.clear()
+        self._pending.clear()
 
-    def _count_as_training(self, source):
+    def _count(self, source: Source) -> None:
         source.stepped = True
-        self.micro_steps += source.batches
-        self.samples += source.samples
-        self.data_wait_s += source.wait_s
+        self._micro_steps += source.batches
+        self._samples += source.samples
+        self._data_wait_s += source.wait_s
         if source.shape:
-            self.shape = source.shape
+            self._shape = source.shape
         if source.tokens is not None:
-            self.tokens = source.tokens + (self.tokens or 0)
+            self._tokens = source.tokens + (self._tokens or 0)
         if source.padding is not None:
-            self.padding = source.padding + (self.padding or 0)
-
-    def _count_as_evaluation(self, source):
-        seconds = source.last_s - source.first_s
-        self.eval_s += seconds
-        self.excluded_s += seconds
-
-    # pauses: evaluation and saving
-
-    def pause(self, phase, now=None):
-        """Training stands still for an evaluation or a checkpoint. Returns whether it ran before."""
-        if self.paused_since is not None:
-            self.session.settle_phase()
-            return False
-        now = perf_counter() if now is None else now
-        self.paused_since = (phase, now, self.session.phase)
-        if self.resumed_s is not None:
-            self.train_s += now - self.resumed_s - self.excluded_s
-            self.excluded_s = 0.0
-        if self.session.enter(phase) and self.own_steps:
-            self.flush(now)
-        return True
-
-    def resume(self, now=None):
-        """Training goes on."""
-        if self.paused_since is None:
-            return
-        phase, since, before = self.paused_since
-        now = perf_counter() if now is None else now
-        if phase == "saving":
-            self.save_s += now - since
-        else:
-            self.eval_s += now - since
-        self.paused_since = None
-        if self.resumed_s is not None:
-            self.resumed_s = now
-        self.session.enter(before if before in ("starting", "skipping", "ending") else "training")
-
-    def paused_for(self):
-        """Seconds of the present pause so far; None while training runs."""
-        return None if self.paused_since is None else round(perf_counter() - self.paused_since[1], 6)
-
-    def skipped(self, accumulation):
-        """What was fetched so far was skipped on resume, but for the batches of the first step."""
-        for source in self.pending:
-            if source.batches > accumulation:
-                share = accumulation / source.batches
-                source.batches = accumulation
-                source.samples = round(source.samples * share)
-                source.tokens = None if source.tokens is None else round(source.tokens * share)
-                source.padding = None if source.padding is None else round(source.padding * share)
-                source.wait_s *= share
-        self.resumed_s = perf_counter()
+            self._padding = source.padding + (self._padding or 0)
 
     # lines
 
-    @property
-    def step(self):
-        return self.first_step + self.own_steps
+    def _pausing(self, now: float) -> None:
+        """Before a pause the counters are written: nothing may come for minutes."""
+        if self.own_steps:
+            self.flush(now)
 
-    def flush(self, now=None):
-        """Write the counters, if this process trains; then let the others look around."""
-        now = perf_counter() if now is None else now
-        self.next_write_s = now + WRITE_EVERY_S
-        session = self.session
-        if not session.opened:
-            session.open()
-        session.settle_phase()
+    def flush(self, now: float | None = None) -> None:
+        """Write the counters; then let the others look around."""
+        self._next_write_s = (perf_counter() if now is None else now) + WRITE_EVERY_S
+        self.session.open()
+        self.session.settle_phase()
         self.written_steps = self.own_steps
-        session.count("steps", self._fields())
-        self.slowest_s = 0.0
+        self.session.count("steps", self._fields())
         for look in self.on_flush:
             look()
-        if self.own_steps <= 1 and self.resumed_s is not None:
-            self.resumed_s = perf_counter()  # the first look seeks the model: no part of the training's time
+        if self.own_steps <= 1:
+            self.clock.restart(perf_counter())  # the first look seeks the model: no part of the training's time
 
-    def _fields(self):
-        paused, seconds = None, 0.0
-        if self.paused_since is not None:
-            paused, seconds = self.paused_since[0], self.paused_for()
-        eval_s = self.eval_s + (seconds if paused == "evaluating" else 0.0)
-        save_s = self.save_s + (seconds if paused == "saving" else 0.0)
-        fields = {
+    def _fields(self) -> dict[str, Any]:
+        return {
             "step": self.step,
             "own_steps": self.own_steps,
-            "micro_steps": self.micro_steps,
-            "samples": self.samples,
-            "tokens": self.tokens,
-            "padding_tokens": self.padding,
-            "train_s": round(self.train_s, 6),
-            "data_wait_s": round(self.data_wait_s, 6),
-            "eval_s": round(eval_s, 6),
-            "save_s": round(save_s, 6),
-            "skipped_steps": self.skipped_steps,
-            "slowest_step_s": round(self.slowest_s, 6) or None,
-            "batch_shape": [int(size) for size in self.shape] or None,
+            "micro_steps": self._micro_steps,
+            "samples": self._samples,
+            "tokens": self._tokens,
+            "padding_tokens": self._padding,
+            "data_wait_s": round(self._data_wait_s, 6),
+            "skipped_steps": self._skipped_steps,
+            "batch_shape": [int(size) for size in self._shape] or None,
+            **self.clock.fields(perf_counter()),
+            **self._memory_fields(),
         }
-        fields.update(self.peaks())
-        return fields

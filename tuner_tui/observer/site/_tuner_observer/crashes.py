@@ -1,6 +1,16 @@
-"""The end of the process: an exception that nobody caught, or the end by itself. Output and exit code stay as they are."""
+"""The end of the process: an exception that nobody caught, or by itself. Output and exit code stay as they are."""
+
+from __future__ import annotations
 
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # `typing` itself would be an import too many for a process without torch
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from .counters import Counters
+    from .session import Session
 
 OUT_OF_MEMORY_TYPES = ("OutOfMemoryError", "MemoryError", "_ArrayMemoryError")
 OUT_OF_MEMORY_WORDS = (
@@ -19,7 +29,7 @@ LONGEST_MESSAGE = 4000
 PLACES = {"starting": "loading", "skipping": "loading", "compiling": "training", "ending": "saving"}
 
 
-def is_out_of_memory(kind, message):
+def is_out_of_memory(kind: str, message: str) -> bool:
     """Whether an exception says that memory ran out, by its type's name or its words."""
     text = message.lower()
     if any(words in text for words in NOT_OUT_OF_MEMORY_WORDS):
@@ -28,22 +38,22 @@ def is_out_of_memory(kind, message):
 
 
 class Ending:
-    """Tells the end of a session once: by `sys.excepthook` where it is still ours, else at exit from what Python kept."""
+    """Tells the end of a session once: by `sys.excepthook` where that is still ours, else at exit."""
 
-    def __init__(self, session, counters_of):
+    def __init__(self, session: Session, counters_of: Callable[[], Counters | None]) -> None:
         """`counters_of` gives the counters, or None while torch was not imported."""
         self._session = session
         self._counters_of = counters_of
-        self._told = None
+        self._told: BaseException | None = None
         self._previous = sys.excepthook
         sys.excepthook = self.excepthook
 
-    def excepthook(self, kind, error, traceback):
+    def excepthook(self, kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
         """Write the event, then let whoever was there before print the traceback."""
         self._tell_safely(error)
         self._previous(kind, error, traceback)
 
-    def at_exit(self):
+    def at_exit(self) -> None:
         """The last counters, and how it ended if that was not told yet."""
         self._tell_safely(_in_flight() or getattr(sys, "last_value", None))
         session = self._session
@@ -52,7 +62,7 @@ class Ending:
             session.enter("ending")
             session.tell("ended", step=session.step)
 
-    def _tell_safely(self, error):
+    def _tell_safely(self, error: BaseException | None) -> None:
         if error is None or self._told is not None:
             return
         try:
@@ -60,7 +70,7 @@ class Ending:
         except Exception:  # noqa: BLE001 - outermost edge inside somebody else's process
             return
 
-    def _tell(self, error):
+    def _tell(self, error: BaseException) -> None:
         session, kind = self._session, type(error).__name__
         if kind in RANKS_SPEAK_FOR_THEMSELVES or not (session.launched or session.opened):
             return
@@ -74,13 +84,13 @@ class Ending:
         else:
             session.tell("raised", type=kind, message=message, where=where, step=session.step)
 
-    def _last_counters(self):
+    def _last_counters(self) -> None:
         counters = self._counters_of()
         if counters is not None and counters.own_steps > counters.written_steps and counters.own_steps:
             counters.flush()
 
 
-def _in_flight():
+def _in_flight() -> BaseException | None:
     """The exception that ends a `multiprocessing` child: it is still in the air, or behind torch's `sys.exit`."""
     error = sys.exc_info()[1]
     return error.__context__ if isinstance(error, SystemExit) else error

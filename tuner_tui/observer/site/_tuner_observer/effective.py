@@ -1,10 +1,16 @@
 """What is really in effect, read inside the process. Told when the training begins and again only where it changed."""
 
+from __future__ import annotations
+
 import functools
 import sys
+from typing import TYPE_CHECKING, Any
 
 from . import models
 from .importing import call_safely
+
+if TYPE_CHECKING:
+    from .session import Session
 
 LOOK_EVERY = 10
 """Looks are cheap but not free: after the first two, one in this many written lines."""
@@ -16,28 +22,28 @@ SDPA_BACKENDS = (("flash", "flash_sdp_enabled"), ("mem_efficient", "mem_efficien
 class Effective:
     """Gathers `name: value` and tells the session of changes. Names are those of the settings where one exists."""
 
-    def __init__(self, torch, session):
+    def __init__(self, torch: Any, session: Session) -> None:
         self._torch = torch
         self._session = session
-        self._told = {}
-        self._now = {}
-        self._looks = 0
-        self._autocast = None
-        self._parameter = None
-        self._model_sought = False
-        self._seen_optimizers = set()
+        self.reset()
 
-    def reset(self):
+    def reset(self) -> None:
         """Forget what was told: a forked child tells its own story."""
-        self.__init__(self._torch, self._session)
+        self._told: dict[str, Any] = {}
+        self._now: dict[str, Any] = {}
+        self._looks = 0
+        self._autocast: Any = None
+        self._parameter: Any = None
+        self._model_sought = False
+        self._seen_optimizers: set[int] = set()
 
-    def watch_autocast(self, module):
-        """`module` is torch.amp.autocast_mode. Its context is entered around the forward pass only, so it is seen there."""
+    def watch_autocast(self, module: Any) -> None:
+        """Notice autocast where it is entered, around the forward pass; a step is outside of it."""
         original = module.autocast.__enter__
         effective = self
 
         @functools.wraps(original)
-        def __enter__(self):
+        def __enter__(self: Any) -> Any:
             result = original(self)
             if getattr(self, "_enabled", False):
                 effective._autocast = self.fast_dtype
@@ -45,11 +51,11 @@ class Effective:
 
         module.autocast.__enter__ = __enter__
 
-    def loader_started(self, settings):
+    def loader_started(self, settings: dict[str, Any]) -> None:
         """Settings of a loader from which a training batch will be taken."""
         self._now.update(settings)
 
-    def optimizer_stepped(self, optimizer):
+    def optimizer_stepped(self, optimizer: Any) -> None:
         """Read an optimizer when it steps for the first time."""
         if id(optimizer) in self._seen_optimizers:
             return
@@ -64,28 +70,30 @@ class Effective:
             self._parameter = group["params"][0]
             self._now["device"] = str(self._parameter.device)
 
-    def versions_known(self):
+    def versions_known(self) -> None:
         """Libraries that were imported after the observer said that it is here."""
         for name in ("transformers", "accelerate", "peft"):
             version = getattr(sys.modules.get(name), "__version__", None)
             if version is not None:
                 self._now[name] = str(version)
 
-    def model_known(self, model):
+    def model_known(self, model: Any) -> None:
         """Read a model that a trainer gave us."""
         self._model_sought = True
         call_safely(self._read_model, model)
 
-    def _read_model(self, model):
+    def _read_model(self, model: Any) -> None:
         inner = getattr(model, "_orig_mod", None)
         self._now["torch_compile"] = inner is not None or getattr(model, "_compiled_call_impl", None) is not None
         modules = list((inner or model).modules())
         attention = [getattr(getattr(module, "config", None), "_attn_implementation", None) for module in modules]
         self._now["attn_implementation"] = next((word for word in attention if isinstance(word, str)), None)
-        checkpointing = [module.gradient_checkpointing for module in modules if hasattr(module, "gradient_checkpointing")]
+        checkpointing = [
+            module.gradient_checkpointing for module in modules if hasattr(module, "gradient_checkpointing")
+        ]
         self._now["gradient_checkpointing"] = any(each is True for each in checkpointing) if checkpointing else None
 
-    def _seek_model(self):
+    def _seek_model(self) -> None:
         """Where no trainer showed us the model: the outermost module that holds the optimizer's first parameter."""
         self._model_sought = True
         model = models.owner_of(self._parameter, self._torch.nn.Module)
@@ -95,7 +103,7 @@ class Effective:
             self._session.tell("plan", parameters=total, trainable_parameters=trainable)
             self._read_model(model)
 
-    def look(self):
+    def look(self) -> None:
         """Read the global switches, and tell what changed."""
         self._looks += 1
         if not self._model_sought and self._parameter is not None:
@@ -111,15 +119,15 @@ class Effective:
             self._told.update(changed)
             self._session.tell("in-effect", values=changed)
 
-    def _tf32(self):
+    def _tf32(self) -> bool:
         """By the new names where torch has them: once those are used, reading the old ones raises."""
         matmul = self._torch.backends.cuda.matmul
         if hasattr(self._torch.backends, "fp32_precision"):
             word = matmul.fp32_precision
-            return (self._torch.backends.fp32_precision if word == "none" else word) == "tf32"
+            return bool((self._torch.backends.fp32_precision if word == "none" else word) == "tf32")
         return bool(matmul.allow_tf32)
 
-    def _sdpa(self):
+    def _sdpa(self) -> list[str]:
         cuda = self._torch.backends.cuda
         return [name for name, test in SDPA_BACKENDS if hasattr(cuda, test) and getattr(cuda, test)()]
 
@@ -127,10 +135,10 @@ class Effective:
 _UNTOLD = object()
 
 
-def _word(dtype):
+def _word(dtype: Any) -> str:
     return str(dtype).replace("torch.", "")
 
 
-def _dtypes(optimizer):
+def _dtypes(optimizer: Any) -> str:
     found = sorted({_word(each.dtype) for group in optimizer.param_groups for each in group["params"]})
     return "+".join(found)

@@ -1,14 +1,17 @@
-"""Append events to the run folder: one line, one `write`, to a file opened O_APPEND, so that writers never interleave."""
+"""Append events to the run folder: a line is one `write` to a file opened O_APPEND, so writers never interleave."""
+
+from __future__ import annotations
 
 import json
 import math
 import os
 import time
+from typing import Any
 
 EVENT_VERSION = 1
 
 
-def finite(value):
+def finite(value: Any) -> Any:
     """JSON knows no NaN: a number that is not finite becomes its name, `nan`, `inf` or `-inf`."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
@@ -18,25 +21,25 @@ def finite(value):
 
 
 class EventFile:
-    """The file of one rank. Opened at the first line; every error is swallowed: a full disk must not hurt a training."""
+    """The file of one rank, opened at the first line. Errors are swallowed: a full disk must not hurt a training."""
 
-    def __init__(self, run_dir, rank, separate):
+    def __init__(self, run_dir: str, rank: int, separate: bool) -> None:
         """`separate`: one of several ranks, with a file of its own."""
-        name = "events-rank%d.jsonl" % rank if separate else "events.jsonl"
+        name = f"events-rank{rank}.jsonl" if separate else "events.jsonl"
         self.rank = rank
         self._path = os.path.join(run_dir, name)
-        self._fd = None
+        self._fd: int | None = None
         self._broken_line = False
 
-    def story(self, kind, **fields):
+    def story(self, kind: str, **fields: Any) -> None:
         """A rare event, kept for ever."""
-        self._write('{"story":1,"kind":"%s","v":%d,' % (kind, EVENT_VERSION), fields)
+        self._write(f'{{"story":1,"kind":"{kind}","v":{EVENT_VERSION},', fields)
 
-    def frequent(self, kind, fields):
+    def frequent(self, kind: str, fields: dict[str, Any]) -> None:
         """Cumulative counters."""
-        self._write('{"kind":"%s","v":%d,' % (kind, EVENT_VERSION), fields)
+        self._write(f'{{"kind":"{kind}","v":{EVENT_VERSION},', fields)
 
-    def _write(self, head, fields):
+    def _write(self, head: str, fields: dict[str, Any]) -> None:
         known = {name: finite(value) for name, value in fields.items() if value is not None}
         body = json.dumps(dict(known, t=round(time.time(), 3), rank=self.rank), separators=(",", ":"), default=str)
         line = (head + body[1:] + "\n").encode("utf-8", "replace")
@@ -50,10 +53,10 @@ class EventFile:
             return
         self._broken_line = written < len(line)
 
-    def forget(self):
+    def forget(self) -> None:
         """After a fork: the descriptor belongs to the parent's story."""
         if self._fd is not None:
-            try:
+            try:  # noqa: SIM105 - contextlib would be imported for this
                 os.close(self._fd)
             except OSError:
                 pass

@@ -1,16 +1,26 @@
 """Run a function right after a module was imported by somebody else, whoever that is and whenever it happens."""
 
+from __future__ import annotations
+
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # `typing` itself would be an import too many for a process without torch
+    from collections.abc import Callable, Mapping
+    from types import ModuleType
+    from typing import Any
+
+    Hook = Callable[[ModuleType], None]
 
 
 class PostImportFinder:
-    """A finder in front of `sys.meta_path` that finds nothing itself; it lends its ear to the loaders of a few modules."""
+    """Leads `sys.meta_path`; finds nothing itself, but asks the other finders and listens at the loaders they give."""
 
-    def __init__(self, hooks):
+    def __init__(self, hooks: Mapping[str, Hook]) -> None:
         self._hooks = hooks
-        self._searching = set()
+        self._searching: set[str] = set()
 
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         hook = self._hooks.get(name)
         if hook is None or name in self._searching:
             return None
@@ -23,7 +33,7 @@ class PostImportFinder:
             _call_after_exec(spec.loader, name, hook)
         return spec
 
-    def _spec_from_others(self, name, path, target):
+    def _spec_from_others(self, name: str, path: Any, target: Any) -> Any:
         for finder in sys.meta_path:
             find_spec = getattr(finder, "find_spec", None)
             if finder is self or find_spec is None:
@@ -34,13 +44,13 @@ class PostImportFinder:
         return None
 
 
-def _call_after_exec(loader, name, hook):
+def _call_after_exec(loader: Any, name: str, hook: Hook) -> None:
     """Shadow `exec_module` on this one loader object, and take the shadow away before it is used."""
     original = getattr(loader, "exec_module", None)
     if original is None or isinstance(loader, type):
         return
 
-    def exec_module(module):
+    def exec_module(module: ModuleType) -> None:
         if module.__name__ == name:
             loader.__dict__.pop("exec_module", None)
         original(module)
@@ -53,7 +63,7 @@ def _call_after_exec(loader, name, hook):
         return
 
 
-def call_safely(function, *args):
+def call_safely(function: Callable[..., Any], *args: Any) -> Any:
     """Call it; an error of the observer never reaches the training."""
     try:
         return function(*args)
@@ -61,7 +71,7 @@ def call_safely(function, *args):
         return None
 
 
-def watch_imports(hooks):
+def watch_imports(hooks: Mapping[str, Hook]) -> None:
     """`hooks` maps a module's full name to a function of that module. Modules already imported are served at once."""
     for name, hook in hooks.items():
         module = sys.modules.get(name)

@@ -1,10 +1,16 @@
 """`inject`: settings put into the process where a script builds its TrainingArguments or its DataLoader. Opt-in."""
 
+from __future__ import annotations
+
 import functools
 import json
 import os
+from typing import TYPE_CHECKING, Any
 
 from .importing import call_safely
+
+if TYPE_CHECKING:
+    from .session import Session
 
 LOADER_NAMES = {
     "dataloader_num_workers": "num_workers",
@@ -16,7 +22,7 @@ LOADER_NAMES = {
 """Settings that a plain DataLoader can take, by its own argument names."""
 
 
-def wanted():
+def wanted() -> dict[str, Any]:
     """The settings of `TUNER_INJECT`, by the names of the installed transformers; empty without it."""
     try:
         values = json.loads(os.environ.get("TUNER_INJECT") or "{}")
@@ -33,14 +39,14 @@ POSITIONAL = ("batch_size", "shuffle", "sampler", "batch_sampler", "num_workers"
 class Ledger:
     """What found a place, told once a place. After TrainingArguments were built, loaders get theirs from them."""
 
-    def __init__(self, session, settings):
+    def __init__(self, session: Session, settings: dict[str, Any]) -> None:
         self.settings = settings
         self.arguments_built = False
-        self.building = set()
+        self.building: set[int] = set()
         self._session = session
-        self._told = set()
+        self._told: set[tuple[str, str]] = set()
 
-    def tell(self, place, values):
+    def tell(self, place: str, values: dict[str, Any]) -> None:
         """Write the event unless this place told the same before."""
         key = (place, repr(sorted(values.items())))
         if key in self._told:
@@ -50,12 +56,12 @@ class Ledger:
         self._session.tell("injected", values=values, not_found=sorted(set(self.settings) - set(values)))
 
 
-def into_training_arguments(module, ledger):
-    """Set fields before `__post_init__`, which derives and checks from them; a subclass's own comes first, so its too."""
+def into_training_arguments(module: Any, ledger: Ledger) -> None:
+    """Set fields before `__post_init__`, which derives and checks; a subclass's own comes first, so before that too."""
     arguments_class = module.TrainingArguments
     _set_before_post_init(arguments_class, ledger)
 
-    def __init_subclass__(cls, **kwargs):
+    def __init_subclass__(cls: Any, /, **kwargs: Any) -> None:
         super(arguments_class, cls).__init_subclass__(**kwargs)
         if "__post_init__" in cls.__dict__:
             call_safely(_set_before_post_init, cls, ledger)
@@ -63,11 +69,11 @@ def into_training_arguments(module, ledger):
     arguments_class.__init_subclass__ = classmethod(__init_subclass__)
 
 
-def _set_before_post_init(arguments_class, ledger):
+def _set_before_post_init(arguments_class: Any, ledger: Ledger) -> None:
     original = arguments_class.__post_init__
 
     @functools.wraps(original)
-    def __post_init__(self, *args, **kwargs):
+    def __post_init__(self: Any, *args: Any, **kwargs: Any) -> None:
         outermost = id(self) not in ledger.building
         if outermost:
             ledger.building.add(id(self))
@@ -81,7 +87,7 @@ def _set_before_post_init(arguments_class, ledger):
     arguments_class.__post_init__ = __post_init__
 
 
-def _set_fields(arguments, ledger):
+def _set_fields(arguments: Any, ledger: Ledger) -> None:
     fields = arguments.__dataclass_fields__
     values = {name: value for name, value in ledger.settings.items() if name in fields}
     for name, value in values.items():
@@ -90,7 +96,7 @@ def _set_fields(arguments, ledger):
     ledger.tell(type(arguments).__name__, values)
 
 
-def into_loaders(module, ledger):
+def into_loaders(module: Any, ledger: Ledger) -> None:
     """Set options of a training DataLoader that the script builds itself."""
     if not any(name in LOADER_NAMES for name in ledger.settings):
         return
@@ -98,9 +104,9 @@ def into_loaders(module, ledger):
     original = loader_class.__init__
 
     @functools.wraps(original)
-    def __init__(self, dataset, *args, **kwargs):
-        options = dict(zip(POSITIONAL, args), **kwargs)
-        values = {}
+    def __init__(self: Any, dataset: Any, *args: Any, **kwargs: Any) -> None:
+        options = dict(zip(POSITIONAL, args), **kwargs)  # noqa: B905 - Python 3.9
+        values: dict[str, Any] = {}
         if not ledger.arguments_built and len(args) <= len(POSITIONAL):
             values = call_safely(_loader_values, dataset, options, ledger.settings) or {}
         if not values:
@@ -112,7 +118,7 @@ def into_loaders(module, ledger):
     loader_class.__init__ = __init__
 
 
-def _loader_values(dataset, options, settings):
+def _loader_values(dataset: Any, options: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
     """The settings that this loader takes: none for one that reads in order, which is an evaluation's."""
     if not _shuffles(dataset, options):
         return {}
@@ -122,20 +128,20 @@ def _loader_values(dataset, options, settings):
     return values
 
 
-def _shuffles(dataset, options):
+def _shuffles(dataset: Any, options: dict[str, Any]) -> bool:
     """Whether a loader reads in random order, or cannot: an iterable dataset has its order inside."""
     batch_sampler = options.get("batch_sampler")
     sampler = options.get("sampler") or getattr(batch_sampler, "sampler", batch_sampler)
     if sampler is not None:
-        return type(sampler).__name__ != "SequentialSampler" and getattr(sampler, "shuffle", True)
+        return type(sampler).__name__ != "SequentialSampler" and bool(getattr(sampler, "shuffle", True))
     return bool(options.get("shuffle")) or not hasattr(dataset, "__getitem__")
 
 
-def _renamed(values):
+def _renamed(values: dict[str, Any]) -> dict[str, Any]:
     return {LOADER_NAMES[name]: value for name, value in values.items()}
 
 
-def _consistent(options):
+def _consistent(options: dict[str, Any]) -> dict[str, Any]:
     """Without workers, prefetching and persistence have no meaning and raise."""
     if not options.get("num_workers"):
         return {name: value for name, value in options.items() if name not in ("prefetch_factor", "persistent_workers")}

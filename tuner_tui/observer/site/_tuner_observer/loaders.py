@@ -1,11 +1,20 @@
 """Watch every DataLoader of the process: how long its batches are waited for, and the settings it really has."""
 
+from __future__ import annotations
+
 import functools
 import sys
 import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from .counters import Source
 from .importing import call_safely
+from .sources import Source
+
+if TYPE_CHECKING:
+    from .counters import Counters
+
+    TellSettings = Callable[[dict[str, Any]], None]
 
 perf_counter = time.perf_counter
 
@@ -13,38 +22,38 @@ ITER_CALLER = 4
 """Frames from `_looks_ahead` up to the code that called `DataLoader.__iter__`."""
 
 
-def watch(module, counters, loader_settings):
-    """Wrap iteration of `torch.utils.data.dataloader`. `loader_settings` collects the settings of training loaders."""
-    _watch_iter(module.DataLoader, counters, loader_settings)
+def watch(module: Any, counters: Counters, tell_settings: TellSettings) -> None:
+    """Wrap iteration of `torch.utils.data.dataloader`. `tell_settings` is given those of training loaders."""
+    _watch_iter(module.DataLoader, counters, tell_settings)
     _watch_next(module._BaseDataLoaderIter, counters)
 
 
-def _watch_iter(loader_class, counters, loader_settings):
+def _watch_iter(loader_class: Any, counters: Counters, tell_settings: TellSettings) -> None:
     """Starting the workers of an epoch is waiting for data too."""
     original = loader_class.__iter__
 
     @functools.wraps(original)
-    def __iter__(self):
+    def __iter__(self: Any) -> Any:
         began_s = perf_counter()
         iterator = original(self)
-        call_safely(_started, self, iterator, counters, loader_settings, began_s)
+        call_safely(_started, self, iterator, counters, tell_settings, began_s)
         return iterator
 
     loader_class.__iter__ = __iter__
 
 
-def _started(loader, iterator, counters, loader_settings, began_s):
+def _started(loader: Any, iterator: Any, counters: Counters, tell_settings: TellSettings, began_s: float) -> None:
     source = iterator.__dict__.get("_tuner_source")
     if source is None:
         source = iterator._tuner_source = Source(_looks_ahead(loader))
     source.began()
-    if not counters.evaluating():
-        counters.waiting(source, began_s)
+    if not counters.evaluation.running():
+        counters.waiting(began_s)
         source.wait_s += perf_counter() - began_s
-        loader_settings(settings_of(loader))
+        tell_settings(settings_of(loader))
 
 
-def _looks_ahead(loader):
+def _looks_ahead(loader: Any) -> bool:
     """accelerate's loaders fetch a batch before they hand on the last one: they iterate, or they are, the loader."""
     if type(loader).__module__ == "accelerate.data_loader":
         return type(loader).__name__ != "SkipDataLoader"
@@ -52,7 +61,7 @@ def _looks_ahead(loader):
     return frame.f_globals.get("__name__") == "accelerate.data_loader" and "next_batch" in frame.f_code.co_varnames
 
 
-def settings_of(loader):
+def settings_of(loader: Any) -> dict[str, Any]:
     """What the loader was built with. Nothing here starts a worker or draws a random number."""
     workers = loader.num_workers
     return {
@@ -64,24 +73,24 @@ def settings_of(loader):
     }
 
 
-def _watch_next(iterator_class, counters):
+def _watch_next(iterator_class: Any, counters: Counters) -> None:
     original = iterator_class.__next__
 
     @functools.wraps(original)
-    def __next__(self):
+    def __next__(self: Any) -> Any:
         began_s = perf_counter()
         try:
             source = self.__dict__.get("_tuner_source")
             if source is None:
                 source = self._tuner_source = Source()
-            training = counters.waiting(source, began_s)
+            training = counters.waiting(began_s)
         except Exception:  # noqa: BLE001 - outermost edge inside somebody else's process
             return original(self)
         try:
             batch = original(self)
         except StopIteration:
             if training:
-                counters.waited_in_vain(source, began_s, perf_counter())
+                counters.ended(source, began_s, perf_counter())
             raise
         if training:
             try:

@@ -1,6 +1,9 @@
 """What the allocators say, once a second, without a synchronisation; and the cap of `TUNER_MEMORY_LIMIT_BYTES`."""
 
+from __future__ import annotations
+
 import os
+from typing import Any
 
 from .importing import call_safely
 
@@ -14,18 +17,18 @@ class Peaks:
     the optimizer step set the process's peak, and None where forward and backward stand above it.
     """
 
-    def __init__(self, torch):
+    def __init__(self, torch: Any) -> None:
         self._torch = torch
-        self._step_peak = None
-        self._resident_peak = None
-        self._before = None
+        self._step_peak: int | None = None
+        self._resident_peak: int | None = None
+        self._before: int | None = None
         self._due = True
 
-    def fields(self):
+    def fields(self) -> dict[str, int | None]:
         """Memory fields of a `steps` line: those of CUDA once it is initialised, and the process's resident peak."""
         self._due = True
         self._resident_peak = max(resident_peak_bytes() or 0, self._resident_peak or 0) or None
-        fields = {"rss_peak_bytes": self._resident_peak}
+        fields: dict[str, int | None] = {"rss_peak_bytes": self._resident_peak}
         if self._torch.cuda.is_initialized():
             stats = self._torch.cuda.memory_stats_as_nested_dict()
             fields["allocated_peak_bytes"] = stats["allocated_bytes"]["all"]["peak"]
@@ -34,14 +37,14 @@ class Peaks:
             fields["step_peak_bytes"] = self._step_peak
         return fields
 
-    def before_step(self, optimizer):
+    def before_step(self) -> None:
         """Once a second: where the peak stood when the optimizer began."""
         if self._due:
             self._due = False
             if self._torch.cuda.is_initialized():
                 self._before = self._torch.cuda.max_memory_allocated()
 
-    def after_step(self, optimizer):
+    def after_step(self) -> None:
         """The optimizer set the peak if the peak rose while it stepped."""
         if self._before is not None:
             peak = self._torch.cuda.max_memory_allocated()
@@ -50,7 +53,7 @@ class Peaks:
             self._before = None
 
 
-def resident_peak_bytes():
+def resident_peak_bytes() -> int | None:
     """The process's largest resident set (`VmHWM`); None where the system does not tell.
 
     Not `ru_maxrss`: that one survives an exec, so it can be the parent's.
@@ -64,14 +67,14 @@ def resident_peak_bytes():
     return None if at < 0 else int(status[at + 6 :].split(None, 1)[0]) * 1024
 
 
-def limit(torch):
+def limit(torch: Any) -> None:
     """Cap this process at `TUNER_MEMORY_LIMIT_BYTES` on its GPU, as soon as CUDA starts. Nothing on a CPU."""
     wanted = os.environ.get("TUNER_MEMORY_LIMIT_BYTES")
     if wanted:
         torch.cuda._lazy_call(lambda: call_safely(_cap, torch, int(wanted)))
 
 
-def _cap(torch, wanted_bytes):
+def _cap(torch: Any, wanted_bytes: int) -> None:
     """The fraction is of the device's total. Only this process's own device: asking another one would start it."""
     local_rank = os.environ.get("LOCAL_RANK")
     device = int(local_rank) if local_rank else torch.cuda.current_device()

@@ -1,9 +1,12 @@
 """Find and count models."""
 
+from __future__ import annotations
+
 import gc
+from typing import Any
 
 
-def parameters(model):
+def parameters(model: Any) -> tuple[int | None, int | None]:
     """`(all, trainable)` parameters of a model; `(None, None)` without one."""
     if model is None:
         return None, None
@@ -11,7 +14,7 @@ def parameters(model):
     return sum(count for count, _ in counts), sum(count for count, trains in counts if trains)
 
 
-def owner_of(parameter, module_class):
+def owner_of(parameter: Any, module_class: type) -> Any:
     """The outermost module that holds `parameter`, or None.
 
     Looks through all objects once, some 50 ms per million. Types are asked by `type()`, so that no lazy proxy wakes up.

@@ -1,23 +1,39 @@
 """Watch every optimizer of the process by torch's own global hooks, and the gradient scaler for steps it leaves out."""
 
+from __future__ import annotations
+
 import functools
 import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .counters import Counters
+    from .session import Session
+
+StepHook = Callable[[Any, Any, Any], None]
 
 
-def watch(module, counters, session, pre_step, post_step):
+def watch(
+    module: Any,
+    counters: Counters,
+    session: Session,
+    pre_step: Callable[[], None],
+    post_step: Callable[[Any], None],
+) -> None:
     """Register with `torch.optim.optimizer`. `pre_step` and `post_step` look at memory around a step now and then."""
     is_compiling = _compiling_test()
 
-    def before_step(optimizer, args, kwargs):
+    def before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
         if is_compiling():
             return
         try:
             session.in_optimizer = True
-            pre_step(optimizer)
+            pre_step()
         except Exception:  # noqa: BLE001 - outermost edge inside somebody else's process
             return
 
-    def after_step(optimizer, args, kwargs):
+    def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
         if is_compiling():
             return
         try:
@@ -34,12 +50,12 @@ def watch(module, counters, session, pre_step, post_step):
         _wrap_steps(module.Optimizer, before_step, after_step)
 
 
-def _wrap_steps(optimizer_class, before_step, after_step):
+def _wrap_steps(optimizer_class: Any, before_step: StepHook, after_step: StepHook) -> None:
     """torch 1.13 has no global hooks, but every optimizer passes through `Optimizer.__init__`: wrap its class there."""
     original = optimizer_class.__init__
 
     @functools.wraps(original)
-    def __init__(self, *args, **kwargs):
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
         step = type(self).step
         if not getattr(step, "_tuner_wrapped", False):
@@ -48,25 +64,25 @@ def _wrap_steps(optimizer_class, before_step, after_step):
     optimizer_class.__init__ = __init__
 
 
-def _wrapped(original, before_step, after_step):
+def _wrapped(original: Any, before_step: StepHook, after_step: StepHook) -> Any:
     @functools.wraps(original)
-    def step(self, *args, **kwargs):
+    def step(self: Any, *args: Any, **kwargs: Any) -> Any:
         before_step(self, args, kwargs)
         result = original(self, *args, **kwargs)
         after_step(self, args, kwargs)
         return result
 
-    step._tuner_wrapped = True
+    step._tuner_wrapped = True  # type: ignore[attr-defined]
     return step
 
 
-def _compiling_test():
+def _compiling_test() -> Callable[[], bool]:
     """torch.compile may trace an optimizer step with its hooks: then they must vanish from the graph."""
     compiler = getattr(sys.modules["torch"], "compiler", None)
     return getattr(compiler, "is_compiling", None) or (lambda: False)
 
 
-def watch_scaler(module, counters):
+def watch_scaler(module: Any, counters: Counters) -> None:
     """A `GradScaler` that finds an infinite gradient does not call the optimizer: count the step as skipped.
 
     A fused optimizer on a GPU is called all the same and skips inside its kernel; seeing that would need a
@@ -78,7 +94,7 @@ def watch_scaler(module, counters):
     original = scaler_class.step
 
     @functools.wraps(original)
-    def step(self, optimizer, *args, **kwargs):
+    def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         before = counters.calls
         result = original(self, optimizer, *args, **kwargs)
         if counters.calls == before:

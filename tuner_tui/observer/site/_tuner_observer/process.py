@@ -1,29 +1,31 @@
 """Which process this is: the launched one, a rank of a launcher, or a helper process that must stay silent."""
 
+from __future__ import annotations
+
 import os
 import sys
 
 MARKER = "_TUNER_OBSERVED"
-"""Set by the first observed process, inherited by its children: they know by it that they are not the launched one."""
+"""Set by the first observed process and inherited: its children know by it that they are not the launched one."""
 
 LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "torch.distributed.run", "torch.distributed.launch",
              "accelerate.commands.launch", "accelerate.commands.accelerate_cli")  # fmt: skip
 """Programs that only start the ranks; the ranks are the launched processes."""
 
 
-def is_launched():
-    """Whether this process is the one that was launched, or a rank of it; claims the place for itself and its children."""
+def is_launched() -> bool:
+    """Whether this process was launched, or is a rank that a launcher started; claims the place from its children."""
     if _is_launcher():
         return False
     rank = os.environ.get("RANK", "")
     pid, _, marked_rank = os.environ.get(MARKER, "").partition(":")
     if pid and pid != str(os.getpid()) and marked_rank == rank:
         return False
-    os.environ[MARKER] = "%d:%s" % (os.getpid(), rank)
+    os.environ[MARKER] = f"{os.getpid()}:{rank}"
     return True
 
 
-def _is_launcher():
+def _is_launcher() -> bool:
     arguments = list(getattr(sys, "orig_argv", None) or getattr(sys, "argv", []))[1:]
     while arguments and arguments[0].startswith("-") and arguments[0] != "-m":
         arguments = arguments[1:]
@@ -32,7 +34,7 @@ def _is_launcher():
     return bool(arguments) and os.path.basename(arguments[0]) in LAUNCHERS
 
 
-def rank_and_world():
+def rank_and_world() -> tuple[int, int]:
     """This process's rank and how many there are, from torch.distributed where it runs, else from the environment."""
     distributed = sys.modules.get("torch.distributed")
     try:
@@ -43,7 +45,7 @@ def rank_and_world():
     return _number("RANK", 0), max(1, _number("WORLD_SIZE", 1))
 
 
-def _number(name, default):
+def _number(name: str, default: int) -> int:
     try:
         return int(os.environ[name])
     except (KeyError, ValueError):

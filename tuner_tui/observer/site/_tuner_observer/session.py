@@ -1,4 +1,6 @@
-"""The story that this process tells: opened when it proves to be the training, silent before and in every other process."""
+"""The story that this process tells: opened when it proves to be the training, silent until then."""
+
+from __future__ import annotations
 
 import math
 import os
@@ -6,6 +8,13 @@ import sys
 import time
 
 from . import process
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # `typing` itself would be an import too many for a process without torch
+    from collections.abc import Callable
+    from typing import Any
+
+    from .events import EventFile
 
 PHASE_BURST = 6
 """Phase lines written at once before they are thinned out to one a second: a loop may evaluate after every step."""
@@ -17,33 +26,37 @@ PHASE_RESERVE = {"ending": -math.inf, "saving": 1.0}
 class Session:
     """Writes the events of one process. `opened` is False in processes that neither were launched nor train."""
 
-    def __init__(self, run_dir):
+    def __init__(self, run_dir: str) -> None:
+        self._start(run_dir)
+
+    def _start(self, run_dir: str) -> None:
         self.run_dir = run_dir
         self.launched = process.is_launched()
         self.opened = False
         self.phase = "starting"
-        self.step_of = _no_step
+        self.step_of: Callable[[], int | None] = _nothing
         self.in_optimizer = False
-        self.at_exit = None
-        self._written_phase = None
+        self.at_exit: Callable[[], None] = _nothing
+        self._written_phase: str | None = None
         self._phase_tokens = float(PHASE_BURST)
         self._phase_refilled_at = time.monotonic()
-        self._file = None
+        self._file: EventFile | None = None
 
-    def open(self):
-        """Say that the observer is here. Called at torch's import in the launched process, else at the first training."""
+    def open(self) -> None:
+        """Say that the observer is here: at torch's import in the launched process, else at the first training."""
         if self.opened:
             return
         from .events import EventFile
 
         self.opened = True
         rank, world_size = process.rank_and_world()
-        self._file = EventFile(self.run_dir, rank, separate=world_size > 1 or "RANK" in os.environ)
+        separate = world_size > 1 or "RANK" in os.environ
+        self._file = EventFile(self.run_dir, rank, separate)
         self.tell(
             "started",
             pid=os.getpid(),
             world_size=world_size,
-            python="%d.%d.%d" % sys.version_info[:3],
+            python=".".join(str(part) for part in sys.version_info[:3]),
             torch=_version("torch"),
             transformers=_version("transformers"),
             device=_device(),
@@ -51,7 +64,7 @@ class Session:
         self._write_phase()
         self._end_with_multiprocessing()
 
-    def _end_with_multiprocessing(self):
+    def _end_with_multiprocessing(self) -> None:
         """A child of `multiprocessing` leaves without `atexit`; it has a list of its own."""
         util = sys.modules.get("multiprocessing.util")
         processes = sys.modules.get("multiprocessing.process")
@@ -59,28 +72,28 @@ class Session:
             util.Finalize(None, self.at_exit, exitpriority=-100)
 
     @property
-    def step(self):
+    def step(self) -> int | None:
         """The step of the whole training; None before there are counters."""
         return self.step_of()
 
-    def tell(self, kind, **fields):
+    def tell(self, kind: str, **fields: Any) -> None:
         """Write a story event, if this process has a story."""
-        if self.opened:
+        if self._file is not None:
             self._file.story(kind, **fields)
 
-    def count(self, kind, fields):
+    def count(self, kind: str, fields: dict[str, Any]) -> None:
         """Write a frequent event, if this process has a story."""
-        if self.opened:
+        if self._file is not None:
             self._file.frequent(kind, fields)
 
-    def enter(self, phase):
+    def enter(self, phase: str) -> bool:
         """The training is in this phase now. Returns whether that was written."""
         if phase == self.phase:
             return False
         self.phase = phase
         return self.settle_phase()
 
-    def settle_phase(self):
+    def settle_phase(self) -> bool:
         """Write the phase if the last line says another one and there have not been too many of them lately."""
         if self.phase == self._written_phase:
             return False
@@ -94,30 +107,30 @@ class Session:
             return True
         return False
 
-    def _write_phase(self):
+    def _write_phase(self) -> None:
         if self.opened:
             self._written_phase = self.phase
             self.tell("phase", phase=self.phase, step=self.step)
 
-    def forked(self):
+    def forked(self) -> None:
         """In a forked child: silent until it trains by itself."""
         if self._file is not None:
             self._file.forget()
         at_exit, step_of = self.at_exit, self.step_of
-        self.__init__(self.run_dir)
+        self._start(self.run_dir)
         self.at_exit, self.step_of = at_exit, step_of
 
 
-def _no_step():
+def _nothing() -> None:
     return None
 
 
-def _version(name):
+def _version(name: str) -> str | None:
     version = getattr(sys.modules.get(name), "__version__", None)
     return None if version is None else str(version)
 
 
-def _device():
+def _device() -> str | None:
     """Where torch would train, without making it start a device: None while torch does not know yet."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     try:

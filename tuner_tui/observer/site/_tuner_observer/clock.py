@@ -1,0 +1,117 @@
+"""The time of a training, split into training, evaluation and saving. All times are those of `perf_counter`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .session import Session
+
+STANDING = ("starting", "skipping", "ending")
+"""Phases that a pause returns to; from all others it returns to training."""
+
+
+class Clock:
+    """Training time runs from the first batch, step by step, and stands still in pauses.
+
+    `runs` is False before the first batch and in a pause.
+    """
+
+    def __init__(self, session: Session, on_pause: Callable[[float], None]) -> None:
+        """`on_pause` is called, with the time, when a pause was told as a new phase."""
+        self._session = session
+        self._on_pause = on_pause
+        self.runs = False
+        self._paused: tuple[str, float, str] | None = None
+        self._since_s: float | None = None
+        self._excluded_s = 0.0
+        self._train_s = self._eval_s = self._save_s = self._slowest_s = 0.0
+
+    def run(self, now: float) -> None:
+        """The training begins, or goes on after a pause."""
+        if self._paused is not None:
+            self._end_pause(now)
+        if self._since_s is None:
+            self._since_s = now
+            if self._session.phase == "starting":
+                self._session.enter("training")
+        self.runs = True
+
+    def restart(self, now: float) -> None:
+        """What passed since the last step is not counted."""
+        if self._since_s is not None:
+            self._since_s = now
+
+    def step(self, now: float, resumes: bool) -> None:
+        """A step is done. `resumes`: it ends a pause that nobody ended."""
+        if self._paused is not None and resumes:
+            self._end_pause(now)
+        if self._since_s is not None and self._paused is None:
+            seconds = now - self._since_s - self._excluded_s
+            self._train_s += seconds
+            if seconds > self._slowest_s:
+                self._slowest_s = seconds
+        self._since_s = now
+        self._excluded_s = 0.0
+        if self._paused is None:
+            self.runs = True
+            if self._session.phase != "training":
+                self._session.enter("training")
+
+    def was_evaluation(self, seconds: float) -> None:
+        """Time since the last step that proves to have been an evaluation."""
+        self._eval_s += seconds
+        self._excluded_s += seconds
+
+    def pause(self, phase: str, now: float) -> bool:
+        """Training stands still for an evaluation or a checkpoint. Returns whether it had not been paused already."""
+        if self._paused is not None:
+            self._session.settle_phase()
+            return False
+        if self._since_s is not None:
+            self._train_s += now - self._since_s - self._excluded_s
+            self._excluded_s = 0.0
+        self._paused = (phase, now, self._session.phase)
+        self.runs = False
+        if self._session.enter(phase):
+            self._on_pause(now)
+        return True
+
+    def paused_s(self, now: float) -> float | None:
+        """Seconds of the present pause so far; None while training runs."""
+        return None if self._paused is None else now - self._paused[1]
+
+    def end_pause(self, now: float) -> None:
+        """What the training was paused for is done."""
+        if self._paused is not None:
+            self._end_pause(now)
+            self.runs = self._since_s is not None
+
+    def _end_pause(self, now: float) -> None:
+        assert self._paused is not None
+        phase, since, before = self._paused
+        self._add(phase, now - since)
+        self._paused = None
+        if self._since_s is not None:
+            self._since_s = now
+        self._session.enter(before if before in STANDING else "training")
+
+    def _add(self, phase: str, seconds: float) -> None:
+        if phase == "saving":
+            self._save_s += seconds
+        else:
+            self._eval_s += seconds
+
+    def fields(self, now: float) -> dict[str, float | None]:
+        """Time fields of a `steps` line, an open pause included; the slowest step is of this line alone."""
+        open_s = self.paused_s(now) or 0.0
+        saving = self._paused is not None and self._paused[0] == "saving"
+        fields = {
+            "train_s": round(self._train_s, 6),
+            "eval_s": round(self._eval_s + (0.0 if saving else open_s), 6),
+            "save_s": round(self._save_s + (open_s if saving else 0.0), 6),
+            "slowest_step_s": round(self._slowest_s, 6) or None,
+        }
+        self._slowest_s = 0.0
+        return fields

@@ -1,0 +1,65 @@
+"""Tell evaluation from training in a loop that says nothing: no gradients, a model in eval mode, a trainer's word."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+get_ident = threading.get_ident
+
+
+class Evaluation:
+    """Whether what runs now is an evaluation.
+
+    A model in eval mode is only a hint: some loops keep a frozen teacher in it, some never leave it. The first step
+    made in spite of it takes the hint away for good.
+    """
+
+    def __init__(self, grad_enabled: Callable[[], bool]) -> None:
+        """`grad_enabled`: torch.is_grad_enabled."""
+        self._grad_enabled = grad_enabled
+        self.reset()
+
+    def reset(self) -> None:
+        """Start anew."""
+        self.depth = 0
+        self.trains = False
+        self._model: Any = None
+        self._trusts_mode = True
+        self._thread = get_ident()
+
+    def watch_mode(self, module_class: Any) -> None:
+        """Notice `model.eval()`; not `train()`, which Trainer calls on every module at every step."""
+        original = module_class.eval
+
+        @functools.wraps(original)
+        def eval_(module: Any) -> Any:
+            if self.trains and self._trusts_mode and get_ident() == self._thread:
+                self._model = weakref.ref(module)
+            return original(module)
+
+        module_class.eval = eval_
+
+    def running(self) -> bool:
+        """Asked before every batch."""
+        if self.depth or not self._grad_enabled():
+            return True
+        if self._model is None:
+            return False
+        model = self._model()
+        if model is None or model.training:
+            self._model = None
+            return False
+        return True
+
+    def stepped(self) -> None:
+        """An optimizer stepped: what runs is training, whatever the model's mode."""
+        self.trains = True
+        if self._model is not None:
+            model = self._model()
+            if model is not None and not model.training:
+                self._trusts_mode = False
+            self._model = None

@@ -1,0 +1,62 @@
+"""What watches a process that imported torch: the counters and, module by module, what feeds them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from . import compiling, inject, loaders, memory, optimizers, trainer
+from .counters import Counters
+from .effective import Effective
+from .evaluation import Evaluation
+from .importing import call_safely
+
+if TYPE_CHECKING:
+    from .session import Session
+
+
+class Watch:
+    """Built once torch is imported whole."""
+
+    def __init__(self, torch: Any, session: Session) -> None:
+        self._session = session
+        self._peaks = memory.Peaks(torch)
+        self._effective = Effective(torch, session)
+        self.counters = Counters(session, torch.Tensor, Evaluation(torch.is_grad_enabled), self._peaks.fields)
+        self.counters.on_flush.append(self._effective.look)
+        settings = inject.wanted()
+        self._ledger = inject.Ledger(session, settings) if settings else None
+        call_safely(memory.limit, torch)
+
+    def imported(self, name: str, module: Any) -> None:
+        """One of the watched modules is there."""
+        if name == "torch.nn.modules.module":
+            self.counters.evaluation.watch_mode(module.Module)
+        elif name == "torch.optim.optimizer":
+            optimizers.watch(module, self.counters, self._session, self._peaks.before_step, self._after_step)
+        elif name == "torch.utils.data.dataloader":
+            loaders.watch(module, self.counters, self._effective.loader_started)
+        elif name.endswith("grad_scaler"):
+            optimizers.watch_scaler(module, self.counters)
+        elif name == "torch.amp.autocast_mode":
+            self._effective.watch_autocast(module)
+        elif name == "torch._dynamo.callback":
+            compiling.watch(module, self._session)
+        elif name == "transformers.trainer":
+            trainer.watch(module, self._session, self.counters, self._effective)
+        if self._ledger is not None:
+            self._inject(name, module, self._ledger)
+
+    def _inject(self, name: str, module: Any, ledger: inject.Ledger) -> None:
+        if name == "torch.utils.data.dataloader":
+            inject.into_loaders(module, ledger)
+        elif name == "transformers.training_args":
+            inject.into_training_arguments(module, ledger)
+
+    def _after_step(self, optimizer: Any) -> None:
+        self._peaks.after_step()
+        self._effective.optimizer_stepped(optimizer)
+
+    def reset(self) -> None:
+        """In a forked child: nothing was counted or told."""
+        self.counters.reset()
+        self._effective.reset()
