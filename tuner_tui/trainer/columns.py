@@ -19,13 +19,13 @@ TEXT_NAMES = (
     "document",
     "body",
 )
-PAIR_NAMES = {
-    "sentence1": "sentence2",
-    "premise": "hypothesis",
-    "question": "sentence",
-    "question1": "question2",
-    "text": "text_pair",
-}
+PAIR_NAMES = (
+    ("premise", "hypothesis"),
+    ("sentence1", "sentence2"),
+    ("question", "sentence"),
+    ("question1", "question2"),
+    ("text", "text_pair"),
+)
 LABEL_NAMES = ("label", "labels", "target", "class", "category", "sentiment", "gold_label", "y")
 
 
@@ -57,16 +57,23 @@ def find_columns(
         if name is not None and name not in present:
             raise missing(f"column `{name}`", present)
     lower = {name.lower(): name for name in reversed(present)}
-    found_text = text or first_of(TEXT_NAMES, lower)
+    usual_text, usual_pair = usual_texts(lower)
+    found_text, found_label = text or usual_text, label or first_of(LABEL_NAMES, lower)
     if found_text is None:
         raise missing("text column (set `text_column`)", present)
     if task == "causal-lm":
         return Columns(found_text)
-    found_label = label or first_of(LABEL_NAMES, lower)
     if found_label is None:
         raise missing("label column (set `label_column`)", present)
-    found_pair = pair or (None if text else lower.get(PAIR_NAMES.get(found_text.lower(), "")))
-    return Columns(found_text, found_pair, found_label)
+    return Columns(found_text, pair or (None if text else usual_pair), found_label)
+
+
+def usual_texts(lower: dict[str, str]) -> tuple[str | None, str | None]:
+    """The columns of a usual pair of texts where both are there, else of one usual text."""
+    for text, pair in PAIR_NAMES:
+        if text in lower and pair in lower:
+            return lower[text], lower[pair]
+    return first_of(TEXT_NAMES, lower), None
 
 
 def first_of(names: Sequence[str], lower: dict[str, str]) -> str | None:

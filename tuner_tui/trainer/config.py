@@ -8,6 +8,7 @@ import types
 from dataclasses import dataclass, field
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+import torch
 from transformers import TrainingArguments
 
 from .errors import JobError, first_line
@@ -106,6 +107,8 @@ def training_arguments(values: dict[str, Any], job: JobArguments, path: str) -> 
         raise JobError(f"{path}: `output_dir` is missing: the folder for checkpoints and the trained model")
     names = {f.name for f in dataclasses.fields(TrainingArguments)}
     defaults: dict[str, Any] = {"report_to": "none", "prediction_loss_only": job.task == "causal-lm"}
+    if not has_accelerator():
+        defaults["use_cpu"] = True  # without it, Transformers refuses bf16 where there is no GPU, though a CPU can do it
     for prefix in ("activation_checkpointing", "gradient_checkpointing"):
         if values.get(prefix) and f"{prefix}_kwargs" in names:
             # The reentrant kind loses the gradient when the inputs need none, as with frozen embeddings under LoRA.
@@ -117,3 +120,8 @@ def training_arguments(values: dict[str, Any], job: JobArguments, path: str) -> 
     if arguments.device.type == "cpu":
         arguments.dataloader_pin_memory = False  # nothing to pin for, and PyTorch warns of it for every loader
     return arguments
+
+
+def has_accelerator() -> bool:
+    """Whether PyTorch sees a GPU of any maker."""
+    return torch.cuda.is_available() or torch.backends.mps.is_available() or torch.xpu.is_available()

@@ -57,13 +57,14 @@ def run_job(job: JobArguments, arguments: TrainingArguments) -> int:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     term = StopOnTerm()
     trainer = build_trainer(job, arguments, model, tokenizer, data, term)
-    term.install()
-    train(trainer, resume_from)
-    if term.requested and trainer.state.global_step < trainer.state.max_steps:
+    with term.listening():
+        train(trainer, resume_from)
+        stopped = term.requested and trainer.state.global_step < trainer.state.max_steps
+        if not stopped:
+            finish(trainer)
+    if stopped:
         print(f"stopped by SIGTERM after step {trainer.state.global_step}; checkpoint in {arguments.output_dir}")
-        return EXIT_CODE
-    finish(trainer)
-    return 0
+    return EXIT_CODE if stopped else 0
 
 
 def train(trainer: JobTrainer, resume_from: str | None) -> None:

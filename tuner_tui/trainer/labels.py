@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import datasets
+
 from .errors import JobError
 
 MOST_CLASSES = 10_000
@@ -19,11 +21,11 @@ def class_names(tables: Sequence[Any], column: str) -> list[str]:
     own = getattr(tables[0].features[column], "names", None)
     if own:
         return list(own)
+    if not isinstance(tables[0].features[column], datasets.Value):
+        raise JobError(f"column `{column}` holds lists or records; classification needs one class a row")
     distinct = {value for table in tables for value in table[column]}
     if any(isinstance(value, float) and not value.is_integer() for value in distinct):
         raise JobError(f"column `{column}` holds fractions; classification needs classes")
-    if any(isinstance(value, (list, dict)) for value in distinct):
-        raise JobError(f"column `{column}` holds lists; classification needs one class a row")
     if not 1 < len(distinct) <= MOST_CLASSES:
         sort = (
             f"one class only ({next(iter(distinct))})" if len(distinct) == 1 else f"{len(distinct):,} different values"

@@ -85,6 +85,8 @@ def read_table(path: Path) -> Any:
             **options,
         )
     except (datasets.exceptions.DatasetGenerationError, ValueError) as error:
+        if "corresponds to no data" in str(error):  # how `datasets` says that a file has a header and nothing else
+            raise JobError(f"data {path} has no rows") from error
         raise JobError(f"data {path} cannot be read: {first_line(error.__cause__ or error)}") from error
 
 

@@ -1,0 +1,174 @@
+"""Real trainings of a few steps: each task and adapter, resuming, stopping, what is left on disk."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers")
+pytest.importorskip("peft")
+
+import yaml  # noqa: E402
+from transformers import TrainingArguments  # noqa: E402
+
+import tuner_tui  # noqa: E402
+from tests.trainer.test_data import write_csv  # noqa: E402
+from tuner_tui.trainer.config import parse_config  # noqa: E402
+from tuner_tui.trainer.job import run_job  # noqa: E402
+
+pytestmark = [
+    pytest.mark.train,
+    # What libraries say about their own future is not about this job.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning"),
+]
+
+TRAINER = Path(tuner_tui.__file__).parent / "trainer"
+HAS_NEW_NAME = any(field.name == "activation_checkpointing" for field in dataclasses.fields(TrainingArguments))
+CHECKPOINTING = "activation_checkpointing" if HAS_NEW_NAME else "gradient_checkpointing"
+SMALL = {
+    "max_samples": 128,
+    "max_length": 32,
+    "per_device_train_batch_size": 16,
+    "per_device_eval_batch_size": 32,
+    "max_steps": 6,
+    "logging_steps": 2,
+    "eval_strategy": "no",
+    "save_strategy": "no",
+    "disable_tqdm": True,
+}
+
+
+def train(output: Path, **values: Any) -> dict[str, Any]:
+    """Train in this process, save at the end, and return the state that the last checkpoint holds."""
+    job, arguments = parse_config({**SMALL, "save_strategy": "steps", "save_steps": 3, "output_dir": str(output), **values})
+    assert run_job(job, arguments) == 0
+    return state(output / f"checkpoint-{arguments.max_steps}")
+
+
+def state(checkpoint: Path) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((checkpoint / "trainer_state.json").read_text())
+    return loaded
+
+
+def losses(of: dict[str, Any]) -> list[tuple[int, float]]:
+    return [(entry["step"], entry["loss"]) for entry in of["log_history"] if "loss" in entry]
+
+
+def evaluation(of: dict[str, Any]) -> dict[str, float]:
+    return next(entry for entry in reversed(of["log_history"]) if "eval_loss" in entry)
+
+
+def config_file(folder: Path, **values: Any) -> Path:
+    path = folder / "job.yaml"
+    path.write_text(yaml.safe_dump({**SMALL, "output_dir": str(folder / "out"), **values}))
+    return path
+
+
+def start(config: Path) -> subprocess.Popen[str]:
+    """The job as tuner-tui starts it: a script in another interpreter, which cannot import tuner-tui."""
+    command = [sys.executable, "-P", str(TRAINER), str(config)]
+    return subprocess.Popen(command, cwd=config.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_classification_of_a_file_as_a_script(tmp_path: Path) -> None:
+    rows = [(f"{word} number {n}", word) for n in range(60) for word in ("apple", "pear")]
+    write_csv(tmp_path / "train.csv", rows)
+    config = config_file(
+        tmp_path, data="train.csv", learning_rate="2e-3", max_steps=20, eval_strategy="steps", eval_steps=10,
+        save_strategy="steps",
+    )  # fmt: skip
+    out, err = start(config).communicate(timeout=100)
+    assert "data train.csv: 108 samples to train, 12 to evaluate, 2 classes" in out, err
+    assert "'eval_accuracy': '1'" in out or "'eval_accuracy': 1.0" in out
+    final = tmp_path / "out" / "final"
+    assert json.loads((final / "config.json").read_text())["id2label"] == {"0": "apple", "1": "pear"}
+    assert (final / "tokenizer.json").is_file()
+
+
+def test_bad_input_is_one_line_and_exit_code_two(tmp_path: Path) -> None:
+    process = start(config_file(tmp_path, data="absent.csv"))
+    out, err = process.communicate(timeout=100)
+    assert (process.returncode, out) == (2, "")
+    assert err.splitlines()[-1] == "error: data absent.csv: no such file"
+    assert "Traceback" not in err
+
+
+def test_sigterm_saves_a_checkpoint_from_which_training_goes_on(tmp_path: Path) -> None:
+    process = start(config_file(tmp_path, max_steps=100_000, logging_steps=1, save_strategy="steps", save_steps=100_000))
+    assert process.stdout is not None
+    assert next(line for line in process.stdout if "'loss'" in line)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=100)
+    assert process.returncode == 128 + signal.SIGTERM, err
+    (checkpoint,) = (tmp_path / "out").glob("checkpoint-*")
+    step = state(checkpoint)["global_step"]
+    assert f"stopped by SIGTERM after step {step}" in out
+    resumed = train(tmp_path / "out", max_steps=step + 1, logging_steps=1, resume_from_checkpoint=str(checkpoint))
+    assert resumed["global_step"] == step + 1
+
+
+def test_the_default_task_is_learnt(tmp_path: Path) -> None:
+    result = train(
+        tmp_path, max_samples=2000, max_length=64, max_steps=60, logging_steps=10, learning_rate=2e-3, warmup_steps=4,
+        per_device_train_batch_size=32, eval_strategy="steps", eval_steps=60, save_steps=60,
+    )  # fmt: skip
+    assert evaluation(result)["eval_accuracy"] > 0.3  # chance is 0.05
+    assert losses(result)[-1][1] < 0.75 * losses(result)[0][1]
+
+
+def test_a_language_model_reports_perplexity(tmp_path: Path) -> None:
+    result = train(tmp_path, task="causal-lm", learning_rate=1e-3, eval_strategy="steps", eval_steps=6)
+    last = evaluation(result)
+    assert last["eval_perplexity"] == pytest.approx(2.718281828459045 ** last["eval_loss"], rel=1e-6)
+    assert losses(result)[-1][1] < losses(result)[0][1]
+
+
+@pytest.mark.parametrize("method", ["lora", "dora"])
+@pytest.mark.parametrize("task", ["classification", "causal-lm"])
+def test_adapters_train_few_weights_also_with_checkpointing(
+    method: str, task: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = {"peft_method": method, "lora_r": 4, "learning_rate": 1e-2, "max_steps": 3, "logging_steps": 1}
+    result = train(tmp_path, task=task, **values, **{CHECKPOINTING: True})
+    saved = json.loads((tmp_path / "final" / "adapter_config.json").read_text())
+    assert (saved["r"], saved["use_dora"]) == (4, method == "dora")
+    assert all(entry["grad_norm"] > 0 for entry in result["log_history"] if "grad_norm" in entry)
+    share = float(capsys.readouterr().out.partition("trained (")[2].partition("%")[0])
+    assert 0 < share < 20
+
+
+def test_checkpointing_changes_nothing_but_memory(tmp_path: Path) -> None:
+    plain = train(tmp_path / "plain")
+    recomputed = train(tmp_path / "recomputed", **{CHECKPOINTING: True})
+    assert losses(recomputed) == pytest.approx(losses(plain), rel=1e-4)
+
+
+@pytest.mark.parametrize("values", [{}, {"task": "causal-lm"}, {"lora_dropout": 0.1, "peft_method": "lora"}])
+def test_a_resumed_training_ends_as_an_uninterrupted_one(values: dict[str, Any], tmp_path: Path) -> None:
+    whole = train(tmp_path, **values)
+    resumed = train(tmp_path, **values, resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+    assert losses(resumed)[-1] == pytest.approx(losses(whole)[-1], rel=1e-6)
+
+
+def test_samples_of_like_length_go_together_and_workers_prepare_them(tmp_path: Path) -> None:
+    names = {field.name for field in dataclasses.fields(TrainingArguments)}
+    new = "train_sampling_strategy" in names
+    sampling = {"train_sampling_strategy": "group_by_length"} if new else {"group_by_length": True}
+    workers = {"dataloader_num_workers": 1, "dataloader_prefetch_factor": 2, "dataloader_persistent_workers": True}
+    assert train(tmp_path, **sampling, **workers)["global_step"] == 6
+
+
+def test_the_folder_of_the_job_hides_no_module_of_a_library(tmp_path: Path) -> None:
+    script = f"import runpy, sys; sys.argv = ['x']; runpy.run_path({str(TRAINER)!r}, run_name='__main__')"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert result.returncode == 2, result.stderr
+    assert result.stderr.startswith("usage:")
+    assert os.listdir(tmp_path) == []  # noqa: PTH208
