@@ -15,6 +15,7 @@ from tuner_tui.settings.model import Settings
 NOW = 1_000_000.0
 PID = 4242
 GB = 1_000_000_000
+HEALTHY_RATES = {"steps_s": 2.0, "step_time_s": 0.5, "data_wait_share": 0.02, "padding_share": 0.06}
 
 
 def card(**changes: Any) -> Gpu:
@@ -68,7 +69,7 @@ def training(rates: dict[str, Any] | None = None, steps: dict[str, Any] | None =
         "phase": "training", "phase_since_t": NOW - 300, "launched_t": NOW - 320, "training_since_t": NOW - 300,
         "last_event_t": NOW - 0.5, "last_step_t": NOW - 0.5, "pid": PID, "step": 600, "total_steps": 9000,
         "loss": 1.2, "grad_norm": 0.9, "ranks": {0: RankState(0, PID, latest, (earlier, latest))},
-        "rates": Rates(**{"steps_s": 2.0, "step_time_s": 0.5, "data_wait_share": 0.02, "padding_share": 0.06, **(rates or {})}),
+        "rates": Rates(**{**HEALTHY_RATES, **(rates or {})}),
     }  # fmt: skip
     return RunState(**{**known, **changes})
 
@@ -78,7 +79,8 @@ def situation(**changes: Any) -> Situation:
     known: dict[str, Any] = {
         "state": training(), "now_s": NOW, "inventory": box(card()),
         "settings": Settings(dataloader_num_workers=8, dataloader_persistent_workers=True, dataloader_prefetch_factor=4,
-                             per_device_train_batch_size=48, gradient_accumulation_steps=2, precision="bf16"),
+                             optim="adamw_torch_fused", per_device_train_batch_size=48, gradient_accumulation_steps=2,
+                             precision="bf16"),
         "samples": samples(gpu={}, workers=(50.0,) * 8),
     }  # fmt: skip
     return Situation(**{**known, **changes})

@@ -38,7 +38,8 @@ def test_a_word_in_an_output_is_not_a_crash(case: Case) -> None:
 
 def test_the_corpus_covers_every_cause() -> None:
     assert {case.cause for case in POSITIVES} == {
-        "gpu-oom", "host-oom", "shm", "disk-full", "nan", "precision-unsupported", "attention-unsupported", "fused-unsupported",
+        "gpu-oom", "host-oom", "shm", "disk-full", "nan", "precision-unsupported", "attention-unsupported",
+        "fused-unsupported",
         "missing-package", "compile-failed", "device-assert", "illegal-access", "collective-timeout", "worker-crash",
         "checkpoint-io", "bad-arguments", "unknown",
     }  # fmt: skip

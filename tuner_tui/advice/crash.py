@@ -24,8 +24,8 @@ NEEDS_PLACE = frozenset({"gpu-oom", "host-oom", "disk-full", "checkpoint-io", "n
 STOPPED = frozenset({int(signal.SIGINT), int(signal.SIGTERM), int(signal.SIGHUP)})
 LONGEST_EVIDENCE = 400
 PACKAGE = re.compile(
-    r"No module named '?([\w.]+)|install `([\w-]+)`|pip install (?:-U )?['\"]?([\w-]+)|requires (?:the )?`?([\w-]+)`? library"
-    r"|the package (\w+) seems|`?(bitsandbytes|flash[_-]attn\w*|bnb|apex|deepspeed|triton)\b"
+    r"No module named '?([\w.]+)|install `([\w-]+)`|pip install (?:-U )?['\"]?([\w-]+)"
+    r"|requires (?:the )?`?([\w-]+)`? library|the package (\w+) seems|`?(bitsandbytes|flash[_-]attn\w*|bnb|apex|deepspeed|triton)\b"
 )
 """Where a message names the package that is missing."""
 
@@ -43,7 +43,7 @@ class Verdict:
 
 
 def crash_findings(situation: Situation) -> tuple[Finding, ...]:
-    """The cause of the failure, else numbers that are not finite; empty for a run that lives, ended well or was stopped."""
+    """Why the run failed, else numbers that are not finite; empty for a run that lives, ended well or was stopped."""
     state = situation.state
     if state.launched_t is not None and state.finished is None and state.exited is None:
         return ()

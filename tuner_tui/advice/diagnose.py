@@ -4,13 +4,34 @@ from __future__ import annotations
 
 from tuner_tui.advice.crash import crash_findings
 from tuner_tui.advice.finding import Finding
+from tuner_tui.advice.rules import card, host, shares, utilisation
 from tuner_tui.advice.rules.data_wait import data_wait
+from tuner_tui.advice.rules.numbers import not_finite
 from tuner_tui.advice.rules.rule import Rule
 from tuner_tui.advice.rules.stall import stalled
 from tuner_tui.advice.situation import Situation
 
-RULES: tuple[Rule, ...] = (stalled, data_wait)
-"""Measured breakdown of the step first, thresholds on single figures after it; order is rank within one severity."""
+RULES: tuple[Rule, ...] = (
+    card.lost_card,
+    stalled,
+    not_finite,
+    host.swapping,
+    data_wait,
+    shares.evaluation_share,
+    shares.save_share,
+    card.throttled,
+    card.other_process,
+    host.memory_near_limit,
+    host.small_shm,
+    host.disk_nearly_full,
+    card.memory_near_limit,
+    utilisation.compiling,
+    utilisation.underused,
+    utilisation.launch_bound,
+    utilisation.slow_kernels,
+    shares.padding,
+)
+"""The measured breakdown of the step before thresholds on single figures; the order is the rank within a severity."""
 
 RANK = {"failed": 0, "warning": 1, "hint": 2}
 

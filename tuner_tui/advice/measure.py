@@ -7,7 +7,8 @@ from statistics import median
 
 from tuner_tui.advice import thresholds
 from tuner_tui.advice.situation import Situation
-from tuner_tui.hardware.sample import GpuSample, ProcessSample, Sample
+from tuner_tui.hardware.sample import GpuSample, Sample
+from tuner_tui.runs.progress import phase_at
 
 
 def training_s(situation: Situation) -> float | None:
@@ -26,6 +27,8 @@ def warmed_up(situation: Situation) -> bool:
     """Whether the training settled enough to be judged: caches filled, allocator grown, compiler done."""
     seconds, steps = training_s(situation), own_steps(situation)
     if seconds is None or situation.state.outcome is not None or situation.state.phase == "compiling":
+        return False
+    if phase_at(situation.state, situation.now_s) == "stalled":
         return False
     if compiled(situation) and seconds < thresholds.COMPILE_WARM_UP_S.value:
         return False
@@ -107,11 +110,6 @@ def worker_loads(samples: tuple[Sample, ...]) -> tuple[float, ...]:
 def process_loads(samples: tuple[Sample, ...], pid: int) -> list[float | None]:
     """CPU loads of the process `pid` over `samples`."""
     return [process.cpu_pct for sample in samples for process in sample.processes if process.pid == pid]
-
-
-def main_processes(sample: Sample) -> tuple[ProcessSample, ...]:
-    """The training processes themselves, one a rank."""
-    return tuple(process for process in sample.processes if process.role == "main")
 
 
 def cpu_pct(samples: tuple[Sample, ...]) -> float | None:

@@ -23,7 +23,7 @@ def not_finite_in(lines: Sequence[Line]) -> NotFinite | None:
     gradients = not_finite_tail(norms)
     if losses:
         return "The loss is not finite", (f"the last {losses} losses logged are nan or infinite",), "certain"
-    if gradients and (gradients >= FEWEST_GRADIENTS or _hidden(logged) or _nan(norms) and gradients > 1):
+    if gradients and (gradients >= FEWEST_GRADIENTS or _hidden(logged) or (_nan(norms) and gradients > 1)):
         shown = f"the last {gradients} gradient norms logged are nan or infinite"
         hidden = ("the loss stands as 0.0 there: the Trainer's filter writes that for nan",) if _hidden(logged) else ()
         return "The gradients are not finite", (shown, *hidden), "certain" if gradients > 1 else "likely"

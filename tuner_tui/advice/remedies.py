@@ -26,7 +26,7 @@ LADDERS: Mapping[str, Ladder] = {
 
 
 def remedies_for(cause: str, situation: Situation, where: str | None = None) -> tuple[Remedy, ...]:
-    """The remedies for `cause` (at `where`, where it happened), first the one of least harm; empty where none is known."""
+    """The remedies for `cause` at `where`, the one of least harm first; empty where none is known."""
     ladder = LADDERS.get(cause)
     return () if ladder is None else tuple(r for r in ladder(situation, where) if changes_something(r, situation))
 

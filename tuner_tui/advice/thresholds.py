@@ -57,7 +57,6 @@ GPU_LOW_PCT = Threshold(70, "% GPU-Util", "T4 notes (001)")
 GPU_VERY_LOW_PCT = Threshold(50, "% GPU-Util", "utilisation notes (004)")
 POWER_LOW_SHARE = Threshold(0.55, "of the power limit while GPU-Util is high", JUDGEMENT)
 VRAM_NEAR_LIMIT_SHARE = Threshold(0.95, "of the card", "utilisation notes (004): 80-95 % is good")
-VRAM_LOW_SHARE = Threshold(0.60, "of the card", "utilisation notes (004): 80-95 % is good")
 OTHER_PROCESS_BYTES = Threshold(500e6, "bytes on the card held by others", "T4 notes (001): close other notebooks")
 THROTTLED_SHARE = Threshold(0.5, "of the samples", JUDGEMENT)
 
@@ -69,4 +68,5 @@ DISK_FREE_BYTES = Threshold(2e9, "bytes free where checkpoints go", JUDGEMENT)
 DISK_BUSY_BYTES_S = Threshold(80e6, "bytes a second read while the training waits for data", JUDGEMENT)
 
 # Numbers.
-NOT_FINITE_S = Threshold(2, "seconds a gradient norm stays inf before it is more than a loss-scaler search", JUDGEMENT)
+SCALER_STEPS = Threshold(100, "steps in which a loss scaler may still search for its scale", JUDGEMENT)
+COMPILING_S = Threshold(20, "seconds of compilation before it is explained", NOTES_T4)

@@ -1,5 +1,7 @@
 """A case of the corpus, and builders for the parts that many outputs share."""
 
+# ruff: noqa: E501  (one form a line reads better than a form broken over lines)
+
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
 """Outputs of trainings that went well and yet hold the words of a crash."""
 
+# ruff: noqa: E501  (one form a line reads better than a form broken over lines)
+
 from __future__ import annotations
 
 from tests.advice.corpus.case import HEALTHY_END, HEALTHY_START, Case, bar, trace

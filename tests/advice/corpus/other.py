@@ -1,5 +1,7 @@
 """Outputs that ended for another reason than memory."""
 
+# ruff: noqa: E501  (one form a line reads better than a form broken over lines)
+
 from __future__ import annotations
 
 from tests.advice.corpus.case import HEALTHY_START, Case, trace

@@ -1,5 +1,7 @@
 """Errors inside the card, and between the cards."""
 
+# ruff: noqa: E501  (one form a line reads better than a form broken over lines)
+
 from __future__ import annotations
 
 from tuner_tui.advice.crash_patterns.pattern import form

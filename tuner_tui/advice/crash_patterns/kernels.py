@@ -1,5 +1,7 @@
 """Attention, fused optimizers, compilers: what was asked for does not run on this box or in this version."""
 
+# ruff: noqa: E501  (one form a line reads better than a form broken over lines)
+
 from __future__ import annotations
 
 from tuner_tui.advice.crash_patterns.pattern import form

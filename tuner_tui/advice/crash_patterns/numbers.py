@@ -1,5 +1,7 @@
 """Numbers that are not finite, and precisions that the hardware or the library does not have."""
 
+# ruff: noqa: E501  (one form a line reads better than a form broken over lines)
+
 from __future__ import annotations
 
 from tuner_tui.advice.crash_patterns.pattern import form

@@ -1,5 +1,7 @@
 """A disk is full, or a checkpoint could not be written or read."""
 
+# ruff: noqa: E501  (one form a line reads better than a form broken over lines)
+
 from __future__ import annotations
 
 from tuner_tui.advice.crash_patterns.pattern import form

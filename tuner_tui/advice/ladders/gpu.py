@@ -167,7 +167,6 @@ def launch_bound(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
 
 LADDERS: Mapping[str, Callable[[Situation, str | None], tuple[Remedy, ...]]] = {
     "gpu-underused": underused,
-    "gpu-memory-unused": underused,
     "launch-bound": launch_bound,
     "slow-kernels": busy_and_slow,
     "throttled": lambda situation, where: (COOLING,),

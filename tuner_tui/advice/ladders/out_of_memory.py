@@ -46,12 +46,14 @@ def _exact(split: Split, settings: Settings) -> Remedy:
     return Remedy(
         title=f"micro batch {settings.per_device_train_batch_size} → {split.micro}, accumulation "
         f"{settings.gradient_accumulation_steps} → {split.accumulation}",
-        why=f"activations shrink with the micro batch; the effective batch stays {split.effective}, so the learning rate stays",
+        why=f"activations shrink with the micro batch; the effective batch stays {split.effective}, "
+        "so the learning rate stays",
         change={
             "per_device_train_batch_size": split.micro,
             "gradient_accumulation_steps": split.accumulation,
         },
-        effect=f"activation memory × {split.micro / settings.per_device_train_batch_size:.2f}; weights and optimizer unchanged",
+        effect=f"activation memory × {split.micro / settings.per_device_train_batch_size:.2f}; "
+        "weights and optimizer unchanged",
         rests_on="activations are proportional to the micro batch",
         source=f"{NOTES_3070}, {NOTES_T4}",
     )
@@ -195,7 +197,8 @@ UNKNOWN_SETTINGS = (
 
 RUNGS: dict[str, tuple[Rung, ...]] = {
     "training": (
-        smaller_micro_batch, checkpointing, mixed_precision, smaller_eval_batch, shorter, eight_bit_optimizer, adapters, safe_batch,
+        smaller_micro_batch, checkpointing, mixed_precision, smaller_eval_batch, shorter, eight_bit_optimizer,
+        adapters, safe_batch,
     ),
     "evaluation": (smaller_eval_batch, mixed_precision, shorter),
     "optimizer-step": (eight_bit_optimizer, adapters, smaller_micro_batch, checkpointing),

@@ -20,7 +20,8 @@ def not_finite(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     if settings is None:
         return (LOWER_RATE, LOOK_AT_DATA)
     return (
-        *wider_precision(situation, settings), *lower_rate(settings), *clipping(settings), *warmup(settings), LOOK_AT_DATA,
+        *wider_precision(situation, settings), *lower_rate(settings), *clipping(settings), *warmup(settings),
+        LOOK_AT_DATA,
     )  # fmt: skip
 
 

@@ -14,12 +14,15 @@ NEAR = 4
 FAR = 12
 """Ordinary lines after a failure that a dying process does not write any more."""
 DEALT_WITH = re.compile(
-    r"(?i)\b(?:retry|retrying|trying again|try(?:ing)? (?:a )?(?:batch|with|smaller)|(?:reduc|decreas|lower|halv)(?:e|ing) (?:the )?(?:micro )?(?:batch|bs)"
-    r"|new batch size|fall(?:ing)? ?back|skipp?(?:ed|ing)|ignor(?:ed|ing)|recover(?:ed|ing)|continu(?:e|ing)|using .{1,40} instead|disabling|will not be used)\b"
+    r"(?i)\b(?:retry|retrying|trying again|try(?:ing)? (?:a )?(?:batch|with|smaller)"
+    r"|(?:reduc|decreas|lower|halv)(?:e|ing) (?:the )?(?:micro )?(?:batch|bs)|new batch size"
+    r"|fall(?:ing)? ?back|skipp?(?:ed|ing)|ignor(?:ed|ing)|recover(?:ed|ing)|continu(?:e|ing)"
+    r"|using .{1,40} instead|disabling|will not be used)\b"
 )
 NATIVE_NOISE = re.compile(
-    r"^\s*(?:frame #|#\d+ |File |at |wandb|\^|~|Exception raised from|\[W|Compile with|For debugging|CUDA kernel errors|/|=+$|-+$|srun|slurmstepd"
-    r"|Aborted|terminate called|what\(\)|Failures|Root Cause|\[\d+\]:|time |host |rank |exitcode|error_file|traceback|<NO_OTHER|\S+ FAILED$)"
+    r"^\s*(?:frame #|#\d+ |File |at |wandb|\^|~|Exception raised from|\[W|Compile with|For debugging|CUDA kernel errors"
+    r"|/|=+$|-+$|srun|slurmstepd|Aborted|terminate called|what\(\)|Failures|Root Cause|\[\d+\]:|time |host |rank "
+    r"|exitcode|error_file|traceback|<NO_OTHER|\S+ FAILED$)"
 )
 
 
@@ -35,10 +38,8 @@ def survived(failure: Failure, later: Sequence[Failure], lines: Sequence[Line], 
         return True
     if failure.uncaught:
         return False
-    return (
-        _dealt_with(failure, lines)
-        and not _dies_of(failure, later)
-        or (not ended and _far_from_end(failure, later, lines))
+    return (_dealt_with(failure, lines) and not _dies_of(failure, later)) or (
+        not ended and _far_from_end(failure, later, lines)
     )
 
 
@@ -56,8 +57,5 @@ def _dies_of(failure: Failure, later: Sequence[Failure]) -> bool:
 def _far_from_end(failure: Failure, later: Sequence[Failure], lines: Sequence[Line]) -> bool:
     """Much ordinary output follows: what dies does not talk on."""
     taken = {number for other in later for number in range(other.first, other.last + 1)}
-    ordinary = (
-        line for line in lines
-        if line.number > failure.last and not line.blank and line.number not in taken and not NATIVE_NOISE.match(line.text)
-    )  # fmt: skip
-    return sum(1 for _ in ordinary) > FAR
+    after = (line for line in lines if line.number > failure.last and line.number not in taken)
+    return sum(1 for line in after if not line.blank and not NATIVE_NOISE.match(line.text)) > FAR

@@ -25,7 +25,7 @@ LAUNCHER_COMMAND = re.compile(r"CalledProcessError: Command .*(?:python|accelera
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """What the launchers of an output say: the rank that failed first, its exit code or signal, and whether any spoke."""
+    """What the launchers of an output say: the rank that failed first, its exit, and whether any spoke."""
 
     rank: int | None = None
     exit_code: int | None = None
@@ -49,9 +49,8 @@ def read_launcher(lines: Sequence[Line]) -> Launched:
             code = int(found["code"])
         elif (found := DIED.search(line.text) or SPAWNED.search(line.text)) and number is None:
             number = _signal_number(found["signal"])
-    if code is not None and code < 0:
-        code, number = None, -code
-    return Launched(rank, code, number, code is not None or number is not None or in_root)
+    spoke = code is not None or number is not None or in_root
+    return Launched(rank, None, -code, spoke) if code is not None and code < 0 else Launched(rank, code, number, spoke)
 
 
 def is_launcher(type_name: str | None, headline: str) -> bool:

@@ -42,7 +42,7 @@ QUIET_LEVELS = frozenset({"D", "I", "W"})
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of output without its prefixes. `rank` and `level` (its first letter) are known where a prefix said so."""
+    """One line of output without its prefixes. `rank` and `level` (its first letter) are what a prefix said."""
 
     number: int
     text: str

@@ -13,8 +13,8 @@ PRINTED = re.compile(
     re.IGNORECASE,
 )
 SUCCESS = re.compile(
-    r"^(?:\W*(?:Training|Fine-?tuning) (?:completed|complete|finished|done|successful)\b|\*{3,} train metrics"
-    r"|\{?'train_runtime'|Saving model checkpoint to|Model weights saved in|\W*All done\b|\W*Done[.!]*$|Finished training)",
+    r"^(?:\W*(?:Training|Fine-?tuning) (?:completed|complete|finished|done|successful)\b|\*{3,} train metrics|\{?'train_runtime'|Saving model checkpoint to|Model weights saved in|\W*All done\b|\W*Done[.!]*$"
+    r"|Finished training)",
     re.IGNORECASE,
 )
 

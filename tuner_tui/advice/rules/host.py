@@ -1,0 +1,76 @@
+"""The host: memory near its limit, swapping, a small /dev/shm, a disk that fills up."""
+
+from __future__ import annotations
+
+from tuner_tui.advice import thresholds
+from tuner_tui.advice.finding import Finding, Severity
+from tuner_tui.advice.measure import enough, gigabytes, middle, recent, seconds, span_s
+from tuner_tui.advice.remedies import remedies_for
+from tuner_tui.advice.situation import Situation
+from tuner_tui.hardware.sample import Sample
+
+
+def memory_near_limit(situation: Situation) -> Finding | None:
+    """The host's memory, or the cgroup's limit, is almost reached."""
+    newest = _newest(situation)
+    if newest is None:
+        return None
+    used, limit = _memory(situation, newest)
+    if used is None or not limit or used / limit < thresholds.RAM_NEAR_LIMIT_SHARE.value:
+        return None
+    sentence = f"{gigabytes(limit - used)} of host memory left: the kernel kills when it is gone"
+    evidence = f"{gigabytes(used)} of {gigabytes(limit)} used"
+    return _finding("host-memory-near-limit", "warning", sentence, evidence, situation)
+
+
+def _memory(situation: Situation, newest: Sample) -> tuple[float | None, float | None]:
+    """Bytes used and the limit that counts: the cgroup's for the training's own processes, else the host's."""
+    inventory = situation.inventory
+    limit = None if inventory is None else inventory.memory.limit_bytes
+    if limit is not None and inventory is not None and limit < inventory.memory.total_bytes:
+        rss = [process.rss_bytes for process in newest.processes if process.rss_bytes is not None]
+        return (sum(rss) if rss else None), limit
+    return newest.host.ram_used_bytes, newest.host.ram_total_bytes
+
+
+def swapping(situation: Situation) -> Finding | None:
+    """Pages come back from swap all the time."""
+    samples = recent(situation)
+    if not enough(samples) or situation.state.outcome is not None:
+        return None
+    rate = middle(sample.host.swap_in_bytes_s for sample in samples)
+    if rate is None or rate < thresholds.SWAP_IN_BYTES_S.value:
+        return None
+    sentence = "The host reads its memory back from swap: everything waits for the disk"
+    evidence = f"{rate / 1e6:.0f} MB/s from swap over {seconds(span_s(samples))}"
+    return _finding("swapping", "warning", sentence, evidence, situation)
+
+
+def small_shm(situation: Situation) -> Finding | None:
+    """Loader workers hand their batches over in /dev/shm, and it is nearly full."""
+    newest = _newest(situation)
+    workers = newest is not None and any(process.role == "worker" for process in newest.processes)
+    free = newest.host.shm_free_bytes if newest is not None and workers else None
+    if free is None or free >= thresholds.SHM_NEAR_LIMIT_BYTES.value:
+        return None
+    sentence = "Shared memory (/dev/shm) is nearly full: loader workers die of it with a bus error"
+    return _finding("shm-near-limit", "warning", sentence, f"{free / 1e6:.0f} MB free in /dev/shm", situation)
+
+
+def disk_nearly_full(situation: Situation) -> Finding | None:
+    """Little room where checkpoints go."""
+    newest = _newest(situation)
+    free = None if newest is None else newest.host.disk_free_bytes
+    if free is None or free >= thresholds.DISK_FREE_BYTES.value:
+        return None
+    sentence = "Little disk is left for checkpoints"
+    return _finding("disk-nearly-full", "warning", sentence, f"{gigabytes(free)} free", situation)
+
+
+def _newest(situation: Situation) -> Sample | None:
+    alive = situation.state.outcome is None and situation.samples
+    return situation.samples[-1] if alive else None
+
+
+def _finding(cause: str, severity: Severity, sentence: str, evidence: str, situation: Situation) -> Finding:
+    return Finding(cause, severity, sentence, (evidence,), "certain", "host", remedies_for(cause, situation))
