@@ -109,7 +109,7 @@ def test_mig_is_shown_and_its_utilisation_unknown(box: BoxOf):
 
 def test_processes_come_largest_first_and_graphics_ones_are_left_out(box: BoxOf):
     rows = (FakeProcess(101, 5), FakeProcess(102, 9), FakeProcess(103, 7, graphics=True))
-    gpu = box(Scenario((FakeGpu(processes=rows),))).python(SAMPLE)["gpus"][0]
+    gpu = box(Scenario((FakeGpu(processes=rows),))).python(INVENTORY)["gpus"][0]
     assert [(row["pid"], row["memory_bytes"]) for row in gpu["processes"]] == [(102, 9), (101, 5)]
 
 

@@ -8,7 +8,7 @@ from textwrap import wrap
 from tuner_tui.hardware.compatibility import Misfit
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Cpu, Gpu, GpuProblem, HostMemory, Inventory, Space
-from tuner_tui.hardware.place import visible_gpus
+from tuner_tui.hardware.place import sees_host_pids, visible_gpus
 
 LABEL = 13
 WIDTH = 100
@@ -149,7 +149,8 @@ def process_lines(gpus: Iterable[Gpu]) -> list[str]:
     ]
     if not rows:
         return []
-    return ["Processes on the GPUs", *table([("", "pid", "memory", "user", "command"), *rows], right=(1, 2))]
+    whose = "" if sees_host_pids() else " (pids of the host, not of this container)"
+    return [f"Processes on the GPUs{whose}", *table([("", "pid", "memory", "user", "command"), *rows], right=(1, 2))]
 
 
 def python_lines(interpreter: Interpreter) -> list[str]:

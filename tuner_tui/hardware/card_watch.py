@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tuner_tui.hardware.gpu_reader import CardUnavailable, FastFigures, GpuReader, SlowFigures
+from tuner_tui.hardware.process_names import recognised
 from tuner_tui.hardware.sample import GpuSample
 
 FAST_PERIOD_S = 1.0
@@ -42,7 +43,8 @@ class CardWatch:
             self._describe()
             fast = self._reader.fast(self._index)
             if self._ticks % SLOW_EVERY == 0:
-                self._slow = self._reader.slow(self._index)
+                slow = self._reader.slow(self._index)
+                self._slow = replace(slow, processes=recognised(slow.processes))
             self._ticks += 1
         except CardUnavailable:
             self._lose()

@@ -4,27 +4,60 @@ from __future__ import annotations
 
 import os
 import pwd
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from tuner_tui.hardware.host_meter import read_text
 from tuner_tui.hardware.inventory import GpuProcess
+from tuner_tui.hardware.place import sees_host_pids
+
+BRIEF_CHARACTERS = 40
+
+
+def recognised(processes: tuple[GpuProcess, ...] | None, proc: Path = Path("/proc")) -> tuple[GpuProcess, ...] | None:
+    """The processes with brief command and user; None where the driver's pids are another namespace's.
+
+    In a container the driver gives the host's pids. Compared with ours they would name the wrong processes.
+    """
+    if processes is None or not sees_host_pids(proc):
+        return None
+    return tuple(
+        replace(process, command=brief(command_of(process.pid, proc)), user=user_of(process.pid, proc))
+        for process in processes
+    )
 
 
 def named(process: GpuProcess, proc: Path = Path("/proc")) -> GpuProcess:
-    """The process with its command line and user, as far as this user may know them."""
-    folder = proc / str(process.pid)
-    words = read_text(folder / "cmdline").rstrip("\0").split("\0")
-    command = " ".join(words) or read_text(folder / "comm").strip() or None
-    return replace(process, command=command, user=user_of(folder))
+    """The process with its whole command line and user, as far as this user may know them."""
+    words = command_of(process.pid, proc)
+    return replace(process, command=" ".join(words) or None, user=user_of(process.pid, proc))
 
 
-def user_of(folder: Path) -> str | None:
-    """The owner's name, or number where the box has no name for it."""
+def command_of(pid: int, proc: Path) -> list[str]:
+    """The words of its command line, or the kernel's name of it where that is hidden; empty when it has ended."""
+    line = read_text(proc / str(pid) / "cmdline").rstrip("\0") or read_text(proc / str(pid) / "comm").strip()
+    return line.split("\0") if line else []
+
+
+def brief(words: Sequence[str]) -> str | None:
+    """What a person calls it: `python train.py`, `python -m ipykernel_launcher`; None for one that has ended."""
+    if not words:
+        return None
+    name = PurePath(words[0]).name
+    if name.startswith("python"):
+        rest = [word for word in words[1:] if word == "-m" or not word.startswith("-")]
+        name = " ".join(["python", *(PurePath(word).name for word in rest[: 2 if rest[:1] == ["-m"] else 1])])
+    return name[:BRIEF_CHARACTERS]
+
+
+def user_of(pid: int, proc: Path) -> str | None:
+    """The owner's name, or number where the box has no name for it; None when it has ended."""
     try:
-        owner = os.stat(folder).st_uid  # noqa: PTH116
+        owner = os.stat(proc / str(pid)).st_uid  # noqa: PTH116
+    except OSError:
+        return None
+    try:
         return pwd.getpwuid(owner).pw_name
     except KeyError:
         return str(owner)
-    except OSError:
-        return None

@@ -12,7 +12,8 @@ class GpuSample:
     """One card at one moment; `power_w` in watts, clocks in MHz, `throttle` in words, most urgent first.
 
     `age_s` is how old the figures are when a hung card keeps them from moving. A lost card keeps its row,
-    without figures; its `age_s` counts from its last ones.
+    without figures; its `age_s` counts from its last ones. `processes` is None where the driver does not
+    tell, and in a container, where its pids are the host's.
     """
 
     index: int
