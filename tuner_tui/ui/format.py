@@ -15,6 +15,11 @@ def count(number: int | None) -> str:
     return UNKNOWN if number is None else f"{number:,}"
 
 
+def tens(number: int | None) -> str:
+    """A whole number to the nearest ten, for clocks that wander: `1,980`."""
+    return UNKNOWN if number is None else f"{round(number, -1):,}"
+
+
 def figure(value: float | None) -> str:
     """Three significant digits without an exponent: `0.42`, `3.10`, `24.8`, `512`; above that `50.2k`, `1.20M`."""
     if value is None:
@@ -105,11 +110,6 @@ def mb_s(bytes_s: float | None) -> str:
     if bytes_s is None:
         return UNKNOWN
     return "<1" if 0 < bytes_s < 1e6 else f"{bytes_s / 1e6:,.0f}"
-
-
-def watts(power_w: float | None) -> str:
-    """Whole watts, without the unit."""
-    return UNKNOWN if power_w is None else f"{power_w:.0f}"
 
 
 def whole(value: float | None) -> str:

@@ -1,4 +1,8 @@
-"""A grid of labels and right-aligned values: the values are slices, so a new figure repaints only itself."""
+"""A grid of labels and right-aligned values: the values are slices, so a new figure repaints only itself.
+
+A slice takes in the blank behind its value: the compositor would move the cursor once more for a span that ends where
+its slice ends.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,8 @@ from tuner_tui.ui.drawing.cells import Line, Row, Run, Style, left, line, right
 NARROWEST = 18
 LABEL = 10
 LONGEST_VALUE = 9
+SCALE = 9
+"""Cells at the right end of a history, for what its full height stands for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +50,7 @@ def _row(figures: Sequence[Figure], width: int) -> Row:
     cell = width // columns_for(width)
     start, end = value_span(width)
     parts = [_cell(figure, cell, start, end) for figure in figures]
-    slices = tuple((index * cell + start, index * cell + end) for index in range(len(figures)))
+    slices = tuple((at + start, min(at + end + 1, at + cell)) for at in range(0, len(figures) * cell, cell))
     return Row(line(*parts), min(figure.rank for figure in figures), slices)
 
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from textwrap import wrap
 
 from tuner_tui.hardware.sample import GpuSample, Sample
 from tuner_tui.ui import format as f
 from tuner_tui.ui.drawing.bars import blocks, tall_blocks
 from tuner_tui.ui.drawing.cells import Row, Run, Style, line, right, shorten
-from tuner_tui.ui.drawing.figures import LABEL, labelled
+from tuner_tui.ui.drawing.figures import LABEL, SCALE, labelled
 from tuner_tui.ui.drawing.marks import BAD, WARN
 from tuner_tui.ui.drawing.sweep import BUCKET_S, sweep, within
 
 STALE_S = 3.0
 """A card that has not answered for this long shows old figures, and is marked."""
-SCALE = 9
-"""Cells at the right end of a history, for what its full height stands for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ COLUMNS = (
     Column("W", 5, 0, lambda gpu: f.whole(gpu.power_w)),
     Column("GiB", 6, 0, lambda gpu: f.gib(gpu.memory_used_bytes)),
     Column("°C", 4, 0, lambda gpu: f.whole(gpu.temperature_c)),
-    Column("MHz", 6, 48, lambda gpu: f.count(None if gpu.clock_sm_mhz is None else round(gpu.clock_sm_mhz, -1))),
+    Column("MHz", 6, 48, lambda gpu: f.tens(gpu.clock_sm_mhz)),
     Column("of GiB", 8, 64, lambda gpu: f.gib(gpu.memory_total_bytes)),
     Column("of W", 6, 72, lambda gpu: f.whole(gpu.power_limit_w)),
     Column("fan %", 7, 80, lambda gpu: f.whole(gpu.fan_pct)),
@@ -87,7 +86,7 @@ def gpu_rows(scene: GpuScene, width: int, detail: Detail) -> list[Row]:
     """Units in the heading, a row a card, and what is wrong in words."""
     if not scene.sample.gpus:
         return []
-    columns = [column for column in COLUMNS if width >= column.from_width]
+    columns = _table(width, detail)
     taken = INDEX + sum(column.width for column in columns)
     history = 0 if detail.chart else max(0, width - taken - 1)
     heading = "GPU " + "".join(right(column.heading, column.width) for column in columns)
@@ -100,13 +99,21 @@ def gpu_rows(scene: GpuScene, width: int, detail: Detail) -> list[Row]:
     return rows + trouble_rows(scene.sample, width)
 
 
+def _table(width: int, detail: Detail) -> list[Column]:
+    """Without a history in the same row there is room for more columns."""
+    if not detail.chart:
+        return [column for column in COLUMNS if width >= column.from_width]
+    ends = accumulate(column.width for column in COLUMNS)
+    return [column for column, end in zip(COLUMNS, ends, strict=True) if INDEX + end <= width]
+
+
 def _figures(scene: GpuScene, gpu: GpuSample, columns: Sequence[Column], width: int, history: int) -> Row:
     mark, style = mark_of(gpu)
     values = "".join(right(column.figure(gpu), column.width) for column in columns)
     taken = INDEX + len(values)
     beside = shorten("  " + gpu.name.removeprefix("NVIDIA "), max(0, width - taken))
     trace = Run(" " + blocks(_moments(scene, gpu, BUSY, history), 100), "dim") if history else Run(beside, "dim")
-    slices = ((INDEX, taken), (taken + 1, taken + 1 + history)) if history else ((INDEX, taken),)
+    slices = ((INDEX, taken + 1), (taken + 1, width)) if history else ((INDEX, min(width, taken + 1)),)
     index = Run(right(str(gpu.index), 2), "strong")
     return Row(
         line(index, Run(f"{mark} ", style), Run(values, "dim" if gpu.lost or is_stale(gpu) else ""), trace), 1, slices
@@ -128,11 +135,9 @@ def _histories(scene: GpuScene, gpu: GpuSample, width: int, detail: Detail) -> l
     rows = _history(scene, gpu, BUSY, width, detail.chart, rank=2)
     for trace in TRACES[: detail.traces]:
         rows += _history(scene, gpu, trace, width, 1, rank=3)
-    if detail.traces >= len(TRACES):
-        clocks = (
-            f"{f.count(gpu.clock_sm_mhz)} MHz, memory {f.count(gpu.clock_memory_mhz)} MHz, fan {f.percent(gpu.fan_pct)}"
-        )
-        rows.append(labelled("clocks", shorten(clocks, width - LABEL), rank=4, slices=((LABEL, width),)))
+    if detail.traces >= len(TRACES) and width < COLUMNS[-1].from_width:
+        more = f"memory clock {f.count(gpu.clock_memory_mhz)} MHz, fan {f.percent(gpu.fan_pct)}"
+        rows.append(labelled("", Run(shorten(more, width - LABEL), "dim"), rank=4))
     return rows
 
 

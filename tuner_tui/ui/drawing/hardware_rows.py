@@ -59,7 +59,7 @@ def _gpu(cards: Sequence[Gpu], width: int) -> list[Row]:
         f"{f.gib(first.memory_total_bytes)} GiB",
         f"cc {f.capability(first.capability)}",
         first.architecture or "",
-        f"{f.watts(first.power_limit_w)} W",
+        f"{f.whole(first.power_limit_w)} W",
         "MIG on" if first.mig else "",
     ]
     rows = [

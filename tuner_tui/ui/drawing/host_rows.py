@@ -8,7 +8,7 @@ from tuner_tui.hardware.sample import HostSample, ProcessSample, Sample
 from tuner_tui.ui import format as f
 from tuner_tui.ui.drawing.bars import blocks, tall_blocks
 from tuner_tui.ui.drawing.cells import Row, Run, Style, right, shorten
-from tuner_tui.ui.drawing.figures import LABEL, Figure, figure_rows, labelled
+from tuner_tui.ui.drawing.figures import LABEL, SCALE, Figure, figure_rows, labelled
 from tuner_tui.ui.drawing.sweep import BUCKET_S, sweep, within
 
 CORES_EVERY_S = 5.0
@@ -39,13 +39,16 @@ def _figures(host: HostSample) -> list[Figure]:
 
 
 def _history(sample: Sample, recent: Sequence[Sample], width: int, height: int) -> list[Row]:
-    room = max(0, width - LABEL - 6)
+    room = max(0, width - LABEL - SCALE)
     moments = ((past.time_s, past.host.cpu_pct) for past in within(recent, sample.time_s, room * BUCKET_S))
     chart = tall_blocks(sweep(moments, sample.time_s, room), 100, height)
     span = ((LABEL, LABEL + room),)
     return [
         labelled(
-            "busy" if number == 0 else "", Run(text + right("" if number else "100 %", 6), "dim"), rank=3, slices=span
+            "busy" if number == 0 else "",
+            Run(text + right("" if number else "100 %", SCALE), "dim"),
+            rank=3,
+            slices=span,
         )
         for number, text in enumerate(chart)
     ]

@@ -1,0 +1,65 @@
+"""What watching costs: bytes a second to the terminal, processor, memory; beside nvitop on the same fake cards.
+
+    python -m tests.benchmarks.screen_cost [SECONDS] [ROUNDS]
+
+Rounds are interleaved, so that a busy moment of the machine hits both programs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from statistics import mean
+
+from tests.benchmarks.peers import OURS, PEER, commands, fake_box, opened
+from tests.benchmarks.terminal import Cost
+from tests.fake_nvml.scenario import Scenario, a100
+
+WARM_UP_S = 8.0
+BUDGETS = {2: (450, 1.0, 55), 8: (1100, 1.2, 55)}
+"""Cards: bytes a second, per cent of a core, MB."""
+
+
+def measured(cards: int, seconds: float, rounds: int) -> dict[str, list[Cost]]:
+    """The costs of each round by program."""
+    costs: dict[str, list[Cost]] = {}
+    with fake_box(Scenario(gpus=tuple(a100(index) for index in range(cards)))) as (environment, folder):
+        for _ in range(rounds):
+            for name, command in commands().items():
+                with opened(command, environment, folder) as terminal:
+                    terminal.watch(WARM_UP_S)
+                    costs.setdefault(name, []).append(terminal.watch(seconds))
+    return costs
+
+
+def figures(costs: Sequence[Cost]) -> tuple[float, float, float]:
+    """Bytes a second, per cent of a core, MB: means over the rounds."""
+    return (
+        mean(cost.bytes_s for cost in costs),
+        mean(cost.cpu_pct for cost in costs),
+        mean(cost.rss_bytes for cost in costs) / 1e6,
+    )
+
+
+def report(cards: int, costs: dict[str, list[Cost]]) -> None:
+    """A table: a line a program, the ratio of the two, the budget."""
+    print(f"\n{cards} cards, 120×40, 1 Hz{'':12}{'bytes/s':>10}{'% of a core':>14}{'MB':>8}")
+    rows = {name: figures(each) for name, each in costs.items()}
+    if PEER in rows:
+        ratio = tuple(ours / peer for ours, peer in zip(rows[OURS], rows[PEER], strict=True))
+        rows["ratio"] = (ratio[0], ratio[1], ratio[2])
+    rows["budget"] = BUDGETS[cards]
+    for name, (bytes_s, cpu_pct, megabytes) in rows.items():
+        digits = 2 if name == "ratio" else 0
+        print(f"{name:<33}{bytes_s:>10.{digits}f}{cpu_pct:>14.2f}{megabytes:>8.{max(1, digits)}f}")
+
+
+def main() -> None:
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 30.0
+    rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 2
+    for cards in BUDGETS:
+        report(cards, measured(cards, seconds, rounds))
+
+
+if __name__ == "__main__":
+    main()
