@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 HIDDEN = "[hidden]"
 
 _NAME = re.compile(
-    r"(?:^|[^a-z])(?:tokens?|auth|secret|secrets|passw(?:or)?d|passphrase|pwd|credentials?|api_?key|access_?key"
+    r"(?:^|[^a-z])(?:token|auth|secret|secrets|passw(?:or)?d|passphrase|pwd|credentials?|api_?key|access_?key"
     r"(?:_?id)?|private_?key|secret_?key|key)$"
 )
 _VALUE = re.compile(
     r"hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|AKIA[0-9A-Z]{16}"
-    r"|xox[abprs]-[A-Za-z0-9-]{10,}|glpat-[\w-]{16,}|(?<![0-9a-f])[0-9a-f]{40}(?![0-9a-f])"
+    r"|xox[abprs]-[A-Za-z0-9-]{10,}|glpat-[\w-]{16,}"
     r"|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"
 )
 _CREDENTIALS = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://)[^/@\s]+@", re.IGNORECASE)
@@ -45,7 +45,7 @@ def is_secret_name(name: str) -> bool:
     flat = _WORDS.sub("_", name.strip("-")).lower().replace("-", "_").rsplit(".", 1)[-1]
     if re.search(r"(?:^|_)(?:max|min|num|new|pad|eos|bos|unk|sep|cls|mask|per|special|sort|label|text|map)_", flat):
         return False
-    return _NAME.search(flat) is not None
+    return flat != "pwd" and _NAME.search(flat) is not None  # the shell's own PWD is the folder
 
 
 def _redact_word(word: str) -> str:

@@ -1,0 +1,75 @@
+"""How a run is judged."""
+
+from __future__ import annotations
+
+from signal import SIGKILL, SIGSEGV, SIGTERM
+
+import pytest
+
+from tuner_tui.runs.events import Exited, OutOfMemory, Raised, StopRequested
+from tuner_tui.runs.state import RankState, RunState
+from tuner_tui.runs.verdict import verdict
+
+AT = RunState(step=1200, total_steps=9000)
+OOM = OutOfMemory(t=1.0, message="CUDA out of memory. Tried to allocate 2.00 GiB", where="training", step=1200)
+
+
+def exited(code: int | None = None, signal: int | None = None, oom_kill: bool | None = None) -> Exited:
+    return Exited(t=2.0, exit_code=code, signal=signal, oom_kill=oom_kill)
+
+
+def with_(state: RunState = AT, **more: object) -> RunState:
+    return type(state)(**{name: getattr(state, name) for name in state.__slots__} | more)
+
+
+@pytest.mark.parametrize(
+    ("state", "end", "outcome", "words"),
+    [
+        (AT, exited(0), "completed", "step 1,200 of 9,000"),
+        (RunState(), exited(0), "completed", "Completed."),
+        (AT, exited(1), "failed", "exit code 1"),
+        (AT, exited(signal=SIGSEGV), "failed", "SIGSEGV"),
+        (AT, exited(signal=SIGKILL), "failed", "SIGKILL"),
+        (AT, exited(signal=SIGKILL, oom_kill=True), "out-of-memory", "kernel killed"),
+        (with_(out_of_memory=OOM), exited(1), "out-of-memory", "while training at step 1,200"),
+        (with_(out_of_memory=OOM), exited(0), "completed", "Completed"),
+        (
+            with_(raised=Raised(t=1.0, type="builtins.MemoryError", message="")),
+            exited(1),
+            "out-of-memory",
+            "MemoryError",
+        ),
+        (with_(raised=Raised(t=1.0, type="KeyError", message="'labels'")), exited(1), "failed", "KeyError: 'labels'"),
+        (
+            with_(out_of_memory=OOM, raised=Raised(t=1.5, type="ValueError", message="later")),
+            exited(1),
+            "failed",
+            "ValueError: later",
+        ),
+        (with_(stop_requested="stop"), exited(0), "stopped", "on request"),
+        (with_(stop_requested="stop", step=9000), exited(0), "completed", "9,000 of 9,000"),
+        (with_(stop_requested="terminate"), exited(signal=SIGTERM), "stopped", "on request"),
+        (with_(stop_requested="kill"), exited(signal=SIGKILL), "stopped", "on request"),
+        (with_(stop_requested="stop", out_of_memory=OOM), exited(1), "out-of-memory", "CUDA out of memory"),
+        (with_(stop_requested="kill"), exited(signal=SIGKILL, oom_kill=True), "out-of-memory", "kernel"),
+        (AT, exited(), "lost", "no supervisor"),
+        (with_(ranks={0: RankState(0, ended=True)}), exited(), "completed", "Completed"),
+        (with_(raised=Raised(t=1.0, type="KeyError", message="x")), exited(), "failed", "KeyError"),
+    ],
+)
+def test_outcome_and_sentence(state: RunState, end: Exited, outcome: str, words: str) -> None:
+    judged = verdict(state, end)
+    assert judged.outcome == outcome
+    assert words in judged.sentence
+
+
+def test_the_log_speaks_where_no_event_does() -> None:
+    line = "RuntimeError: [enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory"
+    assert verdict(AT, exited(1), line).outcome == "out-of-memory"
+    assert verdict(AT, exited(0), line).outcome == "completed"
+    assert verdict(with_(raised=Raised(t=1.0, type="KeyError", message="x")), exited(1), line).outcome == "failed"
+
+
+def test_a_stop_request_is_named_as_the_cause_only_where_it_was() -> None:
+    state = with_(stop_requested=StopRequested(t=1.0, how="stop").how, raised=None)
+    assert verdict(state, exited(1)).outcome == "stopped"
