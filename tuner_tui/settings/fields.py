@@ -1,4 +1,4 @@
-"""The rendered form of the settings: one `FieldSpec` a knob, derived from `model.Settings`.
+"""Values of the settings as text, and text as values; the one place that checks either.
 
 Form, `--set k=v`, YAML and environment variables all go through `parse_value` and `format_value`.
 """
@@ -6,62 +6,23 @@ Form, `--set k=v`, YAML and environment variables all go through `parse_value` a
 from __future__ import annotations
 
 import difflib
-import types
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any
 
-from annotated_types import Ge, Gt, Le, Lt
 from pydantic import TypeAdapter, ValidationError
-from pydantic.fields import FieldInfo
 
 from tuner_tui.settings.errors import FieldError
-from tuner_tui.settings.model import Settings, Shown
-
-Value = str | int | float | bool | None
-Kind = Literal["int", "float", "bool", "choice", "text"]
+from tuner_tui.settings.fieldspec import FIELDS as FIELDS
+from tuner_tui.settings.fieldspec import FieldSpec as FieldSpec
+from tuner_tui.settings.fieldspec import Kind as Kind
+from tuner_tui.settings.fieldspec import Value as Value
+from tuner_tui.settings.model import Settings
 
 TRUE_WORDS = frozenset({"true", "on", "yes"})
 FALSE_WORDS = frozenset({"false", "off", "no"})
 EMPTY_WORDS = frozenset({"", "none", "null", "~"})
-
-
-@dataclass(frozen=True, slots=True)
-class FieldSpec:
-    """One knob as it is shown and typed.
-
-    `minimum` and `maximum` are None where there is no bound; `above_minimum` and `below_maximum` say that the
-    bound itself is left out. `choices` is closed, `suggestions` are merely likely words for a text.
-    """
-
-    name: str
-    label: str
-    group: str
-    unit: str
-    kind: Kind
-    optional: bool
-    default: Value
-    help: str
-    minimum: float | None = None
-    maximum: float | None = None
-    above_minimum: bool = False
-    below_maximum: bool = False
-    choices: tuple[str, ...] = ()
-    suggestions: tuple[str, ...] = ()
-
-    @property
-    def bounds(self) -> str:
-        """The bounds in words, such as `1 to 65536` or `above 0, at most 10`; empty where there are none."""
-        if self.minimum is None or self.maximum is None:
-            return ""
-        low, high = _number(self.minimum), _number(self.maximum)
-        if not self.above_minimum and not self.below_maximum:
-            return f"{low} to {high}"
-        least = "above" if self.above_minimum else "at least"
-        most = "below" if self.below_maximum else "at most"
-        return f"{least} {low}, {most} {high}"
 
 
 def parse_value(name: str, text: str) -> Value:
@@ -147,10 +108,6 @@ def _quoted(value: Any) -> str:
     return f"'{shorten(str(value))}'" if isinstance(value, str) else shorten(repr(value))
 
 
-def _number(value: float) -> str:
-    return str(int(value)) if float(value).is_integer() else repr(value)
-
-
 def _float_text(value: float) -> str:
     if value == 0 or 1e-3 <= abs(value) < 1e16:
         return repr(value).removesuffix(".0")
@@ -212,54 +169,3 @@ def _adapter(name: str) -> TypeAdapter[Any]:
     info = Settings.model_fields[name]
     annotated: Any = Annotated[(info.annotation, *info.metadata)]
     return TypeAdapter(annotated, config={"strict": True})
-
-
-def _spec(name: str, info: FieldInfo) -> FieldSpec:
-    shown = next(item for item in info.metadata if isinstance(item, Shown))
-    plain, optional = _without_none(info.annotation)
-    kind, choices = _kind(plain)
-    return FieldSpec(
-        name=name,
-        label=shown.label,
-        group=shown.group,
-        unit=shown.unit,
-        kind=kind,
-        optional=optional,
-        default=info.default,
-        help=info.description or "",
-        choices=choices,
-        suggestions=shown.suggestions,
-        **_bounds(info.metadata),
-    )
-
-
-def _without_none(annotation: Any) -> tuple[Any, bool]:
-    if get_origin(annotation) not in (Union, types.UnionType):
-        return annotation, False
-    inner = [arg for arg in get_args(annotation) if arg is not type(None)]
-    return inner[0], True
-
-
-def _kind(annotation: Any) -> tuple[Kind, tuple[str, ...]]:
-    if get_origin(annotation) is Literal:
-        return "choice", get_args(annotation)
-    kinds: Mapping[Any, Kind] = {int: "int", float: "float", bool: "bool", str: "text"}
-    return kinds[annotation], ()
-
-
-def _bounds(metadata: Iterable[Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for item in metadata:
-        match item:
-            case Ge(ge=bound):
-                found |= {"minimum": bound}
-            case Gt(gt=bound):
-                found |= {"minimum": bound, "above_minimum": True}
-            case Le(le=bound):
-                found |= {"maximum": bound}
-            case Lt(lt=bound):
-                found |= {"maximum": bound, "below_maximum": True}
-    return found
-
-
-FIELDS: Mapping[str, FieldSpec] = {name: _spec(name, info) for name, info in Settings.model_fields.items()}
