@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.hardware.trees import write
-from tuner_tui.hardware.cgroup import CgroupMemory, Cgroups
+from tuner_tui.hardware.cgroup import CgroupCpu, CgroupMemory, Cgroups
 
 GIB = 1024**3
 NO_LIMIT_V1 = "9223372036854771712\n"
@@ -17,21 +17,26 @@ def cgroups(folder: Path, self_cgroup: str, tree: dict[str, str]) -> Cgroups:
     return Cgroups.of_this_process(proc, root)
 
 
+def cores(found: Cgroups) -> float | None:
+    cpu = found.tightest_cpu()
+    return None if cpu is None else cpu.quota_cores
+
+
 def test_no_cgroups_mean_no_limits(tmp_path: Path):
     found = Cgroups.of_this_process(tmp_path / "nothing", tmp_path / "none")
-    assert found.quota_cores() is None
+    assert found.tightest_cpu() is None
     assert found.tightest_memory() is None
 
 
 def test_version_2_in_a_container_that_sees_its_cgroup_as_the_root(tmp_path: Path):
     found = cgroups(tmp_path, "0::/\n", {"cpu.max": "250000 100000\n", "memory.max": f"{4 * GIB}\n"})
-    assert found.quota_cores() == 2.5
+    assert cores(found) == 2.5
     assert found.tightest_memory() == CgroupMemory(tmp_path / "cgroup", 4 * GIB)
 
 
 def test_version_2_without_limits(tmp_path: Path):
     found = cgroups(tmp_path, "0::/a\n", {"a/cpu.max": "max 100000\n", "a/memory.max": "max\n"})
-    assert found.quota_cores() is None
+    assert found.tightest_cpu() is None
     assert found.tightest_memory() is None
 
 
@@ -48,7 +53,7 @@ def test_the_tightest_of_a_nest_counts_wherever_it_stands(tmp_path: Path):
             "slurm/job_7/step_0/memory.max": f"{128 * GIB}\n",
         },
     )
-    assert found.quota_cores() == 4.0
+    assert cores(found) == 4.0
     assert found.tightest_memory() == CgroupMemory(tmp_path / "cgroup/slurm/job_7", 64 * GIB)
 
 
@@ -64,7 +69,7 @@ def test_version_1(tmp_path: Path, mount: str):
             "memory/docker/abc/memory.limit_in_bytes": f"{2 * GIB}\n",
         },
     )
-    assert found.quota_cores() == 1.5
+    assert cores(found) == 1.5
     assert found.tightest_memory() == CgroupMemory(tmp_path / "cgroup/memory/docker/abc", 2 * GIB)
 
 
@@ -79,7 +84,7 @@ def test_version_1_in_a_container_whose_path_is_the_hosts(tmp_path: Path):
         },
     )
     assert found.tightest_memory() == CgroupMemory(tmp_path / "cgroup/memory", GIB)
-    assert found.quota_cores() is None
+    assert found.tightest_cpu() is None
 
 
 @pytest.mark.parametrize(
@@ -93,3 +98,15 @@ def test_version_1_in_a_container_whose_path_is_the_hosts(tmp_path: Path):
 )
 def test_memory_used_leaves_out_the_cache_that_can_be_dropped(tmp_path: Path, tree: dict[str, str], used: int | None):
     assert CgroupMemory(write(tmp_path, tree), GIB).used_bytes() == used
+
+
+@pytest.mark.parametrize(
+    ("tree", "used_s"),
+    [
+        ({"cpu.stat": "usage_usec 2500000\nuser_usec 1\nnr_throttled 3\n"}, 2.5),
+        ({"cpuacct.usage": "1500000000\n", "cpu.stat": "nr_periods 1\n"}, 1.5),
+        ({}, None),
+    ],
+)
+def test_cpu_time_used(tmp_path: Path, tree: dict[str, str], used_s: float | None):
+    assert CgroupCpu(write(tmp_path, tree), 2.0).used_s() == used_s

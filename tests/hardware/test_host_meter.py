@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.hardware.fakes import Clock
 from tests.hardware.trees import write
-from tuner_tui.hardware.cgroup import CgroupMemory
+from tuner_tui.hardware.cgroup import CgroupCpu, CgroupMemory
 from tuner_tui.hardware.host_meter import HostMeter
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -16,13 +17,13 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 class Host:
     """A made-up host whose counters a test moves."""
 
-    def __init__(self, folder: Path, memory: CgroupMemory | None = None) -> None:
+    def __init__(self, folder: Path, **limits: Any) -> None:
         self.proc, self.clock = folder / "proc", Clock()
         block = folder / "block"
         for name in ("nvme0n1", "loop0", "dm-0"):
             (block / name).mkdir(parents=True)
         self.set()
-        self.meter = HostMeter(folder, self.clock, proc=self.proc, block=block, shm=folder / "none", memory=memory)
+        self.meter = HostMeter(folder, self.clock, proc=self.proc, block=block, shm=folder / "none", **limits)
 
     def set(self, busy: tuple[int, int] = (0, 0), idle: tuple[int, int] = (0, 0), read: int = 0, written: int = 0,
             swapped_in: int = 0, swap_kib: int = 2000) -> None:  # fmt: skip
@@ -65,6 +66,24 @@ def test_cpu_is_the_share_of_time_since_the_sample_before(tmp_path: Path):
     assert sample.cpu_pct == 62.5
 
 
+def test_only_the_cores_of_the_affinity_mask_count(tmp_path: Path):
+    host = Host(tmp_path, cores=frozenset({1}))
+    host.meter.sample()
+    host.set(busy=(100, 30), idle=(0, 70))
+    sample = host.meter.sample()
+    assert (sample.per_core_pct, sample.cpu_pct) == ((30.0,), 30.0)
+
+
+@pytest.mark.parametrize(("used_usec", "cpu_pct"), [(1_500_000, 50.0), (9_000_000, 100.0)])
+def test_under_a_quota_cpu_is_what_is_used_of_it(tmp_path: Path, used_usec: int, cpu_pct: float):
+    folder = write(tmp_path / "group", {"cpu.stat": "usage_usec 0\n"})
+    host = Host(tmp_path, cpu=CgroupCpu(folder, 1.5))
+    assert host.meter.sample().cpu_pct is None
+    write(folder, {"cpu.stat": f"usage_usec {used_usec}\n"})
+    host.clock.now_s += 2
+    assert host.meter.sample().cpu_pct == cpu_pct
+
+
 def test_rates_are_bytes_a_second_of_whole_disks(tmp_path: Path):
     host = Host(tmp_path)
     host.meter.sample()
@@ -85,7 +104,7 @@ def test_without_swap_its_rate_is_unknown(tmp_path: Path):
 
 def test_under_a_cgroup_limit_ram_is_the_cgroups(tmp_path: Path):
     folder = write(tmp_path / "group", {"memory.current": "5000"})
-    sample = Host(tmp_path, CgroupMemory(folder, 8000)).meter.sample()
+    sample = Host(tmp_path, memory=CgroupMemory(folder, 8000)).meter.sample()
     assert (sample.ram_used_bytes, sample.ram_total_bytes) == (5000, 8000)
 
 

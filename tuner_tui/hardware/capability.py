@@ -111,7 +111,7 @@ def torch_ability(capability: Capability, has: str, arch_list: Collection[str] =
         built = ", ".join(sorted(arch_list))
         return Ability("torch", able, f"This torch is built for {built}; {has} is {'' if able else 'not '}covered.")
     if capability >= TORCH_CUDA_13:
-        return Ability("torch", True, f"Today's torch wheels are built for {has}.")
+        return Ability("torch", True, f"Today's torch wheels run on {has}.")
     if capability >= TORCH_CUDA_12_6:
         return Ability(
             "torch",

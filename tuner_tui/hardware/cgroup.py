@@ -30,6 +30,22 @@ class CgroupMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class CgroupCpu:
+    """A cgroup with a CPU quota, in cores' worth of time."""
+
+    folder: Path
+    quota_cores: float
+
+    def used_s(self) -> float | None:
+        """CPU seconds its processes have used; None where it cannot be read."""
+        for line in lines(self.folder / "cpu.stat"):
+            if line.startswith("usage_usec "):
+                return int(line.split()[1]) / 1e6
+        nanoseconds = number(self.folder / "cpuacct.usage")
+        return None if nanoseconds is None else nanoseconds / 1e9
+
+
+@dataclass(frozen=True, slots=True)
 class Cgroups:
     """The cgroup folders this process is in, innermost first, by controller."""
 
@@ -41,9 +57,10 @@ class Cgroups:
         """Finds them by /proc/self/cgroup, version 1, 2 or both; without cgroups, none."""
         return cls(*(tuple(folders_of(controller, proc, root)) for controller in ("cpu", "memory")))
 
-    def quota_cores(self) -> float | None:
-        """Cores' worth of CPU time; None without a quota."""
-        return min((cores for cores in map(quota_of, self.cpu) if cores is not None), default=None)
+    def tightest_cpu(self) -> CgroupCpu | None:
+        """The cgroup whose CPU quota binds; None without one."""
+        limited = [CgroupCpu(folder, cores) for folder in self.cpu if (cores := quota_of(folder)) is not None]
+        return min(limited, key=lambda cgroup: cgroup.quota_cores, default=None)
 
     def tightest_memory(self) -> CgroupMemory | None:
         """The cgroup whose memory limit binds; None without one."""

@@ -21,12 +21,14 @@ def read_cpu(
     affinity: Callable[[int], set[int]] = os.sched_getaffinity,
 ) -> Cpu:
     """The processor and how much of it this process may use."""
+    allowed = len(affinity(0))
+    quota = cgroups.tightest_cpu()
     return Cpu(
         model=cpu_model(lines(proc / "cpuinfo")),
         physical_cores=physical_cores(devices),
-        logical_cores=sum(line.startswith("cpu") for line in lines(proc / "stat")) - 1,
-        affinity_cores=len(affinity(0)),
-        quota_cores=cgroups.quota_cores(),
+        logical_cores=max(allowed, sum(line.startswith("cpu") for line in lines(proc / "stat")) - 1),
+        affinity_cores=allowed,
+        quota_cores=None if quota is None else quota.quota_cores,
     )
 
 

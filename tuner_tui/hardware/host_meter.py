@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from tuner_tui.hardware.cgroup import CgroupMemory
+from tuner_tui.hardware.cgroup import CgroupCpu, CgroupMemory
 from tuner_tui.hardware.sample import HostSample
 
 SECTOR_BYTES = 512
@@ -22,7 +22,9 @@ class HostMeter:
     """Reads the host's load. `clock` is monotonic, in seconds; the folders are parameters for made-up trees
     in tests.
 
-    With a cgroup memory limit, RAM is what the cgroup uses of its limit: that is what the kernel kills for.
+    Load is measured against what a training may use, not against the box: only the `cores` of the affinity
+    mask count, CPU is the cgroup's use of its quota where `cpu` gives one, and RAM the cgroup's use of its
+    limit where `memory` gives one, which is what the kernel kills for.
     """
 
     def __init__(
@@ -33,6 +35,8 @@ class HostMeter:
         proc: Path = Path("/proc"),
         block: Path = Path("/sys/block"),
         shm: Path = Path("/dev/shm"),  # noqa: S108  its size is read, nothing is written
+        cores: frozenset[int] | None = None,
+        cpu: CgroupCpu | None = None,
         memory: CgroupMemory | None = None,
     ) -> None:
         self._disk_folder = disk_folder
@@ -40,11 +44,13 @@ class HostMeter:
         self._clock = clock
         self._proc = proc
         self._disks = disks(block)
+        self._allowed = cores
+        self._quota = cpu
         self._memory = memory
         self._ticks = 0
         self._read_s: float | None = None
-        self._cores: list[tuple[int, int]] = []
-        self._counters: dict[str, int] = {}
+        self._cores: dict[int, tuple[int, int]] = {}
+        self._counters: dict[str, float] = {}
         self._free: tuple[int | None, int | None] = (None, None)
 
     def sample(self) -> HostSample:
@@ -52,14 +58,15 @@ class HostMeter:
         now = self._clock()
         elapsed_s = None if self._read_s is None else max(now - self._read_s, 1e-3)
         self._read_s = now
-        cpu_pct, per_core_pct = self._cpu()
+        per_core_pct = self._per_core()
         memory = self._meminfo()
         rates = self._rates(elapsed_s, swap=bool(memory.get("SwapTotal")))
+        quota_used = rates.get("quota_used")
         disk_free, shm_free = self._space()
         used, total = self._ram(memory)
         swap_total, swap_free = memory.get("SwapTotal"), memory.get("SwapFree")
         return HostSample(
-            cpu_pct=cpu_pct,
+            cpu_pct=mean(per_core_pct) if quota_used is None else min(100.0, 100 * quota_used),
             per_core_pct=per_core_pct,
             ram_used_bytes=used,
             ram_total_bytes=total,
@@ -72,16 +79,14 @@ class HostMeter:
             shm_free_bytes=shm_free,
         )
 
-    def _cpu(self) -> tuple[float | None, tuple[float, ...]]:
-        """Percent busy since the last call: the mean over the cores, and each."""
-        before, self._cores = self._cores, cpu_times(read_text(self._proc / "stat"))
-        if not before or len(before) != len(self._cores):
-            return None, ()
-        busy = [
-            share(busy - was_busy, total - was_total)
-            for (busy, total), (was_busy, was_total) in zip(self._cores, before, strict=True)
-        ]
-        return busy[0], tuple(busy[1:])
+    def _per_core(self) -> tuple[float, ...]:
+        """Percent busy since the last call, of each core that may be used."""
+        before, self._cores = self._cores, core_times(read_text(self._proc / "stat"), self._allowed)
+        if before.keys() != self._cores.keys():
+            return ()
+        return tuple(
+            share(busy - before[core][0], total - before[core][1]) for core, (busy, total) in self._cores.items()
+        )
 
     def _meminfo(self) -> dict[str, int]:
         """/proc/meminfo's first lines, in bytes."""
@@ -102,14 +107,16 @@ class HostMeter:
         return (None if total is None or available is None else total - available), total
 
     def _rates(self, elapsed_s: float | None, swap: bool) -> dict[str, float]:
-        """Bytes a second since the last call, of each counter that could be read both times."""
-        counters = disk_bytes(read_text(self._proc / "diskstats"), self._disks)
+        """Each counter's growth a second since the last call, where it could be read both times."""
+        counters: dict[str, float] = {**disk_bytes(read_text(self._proc / "diskstats"), self._disks)}
+        if self._quota is not None and (used_s := self._quota.used_s()) is not None:
+            counters["quota_used"] = used_s / self._quota.quota_cores
         if swap:
             counters |= swapped_in_bytes(read_text(self._proc / "vmstat"))
         before, self._counters = self._counters, counters
         if elapsed_s is None:
             return {}
-        return {name: max(0, value - before[name]) / elapsed_s for name, value in counters.items() if name in before}
+        return {name: max(0.0, value - before[name]) / elapsed_s for name, value in counters.items() if name in before}
 
     def _space(self) -> tuple[int | None, int | None]:
         """Free bytes of the disk and of /dev/shm; asked for now and then, as a network disk may be slow."""
@@ -128,18 +135,27 @@ def read_text(path: Path) -> str:
         return ""
 
 
-def cpu_times(stat: str) -> list[tuple[int, int]]:
-    """(busy, total) ticks of the whole and of each core. Guest time is in user time already; waiting for a
-    disk is idle.
+def core_times(stat: str, allowed: frozenset[int] | None) -> dict[int, tuple[int, int]]:
+    """(busy, total) ticks of each core in `allowed`, or of all.
+
+    Guest time is in user time already; waiting for a disk is idle.
     """
-    times = []
-    for line in stat.splitlines():
+    times = {}
+    for line in stat.splitlines()[1:]:
         if not line.startswith("cpu"):
             break
-        ticks = [int(value) for value in line.split()[1:9]]
-        total = sum(ticks)
-        times.append((total - ticks[3] - ticks[4], total))
+        name, *fields = line.split(None, 9)
+        core = int(name[3:])
+        if allowed is None or core in allowed:
+            ticks = [int(field) for field in fields[:8]]
+            total = sum(ticks)
+            times[core] = (total - ticks[3] - ticks[4], total)
     return times
+
+
+def mean(values: tuple[float, ...]) -> float | None:
+    """The mean; None of nothing."""
+    return sum(values) / len(values) if values else None
 
 
 def share(part: int, whole: int) -> float:
@@ -157,7 +173,9 @@ def disks(block: Path) -> frozenset[str]:
 
 
 def disk_bytes(diskstats: str, names: frozenset[str]) -> dict[str, int]:
-    """`disk_read` and `disk_write`, bytes since the box started of these disks together; empty where none is listed."""
+    """`disk_read` and `disk_write`, bytes since the box started of these disks together; empty where none
+    is listed.
+    """
     rows = [line.split(None, 10) for line in diskstats.splitlines()]
     found = [row for row in rows if len(row) > 9 and row[2] in names]
     if not found:

@@ -37,8 +37,10 @@ class GpuSample:
 class HostSample:
     """The host at one moment; bytes, and bytes a second.
 
-    `cpu_pct` is the mean over the logical cores, 0 … 100, and `per_core_pct` each of them. Where a cgroup
-    limits memory, RAM is what the cgroup uses of its limit: that is what the kernel kills for.
+    Load is measured against what a training here may use, not against the whole box. `per_core_pct` are the
+    cores of the affinity mask, each 0 … 100, and `cpu_pct` their mean, or the use of the cgroup's CPU quota
+    where one is set. RAM is the cgroup's use of its memory limit where one is set: that is what the kernel
+    kills for.
     """
 
     cpu_pct: float | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -95,7 +96,14 @@ class Sampler:
 def open_sampler(disk_folder: Path) -> Sampler:
     """A sampler of this box, watching from now on; `disk_folder`'s file system gives the free disk space."""
     clock = time.monotonic
-    host = HostMeter(disk_folder, clock, memory=Cgroups.of_this_process().tightest_memory())
+    cgroups = Cgroups.of_this_process()
+    host = HostMeter(
+        disk_folder,
+        clock,
+        cores=frozenset(os.sched_getaffinity(0)),
+        cpu=cgroups.tightest_cpu(),
+        memory=cgroups.tightest_memory(),
+    )
     sampler = Sampler(NvmlReader(), host, ProcessMeter(clock))
     sampler.start()
     return sampler
