@@ -29,7 +29,7 @@ began = time.perf_counter()
 said = {}
 if what == "events":
     view = RunReader(folder).poll()
-    said = {"step": view.state.step, "loss points": len(view.history.loss.xs), "evaluations": len(view.state.evaluations)}
+    said = {"step": view.state.step, "loss points": len(view.history.loss.xs)}
 elif what == "log tail":
     said = {"lines": len(LogReader(folder.output_log).tail(200).lines)}
 elif what == "log search":

@@ -1,4 +1,4 @@
-"""Real trainings for tests: little scripts, started as a user's command is, and waits that end when something happens."""
+"""Real trainings for tests: little scripts started as a user's command is, and waits for what they do."""
 
 from __future__ import annotations
 

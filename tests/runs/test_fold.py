@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,9 +16,9 @@ from tuner_tui.runs.rates import MOST_POINTS, WINDOW_S
 from tuner_tui.runs.state import RunState
 
 
-def steps(t: float, own: int, train_s: float, rank: int = 0, **more: float | int | None) -> ev.Steps:
+def steps(t: float, own: int, train_s: float, rank: int = 0, **more: Any) -> ev.Steps:
     plain = ev.Steps(t=t, rank=rank, step=own, own_steps=own, train_s=train_s, samples=own * 8)
-    return replace(plain, **more)  # type: ignore[arg-type]
+    return replace(plain, **more)
 
 
 @given(st.lists(events(), max_size=12))
@@ -83,7 +84,7 @@ def test_counters_that_fall_are_a_new_process() -> None:
 
 def test_rates_look_back_on_a_window_of_training_time() -> None:
     slow = [steps(float(t), t, float(t)) for t in range(1, 40)]
-    fast = [steps(40.0 + t, 40 + t * 10, 40.0 + t) for t in range(0, int(WINDOW_S) + 2)]
+    fast = [steps(40.0 + t, 40 + t * 10, 40.0 + t) for t in range(int(WINDOW_S) + 2)]
     assert fold_all(RunState(), [*slow, *fast]).rates.steps_s == pytest.approx(10.0)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +16,7 @@ from tuner_tui.runs.progress import FIRST_STEP_STALL_S, STALL_FLOOR_S, eta, phas
 from tuner_tui.runs.state import RunState
 
 
-def training(count: int, step_s: float = 1.0, total: int = 100, **more: float) -> list[ev.Event]:
+def training(count: int, step_s: float = 1.0, total: int = 100, **more: Any) -> list[ev.Event]:
     return [
         ev.Plan(t=0.0, rank=0, total_steps=total),
         ev.Phase(t=0.0, rank=0, phase="training"),
@@ -38,7 +40,7 @@ def test_time_left_from_the_measured_step_time() -> None:
     left = eta(fold_all(RunState(), training(10)), 10.0)
     assert left is not None
     assert left.seconds == pytest.approx(90.0)
-    assert (left.low_s, left.high_s) == (pytest.approx(90.0), pytest.approx(90.0))
+    assert (left.low_s, left.high_s) == pytest.approx((90.0, 90.0))
 
 
 def test_time_passes_between_two_counters_but_no_further_than_a_step() -> None:
@@ -46,7 +48,7 @@ def test_time_passes_between_two_counters_but_no_further_than_a_step() -> None:
     near, far = eta(state, 10.5), eta(state, 500.0)
     assert near is not None
     assert far is not None
-    assert (near.seconds, far.seconds) == (pytest.approx(89.5), pytest.approx(89.0))
+    assert (near.seconds, far.seconds) == pytest.approx((89.5, 89.0))
 
 
 def test_evaluation_and_saving_are_charged() -> None:

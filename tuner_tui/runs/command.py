@@ -15,6 +15,7 @@ import yaml
 
 from tuner_tui.hardware.interpreter import Interpreter, default_interpreter, probe_interpreter, probe_versions
 from tuner_tui.runs.folder import RunFolder
+from tuner_tui.runs.launchers import launched_by
 from tuner_tui.runs.redact import HIDDEN, redact_argv, redact_env
 from tuner_tui.settings.apply import AppliedCommand
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
@@ -75,6 +76,13 @@ def with_config(applied: AppliedCommand, folder: RunFolder) -> tuple[str, ...]:
     folder.config.write_text(applied.config_yaml, "utf-8")
     folder.config.chmod(0o600)
     return tuple(word.replace("{config}", str(folder.config)) for word in applied.argv)
+
+
+def with_launcher(argv: tuple[str, ...], job: Job, interpreter: Interpreter) -> tuple[str, ...]:
+    """The argv as the job's launcher starts it."""
+    if not isinstance(job, CommandJob):
+        return argv
+    return launched_by(job.launcher, argv, job.processes, interpreter.path)
 
 
 def with_checkpoint(applied: AppliedCommand, job: Job, checkpoint: Path | None) -> AppliedCommand:

@@ -9,7 +9,8 @@ from pathlib import Path
 LOG_TAIL_BYTES = 16_384
 _OUT_OF_MEMORY = re.compile(
     rb"^(?:\[rank\d+\]: ?)?(?:[\w.]*\bMemoryError\b|[\w.]*\bOutOfMemoryError\b"
-    rb"|[\w.]*(?:RuntimeError|AcceleratorError|OSError).*(?:out of memory|can't allocate memory|Cannot allocate memory))",
+    rb"|[\w.]*(?:RuntimeError|AcceleratorError|OSError)"
+    rb".*(?:out of memory|can't allocate memory|Cannot allocate memory))",
     re.MULTILINE,
 )
 

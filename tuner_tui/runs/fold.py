@@ -1,4 +1,4 @@
-"""Events to state: a pure fold. Any order of files, any lost line, any suffix of a run gives a state that makes sense."""
+"""Events to state: a pure fold. Any order, any lost line, any suffix of a run gives a state that makes sense."""
 
 from __future__ import annotations
 

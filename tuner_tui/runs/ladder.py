@@ -20,6 +20,9 @@ class Patience:
     """For a checkpoint that is being written; a save that takes longer is taken for hung."""
 
 
+DEFAULT_PATIENCE = Patience()
+
+
 @dataclass(frozen=True, slots=True)
 class Situation:
     """What the ladder has to know of the training at `now` (seconds)."""

@@ -25,9 +25,10 @@ from tuner_tui.runs.command import (
     redact_job,
     with_checkpoint,
     with_config,
+    with_launcher,
 )
 from tuner_tui.runs.folder import RunFolder, create_folder, runs_dir
-from tuner_tui.runs.ladder import Patience
+from tuner_tui.runs.ladder import DEFAULT_PATIENCE, Patience
 from tuner_tui.runs.plan import Plan, dump_plan
 from tuner_tui.runs.processes import this_machine
 from tuner_tui.runs.record import RecordError, RunRecord, read_record, write_record
@@ -57,7 +58,7 @@ class LaunchRequest:
     parent: RunFolder | None = None
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     root: Path | None = None
-    patience: Patience = Patience()
+    patience: Patience = DEFAULT_PATIENCE
 
 
 def launch(request: LaunchRequest) -> RunFolder:
@@ -122,7 +123,7 @@ def _prepare(request: LaunchRequest, folder: RunFolder) -> Plan:
         request.job, request.resolved.settings, interpreter, str(folder.output), chosen=request.resolved.chosen
     )
     applied = with_checkpoint(applied, request.job, checkpoint)
-    argv = with_config(applied, folder)
+    argv = with_launcher(with_config(applied, folder), request.job, interpreter)
     cwd = working_folder(request)
     added = added_environment(request.job, request.environ, folder, applied.inject, request.memory_limit_bytes)
     env = {**request.environ, **added}

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tuner_tui.runs.ladder import Patience
+from tuner_tui.runs.ladder import DEFAULT_PATIENCE, Patience
 from tuner_tui.runs.typed import build, plain
 
 
@@ -21,7 +21,7 @@ class Plan:
     cwd: str
     env: Mapping[str, str] = field(default_factory=dict)
     data_limit_bytes: int | None = None
-    patience: Patience = Patience()
+    patience: Patience = DEFAULT_PATIENCE
 
 
 def dump_plan(plan: Plan) -> bytes:

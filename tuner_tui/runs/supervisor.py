@@ -17,7 +17,7 @@ from tuner_tui.hardware.sampler import open_sampler
 from tuner_tui.runs.events import Launched
 from tuner_tui.runs.folder import RunFolder
 from tuner_tui.runs.journal import Journal, say
-from tuner_tui.runs.ladder import Patience
+from tuner_tui.runs.ladder import DEFAULT_PATIENCE, Patience
 from tuner_tui.runs.leftovers import become_foster_parent
 from tuner_tui.runs.lock import LockedError, acquire
 from tuner_tui.runs.plan import Plan, load_plan
@@ -46,7 +46,7 @@ def main(argv: list[str]) -> None:
             _answer(_sentence(error))
             sys.exit(1)
         _answer("ok")
-        _supervise(folder, training, journal, Patience() if plan is None else plan.patience, wakeups)
+        _supervise(folder, training, journal, DEFAULT_PATIENCE if plan is None else plan.patience, wakeups)
         os.close(lock)
 
 

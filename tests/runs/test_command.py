@@ -1,0 +1,127 @@
+"""The command of a launch: its environment, its configuration file, its checks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tuner_tui.runs.command import (
+    OBSERVER_SITE,
+    LaunchError,
+    added_environment,
+    check_command,
+    git_revision,
+    has_gpu,
+    redact_job,
+    with_checkpoint,
+    with_config,
+)
+from tuner_tui.runs.folder import RunFolder, create_folder
+from tuner_tui.runs.redact import HIDDEN
+from tuner_tui.settings.apply import AppliedCommand
+from tuner_tui.settings.job import BuiltinJob, CommandJob
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return create_folder(tmp_path)
+
+
+def test_the_observer_goes_in_front_of_the_users_path(folder: RunFolder) -> None:
+    env = added_environment(CommandJob(command=("x",)), {"PYTHONPATH": "/mine"}, folder, {"bf16": True}, 5)
+    assert env == {
+        "PYTHONPATH": f"{OBSERVER_SITE}{os.pathsep}/mine",
+        "PYTHONUNBUFFERED": "1",
+        "TUNER_RUN_DIR": str(folder.path),
+        "TUNER_INJECT": '{"bf16": true}',
+        "TUNER_MEMORY_LIMIT_BYTES": "5",
+    }
+    assert (OBSERVER_SITE / "sitecustomize.py").is_file()
+
+
+def test_the_jobs_own_variables_win_over_the_shells(folder: RunFolder) -> None:
+    job = CommandJob(command=("x",), env={"PYTHONPATH": "/jobs", "A": "b"})
+    env = added_environment(job, {"PYTHONPATH": "/mine"}, folder, None, None)
+    assert env["PYTHONPATH"] == f"{OBSERVER_SITE}{os.pathsep}/jobs"
+    assert env["A"] == "b"
+    assert "TUNER_INJECT" not in env
+
+
+def test_the_configuration_file(folder: RunFolder) -> None:
+    argv = with_config(AppliedCommand(("run", "--config={config}"), "seed: 1\n"), folder)
+    assert argv == ("run", f"--config={folder.config}")
+    assert folder.config.read_text() == "seed: 1\n"
+    assert folder.config.stat().st_mode & 0o077 == 0
+    assert with_config(AppliedCommand(("echo", "{config}")), folder) == ("echo", "{config}")
+
+
+def test_resuming(tmp_path: Path) -> None:
+    yaml = with_checkpoint(AppliedCommand(("x",), "seed: 1\n"), BuiltinJob(), tmp_path)
+    assert yaml.config_yaml == f"seed: 1\nresume_from_checkpoint: {tmp_path}\n"
+    hf = with_checkpoint(AppliedCommand(("x",)), CommandJob(command=("x",), apply="hf-args"), tmp_path)
+    assert hf.argv == ("x", "--resume_from_checkpoint", str(tmp_path))
+    plain = AppliedCommand(("x",))
+    assert with_checkpoint(plain, CommandJob(command=("x",)), None) is plain
+    with pytest.raises(LaunchError, match="no way to be told"):
+        with_checkpoint(plain, CommandJob(command=("x",)), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (("no-such-program",), "not found on the PATH"),
+        (("./train.py",), "does not exist"),
+        (("./data.txt",), "may be run"),
+        (("/",), "may be run"),
+        (("sh", f"--token={HIDDEN}"), "secret"),
+    ],
+)
+def test_what_cannot_be_started(tmp_path: Path, argv: tuple[str, ...], words: str) -> None:
+    (tmp_path / "data.txt").touch()
+    with pytest.raises(LaunchError, match=words):
+        check_command(argv, tmp_path, {"PATH": "/usr/bin:/bin"})
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(LaunchError, match="does not exist"):
+        check_command(("sh",), tmp_path / "none", {"PATH": "/bin:/usr/bin"})
+
+
+def test_what_can_be_started(tmp_path: Path) -> None:
+    script = tmp_path / "train.sh"
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o700)
+    check_command(("./train.sh",), tmp_path, {})
+    check_command(("sh",), tmp_path, {"PATH": "/bin:/usr/bin"})
+
+
+def test_hidden_cards_are_no_cards() -> None:
+    assert not has_gpu({"CUDA_VISIBLE_DEVICES": ""})
+    assert not has_gpu({"CUDA_VISIBLE_DEVICES": "-1"})
+
+
+def test_the_record_of_a_job_holds_no_secret() -> None:
+    job = redact_job(CommandJob(command=("x", "--token", "s3cret"), env={"HF_TOKEN": "s3cret", "A": "b"}))
+    assert "s3cret" not in job.model_dump_json()
+    assert isinstance(job, CommandJob)
+    assert job.env["A"] == "b"
+
+
+def test_the_commit_and_whether_files_differ(tmp_path: Path) -> None:
+    assert git_revision(tmp_path) == (None, None)
+
+    def git(*words: str) -> str:
+        who = ("-c", "user.name=t", "-c", "user.email=t@t", "-c", "commit.gpgsign=false")
+        done = subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    git("init", "-q")
+    (tmp_path / "a").write_text("1")
+    git("add", "a")
+    git("commit", "-q", "-m", "a")
+    assert git_revision(tmp_path) == (git("rev-parse", "HEAD"), False)
+    (tmp_path / "a").write_text("2")
+    assert git_revision(tmp_path) == (git("rev-parse", "HEAD"), True)
