@@ -65,7 +65,7 @@ WRONG = [
     ({"precision": "bf16"}, MIXED, None, "error", "Tesla T4", {"precision": "fp16"}),
     ({"precision": "bf16"}, K80, None, "error", "Tesla K80", {"precision": "fp32"}),
     ({"precision": "fp16"}, K80, None, "error", "needs 5.3", {"precision": "fp32"}),
-    ({"precision": "bf16"}, NONE, None, "error", "Without a GPU", {"precision": "fp32"}),
+    ({"precision": "bf16"}, NONE, None, "warning", "Without a GPU", {"precision": "fp32"}),
     ({"precision": "fp16"}, NONE, None, "error", "silently off", {"precision": "fp32"}),
     ({"precision": "fp16"}, A100, python("2.13.0+cpu", None), "error", "Without a GPU", {"precision": "fp32"}),
     ({"tf32": True}, T4, None, "error", "has no TF32", {"tf32": None}),
@@ -148,6 +148,10 @@ def test_an_adapter_needs_peft_in_the_built_in_job():
     wrong = found({"peft_method": "lora"}, interpreter=python(), job=BuiltinJob())
     assert [item.right for item in wrong] == [{"peft_method": "none"}]
     assert found({"peft_method": "lora"}, interpreter=python(peft="0.18.0"), job=BuiltinJob()) == ()
+
+
+def test_the_built_in_job_trains_in_bf16_on_a_cpu():
+    assert found({"precision": "bf16"}, NONE, job=BuiltinJob()) == ()
 
 
 def test_a_batch_larger_than_the_data_is_told():

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tuner_tui.settings.fields import Value
+from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.rules.problem import Box, Problem, card
 
@@ -22,7 +23,7 @@ def precision(settings: Settings, box: Box) -> Iterator[Problem]:
     if settings.precision == "fp32":
         return
     if box.no_gpu:
-        yield _sixteen_bit_without_gpu(settings.precision)
+        yield from _sixteen_bit_without_gpu(settings.precision, box)
     elif settings.precision == "bf16" and (gpu := box.below(AMPERE)) is not None:
         instead = "fp16" if gpu.capability is not None and gpu.capability >= FP16_ARITHMETIC else "fp32"
         why = "it came with 8.0 (Ampere) and is only emulated below"
@@ -34,12 +35,15 @@ def precision(settings: Settings, box: Box) -> Iterator[Problem]:
         yield Problem(("precision",), "error", sentence, {"precision": "fp32"})
 
 
-def _sixteen_bit_without_gpu(precision: str) -> Problem:
-    sentence = {
-        "bf16": "Without a GPU TrainingArguments refuses bf16. Take fp32.",
-        "fp16": "Without a GPU fp16 is silently off: accelerate starts no autocast on a CPU. Take fp32.",
-    }[precision]
-    return Problem(("precision",), "error", sentence, {"precision": "fp32"})
+def _sixteen_bit_without_gpu(precision: str, box: Box) -> Iterator[Problem]:
+    right: dict[str, Value] = {"precision": "fp32"}
+    if precision == "fp16":
+        sentence = "Without a GPU fp16 is silently off: accelerate starts no autocast on a CPU. Take fp32."
+        yield Problem(("precision",), "error", sentence, right)
+    elif not isinstance(box.job, BuiltinJob):
+        # The built-in job sets use_cpu itself.
+        sentence = "Without a GPU TrainingArguments refuses bf16, unless the script sets use_cpu. Take fp32."
+        yield Problem(("precision",), "warning", sentence, right)
 
 
 def tf32(settings: Settings, box: Box) -> Iterator[Problem]:
