@@ -10,7 +10,7 @@ from textwrap import wrap
 from tuner_tui.hardware.sample import GpuSample, Sample
 from tuner_tui.ui import format as f
 from tuner_tui.ui.drawing.bars import blocks, tall_blocks
-from tuner_tui.ui.drawing.cells import Row, Run, Style, line, right, shorten
+from tuner_tui.ui.drawing.cells import Row, Run, Style, line, right, shorten, text_width
 from tuner_tui.ui.drawing.figures import LABEL, SCALE, labelled
 from tuner_tui.ui.drawing.marks import BAD, WARN
 from tuner_tui.ui.drawing.sweep import BUCKET_S, sweep, within
@@ -99,6 +99,17 @@ def gpu_rows(scene: GpuScene, width: int, detail: Detail) -> list[Row]:
     return rows + trouble_rows(scene.sample, width)
 
 
+def rows_more(cards: int, width: int, detail: Detail) -> int:
+    """Rows that `detail` adds to the plain table of `cards` cards: known before they are drawn."""
+    if not detail.chart:
+        return 0
+    return cards * (detail.chart + detail.traces + (1 if _has_remarks(width, detail) else 0))
+
+
+def _has_remarks(width: int, detail: Detail) -> bool:
+    return detail.traces >= len(TRACES) and width < COLUMNS[-1].from_width
+
+
 def _table(width: int, detail: Detail) -> list[Column]:
     """Without a history in the same row there is room for more columns."""
     if not detail.chart:
@@ -111,7 +122,8 @@ def _figures(scene: GpuScene, gpu: GpuSample, columns: Sequence[Column], width: 
     mark, style = mark_of(gpu)
     values = "".join(right(column.figure(gpu), column.width) for column in columns)
     taken = INDEX + len(values)
-    beside = shorten("  " + gpu.name.removeprefix("NVIDIA "), max(0, width - taken))
+    name = "  " + gpu.name.removeprefix("NVIDIA ")
+    beside = name if text_width(name) <= width - taken else ""
     trace = Run(" " + blocks(_moments(scene, gpu, BUSY, history), 100), "dim") if history else Run(beside, "dim")
     slices = ((INDEX, taken + 1), (taken + 1, width)) if history else ((INDEX, min(width, taken + 1)),)
     index = Run(right(str(gpu.index), 2), "strong")
@@ -122,20 +134,24 @@ def _figures(scene: GpuScene, gpu: GpuSample, columns: Sequence[Column], width: 
 
 def _moments(scene: GpuScene, gpu: GpuSample, trace: Trace, width: int) -> list[float | None]:
     now_s = scene.sample.time_s
-    moments = (
-        (sample.time_s, trace.figure(card))
-        for sample in within(scene.recent, now_s, width * BUCKET_S)
-        for card in sample.gpus
-        if card.index == gpu.index and not card.lost
-    )
-    return sweep(moments, now_s, width)
+    near = within(scene.recent, now_s, width * BUCKET_S)
+    cards = ((sample.time_s, card_of(sample, gpu.index)) for sample in near)
+    return sweep(((time_s, trace.figure(card)) for time_s, card in cards if card and not card.lost), now_s, width)
+
+
+def card_of(sample: Sample, index: int) -> GpuSample | None:
+    """The card numbered `index`; nearly always the one at that place."""
+    cards = sample.gpus
+    if index < len(cards) and cards[index].index == index:
+        return cards[index]
+    return next((card for card in cards if card.index == index), None)
 
 
 def _histories(scene: GpuScene, gpu: GpuSample, width: int, detail: Detail) -> list[Row]:
     rows = _history(scene, gpu, BUSY, width, detail.chart, rank=2)
     for trace in TRACES[: detail.traces]:
         rows += _history(scene, gpu, trace, width, 1, rank=3)
-    if detail.traces >= len(TRACES) and width < COLUMNS[-1].from_width:
+    if _has_remarks(width, detail):
         more = f"memory clock {f.count(gpu.clock_memory_mhz)} MHz, fan {f.percent(gpu.fan_pct)}"
         rows.append(labelled("", Run(shorten(more, width - LABEL), "dim"), rank=4))
     return rows

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tuner_tui.runs.state import RunState
-from tuner_tui.settings.model import Settings
 from tuner_tui.ui import format as f
 from tuner_tui.ui.drawing.cells import Row, Run, left, line
 from tuner_tui.ui.drawing.marks import WARN
+
+if TYPE_CHECKING:
+    from tuner_tui.settings.model import Settings
 
 
 def in_effect_rows(state: RunState | None, settings: Settings | None, width: int) -> list[Row]:

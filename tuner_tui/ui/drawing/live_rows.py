@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuner_tui.hardware.sample import Sample
@@ -10,7 +10,7 @@ from tuner_tui.runs.history import History
 from tuner_tui.runs.state import RunState
 from tuner_tui.ui import format as f
 from tuner_tui.ui.drawing.cells import Row, Run, fit, line, width_of
-from tuner_tui.ui.drawing.gpu_rows import Detail, GpuScene, gpu_rows
+from tuner_tui.ui.drawing.gpu_rows import Detail, GpuScene, gpu_rows, rows_more
 from tuner_tui.ui.drawing.host_rows import host_rows
 from tuner_tui.ui.drawing.marks import WARN
 from tuner_tui.ui.drawing.rank_rows import rank_rows
@@ -39,41 +39,45 @@ class LiveScene:
 
 def live_rows(scene: LiveScene, width: int, height: int) -> list[Row]:
     """At most `height` rows for a panel of `width` cells; a sign in the first says how many are left out."""
-    plain: list[list[Row]] = []
-    for sections, apart in _variants(scene, width):
+    run = _run_sections(scene, width)
+    plain = [*run, *_box(scene, width, Detail(), 0, all_cores=True)]
+    rows = _joined(plain, apart=True)
+    if len(rows) <= height:
+        detail, chart = _richest(scene, width, height - len(rows))
+        return _joined([*run, *_box(scene, width, detail, chart, True)], apart=True) if chart or detail.chart else rows
+    for sections, apart in ((plain, False), ([*run, *_box(scene, width, Detail(), 0, all_cores=False)], False)):
         rows = _joined(sections, apart)
         if len(rows) <= height:
             return rows
-        plain = sections
-    rows = _joined(plain, apart=False)
     left_out = len(rows) - height
     kept = without_least(rows, left_out)
     return [_signed(kept[0], left_out, width), *kept[1:]] if kept else []
 
 
-def _variants(scene: LiveScene, width: int) -> Iterator[tuple[list[list[Row]], bool]]:
-    """From rich to plain: the sections, and whether they stand apart."""
-    for detail, chart in WITH_CARDS if scene.sample and scene.sample.gpus else WITHOUT_CARDS:
-        yield _sections(scene, width, detail, chart, True), True
-    for all_cores in (True, False):
-        for apart in (True, False):
-            yield _sections(scene, width, Detail(), 0, all_cores), apart
+def _richest(scene: LiveScene, width: int, room: int) -> tuple[Detail, int]:
+    """The most detail that `room` more rows hold."""
+    if scene.sample is None:
+        return Detail(), 0
+    cards = len(scene.sample.gpus)
+    levels = WITH_CARDS if cards else WITHOUT_CARDS
+    fitting = (level for level in levels if rows_more(cards, width, level[0]) + level[1] <= room)
+    return next(fitting, (Detail(), 0))
 
 
-def _sections(scene: LiveScene, width: int, detail: Detail, chart: int, all_cores: bool) -> list[list[Row]]:
-    sections = _run_sections(scene, width)
-    if scene.sample is not None:
-        gpus = gpu_rows(GpuScene(scene.sample, scene.recent), width, detail)
-        host = host_rows(scene.sample, scene.recent, width, chart, all_cores)
-        sections += [_age_rows(scene.sample, scene.now_s) + gpus, host]
-    return [section for section in sections if section]
+def _box(scene: LiveScene, width: int, detail: Detail, chart: int, all_cores: bool) -> list[list[Row]]:
+    """The cards and the host."""
+    if scene.sample is None:
+        return []
+    gpus = gpu_rows(GpuScene(scene.sample, scene.recent), width, detail)
+    host = host_rows(scene.sample, scene.recent, width, chart, all_cores)
+    return [section for section in (_age_rows(scene.sample, scene.now_s) + gpus, host) if section]
 
 
 def _run_sections(scene: LiveScene, width: int) -> list[list[Row]]:
     if scene.state is None:
         return [[Row(line(Run("no run followed", "dim")))]]
     run = RunScene(scene.state, scene.history, scene.sample, scene.now_s)
-    return [run_rows(run, width), rank_rows(scene.state, width)]
+    return [section for section in (run_rows(run, width), rank_rows(scene.state, width)) if section]
 
 
 def _age_rows(sample: Sample, now_s: float) -> list[Row]:
