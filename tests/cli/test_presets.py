@@ -164,6 +164,17 @@ def test_check_of_a_preset_for_other_hardware_says_so_once(call, tmp_path):
     ]
 
 
+def test_check_tries_the_presets_command(call, tmp_path):
+    path = tmp_path / "mine.yaml"
+    head = "settings: {seed: 1, max_length: 64}\njob: {kind: command, apply: placeholders, command: "
+    path.write_text(head + "[t.py, '{sed}']}")
+    refused = call("check", str(path))
+    assert refused.exit_code == 2
+    assert "did you mean {seed}?" in refused.stderr
+    path.write_text(head + "[t.py, '{seed}']}")
+    assert "takes no max_length" in call("check", str(path)).stdout
+
+
 def test_the_group_alone_shows_its_help(call):
     assert "check" in call().output
 

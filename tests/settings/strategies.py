@@ -55,7 +55,7 @@ command_jobs = st.builds(
     CommandJob,
     command=st.lists(texts, min_size=1, max_size=5).map(tuple),
     apply=st.sampled_from(["placeholders", "hf-args", "hydra", "yaml", "inject", "none"]),
-    aliases=st.dictionaries(texts, texts, max_size=3),
+    aliases=st.dictionaries(st.sampled_from(sorted(FIELDS)), texts, max_size=3),
     cwd=st.none() | texts,
     env=st.dictionaries(texts, texts, max_size=3),
     launcher=st.sampled_from(["plain", "torchrun", "accelerate"]),

@@ -119,6 +119,11 @@ def test_a_job_without_a_kind_is_the_built_in_one():
         ("version: 1\nfor:\n  capability: high", "p.yaml:3: for.capability must look like 8.0"),
         ("version: 1\nfor: 3", "p.yaml:2: 'for' must hold `key: value` lines"),
         ("version: 1\njob: [x]", "p.yaml:2: 'job' must hold `key: value` lines"),
+        ("settings:\n  optim: null", "p.yaml:2: optim must be a word, not ''"),
+        (
+            "job:\n  kind: command\n  command: [x]\n  aliases: {learning_rat: lr}",
+            "p.yaml:4: job.aliases: unknown setting 'learning_rat'; did you mean 'learning_rate'?",
+        ),
         ("version: 1\nname: [x]", "p.yaml:2: name: Input should be a valid string"),
         ("", "p.yaml: is empty"),
         ("# nothing\n", "p.yaml: is empty"),

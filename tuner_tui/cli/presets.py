@@ -16,8 +16,10 @@ from tuner_tui.hardware.host import read_cpu
 from tuner_tui.hardware.interpreter import default_interpreter, probe_versions
 from tuner_tui.hardware.nvml import NvmlReader
 from tuner_tui.hardware.survey import read_gpus
+from tuner_tui.settings.apply import command_for
 from tuner_tui.settings.errors import PresetExistsError, SettingsError
 from tuner_tui.settings.fields import parse_value
+from tuner_tui.settings.origin import Resolved
 from tuner_tui.settings.preset import (
     ForHardware,
     ListedPreset,
@@ -161,15 +163,25 @@ class _Checked:
 def _check(name: str, box: Box) -> _Checked:
     try:
         loaded = find_preset(name)
+        preset, resolved = loaded.preset, resolve(preset=loaded.preset)
+        unapplied = _not_applied(preset, resolved)
     except SettingsError as error:
         return _Checked(name, str(error))
-    preset, settings = loaded.preset, resolve(preset=loaded.preset).settings
+    settings = resolved.settings
     if preset.for_ is not None and box.gpus is not None and not preset.for_.suits(box.gpus, box.cores):
         other = Problem((), "warning", f"It is for other hardware: {_hardware(preset.for_)}.")
         found = (other, *problems(settings, gpus=None, interpreter=None, job=preset.job))
     else:
         found = problems(settings, gpus=box.gpus, interpreter=box.interpreter, job=preset.job, cores=box.cores)
-    return _Checked(name, None, loaded.notes, found)
+    return _Checked(name, None, loaded.notes, (*unapplied, *found))
+
+
+def _not_applied(preset: Preset, resolved: Resolved) -> tuple[Problem, ...]:
+    if preset.job is None:
+        return ()
+    missing = command_for(preset.job, resolved.settings, None, "", chosen=resolved.chosen).not_applied
+    sentence = f"The job's command takes no {', '.join(missing)}: what the preset says of it has no effect."
+    return (Problem(missing, "warning", sentence),) if missing else ()
 
 
 def _hardware(hardware: ForHardware) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from tuner_tui.settings.fields import spec_of
 
 ApplyMode = Literal["placeholders", "hf-args", "hydra", "yaml", "inject", "none"]
 Launcher = Literal["plain", "torchrun", "accelerate"]
@@ -40,6 +42,13 @@ class CommandJob(BaseModel):
     env: dict[str, str] = Field(default_factory=dict)
     launcher: Launcher = "plain"
     processes: int = Field(1, ge=1)
+
+    @field_validator("aliases")
+    @classmethod
+    def _of_settings(cls, aliases: dict[str, str]) -> dict[str, str]:
+        for name in aliases:
+            spec_of(name)
+        return aliases
 
 
 Job = Annotated[BuiltinJob | CommandJob, Field(discriminator="kind")]

@@ -124,7 +124,7 @@ class _Reader:
             "missing": f"{where} is missing",
             "too_short": f"{where} must hold at least one word",
             "string_pattern_mismatch": f"{where} must look like 8.0",
-        }.get(first["type"], f"{where}: {shorten(first['msg'], 160)}")
+        }.get(first["type"], f"{where}: {shorten(first['msg'].removeprefix('Value error, '), 160)}")
         return self.error(line_of(tree, path), message)
 
     def error(self, line: int, sentence: str) -> PresetError:
@@ -135,7 +135,7 @@ def scalar_text(name: str, node: Node) -> str:
     """The text of a value that must be a single one; raises `FieldError` for a list or mapping."""
     if not isinstance(node, Scalar):
         raise FieldError(name, f"{name} must be a single value, not a list or mapping")
-    return node.text
+    return "" if node.empty else node.text
 
 
 def plain(node: Node) -> Any:
