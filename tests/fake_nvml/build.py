@@ -1,6 +1,4 @@
-"""Compiles the fake driver; `python -m tests.fake_nvml.build FOLDER SCENARIO` prints the environment that
-uses it.
-"""
+"""Compiles the fake driver; `python -m tests.fake_nvml.build FOLDER SCENARIO` prints the environment that uses it."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ NO_COMPILER = "no C compiler (cc) to build the fake NVIDIA driver library with"
 
 
 def build_library(folder: Path) -> Path | None:
-    """Builds `libnvidia-ml.so.1` in `folder` and gives its path; None where there is no compiler
-    (`NO_COMPILER`).
-    """
+    """Builds `libnvidia-ml.so.1` in `folder` and gives its path; None where there is no compiler (`NO_COMPILER`)."""
     compiler = shutil.which("cc")
     if compiler is None:
         return None

@@ -1,9 +1,7 @@
-"""Scenarios for the fake driver: how many cards, what they show over time, how slowly and wrongly they
-answer.
+"""Scenarios for the fake driver: how many cards, what they show over time, how slowly and wrongly they answer.
 
-The file is lines of `key values…`; the keys of the driver come first, and `gpu` opens the next card. A wave
-is `base amplitude period_s phase`: base + amplitude · sin(2π·t/period + phase), t counted from the
-library's load.
+The file is lines of `key values…`; the keys of the driver come first, and `gpu` opens the next card. A wave is
+`base amplitude period_s phase`: base + amplitude · sin(2π·t/period + phase), t counted from the library's load.
 """
 
 from __future__ import annotations
@@ -24,9 +22,7 @@ SLOW_CALLS_S = {
     "nvmlDeviceGetPcieThroughput": 0.020,
     "nvmlDeviceGetGraphicsRunningProcesses_v3": 0.0045,
 }
-"""What these two cost on a real driver: PCIe throughput is defined as a 20 ms window, the other was
-measured.
-"""
+"""What these two cost on a real driver: PCIe throughput is defined as a 20 ms window, the other was measured."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +53,7 @@ class FakeProcess:
 
 @dataclass(frozen=True)
 class FakeGpu:
-    """One card of a scenario. `errors` and `delays_s` are by NVML function name; None leaves a field
-    NOT_SUPPORTED.
-    """
+    """One card of a scenario. `errors` and `delays_s` are by NVML function name; None leaves a field NOT_SUPPORTED."""
 
     name: str = "NVIDIA A100-SXM4-80GB"
     uuid: str | None = None
@@ -122,9 +116,7 @@ def milli(wave: Wave) -> Wave:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A driver and its cards. `frozen_s` stops the waves at one moment, so that figures can be compared
-    exactly.
-    """
+    """A driver and its cards. `frozen_s` stops the waves at one moment, so that figures can be compared exactly."""
 
     gpus: tuple[FakeGpu, ...] = ()
     driver: str = "580.65.06"
@@ -202,9 +194,7 @@ H100 = FakeGpu(
 
 two_gpus = Scenario((a100(0), a100(1)))
 eight_gpus = Scenario(tuple(a100(index) for index in range(8)))
-hung_gpu = Scenario(
-    (a100(0), replace(a100(1), delays_s={**SLOW_CALLS_S, "nvmlDeviceGetUtilizationRates": 3.0}))
-)
+hung_gpu = Scenario((a100(0), replace(a100(1), delays_s={**SLOW_CALLS_S, "nvmlDeviceGetUtilizationRates": 3.0})))
 """The second card takes 3 s to say how busy it is."""
 lost_gpu = Scenario((a100(0), FakeGpu(lost_after_calls=40)))
 """The second card falls off the bus after it has answered 40 calls."""

@@ -79,7 +79,9 @@ def gpu_lines(inventory: Inventory) -> list[str]:
     if not inventory.gpus:
         return [labelled("GPUs", "none that can be used")]
     driver = f"driver {inventory.driver_version or UNKNOWN} · CUDA {inventory.cuda_version or UNKNOWN}"
-    rows = [("", "name", "memory", "reserved", "in use", "power", "SM clock", "mem clock", "MIG")]
+    rows: list[tuple[str, ...]] = [
+        ("", "name", "memory", "reserved", "in use", "power", "SM clock", "mem clock", "MIG")
+    ]
     rows += [gpu_row(gpu) for gpu in inventory.gpus]
     return [labelled("GPUs", driver), *visible_lines(inventory), *table(rows, right=(0, 2, 3, 4, 5, 6, 7))]
 
@@ -169,8 +171,8 @@ def problem_lines(problems: Sequence[GpuProblem | Misfit], python: str | None) -
 
 
 def table(rows: Sequence[tuple[str, ...]], right: Sequence[int]) -> list[str]:
-    """Rows in aligned columns, those of `right` to the right; the last column may be as long as it likes,
-    up to the width.
+    """Rows in aligned columns, those of `right` to the right; the last column may be as long as it likes, up to the
+    width.
     """
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []

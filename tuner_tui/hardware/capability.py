@@ -1,7 +1,6 @@
 """What a card can do, and why, from its compute capability alone.
 
-`torch.cuda.is_bf16_supported()` counts emulation as support, so a T4 and a V100 pass it; the capability
-does not lie.
+`torch.cuda.is_bf16_supported()` counts emulation as support, so a T4 and a V100 pass it; the capability does not lie.
 """
 
 from __future__ import annotations
@@ -103,9 +102,7 @@ def remarks(name: str, capability: Capability) -> list[str]:
 
 
 def torch_ability(capability: Capability, has: str, arch_list: Collection[str] = ()) -> Ability:
-    """Whether torch runs on the card: by the interpreter's own list (`sm_80`, …) where known, else by
-    today's wheels.
-    """
+    """Whether torch runs on the card: by its interpreter's own list (`sm_80`, …) where known, else by the wheels."""
     if arch_list:
         able = runs_on(capability, arch_list)
         built = ", ".join(sorted(arch_list))

@@ -18,8 +18,8 @@ STALE_AFTER_S = 2.0
 class CardWatch:
     """Refreshes one card's figures in two tiers and gives the newest without waiting.
 
-    `refresh` may block for as long as the driver does and belongs to the card's thread; `newest` never
-    blocks. `clock` is monotonic, in seconds.
+    `refresh` may block for as long as the driver does and belongs to the card's thread; `newest` never blocks. `clock`
+    is monotonic, in seconds.
     """
 
     def __init__(self, reader: GpuReader, index: int, clock: Callable[[], float]) -> None:

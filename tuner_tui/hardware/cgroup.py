@@ -1,6 +1,4 @@
-"""What the cgroups this process is in allow it: CPU quota and memory limit, version 1 and 2, the tightest
-of a nest.
-"""
+"""What the cgroups this process is in allow it: CPU quota and memory limit, version 1 and 2, the tightest of a nest."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ class CgroupMemory:
     limit_bytes: int
 
     def used_bytes(self) -> int | None:
-        """Memory the cgroup holds, without file cache the kernel can drop at once; None where it cannot be
-        read.
-        """
+        """Memory the cgroup holds, without file cache the kernel can drop at once; None where it cannot be read."""
         current = number(self.folder / "memory.current") or number(self.folder / "memory.usage_in_bytes")
         if current is None:
             return None
@@ -71,8 +67,8 @@ class Cgroups:
 def folders_of(controller: str, proc: Path, root: Path) -> Iterator[Path]:
     """This process's cgroup of `controller` and those around it.
 
-    A container sees its own cgroup mounted at the root while /proc/self/cgroup may still name the host's
-    path, so a path that is not there is skipped up to the first that is.
+    A container sees its own cgroup mounted at the root while /proc/self/cgroup may still name the host's path, so a
+    path that is not there is skipped up to the first that is.
     """
     for line in lines(proc / "self" / "cgroup"):
         _, _, rest = line.partition(":")

@@ -1,6 +1,4 @@
-"""Whether the Python that trains fits the cards of the box: the mistakes that show only minutes into a
-training.
-"""
+"""Whether the Python that trains fits the cards of the box: the mistakes that show only minutes into a training."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ class Misfit:
 
 
 def misfits(inventory: Inventory, interpreter: Interpreter) -> tuple[Misfit, ...]:
-    """Everything wrong between this box's NVIDIA cards and this interpreter's torch; empty where nothing is
-    known.
-    """
+    """Everything wrong between this box's NVIDIA cards and this interpreter's torch; empty where nothing is known."""
     if not inventory.gpus or "torch" not in interpreter.packages:
         return ()
     if interpreter.torch_cuda is None:
@@ -43,9 +39,7 @@ def no_cuda(torch_version: str, driver_cuda: str | None) -> Misfit:
 
 
 def driver_too_old(driver_cuda: str | None, torch_cuda: str) -> Misfit | None:
-    """A driver runs every CUDA of its own major version and older (CUDA Compatibility, minor version
-    compatibility).
-    """
+    """A driver runs every CUDA of its own major version and older (CUDA Compatibility, minor version compatibility)."""
     if driver_cuda is None or major(driver_cuda) >= major(torch_cuda):
         return None
     return Misfit(

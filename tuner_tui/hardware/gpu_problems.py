@@ -48,9 +48,7 @@ TEXTS: dict[GpuProblemKind, tuple[str, str]] = {
 
 
 def gpu_problem(kind: GpuProblemKind, index: int | None = None, error: str = "unknown error") -> GpuProblem:
-    """The problem of this kind, of the card `index` or of all cards; `error` is the driver's own word for
-    it.
-    """
+    """The problem of this kind, of the card `index` or of all cards; `error` is the driver's own word for it."""
     sentence, advice = TEXTS[kind]
     who = "The NVIDIA driver" if index is None else f"GPU {index}"
     if index is not None and "{who}" not in sentence:

@@ -1,7 +1,7 @@
 """The seam between the program and a GPU driver: what a reader of cards must answer, and how it may fail.
 
-`nvml.NvmlReader` is the real one. Every call may block for as long as the driver pleases, so callers keep
-each card in a thread of its own; a figure the card does not give is `None`.
+`nvml.NvmlReader` is the real one. Every call may block for as long as the driver pleases, so callers keep each card in
+a thread of its own; a figure the card does not give is `None`.
 """
 
 from __future__ import annotations
@@ -62,9 +62,7 @@ class GpuReader(Protocol):
     """Reads the cards of a box. `index` counts from 0 as the driver does, not as CUDA_VISIBLE_DEVICES does."""
 
     def open(self) -> int:
-        """Starts the driver's library once and gives the number of cards (at least 1), or raises
-        GpusUnavailable.
-        """
+        """Starts the driver's library once and gives the number of cards (at least 1), or raises GpusUnavailable."""
         ...
 
     def driver(self) -> Driver:

@@ -46,9 +46,7 @@ def read_memory(cgroups: Cgroups, *, proc: Path = Path("/proc")) -> HostMemory:
 
 
 def read_space(folder: Path) -> Space | None:
-    """Size of the file system `folder` is on, or will be on once it is made; None where none of its parents
-    is there.
-    """
+    """Size of the file system `folder` is on, or will be once it is made; None where none of its parents is there."""
     for place in (folder, *folder.absolute().parents):
         try:
             space = os.statvfs(place)

@@ -10,8 +10,7 @@ from tuner_tui.hardware.cgroup import CgroupCpu, CgroupMemory
 from tuner_tui.hardware.sample import HostSample
 
 SECTOR_BYTES = 512
-"""/proc/diskstats counts in sectors of 512 bytes whatever the disk's own are (Documentation/admin-
-guide/iostats.rst).
+"""/proc/diskstats counts in sectors of 512 bytes whatever the disk's own are (Documentation/admin-guide/iostats.rst).
 """
 SPACE_EVERY = 5
 STACKED = ("loop", "ram", "zram", "dm-", "md", "sr", "fd", "nbd")
@@ -19,12 +18,11 @@ STACKED = ("loop", "ram", "zram", "dm-", "md", "sr", "fd", "nbd")
 
 
 class HostMeter:
-    """Reads the host's load. `clock` is monotonic, in seconds; the folders are parameters for made-up trees
-    in tests.
+    """Reads the host's load. `clock` is monotonic, in seconds; the folders are parameters for made-up trees in tests.
 
-    Load is measured against what a training may use, not against the box: only the `cores` of the affinity
-    mask count, CPU is the cgroup's use of its quota where `cpu` gives one, and RAM the cgroup's use of its
-    limit where `memory` gives one, which is what the kernel kills for.
+    Load is measured against what a training may use, not against the box: only the `cores` of the affinity mask count,
+    CPU is the cgroup's use of its quota where `cpu` gives one, and RAM the cgroup's use of its limit where `memory`
+    gives one, which is what the kernel kills for.
     """
 
     def __init__(
@@ -173,9 +171,7 @@ def disks(block: Path) -> frozenset[str]:
 
 
 def disk_bytes(diskstats: str, names: frozenset[str]) -> dict[str, int]:
-    """`disk_read` and `disk_write`, bytes since the box started of these disks together; empty where none
-    is listed.
-    """
+    """`disk_read` and `disk_write`, bytes since the box started of these disks together; empty where none is listed."""
     rows = [line.split(None, 10) for line in diskstats.splitlines()]
     found = [row for row in rows if len(row) > 9 and row[2] in names]
     if not found:

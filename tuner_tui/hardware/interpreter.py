@@ -1,8 +1,8 @@
 """The Python that trains: which it is, which packages it has, and what its `TrainingArguments` takes.
 
-It is asked in a subprocess, since it may be another environment than the one this program runs in. Versions
-come without importing anything there; the fields of `TrainingArguments` cost an import of transformers,
-seconds of it, and are cached.
+It is asked in a subprocess, since it may be another environment than the one this program runs in. Versions come
+without importing anything there; the fields of `TrainingArguments` cost an import of transformers, seconds of it, and
+are cached.
 """
 
 from __future__ import annotations
@@ -28,11 +28,10 @@ FULL_TIMEOUT_S = 120.0
 class Interpreter:
     """A Python and its training packages.
 
-    `packages` holds those of interest that are installed, by distribution name (`flash-attn`), with their
-    versions. `torch_cuda` is the CUDA its torch was built with (None for a CPU build), `torch_archs` the
-    cards it has code for (`sm_90`, `compute_120`). `training_arguments` maps the field names of its
-    `transformers.TrainingArguments` to their defaults; None while that was not asked or could not be
-    answered. `problem` is a sentence.
+    `packages` holds those of interest that are installed, by distribution name (`flash-attn`), with their versions.
+    `torch_cuda` is the CUDA its torch was built with (None for a CPU build), `torch_archs` the cards it has code for
+    (`sm_90`, `compute_120`). `training_arguments` maps the field names of its `transformers.TrainingArguments` to their
+    defaults; None while that was not asked or could not be answered. `problem` is a sentence.
     """
 
     path: str
@@ -47,10 +46,13 @@ class Interpreter:
 def default_interpreter(environment: Mapping[str, str] | None = None, has_torch: bool | None = None) -> Path:
     """The Python a person means who has not said which.
 
-    1. That of the activated environment (VIRTUAL_ENV, then CONDA_PREFIX): it was chosen by hand, in this
-    very shell. 2. The one this program runs in, where it has torch: it was then installed into the training
-    environment. 3. `python3` on the PATH, what `python3 train.py` would start: this program then has an
-    environment to itself, as `pipx` and `uvx` make it. 4. The one this program runs in.
+    1. That of the activated environment (VIRTUAL_ENV, then CONDA_PREFIX): it was chosen by hand, in this very shell.
+    2. The one this program runs in, where it has torch: it was then installed into the training environment.
+    3. `python3` on the PATH, what `python3 train.py` would start: this program then has an environment to itself, as
+       `pipx` and `uvx` make it.
+    4. The one this program runs in.
+
+    `has_torch` says whether this program's own Python has torch; it is looked up where it is not given.
     """
     environment = os.environ if environment is None else environment
     activated = [environment[name] for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if environment.get(name)]
@@ -72,8 +74,7 @@ def probe_versions(path: Path, timeout_s: float = VERSIONS_TIMEOUT_S) -> Interpr
 
 
 def probe_interpreter(path: Path, cache_folder: Path | None = None, timeout_s: float = FULL_TIMEOUT_S) -> Interpreter:
-    """Everything, the fields of `TrainingArguments` too; from the cache while interpreter and packages are
-    the same.
+    """Everything, the fields of `TrainingArguments` too; from the cache while interpreter and packages are the same.
 
     `cache_folder` is the user's cache folder where it is not given.
     """

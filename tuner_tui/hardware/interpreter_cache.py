@@ -17,8 +17,8 @@ FORMAT = 1
 class CachedAnswer:
     """The cache's entry for one interpreter.
 
-    It holds as long as the modification times of the interpreter and of its site-packages folders stay the
-    same; installing or removing a package changes the latter.
+    It holds as long as the modification times of the interpreter and of its site-packages folders stay the same;
+    installing or removing a package changes the latter.
     """
 
     interpreter: Path

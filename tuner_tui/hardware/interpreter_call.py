@@ -14,11 +14,10 @@ MARK = "tuner-tui-interpreter "
 
 
 def ask(path: Path, stages: tuple[str, ...], timeout_s: float) -> tuple[dict[str, Any], str | None]:
-    """What the interpreter said in all `stages` together, and the sentence of what went wrong, if anything
-    did.
+    """What the interpreter said in all `stages` together, and the sentence of what went wrong, if anything did.
 
-    The stages that were answered before it failed count: an interpreter that dies while importing
-    transformers has told its versions.
+    The stages that were answered before it failed count: an interpreter that dies while importing transformers has told
+    its versions.
     """
     output, problem = run(path, stages, timeout_s)
     answer: dict[str, Any] = {}

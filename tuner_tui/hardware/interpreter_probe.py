@@ -1,8 +1,7 @@
-"""Runs inside the Python that trains, fed to it on standard input: says what it is, one marked JSON line a
-stage.
+"""Runs inside the Python that trains, fed to it on standard input: says what it is, one marked JSON line a stage.
 
-Standard library only and no newer than Python 3.8, whatever this program itself needs. Stage `versions`
-imports nothing; stage `fields` imports transformers, and with it torch.
+Standard library only and no newer than Python 3.8, whatever this program itself needs. Stage `versions` imports
+nothing; stage `fields` imports transformers, and with it torch.
 """
 
 from __future__ import annotations

@@ -72,8 +72,8 @@ class Gpu:
 class Cpu:
     """The processor, and how much of it this process may use.
 
-    `affinity_cores` counts the logical cores of the affinity mask; `quota_cores` is the cgroup's CPU quota
-    (2.5 means two and a half cores), `None` where no quota is set.
+    `affinity_cores` counts the logical cores of the affinity mask; `quota_cores` is the cgroup's CPU quota (2.5 means
+    two and a half cores), `None` where no quota is set.
     """
 
     model: str | None

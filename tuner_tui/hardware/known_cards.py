@@ -1,8 +1,8 @@
 """Cards by name, for when the driver will not say what they are.
 
-Memory in GiB as sold (several sizes where one name is sold with several). Sources: three digits are the
-field notes the shipped presets come from; `cuda-gpus` is https://developer.nvidia.com/cuda-gpus
-(capability), with the memory of the card's own NVIDIA data sheet or product page.
+Memory in GiB as sold (several sizes where one name is sold with several). Sources: three digits are the field notes the
+shipped presets come from; `cuda-gpus` is https://developer.nvidia.com/cuda-gpus (capability), with the memory of the
+card's own NVIDIA data sheet or product page.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""NVIDIA cards through NVML: the only module that imports `pynvml`, and only once the driver's library is
-there.
+"""NVIDIA cards through NVML: the only module that imports `pynvml`, and only once the driver's library is there.
 
-A greedy monitor takes driver locks that a training needs, so only calls that cost microseconds are made
-each second, and PCIe throughput (20 ms a call by definition) and graphics processes (4.5 ms measured) are
-never asked for.
+A greedy monitor takes driver locks that a training needs, so only calls that cost microseconds are made each second,
+and PCIe throughput (20 ms a call by definition) and graphics processes (4.5 ms measured) are never asked for.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Where the program runs: in which container or batch job, in which terminal multiplexer, with which cards
-visible.
-"""
+"""Where the program runs: in which container or batch job, in which terminal multiplexer, with which cards visible."""
 
 from __future__ import annotations
 
@@ -15,9 +13,7 @@ MULTIPLEXERS = (("TMUX", "tmux"), ("STY", "screen"), ("ZELLIJ", "zellij"))
 
 
 def container_of(environment: Mapping[str, str], root: Path = Path("/")) -> str | None:
-    """What this process is kept in: `kubernetes`, `docker`, `podman`, `apptainer`, …, `slurm`; None for the
-    bare box.
-    """
+    """What this process is kept in: `kubernetes`, `docker`, `podman`, `apptainer`, `slurm` …; None on the bare box."""
     if "KUBERNETES_SERVICE_HOST" in environment:
         return "kubernetes"
     if environment.get("APPTAINER_CONTAINER") or environment.get("SINGULARITY_CONTAINER"):
@@ -39,9 +35,8 @@ def multiplexer_of(environment: Mapping[str, str]) -> str | None:
 def visible_gpus(gpus: Sequence[Gpu], cuda_visible_devices: str | None) -> tuple[int, ...]:
     """The driver's indexes of the cards CUDA will show a training, in its order.
 
-    As CUDA reads the variable: numbers or beginnings of UUIDs; the first entry it does not know ends the
-    list. CUDA counts in the driver's order only with CUDA_DEVICE_ORDER=PCI_BUS_ID or where all cards are
-    alike.
+    As CUDA reads the variable: numbers or beginnings of UUIDs; the first entry it does not know ends the list, and a
+    card named twice empties it. CUDA counts in the driver's order only with CUDA_DEVICE_ORDER=PCI_BUS_ID or where all cards are alike.
     """
     if cuda_visible_devices is None:
         return tuple(gpu.index for gpu in gpus)

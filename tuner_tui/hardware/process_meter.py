@@ -61,9 +61,7 @@ class ProcessMeter:
         self._calls = 0
 
     def sample(self, roots: Sequence[int]) -> tuple[ProcessSample, ...]:
-        """The processes `roots` and all below them, trainers first; `cpu_pct` is None when one is first
-        seen.
-        """
+        """The processes `roots` and all below them, trainers first; `cpu_pct` is None when one is first seen."""
         if tuple(roots) != self._roots or self._calls % RESCAN_EVERY == 0:
             self._roots = tuple(roots)
             self._family = find_family(self._proc, self._roots) if roots else ()
@@ -133,9 +131,7 @@ def read_stat(proc: Path, pid: int) -> Stat | None:
 
 
 def child_finder(proc: Path) -> Callable[[int], list[int]]:
-    """A function from a pid to its children: by the kernel's lists where it keeps them, else by everybody's
-    parent.
-    """
+    """A function from a pid to its children: by the kernel's lists where it keeps them, else by everybody's parent."""
     if (proc / "self" / "task").is_dir() and next((proc / "self" / "task").glob("*/children"), None) is not None:
         return lambda pid: listed_children(proc, pid)
     parents: dict[int, list[int]] = {}

@@ -43,8 +43,8 @@ HELPERS = ("from multiprocessing.resource_tracker import", "torch/_inductor/comp
 def role_of(command: tuple[str, ...], comm: str, parent: Person | None) -> Role:
     """The role of a process from what it is and who started it; `parent` is None for the command itself.
 
-    The first Python below shells and launchers is the trainer. Its forks (the same command line) and the
-    children that multiprocessing spawns for it are loader workers; a program it starts is not.
+    The first Python below shells and launchers is the trainer. Its forks (the same command line) and the children that
+    multiprocessing spawns for it are loader workers; a program it starts is not.
     """
     if comm == LOADER_WORKER:
         return Role.WORKER
@@ -60,9 +60,7 @@ def role_of(command: tuple[str, ...], comm: str, parent: Person | None) -> Role:
 
 
 def is_starter(person: Person) -> bool:
-    """Whether a trainer may be its child: a shell, a launcher, a tool like `uv run`; not a trainer's own
-    helper.
-    """
+    """Whether a trainer may be its child: a shell, a launcher, a tool like `uv run`; not a trainer's own helper."""
     return person.role is Role.OTHER and not any(helper in " ".join(person.command) for helper in HELPERS)
 
 

@@ -11,9 +11,9 @@ from tuner_tui.hardware.inventory import GpuProcess
 class GpuSample:
     """One card at one moment; `power_w` in watts, clocks in MHz, `throttle` in words, most urgent first.
 
-    `age_s` is how old the figures are when a hung card keeps them from moving. A lost card keeps its row,
-    without figures; its `age_s` counts from its last ones. `processes` is None where the driver does not
-    tell, and in a container, where its pids are the host's.
+    `age_s` is how old the figures are when a hung card keeps them from moving. A lost card keeps its row, without
+    figures; its `age_s` counts from its last ones. `processes` is None where the driver does not tell, and in a
+    container, where its pids are the host's.
     """
 
     index: int
@@ -37,10 +37,9 @@ class GpuSample:
 class HostSample:
     """The host at one moment; bytes, and bytes a second.
 
-    Load is measured against what a training here may use, not against the whole box. `per_core_pct` are the
-    cores of the affinity mask, each 0 … 100, and `cpu_pct` their mean, or the use of the cgroup's CPU quota
-    where one is set. RAM is the cgroup's use of its memory limit where one is set: that is what the kernel
-    kills for.
+    Load is measured against what a training here may use, not against the whole box. `per_core_pct` are the cores of
+    the affinity mask, each 0 … 100, and `cpu_pct` their mean, or the use of the cgroup's CPU quota where one is set.
+    RAM is the cgroup's use of its memory limit where one is set: that is what the kernel kills for.
     """
 
     cpu_pct: float | None = None

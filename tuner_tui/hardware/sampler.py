@@ -23,9 +23,9 @@ from tuner_tui.hardware.threads import daemon
 class Sampler:
     """Samples GPUs, host and processes. `sample` is for one thread at a time.
 
-    The driver's library is started in a thread of its own and each card is read in another, all of them
-    daemons: a driver that hangs delays neither a sample nor the end of the program. Until the driver has
-    answered there are no cards.
+    The driver's library is started in a thread of its own and each card is read in another, all of them daemons: a
+    driver that hangs delays neither a sample nor the end of the program. Until the driver has answered there are no
+    cards.
     """
 
     def __init__(
@@ -53,9 +53,7 @@ class Sampler:
         daemon("gpu-open", self._open)
 
     def sample(self, watched: Sequence[int] = ()) -> Sample:
-        """The newest figures of the cards, and the host and the processes below the pids `watched` right
-        now.
-        """
+        """The newest figures of the cards, and the host and the processes below the pids `watched` right now."""
         return Sample(
             time_s=self._wall_clock(),
             gpus=tuple(watch.newest() for watch in self._watches),
@@ -64,9 +62,7 @@ class Sampler:
         )
 
     def wait_ready(self, timeout_s: float) -> bool:
-        """Waits until every card has answered once or turned out to be lost; False when the time ran out
-        first.
-        """
+        """Waits until every card has answered once or turned out to be lost; False when the time ran out first."""
         ends_s = self._clock() + timeout_s
         if not self._opened.wait(timeout_s):
             return False

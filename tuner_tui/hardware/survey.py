@@ -1,7 +1,7 @@
 """The whole inventory of the box, read once.
 
-A driver or card that does not answer is given up on after a while and reported; until then the caller
-waits, so screens call this from a thread.
+A driver or card that does not answer is given up on after a while and reported; until then the caller waits, so screens
+call this from a thread.
 """
 
 from __future__ import annotations
@@ -33,9 +33,7 @@ SHM = Path("/dev/shm")  # noqa: S108  its size is read, nothing is written
 def read_inventory(
     disk_folder: Path, reader: GpuReader | None = None, environment: Mapping[str, str] | None = None
 ) -> Inventory:
-    """Everything about this box; `disk_folder` is where runs are kept. Without a `reader`, the cards NVML
-    knows.
-    """
+    """Everything about this box; `disk_folder` is where runs are kept. Without a `reader`, the cards NVML knows."""
     environment = os.environ if environment is None else environment
     driver, gpus, problems = read_gpus(NvmlReader() if reader is None else reader)
     cgroups = Cgroups.of_this_process()

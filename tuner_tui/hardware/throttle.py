@@ -1,7 +1,7 @@
 """Why a card's clocks are held down, in words.
 
-The bits are NVML's "clocks event reasons" (`nvmlClocksEventReasons` in nvml.h, called throttle reasons
-before driver 535).
+The bits are NVML's "clocks event reasons" (`nvmlClocksEventReasons` in nvml.h, called throttle reasons before driver
+535).
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ HARDWARE_CAUSES = 0x040 | 0x080
 
 
 def throttle_words(reasons: int) -> tuple[str, ...]:
-    """The reasons in `reasons` (a bit mask) in words, most urgent first; empty when nothing holds the
-    clocks down.
-    """
+    """The reasons in `reasons` (a bit mask) in words, most urgent first; empty when nothing holds the clocks down."""
     if reasons & HARDWARE_CAUSES:
         # NVML sets "hardware slowdown" beside its cause; alone it means that the cause is not known.
         reasons &= ~HARDWARE_SLOWDOWN
