@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from tests.hardware.fakes import Clock, FakeCard, FakeReader
-from tuner_tui.hardware.card_watch import SLOW_EVERY, STALE_AFTER_S, CardWatch
+from tuner_tui.hardware.card_watch import FAST_PERIOD_S, LOST_PERIOD_S, SLOW_EVERY, STALE_AFTER_S, CardWatch
 
 
 def watch(card: FakeCard) -> tuple[CardWatch, Clock]:
@@ -50,7 +50,9 @@ def test_a_lost_card_keeps_its_row_without_figures_and_can_come_back():
     assert (gone.name, gone.lost, gone.utilisation_pct, gone.processes) == ("NVIDIA H100", True, None, None)
     assert gone.age_s == 1.0
     assert gone.memory_total_bytes == 16
+    assert watched.pause_s() == LOST_PERIOD_S
     card.lost = False
     watched.refresh()
     assert not watched.newest().lost
+    assert watched.pause_s() == FAST_PERIOD_S
     assert watched.newest().temperature_c is not None

@@ -13,6 +13,8 @@ from tuner_tui.hardware.sample import GpuSample
 FAST_PERIOD_S = 1.0
 SLOW_EVERY = 3
 STALE_AFTER_S = 2.0
+LOST_PERIOD_S = 10.0
+"""How often a lost card is asked again: each try can hold up the driver for the cards that still work."""
 
 
 class CardWatch:
@@ -51,6 +53,10 @@ class CardWatch:
         else:
             self._publish(fast)
         self.answered.set()
+
+    def pause_s(self) -> float:
+        """How long to leave the card alone before the next refresh."""
+        return LOST_PERIOD_S if self._sample.lost else FAST_PERIOD_S
 
     def newest(self) -> GpuSample:
         """The newest figures, with their age once they are stale or the card is lost."""

@@ -36,7 +36,8 @@ def visible_gpus(gpus: Sequence[Gpu], cuda_visible_devices: str | None) -> tuple
     """The driver's indexes of the cards CUDA will show a training, in its order.
 
     As CUDA reads the variable: numbers or beginnings of UUIDs; the first entry it does not know ends the list, and a
-    card named twice empties it. CUDA counts in the driver's order only with CUDA_DEVICE_ORDER=PCI_BUS_ID or where all cards are alike.
+    card named twice empties it. CUDA counts in the driver's order only with CUDA_DEVICE_ORDER=PCI_BUS_ID or where all
+    cards are alike.
     """
     if cuda_visible_devices is None:
         return tuple(gpu.index for gpu in gpus)

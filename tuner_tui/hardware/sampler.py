@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from tuner_tui.hardware.card_watch import FAST_PERIOD_S, CardWatch
+from tuner_tui.hardware.card_watch import CardWatch
 from tuner_tui.hardware.cgroup import Cgroups
 from tuner_tui.hardware.gpu_reader import GpuReader, GpusUnavailable
 from tuner_tui.hardware.host_meter import HostMeter
@@ -86,7 +86,7 @@ class Sampler:
     def _watch(self, watch: CardWatch) -> None:
         while not self._closing.is_set():
             watch.refresh()
-            self._closing.wait(FAST_PERIOD_S)
+            self._closing.wait(watch.pause_s())
 
 
 def open_sampler(disk_folder: Path) -> Sampler:
