@@ -157,7 +157,7 @@ def test_what_is_wrong_is_said_with_file_and_line(text, said):
         ('settings: {seed: "\\ud800"}', "half of a surrogate pair"),
         ("a: \x00", "is not valid YAML"),
         ("%YAML 9.9\n---\na: 1", "is not valid YAML"),
-        ("- x\n" * 30_000, "too many"),
+        ("- x\n" * 10_000, "too many"),
     ],
 )
 def test_hostile_yaml_ends_in_a_sentence(text, part):
@@ -218,7 +218,7 @@ def test_files_that_are_no_text_files_are_refused(tmp_path):
         load_preset(binary)
     large = tmp_path / "large.yaml"
     large.write_text("#" * 300_000)
-    with pytest.raises(PresetError, match="larger than 256 KiB"):
+    with pytest.raises(PresetError, match="larger than 64 KiB"):
         load_preset(large)
     with pytest.raises(PresetError, match="No such file"):
         load_preset(tmp_path / "none.yaml")

@@ -18,9 +18,9 @@ from yaml import events as parsed
 from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.fields import shorten
 
-MAX_BYTES = 256 * 1024
+MAX_BYTES = 64 * 1024
 MAX_DEPTH = 16
-MAX_EVENTS = 20_000
+MAX_EVENTS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
