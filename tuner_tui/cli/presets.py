@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
+from tuner_tui.cli.output import USAGE, document, fail, note
 from tuner_tui.hardware.cgroup import Cgroups
 from tuner_tui.hardware.host import read_cpu
 from tuner_tui.hardware.interpreter import default_interpreter, probe_versions
@@ -35,8 +35,7 @@ from tuner_tui.settings.preset import (
 from tuner_tui.settings.resolve import parse_flags, resolve
 from tuner_tui.settings.validity import Box, Problem, problems
 
-BAD_INPUT = 2
-AsJson = typer.Option(False, "--json", help="One JSON document on standard output.")
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output")]
 ReadBox = Callable[[], Box]
 
 
@@ -51,69 +50,73 @@ def this_box() -> Box:
 def register(app: typer.Typer, read_box: ReadBox = this_box) -> None:
     """Add the group `presets` to `app`; `read_box` says what machine this is."""
     group = typer.Typer(help="Presets: list, show, save, check.", no_args_is_help=True, rich_markup_mode=None)
+    group.command("list")(list_all)
+    group.command("show")(show)
+    group.command("save")(save)
 
-    @group.command("list")
-    def list_(as_json: bool = AsJson) -> None:
-        """All presets."""
-        found = list_presets()
-        _print(json.dumps([_listed(item) for item in found], indent=2) if as_json else "\n".join(map(_line, found)))
-
-    @group.command()
-    def show(name: str = typer.Argument(help="A preset's name, or a file."), as_json: bool = AsJson) -> None:
-        """One preset as YAML."""
-        loaded = _load(name)
-        _print(json.dumps(_document(loaded), indent=2) if as_json else preset_text(loaded.preset).rstrip())
-        _tell(loaded.notes)
-
-    @group.command()
-    def save(
-        name: str = typer.Argument(help="The name of your preset."),
-        source: str | None = typer.Option(None, "--from", help="The preset or file it starts from."),
-        flags: list[str] = typer.Option([], "--set", help="A setting, as name=value."),  # noqa: B008
-        yes: bool = typer.Option(False, "--yes", help="Replace a preset of that name."),
-        as_json: bool = AsJson,
-    ) -> None:
-        """Save a preset of your own."""
-        path = _save(name, source, flags, yes)
-        _print(json.dumps({"name": name, "path": str(path)}) if as_json else f"Saved {path}")
-
-    @group.command()
-    def check(
-        names: list[str] = typer.Argument(help="Presets or files."),  # noqa: B008
-        as_json: bool = AsJson,
-    ) -> None:
+    @group.command("check")
+    def check(names: Annotated[list[str], typer.Argument(help="Presets or files")], as_json: AsJson = False) -> None:
         """Check preset files, also against this machine."""
-        box = read_box()
-        checks = [_check(name, box) for name in names]
-        _print(json.dumps([item.document() for item in checks], indent=2) if as_json else "\n".join(map(str, checks)))
-        for item in checks:
-            _tell([item.error] if item.error else [])
-        if any(item.error for item in checks):
-            raise typer.Exit(BAD_INPUT)
+        report(names, read_box(), as_json)
 
     app.add_typer(group, name="presets")
 
 
-def _print(text: str) -> None:
-    if text:
-        typer.echo(text)
+def list_all(as_json: AsJson = False) -> None:
+    """All presets, with what they are for."""
+    found = list_presets()
+    if as_json:
+        document([_listed(item) for item in found])
+        return
+    for item in found:
+        typer.echo(_line(item))
 
 
-def _tell(lines: tuple[str, ...] | list[str]) -> None:
-    for line in lines:
-        typer.echo(line, err=True)
+def show(name: Annotated[str, typer.Argument(help="A preset's name, or a file")], as_json: AsJson = False) -> None:
+    """One preset as YAML."""
+    loaded = _load(name)
+    if as_json:
+        document(_document(loaded))
+    else:
+        typer.echo(preset_text(loaded.preset).rstrip())
+    for said in loaded.notes:
+        note(said)
 
 
-def _fail(error: SettingsError) -> NoReturn:
-    typer.echo(str(error), err=True)
-    raise typer.Exit(BAD_INPUT)
+def save(
+    name: Annotated[str, typer.Argument(help="The name of your preset")],
+    source: Annotated[str | None, typer.Option("--from", help="The preset or file it starts from")] = None,
+    flags: Annotated[list[str] | None, typer.Option("--set", metavar="K=V", help="A setting")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Replace a preset of that name")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Save a preset of your own."""
+    path = _save(name, source, flags or [], yes)
+    if as_json:
+        document({"name": path.stem, "path": str(path)})
+    else:
+        typer.echo(f"Saved {path}")
+
+
+def report(names: list[str], box: Box, as_json: bool) -> None:
+    """Check each preset and say what was found; exit code 2 where one cannot be read."""
+    checks = [_check(name, box) for name in names]
+    if as_json:
+        document([item.document() for item in checks])
+    for item in checks:
+        if not as_json:
+            typer.echo(str(item))
+        if item.error:
+            note(item.error)
+    if any(item.error for item in checks):
+        raise typer.Exit(USAGE)
 
 
 def _load(name: str) -> LoadedPreset:
     try:
         return find_preset(name)
     except SettingsError as error:
-        _fail(error)
+        fail(str(error))
 
 
 def _save(name: str, source: str | None, flags: list[str], yes: bool) -> Path:
@@ -122,10 +125,11 @@ def _save(name: str, source: str | None, flags: list[str], yes: bool) -> Path:
         loaded = find_preset(source) if source else LoadedPreset(Preset(name=name))
         save_preset(_renamed(loaded.preset, path.stem, flags), path, overwrite=yes)
     except PresetExistsError as error:
-        _fail(SettingsError(f"{error}; add --yes to replace it"))
+        fail(f"{error}; add --yes to replace it")
     except SettingsError as error:
-        _fail(error)
-    _tell(loaded.notes)
+        fail(str(error))
+    for said in loaded.notes:
+        note(said)
     return path
 
 
