@@ -8,12 +8,12 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from transformers import TrainingArguments  # noqa: E402
+from transformers import TrainingArguments
 
-from tuner_tui.trainer.config import parse_config  # noqa: E402
-from tuner_tui.trainer.errors import JobError  # noqa: E402
-from tuner_tui.trainer.main import main, needs_hub  # noqa: E402
-from tuner_tui.trainer.yaml_file import load_yaml  # noqa: E402
+from tuner_tui.trainer.config import parse_config
+from tuner_tui.trainer.errors import JobError
+from tuner_tui.trainer.main import main, needs_hub
+from tuner_tui.trainer.yaml_file import load_yaml
 
 
 def values(tmp_path: Path, **more: Any) -> dict[str, Any]:
@@ -75,7 +75,11 @@ def test_checkpointing_recomputes_the_way_that_adapters_need(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
-    [("- a\n- b\n", "must hold keys and values"), ("a: [1\n", "is not YAML"), ("!!python/object:os.x {}\n", "is not YAML")],
+    [
+        ("- a\n- b\n", "must hold keys and values"),
+        ("a: [1\n", "is not YAML"),
+        ("!!python/object:os.x {}\n", "is not YAML"),
+    ],
 )
 def test_a_file_that_holds_no_configuration(tmp_path: Path, text: str, sentence: str) -> None:
     path = tmp_path / "job.yaml"

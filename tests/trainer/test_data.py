@@ -68,6 +68,7 @@ def test_an_evaluation_file_beside_is_found(name: str, tmp_path: Path) -> None:
     write_csv(tmp_path / name, ROWS[:7])
     assert evaluation_file(train) == tmp_path / name
     opened = open_data(JobArguments(data=str(tmp_path)))
+    assert opened.evaluation is not None
     assert (len(opened.train), len(opened.evaluation)) == (40, 7)
 
 
@@ -75,6 +76,7 @@ def test_an_evaluation_file_without_labels_is_not_used(tmp_path: Path, capsys: p
     write_csv(tmp_path / "train.csv", ROWS)
     (tmp_path / "test.csv").write_text("text\nsome text\n")
     opened = open_data(JobArguments(data=str(tmp_path / "train.csv")))
+    assert opened.evaluation is not None
     assert (len(opened.train), len(opened.evaluation)) == (36, 4)
     assert "evaluation data lacks one of text, label" in capsys.readouterr().out
 

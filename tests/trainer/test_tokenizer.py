@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import multiprocessing
+from collections.abc import Iterator
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
@@ -8,8 +9,8 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from tuner_tui.trainer.cache import cache_folder, exclusive, write_atomic  # noqa: E402
-from tuner_tui.trainer.tokenizer import cached_tokenizer, shape_tokenizer  # noqa: E402
+from tuner_tui.trainer.cache import cache_folder, exclusive, write_atomic
+from tuner_tui.trainer.tokenizer import cached_tokenizer, shape_tokenizer
 
 
 def test_any_text_survives_encoding_and_decoding() -> None:
@@ -29,10 +30,11 @@ def test_the_tokenizer_is_kept_and_not_trained_again(tmp_path: Path) -> None:
     cached_tokenizer(path, ["some text to learn from"] * 4)
     written = path.read_bytes()
 
-    def no_texts_are_read() -> list[str]:
-        raise AssertionError("trained again")
+    def unread() -> Iterator[str]:
+        pytest.fail("trained again")
+        yield ""
 
-    again = cached_tokenizer(path, (text for text in [None] if no_texts_are_read()))
+    again = cached_tokenizer(path, unread())
     assert path.read_bytes() == written
     assert again.get_vocab_size() > 256
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def cache_folder(*parts: str) -> Path:
-    """A folder below `$XDG_CACHE_HOME/tuner-tui` (or `~/.cache/tuner-tui`); below the temporary folder if that is read-only."""
+    """A folder below `$XDG_CACHE_HOME/tuner-tui` or `~/.cache/tuner-tui`; in the temporary one if read-only."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     home = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"
     folder = home.joinpath("tuner-tui", *parts)

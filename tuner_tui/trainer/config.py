@@ -62,7 +62,7 @@ def alternatives(hint: Any) -> tuple[Any, ...]:
 
 
 def coerce(key: str, value: Any, hint: Any, path: str) -> Any:
-    """`value` as the type of `key`: `1e-5`, which YAML reads as text, becomes a number; a wrong type is a `JobError`."""
+    """`value` as the type of `key`: `1e-5`, which YAML reads as text, becomes a number; a wrong type is an error."""
     kinds = alternatives(hint)
     if value is None or isinstance(value, (dict, list)) or str in kinds or not {bool, int, float} & set(kinds):
         return value
@@ -108,7 +108,9 @@ def training_arguments(values: dict[str, Any], job: JobArguments, path: str) -> 
     names = {f.name for f in dataclasses.fields(TrainingArguments)}
     defaults: dict[str, Any] = {"report_to": "none", "prediction_loss_only": job.task == "causal-lm"}
     if not has_accelerator():
-        defaults["use_cpu"] = True  # without it, Transformers refuses bf16 where there is no GPU, though a CPU can do it
+        defaults["use_cpu"] = (
+            True  # without it, Transformers refuses bf16 where there is no GPU, though a CPU can do it
+        )
     for prefix in ("activation_checkpointing", "gradient_checkpointing"):
         if values.get(prefix) and f"{prefix}_kwargs" in names:
             # The reentrant kind loses the gradient when the inputs need none, as with frozen embeddings under LoRA.
@@ -124,4 +126,4 @@ def training_arguments(values: dict[str, Any], job: JobArguments, path: str) -> 
 
 def has_accelerator() -> bool:
     """Whether PyTorch sees a GPU of any maker."""
-    return torch.cuda.is_available() or torch.backends.mps.is_available() or torch.xpu.is_available()
+    return bool(torch.cuda.is_available() or torch.backends.mps.is_available() or torch.xpu.is_available())

@@ -49,12 +49,12 @@ def build(family: Any, job: JobArguments, tokenizer: Any, names: list[str] | Non
     """Weights from the Hub or the folder, random ones for a shape."""
     if job.model in SHAPES:
         config = named(shape_config(job.model, job.task, tokenizer), names)
-        check_length(config, job)
+        check_length(config, tokenizer, job)
         return family.from_config(config, **options)
     config = named(AutoConfig.from_pretrained(job.model, trust_remote_code=job.trust_remote_code), names)
     if getattr(config, "pad_token_id", None) is None:
         config.pad_token_id = tokenizer.pad_token_id
-    check_length(config, job)
+    check_length(config, tokenizer, job)
     extra = {"ignore_mismatched_sizes": True} if names else {}
     return family.from_pretrained(job.model, config=config, **extra, **options)
 
@@ -68,15 +68,19 @@ def named(config: Any, names: list[str] | None) -> Any:
     return config
 
 
-def check_length(config: Any, job: JobArguments) -> None:
-    """`JobError` when samples may be longer than the model has positions: on a GPU that would be an unreadable crash."""
-    positions = getattr(config, "max_position_embeddings", None)
-    if isinstance(positions, int) and positions < job.max_length:
-        raise JobError(f"max_length {job.max_length} is more than the {positions} positions of {job.model}")
+def check_length(config: Any, tokenizer: Any, job: JobArguments) -> None:
+    """`JobError` when samples may be longer than the model can take: on a GPU that would be an unreadable crash.
+
+    The tokenizer is asked too: of its positions, RoBERTa keeps two for itself.
+    """
+    limits = (getattr(config, "max_position_embeddings", None), tokenizer.model_max_length)
+    longest = min((limit for limit in limits if isinstance(limit, int) and limit > 0), default=job.max_length)
+    if longest < job.max_length:
+        raise JobError(f"max_length {job.max_length} is more than the {longest} tokens that {job.model} takes")
 
 
 def unusable(model: str, error: BaseException) -> JobError:
-    """The error for a model that cannot be had: a Hub id that is not reached, a folder that is not there or is no model."""
+    """The error for a model that cannot be had: a Hub id that is not reached, a folder that is absent or no model."""
     if model.startswith((".", "/", "~")) and not Path(model).expanduser().is_dir():
         return JobError(f"model {model}: no such folder")
     return JobError(f"model {model}: {first_line(error)}")

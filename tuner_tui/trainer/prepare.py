@@ -38,7 +38,7 @@ class Prepared:
 
 
 def open_data(job: JobArguments) -> Opened:
-    """Open and split the data that `job` names. `max_samples` counts rows here, for a language model blocks later on."""
+    """Open and split the data of `job`. `max_samples` counts rows here; for a language model, blocks later on."""
     source = open_source(job)
     if job.task == "causal-lm":
         return Opened(*split_source(source, None), source.columns, None)

@@ -17,7 +17,7 @@ from .names import STDLIB
 
 READERS = {".csv": "csv", ".tsv": "csv", ".jsonl": "json", ".json": "json", ".parquet": "parquet"}
 EVAL_NAMES = ("eval", "valid", "validation", "dev", "test")
-# The strings pandas takes for "no value" (NA, None, null …) are labels and texts like any other; only emptiness is none.
+# What pandas takes for "no value" (NA, None, null …) is a label or text like any other; only emptiness is none.
 CSV_OPTIONS = {"keep_default_na": False, "na_values": [""]}
 
 
@@ -54,7 +54,7 @@ def stdlib_source(task: str) -> Source:
 
 
 def local_tables(path: Path) -> tuple[Any, Any | None]:
-    """The rows of the file at `path`, and those of an evaluation file beside it; a folder stands for its `train` file."""
+    """The rows of the file at `path`, and of an evaluation file beside it; a folder stands for its `train` file."""
     if path.is_dir():
         path = next((path / f"train{suffix}" for suffix in READERS if (path / f"train{suffix}").is_file()), path)
     if path.suffix not in READERS or not path.is_file():
@@ -65,7 +65,7 @@ def local_tables(path: Path) -> tuple[Any, Any | None]:
 
 
 def evaluation_file(train: Path) -> Path | None:
-    """The evaluation file beside `train`: `eval.csv` beside any, `x_eval.csv` or `x-eval.csv` beside `x_train.csv`."""
+    """The evaluation file beside a training file: `eval.csv` beside `train.csv`, `x-valid.csv` beside `x-train.csv`."""
     if "train" not in train.stem:
         return None
     names = [train.with_name(train.stem.replace("train", name) + train.suffix) for name in EVAL_NAMES]

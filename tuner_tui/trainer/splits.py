@@ -86,7 +86,7 @@ def text_hash(texts: Sequence[str]) -> int:
 
 
 def hold_out(rows: Rows, share: float) -> tuple[Rows, Rows]:
-    """`rows` parted into training and evaluation by hash, so that equal texts stay together; a lone text stays in training."""
+    """`rows` parted into training and evaluation by hash: equal texts stay together, a lone text stays in training."""
     count = max(1, round(len(rows.indices) * share))
     border = sorted(rows.hashes)[count - 1]
     pairs = list(zip(rows.indices, rows.hashes, strict=True))

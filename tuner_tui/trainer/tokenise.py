@@ -1,4 +1,4 @@
-"""From rows of text to what the model takes: padded later for classification, packed into blocks for language models."""
+"""From rows of text to tokens: a row a sample for classification, packed into blocks for language models."""
 
 from __future__ import annotations
 

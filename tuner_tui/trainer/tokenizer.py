@@ -34,7 +34,7 @@ def shape_tokenizer() -> Any:
 
 
 def cached_tokenizer(path: Path, texts: Iterable[str]) -> Any:
-    """The tokenizer kept at `path`; where there is none, one trained on `texts` and kept there. Safe across processes."""
+    """The tokenizer kept at `path`; where there is none, one is trained on `texts` and kept. Safe across processes."""
     with exclusive(path):
         if not path.exists():
             write_atomic(path, train_tokenizer(texts).to_str())
