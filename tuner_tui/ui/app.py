@@ -64,7 +64,7 @@ class TunerApp(App[None]):
         self._ascii = [Ascii()] if ascii_only else []
         self._sampler = SamplerFeed(services.open_sampler, self.post_message)
         self._follower = FollowerFeed(services, self.post_message)
-        self._main = MainScreen()
+        self.main = MainScreen()
         for one in THEMES:
             self.register_theme(one)
         self.theme = (LIGHT if theme == "light" else DARK).name if colour else PLAIN.name
@@ -74,7 +74,7 @@ class TunerApp(App[None]):
         return [*super().get_line_filters(), *self._ascii]
 
     def get_default_screen(self) -> MainScreen:
-        return self._main
+        return self.main
 
     def on_mount(self) -> None:
         """The first frame is drawn before anything heavy is imported or read."""
@@ -119,44 +119,44 @@ class TunerApp(App[None]):
 
     async def _read_inventory(self) -> None:
         inventory = await off_loop(self.services.inventory)
-        self._follower.inventory = self._main.inventory = inventory
+        self._follower.inventory = self.main.inventory = inventory
         self._show(replace(self.state, inventory=inventory))
 
     async def _ask_interpreter(self) -> None:
         for ask in (self.services.versions, self.services.interpreter):
             interpreter = await off_loop(ask)
-            self._follower.interpreter = self._main.interpreter = interpreter
+            self._follower.interpreter = self.main.interpreter = interpreter
             self._show(replace(self.state, interpreter=interpreter))
 
     # the state goes down
 
     def _show(self, state: UiState) -> None:
         self.state = state
-        self._main.settings_view = steps.settings_view(state, self.services)
-        self._main.running = state.running
-        self._main.run_title = words.run_title(state)
-        self._main.quiet_line = words.quiet_line(state)
+        self.main.settings_view = steps.settings_view(state, self.services)
+        self.main.running = state.running
+        self.main.run_title = words.run_title(state)
+        self.main.quiet_line = words.quiet_line(state)
 
     def _follow(self, folder: Path | None) -> None:
         self._follower.follow(folder)
-        self._main.view, self._main.log_window, self._main.findings = None, None, ()
+        self.main.view, self.main.log_window, self.main.findings = None, None, ()
         self._show(replace(self.state, folder=folder, view=None))
 
     # news from the feeds
 
     def on_sample_arrived(self, news: m.SampleArrived) -> None:
-        self._main.sample = news.sample
+        self.main.sample = news.sample
 
     def on_run_view_arrived(self, news: m.RunViewArrived) -> None:
-        self._main.view = news.view
+        self.main.view = news.view
         self._sampler.watched = () if news.view.status.pid is None else (news.view.status.pid,)
         self._show(replace(self.state, view=news.view))
 
     def on_findings_arrived(self, news: m.FindingsArrived) -> None:
-        self._main.findings = news.findings
+        self.main.findings = news.findings
 
     def on_log_window_arrived(self, news: m.LogWindowArrived) -> None:
-        self._main.log_window = news.window
+        self.main.log_window = news.window
 
     def on_trouble_arrived(self, news: m.TroubleArrived) -> None:
         self.notify(news.sentence, severity="error" if news.grave else "warning", timeout=12 if news.grave else 5)
@@ -235,13 +235,13 @@ class TunerApp(App[None]):
         self._errand(self._train())
 
     async def _train(self) -> None:
-        current, refusal = self.state.current, words.refusal(self.state, self._main.settings_view)
+        current, refusal = self.state.current, words.refusal(self.state, self.main.settings_view)
         if current is None or refusal:
             self.notify(refusal or "The settings are still being read.", severity="warning")
             return
         self.notify("Starting the training.")
         self._follow(await off_loop(lambda: self.services.launch(current)))
-        self._main.show_page("live")
+        self.main.show_page("live")
 
     def on_stop_wanted(self) -> None:
         self._errand(self._stop())

@@ -18,6 +18,7 @@ WEIGHT = {"failed": 0, "warning": 1, "hint": 2}
 KEYS = "[a]pply  [d]iff  [w]hy"
 LOOK_KEYS = "[w]hy"
 GAP = "   "
+ROOM_FOR_KEYS = 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,13 @@ def _finding_lines(finding: Finding, own: int | None, selected: int, width: int)
     room = width - 2 - (len(keys) + 2 if keys else 0)
     if evidence and cell_len(head) + len(GAP) + cell_len(evidence) <= room:
         middle = cell_len(head) + len(GAP) + cell_len(evidence)
-        spans = (mark, (head, "title"), (GAP + evidence, "quiet"), (" " * (room - middle), ""), (keys, "keys"))
+        spans: tuple[Span, ...] = (
+            mark,
+            (head, "title"),
+            (GAP + evidence, "quiet"),
+            (" " * (room - middle), ""),
+            (keys, "keys"),
+        )
         return [Line(spans, own)]
     lines = [Line((mark, (cut(head, room), "title"), (keys and "  " + keys, "keys")), own)]
     if evidence:
@@ -78,7 +85,7 @@ def _finding_lines(finding: Finding, own: int | None, selected: int, width: int)
 
 
 def _remedy_line(remedy: Remedy, number: int, selected: bool, width: int) -> Line:
-    keys = (KEYS if remedy.change else LOOK_KEYS) if selected else ""
+    keys = (KEYS if remedy.change else LOOK_KEYS) if selected and width >= ROOM_FOR_KEYS else ""
     room = max(8, width - 4 - (len(keys) + 2 if keys else 0))
     rest = " · ".join(part for part in (remedy.effect, remedy.rests_on) if part)
     title = cut(remedy.title, room)

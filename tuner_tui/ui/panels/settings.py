@@ -135,7 +135,7 @@ class SettingsPanel(Vertical):
         self._doing = "finding"
         typed = self._typed
         typed.placeholder = "find a field"
-        typed.offset = (2, max(0, self.size.height - 1))  # type: ignore[assignment]
+        typed.offset = (2, max(0, self.size.height - 1))
         typed.styles.width = max(4, self.size.width - 4)
         self._open("")
 
@@ -147,7 +147,7 @@ class SettingsPanel(Vertical):
 
     def _place_over_value(self) -> None:
         place = self.list.value_region()
-        self._typed.offset = place.offset  # type: ignore[assignment]
+        self._typed.offset = place.offset
         self._typed.styles.width = max(4, place.width)
 
     def _open(self, text: str) -> None:

@@ -27,7 +27,7 @@ class NameScreen(Dialog[str]):
 
     def body(self) -> Iterable[Widget]:
         yield Static("Name: letters, digits, dot, dash, underscore", markup=False, classes="quiet")
-        yield Input(self._first, compact=True)
+        yield Input(self._first, compact=True, select_on_focus=False)
 
     @on(Input.Submitted)
     def _named(self, event: Input.Submitted) -> None:

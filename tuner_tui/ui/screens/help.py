@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from textual.widget import Widget
 
-MOVES = frozenset({"up", "down", "page-up", "page-down", "first", "last"})
+MOVES = frozenset({"up", "down", "page-up", "page-down", "first", "last", "start", "left", "right"})
 """Keys that move the cursor as they do everywhere; one line says so."""
 WORDS = (
     ("moving", "arrows or h j k l, page up and down, home and end; the mouse too"),

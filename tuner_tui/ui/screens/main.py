@@ -29,7 +29,7 @@ from tuner_tui.ui.panel_grid import PanelGrid
 from tuner_tui.ui.panels.hardware import HardwarePanel
 from tuner_tui.ui.panels.in_effect import InEffectPanel
 from tuner_tui.ui.panels.live import LivePanel
-from tuner_tui.ui.panels.output import OutputPanel
+from tuner_tui.ui.panels.output import OUTPUT_KEYS, OutputPanel
 from tuner_tui.ui.panels.plots import PlotsPanel
 from tuner_tui.ui.panels.settings import SettingsPanel
 from tuner_tui.ui.panels.troubles import TroublesPanel
@@ -228,4 +228,4 @@ class MainScreen(Screen[None]):
 
     def action_help(self) -> None:
         """All keys."""
-        self.app.push_screen(HelpScreen([*MAIN_KEYS, *PAGE_KEYS, *SETTINGS_KEYS, *TROUBLES_KEYS]))
+        self.app.push_screen(HelpScreen([*MAIN_KEYS, *PAGE_KEYS, *SETTINGS_KEYS, *TROUBLES_KEYS, *OUTPUT_KEYS]))

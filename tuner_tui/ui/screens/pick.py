@@ -32,7 +32,7 @@ class Item(Generic[T]):
 
 
 class PickScreen(Dialog[T]):
-    """Shows `items`; the answer is the value of the one picked. `start` is the line the cursor starts on."""
+    """Shows `items`; the answer is the value of the one picked."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "cursor(1)", "Down", id="pick.down", show=False),
@@ -41,12 +41,11 @@ class PickScreen(Dialog[T]):
     ]
     hint = "enter pick · esc back"
 
-    def __init__(self, heading: str, items: Sequence[Item[T]], empty: str, start: int = 0) -> None:
+    def __init__(self, heading: str, items: Sequence[Item[T]], empty: str) -> None:
         super().__init__()
         self.heading = heading
         self._items = items
         self._empty = empty
-        self._start = start
 
     def body(self) -> Iterable[Widget]:
         if not self._items:
@@ -64,7 +63,7 @@ class PickScreen(Dialog[T]):
 
     def on_mount(self) -> None:
         for options in self.query(OptionList):
-            options.highlighted = self._start
+            options.highlighted = next((i for i, item in enumerate(self._items) if item.open), None)
 
     def action_cursor(self, by: int) -> None:
         """Move by one line."""

@@ -24,7 +24,7 @@ UNIT_COLUMNS = 15
 ORIGIN_COLUMNS = 8
 
 
-class SettingsList(ScrollView, can_focus=True):
+class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
     """Headings and fields; the cursor stands on a field. Knows nothing of settings beyond their rows."""
 
     DEFAULT_CSS = """

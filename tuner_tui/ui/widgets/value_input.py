@@ -39,7 +39,7 @@ class ValueInput(Input):
     class Cancelled(Message):
         """The field stays as it was."""
 
-    def action_submit(self) -> None:
+    async def action_submit(self) -> None:
         self.post_message(self.Accepted(self.value, 0))
 
     def action_accept(self, then: int) -> None:
