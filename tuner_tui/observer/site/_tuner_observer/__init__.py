@@ -21,4 +21,4 @@ def install() -> None:
         return
     from . import parts
 
-    parts.install(run_dir)
+    parts.install(os.path.abspath(run_dir))

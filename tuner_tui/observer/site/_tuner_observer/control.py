@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 
 LOOK_EVERY_S = 1.0
 
@@ -11,8 +12,9 @@ LOOK_EVERY_S = 1.0
 class ControlFile:
     """Looked at once a second at most; an order is obeyed once, when the file changes."""
 
-    def __init__(self, run_dir: str) -> None:
+    def __init__(self, run_dir: str, clock: Callable[[], float] = time.perf_counter) -> None:
         self._path = os.path.join(run_dir, "control")
+        self._clock = clock
         self._seen: tuple[int, int, int] | None = None
         self._next_look_s = 0.0
 
@@ -22,7 +24,7 @@ class ControlFile:
 
     def read(self) -> str | None:
         """The newly written first word, or None."""
-        now = time.perf_counter()
+        now = self._clock()
         if now < self._next_look_s:
             return None
         self._next_look_s = now + LOOK_EVERY_S

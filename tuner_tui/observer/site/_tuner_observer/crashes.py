@@ -78,11 +78,19 @@ class Ending:
         session.open()
         self._last_counters()
         message = str(error)[:LONGEST_MESSAGE]
-        where = "optimizer-step" if session.in_optimizer else PLACES.get(session.phase, session.phase)
+        where = self._where(error)
         if is_out_of_memory(kind, message):
             session.tell("out-of-memory", message=message or kind, where=where, step=session.step)
         else:
             session.tell("raised", type=kind, message=message, where=where, step=session.step)
+
+    def _where(self, error: BaseException) -> str:
+        session = self._session
+        if session.in_optimizer:
+            return "optimizer-step"
+        if session.failed_in is not None and session.failed_in[0] == id(error):
+            return session.failed_in[1]
+        return PLACES.get(session.phase, session.phase)
 
     def _last_counters(self) -> None:
         counters = self._counters_of()

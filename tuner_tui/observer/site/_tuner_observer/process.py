@@ -8,7 +8,8 @@ import sys
 MARKER = "_TUNER_OBSERVED"
 """Set by the first observed process and inherited: its children know by it that they are not the launched one."""
 
-LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "torch.distributed.run", "torch.distributed.launch",
+LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "trl", "axolotl",
+             "torch.distributed.run", "torch.distributed.launch",
              "accelerate.commands.launch", "accelerate.commands.accelerate_cli")  # fmt: skip
 """Programs that only start the ranks; the ranks are the launched processes."""
 

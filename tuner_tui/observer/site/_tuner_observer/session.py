@@ -36,6 +36,7 @@ class Session:
         self.phase = "starting"
         self.step_of: Callable[[], int | None] = _nothing
         self.in_optimizer = False
+        self.failed_in: tuple[int, str] | None = None
         self.at_exit: Callable[[], None] = _nothing
         self._written_phase: str | None = None
         self._phase_tokens = float(PHASE_BURST)

@@ -22,7 +22,7 @@ def watch(module: Any, session: Session, counters: Counters, effective: Effectiv
     """Add a callback to every Trainer that will be built, and time evaluation and saving."""
     story = Story(session, counters, effective)
     module.DEFAULT_CALLBACKS.append(_callback_class(module, story))
-    for name in ("evaluate", "predict"):
+    for name in ("evaluate", "predict", "evaluation_loop", "prediction_loop"):
         _pause_during(module.Trainer, name, story, "evaluating")
     _pause_during(module.Trainer, "_save_checkpoint", story, "saving")
 
@@ -37,6 +37,9 @@ def _pause_during(trainer_class: Any, name: str, story: Story, phase: str) -> No
         paused = call_safely(story.enter, phase)
         try:
             return original(self, *args, **kwargs)
+        except BaseException as error:
+            call_safely(story.failed, phase, error)
+            raise
         finally:
             call_safely(story.leave, phase, paused)
 
@@ -69,6 +72,11 @@ class Story:
             self._saving_s = self._paused_s()
         if outermost:
             self._counters.clock.end_pause(time.perf_counter())
+
+    def failed(self, phase: str, error: BaseException) -> None:
+        """An error leaves this phase: should nobody catch it, this is where it happened."""
+        if self._session.failed_in is None or self._session.failed_in[0] != id(error):
+            self._session.failed_in = (id(error), phase)
 
     def _paused_s(self) -> float | None:
         seconds = self._counters.clock.paused_s(time.perf_counter())

@@ -1,0 +1,251 @@
+"""The observer's parts by themselves, with fakes for what surrounds them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.observer.observed import SITE, run_python
+from tuner_tui.observer.site._tuner_observer import optimizers, trainer
+from tuner_tui.observer.site._tuner_observer.batches import COUNTED_ELEMENTS, Layout
+from tuner_tui.observer.site._tuner_observer.control import ControlFile
+from tuner_tui.observer.site._tuner_observer.counters import Counters
+from tuner_tui.observer.site._tuner_observer.crashes import Ending, is_out_of_memory
+from tuner_tui.observer.site._tuner_observer.evaluation import Evaluation
+from tuner_tui.observer.site._tuner_observer.importing import PostImportFinder
+from tuner_tui.observer.site._tuner_observer.memory import Peaks
+from tuner_tui.observer.site._tuner_observer.process import MARKER, is_launched
+from tuner_tui.observer.site._tuner_observer.session import PHASE_BURST, Session
+
+torch = pytest.importorskip("torch")
+
+
+def measure(batch: Any) -> Any:
+    return Layout(batch, torch.Tensor).measure(batch)
+
+
+def ids(rows: int = 4, columns: int = 6) -> Any:
+    return torch.arange(rows * columns).reshape(rows, columns)
+
+
+def test_batches_of_every_shape() -> None:
+    mask = torch.ones(4, 6, dtype=torch.long)
+    mask[0, 3:] = 0
+    assert measure({"input_ids": ids(), "attention_mask": mask}) == ((4, 6), 21, 3)
+    assert measure({"input_ids": ids(), "labels": ids()}) == ((4, 6), 24, None)
+    assert measure({"input_ids": ids(1, 24), "seq_idx": ids(1, 24)}) == ((1, 24), 24, 0)
+    assert measure({"pixel_values": torch.zeros(2, 3, 8, 8), "labels": torch.zeros(2)}) == ((2, 3, 8, 8), None, None)
+    assert measure((ids(), mask, torch.zeros(4))) == ((4, 6), 21, 3)
+    assert measure([ids(), ids()]) == ((4, 6), 24, None)
+    assert measure((torch.zeros(5, 2), torch.zeros(5))) == ((5, 2), None, None)
+    assert measure(torch.zeros(7, 2)) == ((7, 2), None, None)
+    assert measure(["a", "b"]) == ((), None, None)
+    assert measure(None) == ((), None, None)
+
+
+def test_large_masks_are_counted_by_some_rows_and_come_out_right() -> None:
+    rows, columns = 64, 512
+    assert rows * columns > 2 * COUNTED_ELEMENTS
+    lengths = torch.arange(rows) * columns // rows  # sorted: the worst case for taking every k-th row
+    mask = (torch.arange(columns)[None, :] < lengths[:, None]).long()
+    batch = {"input_ids": torch.zeros_like(mask), "attention_mask": mask}
+    layout = Layout(batch, torch.Tensor)
+    counted = [layout.measure(batch)[1] or 0 for _ in range(16)]
+    assert len(set(counted)) > 1
+    assert sum(counted) / len(counted) == pytest.approx(int(mask.sum()), rel=0.01)
+
+
+def test_control_file_is_obeyed_once_and_not_if_it_is_old(tmp_path: Path) -> None:
+    file = tmp_path / "control"
+    file.write_text("stop\n")
+    old = ControlFile(str(tmp_path))
+    old.ignore_present()
+    assert old.read() is None
+    now = [100.0]
+    control = ControlFile(str(tmp_path), lambda: now[0])
+    assert control.read() == "stop"
+    now[0] += 2
+    assert control.read() is None
+    file.write_text("checkpoint 17\n")
+    assert control.read() is None, "looked at once a second at most"
+    now[0] += 2
+    assert control.read() == "checkpoint"
+
+
+def test_phases_are_thinned_out_but_the_end_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("_TUNER_OBSERVED", raising=False)
+    session = Session(str(tmp_path))
+    session.open()
+    for _ in range(50):
+        session.enter("evaluating")
+        session.enter("training")
+    session.enter("ending")
+    lines = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    phases = [line["phase"] for line in lines if line["kind"] == "phase"]
+    assert len(phases) <= PHASE_BURST + 2
+    assert phases[-1] == "ending"
+
+
+def test_ranks_of_a_launcher_are_launched_and_their_children_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "orig_argv", ["python", "train.py"])
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.setenv(MARKER, "1:")
+    assert not is_launched()
+    monkeypatch.setenv("RANK", "1")
+    assert is_launched()
+    assert is_launched(), "an exec keeps its pid"
+    monkeypatch.setenv(MARKER, "1:1")
+    assert not is_launched()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["/venv/bin/torchrun"], ["/venv/bin/accelerate", "launch"], ["-u", "-m", "torch.distributed.run", "--standalone"]],
+)
+def test_launchers_leave_the_place_to_their_ranks(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(MARKER, raising=False)
+    monkeypatch.setattr(sys, "orig_argv", ["python", *command])
+    assert not is_launched()
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "expected"),
+    [
+        ("OutOfMemoryError", "CUDA out of memory. Tried to allocate 2.00 GiB", True),
+        ("AcceleratorError", "CUDA error: out of memory", True),
+        ("RuntimeError", "[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory", True),
+        ("RuntimeError", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", True),
+        ("MemoryError", "", True),
+        ("_ArrayMemoryError", "Unable to allocate 1.00 TiB for an array", True),
+        ("OutOfResources", "out of resource: shared memory, Required: 147456", False),
+        ("OutOfMemoryError", "CUDA out of memory. Tried to allocate more than 1EB memory.", False),
+        ("RuntimeError", "DataLoader worker is killed by signal: Bus error. out of shared memory", False),
+        ("ValueError", "bad shape", False),
+    ],
+)
+def test_what_counts_as_out_of_memory(kind: str, message: str, expected: bool) -> None:
+    assert is_out_of_memory(kind, message) is expected
+
+
+class FakeCuda:
+    """The allocator of a started device: a settable peak, and its statistics as torch nests them."""
+
+    def __init__(self) -> None:
+        self.peak = 100
+        self.started = True
+
+    def is_initialized(self) -> bool:
+        return self.started
+
+    def max_memory_allocated(self) -> int:
+        return self.peak
+
+    def memory_stats_as_nested_dict(self) -> dict[str, Any]:
+        peak = {"all": {"peak": self.peak}}
+        return {"allocated_bytes": peak, "reserved_bytes": {"all": {"peak": 400}}, "num_alloc_retries": 2}
+
+
+def test_peaks_of_the_device_and_of_the_optimizer_step() -> None:
+    cuda = FakeCuda()
+    peaks = Peaks(SimpleNamespace(cuda=cuda))
+    peaks.before_step()
+    cuda.peak = 300
+    peaks.after_step()
+    fields = peaks.fields()
+    assert fields["rss_peak_bytes"]
+    assert (fields["allocated_peak_bytes"], fields["reserved_peak_bytes"]) == (300, 400)
+    assert (fields["step_peak_bytes"], fields["alloc_retries"]) == (300, 2)
+    cuda.started = False
+    assert set(peaks.fields()) == {"rss_peak_bytes"}
+
+
+def test_optimizers_of_torch_without_global_hooks() -> None:
+    class Optimizer:
+        def __init__(self) -> None:
+            self.steps = 0
+
+        def step(self) -> str:
+            self.steps += 1
+            return "stepped"
+
+    calls: list[object] = []
+    module = SimpleNamespace(Optimizer=Optimizer)
+    session, counters = SimpleNamespace(in_optimizer=False), SimpleNamespace(stepped=calls.append)
+    optimizers.watch(module, counters, session, lambda: None, lambda _: None)  # type: ignore[arg-type]
+    first, second = Optimizer(), Optimizer()
+    assert [first.step(), second.step(), first.step()] == ["stepped"] * 3
+    assert calls == [first, second, first]
+
+
+def test_injection_into_loaders(tmp_path: Path) -> None:
+    code = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset, SequentialSampler
+data = TensorDataset(torch.zeros(8, 2))
+ordered = SequentialSampler(data)
+for loader in (DataLoader(data, 2, True), DataLoader(data, batch_size=2), DataLoader(data, 2, sampler=ordered)):
+    print(loader.batch_size, loader.num_workers, loader.prefetch_factor, loader.drop_last)
+"""
+    inject = {"per_device_train_batch_size": 4, "dataloader_num_workers": 0, "dataloader_prefetch_factor": 3, "lr": 1}
+    environment = {"PYTHONPATH": str(SITE), "TUNER_RUN_DIR": str(tmp_path), "TUNER_INJECT": json.dumps(inject)}
+    result = run_python("-c", code, settings=environment)
+    assert result.stdout.splitlines() == ["4 0 None False", "2 0 None False", "2 0 None False"], result.stderr
+    lines = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    [injected] = [line for line in lines if line["kind"] == "injected"]
+    assert injected["not_found"] == ["lr"]
+    assert injected["values"]["per_device_train_batch_size"] == 4
+
+
+def test_hooks_run_once_after_the_import_whoever_asks_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "watched_module.py").write_text("value = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    seen: list[ModuleType] = []
+
+    def failing_hook(module: ModuleType) -> None:
+        seen.append(module)
+        raise RuntimeError("the observer's own fault")
+
+    monkeypatch.setattr(sys, "meta_path", [PostImportFinder({"watched_module": failing_hook}), *sys.meta_path])
+    assert importlib.util.find_spec("watched_module") is not None
+    assert seen == []
+    module = importlib.import_module("watched_module")
+    assert seen == [module]
+    assert module.__loader__.get_source("watched_module") == "value = 1\n"  # type: ignore[union-attr]
+    del sys.modules["watched_module"]
+
+
+class FakeTrainer:
+    """A Trainer whose evaluation runs out of memory."""
+
+    def evaluate(self) -> None:
+        self.evaluation_loop()
+
+    def predict(self) -> None: ...
+
+    def evaluation_loop(self) -> None:
+        raise MemoryError
+
+    def _save_checkpoint(self) -> None: ...
+
+
+def test_error_in_an_evaluation_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("_TUNER_OBSERVED", raising=False)
+    monkeypatch.setattr(sys, "excepthook", lambda *_: None)
+    session = Session(str(tmp_path))
+    session.open()
+    counters = Counters(session, torch.Tensor, Evaluation(torch.is_grad_enabled), dict)
+    module = SimpleNamespace(DEFAULT_CALLBACKS=[], Trainer=FakeTrainer, TrainerCallback=object)
+    trainer.watch(module, session, counters, SimpleNamespace())  # type: ignore[arg-type]
+    assert len(module.DEFAULT_CALLBACKS) == 1
+    with pytest.raises(MemoryError) as caught:
+        FakeTrainer().evaluate()
+    Ending(session, lambda: counters).excepthook(MemoryError, caught.value, None)
+    last = json.loads((tmp_path / "events.jsonl").read_text().splitlines()[-1])
+    assert (last["kind"], last["where"]) == ("out-of-memory", "evaluating")
+    assert not counters.evaluation.running()
