@@ -164,6 +164,10 @@ def test_check_of_a_preset_for_other_hardware_says_so_once(call, tmp_path):
     ]
 
 
+def test_check_of_the_cpu_preset_beside_a_gpu(call):
+    assert "It is for other hardware: no GPU." in call("check", "cpu").stdout
+
+
 def test_check_tries_the_presets_command(call, tmp_path):
     path = tmp_path / "mine.yaml"
     head = "settings: {seed: 1, max_length: 64}\njob: {kind: command, apply: placeholders, command: "

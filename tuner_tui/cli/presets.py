@@ -190,7 +190,7 @@ def _not_applied(preset: Preset, resolved: Resolved) -> tuple[Problem, ...]:
 
 def _hardware(hardware: ForHardware) -> str:
     parts = [
-        f"GPU {hardware.gpu}" if hardware.gpu else "",
+        hardware.gpu_words(),
         f"{hardware.min_memory_gib:g} GiB or more" if hardware.min_memory_gib else "",
         f"capability {hardware.capability} or newer" if hardware.capability else "",
         f"{hardware.min_cores} cores or more" if hardware.min_cores else "",

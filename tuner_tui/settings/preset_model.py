@@ -24,11 +24,20 @@ class ForHardware(BaseModel):
     capability: str | None = Field(None, pattern=r"^\d{1,2}\.\d$", description="Least compute capability, such as 8.0")
     min_cores: int | None = Field(None, ge=1, le=100_000)
 
+    @property
+    def for_no_gpu(self) -> bool:
+        """Whether it is for boxes without a card."""
+        return self.gpu is not None and self.gpu.lower() == "none"
+
+    def gpu_words(self) -> str:
+        """The card in words; empty where any will do."""
+        return "no GPU" if self.for_no_gpu else f"GPU {self.gpu}" if self.gpu else ""
+
     def suits(self, gpus: tuple[Gpu, ...], cores: int | None = None) -> bool:
         """Whether a box with these cards and usable cores is of this kind; the unknown counts as fitting."""
         if self.min_cores is not None and cores is not None and cores < self.min_cores:
             return False
-        if self.gpu is not None and self.gpu.lower() == "none":
+        if self.for_no_gpu:
             return not gpus
         if self.gpu is None and self.min_memory_gib is None and self.capability is None:
             return True
