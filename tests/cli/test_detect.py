@@ -110,7 +110,9 @@ def test_a_missing_interpreter_is_a_line_of_the_report(tmp_path: Path):
 def test_json_is_one_document(library: Path, python: Path, tmp_path: Path):
     cards = (FakeGpu(name="Tesla V100-SXM2-16GB", architecture=5, capability=(7, 0), processes=(FakeProcess(1, 5),)),)
     document = json.loads(detect(box(library, Scenario(cards), tmp_path), "--json", "--interpreter", str(python)))
-    assert set(document) == {"inventory", "interpreter", "misfits"}
+    assert set(document) == {"inventory", "usable", "interpreter", "misfits"}
+    assert document["usable"]["gpus"] == [0]
+    assert document["usable"]["cores"] >= 1
     gpu = document["inventory"]["gpus"][0]
     assert gpu["capability"] == [7, 0]
     assert gpu["processes"][0]["pid"] == 1

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
+
+from tuner_tui.cli.output import document
+
+if TYPE_CHECKING:
+    from tuner_tui.hardware.inventory import Inventory
 
 
 def register(app: typer.Typer) -> None:
@@ -30,13 +35,26 @@ def detect(
     inventory = read_inventory(state_dir())
     wrong = misfits(inventory, python)
     if as_json:
-        document = {
-            "inventory": asdict(inventory),
-            "interpreter": asdict(python),
-            "misfits": [asdict(misfit) for misfit in wrong],
-        }
-        typer.echo(json.dumps(document, indent=2))
+        document(
+            {
+                "inventory": asdict(inventory),
+                "usable": usable(inventory),
+                "interpreter": asdict(python),
+                "misfits": [asdict(misfit) for misfit in wrong],
+            }
+        )
         return
     from tuner_tui.cli.detect_text import report
 
     typer.echo("\n".join(report(inventory, python, wrong)))
+
+
+def usable(inventory: Inventory) -> dict[str, Any]:
+    """What a training started here may use, all limits counted in: cores, bytes of RAM, cards by driver's index."""
+    from tuner_tui.hardware.place import visible_gpus
+
+    return {
+        "cores": inventory.cpu.usable_cores,
+        "memory_bytes": inventory.memory.usable_bytes,
+        "gpus": visible_gpus(inventory.gpus, inventory.cuda_visible_devices),
+    }

@@ -102,13 +102,14 @@ class NvmlCard:
     def describe(self) -> Gpu:
         """What the card is."""
         total, reserved, used = self._memory()
+        capability = self._ask("nvmlDeviceGetCudaComputeCapability")
         mig = self._ask("nvmlDeviceGetMigMode")
         return Gpu(
             index=self._index,
             name=text(self._ask("nvmlDeviceGetName")) or f"GPU {self._index}",
             uuid=text(self._ask("nvmlDeviceGetUUID")),
             architecture=ARCHITECTURES.get(self._ask("nvmlDeviceGetArchitecture")),
-            capability=self._ask("nvmlDeviceGetCudaComputeCapability"),
+            capability=None if capability is None else (int(capability[0]), int(capability[1])),
             memory_total_bytes=total,
             memory_reserved_bytes=reserved,
             memory_used_bytes=used,
