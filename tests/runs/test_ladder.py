@@ -45,6 +45,13 @@ def test_slow_steps_get_five_of_them() -> None:
     assert made.due(observed(201.0, step_time_s=40.0)) is SIGTERM
 
 
+def test_an_evaluation_may_come_to_its_end_first() -> None:
+    made = ladder("stop")
+    assert made.due(Situation(299.0, True, evaluating=True)) is None
+    assert made.due(Situation(61.0, True)) is SIGTERM
+    assert ladder("stop").due(Situation(301.0, True, evaluating=True)) is SIGTERM
+
+
 def test_nobody_inside_to_ask_means_sigterm_at_once() -> None:
     assert ladder("stop").due(unobserved(0.0)) is SIGTERM
 

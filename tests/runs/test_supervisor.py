@@ -192,6 +192,25 @@ def test_a_full_disk_is_told_and_borne(box: Box, tmp_path: Path) -> None:
     assert status(folder).problems == last.problems
 
 
+def test_a_command_that_vanished_meanwhile(box: Box, tmp_path: Path) -> None:
+    folder = create_folder(tmp_path)
+    with pytest.raises(LaunchError, match="No such file"):
+        start_supervisor(folder, Plan(("/no/program",), str(tmp_path), {}))
+    found = status(folder)
+    assert (found.kind, found.outcome) == ("ended", "failed")
+    assert "could not be started" in found.sentence
+
+
+def test_bytes_that_are_no_text_reach_the_command(box: Box, tmp_path: Path) -> None:
+    folder = create_folder(tmp_path)
+    box.folders.append(folder)
+    word = os.fsdecode(b"\xff\xfe")
+    code = "import os, sys; print(os.fsencode(sys.argv[1]), os.environb[b'A'])"
+    start_supervisor(folder, Plan((sys.executable, "-c", code, word), str(tmp_path), {"A": word}))
+    assert wait_ended(folder).outcome == "completed"
+    assert folder.output_log.read_text() == f"{os.fsencode(word)!r} {os.fsencode(word)!r}\n"
+
+
 def test_a_command_that_does_not_exist_leaves_no_run(box: Box) -> None:
     request = box.request("")
     job = request.job.model_copy(update={"command": ("no-such-program-here",)})

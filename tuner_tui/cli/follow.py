@@ -12,6 +12,7 @@ from tuner_tui.runs.codec import encode
 from tuner_tui.runs.control import Order, give_order
 from tuner_tui.runs.events import Event, Finished
 from tuner_tui.runs.folder import RunFolder
+from tuner_tui.runs.launch import LaunchRequest, launch
 from tuner_tui.runs.reader import RunReader
 from tuner_tui.runs.status import RunStatus, status
 
@@ -31,6 +32,14 @@ def follow(folder: RunFolder, json: bool, on_interrupt: Literal["stop", "leave"]
     """
     with Interrupts() as interrupts:
         return _Follower(folder, json, on_interrupt, interrupts).follow()
+
+
+def launch_and_follow(request: LaunchRequest, json: bool) -> int:
+    """Launch, then follow. An interrupt that comes while launching stops what was launched. Raises `LaunchError`."""
+    with Interrupts() as interrupts:
+        folder = launch(request)
+        note(f"Run {folder.id}, output in {folder.output_log}")
+        return _Follower(folder, json, "stop", interrupts).follow()
 
 
 def exit_code(outcome: str | None, interrupted: bool = False) -> int:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner_tui.cli.output import ALREADY_RUNNING, USAGE, fail, line, note
+from tuner_tui.cli.output import ALREADY_RUNNING, DONE, USAGE, fail, line, note
+
+if TYPE_CHECKING:
+    from tuner_tui.runs.launch import LaunchRequest
 
 CONTEXT = {"allow_interspersed_args": False}
 
@@ -46,9 +49,9 @@ def run(
 
     Exit codes: 0 done, 1 failed, 2 bad input, 3 out of memory, 4 already running, 130 and 143 stopped.
     """
+    from tuner_tui.cli.follow import launch_and_follow
     from tuner_tui.cli.request import Asked, request_for
     from tuner_tui.runs.command import LaunchError
-    from tuner_tui.runs.launch import launch
     from tuner_tui.runs.twins import living_twin
     from tuner_tui.settings.errors import SettingsError
 
@@ -58,21 +61,16 @@ def run(
         twin = living_twin(request)
         if twin is not None:
             fail(f"This training already runs as {twin.id}; `tuner-tui attach {twin.id}` follows it.", ALREADY_RUNNING)
-        folder = launch(request)
+        code = _launch_only(request, as_json) if detach else launch_and_follow(request, as_json)
     except (SettingsError, LaunchError) as error:
         fail(str(error), USAGE)
-    if detach:
-        _started(folder.id, folder.path, as_json)
-        return
-    from tuner_tui.cli.follow import follow
-
-    note(f"Run {folder.id}, output in {folder.output_log}")
-    raise typer.Exit(follow(folder, as_json))
+    raise typer.Exit(code)
 
 
-def _started(name: str, path: Path, as_json: bool) -> None:
-    if as_json:
-        line(json.dumps({"run": name, "path": str(path)}))
-    else:
-        line(name)
-        note(f"`tuner-tui attach {name}` follows it, `tuner-tui stop {name}` ends it.")
+def _launch_only(request: LaunchRequest, as_json: bool) -> int:
+    from tuner_tui.runs.launch import launch
+
+    folder = launch(request)
+    line(json.dumps({"run": folder.id, "path": str(folder.path)}) if as_json else folder.id)
+    note(f"`tuner-tui attach {folder.id}` follows it, `tuner-tui stop {folder.id}` ends it.")
+    return DONE

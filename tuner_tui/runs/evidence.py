@@ -8,11 +8,13 @@ from pathlib import Path
 
 LOG_TAIL_BYTES = 16_384
 _OUT_OF_MEMORY = re.compile(
-    rb"^(?:\[rank\d+\]: ?)?(?:[\w.]*\bMemoryError\b|[\w.]*\bOutOfMemoryError\b"
+    rb"^(?:\[rank\d+\]: ?)?(?:[\w.]*MemoryError\b"
     rb"|[\w.]*(?:RuntimeError|AcceleratorError|OSError)"
     rb".*(?:out of memory|can't allocate memory|Cannot allocate memory))",
     re.MULTILINE,
 )
+
+_KILLED = re.compile(rb"killed by signal: Killed|exitcode *: *-9\b|Signal 9 \(SIGKILL\)|died with <Signals\.SIGKILL")
 
 
 def cgroup_kills(pid: int | str = "self") -> int | None:
@@ -46,6 +48,11 @@ def log_says_out_of_memory(path: Path) -> str | None:
     """The line near the end of the log in which an allocation failure ended the program, or None."""
     found = list(_OUT_OF_MEMORY.finditer(_log_tail(path)))
     return found[-1][0].decode("utf-8", "replace")[:200] if found else None
+
+
+def log_says_killed(path: Path) -> bool:
+    """Whether the end of the log says that a process of the training was killed: a loader worker, a rank."""
+    return _KILLED.search(_log_tail(path)) is not None
 
 
 def _log_tail(path: Path) -> bytes:

@@ -13,7 +13,8 @@ class Patience:
     """Seconds to wait on each rung."""
 
     stop_s: float = 60.0
-    """After asking an observed training to save and end: at least this, or five of its steps."""
+    """After asking an observed training to save and end: at least this, or five of its steps; an evaluation, which
+    has to end before the training can obey, gets as long as a save."""
     kill_s: float = 10.0
     """Between SIGTERM and SIGKILL, where killing was ordered."""
     saving_s: float = 300.0
@@ -31,6 +32,7 @@ class Situation:
     observed: bool
     saving_since: float | None = None
     step_time_s: float | None = None
+    evaluating: bool = False
 
 
 class StopLadder:
@@ -74,7 +76,8 @@ class StopLadder:
     def _term_is_due(self, situation: Situation) -> bool:
         if self._order != "stop" or not situation.observed:
             return True
-        grace = max(self._patience.stop_s, 5 * (situation.step_time_s or 0.0))
+        evaluation_s = self._patience.saving_s if situation.evaluating else 0.0
+        grace = max(self._patience.stop_s, 5 * (situation.step_time_s or 0.0), evaluation_s)
         return situation.now - self._ordered_at >= grace
 
     def _must_wait_for_save(self, situation: Situation) -> bool:

@@ -101,7 +101,7 @@ def start_supervisor(folder: RunFolder, plan: Plan | None) -> None:
 
     Raises `LaunchError` with the supervisor's sentence, or where it says nothing in `START_PATIENCE_S` seconds.
     """
-    argv = [sys.executable, "-m", "tuner_tui.runs.supervisor", str(folder.path)] + ([] if plan else ["--adopt"])
+    argv = [sys.executable, "-P", "-m", "tuner_tui.runs.supervisor", str(folder.path)] + ([] if plan else ["--adopt"])
     log = os.open(folder.supervisor_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         child = subprocess.Popen(

@@ -31,4 +31,14 @@ def dump_plan(plan: Plan) -> bytes:
 
 def load_plan(data: bytes) -> Plan:
     """The plan from JSON. Raises `ValueError`."""
-    return build(Plan, json.loads(data))
+    values = json.loads(data)  # not by `build`: bytes of an argument that are no UTF-8 have to come through
+    try:
+        return Plan(
+            argv=tuple(values["argv"]),
+            cwd=values["cwd"],
+            env=values.get("env", {}),
+            data_limit_bytes=values.get("data_limit_bytes"),
+            patience=build(Patience, values.get("patience", {})),
+        )
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"The plan is damaged: {error}") from error

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tuner_tui.hardware.sampler import open_sampler
-from tuner_tui.runs.events import Launched
+from tuner_tui.runs.events import Finished, Launched
 from tuner_tui.runs.folder import RunFolder
 from tuner_tui.runs.journal import Journal, say
 from tuner_tui.runs.ladder import DEFAULT_PATIENCE, Patience
@@ -53,10 +53,20 @@ def main(argv: list[str]) -> None:
 def _start(folder: RunFolder, plan: Plan) -> tuple[Training, Journal]:
     become_foster_parent()
     journal = Journal(folder, Supervision(this_machine(), _self(), time.time()))
-    training = StartedTraining(plan, folder.output_log)
+    try:
+        training = StartedTraining(plan, folder.output_log)
+    except OSError as error:
+        _never_started(journal, f"The command could not be started: {_sentence(error)}.")
+        raise
     journal.event(Launched(t=time.time(), pid=training.process.pid, argv=redact_argv(plan.argv)))
     journal.update(lambda known: replace(known, training=training.process, group=training.group))
     return training, journal
+
+
+def _never_started(journal: Journal, sentence: str) -> None:
+    now = time.time()
+    journal.event(Finished(t=now, outcome="failed", sentence=sentence))
+    journal.update(lambda known: replace(known, ended_t=now, outcome="failed", sentence=sentence))
 
 
 def _adopt(folder: RunFolder) -> tuple[Training, Journal]:

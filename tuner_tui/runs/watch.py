@@ -9,7 +9,7 @@ from dataclasses import replace
 from tuner_tui.runs.codec import decode
 from tuner_tui.runs.control import Order, read_order
 from tuner_tui.runs.events import Event, Exited, Finished, StopRequested
-from tuner_tui.runs.evidence import cgroup_kills, kernel_log_kill, log_says_out_of_memory
+from tuner_tui.runs.evidence import cgroup_kills, kernel_log_kill, log_says_killed, log_says_out_of_memory
 from tuner_tui.runs.fold import fold
 from tuner_tui.runs.folder import RunFolder
 from tuner_tui.runs.journal import Journal
@@ -21,6 +21,8 @@ from tuner_tui.runs.tail import Tail
 from tuner_tui.runs.training import ExitStatus, Training
 from tuner_tui.runs.verdict import Verdict, verdict
 
+SHELL_KILLED = 128 + signal.SIGKILL
+"""The exit code of a shell whose command was killed."""
 LEFTOVER_TERM_S = 5.0
 """Loader workers notice within five seconds that their trainer is gone; what is left then is asked to end."""
 LEFTOVER_PATIENCE_S = 15.0
@@ -92,7 +94,9 @@ class Watch:
     def _press(self, now: float) -> None:
         state = self._state
         saving_since = state.phase_since_t if state.phase == "saving" and self._exit is None else None
-        due = self._ladder.due(Situation(now, bool(self._observed()), saving_since, state.rates.step_time_s))
+        evaluating = state.phase == "evaluating"
+        seen = Situation(now, bool(self._observed()), saving_since, state.rates.step_time_s, evaluating)
+        due = self._ladder.due(seen)
         if due is not None:
             self._signal(due)
 
@@ -109,7 +113,7 @@ class Watch:
         counted = kills is not None and self._kills_before is not None and kills > self._kills_before
         line = kernel_log_kill(pid) if self._exit.signal == signal.SIGKILL else None
         evidence = (["the cgroup counted a kill for memory"] if counted else []) + ([line] if line else [])
-        killed = self._exit.signal == signal.SIGKILL and (counted or line is not None)
+        killed = line is not None or (counted and self._was_killed())
         self._record(
             Exited(
                 t=now,
@@ -119,6 +123,12 @@ class Watch:
                 evidence=tuple(evidence),
             )
         )
+
+    def _was_killed(self) -> bool:
+        """Whether the training, or a process it needs, was killed: told by its exit, a shell's, or its own words."""
+        assert self._exit is not None
+        killed = self._exit.signal == signal.SIGKILL or self._exit.exit_code == SHELL_KILLED
+        return killed or (self._exit.exit_code != 0 and log_says_killed(self._folder.output_log))
 
     def _waits_for(self, leftovers: Leftovers, now: float) -> bool:
         """Whether the run goes on for what is left of it."""

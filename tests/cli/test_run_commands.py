@@ -1,0 +1,268 @@
+"""The commands around a run, as a person types them: real processes, real signals, exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.runs.processes import Fifo, fifo, supervision, wait_ended
+from tuner_tui.runs.folder import RunFolder, runs_dir
+from tuner_tui.runs.supervision import read_supervision
+
+__all__ = ["fifo"]
+
+WAIT = "import signal, sys\nopen(sys.argv[1], 'w').write('up')\nwhile True: signal.pause()\n"
+MAIN = "from tuner_tui.cli.main import main; main()"
+
+
+class Shell:
+    """Runs `tuner-tui` in a folder and with a state directory of its own."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.environ = {**os.environ, "TUNER_STATE_DIR": str(home / "state")}
+
+    def command(self, *words: str) -> list[str]:
+        return [sys.executable, "-c", MAIN, *words]
+
+    def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(*words), cwd=self.home, env=self.environ, capture_output=True, text=True, timeout=120
+        )
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self.command(*words), cwd=self.home, env=self.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True, bufsize=1,
+        )  # fmt: skip
+
+    def script(self, text: str) -> str:
+        path = self.home / "train.py"
+        path.write_text(text)
+        return str(path)
+
+    def folder(self, name: str = "r001") -> RunFolder:
+        return RunFolder(runs_dir(self.environ) / name)
+
+    def close(self) -> None:
+        for state in runs_dir(self.environ).glob("*/state.json"):
+            known = read_supervision(state)
+            if known is not None and known.outcome is None and known.training is not None:
+                os.kill(known.training.pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    made = Shell(tmp_path)
+    yield made
+    made.close()
+
+
+def json_lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def line_of(stream: Any) -> str:
+    assert select.select([stream], [], [], 60)[0]
+    return str(stream.readline())
+
+
+def test_run_follows_to_the_end(shell: Shell) -> None:
+    done = shell("run", "--", sys.executable, shell.script("print('hello')"))
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1] == "finished    Completed."
+    assert "r001" in done.stderr
+
+
+def test_run_json_is_json_lines_and_ends_with_finished(shell: Shell) -> None:
+    done = shell("run", "--json", "--", sys.executable, shell.script("import sys; sys.exit(3)"))
+    assert done.returncode == 1
+    events = json_lines(done.stdout)
+    assert [event["kind"] for event in events] == ["launched", "exited", "finished"]
+    assert events[-1]["outcome"] == "failed"
+
+
+def test_run_out_of_memory_exits_3(shell: Shell) -> None:
+    script = shell.script("x = bytearray(900_000_000)")
+    done = shell("run", "--memory-limit", "300MB", "--", sys.executable, script)
+    assert done.returncode == 3
+    assert "Out of memory" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["run"], "What shall be trained?"),
+        (["run", "--", "no-such-program"], "not found on the PATH"),
+        (["run", "--preset", "no-such-preset"], "no preset"),
+        (["run", "--set", "learning_rat=1", "--", "sh"], "learning_rate"),
+        (["run", "--set", "learning_rate=fast", "--", "sh"], "learning_rate"),
+        (["run", "--apply", "hf-arg", "--", "sh"], "hf-args"),
+        (["run", "--memory-limit", "much", "--", "sh"], "6GiB"),
+        (["run", "--interpreter", "/no/python", "--preset", "demo"], "/no/python"),
+        (["run", "--resume", "r9"], "no run 'r9'"),
+        (["attach", "r9"], "no run 'r9'"),
+        (["logs", "r9"], "no run 'r9'"),
+        (["stop", "r9"], "no run 'r9'"),
+        (["stop", "--now", "--checkpoint-only", "r9"], "exclude"),
+    ],
+)
+def test_bad_input_is_a_sentence_and_2(shell: Shell, words: list[str], sentence: str) -> None:
+    done = shell(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_detach_ps_stop(shell: Shell, fifo: Fifo) -> None:
+    started = shell("run", "--detach", "--", sys.executable, shell.script(WAIT), str(fifo.path))
+    assert (started.returncode, started.stdout) == (0, "r001\n")
+    fifo.word()
+    (row,) = json.loads(shell("ps", "--json").stdout)
+    assert (row["run"], row["status"], row["outcome"]) == ("r001", "running", None)
+    assert "r001" in shell("ps").stdout
+    stopped = shell("stop", "r1", "--json")
+    assert stopped.returncode == 0
+    assert json.loads(stopped.stdout)["outcome"] == "stopped"
+    (row,) = json.loads(shell("ps", "--json").stdout)
+    assert (row["status"], row["outcome"]) == ("ended", "stopped")
+
+
+def test_the_same_training_is_not_started_twice(shell: Shell, fifo: Fifo) -> None:
+    words = ("run", "--detach", "--", sys.executable, shell.script(WAIT), str(fifo.path))
+    assert shell(*words).returncode == 0
+    fifo.word()
+    again = shell(*words)
+    assert (again.returncode, again.stdout) == (4, "")
+    assert "already runs as r001" in again.stderr
+    shell("stop", "r001")
+    assert shell(*words).stdout == "r002\n"
+    shell("stop", "--now", "r002")
+
+
+def test_ctrl_c_stops_the_training(shell: Shell, fifo: Fifo) -> None:
+    with shell.start("run", "--json", "--", sys.executable, shell.script(WAIT), str(fifo.path)) as running:
+        fifo.word()
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert json_lines(out)[-1]["outcome"] == "stopped"
+    assert "Ctrl-C again" in err
+
+
+def test_a_second_ctrl_c_presses_harder(shell: Shell, fifo: Fifo) -> None:
+    deaf = "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: open(sys.argv[1], 'w').write('deaf'))\n"
+    with shell.start("run", "--json", "--", sys.executable, shell.script(deaf + WAIT), str(fifo.path)) as running:
+        assert fifo.word() == "up"
+        running.send_signal(signal.SIGINT)
+        assert fifo.word() == "deaf"
+        running.send_signal(signal.SIGINT)
+        assert line_of(running.stderr).startswith("Run r001")
+        assert line_of(running.stderr).startswith("Asked")
+        assert line_of(running.stderr).startswith("Terminating")
+        running.send_signal(signal.SIGINT)
+        running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert supervision(shell.folder()).signal == signal.SIGKILL
+
+
+def test_terminated_the_run_command_terminates_the_training(shell: Shell, fifo: Fifo) -> None:
+    with shell.start("run", "--", sys.executable, shell.script(WAIT), str(fifo.path)) as running:
+        fifo.word()
+        running.terminate()
+        running.communicate(timeout=60)
+    assert running.returncode == 143
+    assert supervision(shell.folder()).outcome == "stopped"
+
+
+def test_the_training_outlives_the_command_that_started_it(shell: Shell, fifo: Fifo) -> None:
+    with shell.start("run", "--", sys.executable, shell.script(WAIT), str(fifo.path)) as running:
+        fifo.word()
+        running.kill()
+        running.communicate(timeout=60)
+    (row,) = json.loads(shell("ps", "--json").stdout)
+    assert row["status"] == "running"
+    with shell.start("attach", "--json", "r001") as attached:
+        assert json.loads(line_of(attached.stdout))["kind"] == "launched"
+        attached.send_signal(signal.SIGINT)
+        _, err = attached.communicate(timeout=60)
+    assert attached.returncode == 130
+    assert "goes on" in err
+    assert json.loads(shell("ps", "--json").stdout)[0]["status"] == "running"
+    shell("stop", "--now", "r001")
+    assert wait_ended(shell.folder()).outcome == "stopped"
+
+
+def test_stop_without_a_supervisor_brings_one_back(shell: Shell, fifo: Fifo) -> None:
+    shell("run", "--detach", "--", sys.executable, shell.script(WAIT), str(fifo.path))
+    fifo.word()
+    os.kill(supervision(shell.folder()).supervisor.pid, signal.SIGKILL)
+    stopped = shell("stop", "r001", "--json")
+    assert stopped.returncode == 0
+    assert json.loads(stopped.stdout)["kind"] == "ended"
+
+
+def test_attach_to_an_ended_run_tells_its_story_and_its_code(shell: Shell) -> None:
+    shell("run", "--", sys.executable, shell.script("import sys; sys.exit(3)"))
+    done = shell("attach", "r001")
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[0].startswith("launched")
+
+
+def test_stop_of_an_ended_run_says_so(shell: Shell) -> None:
+    shell("run", "--", sys.executable, shell.script(""))
+    done = shell("stop", "r001")
+    assert (done.returncode, done.stdout) == (0, "Completed.\n")
+
+
+def test_logs(shell: Shell) -> None:
+    shell("run", "--", sys.executable, shell.script(r"print('\x1b[31mred'); print('10%\r90%'); print('open', end='')"))
+    assert shell("logs", "r001").stdout == "red\n90%\nopen\n"
+    lines = json_lines(shell("logs", "--json", "r001").stdout)
+    assert [line["text"] for line in lines] == ["red", "90%", "open"]
+    assert lines[0]["anchor"] == 0
+    assert shell("logs", "-f", "r001").stdout == "red\n90%\nopen\n"
+
+
+def test_logs_follow_until_the_end(shell: Shell, fifo: Fifo) -> None:
+    script = "import sys\nprint('first', flush=True)\nopen(sys.argv[1]).readline()\nprint('last', flush=True)\n"
+    shell("run", "--detach", "--", sys.executable, shell.script(script), str(fifo.path))
+    with shell.start("logs", "-f", "r001") as following:
+        assert line_of(following.stdout) == "first\n"
+        fifo.path.write_text("go\n")
+        out, _ = following.communicate(timeout=60)
+    assert (following.returncode, out) == (0, "last\n")
+
+
+def test_no_runs_yet(shell: Shell) -> None:
+    assert shell("ps").stdout == "No run was started yet.\n"
+    assert json.loads(shell("ps", "--json").stdout) == []
+
+
+def test_settings_reach_the_command_and_the_record(shell: Shell) -> None:
+    script = shell.script("import sys; print(sys.argv[1:])")
+    bare = Path(sys.base_exec_prefix) / "bin" / "python3"  # no transformers to ask
+    shell(
+        "run",
+        "--interpreter",
+        str(bare),
+        "--set",
+        "learning_rate=1e-4",
+        "--",
+        sys.executable,
+        script,
+        "lr={learning_rate}",
+    )
+    assert shell("logs", "r001").stdout == "['lr=0.0001']\n"
+    record = json.loads(shell.folder().record.read_text())
+    assert record["origins"]["learning_rate"] == ["flag", "--set learning_rate"]
+    assert record["job"]["apply"] == "placeholders"

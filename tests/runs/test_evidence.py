@@ -1,0 +1,77 @@
+"""What the log and the kernel say of an end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tuner_tui.runs.evidence import (
+    LOG_TAIL_BYTES,
+    cgroup_kills,
+    kernel_log_kill,
+    log_says_killed,
+    log_says_out_of_memory,
+)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+        "torch.cuda.OutOfMemoryError: CUDA out of memory.",
+        "RuntimeError: CUDA error: out of memory",
+        "torch.AcceleratorError: CUDA error: out of memory",
+        "RuntimeError: [enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory",
+        "MemoryError",
+        "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 8.00 TiB",
+        "OSError: [Errno 12] Cannot allocate memory",
+        "[rank3]: torch.OutOfMemoryError: CUDA out of memory.",
+    ],
+)
+def test_words_for_no_memory(tmp_path: Path, line: str) -> None:
+    log = tmp_path / "output.log"
+    log.write_text(f"step 1\nTraceback (most recent call last):\n  File x\n{line}\n")
+    found = log_says_out_of_memory(log)
+    assert found is not None
+    assert line.startswith(found)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["KeyError: 'labels'", "retrying after out of memory went well", "  except MemoryError:", "print('MemoryError')"],
+)
+def test_words_that_only_mention_it(tmp_path: Path, line: str) -> None:
+    log = tmp_path / "output.log"
+    log.write_text(line + "\n")
+    assert log_says_out_of_memory(log) is None
+
+
+def test_only_the_end_of_the_log_counts(tmp_path: Path) -> None:
+    log = tmp_path / "output.log"
+    log.write_text("MemoryError\n" + "x" * LOG_TAIL_BYTES)
+    assert log_says_out_of_memory(log) is None
+    assert log_says_out_of_memory(tmp_path / "none") is None
+
+
+@pytest.mark.parametrize(
+    ("line", "killed"),
+    [
+        ("RuntimeError: DataLoader worker (pid 77) is killed by signal: Killed. ", True),
+        ("  exitcode  : -9 (pid: 77)", True),
+        ("traceback : Signal 9 (SIGKILL) received by PID 77", True),
+        ("  exitcode  : 1 (pid: 77)", False),
+        ("DataLoader worker is killed by signal: Segmentation fault.", False),
+    ],
+)
+def test_words_for_killed(tmp_path: Path, line: str, killed: bool) -> None:
+    log = tmp_path / "output.log"
+    log.write_text(line + "\n")
+    assert log_says_killed(log) is killed
+
+
+def test_the_kernel_is_asked_without_harm() -> None:
+    kills = cgroup_kills("self")
+    assert kills is None or kills >= 0
+    assert cgroup_kills(2**22 + 1) is None
+    assert kernel_log_kill(2**22 + 1) is None
