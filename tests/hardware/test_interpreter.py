@@ -170,6 +170,22 @@ def test_one_that_is_not_there_may_not_run_or_cannot(tmp_path: Path):
     assert "not a program this machine can run" in (probe_versions(tmp_path / "binary").problem or "")
 
 
+def test_it_may_be_given_from_here_or_by_its_bare_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    python = script(tmp_path / "bin-python", says(VERSIONS))
+    monkeypatch.chdir(tmp_path)
+    assert probe_versions(Path("./bin-python")).path == str(python)
+    monkeypatch.chdir("/")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert probe_versions(Path("bin-python")) == probe_versions(python)
+    assert probe_versions(python).problem is None
+
+
+def test_a_link_is_not_followed(tmp_path: Path):
+    script(tmp_path / "real", says(VERSIONS))
+    (tmp_path / "python").symlink_to(tmp_path / "real")
+    assert probe_versions(tmp_path / "python").path == str(tmp_path / "python")
+
+
 def test_without_torch_it_says_so_and_still_tells_the_rest(tmp_path: Path):
     python = script(tmp_path / "python", says({"python_version": "3.12.0", "packages": {"peft": "0.21"}}))
     found = probe_versions(python)

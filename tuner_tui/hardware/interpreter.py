@@ -69,6 +69,7 @@ def default_interpreter(environment: Mapping[str, str] | None = None, has_torch:
 
 def probe_versions(path: Path, timeout_s: float = VERSIONS_TIMEOUT_S) -> Interpreter:
     """The Python's version and its packages', without importing any of them."""
+    path = located(path)
     answer, problem = ask(path, ("versions",), timeout_s)
     return interpreter_of(path, answer, problem)
 
@@ -78,6 +79,7 @@ def probe_interpreter(path: Path, cache_folder: Path | None = None, timeout_s: f
 
     `cache_folder` is the user's cache folder where it is not given.
     """
+    path = located(path)
     entry = entry_of(path, cache_folder)
     known = entry.read()
     if known is not None:
@@ -86,6 +88,16 @@ def probe_interpreter(path: Path, cache_folder: Path | None = None, timeout_s: f
     if problem is None and (answer.get("problem") is None or "transformers" not in answer["packages"]):
         entry.write(answer)
     return interpreter_of(path, answer, problem)
+
+
+def located(path: Path) -> Path:
+    """The path from the root: a bare name (`python3.12`) is looked up as a shell would, `./venv/bin/python` from here.
+
+    Links are not followed: an environment's python is a link to one that has none of its packages.
+    """
+    if len(path.parts) == 1 and not path.exists():
+        return Path(shutil.which(path.name) or path.absolute())
+    return path.absolute()
 
 
 def interpreter_of(path: Path, answer: Mapping[str, Any], problem: str | None) -> Interpreter:

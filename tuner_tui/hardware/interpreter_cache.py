@@ -52,9 +52,7 @@ def entry_of(interpreter: Path, folder: Path | None) -> CachedAnswer:
         from platformdirs import user_cache_path
 
         folder = user_cache_path("tuner-tui") / "interpreters"
-    # The path is not resolved: an environment's python is a link to one that has none of its packages.
-    path = interpreter.absolute()
-    return CachedAnswer(path, folder / f"{sha256(str(path).encode()).hexdigest()[:16]}.json")
+    return CachedAnswer(interpreter, folder / f"{sha256(str(interpreter).encode()).hexdigest()[:16]}.json")
 
 
 def stamps_of(paths: list[str]) -> dict[str, int | None]:
