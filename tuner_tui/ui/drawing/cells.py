@@ -5,6 +5,8 @@ A style is a word for a state; what it looks like is the widget's matter.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -23,6 +25,7 @@ class Run(NamedTuple):
 
 Line = tuple[Run, ...]
 Part = str | Run | Line
+Cell = tuple[str, Style]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +66,18 @@ def text_of(cells: Line) -> str:
     return "".join(run.text for run in cells)
 
 
+_NARROW = re.compile("[ -~\u00a1-\u00ac\u00ae-\u00ff–…“”✓✗▸→\u2500-\u259f\u2800-\u28ff]*")
+"""What pictures are made of takes one cell a character; only the rest is looked up."""
+
+
+def is_narrow(text: str) -> bool:
+    """Whether every character of `text` takes one cell, as far as can be said without looking each up."""
+    return text.isascii() or _NARROW.fullmatch(text) is not None
+
+
 def text_width(text: str) -> int:
     """Cells that `text` takes on the terminal."""
-    return len(text) if text.isascii() else cell_len(text)
+    return len(text) if is_narrow(text) else cell_len(text)
 
 
 def width_of(cells: Line) -> int:
@@ -75,7 +87,7 @@ def width_of(cells: Line) -> int:
 
 def cut(text: str, width: int) -> str:
     """The start of `text`, exactly `width` cells; a wide character that would stick out becomes a space."""
-    if text.isascii():
+    if is_narrow(text):
         return text[:width].ljust(width)
     taken, used = [], 0
     for character in text:
@@ -124,7 +136,7 @@ def crop(cells: Line, start: int, end: int) -> Line:
 
 
 def _between(text: str, start: int, end: int) -> str:
-    if text.isascii():
+    if is_narrow(text):
         return text[start:end]
     out, position = [], 0
     for character in text:
@@ -148,26 +160,25 @@ def left(text: str, width: int) -> str:
     return cut(shorten(text, width), width)
 
 
-def changed_span(old: Line, new: Line, start: int, end: int) -> tuple[int, int] | None:
-    """The smallest span of cells within `start`…`end` that holds every difference, or None."""
-    before, after = _cells(old)[start:end], _cells(new)[start:end]
-    size = max(len(before), len(after))
-    before += [("", "")] * (size - len(before))
-    after += [("", "")] * (size - len(after))
-    differing = [index for index in range(size) if before[index] != after[index]]
-    return (start + differing[0], start + differing[-1] + 1) if differing else None
+def changed_span(old: Sequence[Cell], new: Sequence[Cell], start: int, end: int) -> tuple[int, int] | None:
+    """The smallest span within `start`…`end` that holds every cell that differs, or None."""
+    if old[start:end] == new[start:end]:
+        return None
+    differing = [at for at in range(start, end) if old[at : at + 1] != new[at : at + 1]]
+    return differing[0], differing[-1] + 1
 
 
-def _cells(cells: Line) -> list[tuple[str, str]]:
-    out: list[tuple[str, str]] = []
-    for text, style in cells:
-        if text.isascii():
+def cells_of(content: Line) -> list[Cell]:
+    """A line cell by cell; the second cell of a wide character is empty, a mark without width joins the cell before."""
+    out: list[Cell] = []
+    for text, style in content:
+        if is_narrow(text):
             out += [(character, style) for character in text]
             continue
         for character in text:
-            cells_wide = cell_len(character)
-            if cells_wide == 0 and out:
+            width = cell_len(character)
+            if width == 0 and out:
                 out[-1] = (out[-1][0] + character, out[-1][1])
-            elif cells_wide:
-                out += [(character, style)] + [("", style)] * (cells_wide - 1)
+            elif width:
+                out += [(character, style)] + [("", style)] * (width - 1)
     return out

@@ -12,12 +12,13 @@ from collections.abc import Iterable, Sequence
 from rich.segment import Segment
 from rich.style import Style as RichStyle
 from textual import events
+from textual.color import Color
 from textual.geometry import Region
 from textual.reactive import reactive
 from textual.strip import Strip
 from textual.widget import Widget
 
-from tuner_tui.ui.drawing.cells import STYLES, Line, Row, Run, changed_span, crop, fit, line
+from tuner_tui.ui.drawing.cells import STYLES, Line, Row, Run, cells_of, changed_span, crop, fit, line
 
 
 class Slice(Widget):
@@ -40,11 +41,13 @@ class Slice(Widget):
         self.styles.offset = (place.x, place.y)
         self.styles.width, self.styles.height = place.width, place.height
 
-    def render_line(self, y: int) -> Strip:
-        canvas = self.parent
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Straight from the canvas: a slice has no border, padding or opacity to add."""
+        canvas, place = self.parent, self._place
         if not isinstance(canvas, Canvas):
-            return Strip.blank(self.size.width)
-        return canvas.strip(self._place.y + y, self._place.x, self._place.right)
+            return [Strip.blank(crop.width)] * crop.height
+        strips = [canvas.filtered(place.y + y, place.x, place.right) for y in crop.line_range]
+        return strips if crop.width == place.width else [strip.crop(*crop.column_span) for strip in strips]
 
 
 class Canvas(Widget):
@@ -72,6 +75,8 @@ class Canvas(Widget):
         self._lines: list[Line] = []
         self._slices: list[Region] = []
         self._styles: dict[str, RichStyle] = {}
+        self._strips: list[dict[tuple[int, int], Strip]] = []
+        self._behind: Color | None = None
         self._asked = False
 
     def rows(self, width: int, height: int) -> Sequence[Row]:
@@ -95,6 +100,8 @@ class Canvas(Widget):
     def notify_style_update(self) -> None:
         """A new theme: look the styles up again."""
         self._styles.clear()
+        self._behind = None
+        self._strips = [{} for _ in self._lines]
         super().notify_style_update()
 
     def _draw(self) -> None:
@@ -118,10 +125,13 @@ class Canvas(Widget):
 
     def _show(self, lines: list[Line], slices: list[Region]) -> None:
         old, self._lines = self._lines, lines
+        self._strips += [{} for _ in range(len(lines) - len(self._strips))]
         if slices != self._slices or len(old) != len(lines):
             self._arrange(slices)
             return
         differing = [y for y, (before, after) in enumerate(zip(old, lines, strict=True)) if before != after]
+        for y in differing:
+            self._strips[y] = {}
         for owner, region in self._changes(old, differing):
             owner.refresh(region)
 
@@ -129,8 +139,9 @@ class Canvas(Widget):
         """Each span to repaint, in the coordinates of the widget that paints it."""
         slices = list(self.query_children(Slice))
         for y in differing:
+            before, after = cells_of(old[y]), cells_of(self._lines[y])
             for owner, start, end in self._owners(slices, y):
-                if span := changed_span(old[y], self._lines[y], start, end):
+                if span := changed_span(before, after, start, end):
                     x, top = (owner.place.x, owner.place.y) if isinstance(owner, Slice) else (0, 0)
                     yield owner, Region(span[0] - x, y - top, span[1] - span[0], 1)
 
@@ -147,6 +158,7 @@ class Canvas(Widget):
 
     def _arrange(self, slices: list[Region]) -> None:
         self._slices = slices
+        self._strips = [{} for _ in self._lines]
         children = list(self.query_children(Slice))
         for child, place in zip(children, slices, strict=False):
             child.place = place
@@ -164,10 +176,25 @@ class Canvas(Widget):
         """Row `y` from cell `start` to `end`, in the colours of the theme."""
         if y >= len(self._lines):
             return Strip.blank(end - start, self._style(""))
-        cells = self._lines[y]
-        if (start, end) != (0, self.size.width):
-            cells = crop(cells, start, end)
-        return Strip([Segment(text, self._style(style)) for text, style in cells])
+        kept = self._strips[y]
+        if (start, end) not in kept:
+            cells = crop(self._lines[y], start, end)
+            kept[start, end] = Strip([Segment(text, self._style(style)) for text, style in cells], end - start)
+        return kept[start, end]
+
+    def filtered(self, y: int, start: int, end: int) -> Strip:
+        """The same as the app's filters (no colour, ASCII) let it through."""
+        strip = self.strip(y, start, end)
+        for line_filter in self.get_line_filters():
+            strip = strip.apply_filter(line_filter, self._background)
+        return strip
+
+    @property
+    def _background(self) -> Color:
+        """The colour behind the text, looked up once a theme: filters ask for it line by line."""
+        if self._behind is None:
+            self._behind = self.background_colors[1]
+        return self._behind
 
     def _style(self, name: str) -> RichStyle:
         if name not in self._styles:
