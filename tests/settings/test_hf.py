@@ -129,6 +129,10 @@ def test_arguments_are_written_for_hf_argument_parser():
         ({"max_steps": "-1"}, {"max_steps": None}),
         ({"max_steps": 100}, {"max_steps": 100}),
         ({"tf32": None}, {"tf32": None}),
+        ({"save_total_limit": 0}, {"save_total_limit": None}),
+        ({"save_total_limit": 3}, {"save_total_limit": 3}),
+        ({"eval_steps": 0}, {"eval_steps": None}),
+        ({"attn_implementation": "sdpa"}, {"attn_implementation": "sdpa"}),
         ({"save_steps": 500.0}, {"save_steps": 500}),
         ({"per_gpu_train_batch_size": 4}, {"per_device_train_batch_size": 4}),
         ({"use_peft": True}, {"peft_method": "lora"}),
@@ -154,6 +158,7 @@ def test_old_and_new_spellings_are_read(values, settings):
         ({"eval_steps": 0.2}, "eval_steps left out: a share of all steps"),
         ({"train_sampling_strategy": "batch_rebalance"}, "train_sampling_strategy left out"),
         ({"warmup_ratio": 1.0}, "warmup_ratio left out"),
+        ({"attn_implementation": "kernels-community/flash-attn3"}, "attn_implementation left out: kernels-community"),
         ({"per_gpu_eval_batch_size": 8, "per_device_eval_batch_size": 4}, "per_gpu_eval_batch_size left out"),
     ],
 )

@@ -166,13 +166,24 @@ def _steps_from(reader: _Importer, key: str) -> None:
     value = reader.number(key)
     if value is not None and 0 < value < 1:
         reader.leave(key, "a share of all steps; the settings count in steps")
+    elif value == 0 and FIELDS[key].optional:
+        reader.put(key, key, None)
     else:
         reader.put(key, key, reader.values[key])
 
 
-def _max_steps_from(reader: _Importer, key: str) -> None:
+def _unlimited_from(reader: _Importer, key: str) -> None:
+    """0 and -1 mean to Transformers what empty means here."""
     value = reader.number(key)
     reader.put(key, key, None if value is not None and value <= 0 else reader.values[key])
+
+
+def _attention_from(reader: _Importer, key: str) -> None:
+    value = reader.values[key]
+    if value is None or value in FIELDS[key].choices:
+        reader.put(key, key, value)
+    else:
+        reader.leave(key, f"{shorten(str(value))} has no place in the settings")
 
 
 def _group_from(reader: _Importer, key: str) -> None:
@@ -207,7 +218,9 @@ _FROM_HF: Mapping[str, Callable[[_Importer, str], None]] = {
     "eval_steps": _steps_from,
     "save_steps": _steps_from,
     "logging_steps": _steps_from,
-    "max_steps": _max_steps_from,
+    "max_steps": _unlimited_from,
+    "save_total_limit": _unlimited_from,
+    "attn_implementation": _attention_from,
     "activation_checkpointing": _checkpointing_from,
     "gradient_checkpointing": _checkpointing_from,
     "group_by_length": _group_from,
