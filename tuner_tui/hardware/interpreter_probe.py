@@ -115,4 +115,5 @@ def main(stages: list[str]) -> None:
         sys.stdout.flush()
 
 
-main(sys.argv[1:])
+if __name__ == "__main__":
+    main(sys.argv[1:])
