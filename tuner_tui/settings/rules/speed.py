@@ -1,21 +1,22 @@
 """Rules on precision, attention and compilation: what the card and the installed packages can do.
 
-Capabilities are NVIDIA's: bf16 and TF32 units came with 8.0 (Ampere), tensor cores with 7.0 (Volta), fp16
-arithmetic with 5.3. What happens without them was read in transformers 5.23, accelerate 1.15 and torch 2.13.
+What a card can do is `hardware.capability`'s knowledge. What happens where it cannot was read in transformers 5.23,
+accelerate 1.15 and torch 2.13.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from tuner_tui.hardware.capability import NEEDS
 from tuner_tui.settings.fields import Value
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.rules.problem import Box, Problem, card
 
-AMPERE = (8, 0)
-VOLTA = (7, 0)
-FP16_ARITHMETIC = (5, 3)
+LEAST: Mapping[str, tuple[int, int]] = {need.name: need.least for need in NEEDS}
+TRITON = (7, 0)
+"""Below it torch/_inductor/scheduler.py raises GPUTooOldForTriton."""
 
 
 def precision(settings: Settings, box: Box) -> Iterator[Problem]:
@@ -24,13 +25,13 @@ def precision(settings: Settings, box: Box) -> Iterator[Problem]:
         return
     if box.no_gpu:
         yield from _sixteen_bit_without_gpu(settings.precision, box)
-    elif settings.precision == "bf16" and (gpu := box.below(AMPERE)) is not None:
-        instead = "fp16" if gpu.capability is not None and gpu.capability >= FP16_ARITHMETIC else "fp32"
+    elif settings.precision == "bf16" and (gpu := box.below(LEAST["bf16"])) is not None:
+        instead = "fp16" if gpu.capability is not None and gpu.capability >= LEAST["fp16"] else "fp32"
         why = "it came with 8.0 (Ampere) and is only emulated below"
         yield Problem(
             ("precision",), "error", f"{card(gpu)} has no bf16: {why}. Take {instead}.", {"precision": instead}
         )
-    elif settings.precision == "fp16" and (gpu := box.below(FP16_ARITHMETIC)) is not None:
+    elif settings.precision == "fp16" and (gpu := box.below(LEAST["fp16"])) is not None:
         sentence = f"{card(gpu)} does not compute in fp16, which needs 5.3. Take fp32."
         yield Problem(("precision",), "error", sentence, {"precision": "fp32"})
 
@@ -53,7 +54,7 @@ def tf32(settings: Settings, box: Box) -> Iterator[Problem]:
     if box.no_gpu:
         sentence = "Without a GPU there is no TF32, and TrainingArguments refuses it. Leave it empty."
         yield Problem(("tf32",), "error", sentence, {"tf32": None})
-    elif (gpu := box.below(AMPERE)) is not None:
+    elif (gpu := box.below(LEAST["tf32"])) is not None:
         sentence = (
             f"{card(gpu)} has no TF32: it came with Ampere (8.0), and TrainingArguments refuses it. Leave it empty."
         )
@@ -76,7 +77,7 @@ def _flash(settings: Settings, box: Box) -> Iterator[Problem]:
     where = ("attn_implementation",)
     if box.no_gpu:
         yield Problem(where, "error", "Flash attention runs on a GPU only. Take sdpa.", sdpa)
-    elif (gpu := box.below(AMPERE)) is not None:
+    elif (gpu := box.below(LEAST["flash"])) is not None:
         yield Problem(where, "error", f"{card(gpu)} cannot run {package}, which needs 8.0. Take sdpa.", sdpa)
     elif box.lacks(package):
         sentence = (
@@ -84,7 +85,7 @@ def _flash(settings: Settings, box: Box) -> Iterator[Problem]:
         )
         yield Problem(where, "error", sentence, sdpa)
     if settings.precision == "fp32":
-        half = "fp16" if box.below(AMPERE) is not None else "bf16"
+        half = "fp16" if box.below(LEAST["bf16"]) is not None else "bf16"
         right: dict[str, Value] = sdpa if box.no_gpu else {"precision": half}
         sentence = f"Flash attention computes in fp16 or bf16 only. Set precision {half}, or take sdpa."
         yield Problem(("attn_implementation", "precision"), "error", sentence, right)
@@ -100,7 +101,7 @@ def compilation(settings: Settings, box: Box) -> Iterator[Problem]:
     elif box.older("torch", (2, 4)) and not box.python_older((3, 12)):
         sentence = "torch.compile on Python 3.12 needs torch 2.4. Turn compile off, or upgrade torch."
         yield Problem(("torch_compile",), "error", sentence, off)
-    if (gpu := box.below(VOLTA)) is not None:
+    if (gpu := box.below(TRITON)) is not None:
         sentence = f"{card(gpu)} is too old for torch.compile: its Triton kernels need 7.0. Turn compile off."
         yield Problem(("torch_compile",), "error", sentence, off)
 
