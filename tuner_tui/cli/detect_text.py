@@ -144,7 +144,7 @@ def process_lines(gpus: Iterable[Gpu]) -> list[str]:
             str(process.pid),
             size(process.memory_bytes),
             process.user or UNKNOWN,
-            process.command or UNKNOWN,
+            shorten(process.command or UNKNOWN, WIDTH - 40),
         )
         for gpu in gpus
         for process in gpu.processes
@@ -171,9 +171,7 @@ def problem_lines(problems: Sequence[GpuProblem | Misfit], python: str | None) -
 
 
 def table(rows: Sequence[tuple[str, ...]], right: Sequence[int]) -> list[str]:
-    """Rows in aligned columns, those of `right` to the right; the last column may be as long as it likes, up to the
-    width.
-    """
+    """Rows in aligned columns, those of `right` to the right."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []
     for row in rows:
@@ -188,6 +186,12 @@ def table(rows: Sequence[tuple[str, ...]], right: Sequence[int]) -> list[str]:
 def hanging(first: str, text: str) -> list[str]:
     """The text folded to the width, later lines indented as far as the first."""
     return wrap(text, WIDTH, initial_indent=first, subsequent_indent=" " * len(first))
+
+
+def shorten(text: str, width: int) -> str:
+    """The text cut to the width, with a sign that it was; control characters of a command line become blanks."""
+    clean = "".join(character if character.isprintable() else " " for character in text)
+    return clean if len(clean) <= width else f"{clean[: width - 1]}…"
 
 
 def labelled(label: str, text: str) -> str:
