@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from textwrap import wrap
 
 from tuner_tui.runs.state import RankState, RunState
 from tuner_tui.ui import format as f
-from tuner_tui.ui.drawing.cells import Row, Run, line, right, shorten
+from tuner_tui.ui.drawing.cells import Row, Run, line, right
 from tuner_tui.ui.drawing.figures import LABEL, labelled
 
 CELL = 6
@@ -23,7 +24,9 @@ def rank_rows(state: RunState, width: int) -> list[Row]:
         _figures("s a step", [f.figure(times[number]) for number in shown]),
         _figures("data wait", [f.share(data_wait_share(state.ranks[number])) for number in shown]),
     ]
-    return [*rows, Row(line(shorten(_sentence(times, len(shown)), width)), rank=3)]
+    if len(shown) < len(times):
+        rows.append(Row(line(Run(f"{len(times) - len(shown)} ranks not shown", "dim")), rank=3))
+    return [*rows, *(Row(line(text), rank=3) for text in wrap(_sentence(times), max(8, width)))]
 
 
 def _figures(label: str, values: list[str]) -> Row:
@@ -31,15 +34,14 @@ def _figures(label: str, values: list[str]) -> Row:
     return labelled(label, text, rank=3, slices=((LABEL, LABEL + len(text)),))
 
 
-def _sentence(times: Mapping[int, float | None], shown: int) -> str:
+def _sentence(times: Mapping[int, float | None]) -> str:
     known = {number: time for number, time in times.items() if time is not None}
-    more = f"; {len(times) - shown} ranks not shown" if len(times) > shown else ""
     if not known:
-        return f"{len(times)} ranks, no step times yet{more}"
+        return f"{len(times)} ranks, no step times yet"
     slowest = max(known, key=lambda number: known[number])
     others = [time for number, time in known.items() if number != slowest]
     beside = f", the others {f.figure(sum(others) / len(others))}" if others else ""
-    return f"slowest is rank {slowest}: {f.figure(known[slowest])} s a step{beside}{more}"
+    return f"slowest is rank {slowest}: {f.figure(known[slowest])} s a step{beside}"
 
 
 def step_time_s(rank: RankState) -> float | None:

@@ -8,10 +8,12 @@ children: small widgets whose left edge is where the figure starts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style as RichStyle
 from textual import events
+from textual.binding import Binding, BindingType
 from textual.color import Color
 from textual.geometry import Region
 from textual.reactive import reactive
@@ -66,7 +68,17 @@ class Canvas(Widget):
     Canvas > .canvas--bad { color: $error; text-style: bold; }
     Canvas > .canvas--hit { text-style: reverse; }
     """
-    COMPONENT_CLASSES = {f"canvas--{style}" for style in STYLES if style}  # noqa: RUF012  (Textual's own shape)
+    COMPONENT_CLASSES: ClassVar[set[str]] = {f"canvas--{style}" for style in STYLES if style}
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "scroll_rows(-1)", "Up", show=False, id="rows.up", tooltip="A row back"),
+        Binding("down,j", "scroll_rows(1)", "Down", show=False, id="rows.down", tooltip="A row on"),
+        Binding("pageup", "scroll_rows(-10)", "Page up", show=False, id="rows.page-up", tooltip="Ten rows back"),
+        Binding("pagedown", "scroll_rows(10)", "Page down", show=False, id="rows.page-down", tooltip="Ten rows on"),
+        Binding("home", "scroll_rows(-9999)", "First", show=False, id="rows.first", tooltip="The first row"),
+        Binding("end", "scroll_rows(9999)", "Last", show=False, id="rows.last", tooltip="The last row"),
+    ]
+    """For canvases that may take the focus."""
 
     top: reactive[int] = reactive(0, repaint=False)
 
@@ -109,19 +121,22 @@ class Canvas(Widget):
         width, height = self.size
         if width and height:
             rows = self._window(list(self.rows(width, height)), height)
-            self._show([self._finish(row.line, width) for row in rows], merge_slices(rows))
+            self._show([fit(row.line, width) for row in rows], merge_slices(rows, width))
 
     def _window(self, rows: list[Row], height: int) -> list[Row]:
-        """The rows that are visible, the last replaced by a sign where some are not."""
+        """The rows that are visible; at an end beyond which there are more stands a sign instead."""
         self.set_reactive(Canvas.top, max(0, min(self.top, len(rows) - height)))
         shown = rows[self.top : self.top + height]
         below = len(rows) - self.top - height
+        if self.top and height > 1:
+            shown[0] = _more(self.top + 1)
         if below > 0:
-            shown[-1] = Row(line(Run(f"… {below + 1} more lines", "dim")))
+            shown[-1] = _more(below + 1)
         return shown
 
-    def _finish(self, cells: Line, width: int) -> Line:
-        return fit(cells, width)
+    def action_scroll_rows(self, by: int) -> None:
+        """Some rows on, or back where `by` is negative."""
+        self.top = max(0, self.top + by)
 
     def _show(self, lines: list[Line], slices: list[Region]) -> None:
         old, self._lines = self._lines, lines
@@ -202,15 +217,18 @@ class Canvas(Widget):
         return self._styles[name]
 
 
-def merge_slices(rows: Sequence[Row]) -> list[Region]:
-    """The slices of all rows; equal spans of neighbouring rows become one rectangle, so that few widgets do."""
+def _more(rows: int) -> Row:
+    return Row(line(Run(f"… {rows} more lines", "dim")))
+
+
+def merge_slices(rows: Sequence[Row], width: int) -> list[Region]:
+    """The slices of all rows within `width`; equal spans of neighbouring rows become one rectangle: few widgets do."""
     merged: list[Region] = []
     for y, row in enumerate(rows):
-        for start, end in row.slices:
-            above = Region(start, y - 1, end - start, 1)
+        for start, end in ((start, min(end, width)) for start, end in row.slices if start < min(end, width)):
             same = next((i for i, r in enumerate(merged) if (r.x, r.right, r.bottom) == (start, end, y)), None)
             if same is None:
-                merged.append(above.translate((0, 1)))
+                merged.append(Region(start, y, end - start, 1))
             else:
                 merged[same] = Region(start, merged[same].y, end - start, merged[same].height + 1)
     return merged

@@ -1,0 +1,180 @@
+"""The live picture at any size, with any number of cards, for every state of a run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.ui.live_fakes import START_S, finished, history, running, samples
+from tuner_tui.hardware.sample import GpuSample, HostSample, Sample
+from tuner_tui.runs.history import History
+from tuner_tui.runs.state import RunState
+from tuner_tui.ui.drawing.cells import Row, fit, text_of, width_of
+from tuner_tui.ui.drawing.gpu_rows import Detail, GpuScene, gpu_rows, rows_more
+from tuner_tui.ui.drawing.host_rows import core_rows
+from tuner_tui.ui.drawing.live_rows import LiveScene, live_rows, without_least
+from tuner_tui.ui.widgets.canvas import merge_slices
+
+NOW_S = START_S + 0.4
+
+
+def scene(state: RunState | None = None, gpus: int = 2, cores: int = 64, count: int = 30, **last: object) -> LiveScene:
+    recent = samples(count, gpus=gpus, cores=cores)
+    if last:
+        changed = tuple(replace(gpu, **last) if gpu.index == 1 else gpu for gpu in recent[-1].gpus)  # type: ignore[arg-type]
+        recent = (*recent[:-1], replace(recent[-1], gpus=changed))
+    return LiveScene(NOW_S, state, history(), recent[-1], recent)
+
+
+def texts(shown: LiveScene, width: int = 36, height: int = 20) -> list[str]:
+    return [text_of(fit(row.line, width)) for row in live_rows(shown, width, height)]
+
+
+def text(shown: LiveScene, width: int = 36, height: int = 20) -> str:
+    return "\n".join(texts(shown, width, height))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 130), st.integers(1, 45), st.sampled_from([0, 1, 2, 8, 16]), st.sampled_from([0, 1, 8, 128]),
+    st.sampled_from([None, 1, 2, 16]),
+)  # fmt: skip
+def test_every_size_holds_the_picture(width: int, height: int, gpus: int, cores: int, ranks: int | None) -> None:
+    state = None if ranks is None else running(START_S, ranks)
+    rows = live_rows(scene(state, gpus, cores), width, height)
+    assert 0 < len(rows) <= height
+    assert all(width_of(fit(row.line, width)) == width for row in rows)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 130), st.integers(1, 45), st.sampled_from([0, 1, 2, 8]))
+def test_slices_lie_inside_the_panel_and_apart(width: int, height: int, gpus: int) -> None:
+    rows = live_rows(scene(running(START_S), gpus), width, height)
+    regions = merge_slices(rows, width)
+    cells = {(x, y) for region in regions for y in region.line_range for x in region.column_range}
+    assert len(cells) == sum(region.area for region in regions)
+    assert all(x < width and y < len(rows) for x, y in cells)
+
+
+def test_eight_cards_and_the_run_fit_beside_the_settings_of_a_120_by_40_screen() -> None:
+    shown = texts(scene(running(START_S), gpus=8), 34, 18)
+    assert [row.split()[0] for row in shown if row[:3].strip().isdigit()] == [str(card) for card in range(8)]
+    assert shown[0].startswith("training")
+    assert any("loss" in row and "1.8404" in row for row in shown)
+
+
+def test_what_is_left_out_is_said() -> None:
+    assert texts(scene(running(START_S), gpus=8), 36, 8)[0].endswith("rows")
+    assert "rows" not in texts(scene(running(START_S), gpus=1), 118, 45)[0]
+
+
+def test_a_box_without_cards_gives_the_room_to_the_processor() -> None:
+    shown = texts(scene(None, gpus=0), 60, 24)
+    assert any(row.startswith("busy") for row in shown)
+    assert not any(row.startswith("GPU") for row in shown)
+
+
+@pytest.mark.parametrize("width", [36, 60, 118])
+def test_128_cores_fit(width: int) -> None:
+    recent = samples(3, gpus=0, cores=128)
+    rows = core_rows(recent, START_S, width, all_cores=True)
+    assert sum(end - start for row in rows for start, end in row.slices) == 128
+    assert any(shown.startswith("128 cores") for shown in texts(scene(None, gpus=0, cores=128), width, 24))
+
+
+def test_where_not_every_core_fits_the_busiest_are_shown() -> None:
+    assert any(row.startswith("busiest") for row in texts(scene(None, gpus=8, cores=128), 36, 16))
+
+
+@pytest.mark.parametrize("phase", ["starting", "compiling", "training", "evaluating"])
+def test_phases_have_their_names(phase: str) -> None:
+    assert texts(scene(running(START_S, phase=phase)))[0].startswith(phase)
+
+
+def test_resuming_and_saving_say_what_they_do() -> None:
+    assert "skipping batches" in text(scene(running(START_S, phase="skipping")))
+    assert "saving a checkpoint" in text(scene(running(START_S, phase="saving")))
+
+
+def test_a_stall_is_said_with_its_age_and_without_a_time_left() -> None:
+    shown = text(scene(running(START_S, last_step_t=START_S - 95, phase_since_t=START_S - 400)))
+    assert "! stalled: no step for 1 min 35 s" in shown
+    assert "ETA –" in shown
+
+
+@pytest.mark.parametrize(
+    ("outcome", "words"), [("completed", "✓ completed"), ("out-of-memory", "✗ out of memory"), ("stopped", "! stopped")]
+)
+def test_outcomes_are_words_with_a_mark_and_a_sentence(outcome: str, words: str) -> None:
+    shown = texts(scene(finished(outcome, "What happened.")))
+    assert shown[0].startswith(words)
+    assert shown[1].startswith("What happened.")
+
+
+def test_unknown_figures_are_dashes() -> None:
+    bare = LiveScene(NOW_S, RunState(), History(), Sample(START_S, (GpuSample(0, "T4"),), HostSample()), ())
+    shown = text(bare, 36, 40)
+    assert "–/–" in shown
+    assert " 0 %" not in shown
+
+
+def test_a_loss_that_is_not_a_number_is_marked() -> None:
+    rows = live_rows(scene(running(START_S, loss=float("nan"))), 36, 20)
+    assert any(run.text.strip() == "nan" and run.style == "bad" for row in rows for run in row.line)
+
+
+def test_a_lost_card_keeps_its_row_with_its_age() -> None:
+    shown = texts(scene(None, lost=True, age_s=42.0))
+    assert any(row.startswith(" 1✗") for row in shown)
+    assert any("GPU 1: lost 42 s ago" in row for row in shown)
+
+
+def test_old_figures_are_marked_with_their_age() -> None:
+    shown = texts(scene(None, age_s=7.0))
+    assert any(row.startswith(" 1?") for row in shown)
+    assert any("silent for 7 s" in row for row in shown)
+
+
+def test_throttling_is_said_in_words_and_shared_by_cards() -> None:
+    recent = samples(3, gpus=8)
+    held = replace(recent[-1], gpus=tuple(replace(gpu, throttle=("power cap",)) for gpu in recent[-1].gpus))
+    assert "! GPU 0–7: power cap" in text(LiveScene(NOW_S, None, History(), held, recent), 36, 30)
+
+
+def test_an_old_sample_is_marked() -> None:
+    old = replace(scene(), now_s=START_S + 720)
+    assert "! sampled 12 min ago" in text(old)
+
+
+def test_ranks_stand_side_by_side_and_the_slowest_is_named() -> None:
+    shown = text(scene(running(START_S, ranks=8), gpus=0), 60, 45)
+    assert "slowest is rank 3" in shown
+
+
+def test_ranks_without_room_are_counted() -> None:
+    assert "12 ranks not shown" in text(scene(running(START_S, ranks=16), gpus=0), 36, 60)
+
+
+def test_loaders_are_counted_apart_from_the_trainer() -> None:
+    shown = texts(scene(running(START_S)), 60, 45)
+    assert any(row.startswith("trainer     1 ×") for row in shown)
+    assert any(row.startswith("loaders     8 ×") for row in shown)
+
+
+@pytest.mark.parametrize("width", [36, 60, 118])
+@pytest.mark.parametrize("detail", [Detail(), Detail(1, 0), Detail(2, 2), Detail(4, 3)])
+def test_the_room_for_detail_is_known_before_it_is_drawn(width: int, detail: Detail) -> None:
+    for cards in (1, 2, 8):
+        recent = samples(5, gpus=cards)
+        shown = GpuScene(recent[-1], recent)
+        more = len(gpu_rows(shown, width, detail)) - len(gpu_rows(shown, width, Detail()))
+        assert more == rows_more(cards, width, detail)
+
+
+def test_the_least_important_rows_go_first() -> None:
+    rows = [Row((), 1), Row((), 5), Row((), 0), Row((), 5)]
+    assert [row.rank for row in without_least(rows, 1)] == [1, 5, 0]
+    assert [row.rank for row in without_least(rows, 3)] == [0]
