@@ -123,7 +123,8 @@ def _save(name: str, source: str | None, flags: list[str], yes: bool) -> Path:
     try:
         path = preset_path(name)
         loaded = find_preset(source) if source else LoadedPreset(Preset(name=name))
-        save_preset(_renamed(loaded.preset, path.stem, flags), path, overwrite=yes)
+        given = {field: parse_value(field, text) for field, text in parse_flags(flags).items()}
+        save_preset(loaded.preset.variant(path.stem, {**loaded.preset.settings, **given}), path, overwrite=yes)
     except PresetExistsError as error:
         fail(f"{error}; add --yes to replace it")
     except SettingsError as error:
@@ -131,15 +132,6 @@ def _save(name: str, source: str | None, flags: list[str], yes: bool) -> Path:
     for said in loaded.notes:
         note(said)
     return path
-
-
-def _renamed(preset: Preset, name: str, flags: list[str]) -> Preset:
-    given = {field: parse_value(field, text) for field, text in parse_flags(flags).items()}
-    changed: dict[str, Any] = {"name": name}
-    if given:
-        # What was measured with other settings is not true of these.
-        changed |= {"settings": {**preset.settings, **given}, "before": None, "after": None}
-    return preset.model_copy(update=changed)
 
 
 @dataclass(frozen=True, slots=True)

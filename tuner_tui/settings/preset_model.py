@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -79,3 +80,10 @@ class Preset(BaseModel):
         if isinstance(settings, dict):
             return {name: check_value(name, value) for name, value in settings.items()}
         return settings
+
+    def variant(self, name: str, settings: Mapping[str, Value]) -> Preset:
+        """A preset of another name with these settings; what was measured goes where they differ."""
+        changed: dict[str, Any] = {"name": name, "settings": dict(settings)}
+        if changed["settings"] != self.settings:
+            changed |= {"before": None, "after": None}
+        return self.model_copy(update=changed)
