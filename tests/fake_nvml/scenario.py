@@ -134,19 +134,16 @@ class Scenario:
             rows += gpu.lines(index)
         return "\n".join(rows) + "\n"
 
-    def environment(self, library: Path, folder: Path) -> dict[str, str]:
+    def environment(self, library: Path, folder: Path, calls: Path | None = None) -> dict[str, str]:
         """Writes the scenario into `folder` and gives the whole environment of a process that sees it.
 
-        `library` is the built `libnvidia-ml.so.1`; calls are logged to `folder`/nvml-calls.
+        `library` is the built `libnvidia-ml.so.1`. Each call is written to the file `calls` where one is given; a
+        benchmark gives none.
         """
         path = folder / "scenario"
         path.write_text(self.text(), encoding="utf-8")
-        return {
-            **os.environ,
-            "LD_LIBRARY_PATH": str(library.parent),
-            "FAKE_NVML_SCENARIO": str(path),
-            "FAKE_NVML_CALLS": str(folder / "nvml-calls"),
-        }
+        seen = {**os.environ, "LD_LIBRARY_PATH": str(library.parent), "FAKE_NVML_SCENARIO": str(path)}
+        return seen if calls is None else {**seen, "FAKE_NVML_CALLS": str(calls)}
 
 
 def a100(index: int) -> FakeGpu:

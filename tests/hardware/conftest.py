@@ -28,8 +28,8 @@ class Box:
     """A box whose driver follows a scenario, as a fresh Python process sees it."""
 
     def __init__(self, library: Path, scenario: Scenario, folder: Path) -> None:
-        self.environment = scenario.environment(library, folder)
         self.calls_file = folder / "nvml-calls"
+        self.environment = scenario.environment(library, folder, self.calls_file)
 
     def python(self, script: str, timeout_s: float = 60) -> Any:
         """Runs `script`, which prints one JSON document last, and gives that."""
