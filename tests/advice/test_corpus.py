@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from tests.advice.corpus import lookalikes, memory, other
+from tests.advice.corpus import lookalikes, memory, other, provoked_cases
 from tests.advice.corpus.case import Case
 from tuner_tui.advice.crash import crash_findings
 from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.situation import Situation
 from tuner_tui.runs.state import RunState
 
-POSITIVES = (*memory.CASES, *other.CASES)
+POSITIVES = (*memory.CASES, *other.CASES, *provoked_cases.CASES)
+NEGATIVES = (*lookalikes.CASES, *provoked_cases.HEALTHY)
 
 
 def read(text: str) -> tuple[Finding, ...]:
@@ -31,7 +32,7 @@ def test_the_cause_is_named(case: Case) -> None:
     assert findings[0].evidence
 
 
-@pytest.mark.parametrize("case", lookalikes.CASES, ids=names)
+@pytest.mark.parametrize("case", NEGATIVES, ids=names)
 def test_a_word_in_an_output_is_not_a_crash(case: Case) -> None:
     assert [(finding.cause, finding.evidence) for finding in read(case.text)] == []
 
@@ -44,4 +45,4 @@ def test_the_corpus_covers_every_cause() -> None:
         "checkpoint-io", "bad-arguments", "unknown",
     }  # fmt: skip
     assert len(POSITIVES) >= 120
-    assert len(lookalikes.CASES) >= 60
+    assert len(NEGATIVES) >= 60

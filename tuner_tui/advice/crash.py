@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tuner_tui.advice.crash_where import where_of
 from tuner_tui.advice.finding import Confidence, Finding
@@ -23,9 +23,11 @@ PLACES = frozenset({"training", "evaluation", "loading", "optimizer-step", "chec
 NEEDS_PLACE = frozenset({"gpu-oom", "host-oom", "disk-full", "checkpoint-io", "nan"})
 STOPPED = frozenset({int(signal.SIGINT), int(signal.SIGTERM), int(signal.SIGHUP)})
 LONGEST_EVIDENCE = 400
+FULL_DISK_BYTES = 64e6
 PACKAGE = re.compile(
     r"No module named '?([\w.]+)|install `([\w-]+)`|pip install (?:-U )?['\"]?([\w-]+)"
-    r"|requires (?:the )?`?([\w-]+)`? library|the package (\w+) seems|`?(bitsandbytes|flash[_-]attn\w*|bnb|apex|deepspeed|triton)\b"
+    r"|requires (?:the )?`?([\w-]+)`? library|the package (\w+) seems"
+    r"|`?(bitsandbytes|flash[_-]attn\w*|bnb|apex|deepspeed|triton)\b"
 )
 """Where a message names the package that is missing."""
 
@@ -85,7 +87,7 @@ def _verdict(situation: Situation, lines: Sequence[Line]) -> Verdict | None:
     reading = fatal_reading(lines, launched, status.bad)
     observed = _observed(situation)
     if reading is not None and reading.pattern is not None:
-        return _of_reading(reading, lines, launched, observed)
+        return _no_room(_of_reading(reading, lines, launched, observed), situation)
     if observed is not None:
         return observed
     if reading is not None and status.signal is None and launched.signal is None:
@@ -158,6 +160,15 @@ def _of_reading(reading: Reading, lines: Sequence[Line], launched: Launched, obs
     confidence: Confidence = "likely" if pattern is None else pattern.confidence
     about = package_in(failure.headline) if reading.cause == "missing-package" else None
     return Verdict(reading.cause, sentence, confidence, _evidence(failure, launched), where, about)
+
+
+def _no_room(verdict: Verdict, situation: Situation) -> Verdict:
+    """A checkpoint that could not be written to a disk that was measured to be full: the disk is the cause."""
+    free = situation.samples[-1].host.disk_free_bytes if situation.samples else None
+    if verdict.cause != "checkpoint-io" or free is None or free > FULL_DISK_BYTES:
+        return verdict
+    evidence = (*verdict.evidence, f"{free / 1e6:.0f} MB were free on the disk")
+    return replace(verdict, cause="disk-full", sentence="The disk is full", evidence=evidence)
 
 
 def package_in(message: str) -> str | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 HEAD_BYTES = 64 << 10
-TAIL_BYTES = 1 << 20
+TAIL_BYTES = 512 << 10
 CHUNK_BYTES = 1 << 20
 
 

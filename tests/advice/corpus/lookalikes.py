@@ -83,6 +83,8 @@ MENTIONS = (
     *(Case(f"only line: {text[:60]}", text) for text in SENTENCES),
 )
 SURVIVED = (
+    Case("ended by a signal that asks", HEALTHY_START + trace("torch.distributed.elastic.multiprocessing.api.SignalException: Process 7 got signal: 15", "main")),
+    Case("interrupted by hand, the workers echo it", HEALTHY_START + trace("KeyboardInterrupt", *STEP) + "\n" + trace("RuntimeError: DataLoader worker (pid 7) is killed by signal: Interrupt. ", "main", "loader")),
     Case("auto_find_batch_size found one", HEALTHY_START + bar(0, 500) + "\nout of memory, trying batch size 7\n" + bar(0, 572) + bar(120, 572) + bar(572, 572) + "\n" + HEALTHY_END),
     Case("caught, then smaller", HEALTHY_START + trace(CUDA_20, *CAUGHT) + "\nReducing batch size to 8 and retrying\n" + bar(0, 900) + bar(300, 900) + "\n" + HEALTHY_END),
     Case("printed by an except branch", HEALTHY_START + CUDA_113 + "\nbatch of 64 does not fit, trying batch 32\n" + HEALTHY_END),

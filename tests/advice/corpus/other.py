@@ -185,4 +185,52 @@ UNKNOWN = (
         "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \ntrain.py FAILED\nexitcode  : 1 (pid: 7)", "main"), "unknown"),
     Case("card fell off the bus", trace("RuntimeError: CUDA error: uncorrectable ECC error encountered", *STEP), "unknown"),
 )  # fmt: skip
-CASES = (*STORAGE, *NUMBERS, *PRECISION, *KERNELS, *PACKAGES, *DEVICE, *COLLECTIVES, *WORKERS, *ARGUMENTS, *UNKNOWN)
+BOX = """╭───────────────────── Traceback (most recent call last) ─────────────────────╮
+│ /home/ann/train.py:31 in <module>                                           │
+│                                                                             │
+│   28                                                                        │
+│ ❱ 31 main()                                                                 │
+│ /opt/env/lib/python3.11/site-packages/transformers/trainer.py:1912 in evaluation_loop │
+│ ❱ 1912 │   │   raise RuntimeError("MemoryError is not this")                │
+╰─────────────────────────────────────────────────────────────────────────────╯
+"""
+NOTEBOOK = """---------------------------------------------------------------------------
+OutOfMemoryError                          Traceback (most recent call last)
+Cell In[7], line 1
+----> 1 trainer.train()
+
+File /opt/env/lib/python3.11/site-packages/transformers/trainer.py:2052, in Trainer.train(self, resume_from_checkpoint)
+   2050     hf_hub_utils.enable_progress_bars()
+File /opt/env/lib/python3.11/site-packages/torch/optim/adamw.py:220, in AdamW.step(self, closure)
+--> 220     loss = closure()
+
+OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB. GPU 0 has a total capacity of 14.56 GiB
+"""
+SHAPES = (
+    Case("drawn in a box", HEALTHY_START + BOX + "OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB\n", "gpu-oom", "evaluation"),
+    Case("a notebook's", NOTEBOOK, "gpu-oom", "optimizer-step"),
+    Case("pasted without indentation", "\n".join(line.strip() for line in trace("RuntimeError: DataLoader worker (pid 44) is killed by signal: Killed. ", "main", "loader").split("\n")), "worker-crash"),
+    Case("a rank interrupted because another failed", trace("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB", *STEP, prefix="[rank1]: ")
+         + "\n" + trace("torch.distributed.elastic.multiprocessing.api.SignalException: Process 7 got signal: 15", "main"), "gpu-oom"),
+    Case("segmentation fault", HEALTHY_START + "Segmentation fault (core dumped)\n", "unknown"),
+    Case("fault handler", HEALTHY_START + "Fatal Python error: Segmentation fault\n\nThread 0x00007f (most recent call first):\n  File \"a.py\", line 3 in f\n", "unknown"),
+    Case("time limit", HEALTHY_START + "slurmstepd: error: *** JOB 812 ON node3 CANCELLED AT 2026-03-01T10:00:00 DUE TO TIME LIMIT ***\n", "unknown"),
+    Case("ROCm has no room", HEALTHY_START + ":0:rocdevice.cpp            :2652: 42383582 us: 489: [tid:0x7ff] Device::callbackQueue aborting with error : HSA_STATUS_ERROR_OUT_OF_RESOURCES: The runtime failed to allocate the necessary resources. code: 0x1008\n", "gpu-oom"),
+    Case("bar and bus error on one line", "Epoch 0:   0%|          | 0/13 [00:00<?, ?it/s]ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm).\n", "shm"),
+    Case("watchdog behind a bar", "Epoch 0:   6%|██ | 32040/500150 [6:28:43<94:39:17,  1.37it/s, loss=2.6][E ProcessGroupNCCL.cpp:458] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=96120, OpType=ALLREDUCE, Timeout(ms)=1800000) ran for 1806887 milliseconds before timing out.\n", "collective-timeout"),
+    Case("DeepSpeed saw signal 7", HEALTHY_START + "[2026-03-01 10:00:00,000] [INFO] [launch.py:315:sigkill_handler] Killing subprocess 3966\n[2026-03-01 10:00:00,001] [ERROR] [launch.py:321:sigkill_handler] ['/usr/bin/python3', '-u', 'main.py'] exits with return code = -7\n", "shm"),
+    Case("glued to nothing", HEALTHY_START + "Traceback (most recent call last):\n  File \"train.py\", line 3, in <module>\n    f()\nCUDAOutOfMemory", "unknown"),
+)  # fmt: skip
+CASES = (
+    *SHAPES,
+    *STORAGE,
+    *NUMBERS,
+    *PRECISION,
+    *KERNELS,
+    *PACKAGES,
+    *DEVICE,
+    *COLLECTIVES,
+    *WORKERS,
+    *ARGUMENTS,
+    *UNKNOWN,
+)

@@ -21,5 +21,6 @@ PATTERNS: tuple[Pattern, ...] = (
     *programs.WORKERS,
     *programs.USAGE,
     *device.COLLECTIVES,
+    *device.UNEXPLAINED,
 )
 BARE: tuple[Pattern, ...] = tuple(pattern for pattern in PATTERNS if pattern.bare)

@@ -21,6 +21,7 @@ ILLEGALS = (
     form("illegal-access", r"(?:CUDA|HIP) error: (?:unspecified launch failure|an illegal instruction|invalid (?:device )?address|warp illegal)", ILLEGAL),
     form("illegal-access", r"(?:[cC]uda|hip) runtime error \((?:4|77|700|716|719)\)", ILLEGAL),
     form("illegal-access", r"^Memory access fault by GPU node", ILLEGAL, bare=True),
+    form("illegal-access", r"HSA_STATUS_ERROR_(?:MEMORY_APERTURE_VIOLATION|MEMORY_FAULT|EXCEPTION|ILLEGAL_INSTRUCTION)", ILLEGAL, bare=True),
     form("illegal-access", r"NVRM: Xid \(.{1,40}\): (?:13|31),", ILLEGAL, bare=True),
     form("illegal-access", r"CUBLAS_STATUS_EXECUTION_FAILED|CUDNN_STATUS_EXECUTION_FAILED", f"{ILLEGAL}, or a library call failed", "possible"),
 )  # fmt: skip
@@ -36,5 +37,13 @@ COLLECTIVES = (
     form("collective-timeout", r"NCCL (?:error|communicator was aborted)|ncclInternalError|ncclUnhandledCudaError|unhandled (?:cuda|system) error", "NCCL failed", "likely", consequence=True),
     form("collective-timeout", r"DistBackendError", "A collective operation failed", "likely", consequence=True),
     form("collective-timeout", r"Detected mismatch between collectives on ranks", "The processes ran different collectives", "certain"),
+)  # fmt: skip
+UNEXPLAINED = (
+    form("unknown", r"uncorrectable ECC error|GPU is lost|fallen off the bus|GPU has fallen|NVRM: Xid \(.{1,40}\): (?:48|63|64|74|79|94|95),", "The card itself failed: look at dmesg for Xid, and at its health", bare=True),
+    form("unknown", r"no kernel image is available for execution", "This torch has no code for this card: its build does not fit the card"),
+    form("unknown", r"CUDA driver version is insufficient|driver on your system is too old|CUDA initialization: |CUDA unknown error", "The driver does not fit this torch"),
+    form("unknown", r"DUE TO (?:TIME LIMIT|PREEMPTION|NODE FAILURE)", "The job system ended the job", bare=True),
+    form("unknown", r"^(?:\S+: line \d+: +\d+ +)?Segmentation fault|^Fatal Python error: |^Illegal instruction|^Floating point exception", "Native code ended the training", "likely", bare=True),
+    form("unknown", r"^terminate called after throwing|^(?:\S+: line \d+: +\d+ +)?Aborted(?: \(core dumped\))?$", "Native code ended the training", "possible", bare=True, consequence=True),
 )  # fmt: skip
 PATTERNS = (*ASSERTS, *ILLEGALS, *COLLECTIVES)

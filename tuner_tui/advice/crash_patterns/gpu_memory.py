@@ -57,5 +57,6 @@ PATTERNS = (
     form("gpu-oom", r"(?:torch\.|cuda\.)OutOfMemoryError|AcceleratorError: .*out of memory", FULL),
     form("gpu-oom", r"No executable batch size found, reached zero", f"{FULL} even at a batch of one"),
     form("gpu-oom", r"RESOURCE_EXHAUSTED: .*(?:[Oo]ut of memory|allocat)", FULL),
+    form("gpu-oom", r"HSA_STATUS_ERROR_OUT_OF_RESOURCES", f"{FULL} (ROCm)", "likely", bare=True),
     form("gpu-oom", r"Allocation on device .*would exceed allowed memory", FULL),
 )

@@ -17,6 +17,12 @@ LONGEST_MESSAGE = 14
 """Lines kept of one message."""
 TRACEBACK = re.compile(r"^\s*(?P<kind>Original |Exception Group |)Traceback \(most recent call last\):")
 FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line \d+(?:, in (?P<function>.+))?')
+DRAWN = re.compile(
+    r"^╭─+ ?Traceback \(most recent call last\)|^\w+(?:Error|Exception|Interrupt) {3,}Traceback \(most recent"
+)
+"""The header of a traceback as Rich draws it in a box, or as a notebook prints it."""
+DRAWN_FRAME = re.compile(r"^(?:│ )?(?:File )?(?P<file>/?[\w./~<>-]+)(?::\d+)?,? in (?P<function>[\w.<>]+)")
+LONGEST_DRAWING = 600
 NAMED = r"(?:Error|Exception|Exit|Interrupt|Timeout|Failed|Missing|NotFound|Unsupported|OutOfResources|Fault|HitLimit)"
 EXCEPTION = re.compile(
     rf"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*{NAMED}\w*)(?:\s?\([^)]*\))?(?:: ?(?P<message>.*)|)$"
@@ -78,6 +84,8 @@ class _Reader:
                 self.at += 1
             elif TRACEBACK.match(line.text):
                 yield from self._traceback()
+            elif DRAWN.match(line.text):
+                yield from self._drawing()
             elif not line.quiet and EXCEPTION.match(line.text) and not line.text.endswith("Warning"):
                 yield self._exception(line, (), traceback=False)
                 self.aside = False
@@ -97,16 +105,42 @@ class _Reader:
         yield replace(failure, first=start.number, aside=self.aside or quiet)
         self._follow_link()
 
+    def _drawing(self) -> Iterator[Failure]:
+        """A traceback in a box or in a notebook's form, up to its exception line; such a one is never caught."""
+        start, frames = self.lines[self.at], []
+        for ahead in range(self.at + 1, min(len(self.lines), self.at + LONGEST_DRAWING)):
+            text = self.lines[ahead].text
+            if EXCEPTION.match(text) and not DRAWN.match(text):
+                self.at = ahead
+                failure = self._exception(self.lines[ahead], tuple(frames), traceback=True)
+                yield replace(failure, first=start.number, uncaught=True)
+                self._follow_link()
+                return
+            if frame := DRAWN_FRAME.match(text):
+                frames.append((frame["file"], frame["function"].rpartition(".")[2]))
+        self.at += 1
+
     def _frames(self) -> Iterator[tuple[str, str]]:
-        """The frames of a traceback, outermost first; leaves the position at the exception line."""
+        """The frames of a traceback, outermost first; leaves the position at the exception line.
+
+        Who pastes an output often loses its indentation: one line after a frame is then its source.
+        """
+        source_follows = False
         while self.at < len(self.lines):
             text = self.lines[self.at].text
             frame = FRAME.match(text)
             if frame is not None:
                 yield frame["file"], frame["function"] or ""
-            elif text[:1] not in (" ", "\t") and text.strip() and not BAR.search(text):
+            elif self._ends_frames(text, source_follows):
                 return
+            source_follows = frame is not None
             self.at += 1
+
+    @staticmethod
+    def _ends_frames(text: str, source_follows: bool) -> bool:
+        """Whether `text` is the exception's line rather than a frame's source, a bar or nothing."""
+        outside = text[:1] not in (" ", "\t") and bool(text.strip()) and not BAR.search(text)
+        return outside and (not source_follows or EXCEPTION.match(text) is not None)
 
     def _exception(self, line: Line, frames: tuple[tuple[str, str], ...], traceback: bool) -> Failure:
         """The exception that begins at the present line, with the lines of its message."""

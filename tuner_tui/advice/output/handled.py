@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tuner_tui.advice.output.failures import Failure
 from tuner_tui.advice.output.lines import BAR, Line
-from tuner_tui.advice.output.progress import goes_on, speaks_before
+from tuner_tui.advice.output.progress import Signs, find_signs
 
 NEAR = 4
 """Lines after a failure in which a program says that it dealt with it."""
@@ -26,36 +28,53 @@ NATIVE_NOISE = re.compile(
 )
 
 
-def survived(failure: Failure, later: Sequence[Failure], lines: Sequence[Line], ended: bool) -> bool:
-    """Whether the training went on after `failure`. `ended` says that something is known to have ended badly."""
-    if failure.aside and not failure.uncaught:
-        return True
-    if failure.traceback and not failure.headline:
-        return not failure.uncaught
-    rank_died = failure.rank is not None and ended
-    buffered = failure.uncaught and not speaks_before(lines, failure.first)
-    if not rank_died and goes_on(lines, failure.last, failure.rank, buffered):
-        return True
-    if failure.uncaught:
-        return False
-    return (_dealt_with(failure, lines) and not _dies_of(failure, later)) or (
-        not ended and _far_from_end(failure, later, lines)
-    )
+@dataclass(frozen=True, slots=True)
+class Story:
+    """What an output says around its failures, found once: its signs of life, and its ordinary lines.
+
+    `ended` says that something is known to have ended badly; `ordinary` holds the numbers of lines that are neither
+    blank nor what a dying process writes, ascending.
+    """
+
+    lines: tuple[Line, ...]
+    signs: Signs
+    ordinary: tuple[int, ...]
+    ended: bool
+
+    def survived(self, failure: Failure, later: Sequence[Failure]) -> bool:
+        """Whether the training went on after `failure`; `later` are the failures written after it."""
+        if failure.aside and not failure.uncaught:
+            return True
+        if failure.traceback and not failure.headline:
+            return not failure.uncaught
+        if self._goes_on(failure):
+            return True
+        if failure.uncaught:
+            return False
+        dies = any(other.uncaught and other.headline == failure.headline for other in later)
+        return (self._dealt_with(failure) and not dies) or (not self.ended and self._far_from_end(failure, later))
+
+    def _goes_on(self, failure: Failure) -> bool:
+        if failure.rank is not None and self.ended:
+            return False
+        buffered = failure.uncaught and not self.signs.speaks_before(failure.first)
+        return self.signs.goes_on(failure.last, failure.rank, buffered)
+
+    def _dealt_with(self, failure: Failure) -> bool:
+        """The next lines say so."""
+        following = [line for line in self.lines[failure.last + 1 : failure.last + 3 * NEAR] if not line.blank][:NEAR]
+        return any(DEALT_WITH.search(line.text) and not BAR.search(line.text) for line in following)
+
+    def _far_from_end(self, failure: Failure, later: Sequence[Failure]) -> bool:
+        """Much ordinary output follows: what dies does not talk on."""
+        after = self.ordinary[bisect_right(self.ordinary, failure.last) :]
+        if len(after) <= FAR:
+            return False
+        taken = sum(bisect_right(after, other.last) - bisect_left(after, other.first) for other in later)
+        return len(after) - taken > FAR
 
 
-def _dealt_with(failure: Failure, lines: Sequence[Line]) -> bool:
-    """The next lines say so."""
-    following = [line for line in lines if line.number > failure.last and not line.blank][:NEAR]
-    return any(DEALT_WITH.search(line.text) and not BAR.search(line.text) for line in following)
-
-
-def _dies_of(failure: Failure, later: Sequence[Failure]) -> bool:
-    """The same failure stands there again, uncaught."""
-    return any(other.uncaught and other.headline == failure.headline for other in later)
-
-
-def _far_from_end(failure: Failure, later: Sequence[Failure], lines: Sequence[Line]) -> bool:
-    """Much ordinary output follows: what dies does not talk on."""
-    taken = {number for other in later for number in range(other.first, other.last + 1)}
-    after = (line for line in lines if line.number > failure.last and line.number not in taken)
-    return sum(1 for line in after if not line.blank and not NATIVE_NOISE.match(line.text)) > FAR
+def story_of(lines: Sequence[Line], ended: bool) -> Story:
+    """The story of an output, whose lines are numbered from 0 on."""
+    ordinary = tuple(line.number for line in lines if not line.blank and not NATIVE_NOISE.match(line.text))
+    return Story(tuple(lines), find_signs(lines), ordinary, ended)

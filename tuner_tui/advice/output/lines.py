@@ -37,6 +37,8 @@ PREFIXES = (
     re.compile(rf"{LEVEL}:[\w.]+:\s?(?=\S)"),
     re.compile(r"(?P<level>DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL):? +(?=\S)"),
 )
+PREFIX_STARTS = frozenset("[(+|-r0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+"""What a prefix begins with: most lines need no closer look."""
 QUIET_LEVELS = frozenset({"D", "I", "W"})
 
 
@@ -84,6 +86,8 @@ def _pieces(raw: str) -> Iterator[str]:
 def _without_prefixes(number: int, text: str) -> Line:
     rank, level = None, None
     for _ in range(4):
+        if text[:1] not in PREFIX_STARTS and not text.startswith(("  |", "  +")):
+            break
         match = next((match for prefix in PREFIXES if (match := prefix.match(text))), None)
         if match is None or not match.end():
             break

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from tuner_tui.advice.output.lines import BAR, Line
 
@@ -13,23 +14,59 @@ PRINTED = re.compile(
     re.IGNORECASE,
 )
 SUCCESS = re.compile(
-    r"^(?:\W*(?:Training|Fine-?tuning) (?:completed|complete|finished|done|successful)\b|\*{3,} train metrics|\{?'train_runtime'|Saving model checkpoint to|Model weights saved in|\W*All done\b|\W*Done[.!]*$"
+    r"^(?:\W*(?:Training|Fine-?tuning) (?:completed|complete|finished|done|successful)\b|\*{3,} train metrics"
+    r"|\{?'train_runtime'|Saving model checkpoint to|Model weights saved in|\W*All done\b|\W*Done[.!]*$"
     r"|Finished training)",
     re.IGNORECASE,
 )
 
 
-def goes_on(lines: Sequence[Line], after: int, rank: int | None, buffered: bool) -> bool:
-    """Whether the training made progress after line number `after`.
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """How far the bar of `total` steps was on line `number`."""
 
-    `rank`: only that rank's lines count. `buffered` says that ordinary output may have been held back and written at
-    the exit, behind the traceback; then only progress bars count, which are written at once.
-    """
-    later = [line for line in lines if line.number > after and (rank is None or line.rank in (rank, None))]
-    if _bars_advance(lines, later, after):
-        return True
-    told = [line for line in later if LOGGED.match(line.text) or PRINTED.match(line.text) or SUCCESS.match(line.text)]
-    return bool(told) and not buffered
+    number: int
+    rank: int | None
+    total: str
+    done: int
+
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """Every sign of life of an output, found once: progress bars, and lines (number, rank) that log progress."""
+
+    bars: tuple[Bar, ...]
+    told: tuple[tuple[int, int | None], ...]
+
+    def goes_on(self, after: int, rank: int | None, buffered: bool) -> bool:
+        """Whether the training made progress after line number `after`.
+
+        `rank`: only that rank's lines count. `buffered` says that ordinary output may have been held back and written
+        at the exit, behind the traceback; then only progress bars count, which are written at once.
+        """
+        told = any(number > after and _of(rank, other) for number, other in self.told)
+        return self._bars_advance(after, rank) or (told and not buffered)
+
+    def speaks_before(self, number: int) -> bool:
+        """Whether ordinary output stands before line `number`: then it is not held back to the exit."""
+        return any(told < number for told, _ in self.told)
+
+    def _bars_advance(self, after: int, rank: int | None) -> bool:
+        """A bar got further than before, or a new one moved; a dying process only draws its old bar once more."""
+        before = _furthest(bar for bar in self.bars if bar.number <= after)
+        later = _furthest(bar for bar in self.bars if bar.number > after and _of(rank, bar.rank))
+        return any(done > before.get(total, 1) for total, done in later.items())
+
+
+def find_signs(lines: Sequence[Line]) -> Signs:
+    """The signs of life in `lines`."""
+    bars = tuple(
+        Bar(line.number, line.rank, match[2], int(match[1]))
+        for line in lines
+        if "[" in line.text
+        for match in BAR.finditer(line.text)
+    )
+    return Signs(bars, tuple((line.number, line.rank) for line in lines if _tells(line.text)))
 
 
 def succeeded(lines: Sequence[Line]) -> bool:
@@ -37,21 +74,17 @@ def succeeded(lines: Sequence[Line]) -> bool:
     return any(SUCCESS.match(line.text) for line in lines)
 
 
-def speaks_before(lines: Sequence[Line], before: int) -> bool:
-    """Whether ordinary output stands before line `before`: then it is not held back to the exit."""
-    return any(line.number < before and (LOGGED.match(line.text) or PRINTED.match(line.text)) for line in lines)
+def _tells(text: str) -> bool:
+    return bool(LOGGED.match(text) or PRINTED.match(text) or SUCCESS.match(text))
 
 
-def _bars_advance(lines: Sequence[Line], later: Sequence[Line], after: int) -> bool:
-    """A bar got further than before, or a new one moved. A dying process draws its old bar once more: no progress."""
-    before = _furthest(line for line in lines if line.number <= after)
-    return any(done > before.get(total, 1) for total, done in _furthest(later).items())
+def _of(rank: int | None, other: int | None) -> bool:
+    return rank is None or other is None or rank == other
 
 
-def _furthest(lines: Iterable[Line]) -> dict[str, int]:
+def _furthest(bars: Iterable[Bar]) -> dict[str, int]:
     """The highest count of each bar, by its total."""
     furthest: dict[str, int] = {}
-    for line in lines:
-        for match in BAR.finditer(line.text):
-            furthest[match[2]] = max(furthest.get(match[2], 0), int(match[1]))
+    for bar in bars:
+        furthest[bar.total] = max(furthest.get(bar.total, 0), bar.done)
     return furthest

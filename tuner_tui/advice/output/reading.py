@@ -6,20 +6,27 @@ the one that came first and is not merely the echo of another process's end.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tuner_tui.advice.crash_patterns import BARE, PATTERNS
 from tuner_tui.advice.crash_patterns.pattern import Pattern
 from tuner_tui.advice.output.failures import Failure, find_exceptions
-from tuner_tui.advice.output.handled import survived
+from tuner_tui.advice.output.handled import story_of
 from tuner_tui.advice.output.launcher import Launched, is_launcher
 from tuner_tui.advice.output.lines import Line
 
-TRUST = {"certain": 0, "likely": 1, "possible": 2}
+TRUST = {"certain": 0, "likely": 1, "possible": 3}
+UNRECOGNISED = 2
+"""An exception that matches nothing says more than a form that is only a possibility."""
 WRAPPERS = frozenset({"worker-crash", "compile-failed", "collective-timeout"})
 """Causes whose messages often carry the real one inside."""
-INTERRUPTS = ("KeyboardInterrupt", "SystemExit")
+FIRST_KEPT, LAST_KEPT = 20, 80
+"""Failures looked at where an output repeats one endlessly."""
+INTERRUPT = re.compile(r"(?:^|\.)(?:KeyboardInterrupt|SystemExit|SignalException)$")
+ECHOES = frozenset({"worker-crash", "collective-timeout", "unknown"})
+"""What the other processes say when one is interrupted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,21 +45,25 @@ class Reading:
 def fatal_reading(lines: Sequence[Line], launched: Launched, exited_badly: bool | None) -> Reading | None:
     """The failure that ended the training. `exited_badly` is None where the exit status is not known."""
     exceptions = find_exceptions(lines)
-    readings = [*_of_exceptions(exceptions), *_of_bare_lines(lines, exceptions)]
+    readings = sorted((*_of_exceptions(exceptions), *_of_bare_lines(lines, exceptions)), key=lambda r: r.failure.first)
+    if len(readings) > FIRST_KEPT + LAST_KEPT:
+        readings = readings[:FIRST_KEPT] + readings[-LAST_KEPT:]
     ended = launched.spoke or bool(exited_badly)
-    alive = [
-        reading
-        for reading in readings
-        if not survived(reading.failure, readings_after(readings, reading), lines, ended)
-    ]
+    story = story_of(lines, ended)
+    alive = [reading for reading in readings if not story.survived(reading.failure, failures_after(readings, reading))]
+    if any(interrupted(reading) and not reading.failure.aside for reading in alive):
+        alive = [reading for reading in alive if not interrupted(reading) and reading.cause not in ECHOES]
     if not alive:
-        return None
-    if any(reading.failure.type in INTERRUPTS and reading.failure.uncaught for reading in alive[-1:]):
         return None
     return min(alive, key=lambda reading: _order(reading, launched, alive))
 
 
-def readings_after(readings: Sequence[Reading], one: Reading) -> tuple[Failure, ...]:
+def interrupted(reading: Reading) -> bool:
+    """Whether somebody stopped the process: by hand, or by a signal that asks it to end."""
+    return INTERRUPT.search(reading.failure.type or "") is not None
+
+
+def failures_after(readings: Sequence[Reading], one: Reading) -> tuple[Failure, ...]:
     """The failures written after `one`."""
     return tuple(other.failure for other in readings if other.failure.first > one.failure.last)
 
@@ -128,11 +139,10 @@ def _order(reading: Reading, launched: Launched, alive: Sequence[Reading]) -> tu
         launcher,
         pattern is not None and pattern.consequence,
         failure.aside,
-        failure.type in INTERRUPTS,
         launched.rank is not None and failure.rank is not None and failure.rank != launched.rank,
         pattern is None and _others_known(alive),
         failure.traceback and not failure.uncaught,
-        TRUST[pattern.confidence] if pattern is not None else 3,
+        TRUST[pattern.confidence] if pattern is not None else UNRECOGNISED,
         failure.first,
     )
 
