@@ -23,7 +23,7 @@ from tuner_tui.settings.origin import Resolved
 
 PATIENCE_S = 60.0
 """A wait that long means that what was waited for will not happen."""
-QUICK = Patience(stop_s=0.2, kill_s=0.2, saving_s=30.0)
+QUICK = Patience(stop_s=0.2, kill_s=0.2, saving_s=30.0, leftover_s=0.5)
 
 
 class Box:

@@ -115,6 +115,30 @@ def test_what_a_returning_command_leaves_working_is_still_the_run(box: Box, fifo
     assert folder.output_log.read_text() == "child done"
 
 
+def test_what_a_failed_training_leaves_is_ended(box: Box, fifo: Fifo) -> None:
+    script = "if os.fork():\n    os.read(r, 1)\n    sys.exit(3)\nsay(str(os.getpid()))\nos.write(w, b'x')\n"
+    folder = box.launch(SAY + "r, w = os.pipe()\n" + script + WAIT_FOR_EVER, str(fifo.path))
+    child = identify(int(fifo.word()))
+    last = wait_ended(folder)
+    assert (last.outcome, last.exit_code) == ("failed", 3)
+    assert "left" not in last.sentence
+    assert child is None or not is_alive(child)
+
+
+def test_a_shell_and_its_training_are_terminated_once_each(box: Box, fifo: Fifo) -> None:
+    script = "import signal\ndef told(*_):\n    say(str(os.getpid()))\n    sys.exit(0)\n"
+    script += "signal.signal(signal.SIGTERM, told)\nos.fork()\nsay('up')\n" + WAIT_FOR_EVER
+    folder = box.launch(SAY + script, str(fifo.path))
+    words = fifo.word().split()
+    while words.count("up") < 2:
+        words += fifo.word().split()
+    give_order(folder, "terminate")
+    assert wait_ended(folder).outcome == "stopped"
+    while len(words) < 4:
+        words += fifo.word().split()
+    assert len(set(words[2:])) == len(words[2:]) == 2
+
+
 def test_a_daemon_is_named_and_left_alone(box: Box, fifo: Fifo) -> None:
     script = "if os.fork(): os._exit(0)\nos.setsid()\nif os.fork(): os._exit(0)\nsay(str(os.getpid()))\n"
     folder = box.launch(

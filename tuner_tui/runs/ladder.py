@@ -19,6 +19,8 @@ class Patience:
     """Between SIGTERM and SIGKILL, where killing was ordered."""
     saving_s: float = 300.0
     """For a checkpoint that is being written; a save that takes longer is taken for hung."""
+    leftover_s: float = 5.0
+    """After a training has failed, for its processes to notice, as loader workers do; then they get SIGTERM."""
 
 
 DEFAULT_PATIENCE = Patience()
@@ -49,6 +51,11 @@ class StopLadder:
     def order(self) -> Order | None:
         """The hardest order so far; a checkpoint is none."""
         return self._order
+
+    @property
+    def terminated(self) -> bool:
+        """Whether SIGTERM was sent."""
+        return self._term_at is not None
 
     def press(self, order: Order, now: float) -> bool:
         """Take an order; tells whether it changes anything."""

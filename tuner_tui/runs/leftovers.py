@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 
-from tuner_tui.runs.processes import ProcessId, Stat, command_line, descendants, session_members
+from tuner_tui.runs.processes import Stat, command_line, descendants, session_members
 
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -16,17 +16,14 @@ PR_SET_CHILD_SUBREAPER = 36
 class Leftovers:
     """`own` belong to the training (its session, or observed in it); `apart` made themselves independent."""
 
-    own: tuple[ProcessId, ...] = ()
-    apart: tuple[ProcessId, ...] = ()
+    own: tuple[Stat, ...] = ()
+    apart: tuple[Stat, ...] = ()
 
-    def sentence(self) -> str:
+    def names(self) -> str:
         """Who is left, by number and command; empty when nobody is."""
         everybody = (*self.own, *self.apart)
-        if not everybody:
-            return ""
-        names = ", ".join(f"{one.pid} ({command_line(one.pid)})" for one in everybody[:3])
-        more = f" and {len(everybody) - 3} more" if len(everybody) > 3 else ""
-        return f"left behind: {names}{more}"
+        named = ", ".join(f"{one.pid} ({command_line(one.pid)})" for one in everybody[:3])
+        return named + (f" and {len(everybody) - 3} more" if len(everybody) > 3 else "")
 
 
 def become_foster_parent() -> bool:
@@ -42,9 +39,5 @@ def find_leftovers(session: int, observed: Collection[int]) -> Leftovers:
     below = {stat.pid: stat for stat in descendants(os.getpid())}
     own = {stat.pid: stat for stat in session_members(session)}
     own |= {pid: stat for pid, stat in below.items() if pid in observed}
-    apart = [stat for pid, stat in below.items() if pid not in own]
-    return Leftovers(_identities(own.values()), _identities(apart))
-
-
-def _identities(stats: Iterable[Stat]) -> tuple[ProcessId, ...]:
-    return tuple(ProcessId(stat.pid, stat.start_ticks) for stat in stats)
+    apart = tuple(stat for pid, stat in below.items() if pid not in own)
+    return Leftovers(tuple(own.values()), apart)

@@ -50,7 +50,7 @@ def identify(pid: int) -> ProcessId | None:
     return None if stat is None else ProcessId(pid, stat.start_ticks)
 
 
-def is_alive(process: ProcessId) -> bool:
+def is_alive(process: ProcessId | Stat) -> bool:
     """Whether this very process runs. A zombie does not, nor does another process that got its number."""
     stat = read_stat(process.pid)
     return stat is not None and stat.start_ticks == process.start_ticks and stat.state not in "ZX"

@@ -9,24 +9,18 @@ from dataclasses import replace
 from tuner_tui.runs.codec import decode
 from tuner_tui.runs.control import Order, read_order
 from tuner_tui.runs.events import Event, Exited, Finished, StopRequested
-from tuner_tui.runs.evidence import cgroup_kills, kernel_log_kill, log_says_killed, log_says_out_of_memory
+from tuner_tui.runs.evidence import log_says_out_of_memory
 from tuner_tui.runs.fold import fold
 from tuner_tui.runs.folder import RunFolder
 from tuner_tui.runs.journal import Journal
 from tuner_tui.runs.ladder import Patience, Situation, StopLadder
 from tuner_tui.runs.leftovers import Leftovers, find_leftovers
-from tuner_tui.runs.processes import ProcessId, is_alive
+from tuner_tui.runs.post_mortem import PostMortem
+from tuner_tui.runs.processes import Stat, is_alive
 from tuner_tui.runs.state import RunState
 from tuner_tui.runs.tail import Tail
 from tuner_tui.runs.training import ExitStatus, Training
-from tuner_tui.runs.verdict import Verdict, verdict
-
-SHELL_KILLED = 128 + signal.SIGKILL
-"""The exit code of a shell whose command was killed."""
-LEFTOVER_TERM_S = 5.0
-"""Loader workers notice within five seconds that their trainer is gone; what is left then is asked to end."""
-LEFTOVER_PATIENCE_S = 15.0
-"""What a failed training leaves behind is waited for this long, then named."""
+from tuner_tui.runs.verdict import verdict
 
 
 class Watch:
@@ -36,14 +30,15 @@ class Watch:
         self._folder = folder
         self._training = training
         self._journal = journal
+        self._patience = patience
         self._ladder = StopLadder(patience)
+        self._post_mortem = PostMortem(folder.output_log)
         self._order_seen: int | None = None
-        self._kills_before = cgroup_kills("self")
         self._tails: dict[str, Tail] = {}
         self._state = RunState()
         self._exit: ExitStatus | None = None
         self._exit_t = 0.0
-        self._asked_leftovers = False
+        self._asked_leftovers_t: float | None = None
 
     def pids(self) -> list[int]:
         """The processes to take samples of, with everything below them."""
@@ -58,15 +53,16 @@ class Watch:
         self._follow()
         self._take_orders(now)
         self._press(now)
+        ended = self._training.collect()
         if self._exit is None:
-            self._exit = self._training.collect()
-            if self._exit is None:
+            if ended is None:
                 return False
-            self._exit_t = now
-            self._exited(now)
-        else:
-            self._training.collect()
+            self._exit, self._exit_t = ended, now
         leftovers = find_leftovers(self._training.group, self._observed())
+        if self._goes_on(leftovers):
+            return False
+        if self._state.exited is None:
+            self._record(self._post_mortem.examine(self._training.process.pid, self._exit, self._exit_t))
         return not self._waits_for(leftovers, now) and self._finish(leftovers, now)
 
     def _follow(self) -> None:
@@ -101,67 +97,47 @@ class Watch:
             self._signal(due)
 
     def _signal(self, number: signal.Signals) -> None:
-        _send_group(self._training.group, number)
-        for one in find_leftovers(self._training.group, self._observed()).own:
-            if one.pid in self._observed() and one.pid != self._training.process.pid:  # torchrun's have own groups
+        """To the training's group, at once; and to each process that is not in it.
+
+        Nobody gets SIGTERM twice, which a trainer may take for impatience. What a launcher started in sessions of
+        their own is the launcher's to terminate, but is killed with it.
+        """
+        group = self._training.group
+        in_group = self._exit is None and is_alive(self._training.process)
+        if in_group:
+            _send_group(group, number)
+        for one in find_leftovers(group, self._observed()).own:
+            outside = one.group != group and (one.session == group or number == signal.SIGKILL)
+            if outside or not in_group:
                 _send(one, number)
 
-    def _exited(self, now: float) -> None:
-        assert self._exit is not None
-        pid = self._training.process.pid
-        kills = cgroup_kills("self")
-        counted = kills is not None and self._kills_before is not None and kills > self._kills_before
-        line = kernel_log_kill(pid) if self._exit.signal == signal.SIGKILL else None
-        evidence = (["the cgroup counted a kill for memory"] if counted else []) + ([line] if line else [])
-        killed = line is not None or (counted and self._was_killed())
-        self._record(
-            Exited(
-                t=now,
-                exit_code=self._exit.exit_code,
-                signal=self._exit.signal,
-                oom_kill=killed if kills is not None or line is not None else None,
-                evidence=tuple(evidence),
-            )
-        )
-
-    def _was_killed(self) -> bool:
-        """Whether the training, or a process it needs, was killed: told by its exit, a shell's, or its own words."""
-        assert self._exit is not None
-        killed = self._exit.signal == signal.SIGKILL or self._exit.exit_code == SHELL_KILLED
-        return killed or (self._exit.exit_code != 0 and log_says_killed(self._folder.output_log))
+    def _goes_on(self, leftovers: Leftovers) -> bool:
+        """Whether the command has returned well, but left the training at work: a script that ends with `&`."""
+        if not leftovers.own or self._exit != ExitStatus(exit_code=0) or self._ladder.order is not None:
+            return False
+        self._journal.problem(f"The command returned, but its training goes on: {leftovers.names()}.")
+        return True
 
     def _waits_for(self, leftovers: Leftovers, now: float) -> bool:
-        """Whether the run goes on for what is left of it."""
+        """Whether to wait for what an ended training has left: first for it to notice, then for it to obey."""
         if not leftovers.own:
             return False
-        if self._exit == ExitStatus(exit_code=0) and self._ladder.order is None:
-            self._journal.problem(f"The command returned, but the training goes on: {leftovers.sentence()}.")
-            return True
-        waited = now - self._exit_t
-        if waited >= LEFTOVER_TERM_S and not self._asked_leftovers:
-            self._asked_leftovers = True
-            for one in leftovers.own:
+        if self._asked_leftovers_t is not None:
+            return now - self._asked_leftovers_t < 2 * self._patience.leftover_s
+        if now - self._exit_t >= self._patience.leftover_s:
+            self._asked_leftovers_t = now
+            for one in () if self._ladder.terminated else leftovers.own:
                 _send(one, signal.SIGTERM)
-        return waited < LEFTOVER_PATIENCE_S
+        return True
 
     def _finish(self, leftovers: Leftovers, now: float) -> bool:
         self._follow()
         exited = self._state.exited or Exited(t=now)
         judged = verdict(self._state, exited, log_says_out_of_memory(self._folder.output_log))
-        sentence = " ".join(filter(None, [judged.sentence, _left(leftovers)]))
-        self._record(
-            Finished(
-                t=now,
-                outcome=judged.outcome,
-                sentence=sentence,
-                step=self._state.step,
-                total_steps=self._state.total_steps,
-            )
-        )
-        self._close(Verdict(judged.outcome, sentence), exited)
-        return True
-
-    def _close(self, judged: Verdict, exited: Exited) -> None:
+        names = leftovers.names()
+        sentence = judged.sentence + (f" It left processes running: {names}." if names else "")
+        step, total = self._state.step, self._state.total_steps
+        self._record(Finished(t=now, outcome=judged.outcome, sentence=sentence, step=step, total_steps=total))
         self._journal.update(
             lambda known: replace(
                 known,
@@ -169,19 +145,15 @@ class Watch:
                 exit_code=exited.exit_code,
                 signal=exited.signal,
                 outcome=judged.outcome,
-                sentence=judged.sentence,
+                sentence=sentence,
             )
         )
+        return True
 
     def _record(self, event: Event) -> None:
         """Fold at once too: on a full disk the line is never read back. Folding it twice changes nothing."""
         self._journal.event(event)
         self._state = fold(self._state, event)
-
-
-def _left(leftovers: Leftovers) -> str:
-    sentence = leftovers.sentence()
-    return f"It left processes running: {sentence.removeprefix('left behind: ')}." if sentence else ""
 
 
 def _send_group(group: int, number: signal.Signals) -> None:
@@ -191,7 +163,7 @@ def _send_group(group: int, number: signal.Signals) -> None:
         return
 
 
-def _send(process: ProcessId, number: signal.Signals) -> None:
+def _send(process: Stat, number: signal.Signals) -> None:
     try:
         if is_alive(process):
             os.kill(process.pid, number)
