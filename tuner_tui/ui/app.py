@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from textual.command import Provider
     from textual.filter import LineFilter
+    from textual.notifications import SeverityLevel
 
     from tuner_tui.ui import messages as m
     from tuner_tui.ui.services import Opened, Services
@@ -109,7 +110,7 @@ class TunerApp(App[None]):
         try:
             await work
         except ServiceError as error:
-            self.notify(str(error), severity="error", timeout=12)
+            self._say(str(error), severity="error", timeout=12)
 
     async def _open_start(self) -> None:
         specs = await off_loop(self.services.fields)
@@ -128,11 +129,16 @@ class TunerApp(App[None]):
             self._follower.interpreter = self.main.interpreter = interpreter
             self._show(replace(self.state, interpreter=interpreter))
 
+    def _say(self, sentence: str, severity: SeverityLevel = "information", timeout: float = 5) -> None:
+        """A note in the corner; brackets in it are brackets."""
+        self.notify(sentence, severity=severity, timeout=timeout, markup=False)
+
     # the state goes down
 
     def _show(self, state: UiState) -> None:
-        self.state = state
-        self.main.settings_view = steps.settings_view(state, self.services)
+        before, self.state = self.state, state
+        if steps.form_differs(before, state):
+            self.main.settings_view = steps.settings_view(state, self.services)
         self.main.running = state.running
         self.main.run_title = words.run_title(state)
         self.main.quiet_line = words.quiet_line(state)
@@ -159,7 +165,7 @@ class TunerApp(App[None]):
         self.main.log_window = news.window
 
     def on_trouble_arrived(self, news: m.TroubleArrived) -> None:
-        self.notify(news.sentence, severity="error" if news.grave else "warning", timeout=12 if news.grave else 5)
+        self._say(news.sentence, severity="error" if news.grave else "warning", timeout=12 if news.grave else 5)
 
     # settings
 
@@ -169,7 +175,7 @@ class TunerApp(App[None]):
         try:
             self._show(steps.edited(self.state, wanted.name, wanted.text))
         except FieldError as error:
-            self.notify(str(error), severity="error")
+            self._say(str(error), severity="error")
 
     def on_undo_wanted(self) -> None:
         self._show(steps.undone(self.state))
@@ -183,7 +189,7 @@ class TunerApp(App[None]):
         def apply(yes: bool | None) -> None:
             if yes:
                 self._show(steps.remedied(self.state, wanted.finding.cause, wanted.remedy))
-                self.notify(f"{wanted.remedy.title}: set for the next run. u takes it back.")
+                self._say(f"{wanted.remedy.title}: set for the next run. u takes it back.")
 
         self.push_screen(DiffScreen(wanted.remedy, steps.changes_of(self.state, wanted.remedy), when), apply)
 
@@ -227,7 +233,7 @@ class TunerApp(App[None]):
                 return
             await off_loop(lambda: self.services.save_preset(name, current, True))
         self._show(steps.saved(self.state, name))
-        self.notify(f"Saved as {name}.")
+        self._say(f"Saved as {name}.")
 
     # runs
 
@@ -237,9 +243,9 @@ class TunerApp(App[None]):
     async def _train(self) -> None:
         current, refusal = self.state.current, words.refusal(self.state, self.main.settings_view)
         if current is None or refusal:
-            self.notify(refusal or "The settings are still being read.", severity="warning")
+            self._say(refusal or "The settings are still being read.", severity="warning")
             return
-        self.notify("Starting the training.")
+        self._say("Starting the training.")
         self._follow(await off_loop(lambda: self.services.launch(current)))
         self.main.show_page("live")
 
@@ -249,7 +255,7 @@ class TunerApp(App[None]):
     async def _stop(self) -> None:
         rung = words.next_rung(self.state)
         if rung is None or self.state.folder is None:
-            self.notify("No training of this screen runs.", severity="warning")
+            self._say("No training of this screen runs.", severity="warning")
             return
         folder = self.state.folder
         if await self.push_screen_wait(ConfirmScreen(rung.heading, rung.question, rung.order)):
@@ -261,10 +267,10 @@ class TunerApp(App[None]):
     async def _checkpoint(self) -> None:
         folder = self.state.folder
         if folder is None or not self.state.running:
-            self.notify("No training of this screen runs.", severity="warning")
+            self._say("No training of this screen runs.", severity="warning")
             return
         await off_loop(lambda: self.services.order(folder, "checkpoint"))
-        self.notify("Asked for a checkpoint; it is saved after this step.")
+        self._say("Asked for a checkpoint; it is saved after this step.")
 
     def on_runs_wanted(self) -> None:
         self._errand(self._pick_run())

@@ -33,8 +33,8 @@ def next_rung(state: UiState) -> Rung | None:
     name = state.folder.name
     match state.view.state.stop_requested:
         case "stop":
-            asked = f"{name} was asked to stop and has not ended yet. End it now (SIGTERM)? It may lose the steps since its last checkpoint."
-            return Rung("terminate", "Terminate", asked)
+            asked = f"{name} was asked to stop and has not ended yet. End it now (SIGTERM)?"
+            return Rung("terminate", "Terminate", f"{asked} It may lose the steps since its last checkpoint.")
         case "terminate" | "kill":
             asked = f"{name} was told to end and has not. Kill it (SIGKILL)? What it has not saved is lost."
             return Rung("kill", "Kill", asked)

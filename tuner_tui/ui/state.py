@@ -89,6 +89,12 @@ def redone(state: UiState) -> UiState:
     return state if state.editing is None else replace(state, editing=state.editing.redo())
 
 
+def form_differs(before: UiState, now: UiState) -> bool:
+    """Whether the form has to be worked out again; the news of a run, once a second, leaves it as it is."""
+    parts = ("specs", "opened", "editing", "inventory", "interpreter")
+    return any(getattr(before, part) is not getattr(now, part) for part in parts)
+
+
 def settings_view(state: UiState, services: Services) -> SettingsView | None:
     """What the settings panel shows."""
     if state.opened is None or state.editing is None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from textual import on
 from textual.containers import Vertical
+from textual.content import Content
 from textual.reactive import reactive
 
 from tuner_tui.ui.form import (
@@ -41,12 +42,14 @@ class SettingsPanel(Vertical):
     DEFAULT_CSS = "SettingsPanel { layers: base over; }"
     BINDINGS: ClassVar[list[BindingType]] = list(SETTINGS_KEYS)
 
-    view: reactive[SettingsView | None] = reactive(None, init=False)
+    view: reactive[SettingsView | None] = reactive(None, init=False, repaint=False)
 
     def compose(self) -> ComposeResult:
         yield SettingsList(id="settings-list")
         yield FieldHelp(id="field-help")
-        yield ValueInput(id="typed", compact=True, select_on_focus=False)
+        typed = ValueInput(id="typed", compact=True, select_on_focus=False)
+        typed.cursor_blink = False
+        yield typed
 
     def on_mount(self) -> None:
         self.border_title = "Settings"
@@ -73,7 +76,7 @@ class SettingsPanel(Vertical):
         if view is None:
             return
         self.list.rows = form_rows(view)
-        self.border_title = f"Settings · {view.preset or 'unsaved'}{'*' if view.dirty else ''}"
+        self.border_title = Content(f"Settings · {view.preset or 'unsaved'}{'*' if view.dirty else ''}")
         self.border_subtitle = effective_batch(view)
         self._show_help()
 

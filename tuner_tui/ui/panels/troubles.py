@@ -29,6 +29,7 @@ class TroublesPanel(VerticalScroll, can_focus=True):
     DEFAULT_CSS = """
     TroublesPanel {
         scrollbar-size-vertical: 1;
+        scrollbar-gutter: stable;
         Static { width: 1fr; height: auto; }
         .troubles--quiet { color: $quiet; }
         .troubles--failed { color: $error; text-style: bold; }
@@ -42,9 +43,9 @@ class TroublesPanel(VerticalScroll, can_focus=True):
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"troubles--{tone}" for tone in TONES}
     BINDINGS: ClassVar[list[BindingType]] = list(TROUBLES_KEYS)
 
-    findings: reactive[tuple[Finding, ...]] = reactive((), init=False)
-    quiet_line: reactive[str] = reactive("", init=False)
-    selected: reactive[int] = reactive(0, init=False)
+    findings: reactive[tuple[Finding, ...]] = reactive((), init=False, repaint=False)
+    quiet_line: reactive[str] = reactive("", init=False, repaint=False)
+    selected: reactive[int] = reactive(0, init=False, repaint=False)
 
     class RowsChanged(Message):
         """The panel wants another height."""

@@ -27,7 +27,9 @@ class NameScreen(Dialog[str]):
 
     def body(self) -> Iterable[Widget]:
         yield Static("Name: letters, digits, dot, dash, underscore", markup=False, classes="quiet")
-        yield Input(self._first, compact=True, select_on_focus=False)
+        name = Input(self._first, compact=True, select_on_focus=False)
+        name.cursor_blink = False
+        yield name
 
     @on(Input.Submitted)
     def _named(self, event: Input.Submitted) -> None:

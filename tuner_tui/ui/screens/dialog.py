@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
+from textual.content import Content
 from textual.screen import ModalScreen
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ class Dialog(ModalScreen[Result]):
 
     def compose(self) -> ComposeResult:
         box = Vertical(*self.body(), id="dialog")
-        box.border_title = self.heading
-        box.border_subtitle = self.hint
+        box.border_title = Content(self.heading)
+        box.border_subtitle = Content(self.hint)
         yield box
 
     def action_leave(self) -> None:

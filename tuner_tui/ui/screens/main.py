@@ -1,10 +1,11 @@
-"""The one screen: hands the state down to the panels, turns keys into messages, and keeps the panels in their places."""
+"""The one screen: hands the state down to the panels, turns keys into messages, keeps the panels in their places."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
+from textual.content import Content
 from textual.reactive import reactive
 from textual.screen import Screen
 
@@ -69,21 +70,21 @@ class MainScreen(Screen[None]):
     AUTO_FOCUS = "SettingsList"
     BINDINGS: ClassVar[list[BindingType]] = [*MAIN_KEYS, *PAGE_KEYS]
 
-    settings_view: reactive[SettingsView | None] = reactive(None, init=False)
-    inventory: reactive[Inventory | None] = reactive(None, init=False)
-    interpreter: reactive[Interpreter | None] = reactive(None, init=False)
-    sample: reactive[Sample | None] = reactive(None, init=False)
-    view: reactive[RunView | None] = reactive(None, init=False)
-    findings: reactive[tuple[Finding, ...]] = reactive((), init=False)
-    log_window: reactive[LogWindow | None] = reactive(None, init=False)
-    quiet_line: reactive[str] = reactive("", init=False)
-    running: reactive[bool] = reactive(False, init=False)
-    run_title: reactive[str] = reactive("", init=False)
-    now_s: reactive[float] = reactive(0.0, init=False)
-    history: reactive[History] = reactive(History(), init=False)
-    run_state: reactive[RunState | None] = reactive(None, init=False)
-    run_settings: reactive[Settings | None] = reactive(None, init=False)
-    page: reactive[str] = reactive("settings", init=False)
+    settings_view: reactive[SettingsView | None] = reactive(None, init=False, repaint=False)
+    inventory: reactive[Inventory | None] = reactive(None, init=False, repaint=False)
+    interpreter: reactive[Interpreter | None] = reactive(None, init=False, repaint=False)
+    sample: reactive[Sample | None] = reactive(None, init=False, repaint=False)
+    view: reactive[RunView | None] = reactive(None, init=False, repaint=False)
+    findings: reactive[tuple[Finding, ...]] = reactive((), init=False, repaint=False)
+    log_window: reactive[LogWindow | None] = reactive(None, init=False, repaint=False)
+    quiet_line: reactive[str] = reactive("", init=False, repaint=False)
+    running: reactive[bool] = reactive(False, init=False, repaint=False)
+    run_title: reactive[str] = reactive("", init=False, repaint=False)
+    now_s: reactive[float] = reactive(0.0, init=False, repaint=False)
+    history: reactive[History] = reactive(History(), init=False, repaint=False)
+    run_state: reactive[RunState | None] = reactive(None, init=False, repaint=False)
+    run_settings: reactive[Settings | None] = reactive(None, init=False, repaint=False)
+    page: reactive[str] = reactive("settings", init=False, repaint=False)
 
     def compose(self) -> ComposeResult:
         here = MainScreen
@@ -125,11 +126,11 @@ class MainScreen(Screen[None]):
             self.now_s = sample.time_s
 
     def watch_run_title(self, title: str) -> None:
-        self.query_one("#live").border_title = f"Live · {title}" if title else "Live"
+        self.query_one("#live").border_title = Content(f"Live · {title}" if title else "Live")
 
     def watch_inventory(self, inventory: Inventory | None) -> None:
         if inventory is not None:
-            self.query_one("#hardware").border_title = inventory.hostname
+            self.query_one("#hardware").border_title = Content(inventory.hostname)
 
     def watch_findings(self, findings: tuple[Finding, ...]) -> None:
         worst = min((f.severity for f in findings), key=["failed", "warning", "hint"].index, default="")

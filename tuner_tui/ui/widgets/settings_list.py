@@ -31,6 +31,7 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
     SettingsList {
         height: 1fr;
         scrollbar-size-vertical: 1;
+        scrollbar-gutter: stable;
         overflow-x: hidden;
         .settings--heading { color: $quiet; text-style: bold; }
         .settings--quiet { color: $quiet; }
