@@ -26,6 +26,12 @@ from tuner_tui.observer.site._tuner_observer.session import PHASE_BURST, Session
 torch = pytest.importorskip("torch")
 
 
+@pytest.fixture(autouse=True)
+def _no_process_claimed_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mark that the first observed process leaves in its environment is gone again after each test."""
+    monkeypatch.setenv(MARKER, "")
+
+
 def measure(batch: Any) -> Any:
     return Layout(batch, torch.Tensor).measure(batch)
 
@@ -78,8 +84,7 @@ def test_control_file_is_obeyed_once_and_not_if_it_is_old(tmp_path: Path) -> Non
     assert control.read() == "checkpoint"
 
 
-def test_phases_are_thinned_out_but_the_end_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("_TUNER_OBSERVED", raising=False)
+def test_phases_are_thinned_out_but_the_end_is_told(tmp_path: Path) -> None:
     session = Session(str(tmp_path))
     session.open()
     for _ in range(50):
@@ -109,7 +114,6 @@ def test_ranks_of_a_launcher_are_launched_and_their_children_are_not(monkeypatch
     [["/venv/bin/torchrun"], ["/venv/bin/accelerate", "launch"], ["-u", "-m", "torch.distributed.run", "--standalone"]],
 )
 def test_launchers_leave_the_place_to_their_ranks(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(MARKER, raising=False)
     monkeypatch.setattr(sys, "orig_argv", ["python", *command])
     assert not is_launched()
 
@@ -235,7 +239,6 @@ class FakeTrainer:
 
 
 def test_error_in_an_evaluation_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("_TUNER_OBSERVED", raising=False)
     monkeypatch.setattr(sys, "excepthook", lambda *_: None)
     session = Session(str(tmp_path))
     session.open()
