@@ -3,6 +3,8 @@
 Run by hand when a library's words may have changed. Paths are made neutral; everything else is kept as it was printed.
 """
 
+# ruff: noqa: E501  (a script a snippet)
+
 from __future__ import annotations
 
 import os

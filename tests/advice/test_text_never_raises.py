@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.advice.corpus import memory, other
+from tests.advice.corpus.case import Case
 from tests.advice.test_corpus import read
 
 PIECES = st.sampled_from(
@@ -38,7 +39,7 @@ def test_any_mixture_of_lines(lines: list[str]) -> None:
 
 
 @given(st.sampled_from(memory.CASES), st.integers(0, 4000), st.integers(0, 4000))
-def test_any_cut_of_an_output(case: memory.Case, start: int, length: int) -> None:
+def test_any_cut_of_an_output(case: Case, start: int, length: int) -> None:
     read(case.text[start : start + length])
 
 

@@ -107,7 +107,8 @@ class _Reader:
 
     def _drawing(self) -> Iterator[Failure]:
         """A traceback in a box or in a notebook's form, up to its exception line; such a one is never caught."""
-        start, frames = self.lines[self.at], []
+        start = self.lines[self.at]
+        frames: list[tuple[str, str]] = []
         for ahead in range(self.at + 1, min(len(self.lines), self.at + LONGEST_DRAWING)):
             text = self.lines[ahead].text
             if EXCEPTION.match(text) and not DRAWN.match(text):
