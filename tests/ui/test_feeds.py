@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from tuner_tui.ui.messages import (
     SampleArrived,
     TroubleArrived,
 )
+from tuner_tui.ui.services import RunFollower
 from tuner_tui.ui.threads import off_loop
 
 FOLDER = Path("/runs/r007")
@@ -106,7 +108,7 @@ def test_hardware_that_cannot_be_sampled_is_said() -> None:
     assert "Permission denied" in trouble.sentence
 
 
-def follower(box: FakeBox, posted: Posted, run: object = None) -> FollowerFeed:
+def follower(box: FakeBox, posted: Posted, run: RunFollower | None = None) -> FollowerFeed:
     services = box.services()
     if run is not None:
         services = replace(services, follow=lambda folder: run)
@@ -176,7 +178,7 @@ def test_a_run_that_cannot_be_read_is_said_and_another_one_can_be_followed() -> 
             raise OSError(5, "Input/output error")
 
     posted = Posted()
-    runs: list[object] = [Script(running()), Gone()]
+    runs: list[RunFollower] = [Script(running()), Gone()]
     services = replace(FakeBox().services(), follow=lambda folder: runs.pop())
     feed = FollowerFeed(services, posted, SOON_S)
     feed.start()
@@ -192,4 +194,4 @@ def test_a_run_that_cannot_be_read_is_said_and_another_one_can_be_followed() -> 
 async def test_off_loop_gives_the_result_and_raises_what_was_raised() -> None:
     assert await off_loop(lambda: 3) == 3
     with pytest.raises(KeyError):
-        await off_loop(lambda: {}["no such key"])
+        await off_loop(lambda: os.environ["TUNER_NO_SUCH_KEY"])

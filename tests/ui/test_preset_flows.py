@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.ui.fakes import FakeBox, opened
 from tests.ui.pilots import app_of, dialog, on_screen, said, until, value
-from tuner_tui.ui.services import ServiceError
+from tuner_tui.ui.services import Opened, ServiceError
 
 BATCH = "per_device_train_batch_size"
 
@@ -34,7 +34,7 @@ async def test_loading_over_changes_asks_first() -> None:
 async def test_a_preset_that_cannot_be_loaded_says_why() -> None:
     box = FakeBox()
 
-    def broken(name: str) -> object:
+    def broken(name: str) -> Opened:
         raise ServiceError("cpu.yaml line 3: unknown key 'batch'")
 
     async with on_screen(box, services=replace(box.services(), load_preset=broken)) as pilot:

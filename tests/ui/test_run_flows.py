@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
+from typing import TypeVar
 
 import pytest
 
 from tests.ui import live_fakes
-from tests.ui.fakes import FakeBox, FakeSampler, busy_box, ended, opened, running
+from tests.ui.fakes import INTERPRETER, FakeBox, FakeSampler, busy_box, ended, opened, running
 from tests.ui.pilots import app_of, dialog, on_screen, said, until, value
+from tuner_tui.hardware.inventory import Inventory
+from tuner_tui.runs.reader import RunView
 from tuner_tui.ui.services import RunLine, ServiceError
+
+T = TypeVar("T")
 
 
 async def test_one_key_trains_and_the_run_is_followed() -> None:
@@ -127,7 +133,7 @@ async def test_a_run_that_cannot_be_read_any_more_is_said() -> None:
     box = busy_box()
 
     class Gone:
-        def poll(self) -> object:
+        def poll(self) -> RunView:
             raise OSError(5, "Input/output error")
 
     services = replace(box.services(), follow=lambda folder: Gone())
@@ -140,11 +146,20 @@ async def test_a_hung_box_delays_no_key() -> None:
     hung = Event()
     box = FakeBox()
 
-    def never() -> FakeSampler:
-        hung.wait()
-        return FakeSampler(box.sample)
+    def never(answer: T) -> Callable[[], T]:
+        def wait() -> T:
+            hung.wait()
+            return answer
 
-    services = replace(box.services(), inventory=never, open_sampler=never, interpreter=never, runs=never)
+        return wait
+
+    services = replace(
+        box.services(),
+        inventory=never(box.inventory),
+        open_sampler=never(FakeSampler(box.sample)),
+        interpreter=never(INTERPRETER),
+        runs=never(box.runs),
+    )
     app = box.app(services)
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: app.main.settings_view is not None)
@@ -158,7 +173,7 @@ async def test_a_hung_box_delays_no_key() -> None:
 async def test_a_service_that_fails_at_the_start_leaves_a_usable_screen() -> None:
     box = FakeBox()
 
-    def broken() -> object:
+    def broken() -> Inventory:
         raise ServiceError("The inventory cannot be read.")
 
     app = box.app(replace(box.services(), inventory=broken))

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tuner_tui.cli.output import fail
+
 if TYPE_CHECKING:
     from tuner_tui.ui.services import Opened
     from tuner_tui.ui.wiring import Wishes
 
-FIRST_PRESETS = ("demo", "cpu")
+FIRST_PRESET = "demo"
 COLOURLESS = ("dumb", "vt100", "vt102", "vt220", "linux-m", "xterm-mono")
 
 
@@ -61,10 +63,11 @@ def open_screen(
     from tuner_tui.ui.app import TunerApp
     from tuner_tui.ui.wiring import real_services
 
+    attached = Attached(preset, folder)
     app = TunerApp(
         real_services(wishes),
-        start=_start(preset, folder, wishes),
-        folder=lambda: folder if preset or folder else newest_running(),
+        start=lambda: attached.opened(wishes),
+        folder=lambda: attached.folder,
         theme=theme,
         colour=colour_wanted(os.environ),
         ascii_only=ascii_only,
@@ -73,7 +76,26 @@ def open_screen(
     raise typer.Exit(app.return_code or 0)
 
 
-def colour_wanted(environ: os._Environ[str] | dict[str, str]) -> bool:
+class Attached:
+    """What the screen opens on. Worked out on a thread, after the first frame: it reads files."""
+
+    def __init__(self, preset: str | None, folder: Path | None) -> None:
+        self.preset = preset
+        self.folder = folder
+
+    def opened(self, wishes: Wishes) -> Opened:
+        """The settings of the run or the preset named; else of the newest run that lives, or the preset used last."""
+        from tuner_tui.ui.wiring import load_preset, opened_from_run
+
+        if self.preset is None and self.folder is None:
+            self.folder = newest_running()
+            self.preset = last_preset() if self.folder is None else None
+        if self.folder is not None:
+            return opened_from_run(self.folder, wishes)
+        return load_preset(self.preset or FIRST_PRESET, wishes)
+
+
+def colour_wanted(environ: Mapping[str, str]) -> bool:
     """Whether the terminal shows colours and its owner wants them (https://no-color.org)."""
     return not environ.get("NO_COLOR") and environ.get("TERM", "") not in COLOURLESS
 
@@ -86,10 +108,20 @@ def newest_running() -> Path | None:
     return next((folder.path for folder in list_runs(runs_dir()) if status(folder).live), None)
 
 
-def fail(sentence: str) -> None:
-    """Say what is wrong with the command line and end with 2."""
-    typer.echo(sentence, err=True)
-    raise typer.Exit(2)
+def last_preset() -> str | None:
+    """The preset of the newest run, where it is still there."""
+    from tuner_tui.runs.folder import list_runs, runs_dir
+    from tuner_tui.runs.record import RecordError, read_record
+    from tuner_tui.settings.errors import PresetError
+    from tuner_tui.settings.preset import find_preset
+
+    for folder in list_runs(runs_dir())[:1]:
+        try:
+            preset = read_record(folder).preset
+            return None if preset is None else find_preset(preset) and preset
+        except (RecordError, PresetError):
+            return None
+    return None
 
 
 def _flags(values: Sequence[str]) -> dict[str, str]:
@@ -102,7 +134,6 @@ def _flags(values: Sequence[str]) -> dict[str, str]:
         return dict(parse_flags(values))
     except SettingsError as error:
         fail(str(error))
-        raise
 
 
 def _what(name: str | None) -> tuple[str | None, Path | None]:
@@ -122,14 +153,3 @@ def _what(name: str | None) -> tuple[str | None, Path | None]:
     except PresetError as error:
         fail(f"{name} is neither a run nor a preset: {error}")
     return name, None
-
-
-def _start(preset: str | None, folder: Path | None, wishes: Wishes) -> Callable[[], Opened]:
-    def start() -> Opened:
-        from tuner_tui.ui.wiring import load_preset, opened_from_run
-
-        if folder is not None:
-            return opened_from_run(folder, wishes)
-        return load_preset(preset or FIRST_PRESETS[0], wishes)
-
-    return start

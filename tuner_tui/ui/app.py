@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import App
+from textual.filter import NoColor
 
 from tuner_tui.ui import run_words as words
 from tuner_tui.ui import state as steps
@@ -62,7 +63,7 @@ class TunerApp(App[None]):
         self.no_color = self.no_color or not colour
         self._start = start
         self._folder = folder
-        self._ascii = [Ascii()] if ascii_only else []
+        self._last_filters: list[LineFilter] = [NoColor()] * (not colour) + [Ascii()] * ascii_only
         self._sampler = SamplerFeed(services.open_sampler, self.post_message)
         self._follower = FollowerFeed(services, self.post_message)
         self.main = MainScreen()
@@ -72,7 +73,7 @@ class TunerApp(App[None]):
         self.set_class(ascii_only, "-ascii")
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        return [*super().get_line_filters(), *self._ascii]
+        return [*super().get_line_filters(), *self._last_filters]
 
     def get_default_screen(self) -> MainScreen:
         return self.main
@@ -115,7 +116,12 @@ class TunerApp(App[None]):
     async def _open_start(self) -> None:
         specs = await off_loop(self.services.fields)
         self._show(replace(self.state, specs=tuple(specs)))
-        self._show(steps.opened(self.state, await off_loop(self._start)))
+        try:
+            start = await off_loop(self._start)
+        except ServiceError as error:
+            self.exit(return_code=2, message=str(error))
+            return
+        self._show(steps.opened(self.state, start))
         self._follow(await off_loop(self._folder))
 
     async def _read_inventory(self) -> None:
