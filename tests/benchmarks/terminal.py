@@ -82,14 +82,17 @@ class Terminal:
         return data
 
     def press(self, keys: bytes) -> None:
-        """Types `keys`."""
-        os.write(self._fd, keys)
+        """Types `keys`; nothing once the program has ended."""
+        if keys and not self.ended:
+            os.write(self._fd, keys)
 
     def watch(self, seconds: float) -> Cost:
         """Reads for `seconds` and says what they cost."""
         start, cpu_before, written = time.perf_counter(), self.cpu_s(), 0
         while (left := start + seconds - time.perf_counter()) > 0 and not self.ended:
             written += len(self.read(left))
+        if self.ended:
+            raise SystemExit("the program ended by itself: run it by hand to see why")
         return Cost(time.perf_counter() - start, written, self.cpu_s() - cpu_before, self.rss_bytes())
 
     def cpu_s(self) -> float:

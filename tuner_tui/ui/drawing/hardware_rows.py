@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from tuner_tui.hardware.inventory import Ability, Gpu, GpuProblem, Inventory
 from tuner_tui.ui import format as f
-from tuner_tui.ui.drawing.cells import Line, Row, Run, line, shorten
+from tuner_tui.ui.drawing.cells import Row, Run, line, shorten
 from tuner_tui.ui.drawing.marks import BAD, GOOD, WARN
 
 if TYPE_CHECKING:
     from tuner_tui.hardware.interpreter import Interpreter
 
 LABEL = 9
+ROOM_FOR_REASONS = 60
 
 
 def hardware_rows(inventory: Inventory | None, interpreter: Interpreter | None, width: int) -> list[Row]:
@@ -66,15 +67,38 @@ def _gpu(cards: Sequence[Gpu], width: int) -> list[Row]:
         Row(line(Run(f"{numbers} ", "strong"), shorten(first.name, width - len(numbers) - 1))),
         Row(line("  ", shorten("  ".join(fact for fact in facts if fact), width - 2))),
     ]
-    if first.abilities:
-        rows.append(Row(line("  ", *_abilities(first.abilities))))
-    return rows
+    rows += _abilities(first.abilities, width)
+    return rows + [row for card in cards for row in _in_use(card, width)]
 
 
-def _abilities(abilities: Iterable[Ability]) -> Iterable[Line]:
-    for ability in abilities:
-        mark = "?" if ability.able is None else GOOD if ability.able else BAD
-        yield line(Run(f"{mark}{ability.name} ", "" if ability.able else "dim"))
+def _abilities(abilities: Sequence[Ability], width: int) -> list[Row]:
+    """What the card can do: with the reasons where there is room, else by marks alone."""
+    if width >= ROOM_FOR_REASONS:
+        return [
+            Row(
+                line(
+                    "  ",
+                    Run(f"{_mark(one)} {one.name:<7}", "" if one.able else "dim"),
+                    Run(shorten(one.reason, width - 11), "dim"),
+                )
+            )
+            for one in abilities
+        ]
+    marks = "  ".join(f"{_mark(one)}{one.name}" for one in abilities)
+    return [Row(line(f"  {text}")) for text in wrap(marks, max(8, width - 2))]
+
+
+def _mark(ability: Ability) -> str:
+    return "?" if ability.able is None else GOOD if ability.able else BAD
+
+
+def _in_use(card: Gpu, width: int) -> list[Row]:
+    """Who holds the card's memory; nothing where nobody does."""
+    names = [process.command or f"pid {process.pid}" for process in card.processes]
+    if not names:
+        return []
+    text = f"GPU {card.index}: {f.gib(card.memory_used_bytes)} GiB used by {', '.join(names)}"
+    return [Row(line("  ", shorten(text, max(0, width - 2))))]
 
 
 def _labelled(label: str, text: str, width: int) -> Row:

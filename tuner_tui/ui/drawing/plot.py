@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 from tuner_tui.runs.history import Series
@@ -15,33 +16,45 @@ DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 """Unicode braille: the bit of each dot, by row and column within its cell."""
 
 
-def plot_rows(
-    title: str,
-    series: Series,
-    number: Callable[[float | None], str],
-    width: int,
-    height: int,
-) -> list[Row]:
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A series, what it is called and how its figures are written; amounts stand on zero."""
+
+    title: str
+    series: Series
+    number: Callable[[float | None], str]
+    from_zero: bool = False
+
+
+def plot_rows(plot: Plot, width: int, height: int) -> list[Row]:
     """A heading, the curve with the ends of both axes, `height` rows in all."""
-    points = [(x, y) for x, y in zip(series.xs, series.ys, strict=True) if y is not None and math.isfinite(y)]
+    xs, ys, number = plot.series.xs, plot.series.ys, plot.number
+    points = [(x, y) for x, y in zip(xs, ys, strict=True) if y is not None and math.isfinite(y)]
     newest = number(points[-1][1]) if points else number(None)
-    heading = Row(line(Run(title, "strong"), Run(f" {series.unit}" if series.unit else "", "dim"), "  ", newest))
+    heading = Row(line(Run(plot.title, "strong"), f"  {newest}"))
     if height < 4 or width < AXIS + 8:
         return [heading][:height]
     body = height - 2
     if len(points) < 2:
-        return [heading, Row(line(Run("no points yet", "dim"))), *[Row(())] * (body)]
-    low, high = scale([y for _, y in points])
-    curve = draw(points, (points[0][0], points[-1][0]), (low, high), width - AXIS - 1, body)
+        return [heading, Row(line(Run("no points yet", "dim"))), *[Row(())] * body]
+    low, high = scale([y for _, y in points] + ([0.0] if plot.from_zero else []))
+    end = nice_end(points[-1][0])
+    curve = draw(points, (0.0, end), (low, high), width - AXIS - 1, body)
     labels = {0: number(high), body - 1: number(low)}
     rows = [Row(line(Run(right(labels.get(y, ""), AXIS) + "│", "dim"), text)) for y, text in enumerate(curve)]
-    return [heading, *rows, _foot(points[0][0], points[-1][0], width)]
+    return [heading, *rows, _foot(end, width)]
 
 
-def _foot(first: float, last: float, width: int) -> Row:
-    room = width - AXIS - 1
-    begin, end = f"{first:,.0f}", f"step {last:,.0f}"
-    return Row(line(Run(" " * (AXIS + 1) + begin + right(end, max(0, room - len(begin))), "dim")))
+def nice_end(last: float) -> float:
+    """The end of the axis: rounded up to two digits, so that the curve grows into it and what is drawn stays."""
+    if last <= 0:
+        return 1.0
+    step = 10.0 ** math.floor(math.log10(last)) / 2
+    return math.ceil(last / step) * step
+
+
+def _foot(end: float, width: int) -> Row:
+    return Row(line(Run(" " * (AXIS + 1) + "0" + right(f"step {end:,.0f}", max(0, width - AXIS - 2)), "dim")))
 
 
 def draw(

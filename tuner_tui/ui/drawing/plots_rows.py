@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from tuner_tui.runs.history import History, Series
+from tuner_tui.runs.history import History
 from tuner_tui.ui import format as f
 from tuner_tui.ui.drawing.cells import Row, fit, line
-from tuner_tui.ui.drawing.plot import plot_rows
+from tuner_tui.ui.drawing.plot import Plot, plot_rows
 
-Number = Callable[[float | None], str]
-NARROWEST = 30
+NARROWEST = 36
 SHORTEST = 6
 
 
 def plots_rows(history: History, width: int, height: int) -> list[Row]:
     """As many plots as fit, most important first."""
-    plots: list[tuple[str, Series, Number]] = [
-        ("loss", history.loss, f.metric),
-        ("eval loss", history.eval_loss, f.metric),
-        ("throughput", history.samples_s, f.figure),
-        ("peak memory", history.memory_bytes, f.size),
+    plots = [
+        Plot("loss", history.loss, f.figure),
+        Plot("eval loss", history.eval_loss, f.figure),
+        Plot(f"throughput, {history.samples_s.unit}", history.samples_s, f.figure, from_zero=True),
+        Plot("peak memory", history.memory_bytes, f.size, from_zero=True),
     ]
-    columns = max(1, min(len(plots), width // NARROWEST))
+    columns = next((columns for columns in (4, 2) if width // columns >= NARROWEST), 1)
     lines = max(1, min(-(-len(plots) // columns), height // SHORTEST))
     cell_width, cell_height = width // columns, height // lines
-    drawn = [
-        plot_rows(title, series, number, cell_width - 1, cell_height)
-        for title, series, number in plots[: columns * lines]
-    ]
+    drawn = [plot_rows(plot, cell_width - 1, cell_height) for plot in plots[: columns * lines]]
     rows: list[Row] = []
     for start in range(0, len(drawn), columns):
         for together in zip(*drawn[start : start + columns], strict=False):
