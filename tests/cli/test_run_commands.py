@@ -211,6 +211,20 @@ def test_stop_without_a_supervisor_brings_one_back(shell: Shell, fifo: Fifo) -> 
     assert json.loads(stopped.stdout)["kind"] == "ended"
 
 
+def test_attach_brings_a_supervisor_back(shell: Shell, fifo: Fifo) -> None:
+    shell("run", "--detach", "--", sys.executable, shell.script(WAIT), str(fifo.path))
+    fifo.word()
+    os.kill(supervision(shell.folder()).supervisor.pid, signal.SIGKILL)
+    with shell.start("attach", "--json", "r001") as attached:
+        assert json.loads(line_of(attached.stdout))["kind"] == "launched"
+        assert json.loads(shell("ps", "--json").stdout)[0]["status"] == "running"
+        shell("stop", "--now", "r001")
+        out, err = attached.communicate(timeout=60)
+    assert attached.returncode == 143
+    assert "supervisor is gone" in err
+    assert json_lines(out)[-1]["kind"] == "finished"
+
+
 def test_attach_to_an_ended_run_tells_its_story_and_its_code(shell: Shell) -> None:
     shell("run", "--", sys.executable, shell.script("import sys; sys.exit(3)"))
     done = shell("attach", "r001")

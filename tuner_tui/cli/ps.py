@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from tuner_tui.cli.find import run_named
-from tuner_tui.cli.output import document
+from tuner_tui.cli.output import document, note
 from tuner_tui.runs.folder import RunFolder, list_runs, runs_dir
 
 
@@ -64,7 +64,25 @@ def attach(
     """Follow a run as plain text until it ends. Ctrl-C leaves it alone; the screen is `tuner-tui RUN`."""
     from tuner_tui.cli.follow import follow
 
-    raise typer.Exit(follow(run_named(run), as_json, on_interrupt="leave"))
+    folder = run_named(run)
+    _supervise_again(folder)
+    raise typer.Exit(follow(folder, as_json, on_interrupt="leave"))
+
+
+def _supervise_again(folder: RunFolder) -> None:
+    """Give a training that has lost its supervisor a new one, so that somebody sees how it ends."""
+    from tuner_tui.runs.command import LaunchError
+    from tuner_tui.runs.launch import adopt
+    from tuner_tui.runs.status import status
+
+    found = status(folder)
+    if found.kind != "lost" or not found.training_alive:
+        return
+    note(found.sentence)
+    try:
+        adopt(folder)
+    except (LaunchError, OSError) as error:
+        note(f"It stays without one: {error}")
 
 
 def _rows() -> Iterator[Row]:

@@ -46,7 +46,7 @@ def stop(
         if checkpoint_only:
             note(f"Asked run {folder.id} for a checkpoint.")
         else:
-            note(f"Asked run {folder.id} to end; waiting for it.")
+            note(f"Asked run {folder.id} to end; waiting for it." + ("" if now else " `stop --now` kills it."))
             wait_released(folder.lock)
         found = status(folder)
     if as_json:

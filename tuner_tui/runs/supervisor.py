@@ -13,7 +13,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from tuner_tui.hardware.sampler import open_sampler
+from tuner_tui.hardware.sampler import Sampler, open_sampler
 from tuner_tui.runs.events import Finished, Launched
 from tuner_tui.runs.folder import RunFolder
 from tuner_tui.runs.journal import Journal, say
@@ -87,13 +87,20 @@ def _supervise(folder: RunFolder, training: Training, journal: Journal, patience
         while not watch.done(time.time()):
             now = time.monotonic()
             if now >= next_sample:
-                journal.sample(sampler.sample(watch.pids()))
+                _sample(sampler, watch.pids(), journal)
                 next_sample = max(next_sample + TICK_S, now)
             wakeups.wait(max(0.0, next_sample - time.monotonic()))
             if wakeups.terminated:
                 watch.terminate(time.time())
     finally:
         sampler.close()
+
+
+def _sample(sampler: Sampler, pids: list[int], journal: Journal) -> None:
+    try:
+        journal.sample(sampler.sample(pids))
+    except Exception as error:  # noqa: BLE001  no figure of the hardware is worth losing the supervision
+        journal.problem(f"The hardware cannot be read: {type(error).__name__}: {error}.")
 
 
 def _self() -> ProcessId:

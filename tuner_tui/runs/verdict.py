@@ -42,6 +42,8 @@ def _unseen(state: RunState) -> Verdict:
         return Verdict("failed", f"The training failed{_at(state)}: {_exception(state)}.")
     if state.ranks and all(rank.ended for rank in state.ranks.values()):
         return _by_itself(state)
+    if state.stop_requested is not None:
+        return Verdict("stopped", f"Stopped on request{_at(state)}.")
     return Verdict("lost", f"The training ended{_at(state)} while no supervisor watched; how is not known.")
 
 
