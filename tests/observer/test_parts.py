@@ -100,13 +100,14 @@ def test_phases_are_thinned_out_but_the_end_is_told(tmp_path: Path) -> None:
 def test_ranks_of_a_launcher_are_launched_and_their_children_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "orig_argv", ["python", "train.py"])
     monkeypatch.delenv("RANK", raising=False)
-    monkeypatch.setenv(MARKER, "1:")
-    assert not is_launched()
+    monkeypatch.setenv(MARKER, "1::/run")
+    assert not is_launched("/run")
+    assert is_launched("/another run"), "a run started from within a run"
     monkeypatch.setenv("RANK", "1")
-    assert is_launched()
-    assert is_launched(), "an exec keeps its pid"
-    monkeypatch.setenv(MARKER, "1:1")
-    assert not is_launched()
+    assert is_launched("/run")
+    assert is_launched("/run"), "an exec keeps its pid"
+    monkeypatch.setenv(MARKER, "1:1:/run")
+    assert not is_launched("/run")
 
 
 @pytest.mark.parametrize(
@@ -115,7 +116,7 @@ def test_ranks_of_a_launcher_are_launched_and_their_children_are_not(monkeypatch
 )
 def test_launchers_leave_the_place_to_their_ranks(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "orig_argv", ["python", *command])
-    assert not is_launched()
+    assert not is_launched("/run")
 
 
 @pytest.mark.parametrize(

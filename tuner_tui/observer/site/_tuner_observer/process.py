@@ -14,15 +14,16 @@ LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "trl", "axolotl",
 """Programs that only start the ranks; the ranks are the launched processes."""
 
 
-def is_launched() -> bool:
+def is_launched(run_dir: str) -> bool:
     """Whether this process was launched, or is a rank that a launcher started; claims the place from its children."""
     if _is_launcher():
         return False
     rank = os.environ.get("RANK", "")
-    pid, _, marked_rank = os.environ.get(MARKER, "").partition(":")
-    if pid and pid != str(os.getpid()) and marked_rank == rank:
+    place = f"{rank}:{run_dir}"
+    pid, _, taken = os.environ.get(MARKER, "").partition(":")
+    if taken == place and pid != str(os.getpid()):
         return False
-    os.environ[MARKER] = f"{os.getpid()}:{rank}"
+    os.environ[MARKER] = f"{os.getpid()}:{place}"
     return True
 
 

@@ -31,7 +31,7 @@ class Session:
 
     def _start(self, run_dir: str) -> None:
         self.run_dir = run_dir
-        self.launched = process.is_launched()
+        self.launched = process.is_launched(run_dir)
         self.opened = False
         self.phase = "starting"
         self.step_of: Callable[[], int | None] = _nothing
