@@ -56,8 +56,9 @@ def prepare(job: JobArguments, opened: Opened, tokenizer: Any) -> Prepared:
             return classification_table(table, columns, names, tokenizer, job.max_length)
         return blocks(table, columns.text, job.max_length, tokenizer, max_blocks)
 
-    evaluation = None if opened.evaluation is None else tokenised(opened.evaluation, quarter(job.max_samples))
-    return Prepared(tokenised(opened.train, job.max_samples), evaluation)
+    train = tokenised(opened.train, job.max_samples)
+    held_out = opened.evaluation
+    return Prepared(train, None if held_out is None else tokenised(held_out, quarter(job.max_samples)))
 
 
 def quarter(count: int | None) -> int | None:
