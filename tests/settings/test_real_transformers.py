@@ -72,7 +72,9 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the installed transformers and the built-in job made of what is written here."""
     folder = tmp_path_factory.mktemp("config")
     shipped = [item.loaded.preset for item in list_presets((shipped_folder(),)) if item.loaded]
-    every = [Settings(), CHANGED, *(resolve(preset=preset).settings for preset in shipped)]
+    # TrainingArguments asks the card of this machine, which need not have TF32, so that is left out here.
+    theirs = [resolve(preset=preset).settings.changed(tf32=None) for preset in shipped]
+    every = [Settings(), CHANGED, *theirs]
     given = {
         "configs": [str(written(settings, folder / f"{index}.yaml")) for index, settings in enumerate(every)],
         "fields": list(FIELDS),
@@ -106,7 +108,8 @@ def test_the_built_in_job_takes_every_setting(real):
 
 
 def test_every_shipped_preset_is_taken(real):
-    assert len(real["configs"]) >= 4
+    assert len(real["configs"]) >= 17
+    assert "tf32" in real["names"]
 
 
 def test_the_command_line_is_taken(real):
