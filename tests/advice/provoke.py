@@ -60,8 +60,8 @@ SNIPPETS = {
     "for b in DataLoader(D(), num_workers=2): pass\n",
     "precision-unsupported..mixed": "import torch\ntorch.nn.Linear(2, 2)(torch.ones(1, 2).half())\n",
     "precision-unsupported..tf32-cpu": TRAINER + "train(tf32=True)\n",
-    "fused-unsupported..integers": "import torch\np = torch.nn.Parameter(torch.zeros(3, dtype=torch.int64), requires_grad=False)\n"
-    "torch.optim.AdamW([p], fused=True)\n",
+    "fused-unsupported..device": "import torch\np = torch.nn.Parameter(torch.zeros(3, device='meta')); p.grad = torch.zeros(3, device='meta')\n"
+    "torch.optim.AdamW([p], fused=True).step()\n",
     "compile-failed..no-compiler": "import os; os.environ['CXX'] = '/no/such/compiler'\nimport torch\ntorch.compile(lambda x: x.sin() + 1)(torch.ones(8))\n",
     "nan..trainer": TRAINER + "for p in model.parameters(): p.data.fill_(float('nan'))\ntrain()\n",
     "nan..anomaly": "import torch\ntorch.autograd.set_detect_anomaly(True)\nx = torch.zeros(1, requires_grad=True)\n(x.sqrt() * 0 / x).sum().backward()\n",

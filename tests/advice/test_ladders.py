@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tests.advice.fakes import GB, box, card, samples, situation, training
-from tuner_tui.advice.remedies import remedies_for
+from tuner_tui.advice.remedies import LADDERS, remedies_for
 from tuner_tui.advice.situation import Situation
-from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.hardware.interpreter import Interpreter
+from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.runs.state import RunState
 from tuner_tui.settings.model import Settings
 
@@ -50,8 +50,8 @@ def test_where_no_divisor_is_near_the_difference_and_its_rate_are_shown() -> Non
 def test_the_order_of_least_harm() -> None:
     keys = [next(iter(change)) for change in changes("gpu-oom", per_device_train_batch_size=64, max_length=192)]
     assert keys == [
-        "per_device_train_batch_size", "gradient_checkpointing", "precision", "per_device_eval_batch_size", "max_length",
-        "optim", "peft_method", "per_device_train_batch_size",
+        "per_device_train_batch_size", "gradient_checkpointing", "precision", "per_device_eval_batch_size",
+        "max_length", "optim", "peft_method", "per_device_train_batch_size",
     ]  # fmt: skip
 
 
@@ -190,8 +190,6 @@ def test_a_missing_package_comes_with_its_line_and_a_way_without_it() -> None:
 
 
 def test_every_change_is_a_valid_setting() -> None:
-    from tuner_tui.advice.remedies import LADDERS
-
     now = situation(state=training(), settings=Settings(dataloader_num_workers=6, dataloader_prefetch_factor=4))
     for cause in LADDERS:
         for remedy in remedies_for(cause, now):

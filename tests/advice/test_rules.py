@@ -1,5 +1,7 @@
 """Every live rule: it speaks where it should, and is silent beside it."""
 
+# ruff: noqa: E501  (one case a line)
+
 from __future__ import annotations
 
 import math

@@ -83,6 +83,8 @@ MENTIONS = (
     *(Case(f"only line: {text[:60]}", text) for text in SENTENCES),
 )
 SURVIVED = (
+    Case("import while shutting down", HEALTHY_START + HEALTHY_END + "Exception ignored in: <function Pool.__del__ at 0x7f>\n" + trace("ImportError: sys.meta_path is None, Python is likely shutting down", "loader")),
+    Case("a tracker's thread dies at the end", HEALTHY_START + HEALTHY_END + "Exception in thread ChkStopThr:\n" + trace("BrokenPipeError: [Errno 32] Broken pipe", "fetch")),
     Case("ended by a signal that asks", HEALTHY_START + trace("torch.distributed.elastic.multiprocessing.api.SignalException: Process 7 got signal: 15", "main")),
     Case("interrupted by hand, the workers echo it", HEALTHY_START + trace("KeyboardInterrupt", *STEP) + "\n" + trace("RuntimeError: DataLoader worker (pid 7) is killed by signal: Interrupt. ", "main", "loader")),
     Case("auto_find_batch_size found one", HEALTHY_START + bar(0, 500) + "\nout of memory, trying batch size 7\n" + bar(0, 572) + bar(120, 572) + bar(572, 572) + "\n" + HEALTHY_END),

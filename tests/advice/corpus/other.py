@@ -207,6 +207,13 @@ File /opt/env/lib/python3.11/site-packages/torch/optim/adamw.py:220, in AdamW.st
 OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB. GPU 0 has a total capacity of 14.56 GiB
 """
 SHAPES = (
+    Case("Triton's gcc with Python's headers", trace("subprocess.CalledProcessError: Command '['/usr/bin/gcc', '/tmp/a/main.c', '-O3', '-I/usr/include/python3.10', '-lcuda']' returned non-zero exit status 1.", *STEP), "compile-failed"),
+    Case("accelerate wraps the child's words", trace("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB", *STEP) + "\n" + trace("subprocess.CalledProcessError: Command '['/usr/bin/python3', 'train.py', '--lr', '1e-4']' returned non-zero exit status 1.", "main", "launch"), "gpu-oom", "training"),
+    Case("the pinning thread", "Exception in thread Thread-4 (_pin_memory_loop):\n" + trace("RuntimeError: CUDA error: out of memory", "fetch") + "\n" + trace("RuntimeError: Pin memory thread exited unexpectedly", "main", "loader"), "gpu-oom"),
+    Case("hub not reached", trace("requests.exceptions.ConnectionError: ('Connection aborted.', ConnectionResetError(104, 'Connection reset by peer'))", "main", "pretrained"), "unknown"),
+    Case("Windows page file", trace("OSError: [WinError 1455] The paging file is too small for this operation to complete", "main"), "host-oom"),
+    Case("line ends of Windows", trace("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB", *STEP).replace("\n", "\r\n"), "gpu-oom", "training"),
+    Case("LoRA targets", trace("ValueError: Target modules {'q_proj'} not found in the base model. Please check the target modules and try again.", "main"), "bad-arguments"),
     Case("drawn in a box", HEALTHY_START + BOX + "OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB\n", "gpu-oom", "evaluation"),
     Case("a notebook's", NOTEBOOK, "gpu-oom", "optimizer-step"),
     Case("pasted without indentation", "\n".join(line.strip() for line in trace("RuntimeError: DataLoader worker (pid 44) is killed by signal: Killed. ", "main", "loader").split("\n")), "worker-crash"),

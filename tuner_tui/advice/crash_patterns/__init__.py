@@ -17,6 +17,7 @@ PATTERNS: tuple[Pattern, ...] = (
     *numbers.PRECISION,
     *kernels.COMPILE_FORMS,
     *numbers.NOT_FINITE,
+    *device.NETWORK,
     *programs.PACKAGES,
     *programs.WORKERS,
     *programs.USAGE,

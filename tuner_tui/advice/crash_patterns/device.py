@@ -33,15 +33,18 @@ COLLECTIVES = (
     form("collective-timeout", r"wait(?:ing)? timeout after \d+ms|(?:client|server) socket has (?:timed out|failed)|Socket Timeout|failed to connect/validate", TIMEOUT, consequence=True),
     form("collective-timeout", r"RendezvousTimeoutError|RendezvousConnectionError|DistStoreError|DistNetworkError(?!.*EADDRINUSE)", TIMEOUT, consequence=True),
     form("collective-timeout", r"ncclRemoteError|ncclSystemError|remote process exited or there was a network error", PEER, consequence=True),
-    form("collective-timeout", r"Connection closed by peer|Connection reset by peer|Broken pipe|recv(?:Value)? failed|failed to recv, got 0 bytes", PEER, "likely", consequence=True),
+    form("collective-timeout", r"Connection closed by (?:remote )?peer|(?:gloo|TCPStore|NCCL|ProcessGroup|c10d).{0,300}(?:Connection reset|Broken pipe)|recv(?:Value)? failed|failed to recv, got 0 bytes", PEER, "likely", consequence=True),
     form("collective-timeout", r"NCCL (?:error|communicator was aborted)|ncclInternalError|ncclUnhandledCudaError|unhandled (?:cuda|system) error", "NCCL failed", "likely", consequence=True),
     form("collective-timeout", r"DistBackendError", "A collective operation failed", "likely", consequence=True),
     form("collective-timeout", r"Detected mismatch between collectives on ranks", "The processes ran different collectives", "certain"),
 )  # fmt: skip
+NETWORK = (
+    form("unknown", r"requests\.exceptions|urllib3\.exceptions|HTTPSConnectionPool|couldn't connect to 'https|OfflineModeIsEnabled|LocalEntryNotFound|httpx\.|aiohttp\.|HTTPError", "The network, or a server, did not answer"),
+)  # fmt: skip
 UNEXPLAINED = (
     form("unknown", r"uncorrectable ECC error|GPU is lost|fallen off the bus|GPU has fallen|NVRM: Xid \(.{1,40}\): (?:48|63|64|74|79|94|95),", "The card itself failed: look at dmesg for Xid, and at its health", bare=True),
     form("unknown", r"no kernel image is available for execution", "This torch has no code for this card: its build does not fit the card"),
-    form("unknown", r"CUDA driver version is insufficient|driver on your system is too old|CUDA initialization: |CUDA unknown error", "The driver does not fit this torch"),
+    form("unknown", r"Found no NVIDIA driver|CUDA driver version is insufficient|driver on your system is too old|CUDA initialization: |CUDA unknown error", "The driver does not fit this torch"),
     form("unknown", r"DUE TO (?:TIME LIMIT|PREEMPTION|NODE FAILURE)", "The job system ended the job", bare=True),
     form("unknown", r"^(?:\S+: line \d+: +\d+ +)?Segmentation fault|^Fatal Python error: |^Illegal instruction|^Floating point exception", "Native code ended the training", "likely", bare=True),
     form("unknown", r"^terminate called after throwing|^(?:\S+: line \d+: +\d+ +)?Aborted(?: \(core dumped\))?$", "Native code ended the training", "possible", bare=True, consequence=True),

@@ -27,6 +27,7 @@ HOST = (
     form("host-oom", r"\$ Torch: (?:not enough memory|unable to mmap memory)|C10 Out of Memory\. Trying to allocate", FULL),
     form("host-oom", r"(?:^|\.)(?:_?Array)?MemoryError\b|ArrowMemoryError|Unable to allocate .{1,60} for an array", FULL),
     form("host-oom", r"\[Errno 12\] Cannot allocate memory|\(os error 12\)|error code:? ?\(?12\)?.{0,40}Cannot allocate", FULL),
+    form("host-oom", r"\[WinError 1455\]|[Pp]aging file is too small", FULL),
     form("host-oom", r"std::bad_alloc|memory allocation of \d+ bytes failed", FULL, bare=True),
     form("host-oom", r"malloc of size \d+ failed|(?:realloc|calloc|mmap).{0,40}Cannot allocate memory", FULL),
     form("host-oom", r"ray\.exceptions\.OutOfMemoryError|running low on memory", KILLED),

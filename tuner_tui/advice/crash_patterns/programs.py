@@ -33,6 +33,7 @@ WORKERS = (
     form("worker-crash", r"Too many open files|\[Errno 24\]|received 0 items of ancdata", FILES),
     form("worker-crash", r"Cannot re-initialize CUDA in forked subprocess", "A loader process used the GPU after a fork"),
     form("worker-crash", r"before the current process has finished its bootstrapping", "Processes are started without a main guard"),
+    form("worker-crash", r"^(?:ConnectionResetError|BrokenPipeError|ConnectionRefusedError)", "A process of the training went away", "possible", consequence=True),
     form("worker-crash", r"Can't (?:get local|pickle) (?:local )?object|[Cc]an't pickle|cannot pickle", "Something cannot be sent to the loader processes", "likely"),
 )  # fmt: skip
 USAGE = (
@@ -52,6 +53,7 @@ USAGE = (
     form("bad-arguments", r"DatasetNotFoundError|doesn't exist on the Hub|Couldn't find (?:a dataset script|any data file)|Unable to find '|[Uu]nrecognized (?:model|configuration)|BuilderConfig .* not found|Unknown split", NOT_FOUND),
     form("bad-arguments", r"FileNotFoundError|NotADirectoryError|IsADirectoryError", NOT_FOUND, "likely"),
     form("bad-arguments", r"invalid device ordinal|Invalid device id|Duplicate GPU detected|ncclInvalidUsage|No CUDA GPUs are available|Torch not compiled with CUDA enabled|Invalid device string", "More or other GPUs were asked for than there are"),
+    form("bad-arguments", r"Target modules .{1,200} not found in the base model|does not have a padding token|activate truncation and/or padding", ARGUMENTS),
     form("bad-arguments", r"EADDRINUSE|[Aa]ddress already in use|\[Errno 98\]", "The port of the launcher is taken: another training uses it"),
     form("bad-arguments", r"Target -?\d+ is out of bounds|index out of range in self|label_?ids? out of range|Expected input batch_size|Found input variables with inconsistent numbers", LIMITS, "likely"),
 )  # fmt: skip

@@ -41,7 +41,8 @@ class Failure:
     """One failure: where it stands (`first` and `last` line numbers), what it says, and the frames that led there.
 
     `headline` is the exception line or the native message, `message` all its lines. `chain` numbers exceptions that
-    were raised while handling one another. `uncaught` is True where the traceback begins at the program's own start.
+    were raised while handling one another. `uncaught` is True where the traceback begins at the program's own start;
+    `aside` where Python itself says that it goes on; `thread` where only a thread died.
     """
 
     first: int
@@ -55,6 +56,7 @@ class Failure:
     uncaught: bool = False
     traceback: bool = False
     aside: bool = False
+    thread: bool = False
 
 
 def find_exceptions(lines: Sequence[Line]) -> tuple[Failure, ...]:
@@ -74,13 +76,15 @@ class _Reader:
         self.at = 0
         self.chain = 0
         self.aside = False
+        self.thread = False
 
     def read(self) -> Iterator[Failure]:
         """Every exception of the stream."""
         while self.at < len(self.lines):
             line = self.lines[self.at]
             if IGNORED.match(line.text) or THREAD.match(line.text):
-                self.aside = True
+                self.thread = THREAD.match(line.text) is not None
+                self.aside = not self.thread
                 self.at += 1
             elif TRACEBACK.match(line.text):
                 yield from self._traceback()
@@ -164,6 +168,7 @@ class _Reader:
             uncaught=root in UNCAUGHT_ROOTS,
             traceback=traceback,
             aside=self.aside,
+            thread=self.thread,
         )
 
     def _continues(self, line: Line) -> bool:
@@ -181,7 +186,7 @@ class _Reader:
         )
         if not linked:
             self._next_chain()
-            self.aside = False
+            self.aside = self.thread = False
 
     def _next_chain(self) -> int:
         self.chain += 1

@@ -20,7 +20,7 @@ ENDED = re.compile(r"exited with (?:exit )?code (?P<code>\d+)", re.IGNORECASE)
 LAUNCHER_TYPES = re.compile(
     r"(?:ChildFailedError|ProcessExitedException|ProcessRaisedException|SystemExit|RayTaskError\S*|ProcessFailure)$"
 )
-LAUNCHER_COMMAND = re.compile(r"CalledProcessError: Command .*(?:python|accelerate|torchrun|deepspeed)")
+LAUNCHER_COMMAND = re.compile(r"CalledProcessError: Command '?\['[^']*(?:python[\d.]*|accelerate|torchrun|deepspeed)'")
 
 
 @dataclass(frozen=True, slots=True)

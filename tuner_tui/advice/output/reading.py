@@ -93,6 +93,10 @@ def _of_exceptions(exceptions: Sequence[Failure]) -> list[Reading]:
 def _of_chain(chain: Sequence[Failure]) -> Reading:
     readings = [Reading(_spanning(failure, chain), classify(failure)) for failure in chain]
     known = [reading for reading in readings if reading.pattern is not None]
+    if all(failure.thread for failure in chain):
+        known = [reading for reading in known if reading.pattern is not None and not reading.pattern.consequence]
+        if not known:
+            return Reading(replace(readings[0].failure, aside=True, uncaught=False), None)
     return min(known, key=_specific) if known else readings[0]
 
 
@@ -110,7 +114,7 @@ def _spanning(failure: Failure, chain: Sequence[Failure]) -> Failure:
         first=min(each.first for each in chain),
         last=max(each.last for each in chain),
         frames=failure.frames if len(failure.frames) > 2 else frames,
-        uncaught=any(each.uncaught for each in chain),
+        uncaught=any(each.uncaught or each.thread for each in chain),
         aside=all(each.aside for each in chain),
     )
 
@@ -142,6 +146,7 @@ def _order(reading: Reading, launched: Launched, alive: Sequence[Reading]) -> tu
         launched.rank is not None and failure.rank is not None and failure.rank != launched.rank,
         pattern is None and _others_known(alive),
         failure.traceback and not failure.uncaught,
+        2 if pattern is not None and reading.cause == "unknown" else int(reading.cause in WRAPPERS),
         TRUST[pattern.confidence] if pattern is not None else UNRECOGNISED,
         failure.first,
     )
