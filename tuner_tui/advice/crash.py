@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from tuner_tui.advice.crash_where import where_of
 from tuner_tui.advice.finding import Confidence, Finding
 from tuner_tui.advice.not_finite import not_finite_in
+from tuner_tui.advice.oom_message import EXPANDABLE, fragmented, other_holders
 from tuner_tui.advice.output.failures import Failure
 from tuner_tui.advice.output.launcher import Launched, read_launcher
 from tuner_tui.advice.output.lines import Line, read_lines
@@ -42,6 +43,7 @@ class Verdict:
     evidence: tuple[str, ...]
     where: str | None = None
     about: str | None = None
+    message: str = ""
 
 
 def crash_findings(situation: Situation) -> tuple[Finding, ...]:
@@ -65,14 +67,19 @@ def _not_finite(situation: Situation, lines: Sequence[Line]) -> tuple[Finding, .
 
 
 def _finding(verdict: Verdict, situation: Situation) -> Finding:
+    remedies = remedies_for(verdict.cause, situation, verdict.about or verdict.where)
+    others: tuple[str, ...] = ()
+    if verdict.cause == "gpu-oom":
+        remedies = (*((EXPANDABLE,) if fragmented(verdict.message) else ()), *remedies)
+        others = other_holders(verdict.message)
     return Finding(
         verdict.cause,
         "failed",
         verdict.sentence,
-        verdict.evidence,
+        (*verdict.evidence, *others),
         verdict.confidence,
         verdict.where,
-        remedies_for(verdict.cause, situation, verdict.about or verdict.where),
+        remedies,
     )
 
 
@@ -134,7 +141,7 @@ def _observed(situation: Situation) -> Verdict | None:
         known = classify(_as_failure("OutOfMemoryError", text))
         cause = known.cause if known is not None and known.cause in {"gpu-oom", "host-oom", "shm"} else "gpu-oom"
         sentence = "The host's memory is full" if cause == "host-oom" else "The card's memory is full"
-        return Verdict(cause, sentence, "certain", (_short(text),), _place(state.out_of_memory.where))
+        return Verdict(cause, sentence, "certain", (_short(text),), _place(state.out_of_memory.where), message=text)
     if state.raised is not None:
         raised = state.raised
         known = classify(_as_failure(raised.type, raised.message))
@@ -159,7 +166,7 @@ def _of_reading(reading: Reading, lines: Sequence[Line], launched: Launched, obs
     sentence = f"The training failed: {_short(failure.headline, 160)}" if pattern is None else pattern.sentence
     confidence: Confidence = "likely" if pattern is None else pattern.confidence
     about = package_in(failure.headline) if reading.cause == "missing-package" else None
-    return Verdict(reading.cause, sentence, confidence, _evidence(failure, launched), where, about)
+    return Verdict(reading.cause, sentence, confidence, _evidence(failure, launched), where, about, failure.message)
 
 
 def _no_room(verdict: Verdict, situation: Situation) -> Verdict:

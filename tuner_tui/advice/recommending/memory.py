@@ -1,0 +1,119 @@
+"""What memory allows: optimizer, adapters and checkpointing, from an estimate of what the model itself takes."""
+
+from __future__ import annotations
+
+from tuner_tui.advice.recommending.draft import Draft
+from tuner_tui.advice.recommending.target import GIB
+from tuner_tui.advice.recommending.workload import Workload
+from tuner_tui.advice.thresholds import NOTES_3070_8BIT, NOTES_3090, NOTES_T4, NOTES_UTILISATION
+from tuner_tui.settings.dialects.hf_names import BITSANDBYTES_OPTIMIZERS
+from tuner_tui.settings.job import BuiltinJob
+
+USABLE_SHARE = 0.9
+CONTEXT_BYTES = 1 * GIB
+SHORT_SHARE = 1 / 3
+"""Weights, gradients and AdamW's states above this share of the card leave too little for a batch."""
+HOPELESS_SHARE = 0.75
+BITSANDBYTES_LEAST = (7, 0)
+COMFORTABLE_BATCH = 4
+BYTES_FULL, BYTES_8BIT, BYTES_SGD, BYTES_FROZEN = 16, 10, 12, 4
+"""A parameter's weight, gradient and optimizer states in bytes: fp32 with AdamW; 8-bit AdamW; SGD; a frozen weight."""
+
+
+def optimizer(draft: Draft, workload: Workload) -> None:
+    """Fused AdamW; 8-bit AdamW where the states of the full one leave no room and bitsandbytes is there."""
+    target = draft.target
+    if not target.on_gpu:
+        draft.advise("optim", "adamw_torch", "the fused kernels gain their time on a GPU", NOTES_T4)
+        return
+    if _short(draft, workload) and _eight_bit(draft, workload):
+        return
+    if target.able("fused") and target.has("torch", (2, 0)):
+        reason = "one kernel in place of many: 5–20 % of the optimizer step"
+        draft.advise("optim", "adamw_torch_fused", reason, f"{NOTES_T4}, {NOTES_3090}")
+        return
+    known = target.has("torch")
+    why = (
+        f"{target.card_words} with {'torch ' + (target.box.version_text('torch') or '') if known else 'no known torch'}"
+    )
+    draft.reject("optim", "adamw_torch_fused", f"needs torch 2.0 and a card of capability 5.0; here {why}", NOTES_T4)
+    draft.advise("optim", "adamw_torch", "works with every torch and card", NOTES_T4)
+
+
+def _eight_bit(draft: Draft, workload: Workload) -> bool:
+    target = draft.target
+    size = _gb(workload.model.parameters * BYTES_FULL)
+    short = f"{workload.model.words} takes {size} with AdamW's states in fp32, too much of this card"
+    card = target.weakest
+    if card is None or card.capability is None or card.capability < BITSANDBYTES_LEAST:
+        draft.reject("optim", "adamw_bnb_8bit", f"{short}; but bitsandbytes wants capability 7.0", NOTES_3070_8BIT)
+        return False
+    if not target.has("bitsandbytes"):
+        why = f"{short}; but bitsandbytes is not installed (pip install bitsandbytes)"
+        draft.reject("optim", "adamw_bnb_8bit", why, NOTES_3070_8BIT)
+        return False
+    draft.advise("optim", "adamw_bnb_8bit", f"{short}; 8-bit states save 6 bytes a parameter", NOTES_3070_8BIT)
+    return True
+
+
+def adapter(draft: Draft, workload: Workload) -> None:
+    """LoRA where a full training cannot fit the card whatever the batch."""
+    target, memory = draft.target, draft.target.memory_bytes
+    if memory is None or not isinstance(target.job, BuiltinJob):
+        return
+    least = workload.model.parameters * (BYTES_8BIT if target.has("bitsandbytes") else BYTES_FULL)
+    if least < HOPELESS_SHARE * memory:
+        why = f"a full training of {workload.model.words} fits; LoRA and DoRA train some percent of the parameters"
+        draft.reject("peft_method", "lora", why, NOTES_3090)
+    elif target.has("peft"):
+        why = f"a full training of {workload.model.words} would take {_gb(least)} before the first sample"
+        draft.advise("peft_method", "lora", f"{why}; adapters leave the weights as they are", NOTES_3090)
+    else:
+        draft.reject(
+            "peft_method", "lora", "it would be needed, and peft is not installed (pip install peft)", NOTES_3090
+        )
+
+
+def checkpointing(draft: Draft, workload: Workload) -> None:
+    """Recomputing activations, where a batch worth having does not fit without."""
+    source = f"{NOTES_T4}, {NOTES_3090}, {NOTES_UTILISATION}"
+    cost = "about 20 % slower a step, about 40 % less activation memory"
+    if not draft.target.on_gpu:
+        return
+    without = largest_batch(draft, workload, checkpointing=False)
+    if without is not None and without < COMFORTABLE_BATCH:
+        count = "no sample" if without == 0 else f"{without} at once"
+        draft.advise("gradient_checkpointing", True, f"without it {count} would fit, by estimate; {cost}", source)
+    else:
+        draft.reject("gradient_checkpointing", True, f"{cost}, which is not needed here", source)
+
+
+def largest_batch(draft: Draft, workload: Workload, checkpointing: bool | None = None) -> int | None:
+    """The largest micro batch that fits by estimate; None where the card's memory is not known."""
+    memory = draft.target.memory_bytes
+    if memory is None:
+        return None
+    settings = draft.settings
+    checkpointing = settings.gradient_checkpointing if checkpointing is None else checkpointing
+    room = USABLE_SHARE * memory - CONTEXT_BYTES - model_bytes(draft, workload)
+    return max(0, int(room / workload.sample_bytes(settings.precision != "fp32", checkpointing)))
+
+
+def model_bytes(draft: Draft, workload: Workload) -> float:
+    """What weights, gradients and optimizer states take with the settings as they stand."""
+    settings = draft.settings
+    if settings.peft_method != "none":
+        return workload.model.parameters * BYTES_FROZEN
+    each = BYTES_8BIT if settings.optim in BITSANDBYTES_OPTIMIZERS else BYTES_FULL
+    return workload.model.parameters * (BYTES_SGD if settings.optim == "sgd" else each)
+
+
+def _short(draft: Draft, workload: Workload) -> bool:
+    memory = draft.target.memory_bytes
+    if memory is None or draft.settings.peft_method != "none":
+        return False
+    return workload.model.parameters * BYTES_FULL > SHORT_SHARE * memory
+
+
+def _gb(size: float) -> str:
+    return f"{size / 1e9:.1f} GB"

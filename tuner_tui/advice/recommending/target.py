@@ -1,0 +1,108 @@
+"""What a recommendation is made for: the cards, cores and packages one training would have here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tuner_tui.advice.thresholds import OTHER_PROCESS_BYTES
+from tuner_tui.hardware.capability import NEEDS, card_words
+from tuner_tui.hardware.interpreter import Interpreter
+from tuner_tui.hardware.inventory import Gpu, Inventory
+from tuner_tui.hardware.place import visible_gpus
+from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.rules.problem import Box
+
+LEAST = {need.name: need.least for need in NEEDS}
+GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One training on one box. `cards` are those it will see; empty on a CPU.
+
+    `replicas` are the copies of the model that a step is shared by, `processes` those that have loader workers of their
+    own. `memory_bytes` is what the card with the least has free, None where a card does not tell.
+    """
+
+    inventory: Inventory
+    interpreter: Interpreter | None
+    job: BuiltinJob | CommandJob
+    cards: tuple[Gpu, ...]
+    replicas: int
+    processes: int
+
+    @property
+    def box(self) -> Box:
+        """The same in the words of the rules that check settings."""
+        return Box(self.cards, self.interpreter, self.job, self.inventory.cpu.usable_cores)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the training runs on NVIDIA cards."""
+        return bool(self.cards)
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """What the smallest card has for this training: its memory without what other programs hold."""
+        free = [free_bytes(card) for card in self.cards]
+        known = [size for size in free if size is not None]
+        return min(known) if known and len(known) == len(free) else None
+
+    @property
+    def weakest(self) -> Gpu | None:
+        """The card that decides: one of unknown capability, else the one of the lowest."""
+        return min(self.cards, key=lambda card: card.capability or (0, 0), default=None)
+
+    def able(self, name: str) -> bool:
+        """Whether every card is known to do `name` (bf16, tf32, fp16, flash, fused)."""
+        capabilities = [card.capability for card in self.cards]
+        return bool(capabilities) and all(one is not None and one >= LEAST[name] for one in capabilities)
+
+    def has(self, package: str, at_least: tuple[int, int] = (0, 0)) -> bool:
+        """Whether the interpreter is known to have the package, and not an older one."""
+        return self.box.version_text(package) is not None and not self.box.older(package, at_least)
+
+    @property
+    def card_words(self) -> str:
+        """The card that decides, in a sentence: `Tesla T4 (Turing 7.5)`."""
+        card = self.weakest
+        if card is None:
+            return "this box has no GPU for the training"
+        if card.capability is None:
+            return f"{card.name} (capability unknown)"
+        return f"{card.name} ({card_words(card.capability, card.architecture)})"
+
+
+def target_of(inventory: Inventory, interpreter: Interpreter | None, job: BuiltinJob | CommandJob) -> Target:
+    """What the training would have here."""
+    cards = cards_of(inventory)
+    if Box(cards, interpreter, job).no_gpu:
+        cards = ()
+    launched = job.processes if isinstance(job, CommandJob) else 1
+    # One process that sees several cards spreads each batch over them (the Trainer's DataParallel).
+    replicas = launched if launched > 1 else max(1, len(cards))
+    if launched > 1:
+        cards = cards[:launched]
+    return Target(inventory, interpreter, job, cards, replicas, launched)
+
+
+def cards_of(inventory: Inventory) -> tuple[Gpu, ...]:
+    """The cards that CUDA_VISIBLE_DEVICES leaves; the card of a MIG slice stands for the slice."""
+    visible = inventory.cuda_visible_devices
+    if visible is not None and visible.strip().startswith("MIG-"):
+        return tuple(card for card in inventory.gpus if card.mig)[:1]
+    numbers = visible_gpus(inventory.gpus, visible)
+    return tuple(card for card in inventory.gpus if card.index in numbers)
+
+
+def free_bytes(card: Gpu) -> int | None:
+    """The card's memory, without what other programs hold of it; None where the driver or a MIG slice does not tell."""
+    if card.memory_total_bytes is None or card.mig:
+        return None
+    return max(0, card.memory_total_bytes - held_bytes(card))
+
+
+def held_bytes(card: Gpu) -> int:
+    """What other programs hold; the few hundred MB of a desktop are not counted."""
+    used = card.memory_used_bytes or 0
+    return used if used > OTHER_PROCESS_BYTES.value else 0
