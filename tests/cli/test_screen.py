@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -115,8 +116,7 @@ def test_a_vt100_gets_no_colour(terminals: list[Terminal], tmp_path: Path) -> No
     terminal = opened(terminals, tmp_path, "demo", "--ascii", TERM="vt100")
     terminal.press(b"q")
     assert terminal.end() == 0
-    assert b"[38;" not in terminal.written
-    assert b"[48;" not in terminal.written
+    assert not re.findall(rb"\[[0-9;]*[34]8;[0-9;]*m[^\x1b]*", terminal.written)
     assert terminal.written.isascii()
 
 
@@ -157,7 +157,10 @@ def test_without_a_terminal_it_says_what_to_do(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("environ", "wanted"),
-    [({"TERM": "xterm"}, True), ({"TERM": "xterm", "NO_COLOR": "1"}, False), ({"TERM": "vt100"}, False), ({"NO_COLOR": ""}, True)],
+    [
+        ({"TERM": "xterm"}, True), ({"TERM": "xterm", "NO_COLOR": "1"}, False),
+        ({"TERM": "vt100"}, False), ({"NO_COLOR": ""}, True),
+    ],
 )  # fmt: skip
 def test_colour_is_shown_where_it_can_be_and_is_wanted(environ: dict[str, str], wanted: bool) -> None:
     assert colour_wanted(environ) is wanted

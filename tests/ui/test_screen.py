@@ -117,7 +117,7 @@ async def test_the_palette_does_what_the_keys_do() -> None:
         await pilot.press("ctrl+p")
         await pilot.press(*"train")
         await until(pilot, lambda: pilot.app.screen.query_one(CommandList).option_count)
-        await pilot.press("down", "enter")
+        await pilot.press("enter")
         await until(pilot, lambda: box.launched)
 
 

@@ -115,13 +115,14 @@ def last_preset() -> str | None:
     from tuner_tui.settings.errors import PresetError
     from tuner_tui.settings.preset import find_preset
 
-    for folder in list_runs(runs_dir())[:1]:
-        try:
-            preset = read_record(folder).preset
-            return None if preset is None else find_preset(preset) and preset
-        except (RecordError, PresetError):
-            return None
-    return None
+    newest = next(iter(list_runs(runs_dir())), None)
+    try:
+        preset = None if newest is None else read_record(newest).preset
+        if preset is not None:
+            find_preset(preset)
+    except (RecordError, PresetError):
+        return None
+    return preset
 
 
 def _flags(values: Sequence[str]) -> dict[str, str]:

@@ -5,17 +5,13 @@ Nothing here waits: whatever touches a file, a process or a driver is awaited of
 
 from __future__ import annotations
 
-import asyncio
-import signal
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
-
-from textual.app import App
-from textual.filter import NoColor
+from typing import TYPE_CHECKING, ClassVar
 
 from tuner_tui.ui import run_words as words
 from tuner_tui.ui import state as steps
+from tuner_tui.ui.base_app import BaseApp
 from tuner_tui.ui.commands import KeyCommands
 from tuner_tui.ui.feeds import FollowerFeed, SamplerFeed
 from tuner_tui.ui.screens.ask_name import NameScreen
@@ -25,21 +21,18 @@ from tuner_tui.ui.screens.main import MainScreen
 from tuner_tui.ui.screens.pick import PickScreen
 from tuner_tui.ui.services import NameTaken, ServiceError
 from tuner_tui.ui.state import UiState
-from tuner_tui.ui.theme import DARK, LIGHT, PLAIN, THEMES, Ascii
 from tuner_tui.ui.threads import off_loop
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from textual.command import Provider
-    from textual.filter import LineFilter
-    from textual.notifications import SeverityLevel
 
     from tuner_tui.ui import messages as m
     from tuner_tui.ui.services import Opened, Services
 
 
-class TunerApp(App[None]):
+class TunerApp(BaseApp):
     """One screen over one state. `start` gives what the settings panel shows first, `folder` the run to follow."""
 
     CSS_PATH = "app.tcss"
@@ -56,62 +49,35 @@ class TunerApp(App[None]):
         colour: bool = True,
         ascii_only: bool = False,
     ) -> None:
-        super().__init__(ansi_color=None if colour else True)
+        super().__init__(theme, colour, ascii_only)
         self.services = services
         self.state = UiState()
-        self.animation_level = "none"
-        self.no_color = self.no_color or not colour
         self._start = start
         self._folder = folder
-        self._last_filters: list[LineFilter] = [NoColor()] * (not colour) + [Ascii()] * ascii_only
         self._sampler = SamplerFeed(services.open_sampler, self.post_message)
         self._follower = FollowerFeed(services, self.post_message)
         self.main = MainScreen()
-        for one in THEMES:
-            self.register_theme(one)
-        self.theme = (LIGHT if theme == "light" else DARK).name if colour else PLAIN.name
-        self.set_class(ascii_only, "-ascii")
-
-    def get_line_filters(self) -> Sequence[LineFilter]:
-        return [*super().get_line_filters(), *self._last_filters]
 
     def get_default_screen(self) -> MainScreen:
         return self.main
 
     def on_mount(self) -> None:
         """The first frame is drawn before anything heavy is imported or read."""
-        self._leave_on_signals()
+        self.leave_on_signals()
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
         self._sampler.start()
         self._follower.start()
         for errand in (self._open_start(), self._read_inventory(), self._ask_interpreter()):
-            self._errand(errand)
+            self.errand(errand)
 
     def on_unmount(self) -> None:
         """Threads are asked to end and not waited for."""
         self._sampler.stop()
         self._follower.stop()
 
-    def _leave_on_signals(self) -> None:
-        """A closed terminal or a polite kill ends the screen, restores the terminal, and leaves the training alone."""
-        if self.is_headless:
-            return
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self.exit, None, 128 + number)
-
-    # errands: what takes time
-
-    def _errand(self, work: Coroutine[Any, Any, None]) -> None:
-        self.run_worker(self._spoken(work), exit_on_error=True)
-
-    async def _spoken(self, work: Awaitable[None]) -> None:
-        try:
-            await work
-        except ServiceError as error:
-            self._say(str(error), severity="error", timeout=12)
+    # what is read at the start
 
     async def _open_start(self) -> None:
         specs = await off_loop(self.services.fields)
@@ -134,10 +100,6 @@ class TunerApp(App[None]):
             interpreter = await off_loop(ask)
             self._follower.interpreter = self.main.interpreter = interpreter
             self._show(replace(self.state, interpreter=interpreter))
-
-    def _say(self, sentence: str, severity: SeverityLevel = "information", timeout: float = 5) -> None:
-        """A note in the corner; brackets in it are brackets."""
-        self.notify(sentence, severity=severity, timeout=timeout, markup=False)
 
     # the state goes down
 
@@ -171,7 +133,7 @@ class TunerApp(App[None]):
         self.main.log_window = news.window
 
     def on_trouble_arrived(self, news: m.TroubleArrived) -> None:
-        self._say(news.sentence, severity="error" if news.grave else "warning", timeout=12 if news.grave else 5)
+        self.say(news.sentence, "error" if news.grave else "warning")
 
     # settings
 
@@ -181,7 +143,7 @@ class TunerApp(App[None]):
         try:
             self._show(steps.edited(self.state, wanted.name, wanted.text))
         except FieldError as error:
-            self._say(str(error), severity="error")
+            self.say(str(error), severity="error")
 
     def on_undo_wanted(self) -> None:
         self._show(steps.undone(self.state))
@@ -195,14 +157,14 @@ class TunerApp(App[None]):
         def apply(yes: bool | None) -> None:
             if yes:
                 self._show(steps.remedied(self.state, wanted.finding.cause, wanted.remedy))
-                self._say(f"{wanted.remedy.title}: set for the next run. u takes it back.")
+                self.say(f"{wanted.remedy.title}: set for the next run. u takes it back.")
 
         self.push_screen(DiffScreen(wanted.remedy, steps.changes_of(self.state, wanted.remedy), when), apply)
 
     # presets
 
     def on_presets_wanted(self) -> None:
-        self._errand(self._pick_preset())
+        self.errand(self._pick_preset())
 
     async def _pick_preset(self) -> None:
         items = words.preset_items(await off_loop(self.services.presets))
@@ -217,10 +179,10 @@ class TunerApp(App[None]):
 
     def on_save_wanted(self) -> None:
         name = self.state.opened.preset if self.state.opened else None
-        self._errand(self._save(name) if name else self._save_as())
+        self.errand(self._save(name) if name else self._save_as())
 
     def on_save_as_wanted(self) -> None:
-        self._errand(self._save_as())
+        self.errand(self._save_as())
 
     async def _save_as(self) -> None:
         now = self.state.opened.preset if self.state.opened else None
@@ -239,47 +201,47 @@ class TunerApp(App[None]):
                 return
             await off_loop(lambda: self.services.save_preset(name, current, True))
         self._show(steps.saved(self.state, name))
-        self._say(f"Saved as {name}.")
+        self.say(f"Saved as {name}.")
 
     # runs
 
     def on_train_wanted(self) -> None:
-        self._errand(self._train())
+        self.errand(self._train())
 
     async def _train(self) -> None:
         current, refusal = self.state.current, words.refusal(self.state, self.main.settings_view)
         if current is None or refusal:
-            self._say(refusal or "The settings are still being read.", severity="warning")
+            self.say(refusal or "The settings are still being read.", severity="warning")
             return
-        self._say("Starting the training.")
+        self.say("Starting the training.")
         self._follow(await off_loop(lambda: self.services.launch(current)))
         self.main.show_page("live")
 
     def on_stop_wanted(self) -> None:
-        self._errand(self._stop())
+        self.errand(self._stop())
 
     async def _stop(self) -> None:
         rung = words.next_rung(self.state)
         if rung is None or self.state.folder is None:
-            self._say("No training of this screen runs.", severity="warning")
+            self.say("No training of this screen runs.", severity="warning")
             return
         folder = self.state.folder
         if await self.push_screen_wait(ConfirmScreen(rung.heading, rung.question, rung.order)):
             await off_loop(lambda: self.services.order(folder, rung.order))
 
     def on_checkpoint_wanted(self) -> None:
-        self._errand(self._checkpoint())
+        self.errand(self._checkpoint())
 
     async def _checkpoint(self) -> None:
         folder = self.state.folder
         if folder is None or not self.state.running:
-            self._say("No training of this screen runs.", severity="warning")
+            self.say("No training of this screen runs.", severity="warning")
             return
         await off_loop(lambda: self.services.order(folder, "checkpoint"))
-        self._say("Asked for a checkpoint; it is saved after this step.")
+        self.say("Asked for a checkpoint; it is saved after this step.")
 
     def on_runs_wanted(self) -> None:
-        self._errand(self._pick_run())
+        self.errand(self._pick_run())
 
     async def _pick_run(self) -> None:
         items = words.run_items(await off_loop(self.services.runs))
@@ -301,8 +263,7 @@ class TunerApp(App[None]):
     # the program
 
     def on_theme_wanted(self) -> None:
-        if not self.no_color:
-            self.theme = LIGHT.name if self.theme == DARK.name else DARK.name
+        self.change_theme()
 
     def on_quit_wanted(self) -> None:
         self.exit(message=words.farewell(self.state))

@@ -1,0 +1,66 @@
+"""What lies under the app: its looks, its notes, its errands, and how it ends when it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
+
+from textual.app import App
+from textual.filter import NoColor
+
+from tuner_tui.ui.services import ServiceError
+from tuner_tui.ui.theme import DARK, LIGHT, PLAIN, THEMES, Ascii
+
+if TYPE_CHECKING:
+    from textual.filter import LineFilter
+    from textual.notifications import SeverityLevel
+
+GRAVE_S, PASSING_S = 12.0, 5.0
+"""How long a note stays: one that is an error, and any other."""
+
+
+class BaseApp(App[None]):
+    """An app without content. Nothing moves by itself, and nothing it does holds up the loop or the end."""
+
+    def __init__(self, theme: str, colour: bool, ascii_only: bool) -> None:
+        super().__init__(ansi_color=None if colour else True)
+        self.animation_level = "none"
+        self.no_color = self.no_color or not colour
+        self._last_filters: list[LineFilter] = [NoColor()] * (not colour) + [Ascii()] * ascii_only
+        for one in THEMES:
+            self.register_theme(one)
+        self.theme = (LIGHT if theme == "light" else DARK).name if colour else PLAIN.name
+        self.set_class(ascii_only, "-ascii")
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        return [*super().get_line_filters(), *self._last_filters]
+
+    def change_theme(self) -> None:
+        """From dark to light, or back; without colour there is nothing to change."""
+        if self.theme != PLAIN.name:
+            self.theme = LIGHT.name if self.theme == DARK.name else DARK.name
+
+    def leave_on_signals(self) -> None:
+        """A closed terminal or a polite kill ends the screen, restores the terminal, and leaves the training alone."""
+        if self.is_headless:
+            return
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self.exit, None, 128 + number)
+
+    def errand(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do what takes time in a task of its own; where it fails, say why."""
+        self.run_worker(self._spoken(work), exit_on_error=True)
+
+    async def _spoken(self, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except ServiceError as error:
+            self.say(str(error), "error")
+
+    def say(self, sentence: str, severity: SeverityLevel = "information") -> None:
+        """A note in the corner; brackets in it are brackets."""
+        stay_s = GRAVE_S if severity == "error" else PASSING_S
+        self.notify(sentence, severity=severity, timeout=stay_s, markup=False)
