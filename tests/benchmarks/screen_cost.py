@@ -8,17 +8,26 @@ Rounds are interleaved, so that a busy moment of the machine hits both programs.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 from statistics import mean
 
 from tests.benchmarks.peers import OURS, PEER, commands, fake_box, opened
-from tests.benchmarks.terminal import Cost
+from tests.benchmarks.terminal import Cost, Terminal
 from tests.fake_nvml.scenario import Scenario, a100
 
-WARM_UP_S = 20.0
-"""Until the interpreter that trains has answered: its first import of transformers takes that long."""
+QUIET_S = 8
+QUIET_BYTES = 1500
+LONGEST_WARM_UP_S = 90.0
 BUDGETS = {2: (450, 1.0, 55), 8: (1100, 1.2, 55)}
 """Cards: bytes a second, per cent of a core, MB."""
+
+
+def settle(terminal: Terminal) -> None:
+    """Waits until nothing large was drawn for some seconds: the start is over, the training's Python has answered."""
+    quiet, deadline = 0, time.perf_counter() + LONGEST_WARM_UP_S
+    while quiet < QUIET_S and time.perf_counter() < deadline:
+        quiet = quiet + 1 if terminal.watch(1.0).written_bytes < QUIET_BYTES else 0
 
 
 def measured(cards: int, seconds: float, rounds: int) -> dict[str, list[Cost]]:
@@ -28,7 +37,7 @@ def measured(cards: int, seconds: float, rounds: int) -> dict[str, list[Cost]]:
         for _ in range(rounds):
             for name, command in commands().items():
                 with opened(command, environment, folder) as terminal:
-                    terminal.watch(WARM_UP_S)
+                    settle(terminal)
                     costs.setdefault(name, []).append(terminal.watch(seconds))
     return costs
 
