@@ -14,8 +14,6 @@ from tuner_tui.settings.resolve import parse_flags, resolve
 def test_each_source_wins_over_the_weaker_ones(tmp_path):
     project = tmp_path / "tuner.yaml"
     project.write_text("settings: {seed: 3, max_length: 3000, lora_r: 3, logging_steps: 3}")
-    names = ("seed", "max_length", "lora_r", "logging_steps", "lora_alpha", "save_steps")
-    recommended = dict(zip(names, (1, 1000, 1, 1, 1, 1), strict=True))
     preset = Preset(
         name="t4", settings={"seed": 2, "max_length": 2000, "lora_r": 2, "logging_steps": 2, "lora_alpha": 2}
     )
@@ -24,20 +22,18 @@ def test_each_source_wins_over_the_weaker_ones(tmp_path):
         environment={"TUNER_SEED": "4", "TUNER_MAX_LENGTH": "4000", "PATH": "/bin"},
         project=project,
         preset=preset,
-        recommended=recommended,
     )
     settings = resolved.settings
     assert (settings.seed, settings.max_length, settings.lora_r) == (5, 4000, 3)
-    assert (settings.lora_alpha, settings.save_steps) == (2, 1)
-    assert {name: resolved.origin(name) for name in ("seed", "max_length", "lora_r", "lora_alpha", "save_steps")} == {
+    assert (settings.lora_alpha, settings.logging_steps) == (2, 3)
+    assert {name: resolved.origin(name) for name in ("seed", "max_length", "lora_r", "lora_alpha")} == {
         "seed": Origin(OriginKind.FLAG, "--set seed"),
         "max_length": Origin(OriginKind.ENVIRONMENT, "TUNER_MAX_LENGTH"),
         "lora_r": Origin(OriginKind.PROJECT, str(project)),
         "lora_alpha": Origin(OriginKind.PRESET, "t4"),
-        "save_steps": Origin(OriginKind.RECOMMENDED),
     }
     assert resolved.origin("optim") == Origin(OriginKind.DEFAULT)
-    assert resolved.chosen == set(names)
+    assert resolved.chosen == {"seed", "max_length", "lora_r", "logging_steps", "lora_alpha"}
 
 
 def test_without_sources_everything_is_at_its_default(tmp_path):
@@ -72,7 +68,6 @@ def test_a_bad_value_names_its_source(tmp_path):
         ({"environment": {"TUNER_SEED": "x"}}, "TUNER_SEED: seed must be a whole number"),
         ({"environment": {"TUNER_LEARNING_RAT": "1"}}, "did you mean TUNER_LEARNING_RATE?"),
         ({"project": project}, f"{project}:2: seed must be a whole number"),
-        ({"recommended": {"seed": -1}}, "seed must be a whole number"),
     ):
         with pytest.raises(SettingsError) as caught:
             resolve(**sources)

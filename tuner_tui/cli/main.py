@@ -15,6 +15,7 @@ COMMANDS = {
     "screen": "screen",
     "demo": "demo",
     "detect": "detect",
+    "recommend": "recommend",
     "run": "run",
     "ps": "ps",
     "attach": "ps",

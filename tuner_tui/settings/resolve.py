@@ -1,7 +1,7 @@
 """Settings from all their sources, each value with the place it came from.
 
-Flags win over the environment (`TUNER_<FIELD>`), that over `./tuner.yaml`, that over the preset, that over
-what is recommended for the box, that over the default.
+Flags win over the environment (`TUNER_<FIELD>`), that over `./tuner.yaml`, that over the preset. What is recommended for
+the box (`advice.recommend`) fills in what none of them gives.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tuner_tui.settings.errors import FieldError, SettingsError
-from tuner_tui.settings.fields import FIELDS, Value, check_value, nearest, parse_value, shorten, spec_of
+from tuner_tui.settings.fields import FIELDS, Value, nearest, parse_value, shorten, spec_of
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Origin, OriginKind, Resolved
 from tuner_tui.settings.preset_model import Preset
@@ -26,16 +26,13 @@ def resolve(
     environment: Mapping[str, str] | None = None,
     project: Path | None = None,
     preset: Preset | None = None,
-    recommended: Mapping[str, Value] | None = None,
 ) -> Resolved:
     """The settings and the origin of each. A bad value raises `SettingsError` that names its source.
 
     `flags`: name to text as typed (see `parse_flags`). `environment`: all variables, of which those that
-    name a field are read. `project`: the project file; one that is not there is passed over. `recommended`:
-    values the caller worked out for this box.
+    name a field are read. `project`: the project file; one that is not there is passed over.
     """
     layers = (
-        _recommended(recommended or {}),
         _preset(preset),
         _project(project),
         _environment(environment or {}),
@@ -61,11 +58,6 @@ def parse_flags(words: Iterable[str]) -> dict[str, str]:
 
 
 _Layer = Mapping[str, tuple[Value, Origin]]
-
-
-def _recommended(values: Mapping[str, Value]) -> _Layer:
-    origin = Origin(OriginKind.RECOMMENDED)
-    return {name: (check_value(name, value), origin) for name, value in values.items()}
 
 
 def _preset(preset: Preset | None) -> _Layer:

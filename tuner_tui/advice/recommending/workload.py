@@ -33,7 +33,7 @@ class Model:
 
 
 SHAPES = {
-    "tiny": Model(2e6, 2 * 128, 8192, "tiny", pretrained=False),
+    "tiny": Model(1.1e6, 2 * 128, 4096, "tiny", pretrained=False),
     "bert-base": Model(110e6, BERT_BASE_WIDTH, 30_522, "BERT-base", pretrained=False),
     "bert-large": Model(335e6, 24 * 1024, 30_522, "BERT-large", pretrained=False),
     "gpt2": Model(124e6, 12 * 768, 50_257, "GPT-2", pretrained=False),

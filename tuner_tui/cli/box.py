@@ -1,0 +1,31 @@
+"""The machine that commands speak of: its inventory, and the Python that trains."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner_tui.hardware.interpreter import Interpreter, default_interpreter, probe_interpreter
+from tuner_tui.hardware.inventory import Inventory
+from tuner_tui.hardware.survey import read_inventory
+from tuner_tui.runs.folder import state_dir
+
+
+@dataclass(frozen=True, slots=True)
+class ThisBox:
+    """What a training would find here."""
+
+    inventory: Inventory
+    interpreter: Interpreter
+
+
+ReadBox = Callable[[Path | None], ThisBox]
+"""Reads the box; the path is the Python that trains, None the one that the shell would use."""
+
+
+def this_box(interpreter: Path | None) -> ThisBox:
+    """This machine. The first look at an interpreter takes seconds; later ones come from the cache."""
+    python = default_interpreter(os.environ) if interpreter is None else interpreter
+    return ThisBox(read_inventory(state_dir()), probe_interpreter(python))

@@ -1,0 +1,89 @@
+"""`tuner-tui recommend`: settings for this box, this Python and this job, each with its reason and source."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tuner_tui.cli.output import document, fail
+
+if TYPE_CHECKING:
+    from tuner_tui.advice.recommend import Recommendation
+    from tuner_tui.cli.box import ReadBox, ThisBox
+    from tuner_tui.settings.job import BuiltinJob, CommandJob
+    from tuner_tui.settings.origin import Resolved
+
+
+def register(app: typer.Typer, read_box: ReadBox | None = None) -> None:
+    """Adds the command `recommend`; `read_box` says what machine this is."""
+
+    @app.command("recommend")
+    def recommend(
+        preset: Annotated[
+            str | None, typer.Option(metavar="P", help="A preset; its values and its job stay as they are.")
+        ] = None,
+        values: Annotated[
+            list[str] | None, typer.Option("--set", metavar="K=V", help="A setting that stays as it is.")
+        ] = None,
+        interpreter: Annotated[Path | None, typer.Option(metavar="PATH", help="The Python that trains.")] = None,
+        as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+    ) -> None:
+        """Recommend settings for this box: value, reason and source; and what was considered and left.
+
+        Without a preset the job is the one of the field notes: classification of 128 tokens by a model of BERT's size.
+        """
+        from tuner_tui.cli.box import this_box
+
+        resolved, job = asked_for(preset, values or [])
+        box = (read_box or this_box)(interpreter)
+        say(box, resolved, job, as_json)
+
+
+def asked_for(preset: str | None, values: list[str]) -> tuple[Resolved, BuiltinJob | CommandJob]:
+    """The values already chosen, and the job; ends with 2 where they are wrong."""
+    from tuner_tui.advice.recommend import NOTES_JOB
+    from tuner_tui.settings.errors import SettingsError
+    from tuner_tui.settings.preset import find_preset
+    from tuner_tui.settings.resolve import PROJECT_FILE, parse_flags, resolve
+
+    try:
+        found = None if preset is None else find_preset(preset).preset
+        resolved = resolve(flags=parse_flags(values), environment=os.environ, project=Path(PROJECT_FILE), preset=found)
+    except SettingsError as error:
+        fail(str(error))
+    return resolved, NOTES_JOB if found is None or found.job is None else found.job
+
+
+def say(box: ThisBox, resolved: Resolved, job: BuiltinJob | CommandJob, as_json: bool) -> None:
+    """The recommendation as text, or as one document."""
+    from tuner_tui.advice.recommend import recommend
+
+    given = {name: getattr(resolved.settings, name) for name in resolved.chosen}
+    found = recommend(box.inventory, box.interpreter, job, given)
+    if as_json:
+        document(as_document(found, resolved, job))
+        return
+    from tuner_tui.cli.recommend_text import report
+
+    typer.echo("\n".join(report(found, resolved, job)))
+
+
+def as_document(found: Recommendation, resolved: Resolved, job: BuiltinJob | CommandJob) -> dict[str, Any]:
+    """Everything in one JSON document."""
+    origins = {name: resolved.origins[name] for name in sorted(resolved.chosen)}
+    return {
+        "job": job.model_dump(mode="json"),
+        "recommended": [asdict(one) for one in found.advised],
+        "rejected": [asdict(one) for one in found.rejected],
+        "given": {
+            name: {"value": getattr(resolved.settings, name), "origin": origin.kind, "detail": origin.detail}
+            for name, origin in origins.items()
+        },
+        "effective_batch": found.effective_batch,
+        "replicas": found.replicas,
+        "notes": list(found.notes),
+    }

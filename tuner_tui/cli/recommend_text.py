@@ -1,0 +1,69 @@
+"""The plain text of `tuner-tui recommend`: setting, value, reason and source in columns."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from textwrap import wrap
+
+from tuner_tui.advice.recommend import Advised, Recommendation, Rejected
+from tuner_tui.settings.fields import FIELDS, Value, format_value
+from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.origin import Resolved
+
+NARROWEST, WIDEST = 80, 132
+
+
+def report(found: Recommendation, resolved: Resolved, job: BuiltinJob | CommandJob) -> list[str]:
+    """The whole report, line by line."""
+    width = min(WIDEST, max(NARROWEST, shutil.get_terminal_size((WIDEST, 24)).columns))
+    sections = [
+        [f"For {job_words(job, found)}"],
+        _section("Recommended", found.advised, width),
+        _given(resolved),
+        [batch_line(found)],
+        _section("Considered and left", found.rejected, width),
+        [line for note in found.notes for line in wrap(note, width, initial_indent="! ", subsequent_indent="  ")],
+    ]
+    return "\n\n".join("\n".join(section) for section in sections if section).split("\n")
+
+
+def job_words(job: BuiltinJob | CommandJob, found: Recommendation) -> str:
+    """The job in a sentence."""
+    if isinstance(job, CommandJob):
+        return f"your command, taken as a classification of {found.settings.max_length:,} tokens"
+    task = "classification" if job.task == "classification" else "causal language modelling"
+    return f"{task} with {job.model}, {found.settings.max_length:,} tokens a sample"
+
+
+def batch_line(found: Recommendation) -> str:
+    """How the effective batch comes about."""
+    settings = found.settings
+    parts = [settings.per_device_train_batch_size, settings.gradient_accumulation_steps]
+    parts += [found.replicas] if found.replicas > 1 else []
+    names = "micro batch × accumulation" + (" × cards or processes" if found.replicas > 1 else "")
+    return f"Effective batch  {' × '.join(map(str, parts))} = {found.effective_batch}  ({names})"
+
+
+def _section(title: str, rows: Iterable[Advised | Rejected], width: int) -> list[str]:
+    lines = [line for row in rows for line in _row(row.name, row.value, f"{row.reason} [{row.source}]", width)]
+    return [title, *lines] if lines else []
+
+
+def _given(resolved: Resolved) -> list[str]:
+    names = [name for name in FIELDS if name in resolved.chosen]
+    if not names:
+        return []
+    origins = {name: resolved.origin(name) for name in names}
+    texts = {name: f"{origin.kind} {origin.detail}".rstrip() for name, origin in origins.items()}
+    rows = [_columns(name, getattr(resolved.settings, name)) + texts[name] for name in names]
+    return ["Given, and left as it is", *rows]
+
+
+def _row(name: str, value: Value, text: str, width: int) -> list[str]:
+    head = _columns(name, value)
+    return wrap(text, width, initial_indent=head, subsequent_indent=" " * len(head))
+
+
+def _columns(name: str, value: Value) -> str:
+    return f"  {name:<29} {format_value(name, value) or '(empty)':<18} "
