@@ -197,3 +197,17 @@ def test_every_change_is_a_valid_setting() -> None:
             now.settings.changed(**remedy.change)
             assert remedy.why
             assert remedy.source
+
+
+def test_without_a_gpu_a_smaller_batch_saves_host_memory() -> None:
+    assert changes("host-oom", "training", NO_GPU, per_device_train_batch_size=16)[0] == {
+        "per_device_train_batch_size": 8, "gradient_accumulation_steps": 2,
+    }  # fmt: skip
+    assert {"dataloader_pin_memory": False} not in changes("host-oom", None, NO_GPU)
+
+
+def test_the_gain_of_more_workers_is_bounded_by_the_wait_and_by_their_number() -> None:
+    starved = situation(state=training(rates={"data_wait_share": 0.99}), settings=Settings(dataloader_num_workers=4))
+    assert remedies_for("data-wait", starved)[0].effect == "at most 1.5 times the steps a second"
+    mild = situation(state=training(rates={"data_wait_share": 0.2}), settings=Settings(dataloader_num_workers=4))
+    assert remedies_for("data-wait", mild)[0].effect == "at most 1.25 times the steps a second"

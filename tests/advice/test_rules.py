@@ -144,6 +144,7 @@ def ended(log: str = "", oom: OutOfMemory | None = None, raised: Raised | None =
     [
         (ended(signal=9, oom_kill=True, evidence=("memory.events: oom_kill 1",)), "host-oom", "training"),
         (ended("Killed", signal=9), "host-oom", None),
+        (ended(signal=9, oom_kill=False), "unknown", None),
         (ended(signal=7), "shm", None),
         (ended(signal=11), "unknown", None),
         (ended(exit_code=3), "unknown", None),

@@ -99,7 +99,7 @@ def _verdict(situation: Situation, lines: Sequence[Line]) -> Verdict | None:
         return observed
     if reading is not None and status.signal is None and launched.signal is None:
         return _of_reading(reading, lines, launched, None)
-    return _of_status(status, launched, lines)
+    return _of_status(status, launched, lines, situation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,7 @@ def _evidence(failure: Failure, launched: Launched) -> tuple[str, ...]:
     return tuple(evidence)
 
 
-def _of_status(status: Status, launched: Launched, lines: Sequence[Line]) -> Verdict | None:
+def _of_status(status: Status, launched: Launched, lines: Sequence[Line], situation: Situation) -> Verdict | None:
     """From the exit status alone, where nothing else says why."""
     number = status.signal if status.signal is not None else launched.signal
     code = status.code or launched.exit_code
@@ -212,15 +212,19 @@ def _of_status(status: Status, launched: Launched, lines: Sequence[Line]) -> Ver
         return Verdict(
             "unknown", f"The training ended with exit code {code}; its output does not say why", "possible", last
         )
-    return _of_signal(number, launched, last)
+    exited = situation.state.exited
+    return _of_signal(number, launched, last, exited is not None and exited.oom_kill is False)
 
 
-def _of_signal(number: int, launched: Launched, last: tuple[str, ...]) -> Verdict:
+def _of_signal(number: int, launched: Launched, last: tuple[str, ...], spared: bool) -> Verdict:
+    """`spared`: the kernel is known not to have killed for memory."""
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
     who = f" on rank {launched.rank}" if launched.rank is not None else ""
     evidence = (f"ended by {name}{who}", *last)
     if number == signal.SIGBUS:
         return Verdict("shm", "A bus error: shared memory (/dev/shm) is full", "likely", evidence)
+    if number == signal.SIGKILL and spared:
+        return Verdict("unknown", "Somebody killed the training: the kernel did not, for memory", "likely", evidence)
     if number == signal.SIGKILL:
         sentence = "The training was killed, as the kernel does when the host's memory is full; nothing else says so"
         return Verdict("host-oom", sentence, "possible", evidence)

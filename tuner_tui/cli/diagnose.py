@@ -17,8 +17,10 @@ from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.advice.situation import Situation
 from tuner_tui.cli import excerpt
 from tuner_tui.hardware.interpreter import Interpreter
+from tuner_tui.hardware.survey import read_inventory
 from tuner_tui.runs.events import Finished
 from tuner_tui.runs.folder import RunFolder, RunNotFoundError, find_run, runs_dir
+from tuner_tui.runs.processes import this_machine
 from tuner_tui.runs.reader import RunReader
 from tuner_tui.runs.state import RunState
 
@@ -66,6 +68,7 @@ def of_run(folder: RunFolder) -> Situation:
         state=state,
         now_s=(state.last_event_t or time.time()) if ended else time.time(),
         settings=None if record is None else record.resolved.settings,
+        inventory=read_inventory(folder.path) if record is not None and record.host == this_machine().host else None,
         interpreter=None if record is None else Interpreter(record.interpreter, packages=record.versions),
         job=None if record is None else record.job,
         samples=view.samples,

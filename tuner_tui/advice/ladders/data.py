@@ -52,7 +52,7 @@ def more_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
         title=f"workers {workers} → {wanted}",
         why="batches are prepared beside the training step" if workers == 0 else "more batches are prepared at once",
         change=change,
-        effect=bound(share),
+        effect=bound(share, wanted / max(1, workers)),
         rests_on="the measured wait bounds the gain" if share else "",
         source=f"{NOTES_3070_8BIT}, {NOTES_3090}",
     )
@@ -126,13 +126,12 @@ def pinned(situation: Situation, settings: Settings) -> Iterator[Remedy]:
         )
 
 
-def bound(share: float | None) -> str:
-    """The most that removing the wait can gain."""
-    return (
-        ""
-        if not share or share >= 1
-        else f"at most {1 / (1 - share) - 1:.0%} more steps a second, if the wait goes away"
-    )
+def bound(share: float | None, workers_ratio: float) -> str:
+    """The most that more workers can gain: the wait bounds it, and so does how many more workers there are."""
+    if not share:
+        return ""
+    times = workers_ratio if share >= 1 else min(workers_ratio, 1 / (1 - share))
+    return f"at most {times:.3g} times the steps a second"
 
 
 TOKENISE_AHEAD = Remedy(

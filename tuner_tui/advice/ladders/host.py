@@ -4,26 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
+from tuner_tui.advice import ability
 from tuner_tui.advice.finding import Remedy
+from tuner_tui.advice.ladders import out_of_memory
 from tuner_tui.advice.ladders.data import fewer_workers, less_prefetch
 from tuner_tui.advice.situation import Situation
 from tuner_tui.advice.thresholds import NOTES_3070, NOTES_3070_8BIT, NOTES_UTILISATION
 from tuner_tui.settings.model import Settings
 
+ON_CPU = frozenset({"training", "evaluation", "optimizer-step"})
+"""Where a training without a GPU runs out of the memory that a card would have held."""
 PYTORCH_LOADER = "PyTorch: each worker holds its own copy of the dataset object and its prefetched batches"
 PYTORCH_SHM = "PyTorch: workers hand batches over in shared memory"
 
 
 def memory(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
-    """Loader processes first: they are what multiplies host memory."""
+    """Loader processes first: they multiply host memory. A training without a GPU has its activations there too."""
     settings = situation.settings
+    if where in ON_CPU and ability.has_gpu(situation) is False:
+        return (*out_of_memory.ladder(situation, where), MORE_MEMORY)
     if where in {"loading", "checkpoint"}:
         return (MORE_MEMORY, LOAD_LIGHTLY)
     if settings is None:
         return (FEWER_WORKERS, MORE_MEMORY)
     return (
-        *fewer_workers(situation, settings), *less_prefetch(settings), *not_persistent(settings), *not_pinned(settings),
-        MORE_MEMORY,
+        *fewer_workers(situation, settings), *less_prefetch(settings), *not_persistent(settings),
+        *not_pinned(situation, settings), MORE_MEMORY,
     )  # fmt: skip
 
 
@@ -62,9 +68,9 @@ def not_persistent(settings: Settings) -> Iterator[Remedy]:
         )
 
 
-def not_pinned(settings: Settings) -> Iterator[Remedy]:
+def not_pinned(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     """Page-locked memory cannot be swapped out."""
-    if settings.dataloader_pin_memory:
+    if settings.dataloader_pin_memory and ability.has_gpu(situation) is not False:
         yield Remedy(
             title="pin memory off",
             why="page-locked batches cannot be moved out of memory",
