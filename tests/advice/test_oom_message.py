@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.advice.test_corpus import read
 
 MESSAGE = (
-    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 512.00 MiB. GPU 0 has a total capacity of 23.68 GiB of "
-    "which 211.06 MiB is free. Process 811 has 9.50 GiB memory in use. Of the allocated memory 12.1 GiB is "
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 512.00 MiB. GPU 0 has a total capacity of 23.68 "
+    "GiB of which 211.06 MiB is free. Process 811 has 9.50 GiB memory in use. Of the allocated memory 12.1 GiB is "
     "allocated by PyTorch, and {} is reserved by PyTorch but unallocated."
 )
 
