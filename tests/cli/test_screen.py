@@ -109,7 +109,7 @@ def test_a_terminal_that_vanishes_ends_the_screen_quietly(terminals: list[Termin
     os.close(terminal.slave)
     os.close(terminal.master)
     terminal.master = terminal.slave = -1
-    assert terminal.process.wait(PATIENCE_S) == 129
+    assert terminal.process.wait(PATIENCE_S) in (1, 129), "the reader or the signal notices first; neither hangs"
 
 
 def test_a_vt100_gets_no_colour(terminals: list[Terminal], tmp_path: Path) -> None:

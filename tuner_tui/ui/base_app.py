@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Awaitable, Coroutine, Sequence
+from threading import Timer
 from typing import TYPE_CHECKING, Any
 
 from textual.app import App
@@ -14,9 +16,13 @@ from tuner_tui.ui.services import ServiceError
 from tuner_tui.ui.theme import DARK, LIGHT, PLAIN, THEMES, Ascii
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from textual.filter import LineFilter
     from textual.notifications import SeverityLevel
 
+LAST_WORDS_S = 5.0
+"""How long the screen may take to leave once it is told to."""
 GRAVE_S, PASSING_S = 12.0, 5.0
 """How long a note stays: one that is an error, and any other."""
 
@@ -47,8 +53,14 @@ class BaseApp(App[None]):
         if self.is_headless:
             return
         loop = asyncio.get_running_loop()
+
+        def told_to_leave(number: int, frame: FrameType | None) -> None:
+            # A terminal that is gone takes no more writes, and the loop may be waiting for one of them.
+            _end_in(LAST_WORDS_S, 128 + number)
+            loop.call_soon_threadsafe(self.exit, None, 128 + number)
+
         for number in (signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self.exit, None, 128 + number)
+            signal.signal(number, told_to_leave)
 
     def errand(self, work: Coroutine[Any, Any, None]) -> None:
         """Do what takes time in a task of its own; where it fails, say why."""
@@ -64,3 +76,10 @@ class BaseApp(App[None]):
         """A note in the corner; brackets in it are brackets."""
         stay_s = GRAVE_S if severity == "error" else PASSING_S
         self.notify(sentence, severity=severity, timeout=stay_s, markup=False)
+
+
+def _end_in(seconds: float, code: int) -> None:
+    """End the process without further ado, unless it has ended by itself before."""
+    timer = Timer(seconds, os._exit, (code,))
+    timer.daemon = True
+    timer.start()
