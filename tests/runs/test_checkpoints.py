@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.runs.test_record import record
-from tuner_tui.runs.checkpoints import complete_checkpoints, lineage_checkpoint, read_checkpoint
-from tuner_tui.runs.folder import create_folder
+from tuner_tui.runs.checkpoints import (
+    FoundCheckpoint,
+    complete_checkpoints,
+    lineage_checkpoint,
+    newest_checkpoint,
+    read_checkpoint,
+)
+from tuner_tui.runs.codec import encode
+from tuner_tui.runs.events import Checkpoint
+from tuner_tui.runs.folder import RunFolder, create_folder
 from tuner_tui.runs.record import RecordError, write_record
 
 
@@ -71,17 +82,62 @@ def test_no_folder_no_checkpoints(tmp_path: Path) -> None:
     assert complete_checkpoints(tmp_path / "none") == []
 
 
+def run(root: Path, **changes: Any) -> RunFolder:
+    folder = create_folder(root)
+    write_record(folder, replace(record(), **{"id": folder.id, "output_dir": str(folder.output), **changes}))
+    return folder
+
+
+def path_of(found: FoundCheckpoint | None) -> Path | None:
+    return None if found is None else found.path
+
+
 def test_the_lineage_is_searched_from_its_end(tmp_path: Path) -> None:
-    first, second, third = (create_folder(tmp_path) for _ in range(3))
-    for folder, lineage in ((first, ()), (second, (first.id,)), (third, (first.id, second.id))):
-        write_record(folder, replace(record(), id=folder.id, output_dir=str(folder.output), lineage=lineage))
+    first = run(tmp_path)
+    second = run(tmp_path, lineage=(first.id,))
+    third = run(tmp_path, lineage=(first.id, second.id))
     assert lineage_checkpoint(third) is None
     oldest = save(first.output, 500)
-    assert lineage_checkpoint(third) == oldest
+    assert path_of(lineage_checkpoint(third)) == oldest
     newer = save(second.output, 700)
-    assert lineage_checkpoint(third) == newer
+    assert path_of(lineage_checkpoint(third)) == newer
     second.record.unlink()
-    assert lineage_checkpoint(third) == oldest
+    assert path_of(lineage_checkpoint(third)) == oldest
     third.record.unlink()
     with pytest.raises(RecordError):
         lineage_checkpoint(third)
+
+
+def test_the_checkpoint_that_the_observer_told_of(tmp_path: Path) -> None:
+    folder = run(tmp_path)
+    elsewhere = tmp_path / "out"
+    for step in (10, 20):
+        path = save(elsewhere, step)
+        with folder.events.open("ab") as file:
+            file.write(encode(Checkpoint(t=time.time(), rank=0, step=step, path=str(path))))
+    assert newest_checkpoint(folder) == FoundCheckpoint(elsewhere / "checkpoint-20", 20, by_trainer=True)
+    (elsewhere / "checkpoint-20" / "model.safetensors").unlink()
+    assert newest_checkpoint(folder) == FoundCheckpoint(elsewhere / "checkpoint-10", 10, by_trainer=True)
+
+
+@pytest.mark.parametrize("argv", [("x", "--output_dir", "out"), ("x", "--output-dir=out"), ("x", "output_dir=out")])
+def test_the_folder_that_the_command_names(tmp_path: Path, argv: tuple[str, ...]) -> None:
+    save(tmp_path / "out", 900)
+    os.utime(tmp_path / "out/checkpoint-900/trainer_state.json", (1000.0, 1000.0))
+    folder = run(tmp_path, argv=argv, cwd=str(tmp_path), created_t=2000.0)
+    assert newest_checkpoint(folder) is None  # of an earlier run
+    path = save(tmp_path / "out", 30)
+    assert newest_checkpoint(folder) == FoundCheckpoint(path, 30, by_trainer=False)
+
+
+def test_the_folder_that_the_configuration_names(tmp_path: Path) -> None:
+    folder = run(tmp_path, cwd=str(tmp_path), created_t=2000.0)
+    folder.config.write_text("seed: 1\noutput_dir: 'out'\n")
+    path = save(tmp_path / "out", 30)
+    assert newest_checkpoint(folder) == FoundCheckpoint(path, 30, by_trainer=False)
+
+
+def test_a_checkpoint_begun_on_sigterm_and_not_finished(tmp_path: Path) -> None:
+    path = save(tmp_path, 10)
+    (path / "checkpoint-is-incomplete.txt").touch()
+    assert read_checkpoint(path) is None

@@ -8,8 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tuner_tui.runs.codec import decode
+from tuner_tui.runs.events import Checkpoint
 from tuner_tui.runs.folder import RunFolder
-from tuner_tui.runs.record import RecordError, read_record
+from tuner_tui.runs.record import RecordError, RunRecord, read_record
+from tuner_tui.runs.spans import last_line_end, thinned_lines
 
 CHECKPOINT_NAME = re.compile(r"checkpoint-(\d+)")
 MODEL_FILES = (
@@ -20,6 +23,11 @@ MODEL_FILES = (
     "adapter_model.safetensors",
     "adapter_model.bin",
 )
+STATE_FILE = "trainer_state.json"
+UNFINISHED_FILE = "checkpoint-is-incomplete.txt"
+"""Stands in a checkpoint that Transformers writes on SIGTERM until it is whole."""
+OUTPUT_LINE = re.compile(r"^output_dir: *(\S.*?) *$", re.MULTILINE)
+CHECKPOINT_WORD = b'"checkpoint"'
 OPTIMIZER_FILES = ("optimizer.pt", "optimizer.bin", "scheduler.pt")
 
 
@@ -29,6 +37,13 @@ class SavedCheckpoint:
 
     path: Path
     step: int
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCheckpoint(SavedCheckpoint):
+    """A checkpoint to resume from; `by_trainer`: the observer saw a Trainer write it, and can hand it to one."""
+
+    by_trainer: bool = False
 
 
 def complete_checkpoints(output_dir: Path) -> list[SavedCheckpoint]:
@@ -44,33 +59,78 @@ def read_checkpoint(path: Path) -> SavedCheckpoint | None:
     that can be read, was written to its end. Every shard that an index names has to be there.
     """
     try:
-        step = json.loads((path / "trainer_state.json").read_bytes())["global_step"]
-        whole = type(step) is int and _has_model(path) and _has_optimizer(path)
+        step = json.loads((path / STATE_FILE).read_bytes())["global_step"]
+        whole = (
+            type(step) is int and not (path / UNFINISHED_FILE).exists() and _has_model(path) and _has_optimizer(path)
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return SavedCheckpoint(path, step) if whole else None
 
 
-def lineage_checkpoint(folder: RunFolder) -> Path | None:
+def lineage_checkpoint(folder: RunFolder) -> FoundCheckpoint | None:
     """The newest complete checkpoint of a run, or else of the nearest run before it that has one.
 
     Raises `RecordError` where the run's own record cannot be read.
     """
     record = read_record(folder)
-    for output_dir in _output_dirs(folder, record.output_dir, record.lineage):
-        saved = complete_checkpoints(output_dir)
-        if saved:
-            return saved[0].path
+    for one in (folder, *(RunFolder(folder.path.with_name(name)) for name in reversed(record.lineage))):
+        found = newest_checkpoint(one)
+        if found is not None:
+            return found
     return None
 
 
-def _output_dirs(folder: RunFolder, own: str, lineage: tuple[str, ...]) -> Iterator[Path]:
-    yield Path(own)
-    for name in reversed(lineage):
-        try:
-            yield Path(read_record(RunFolder(folder.path.with_name(name))).output_dir)
-        except RecordError:
-            continue
+def newest_checkpoint(folder: RunFolder) -> FoundCheckpoint | None:
+    """The newest complete checkpoint that this very run wrote: where it said, in its own folder, or where its
+    command was told to. None where there is none, or the run's record cannot be read.
+    """
+    try:
+        record = read_record(folder)
+    except RecordError:
+        return None
+    told = _told(folder)
+    if told is not None and (saved := read_checkpoint(Path(told))) is not None:
+        return FoundCheckpoint(saved.path, saved.step, by_trainer=True)
+    shared = {*_named_places(folder, record), *([Path(told).parent] if told else [])}
+    own = [saved for place in shared for saved in complete_checkpoints(place) if _since(saved, record.created_t)]
+    own += complete_checkpoints(Path(record.output_dir))
+    newest = max(own, key=lambda saved: saved.step, default=None)
+    return None if newest is None else FoundCheckpoint(newest.path, newest.step, by_trainer=told is not None)
+
+
+def _told(folder: RunFolder) -> str | None:
+    """The last checkpoint that the run's events tell of."""
+    path = None
+    for file in filter(Path.exists, folder.event_files()):
+        for line in thinned_lines(file, last_line_end(file)):
+            event = decode(line) if CHECKPOINT_WORD in line else None
+            if isinstance(event, Checkpoint):
+                path = event.path
+    return path
+
+
+def _named_places(folder: RunFolder, record: RunRecord) -> Iterator[Path]:
+    """The output folders that the command line or the configuration file names."""
+    cwd = Path(record.cwd)
+    for index, word in enumerate(record.argv):
+        name, equals, value = word.lstrip("-").partition("=")
+        if name.replace("-", "_") == "output_dir":
+            yield cwd / (value if equals else record.argv[index + 1] if index + 1 < len(record.argv) else "")
+    try:
+        found = OUTPUT_LINE.search(folder.config.read_text("utf-8", "replace"))
+    except OSError:
+        return
+    if found:
+        yield cwd / found[1].strip("'\"")
+
+
+def _since(saved: SavedCheckpoint, t: float) -> bool:
+    """Whether the checkpoint was written after `t`: a folder may hold those of other runs."""
+    try:
+        return (saved.path / STATE_FILE).stat().st_mtime >= t
+    except OSError:
+        return False
 
 
 def _candidates(output_dir: Path) -> list[Path]:

@@ -7,11 +7,8 @@ import os
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from tuner_tui.hardware.interpreter import Interpreter, default_interpreter, probe_interpreter, probe_versions
 from tuner_tui.runs.folder import RunFolder
@@ -23,7 +20,6 @@ from tuner_tui.settings.origin import Resolved
 
 OBSERVER_SITE = Path(__file__).parent.parent / "observer" / "site"
 """The folder whose `sitecustomize` brings the observer into every Python of the training."""
-RESUME_KEY = "resume_from_checkpoint"
 
 
 class LaunchError(Exception):
@@ -70,11 +66,9 @@ def probe(path: Path | str | None, environ: Mapping[str, str], job: Job, resolve
 
 
 def with_config(applied: AppliedCommand, folder: RunFolder) -> tuple[str, ...]:
-    """The argv with `{config}` replaced by the run's configuration file, which is written. Raises `OSError`."""
+    """The argv with `{config}` replaced by the path that the run's configuration file has."""
     if applied.config_yaml is None:
         return tuple(applied.argv)
-    folder.config.write_text(applied.config_yaml, "utf-8")
-    folder.config.chmod(0o600)
     return tuple(word.replace("{config}", str(folder.config)) for word in applied.argv)
 
 
@@ -83,17 +77,6 @@ def with_launcher(argv: tuple[str, ...], job: Job, interpreter: Interpreter) -> 
     if not isinstance(job, CommandJob):
         return argv
     return launched_by(job.launcher, argv, job.processes, interpreter.path)
-
-
-def with_checkpoint(applied: AppliedCommand, job: Job, checkpoint: Path | None) -> AppliedCommand:
-    """The command told to resume, in the way that it takes its settings. Raises `LaunchError` where it has none."""
-    if checkpoint is None:
-        return applied
-    if applied.config_yaml is not None:
-        return replace(applied, config_yaml=applied.config_yaml + yaml.safe_dump({RESUME_KEY: str(checkpoint)}))
-    if isinstance(job, CommandJob) and job.apply == "hf-args":
-        return replace(applied, argv=(*applied.argv, f"--{RESUME_KEY}", str(checkpoint)))
-    raise LaunchError("This command has no way to be told its checkpoint; resume works with apply: hf-args or yaml.")
 
 
 def check_command(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> None:

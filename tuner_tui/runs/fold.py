@@ -68,6 +68,7 @@ def _plan(state: RunState, event: ev.Plan) -> RunState:
         state,
         total_steps=state.total_steps if event.total_steps is None else event.total_steps,
         first_step=event.first_step,
+        takes_orders=state.takes_orders or event.rank is not None,
         parameters=state.parameters if event.parameters is None else event.parameters,
         trainable_parameters=(
             state.trainable_parameters if event.trainable_parameters is None else event.trainable_parameters

@@ -100,7 +100,7 @@ def create_folder(root: Path) -> RunFolder:
     Raises `OSError` where the folder cannot be written.
     """
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
-    number = max((_number(folder) for folder in _folders(root)), default=0) + 1
+    number = _number(next_folder(root))
     while True:
         path = root / f"r{number:03d}"
         try:
@@ -109,6 +109,11 @@ def create_folder(root: Path) -> RunFolder:
             number += 1
             continue
         return RunFolder(path)
+
+
+def next_folder(root: Path) -> RunFolder:
+    """The folder that the next run in `root` gets, unless somebody launches meanwhile."""
+    return RunFolder(root / f"r{max((_number(folder) for folder in _folders(root)), default=0) + 1:03d}")
 
 
 def list_runs(root: Path) -> list[RunFolder]:

@@ -8,57 +8,20 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
 
 from tuner_tui import __version__
-from tuner_tui.hardware.interpreter import Interpreter
-from tuner_tui.runs.checkpoints import lineage_checkpoint
-from tuner_tui.runs.command import (
-    LaunchError,
-    added_environment,
-    check_command,
-    git_revision,
-    has_gpu,
-    probe,
-    redact_job,
-    with_checkpoint,
-    with_config,
-    with_launcher,
-)
+from tuner_tui.runs.command import LaunchError, git_revision, has_gpu, redact_job
 from tuner_tui.runs.folder import RunFolder, create_folder, runs_dir
-from tuner_tui.runs.ladder import DEFAULT_PATIENCE, Patience
 from tuner_tui.runs.plan import Plan, dump_plan
+from tuner_tui.runs.prepare import LaunchRequest as LaunchRequest
+from tuner_tui.runs.prepare import Prepared, prepare
 from tuner_tui.runs.processes import this_machine
-from tuner_tui.runs.record import RecordError, RunRecord, read_record, write_record
-from tuner_tui.runs.redact import redact_argv, redact_env
-from tuner_tui.settings.apply import AppliedCommand, command_for
+from tuner_tui.runs.record import RunRecord, read_record, write_record
+from tuner_tui.runs.redact import redact_env
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.job import CommandJob, Job
-from tuner_tui.settings.origin import Resolved
 
 START_PATIENCE_S = 20.0
 """A supervisor is up in a tenth of a second; a box that swaps gets this long."""
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchRequest:
-    """What to launch. `parent` is the run to resume, from the newest complete checkpoint of its lineage.
-
-    `interpreter` is the Python that trains; None stands for the one that the shell would use.
-    """
-
-    job: Job
-    resolved: Resolved
-    interpreter: Path | str | None = None
-    cwd: Path = field(default_factory=Path.cwd)
-    preset: str | None = None
-    memory_limit_bytes: int | None = None
-    parent: RunFolder | None = None
-    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
-    root: Path | None = None
-    patience: Patience = DEFAULT_PATIENCE
 
 
 def launch(request: LaunchRequest) -> RunFolder:
@@ -71,7 +34,7 @@ def launch(request: LaunchRequest) -> RunFolder:
     except OSError as error:
         raise LaunchError(f"The run folder cannot be made: {error.strerror} ({error.filename}).") from error
     try:
-        plan = _prepare(request, folder)
+        plan = _ready(request, folder)
     except OSError as error:
         _discard(folder)
         raise LaunchError(f"The run folder cannot be written: {error.strerror} ({error.filename}).") from error
@@ -83,12 +46,6 @@ def launch(request: LaunchRequest) -> RunFolder:
         raise
     start_supervisor(folder, plan)
     return folder
-
-
-def working_folder(request: LaunchRequest) -> Path:
-    """Where the command runs: the job's own folder, seen from where the launch was asked for."""
-    own = request.job.cwd if isinstance(request.job, CommandJob) else None
-    return Path(request.cwd, own or "").absolute()
 
 
 def adopt(folder: RunFolder) -> None:
@@ -116,70 +73,45 @@ def start_supervisor(folder: RunFolder, plan: Plan | None) -> None:
         raise LaunchError(answer or f"The supervisor did not come up; see {folder.supervisor_log}.")
 
 
-def _prepare(request: LaunchRequest, folder: RunFolder) -> Plan:
-    checkpoint = _checkpoint(request)
-    interpreter = probe(request.interpreter, request.environ, request.job, request.resolved)
-    applied = command_for(
-        request.job, request.resolved.settings, interpreter, str(folder.output), chosen=request.resolved.chosen
-    )
-    applied = with_checkpoint(applied, request.job, checkpoint)
-    argv = with_launcher(with_config(applied, folder), request.job, interpreter)
-    cwd = working_folder(request)
-    added = added_environment(request.job, request.environ, folder, applied.inject, request.memory_limit_bytes)
-    env = {**request.environ, **added}
-    check_command(argv, cwd, env)
+def _ready(request: LaunchRequest, folder: RunFolder) -> Plan:
+    """Everything on disk that the training needs. Raises `LaunchError`, `SettingsError` and `OSError`."""
+    prepared = prepare(request, folder)
+    if prepared.applied.config_yaml is not None:
+        folder.config.write_text(prepared.applied.config_yaml, "utf-8")
+        folder.config.chmod(0o600)
     folder.output.mkdir(mode=0o700)
-    write_record(folder, _record(request, folder, interpreter, argv, cwd, added, applied, checkpoint))
+    write_record(folder, _record(request, prepared))
+    env = {**request.environ, **prepared.added}
     limit = request.memory_limit_bytes
-    return Plan(argv, str(cwd), env, limit if limit is not None and not has_gpu(env) else None, request.patience)
+    data_limit = limit if limit is not None and not has_gpu(env) else None
+    return Plan(prepared.argv, str(prepared.cwd), env, data_limit, request.patience)
 
 
-def _record(
-    request: LaunchRequest,
-    folder: RunFolder,
-    interpreter: Interpreter,
-    argv: tuple[str, ...],
-    cwd: Path,
-    added: Mapping[str, str],
-    applied: AppliedCommand,
-    checkpoint: Path | None,
-) -> RunRecord:
-    sha, dirty = git_revision(cwd)
+def _record(request: LaunchRequest, prepared: Prepared) -> RunRecord:
+    sha, dirty = git_revision(prepared.cwd)
     parent = request.parent
     return RunRecord(
-        id=folder.id,
+        id=prepared.folder.id,
         created_t=time.time(),
         job=redact_job(request.job),
         resolved=request.resolved,
-        argv=redact_argv(argv),
-        cwd=str(cwd),
-        interpreter=interpreter.path,
+        argv=prepared.shown,
+        cwd=str(prepared.cwd),
+        interpreter=prepared.interpreter.path,
         host=this_machine().host,
         program_version=__version__,
-        output_dir=str(folder.output),
+        output_dir=str(prepared.folder.output),
         preset=request.preset,
-        versions={"python": interpreter.python_version or "", **interpreter.packages},
-        env=redact_env(added),
-        not_applied=tuple(applied.not_applied),
+        versions={"python": prepared.interpreter.python_version or "", **prepared.interpreter.packages},
+        env=redact_env(prepared.added),
+        not_applied=tuple(prepared.applied.not_applied),
         git_sha=sha,
         git_dirty=dirty,
         parent=None if parent is None else parent.id,
         lineage=() if parent is None else (*read_record(parent).lineage, parent.id),
-        resumed_from=None if checkpoint is None else str(checkpoint),
+        resumed_from=None if prepared.checkpoint is None else str(prepared.checkpoint),
         memory_limit_bytes=request.memory_limit_bytes,
     )
-
-
-def _checkpoint(request: LaunchRequest) -> Path | None:
-    if request.parent is None:
-        return None
-    try:
-        checkpoint = lineage_checkpoint(request.parent)
-    except RecordError as error:
-        raise LaunchError(str(error)) from error
-    if checkpoint is None:
-        raise LaunchError(f"Run {request.parent.id} has no complete checkpoint to resume from.")
-    return checkpoint
 
 
 def _send(child: subprocess.Popen[bytes], data: bytes) -> None:

@@ -36,7 +36,8 @@ class Rates:
 class RunState:
     """What is known of a run. `outcome` is None while it lives; times are seconds since the epoch.
 
-    `last_step_t` is when a step was last seen to complete. `evaluations` are thinned to some hundred, the newest kept.
+    `takes_orders`: a Trainer that the observer watches, which obeys the control file. `last_step_t` is when a step was
+    last seen to complete. `evaluations` are thinned to some hundred, the newest kept.
     """
 
     phase: str = "starting"
@@ -49,6 +50,7 @@ class RunState:
     step: int | None = None
     total_steps: int | None = None
     first_step: int = 0
+    takes_orders: bool = False
     epoch: float | None = None
     loss: float | None = None
     learning_rate: float | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tuner_tui.runs.command import redact_job
 from tuner_tui.runs.folder import RunFolder, list_runs, runs_dir
-from tuner_tui.runs.launch import LaunchRequest, working_folder
+from tuner_tui.runs.prepare import LaunchRequest, working_folder
 from tuner_tui.runs.record import RecordError, read_record
 from tuner_tui.runs.status import status
 

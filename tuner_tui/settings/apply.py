@@ -23,6 +23,8 @@ from tuner_tui.settings.model import Settings
 
 CONFIG = "{config}"
 OUTPUT_DIR = "{output_dir}"
+CHECKPOINT = "checkpoint"
+"""The placeholder that a launch fills in when it resumes; no setting."""
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -93,6 +95,8 @@ def placeholders(
 
     def fill(match: re.Match[str]) -> str:
         name = match.group(1)
+        if name == CHECKPOINT:
+            return match.group(0)
         if name not in known:
             near = nearest(name, known)
             hint = f"; did you mean {{{near}}}?" if near else ""

@@ -1,0 +1,53 @@
+"""How a command is told the checkpoint it resumes from.
+
+A `{checkpoint}` in the command says where the path goes; without a checkpoint that word is left out, and the option
+before it too. A YAML file and `hf-args` get `resume_from_checkpoint`, the name that Trainer, TRL, LLaMA-Factory,
+axolotl and ms-swift share. Besides, the observer fills it in where a script calls `Trainer.train()` without one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import yaml
+
+from tuner_tui.settings.apply import AppliedCommand
+from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
+
+PLACE = "{checkpoint}"
+KEY = "resume_from_checkpoint"
+VARIABLE = "TUNER_RESUME"
+"""Tells the observer the checkpoint."""
+
+
+def with_checkpoint(applied: AppliedCommand, job: Job, checkpoint: Path | None) -> AppliedCommand:
+    """The command told to resume from `checkpoint`, or, where that is None, told nothing of it."""
+    if isinstance(job, CommandJob) and any(PLACE in word for word in applied.argv):
+        return replace(applied, argv=_placed(applied.argv, checkpoint))
+    if checkpoint is None:
+        return applied
+    if applied.config_yaml is not None:
+        return replace(applied, config_yaml=applied.config_yaml + yaml.safe_dump({KEY: str(checkpoint)}))
+    if isinstance(job, CommandJob) and job.apply == "hf-args":
+        return replace(applied, argv=(*applied.argv, f"--{KEY}", str(checkpoint)))
+    return applied
+
+
+def tells_checkpoint(job: Job) -> bool:
+    """Whether the command itself can be told its checkpoint; else only the observer can, and only Trainer's scripts."""
+    if isinstance(job, BuiltinJob):
+        return True
+    return job.apply in ("yaml", "hf-args") or any(PLACE in word for word in job.command)
+
+
+def _placed(argv: tuple[str, ...], checkpoint: Path | None) -> tuple[str, ...]:
+    if checkpoint is not None:
+        return tuple(word.replace(PLACE, str(checkpoint)) for word in argv)
+    kept: list[str] = []
+    for word in argv:
+        if PLACE not in word:
+            kept.append(word)
+        elif word == PLACE and kept and kept[-1].startswith("-") and "=" not in kept[-1]:
+            kept.pop()
+    return tuple(kept)
