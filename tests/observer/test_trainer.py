@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.observer.observed import Observed, last_steps
+from tests.observer.observed import SCRIPTS, Observed, last_steps, observe
 from tuner_tui.runs.events import Checkpoint, Ended, Evaluated, InEffect, Injected, Metrics, Phase, Plan
 
 pytestmark = pytest.mark.train
@@ -92,3 +92,14 @@ def test_injected_before_a_subclass_looks(resumed: Observed) -> None:
     [injected] = resumed.of(Injected)
     assert injected.values == {"weight_decay": 0.25}
     assert injected.not_found == ("no_such_field",)
+
+
+def test_a_script_that_asks_for_no_checkpoint_is_given_one(
+    tmp_path: Path, trainer: Observed, trainer_output: Path
+) -> None:
+    checkpoint = str(trainer_output / "checkpoint-5")
+    given = observe(tmp_path, str(SCRIPTS / "hf_trainer.py"), str(tmp_path), settings={"TUNER_RESUME": checkpoint})
+    assert given.exit_code == 0, given.errors
+    assert [event.first_step for event in given.of(Plan)] == [5]
+    assert [dict(event.values) for event in given.of(Injected)] == [{"resume_from_checkpoint": checkpoint}]
+    assert losses(given.output) == losses(trainer.output)  # the first five come from the checkpoint's history

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from . import compiling, inject, loaders, memory, optimizers, trainer
+from . import compiling, inject, loaders, memory, optimizers, resuming, trainer
 from .counters import Counters
 from .effective import Effective
 from .evaluation import Evaluation
@@ -43,6 +43,7 @@ class Watch:
             compiling.watch(module, self._session)
         elif name == "transformers.trainer":
             trainer.watch(module, self._session, self.counters, self._effective)
+            resuming.watch(module, self._session)
         if self._ledger is not None:
             self._inject(name, module, self._ledger)
 

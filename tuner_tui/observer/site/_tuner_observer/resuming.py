@@ -1,0 +1,39 @@
+"""Resuming: the checkpoint that the launch names is given to a Trainer whose script asks for none."""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import TYPE_CHECKING, Any
+
+from .importing import call_safely
+
+if TYPE_CHECKING:
+    from .session import Session
+
+KEY = "resume_from_checkpoint"
+
+
+def watch(module: Any, session: Session) -> None:
+    """Let the first `Trainer.train` of this process resume from `TUNER_RESUME`. Without that, touch nothing."""
+    checkpoint = os.environ.get("TUNER_RESUME")
+    if not checkpoint:
+        return
+    original = module.Trainer.train
+    waiting = [checkpoint]
+
+    @functools.wraps(original)
+    def train(self: Any, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if waiting:
+            path = waiting.pop()
+            if not resume_from_checkpoint:
+                resume_from_checkpoint = path
+                call_safely(_tell, session, path)
+        return original(self, resume_from_checkpoint, *args, **kwargs)
+
+    module.Trainer.train = train
+
+
+def _tell(session: Session, path: str) -> None:
+    session.open()
+    session.tell("injected", values={KEY: path}, not_found=[])
