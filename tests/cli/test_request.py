@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tuner_tui.cli.request import guess_apply, job_for, parse_size
+from tests.advice.boxes import box, card, python
+from tuner_tui.cli.box import ThisBox
+from tuner_tui.cli.request import Asked, guess_apply, job_for, parse_size, request_for
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob
-from tuner_tui.settings.preset import Preset
+from tuner_tui.settings.origin import Origin, OriginKind
+from tuner_tui.settings.preset import Preset, find_preset
 
 
 @pytest.mark.parametrize(
@@ -47,3 +52,22 @@ def test_a_command_takes_the_presets_way() -> None:
 
 def test_a_preset_without_a_job_is_for_the_built_in_one() -> None:
     assert job_for((), None, Preset(name="p")) == BuiltinJob()
+
+
+def t4_box(_interpreter: Path | None) -> ThisBox:
+    return ThisBox(box(card("T4", gib=15.0)), python())
+
+
+def test_the_built_in_job_gets_what_is_recommended_where_nobody_said_otherwise() -> None:
+    resolved = request_for(Asked(preset="demo", values=("optim=adafactor",)), t4_box).resolved
+    demo = find_preset("demo").preset.settings
+    assert {name: getattr(resolved.settings, name) for name in demo} == demo
+    assert {resolved.origin(name) for name in demo} == {Origin(OriginKind.PRESET, "demo")}
+    assert (resolved.settings.precision, resolved.settings.optim) == ("fp16", "adafactor")
+    assert resolved.origin("precision").kind is OriginKind.RECOMMENDED
+    assert "no bf16" in resolved.origin("precision").detail
+
+
+def test_a_command_keeps_what_it_says_itself() -> None:
+    resolved = request_for(Asked(command=("python", "train.py"), values=("seed=7",)), t4_box).resolved
+    assert resolved.chosen == {"seed"}

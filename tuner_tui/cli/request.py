@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
+from tuner_tui.advice.recommend import with_recommended
+from tuner_tui.cli.box import ReadBox, this_box
 from tuner_tui.runs.folder import RunFolder, RunNotFoundError, find_run, runs_dir
 from tuner_tui.runs.launch import LaunchRequest
 from tuner_tui.runs.record import RecordError, RunRecord, read_record
@@ -35,16 +37,24 @@ class Asked:
     interpreter: Path | None = None
 
 
-def request_for(asked: Asked) -> LaunchRequest:
-    """The launch that is asked for. Raises `SettingsError` with one sentence for what is wrong with it."""
+def request_for(asked: Asked, read_box: ReadBox = this_box) -> LaunchRequest:
+    """The launch that is asked for. Raises `SettingsError` with one sentence for what is wrong with it.
+
+    A new training by the built-in job gets what is recommended for the box where nobody said anything else.
+    """
     apply = _apply_mode(asked.apply)
     limit = None if asked.memory_limit is None else parse_size(asked.memory_limit)
     preset = None if asked.preset is None else find_preset(asked.preset).preset
     parent = None if asked.resume is None else _run(asked.resume)
     record = None if parent is None else _record(parent)
+    job = job_for(asked.command, apply, preset, record)
+    resolved = _resolved(asked, preset, record)
+    if record is None and isinstance(job, BuiltinJob):
+        box = read_box(asked.interpreter)
+        resolved = with_recommended(resolved, box.inventory, box.interpreter, job)
     return LaunchRequest(
-        job=job_for(asked.command, apply, preset, record),
-        resolved=_resolved(asked, preset, record),
+        job=job,
+        resolved=resolved,
         interpreter=asked.interpreter or (Path(record.interpreter) if record is not None else None),
         cwd=Path.cwd() if record is None or asked.command else Path(record.cwd),
         preset=asked.preset or (None if record is None else record.preset),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuner_tui.hardware.capability import TORCH_CUDA_13, card_words, runs_on
+from tuner_tui.hardware.capability import TORCH_CUDA_12_6, TORCH_CUDA_13, card_words, runs_on
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Gpu, Inventory
 
@@ -52,14 +52,22 @@ def not_covered(gpu: Gpu, torch_cuda: str, archs: tuple[str, ...]) -> Misfit | N
     """A card this torch has no code for: trainings on it end with "no kernel image is available"."""
     if gpu.capability is None:
         return None
-    by_release = gpu.capability >= TORCH_CUDA_13 or major(torch_cuda) < 13
+    least = TORCH_CUDA_13 if major(torch_cuda) >= 13 else TORCH_CUDA_12_6
+    by_release = gpu.capability >= least or major(torch_cuda) < 12
     if runs_on(gpu.capability, archs) if archs else by_release:
         return None
     return Misfit(
         f"The torch of this Python (CUDA {torch_cuda}) has no code for {gpu.name} "
         f"({card_words(gpu.capability, gpu.architecture)}).",
-        f"Older cards need a CUDA 12.6 build: {INSTALL}cu126",
+        build_for(gpu.capability),
     )
+
+
+def build_for(capability: tuple[int, int]) -> str:
+    """Which torch has code for an older card."""
+    if capability >= TORCH_CUDA_12_6:
+        return f"Older cards need a CUDA 12.6 build: {INSTALL}cu126"
+    return "CUDA 12 dropped it, and with it every torch wheel of today: it needs an old torch built for CUDA 11."
 
 
 def wheels_for(driver_cuda: str | None) -> str:

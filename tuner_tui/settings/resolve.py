@@ -1,7 +1,7 @@
 """Settings from all their sources, each value with the place it came from.
 
-Flags win over the environment (`TUNER_<FIELD>`), that over `./tuner.yaml`, that over the preset. What is recommended for
-the box (`advice.recommend`) fills in what none of them gives.
+Flags win over the environment (`TUNER_<FIELD>`), that over `./tuner.yaml`, that over the preset. What is recommended
+for the box (`advice.recommend`) fills in what none of them gives.
 """
 
 from __future__ import annotations

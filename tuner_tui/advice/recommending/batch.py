@@ -10,6 +10,7 @@ from tuner_tui.advice.recommending.target import GIB, Target
 from tuner_tui.advice.recommending.workload import Workload
 from tuner_tui.advice.scaling import rebalance
 from tuner_tui.advice.thresholds import NOTES_UTILISATION
+from tuner_tui.settings.fields import FIELDS
 from tuner_tui.settings.job import BuiltinJob
 
 SOLD_SHARE = 0.9
@@ -18,6 +19,7 @@ NOTES_TOKENS = 128
 SMALL_GIB = 8
 MOST_EFFECTIVE = 256
 LEAST_STEPS = 50
+MOST = int(FIELDS["per_device_eval_batch_size"].maximum or 0)
 START = "a starting point, to be measured"
 
 
@@ -104,7 +106,7 @@ def _micro(draft: Draft, share: int, limit: int, rule: str, workload: Workload) 
 
 def _accumulation(draft: Draft, share: int) -> None:
     micro, replicas = draft.settings.per_device_train_batch_size, draft.target.replicas
-    steps = max(1, round(share / micro))
+    steps = max(1, share // micro)
     cards = f" × {replicas} cards" if replicas > 1 else ""
     reason = f"{micro} × {steps}{cards} = effective batch {micro * steps * replicas}"
     if steps == 1:
@@ -119,7 +121,9 @@ def _evaluation(draft: Draft, workload: Workload) -> None:
         draft.advise("per_device_eval_batch_size", micro, reason, "estimate")
     else:
         source = f"all field notes; {NOTES_UTILISATION}"
-        draft.advise("per_device_eval_batch_size", 2 * micro, "twice the micro batch: no gradients are kept", source)
+        draft.advise(
+            "per_device_eval_batch_size", min(2 * micro, MOST), "twice the micro batch: no gradients are kept", source
+        )
 
 
 def _model(workload: Workload) -> str:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 
 SIZE = re.compile(r"(?<![\d.])(?:(\d+)x)?(\d+(?:\.\d+)?)([bm])(?![a-z0-9])")
-BYTES_PER_ACTIVATION = 80
-"""Bytes a layer keeps for the backward pass, by hidden unit and token, in 16-bit autocast.
+BYTES_PER_ACTIVATION = 120
+"""Bytes a layer keeps for the backward pass, by hidden unit and token, in 16-bit autocast; twice that in fp32.
 
-34 where everything is fused (Korthikanti et al. 2022, "Reducing Activation Recomputation"), more than twice that in
-Transformers' modules; with it BERT-large at 512 tokens on 16 GB comes out at 4, as in NVIDIA's published recipe.
+With it the batch sizes that google-research/bert's README found to fit 12 GB in fp32 come out (at 128 tokens: 32 with
+BERT-base, 6 with BERT-large). Fused kernels keep less: 34 (Korthikanti et al. 2022).
 """
 BYTES_PER_LOGIT = 14
 """A language model's logits: 16-bit, the copy in fp32, its gradient, and the softmax."""
