@@ -57,13 +57,37 @@ class Exited(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished(Event):
-    """The last event of a run. `outcome`: completed, stopped, failed, out-of-memory or lost."""
+    """The last event of a training. `outcome`: completed, stopped, failed, out-of-memory or lost."""
 
     kind: ClassVar[str] = "finished"
     outcome: str
     sentence: str = ""
     step: int | None = None
     total_steps: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FellBack(Event):
+    """The run ended out of memory and goes on as the run `into` with `change`; the `number`th of at most `most` times.
+
+    `step` is where that run begins: a checkpoint's, or 0 for a start from nothing. Told after `finished`.
+    """
+
+    kind: ClassVar[str] = "fell-back"
+    into: str
+    number: int
+    most: int
+    sentence: str = ""
+    change: Mapping[str, Any] = field(default_factory=dict)
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FallbackEnded(Event):
+    """The run ended out of memory and is not continued; the sentence says why. Told after `finished`."""
+
+    kind: ClassVar[str] = "fallback-ended"
+    sentence: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +241,7 @@ class Metrics(Event):
 EVENT_TYPES: Mapping[str, type[Event]] = {
     cls.kind: cls
     for cls in (
-        Launched, StopRequested, Exited, Finished, Started, Phase, Plan, Evaluated, Checkpoint, InEffect, Injected,
-        OutOfMemory, Raised, Ended, Steps, Metrics,
+        Launched, StopRequested, Exited, Finished, FellBack, FallbackEnded, Started, Phase, Plan, Evaluated,
+        Checkpoint, InEffect, Injected, OutOfMemory, Raised, Ended, Steps, Metrics,
     )
 }  # fmt: skip

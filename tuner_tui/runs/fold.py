@@ -49,6 +49,14 @@ def _finished(state: RunState, event: ev.Finished) -> RunState:
     return after if event.step is None else replace(after, step=_greater(state.step, event.step))
 
 
+def _fell_back(state: RunState, event: ev.FellBack) -> RunState:
+    return replace(state, fell_back=event)
+
+
+def _fallback_ended(state: RunState, event: ev.FallbackEnded) -> RunState:
+    return replace(state, fallback_ended=event.sentence)
+
+
 def _started(state: RunState, event: ev.Started) -> RunState:
     rank = event.rank or 0
     versions = {"python": event.python, "torch": event.torch, "transformers": event.transformers}
@@ -169,6 +177,8 @@ _FOLDS: Mapping[type[ev.Event], Folder] = {
     ev.StopRequested: _stop_requested,
     ev.Exited: _exited,
     ev.Finished: _finished,
+    ev.FellBack: _fell_back,
+    ev.FallbackEnded: _fallback_ended,
     ev.Started: _started,
     ev.Phase: _phase,
     ev.Plan: _plan,

@@ -64,6 +64,11 @@ class RunFolder:
         return self.path / "lock"
 
     @property
+    def fallback_lock(self) -> Path:
+        """Held by whoever continues the run should it end out of memory, until it has, or will not."""
+        return self.path / "fallback.lock"
+
+    @property
     def config(self) -> Path:
         """The configuration file handed to the command, where it takes one."""
         return self.path / "config.yaml"

@@ -32,6 +32,7 @@ from tuner_tui.settings.origin import Resolved
 class LaunchRequest:
     """What to launch. `parent` is the run to resume, from the newest complete checkpoint of its lineage.
 
+    `anew`: follow the parent in its lineage, but start from nothing.
     `interpreter` is the Python that trains; None stands for the one that the shell would use.
     """
 
@@ -42,6 +43,7 @@ class LaunchRequest:
     preset: str | None = None
     memory_limit_bytes: int | None = None
     parent: RunFolder | None = None
+    anew: bool = False
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     root: Path | None = None
     patience: Patience = DEFAULT_PATIENCE
@@ -100,8 +102,8 @@ def working_folder(request: LaunchRequest) -> Path:
 
 
 def checkpoint_of(request: LaunchRequest) -> Path | None:
-    """Where the launch resumes; None for one that has no parent. Raises `LaunchError` where it cannot."""
-    if request.parent is None:
+    """Where the launch resumes; None for one that starts from nothing. Raises `LaunchError` where it cannot."""
+    if request.parent is None or request.anew:
         return None
     try:
         found = lineage_checkpoint(request.parent)

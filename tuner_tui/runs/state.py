@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tuner_tui.runs.events import Checkpoint, Evaluated, Exited, Finished, OutOfMemory, Raised, Steps
+from tuner_tui.runs.events import Checkpoint, Evaluated, Exited, FellBack, Finished, OutOfMemory, Raised, Steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,8 @@ class RunState:
     """What is known of a run. `outcome` is None while it lives; times are seconds since the epoch.
 
     `takes_orders`: a Trainer that the observer watches, which obeys the control file. `last_step_t` is when a step was
-    last seen to complete. `evaluations` are thinned to some hundred, the newest kept.
+    last seen to complete. `evaluations` are thinned to some hundred, the newest kept. `fell_back`: the
+    automatic fallback continued it; `fallback_ended`: why it did not, one sentence.
     """
 
     phase: str = "starting"
@@ -70,6 +71,8 @@ class RunState:
     raised: Raised | None = None
     exited: Exited | None = None
     finished: Finished | None = None
+    fell_back: FellBack | None = None
+    fallback_ended: str | None = None
 
     @property
     def outcome(self) -> str | None:
