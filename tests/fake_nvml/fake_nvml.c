@@ -313,8 +313,23 @@ int nvmlDeviceGetMPSComputeRunningProcesses_v3(Card *card, unsigned *count, void
     return OK;
 }
 int nvmlDeviceGetProcessUtilization(Card *card, void *samples, unsigned *count, u64 since) {
-    (void)samples, (void)since;
+    struct { unsigned pid; u64 time_us; unsigned sm, memory, encoder, decoder; } *rows = samples;
+    u64 now_us = (u64)(elapsed_s() * 1e6) + 1;
+    unsigned found = 0, room = *count;
     ENTER();
-    *count = 0;
-    return 6;
+    NEED(!card->mig);
+    for (int i = 0; i < card->process_count; i++) {
+        const Process *process = &card->processes[i];
+        if (process->sm.base < 0 || now_us <= since) continue;
+        if (rows && found < room) {
+            memset(&rows[found], 0, sizeof rows[found]);
+            rows[found].pid = process->pid;
+            rows[found].time_us = now_us;
+            rows[found].sm = (unsigned)wave_at(&process->sm);
+        }
+        found++;
+    }
+    *count = found;
+    if (!found) return 6;
+    return found > room ? INSUFFICIENT_SIZE : OK;
 }

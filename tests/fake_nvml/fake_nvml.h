@@ -14,7 +14,8 @@ enum {
 /* base + amplitude * sin(2 pi t / period_s + phase); a period of 0 is a constant. */
 typedef struct { double base, amplitude, period_s, phase; } Wave;
 
-typedef struct { unsigned pid; unsigned long long memory; int graphics; } Process;
+/* sm: its share of the card in percent; a negative base gives no figure. */
+typedef struct { unsigned pid; unsigned long long memory; int graphics; Wave sm; } Process;
 
 /* A rule for one function of one card: a delay in seconds or an error code. */
 typedef struct { char function[64]; double value; } Rule;

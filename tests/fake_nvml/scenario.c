@@ -52,9 +52,11 @@ static void add_rule(Rule *rules, int *count, const char *text) {
 
 static void add_process(Card *card, const char *text) {
     char pid[32] = "", kind[32] = "";
+    int end = 0;
     Process *process = &card->processes[card->process_count];
     if (card->process_count == MAX_PROCESSES) return;
-    if (sscanf(text, "%31s %llu %31s", pid, &process->memory, kind) < 2) return;
+    if (sscanf(text, "%31s %llu %31s %n", pid, &process->memory, kind, &end) < 2) return;
+    process->sm = wave_of(end ? text + end : "-1");
     process->pid = strcmp(pid, "self") == 0 ? (unsigned)getpid() : (unsigned)strtoul(pid, NULL, 10);
     process->graphics = strcmp(kind, "graphics") == 0;
     card->process_count++;

@@ -40,15 +40,17 @@ class Wave:
 
 @dataclass(frozen=True)
 class FakeProcess:
-    """A process on a card; `pid` None is whoever loads the library."""
+    """A process on a card; `pid` None is whoever loads the library, `sm` its share of the card, None for no figure."""
 
     pid: int | None
     memory_bytes: int
     graphics: bool = False
+    sm: Wave | None = None
 
     def __str__(self) -> str:
         who = "self" if self.pid is None else self.pid
-        return f"{who} {self.memory_bytes} {'graphics' if self.graphics else 'compute'}"
+        share = "-1" if self.sm is None else self.sm
+        return f"{who} {self.memory_bytes} {'graphics' if self.graphics else 'compute'} {share}"
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+import getpass
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.hardware.trees import write
 from tuner_tui.hardware.cgroup import Cgroups
-from tuner_tui.hardware.host import cpu_model, read_cpu, read_memory, read_space
+from tuner_tui.hardware.host import cpu_model, process_identity, read_cpu, read_memory, read_space
 
 FREE = Cgroups((), ())
 
@@ -15,41 +20,43 @@ def quota(tmp_path: Path, cores: float) -> Cgroups:
     return Cgroups((write(tmp_path / "quota", {"cpu.max": f"{int(cores * 100000)} 100000"}),), ())
 
 
-def box(tmp_path: Path) -> tuple[Path, Path]:
-    """Two sockets of two cores with two threads each."""
-    stat = "".join(f"cpu{core} 0 0 0 0 0 0 0 0\n" for core in range(8))
-    proc = write(
-        tmp_path / "proc",
-        {
-            "stat": f"cpu  0 0 0 0 0 0 0 0\n{stat}intr 5\n",
-            "cpuinfo": "processor: 0\nmodel name\t: Intel(R) Xeon(R) CPU E5-2690 v4 @ 2.60GHz\n",
-            "meminfo": "MemTotal:       1000 kB\nMemFree: 1 kB\nMemAvailable:    600 kB\nSwapTotal: 0 kB\n"
-            "HugePages_Total: 0\n",
-        },
-    )
-    siblings = {f"cpu{n}/topology/thread_siblings_list": f"{n % 4},{n % 4 + 4}\n" for n in range(8)}
-    return proc, write(tmp_path / "cpu", siblings)
-
-
 def test_cores_of_the_box_and_those_that_may_be_used(tmp_path: Path):
-    proc, devices = box(tmp_path)
-    cpu = read_cpu(quota(tmp_path, 2.5), proc=proc, devices=devices, affinity=lambda _: {0, 1, 2, 3})
+    cpuinfo = "processor: 0\nmodel name\t: Intel(R) Xeon(R) CPU E5-2690 v4 @ 2.60GHz\n"
+    proc = write(tmp_path / "proc", {"cpuinfo": cpuinfo})
+    cpu = read_cpu(quota(tmp_path, 0.5), proc=proc, affinity=lambda _: set(range(5000)))
     assert cpu.model == "Intel Xeon E5-2690 v4 @ 2.60GHz"
-    assert (cpu.logical_cores, cpu.physical_cores, cpu.affinity_cores, cpu.quota_cores) == (8, 4, 4, 2.5)
-    assert cpu.usable_cores == 2
+    assert (cpu.logical_cores, cpu.affinity_cores, cpu.quota_cores, cpu.usable_cores) == (5000, 5000, 0.5, 1)
 
 
-def test_without_topology_the_physical_cores_are_unknown(tmp_path: Path):
-    proc, _ = box(tmp_path)
-    assert read_cpu(FREE, proc=proc, devices=tmp_path / "none").physical_cores is None
+def test_this_box_has_no_more_physical_than_logical_cores():
+    cpu = read_cpu(FREE)
+    assert cpu.physical_cores is None or 1 <= cpu.physical_cores <= cpu.logical_cores
+    assert cpu.logical_cores >= cpu.affinity_cores >= 1
 
 
 def test_memory_and_its_limit(tmp_path: Path):
-    proc, _ = box(tmp_path)
     limited = Cgroups((), (write(tmp_path / "limit", {"memory.max": "512000"}),))
-    memory = read_memory(limited, proc=proc)
-    assert (memory.total_bytes, memory.available_bytes) == (1024000, 614400)
-    assert (memory.limit_bytes, memory.usable_bytes, memory.swap_total_bytes) == (512000, 512000, 0)
+    memory = read_memory(limited)
+    kib = {line.split(":")[0]: int(line.split()[1]) for line in Path("/proc/meminfo").read_text().splitlines()}
+    assert (memory.total_bytes, memory.swap_total_bytes) == (kib["MemTotal"] * 1024, kib["SwapTotal"] * 1024)
+    assert memory.available_bytes is not None
+    assert 0 < memory.available_bytes <= memory.total_bytes
+    assert (memory.limit_bytes, memory.usable_bytes) == (512000, 512000)
+
+
+def test_a_process_is_known_by_owner_command_and_start():
+    known = process_identity(os.getpid())
+    assert known is not None
+    assert " ".join(known.command) == Path("/proc/self/cmdline").read_text().rstrip("\0").replace("\0", " ")
+    assert known.user == getpass.getuser()
+    assert known.started_s is not None
+    assert known.started_s < time.time()
+
+
+def test_a_process_that_has_ended_is_nobody():
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    assert process_identity(ended.pid) is None
 
 
 def test_space_of_a_folder_that_is_not_made_yet_is_that_of_where_it_will_be(tmp_path: Path):

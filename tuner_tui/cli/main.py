@@ -19,8 +19,10 @@ COMMANDS = {
     "run": "run",
     "ps": "ps",
     "attach": "ps",
+    "watch": "watch",
     "logs": "logs",
     "stop": "stop",
+    "diff": "diff",
     "diagnose": "diagnose",
     "presets": "presets",
 }

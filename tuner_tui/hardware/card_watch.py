@@ -7,12 +7,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tuner_tui.hardware.gpu_reader import CardUnavailable, FastFigures, GpuReader, SlowFigures
+from tuner_tui.hardware.inventory import GpuProcess
 from tuner_tui.hardware.process_names import recognised
 from tuner_tui.hardware.sample import GpuSample
 
 FAST_PERIOD_S = 1.0
 SLOW_EVERY = 3
 STALE_AFTER_S = 2.0
+Processes = tuple[GpuProcess, ...] | None
 LOST_PERIOD_S = 10.0
 """How often a lost card is asked again: each try can hold up the driver for the cards that still work."""
 
@@ -24,8 +26,15 @@ class CardWatch:
     is monotonic, in seconds.
     """
 
-    def __init__(self, reader: GpuReader, index: int, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        reader: GpuReader,
+        index: int,
+        clock: Callable[[], float],
+        recognise: Callable[[Processes], Processes] = recognised,
+    ) -> None:
         self._reader = reader
+        self._recognise = recognise
         self._index = index
         self._clock = clock
         self._ticks = 0
@@ -46,7 +55,7 @@ class CardWatch:
             fast = self._reader.fast(self._index)
             if self._ticks % SLOW_EVERY == 0:
                 slow = self._reader.slow(self._index)
-                self._slow = replace(slow, processes=recognised(slow.processes))
+                self._slow = replace(slow, processes=self._recognise(slow.processes))
             self._ticks += 1
         except CardUnavailable:
             self._lose()

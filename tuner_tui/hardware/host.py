@@ -1,10 +1,18 @@
-"""What the host is: processor, cores it may use, memory, space. Read once; what cannot be read is None."""
+"""What the host is: processor, cores it may use, memory, space, who its processes are. What cannot be read is None.
+
+The only module that imports psutil, which knows what is asked once. What is asked every second is read from /proc by
+`host_meter`, `process_meter` and `process_table`, at a fraction of the cost.
+"""
 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 from tuner_tui.hardware.cgroup import Cgroups, lines
 from tuner_tui.hardware.inventory import Cpu, HostMemory, Space
@@ -17,7 +25,6 @@ def read_cpu(
     cgroups: Cgroups,
     *,
     proc: Path = Path("/proc"),
-    devices: Path = Path("/sys/devices/system/cpu"),
     affinity: Callable[[int], set[int]] = os.sched_getaffinity,
 ) -> Cpu:
     """The processor and how much of it this process may use."""
@@ -25,24 +32,29 @@ def read_cpu(
     quota = cgroups.tightest_cpu()
     return Cpu(
         model=cpu_model(lines(proc / "cpuinfo")),
-        physical_cores=physical_cores(devices),
-        logical_cores=max(allowed, sum(line.startswith("cpu") for line in lines(proc / "stat")) - 1),
+        physical_cores=psutil.cpu_count(logical=False),
+        logical_cores=max(allowed, psutil.cpu_count() or 0),
         affinity_cores=allowed,
         quota_cores=None if quota is None else quota.quota_cores,
     )
 
 
-def read_memory(cgroups: Cgroups, *, proc: Path = Path("/proc")) -> HostMemory:
+def read_memory(cgroups: Cgroups) -> HostMemory:
     """RAM, swap, and the cgroup's limit."""
-    kib = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines(proc / "meminfo"))}
-    limit = cgroups.tightest_memory()
-    swap, available = kib.get("SwapTotal"), kib.get("MemAvailable")
+    ram, limit = psutil.virtual_memory(), cgroups.tightest_memory()
     return HostMemory(
-        total_bytes=kib["MemTotal"] * 1024,
-        available_bytes=None if available is None else available * 1024,
+        total_bytes=ram.total,
+        available_bytes=ram.available,
         limit_bytes=None if limit is None else limit.limit_bytes,
-        swap_total_bytes=None if swap is None else swap * 1024,
+        swap_total_bytes=swap_bytes(),
     )
+
+
+def swap_bytes() -> int:
+    """All swap space. psutil warns where the kernel does not count what is swapped in, which nobody asked here."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return int(psutil.swap_memory().total)
 
 
 def read_space(folder: Path) -> Space | None:
@@ -67,7 +79,19 @@ def cpu_model(cpuinfo: list[str]) -> str | None:
     return " ".join(name.split())
 
 
-def physical_cores(devices: Path) -> int | None:
-    """Cores, each counted once however many threads it runs."""
-    siblings = {tuple(lines(path)) for path in devices.glob("cpu[0-9]*/topology/thread_siblings_list")}
-    return len(siblings) or None
+@dataclass(frozen=True, slots=True)
+class ProcessIdentity:
+    """Who a process is: its owner, its command line (empty where hidden), its start in seconds since the epoch."""
+
+    user: str | None
+    command: tuple[str, ...]
+    started_s: float | None
+
+
+def process_identity(pid: int) -> ProcessIdentity | None:
+    """Who the process is, as far as this user may know; None when it has ended."""
+    try:
+        known = psutil.Process(pid).as_dict(["username", "cmdline", "create_time"])
+    except psutil.NoSuchProcess:
+        return None
+    return ProcessIdentity(known["username"], tuple(known["cmdline"] or ()), known["create_time"])

@@ -31,12 +31,16 @@ class GpuProblem:
 
 @dataclass(frozen=True, slots=True)
 class GpuProcess:
-    """A process on a GPU as the driver reports it. Inside a container `pid` is the host's, not ours."""
+    """A process on a GPU as the driver reports it. Inside a container `pid` is the host's, not ours.
+
+    `sm_pct` is the share of time in which its kernels ran, of late; None where the driver does not tell.
+    """
 
     pid: int
     memory_bytes: int | None
     command: str | None = None
     user: str | None = None
+    sm_pct: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ and PCIe throughput (20 ms a call by definition) and graphics processes (4.5 ms 
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 from typing import Any
 
 from tuner_tui.hardware.gpu_problems import gpu_problem
@@ -98,6 +99,7 @@ class NvmlCard:
         self._nvml = nvml
         self._index = index
         self._handle: Any = None
+        self._shares_seen_us = 0
 
     def describe(self) -> Gpu:
         """What the card is."""
@@ -139,7 +141,7 @@ class NvmlCard:
         celsius = self._ask("nvmlDeviceGetTemperatureV", SENSOR_GPU)
         if celsius is None:  # drivers before 560
             celsius = self._ask("nvmlDeviceGetTemperature", SENSOR_GPU)
-        return SlowFigures(celsius, self._ask("nvmlDeviceGetFanSpeed"), self._processes())
+        return SlowFigures(celsius, self._ask("nvmlDeviceGetFanSpeed"), self._with_shares(self._processes()))
 
     def _memory(self) -> tuple[int | None, int | None, int | None]:
         """Total, reserved and used bytes. The first interface counts what the driver reserves as used."""
@@ -163,6 +165,26 @@ class NvmlCard:
             return None
         processes = [GpuProcess(int(row.pid), row.usedGpuMemory) for row in rows]
         return tuple(sorted(processes, key=lambda process: -(process.memory_bytes or 0)))
+
+    def _with_shares(self, processes: tuple[GpuProcess, ...] | None) -> tuple[GpuProcess, ...] | None:
+        """The processes with their share of the card since the last call.
+
+        The driver keeps a ring of samples, each over a sixth of a second to a second, and gives those newer than a
+        time stamp; a process without one did nothing. Until the first sample it may be that the driver does not count
+        (it does not on MIG slices), so the shares are unknown.
+        """
+        if not processes:
+            return processes
+        samples = self._ask("nvmlDeviceGetProcessUtilization", self._shares_seen_us) or ()
+        shares: dict[int, list[int]] = {}
+        for sample in samples:
+            self._shares_seen_us = max(self._shares_seen_us, int(sample.timeStamp))
+            if sample.smUtil <= 100:  # stale entries of the ring hold nonsense
+                shares.setdefault(int(sample.pid), []).append(int(sample.smUtil))
+        if not self._shares_seen_us:
+            return processes
+        means = {pid: sum(each) / len(each) for pid, each in shares.items()}
+        return tuple(replace(process, sm_pct=means.get(process.pid, 0.0)) for process in processes)
 
     def _ask(self, function: str, *arguments: Any) -> Any:
         """NVML's answer, or None where it has none; CardUnavailable when the card is gone."""

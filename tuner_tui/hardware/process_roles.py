@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import dropwhile
 from pathlib import PurePath
 
 
@@ -71,7 +72,7 @@ def is_python(command: Sequence[str]) -> bool:
 
 def is_launcher(command: Sequence[str]) -> bool:
     """Whether its work is to start the trainer: torchrun, accelerate launch and their kind."""
-    words = [word for word in command[1:] if word not in ("-u", "-O", "-I")]
+    words = list(dropwhile(lambda word: word.startswith("-") and word != "-m", command[1:]))
     if len(words) > 1 and words[0] == "-m":
         return words[1].startswith(LAUNCHER_MODULES)
     return bool(words) and PurePath(words[0]).name in LAUNCHERS

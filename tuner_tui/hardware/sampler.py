@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from tuner_tui.hardware.card_watch import CardWatch
+from tuner_tui.hardware.card_watch import CardWatch, Processes
 from tuner_tui.hardware.cgroup import Cgroups
 from tuner_tui.hardware.gpu_reader import GpuReader, GpusUnavailable
 from tuner_tui.hardware.host_meter import HostMeter
 from tuner_tui.hardware.inventory import GpuProblem
 from tuner_tui.hardware.nvml import NvmlReader
 from tuner_tui.hardware.process_meter import ProcessMeter
+from tuner_tui.hardware.process_names import recognised
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.hardware.threads import daemon
 
@@ -36,12 +37,14 @@ class Sampler:
         *,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
+        recognise: Callable[[Processes], Processes] = recognised,
     ) -> None:
         self._reader = reader
         self._host = host
         self._processes = processes
         self._clock = clock
         self._wall_clock = wall_clock
+        self._recognise = recognise
         self._closing = threading.Event()
         self._opened = threading.Event()
         self._watches: tuple[CardWatch, ...] = ()
@@ -78,7 +81,9 @@ class Sampler:
         except GpusUnavailable as error:
             self.problem = error.problem
         else:
-            self._watches = tuple(CardWatch(self._reader, index, self._clock) for index in range(count))
+            self._watches = tuple(
+                CardWatch(self._reader, index, self._clock, self._recognise) for index in range(count)
+            )
             for index, watch in enumerate(self._watches):
                 daemon(f"gpu-{index}", partial(self._watch, watch))
         self._opened.set()

@@ -15,7 +15,7 @@ from tuner_tui.runs.folder import RunFolder
 from tuner_tui.runs.history import History
 from tuner_tui.runs.record import RecordError, RunRecord, read_record
 from tuner_tui.runs.samples import decode_sample
-from tuner_tui.runs.spans import WHOLE_BYTES, last_line_end, thinned_lines
+from tuner_tui.runs.spans import new_lines
 from tuner_tui.runs.state import RunState
 from tuner_tui.runs.status import RunStatus, status
 from tuner_tui.runs.tail import Tail
@@ -85,7 +85,7 @@ class RunReader:
 
     def _new_events(self, path: Path) -> Iterator[Event]:
         tail = self._tails.setdefault(path, Tail(path))
-        for line in _lines(tail):
+        for line in new_lines(tail):
             event = decode(line) if line else None
             if event is not None:
                 yield event
@@ -106,11 +106,3 @@ class RunReader:
             except RecordError as error:
                 return None, str(error)
         return self._record, None
-
-
-def _lines(tail: Tail) -> Iterator[bytes]:
-    if tail.offset == 0 and tail.size() > WHOLE_BYTES:
-        end = last_line_end(tail.path)
-        yield from thinned_lines(tail.path, end)
-        tail.skip_to(end)
-    yield from tail.lines()

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tuner_tui.runs.events import STORY_PREFIX
+from tuner_tui.runs.tail import Tail
 
 WHOLE_BYTES = 2 << 20
 """A file of this size is simply read."""
@@ -19,6 +20,15 @@ PROBE_BYTES = 2048
 CHUNK_BYTES = 1 << 20
 MOST_STORY_LINES = 20_000
 """More story than this is no story; the last ones before the end are left out then, never the end itself."""
+
+
+def new_lines(tail: Tail) -> Iterator[bytes]:
+    """What came since the last look; of a long file that is opened for the first time, the thinned lines."""
+    if tail.offset == 0 and tail.size() > WHOLE_BYTES:
+        end = last_line_end(tail.path)
+        yield from thinned_lines(tail.path, end)
+        tail.skip_to(end)
+    yield from tail.lines()
 
 
 def thinned_lines(path: Path, size: int) -> Iterator[bytes]:

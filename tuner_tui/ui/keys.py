@@ -15,6 +15,7 @@ SETTINGS = Binding.Group("Settings")
 TROUBLES = Binding.Group("Troubleshooting")
 PANELS = Binding.Group("Panels")
 PROGRAM = Binding.Group("The program")
+JOBS = Binding.Group("Jobs")
 
 
 def _key(keys: str, action: str, label: str, id: str, tip: str, group: Binding.Group, show: bool = True) -> Binding:
@@ -76,4 +77,20 @@ EDIT_KEYS = (
     _key("escape", "cancel", "Cancel", "edit.cancel", "Leave the field as it was", SETTINGS),
     _key("up", "accept(-1)", "Accept, up", "edit.up", "Accept and go up", SETTINGS, False),
     _key("down,tab", "accept(1)", "Accept, down", "edit.down", "Accept and go down", SETTINGS, False),
+)
+WATCH_JOB_KEYS = (
+    _key("s", "sort", "Sort", "watch.sort", "Sort by the next column: GPU memory, SM share, CPU, RSS, age", JOBS),
+    _key("enter,space", "open", "Processes", "watch.open", "Show or hide the processes of a job", JOBS),
+    _key("a", "open_all", "All", "watch.open-all", "Show or hide the processes of all jobs", JOBS),
+    _key("up,k", "move(-1)", "Up", "watch.up", "The job above", JOBS, False),
+    _key("down,j", "move(1)", "Down", "watch.down", "The job below", JOBS, False),
+    _key("pageup", "move(-10)", "Page up", "watch.page-up", "Ten jobs up", JOBS, False),
+    _key("pagedown", "move(10)", "Page down", "watch.page-down", "Ten jobs down", JOBS, False),
+    _key("home", "move(-9999)", "First", "watch.first", "The first job", JOBS, False),
+    _key("end", "move(9999)", "Last", "watch.last", "The last job", JOBS, False),
+)
+WATCH_KEYS = (
+    _key("question_mark,f1", "help", "Help", "watch.help", "All keys, and the words of the screen", PROGRAM),
+    _key("T", "theme", "Dark/light", "watch.theme", "Dark or light", PROGRAM, False),
+    _key("q,ctrl+c", "leave", "Quit", "watch.quit", "Leave; what is watched goes on", PROGRAM),
 )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tuner_tui.hardware.interpreter import Interpreter
     from tuner_tui.hardware.inventory import Inventory
     from tuner_tui.hardware.sample import Sample
+    from tuner_tui.runs.box_watch import BoxView
     from tuner_tui.runs.log import LogWindow
     from tuner_tui.runs.reader import RunView
 
@@ -50,6 +51,14 @@ class SampleArrived(Newest):
     def __init__(self, sample: Sample) -> None:
         super().__init__()
         self.sample = sample
+
+
+class BoxViewArrived(Newest):
+    """The box and the jobs on it, looked at anew."""
+
+    def __init__(self, view: BoxView) -> None:
+        super().__init__()
+        self.view = view
 
 
 class RunViewArrived(Newest):

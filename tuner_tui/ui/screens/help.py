@@ -32,7 +32,7 @@ WORDS = (
 
 
 class HelpScreen(Dialog[None]):
-    """All of `keys`, then the words."""
+    """All of `keys`, then the words with their meanings."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("question_mark,f1,q", "leave", "Back", id="help.leave", show=False),
@@ -40,12 +40,13 @@ class HelpScreen(Dialog[None]):
     heading = "Help"
     hint = "↑ ↓ scroll · esc back"
 
-    def __init__(self, keys: Sequence[Binding]) -> None:
+    def __init__(self, keys: Sequence[Binding], words: Sequence[tuple[str, str]] = WORDS) -> None:
         super().__init__()
         self._keys = keys
+        self._words = words
 
     def body(self) -> Iterable[Widget]:
-        yield VerticalScroll(Static(help_text(self._keys) + words_text(), markup=False))
+        yield VerticalScroll(Static(help_text(self._keys) + words_text(self._words), markup=False))
 
 
 def help_text(keys: Sequence[Binding]) -> Text:
@@ -66,11 +67,11 @@ def help_text(keys: Sequence[Binding]) -> Text:
     return text
 
 
-def words_text() -> Text:
+def words_text(words: Sequence[tuple[str, str]]) -> Text:
     """The words of the screen and what they mean."""
-    width = max(len(word) for word, _ in WORDS)
+    width = max(len(word) for word, _ in words)
     text = Text().append("Words\n", "bold")
-    for word, meaning in WORDS:
+    for word, meaning in words:
         text.append(f"  {word:<{width}}  {meaning}\n")
     text.rstrip()
     return text

@@ -1,0 +1,217 @@
+"""Everything that trains on the box at one moment: its cards, its host, and the jobs on them, each process with its
+share. Read-only: nothing here signals or writes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TypeVar
+
+from tuner_tui.hardware.inventory import GpuProblem, GpuProcess
+from tuner_tui.hardware.job_trees import JobTree, find_jobs, trainings
+from tuner_tui.hardware.place import sees_host_pids
+from tuner_tui.hardware.process_roles import Role
+from tuner_tui.hardware.process_table import HostProcess, ProcessTable
+from tuner_tui.hardware.sample import GpuSample, Sample
+from tuner_tui.hardware.sampler import Sampler, open_sampler
+from tuner_tui.runs.live_runs import LiveRun, LiveRuns
+from tuner_tui.runs.redact import redact_argv
+
+HOST_PIDS = (
+    "The driver names processes by the host's numbers, which mean nothing in here: jobs are told by this container's "
+    "own processes, and what each holds of a card is not known. The cards' totals are true."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedProcess:
+    """One process of a job. `role` is `main`, `worker` or `other`; `gpus` are the cards it is on.
+
+    `cpu_pct` is of one core, `sm_pct` the mean over its cards. A process that the driver names and the host does not
+    show (another user's, or one that has just ended) has neither command nor load.
+    """
+
+    pid: int
+    role: str
+    user: str | None = None
+    command: tuple[str, ...] = ()
+    gpus: tuple[int, ...] = ()
+    gpu_memory_bytes: int | None = None
+    sm_pct: float | None = None
+    cpu_pct: float | None = None
+    rss_bytes: int | None = None
+    started_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedJob:
+    """A job: its processes, trainers first as they stand below each other, and their sums. `run` where it is ours."""
+
+    pid: int
+    user: str | None
+    command: tuple[str, ...]
+    started_s: float | None
+    processes: tuple[WatchedProcess, ...]
+    run: LiveRun | None = None
+    gpus: tuple[int, ...] = ()
+    gpu_memory_bytes: int | None = None
+    sm_pct: float | None = None
+    cpu_pct: float | None = None
+    rss_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BoxView:
+    """The box at one look. `problem` is why there are no cards, `notes` are what the figures leave out."""
+
+    sample: Sample
+    jobs: tuple[WatchedJob, ...]
+    problem: GpuProblem | None = None
+    notes: tuple[str, ...] = ()
+
+
+class BoxWatch:
+    """Looks at the box. `look` is for one thread at a time, about once a second.
+
+    `host_pids` says whether the driver's process numbers are those of `table`.
+    """
+
+    def __init__(self, sampler: Sampler, table: ProcessTable, runs: LiveRuns, *, host_pids: bool) -> None:
+        self._sampler = sampler
+        self._table = table
+        self._runs = runs
+        self._host_pids = host_pids
+        self._trees: tuple[JobTree, ...] = ()
+        self._seeds: frozenset[int] = frozenset()
+
+    def look(self, pid: int | None = None) -> BoxView:
+        """Everything now; with a `pid`, only the job it belongs to, whatever it is (none once it has ended)."""
+        sample, runs = self._sampler.sample(), self._runs.read()
+        use = uses(sample.gpus) if self._host_pids else {}
+        wanted = {member.process.pid for tree in self._trees for member in tree.members}
+        everybody = self._table.read(wanted)
+        seeds = frozenset([pid] if pid is not None else self._all_seeds(use, runs))
+        if everybody or seeds != self._seeds:
+            self._seeds = seeds
+            self._trees = find_jobs(self._table.processes, sorted(seeds), [r.training for r in runs if r.training])
+        jobs = [self._job(tree, use, runs) for tree in self._trees]
+        if pid is None:
+            shown = {process.pid for job in jobs for process in job.processes}
+            jobs += [unseen(number, use[number]) for number in use if number not in shown]
+        problem = self._sampler.problem
+        hidden = not self._host_pids and bool(sample.gpus)
+        return BoxView(sample, tuple(jobs), problem, (HOST_PIDS,) if hidden else ())
+
+    def wait_ready(self, timeout_s: float) -> bool:
+        """Waits until every card has answered once; False when the time ran out first."""
+        return self._sampler.wait_ready(timeout_s)
+
+    def close(self) -> None:
+        """Ends the watching."""
+        self._sampler.close()
+
+    def _all_seeds(self, use: Mapping[int, Sequence[tuple[int, GpuProcess]]], runs: Iterable[LiveRun]) -> set[int]:
+        """The processes a job is found by: on a card, launched by this program, or a training by their looks."""
+        ours = {run.training for run in runs if run.training is not None}
+        return ours | use.keys() | set(trainings(self._table.processes))
+
+    def _job(
+        self, tree: JobTree, use: Mapping[int, Sequence[tuple[int, GpuProcess]]], runs: Iterable[LiveRun]
+    ) -> WatchedJob:
+        processes = []
+        for member in tree.members:
+            process, load = member.process, self._table.load(member.process.pid)
+            if load is not None:
+                processes.append(
+                    WatchedProcess(
+                        process.pid,
+                        member.role.value,
+                        process.user,
+                        shown_command(process),
+                        *on_cards(use.get(process.pid, ())),
+                        load.cpu_pct,
+                        load.rss_bytes,
+                        process.started_s,
+                    )
+                )
+        lead, pids = tree.lead, {process.pid for process in processes}
+        run = next((run for run in runs if run.training in pids), None)
+        return summed(tree.root, lead.user, shown_command(lead), lead.started_s, tuple(processes), run)
+
+
+@lru_cache(maxsize=2048)
+def shown_command(process: HostProcess) -> tuple[str, ...]:
+    """Its command line without secrets; the kernel's name of it where the command line is hidden."""
+    return redact_argv(process.command) or (process.comm,)
+
+
+def uses(gpus: Iterable[GpuSample]) -> dict[int, list[tuple[int, GpuProcess]]]:
+    """For each process on a card: the cards it is on, and what it does there."""
+    found: dict[int, list[tuple[int, GpuProcess]]] = {}
+    for gpu in gpus:
+        for process in gpu.processes or ():
+            found.setdefault(process.pid, []).append((gpu.index, process))
+    return found
+
+
+def on_cards(use: Sequence[tuple[int, GpuProcess]]) -> tuple[tuple[int, ...], int | None, float | None]:
+    """A process's cards, its memory on them together, its mean share of their time."""
+    memory = [process.memory_bytes for _, process in use if process.memory_bytes is not None]
+    shares = [process.sm_pct for _, process in use if process.sm_pct is not None]
+    return (
+        tuple(index for index, _ in use),
+        sum(memory) if memory else None,
+        sum(shares) / len(shares) if shares else None,
+    )
+
+
+def summed(
+    pid: int,
+    user: str | None,
+    command: tuple[str, ...],
+    started_s: float | None,
+    processes: tuple[WatchedProcess, ...],
+    run: LiveRun | None = None,
+) -> WatchedJob:
+    """A job with the sums of its processes; its SM share is the mean over its cards."""
+    gpus = sorted({index for process in processes for index in process.gpus})
+    shares = [(p.sm_pct * len(p.gpus)) for p in processes if p.sm_pct is not None]
+    return WatchedJob(
+        pid=pid,
+        user=user,
+        command=command,
+        started_s=started_s,
+        processes=processes,
+        run=run,
+        gpus=tuple(gpus),
+        gpu_memory_bytes=known_sum(process.gpu_memory_bytes for process in processes),
+        sm_pct=sum(shares) / len(gpus) if shares and gpus else None,
+        cpu_pct=known_sum(process.cpu_pct for process in processes),
+        rss_bytes=known_sum(process.rss_bytes for process in processes),
+    )
+
+
+def unseen(pid: int, use: Sequence[tuple[int, GpuProcess]]) -> WatchedJob:
+    """A process that the driver names and the host does not show: what the driver knows of it."""
+    first = use[0][1]
+    process = WatchedProcess(pid, Role.OTHER.value, first.user, (), *on_cards(use))
+    return summed(pid, first.user, (), None, (process,))
+
+
+Figure = TypeVar("Figure", int, float)
+
+
+def known_sum(values: Iterable[Figure | None]) -> Figure | None:
+    """The sum of those that are known; None where none is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def open_box_watch(root: Path, clock: Callable[[], float] = time.time) -> BoxWatch:
+    """A watch of this box, from now on; `root` is where the runs are."""
+    table = ProcessTable()
+    place = next(folder for folder in (root, *root.parents) if folder.exists())
+    return BoxWatch(open_sampler(place), table, LiveRuns(root, clock), host_pids=sees_host_pids())

@@ -1,0 +1,120 @@
+"""The watch screen: the cards, the host, and who is on them. It looks and touches nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.content import Content
+from textual.reactive import reactive
+from textual.screen import Screen
+
+from tuner_tui.ui.keys import WATCH_JOB_KEYS, WATCH_KEYS
+from tuner_tui.ui.messages import QuitWanted, ThemeWanted
+from tuner_tui.ui.panels.watched_cards import WatchedCardsPanel
+from tuner_tui.ui.panels.watched_host import WatchedHostPanel
+from tuner_tui.ui.panels.watched_jobs import WatchedJobsPanel
+from tuner_tui.ui.screens.help import HelpScreen
+from tuner_tui.ui.widgets.key_line import KeyLine
+
+if TYPE_CHECKING:
+    from textual.app import ComposeResult
+    from textual.binding import BindingType
+
+    from tuner_tui.runs.box_watch import BoxView
+
+FRAME = 2
+"""Rows that a panel's frame takes, and columns with its padding twice that."""
+LOW = 30
+"""A screen lower than this shows one row of the host."""
+LEAST_JOBS = 5
+WORDS = (
+    ("job", "a trainer with its loader workers, the ranks under one launcher, a container's or shell's command line"),
+    ("SM %", "share of time in which its kernels ran on its cards, by the driver; not how full the chip was"),
+    ("GPU %", "share of time in which any kernel ran; power beside it says how hard the card works"),
+    ("CPU %", "of one core: four busy threads are 400"),
+    ("RSS", "memory in RAM; pages that workers share with their trainer are counted in each"),
+    ("processes", "trainers + loader workers + others"),
+    ("r007", "a run of tuner-tui, with its preset, step and time left"),
+)
+
+
+class WatchScreen(Screen[None]):
+    """Shows `view`. `one_job` watches a single job: its processes are shown, and only its cards."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*WATCH_KEYS]
+    DEFAULT_CSS = """
+    WatchScreen { overflow: hidden; }
+    WatchScreen > WatchedJobsPanel { height: 1fr; }
+    """
+
+    view: reactive[BoxView | None] = reactive(None, repaint=False)
+
+    def __init__(self, one_job: bool, heading: str) -> None:
+        super().__init__()
+        self.cards = WatchedCardsPanel(classes="panel")
+        self.host = WatchedHostPanel(classes="panel")
+        self.jobs = WatchedJobsPanel(classes="panel")
+        self._one_job = one_job
+        self.cards.border_title = "GPUs"
+        self.host.border_title = Content(heading)
+        self.jobs.border_title = "Job" if one_job else "Jobs"
+
+    def compose(self) -> ComposeResult:
+        yield self.cards
+        yield self.host
+        yield self.jobs
+        yield KeyLine()
+
+    def on_mount(self) -> None:
+        self.jobs.focus()
+
+    def on_resize(self) -> None:
+        self._give_room()
+
+    def watch_view(self, view: BoxView | None) -> None:
+        if view is None:
+            return
+        if self._one_job:
+            self._follow_one(view)
+        self.cards.view = self.host.view = self.jobs.view = view
+        self.cards.border_title = Content(cards_title(view))
+        self._give_room()
+
+    def _follow_one(self, view: BoxView) -> None:
+        job = next(iter(view.jobs), None)
+        self.jobs.empty = "The job has ended."
+        if job is not None:
+            self.cards.only = job.gpus
+            if self.jobs.view is None or not self.jobs.view.jobs:
+                self.jobs.opened = frozenset({job.pid})
+
+    def _give_room(self) -> None:
+        """Cards and host take the rows they need, the jobs the rest."""
+        width = max(1, self.size.width - 2 * FRAME)
+        host = len(self.host.picture(width)) if self.size.height >= LOW else 1
+        most = self.size.height - 1 - (max(1, host) + FRAME) - (LEAST_JOBS + FRAME)
+        cards = min(len(self.cards.picture(width)), max(3, most - FRAME))
+        for panel, rows in ((self.cards, cards), (self.host, max(1, host))):
+            if panel.styles.height is None or panel.styles.height.value != rows + FRAME:
+                panel.styles.height = rows + FRAME
+
+    def action_help(self) -> None:
+        """All keys, and the words of the screen."""
+        self.app.push_screen(HelpScreen((*WATCH_JOB_KEYS, *WATCH_KEYS), WORDS))
+
+    def action_theme(self) -> None:
+        """Dark or light."""
+        self.post_message(ThemeWanted())
+
+    def action_leave(self) -> None:
+        """Leave the screen."""
+        self.post_message(QuitWanted())
+
+
+def cards_title(view: BoxView) -> str:
+    """`GPUs · 8 × A100-SXM4-80GB`."""
+    names: dict[str, int] = {}
+    for gpu in view.sample.gpus:
+        name = gpu.name.removeprefix("NVIDIA ")
+        names[name] = names.get(name, 0) + 1
+    return " · ".join(["GPUs", *(f"{number} × {name}" for name, number in names.items())])
