@@ -15,12 +15,14 @@ from tuner_tui.runs.command import (
     check_command,
     git_revision,
     has_gpu,
+    own_config,
     redact_job,
     with_config,
 )
 from tuner_tui.runs.folder import RunFolder, create_folder
 from tuner_tui.runs.redact import HIDDEN
 from tuner_tui.settings.apply import AppliedCommand
+from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob
 
 
@@ -111,3 +113,21 @@ def test_the_commit_and_whether_files_differ(tmp_path: Path) -> None:
     assert git_revision(tmp_path) == (git("rev-parse", "HEAD"), False)
     (tmp_path / "a").write_text("2")
     assert git_revision(tmp_path) == (git("rev-parse", "HEAD"), True)
+
+
+def test_the_commands_own_file(tmp_path: Path) -> None:
+    (tmp_path / "my.yml").write_text("base_model: gpt2\nlr: 1e-5\n")
+    job = CommandJob(command=("axolotl", "train", "my.yml"), apply="yaml")
+    assert own_config(job, tmp_path) == {"base_model": "gpt2", "lr": "1e-5"}
+    assert own_config(job.model_copy(update={"apply": "inject"}), tmp_path) is None
+    assert own_config(CommandJob(command=("t.py", "{config}"), apply="yaml"), tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("a: [", "not valid YAML"), ("- a", "key: value"), (None, "cannot be read")]
+)
+def test_a_file_that_settings_cannot_be_put_into(tmp_path: Path, text: str | None, words: str) -> None:
+    if text is not None:
+        (tmp_path / "my.yml").write_text(text)
+    with pytest.raises((LaunchError, SettingsError), match=words):
+        own_config(CommandJob(command=("t", "my.yml"), apply="yaml"), tmp_path)

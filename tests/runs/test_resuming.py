@@ -15,7 +15,7 @@ PLAIN = CommandJob(command=("x",))
 
 
 def test_in_the_configuration_file() -> None:
-    told = with_checkpoint(AppliedCommand(("x",), "seed: 1\n"), BuiltinJob(), HERE)
+    told = with_checkpoint(AppliedCommand(("x",), "seed: 1\nresume_from_checkpoint: /old\n"), BuiltinJob(), HERE)
     assert told.config_yaml == "seed: 1\nresume_from_checkpoint: /out/checkpoint-10\n"
 
 

@@ -12,7 +12,8 @@ from hypothesis import given
 
 from tests.settings.strategies import all_settings
 from tuner_tui.hardware.interpreter import Interpreter
-from tuner_tui.settings.apply import AppliedCommand, command_for, trainer_folder, without_options
+from tuner_tui.settings.apply import AppliedCommand, command_for, trainer_folder
+from tuner_tui.settings.argv import without_options
 from tuner_tui.settings.dialects.hf import SWITCHES
 from tuner_tui.settings.errors import FieldError, SettingsError
 from tuner_tui.settings.fields import FIELDS
@@ -170,6 +171,52 @@ def test_a_yaml_command_must_say_where_the_file_goes():
         applied("tool train", "yaml")
 
 
+def test_the_commands_own_file_is_kept_and_the_settings_put_into_it():
+    job = CommandJob(command=("axolotl", "train", "my.yml", "--debug"), apply="yaml", dialect="axolotl")
+    own = {
+        "base_model": "gpt2",
+        "datasets": [{"path": "a"}],
+        "bf16": "auto",
+        "warmup_ratio": 0.1,
+        "micro_batch_size": 1,
+    }
+    chosen = ("precision", "per_device_train_batch_size", "warmup_steps", "dataloader_persistent_workers")
+    settings = Settings(precision="fp16", per_device_train_batch_size=4, warmup_steps=20.0)
+    command = command_for(job, settings, None, "/out", chosen=chosen, own_config=own)
+    assert command.argv == ("axolotl", "train", "{config}", "--debug")
+    assert yaml.safe_load(command.config_yaml or "") == {
+        "base_model": "gpt2",
+        "datasets": [{"path": "a"}],
+        "micro_batch_size": 4,
+        "bf16": False,
+        "fp16": True,
+        "warmup_steps": 20,
+    }
+    assert command.not_applied == ("dataloader_persistent_workers",)
+    assert own["micro_batch_size"] == 1
+
+
+def test_an_alias_leads_into_a_section():
+    job = CommandJob(command=("t.py", "c.yaml"), apply="yaml", aliases={"learning_rate": "optimizer.args.lr"})
+    own = {"optimizer": {"name": "adam", "args": {"lr": 1.0, "eps": 2.0}}}
+    command = command_for(job, Settings(learning_rate=1e-5), None, "/out", chosen=("learning_rate",), own_config=own)
+    assert yaml.safe_load(command.config_yaml or "") == {
+        "optimizer": {"name": "adam", "args": {"lr": 1e-5, "eps": 2.0}}
+    }
+
+
+def test_key_value_words_in_a_tools_own_names():
+    command = applied(
+        "llamafactory-cli train x.yaml cutoff_len=512",
+        "hydra",
+        Settings(max_length=64, gradient_checkpointing=True),
+        ("max_length", "gradient_checkpointing"),
+        dialect="llama-factory",
+    )
+    assert command.argv[2:] == ("x.yaml", "cutoff_len=64", "disable_gradient_checkpointing=false")
+    assert command.not_applied == ()
+
+
 def test_inject_leaves_the_command_alone():
     command = applied("python t.py", "inject", chosen=(*CHOSEN, "max_length"))
     assert command.argv == ("python", "t.py")
@@ -186,8 +233,8 @@ def test_none_applies_nothing_and_says_so():
 
 
 def test_a_dialect_nobody_knows_is_an_error():
-    with pytest.raises(SettingsError, match="'axolotl' is no dialect this program writes"):
-        applied("t.py", "hf-args", dialect="axolotl")
+    with pytest.raises(SettingsError, match=r"'axolotol' is no dialect .*did you mean axolotl"):
+        applied("t.py", "hf-args", dialect="axolotol")
 
 
 @given(all_settings)

@@ -10,13 +10,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from tuner_tui.hardware.interpreter import Interpreter, default_interpreter, probe_interpreter, probe_versions
 from tuner_tui.runs.folder import RunFolder
 from tuner_tui.runs.launchers import launched_by
 from tuner_tui.runs.redact import HIDDEN, redact_argv, redact_env
-from tuner_tui.settings.apply import AppliedCommand
+from tuner_tui.settings.apply import CONFIG, AppliedCommand, config_word
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.origin import Resolved
+from tuner_tui.settings.yamltext import read_text
 
 OBSERVER_SITE = Path(__file__).parent.parent / "observer" / "site"
 """The folder whose `sitecustomize` brings the observer into every Python of the training."""
@@ -70,6 +73,21 @@ def with_config(applied: AppliedCommand, folder: RunFolder) -> tuple[str, ...]:
     if applied.config_yaml is None:
         return tuple(applied.argv)
     return tuple(word.replace("{config}", str(folder.config)) for word in applied.argv)
+
+
+def own_config(job: Job, cwd: Path) -> Mapping[str, Any] | None:
+    """What the command's own YAML file says, where settings go into one. Raises `LaunchError`, `SettingsError`."""
+    place = config_word(job.command) if isinstance(job, CommandJob) and job.apply == "yaml" else None
+    if place is None or not isinstance(job, CommandJob) or CONFIG in job.command[place]:
+        return None
+    path = cwd / job.command[place]
+    try:
+        values = yaml.safe_load(read_text(path))
+    except yaml.YAMLError as error:
+        raise LaunchError(f"{path} is not valid YAML: {str(error).splitlines()[0]}.") from error
+    if not isinstance(values, dict):
+        raise LaunchError(f"{path} must hold `key: value` lines, for settings to be put into it.")
+    return values
 
 
 def with_launcher(argv: tuple[str, ...], job: Job, interpreter: Interpreter) -> tuple[str, ...]:

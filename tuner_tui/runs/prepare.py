@@ -13,6 +13,7 @@ from tuner_tui.runs.command import (
     LaunchError,
     added_environment,
     check_command,
+    own_config,
     probe,
     with_config,
     with_launcher,
@@ -74,12 +75,17 @@ def prepare(request: LaunchRequest, folder: RunFolder) -> Prepared:
     """Work out and check the launch of `request` in `folder`. Raises `LaunchError` and `SettingsError`."""
     checkpoint = checkpoint_of(request)
     interpreter = probe(request.interpreter, request.environ, request.job, request.resolved)
+    cwd = working_folder(request)
     applied = command_for(
-        request.job, request.resolved.settings, interpreter, str(folder.output), chosen=request.resolved.chosen
+        request.job,
+        request.resolved.settings,
+        interpreter,
+        str(folder.output),
+        chosen=request.resolved.chosen,
+        own_config=own_config(request.job, cwd),
     )
     applied = with_checkpoint(applied, request.job, checkpoint)
     argv = with_launcher(with_config(applied, folder), request.job, interpreter)
-    cwd = working_folder(request)
     added = added_environment(request.job, request.environ, folder, applied.inject, request.memory_limit_bytes)
     if checkpoint is not None and isinstance(request.job, CommandJob):
         added[VARIABLE] = str(checkpoint)

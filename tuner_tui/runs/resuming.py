@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from tuner_tui.settings.apply import AppliedCommand
+from tuner_tui.settings.apply import AppliedCommand, config_text
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 
 PLACE = "{checkpoint}"
@@ -28,7 +28,8 @@ def with_checkpoint(applied: AppliedCommand, job: Job, checkpoint: Path | None) 
     if checkpoint is None:
         return applied
     if applied.config_yaml is not None:
-        return replace(applied, config_yaml=applied.config_yaml + yaml.safe_dump({KEY: str(checkpoint)}))
+        values = {**yaml.safe_load(applied.config_yaml), KEY: str(checkpoint)}
+        return replace(applied, config_yaml=config_text(values))
     if isinstance(job, CommandJob) and job.apply == "hf-args":
         return replace(applied, argv=(*applied.argv, f"--{KEY}", str(checkpoint)))
     return applied

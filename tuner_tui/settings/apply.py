@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -13,11 +14,14 @@ import yaml
 
 import tuner_tui
 from tuner_tui.hardware.interpreter import Interpreter
+from tuner_tui.settings.argv import without_options
 from tuner_tui.settings.dialects import hf
+from tuner_tui.settings.dialects.dialect import Dialect, keys_of, write
 from tuner_tui.settings.dialects.hf import Carried
 from tuner_tui.settings.dialects.hf_names import SCRIPT_FIELDS
+from tuner_tui.settings.dialects.tools import tool_named
 from tuner_tui.settings.errors import FieldError, SettingsError
-from tuner_tui.settings.fields import FIELDS, nearest, shorten
+from tuner_tui.settings.fields import FIELDS, nearest
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 
@@ -51,17 +55,18 @@ def command_for(
     output_dir: str,
     *,
     chosen: Collection[str] | None = None,
+    own_config: Mapping[str, Any] | None = None,
 ) -> AppliedCommand:
     """The command that trains `job` with `settings`.
 
     `chosen` names the settings somebody chose (`Resolved.chosen`): only these reach another's command, so
     that a default of this program never overrides what the command says itself. The built-in job takes all.
+    `own_config` is what the command's own YAML file says, which the settings are put into.
     Raises `SettingsError` where the command cannot take settings in the way the job says.
     """
     if isinstance(job, BuiltinJob):
         return _builtin(job, settings, interpreter, output_dir)
-    if job.dialect != "hf":
-        raise SettingsError(f"'{shorten(job.dialect)}' is no dialect this program writes; it writes hf")
+    tool = tool_named(job.dialect)
     argv = tuple(word.replace(OUTPUT_DIR, output_dir) for word in job.command)
     names = frozenset(FIELDS) if chosen is None else frozenset(chosen)
     targets = None if interpreter is None else interpreter.training_arguments
@@ -69,11 +74,11 @@ def command_for(
         case "placeholders":
             return placeholders(argv, settings, names, targets)
         case "hf-args":
-            return hf_args(argv, settings, names, targets, job.aliases)
+            return hf_args(argv, settings, names, targets, job.aliases, tool)
         case "hydra":
-            return hydra(argv, settings, names, job.aliases)
+            return hydra(argv, settings, names, targets, job.aliases, tool)
         case "yaml":
-            return yaml_file(argv, settings, names, targets, job.aliases)
+            return yaml_file(argv, settings, names, targets, job.aliases, tool, own_config)
         case "inject":
             return inject(argv, settings, names, targets)
         case "none":
@@ -117,26 +122,40 @@ def hf_args(
     names: Collection[str],
     targets: Collection[str] | None,
     aliases: Mapping[str, str],
+    tool: Dialect,
 ) -> AppliedCommand:
     """`--key value` for each chosen setting, in place of what the command says of it."""
-    carried = _carried(settings, names, targets, aliases)
-    gone = {spelling for name in names if name not in carried.not_carried for spelling in hf.owned_names(name)}
+    carried = _carried(settings, names, targets, aliases, tool)
+    gone = {spelling for name in names if name not in carried.not_carried for spelling in keys_of(tool, name)}
     gone |= {aliases[name] for name in names if name in aliases}
     words = (*without_options(argv, gone), *hf.as_args(carried.values))
     return AppliedCommand(words, not_applied=carried.not_carried, notes=carried.notes)
 
 
 def hydra(
-    argv: Sequence[str], settings: Settings, names: Collection[str], aliases: Mapping[str, str]
+    argv: Sequence[str],
+    settings: Settings,
+    names: Collection[str],
+    targets: Collection[str] | None,
+    aliases: Mapping[str, str],
+    tool: Dialect,
 ) -> AppliedCommand:
-    """`key=value` for each chosen setting that has an alias, in place of an override of the same key."""
+    """`key=value` for each chosen setting that has an alias, in place of an override of the same key.
+
+    What has none goes by the tool's own names, where the command is a tool's (LLaMA-Factory takes such words); a plain
+    Hydra application names its keys itself.
+    """
     words = list(argv)
-    for name in _in_order(names):
-        if name in aliases:
-            _override(words, aliases[name], plain_word(getattr(settings, name), empty="null"))
-    missing = _in_order(set(names) - set(aliases))
-    notes = ("a Hydra command takes only settings that have an alias",) if missing else ()
-    return AppliedCommand(tuple(words), not_applied=missing, notes=notes)
+    missing = [name for name in _in_order(names) if name not in aliases]
+    notes: tuple[str, ...] = ("a Hydra command takes only settings that have an alias",) if missing else ()
+    overrides = {aliases[name]: getattr(settings, name) for name in _in_order(names) if name in aliases}
+    if tool.name != "hf":
+        carried = write(tool, settings, targets, missing)
+        overrides |= {key: value for key, value in carried.values.items() if value is not None}
+        missing, notes = list(carried.not_carried), carried.notes
+    for key, value in overrides.items():
+        _override(words, key, plain_word(value, empty="null"))
+    return AppliedCommand(tuple(words), not_applied=tuple(missing), notes=notes)
 
 
 def yaml_file(
@@ -145,13 +164,35 @@ def yaml_file(
     names: Collection[str],
     targets: Collection[str] | None,
     aliases: Mapping[str, str],
+    tool: Dialect,
+    own: Mapping[str, Any] | None = None,
 ) -> AppliedCommand:
-    """A flat YAML file with the chosen settings; the command must say where its path belongs."""
-    if not any(CONFIG in word for word in argv):
+    """A YAML file with what the command's own file says and the chosen settings put into it, in the tool's words.
+
+    It stands where the command says `{config}`, or where it names its own file. An alias may lead into a section:
+    `optimizer.lr`.
+    """
+    place = config_word(argv)
+    if place is None:
         raise SettingsError(f"apply: yaml needs {CONFIG} in the command, where the path of the file goes")
-    carried = _carried(settings, names, targets, aliases)
-    given = {name: value for name, value in carried.values.items() if value is not None}
-    return AppliedCommand(tuple(argv), config_text(given), None, carried.not_carried, carried.notes)
+    carried = _carried(settings, names, targets, aliases, tool)
+    values: dict[str, Any] = copy.deepcopy(dict(own or {}))
+    for name in set(names) - set(carried.not_carried) - set(aliases):
+        for key in keys_of(tool, name):
+            values.pop(key, None)
+    for key, value in carried.values.items():
+        _put(values, key.split(".") if key in aliases.values() else [key], value)
+    words = tuple(CONFIG if index == place and CONFIG not in word else word for index, word in enumerate(argv))
+    return AppliedCommand(words, config_text(values), None, carried.not_carried, carried.notes)
+
+
+def config_word(argv: Sequence[str]) -> int | None:
+    """Which word of the command is its configuration file: the one with `{config}`, else the only YAML file's name."""
+    marked = [index for index, word in enumerate(argv) if CONFIG in word]
+    named = [index for index, word in enumerate(argv) if word.endswith((".yaml", ".yml"))]
+    if marked:
+        return marked[0]
+    return named[0] if len(named) == 1 else None
 
 
 def inject(
@@ -160,26 +201,6 @@ def inject(
     """The command as it is; the observer puts the settings into TrainingArguments or a plain DataLoader."""
     carried = hf.to_hf(settings, targets, only=names)
     return AppliedCommand(tuple(argv), None, carried.values, carried.not_carried, carried.notes)
-
-
-def without_options(argv: Sequence[str], names: Collection[str]) -> tuple[str, ...]:
-    """`argv` without the options `names` and their values, in every spelling argparse takes for them."""
-    kept: list[str] = []
-    dropped: str | None = None
-    for word in argv:
-        if _is_option(word):
-            option = word.lstrip("-").partition("=")[0].replace("-", "_").removeprefix("no_")
-            dropped = option if option in names else None
-            if dropped is None:
-                kept.append(word)
-            elif "=" in word:
-                dropped = None
-        elif dropped is not None and _is_value_of(dropped, word):
-            dropped = None
-        else:
-            dropped = None
-            kept.append(word)
-    return tuple(kept)
 
 
 def plain_word(value: Any, empty: str = "") -> str:
@@ -212,11 +233,28 @@ def _builtin(job: BuiltinJob, settings: Settings, interpreter: Interpreter | Non
 
 
 def _carried(
-    settings: Settings, names: Collection[str], targets: Collection[str] | None, aliases: Mapping[str, str]
+    settings: Settings,
+    names: Collection[str],
+    targets: Collection[str] | None,
+    aliases: Mapping[str, str],
+    tool: Dialect,
 ) -> Carried:
-    plain = hf.to_hf(settings, targets, only=[name for name in names if name not in aliases])
+    plain = write(tool, settings, targets, [name for name in names if name not in aliases])
     aliased = {aliases[name]: getattr(settings, name) for name in _in_order(names) if name in aliases}
     return Carried({**plain.values, **aliased}, plain.not_carried, plain.notes)
+
+
+def _put(values: dict[str, Any], path: Sequence[str], value: Any) -> None:
+    """Set the value in its section; what is empty is taken away, so that the tool's default counts."""
+    for key in path[:-1]:
+        inner = values.get(key)
+        if not isinstance(inner, dict):
+            inner = values[key] = {}
+        values = inner
+    if value is None:
+        values.pop(path[-1], None)
+    else:
+        values[path[-1]] = value
 
 
 def _override(words: list[str], key: str, value: str) -> None:
@@ -226,16 +264,6 @@ def _override(words: list[str], key: str, value: str) -> None:
             words[index] = f"{left}={value}"
             return
     words.append(f"{key}={value}")
-
-
-def _is_option(word: str) -> bool:
-    return word.startswith("--") or (word.startswith("-") and not word[1:2].isdigit() and len(word) > 1)
-
-
-def _is_value_of(option: str, word: str) -> bool:
-    """Whether `word` is the value of `option`; a switch such as `--bf16` may stand without one."""
-    switch = option in hf.SWITCHES
-    return not switch or word.lower() in {"true", "false", "1", "0", "yes", "no", "t", "f", "y", "n"}
 
 
 def _in_order(names: Collection[str]) -> tuple[str, ...]:

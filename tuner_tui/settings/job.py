@@ -36,7 +36,7 @@ class CommandJob(BaseModel):
     kind: Literal["command"] = "command"
     command: tuple[str, ...] = Field(min_length=1)
     apply: ApplyMode = "none"
-    dialect: str = Field("hf", description="Names used by hf-args and yaml")
+    dialect: str = Field("hf", description="Whose names hf-args, hydra and yaml write: hf, trl, axolotl, ...")
     aliases: dict[str, str] = Field(default_factory=dict, description="Settings name to the command's key")
     cwd: str | None = None
     env: dict[str, str] = Field(default_factory=dict)

@@ -1,0 +1,37 @@
+"""Options on a command line, as argparse reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from tuner_tui.settings.dialects import hf
+
+
+def without_options(argv: Sequence[str], names: Collection[str]) -> tuple[str, ...]:
+    """`argv` without the options `names` and their values, in every spelling argparse takes for them."""
+    kept: list[str] = []
+    dropped: str | None = None
+    for word in argv:
+        if _is_option(word):
+            option = word.lstrip("-").partition("=")[0].replace("-", "_").removeprefix("no_")
+            dropped = option if option in names else None
+            if dropped is None:
+                kept.append(word)
+            elif "=" in word:
+                dropped = None
+        elif dropped is not None and _is_value_of(dropped, word):
+            dropped = None
+        else:
+            dropped = None
+            kept.append(word)
+    return tuple(kept)
+
+
+def _is_option(word: str) -> bool:
+    return word.startswith("--") or (word.startswith("-") and not word[1:2].isdigit() and len(word) > 1)
+
+
+def _is_value_of(option: str, word: str) -> bool:
+    """Whether `word` is the value of `option`; a switch such as `--bf16` may stand without one."""
+    switch = option in hf.SWITCHES
+    return not switch or word.lower() in {"true", "false", "1", "0", "yes", "no", "t", "f", "y", "n"}

@@ -1,0 +1,68 @@
+"""axolotl 0.19.0, `axolotl train`: a schema of its own; names read from its pydantic models."""
+
+from tuner_tui.settings.dialects.dialect import Dialect
+
+AS_THEY_ARE = (
+    "gradient_accumulation_steps",
+    "learning_rate",
+    "weight_decay",
+    "max_grad_norm",
+    "max_steps",
+    "gradient_checkpointing",
+    "attn_implementation",
+    "torch_compile",
+    "dataloader_num_workers",
+    "dataloader_prefetch_factor",
+    "dataloader_pin_memory",
+    "lora_r",
+    "lora_alpha",
+    "lora_dropout",
+    "tf32",
+    "eval_strategy",
+    "eval_steps",
+    "save_strategy",
+    "save_steps",
+    "save_total_limit",
+    "logging_steps",
+    "seed",
+)
+
+AXOLOTL = Dialect(
+    name="axolotl",
+    tool="axolotl",
+    command="axolotl train {config}",
+    names={
+        **{name: name for name in AS_THEY_ARE},
+        "per_device_train_batch_size": "micro_batch_size",
+        "per_device_eval_batch_size": "eval_batch_size",
+        "optim": "optimizer",
+        "lr_scheduler_type": "lr_scheduler",
+        "num_train_epochs": "num_epochs",
+        "max_length": "sequence_len",
+    },
+    words={
+        "precision": {
+            "fp32": {"bf16": False, "fp16": False},
+            "bf16": {"bf16": True, "fp16": False},
+            "fp16": {"bf16": False, "fp16": True},
+        },
+        "tf32": {None: {}},
+        "attn_implementation": {"auto": {}},
+        "max_steps": {None: {}},
+        "eval_steps": {None: {}},
+        "dataloader_prefetch_factor": {None: {}},
+        "save_total_limit": {None: {}},
+        "train_sampling_strategy": {
+            "random": {"group_by_length": False},
+            "group_by_length": {"group_by_length": True},
+        },
+        "peft_method": {
+            "none": {"adapter": None},
+            "lora": {"adapter": "lora"},
+            "dora": {"adapter": "lora", "peft_use_dora": True},
+        },
+    },
+    ratio="warmup_ratio",
+    extends_hf=False,
+    marks=frozenset({"base_model", "micro_batch_size", "sequence_len", "datasets"}),
+)
