@@ -33,7 +33,7 @@ class Recommendation:
     """What is recommended, in the order of the settings; what was considered and left; what one must know besides.
 
     `settings` are defaults, recommended and given values together; `replicas` the cards or processes a step is shared
-    by.
+    by, `cards` the names of the cards the training will see.
     """
 
     advised: tuple[Advised, ...]
@@ -41,6 +41,7 @@ class Recommendation:
     notes: tuple[str, ...]
     settings: Settings
     replicas: int
+    cards: tuple[str, ...]
 
     @property
     def values(self) -> Mapping[str, Value]:
@@ -81,7 +82,14 @@ def recommend(
     schedule.warmup(draft)
     schedule.sampling(draft)
     advised = tuple(draft.advised[name] for name in FIELDS if name in draft.advised)
-    return Recommendation(advised, tuple(draft.rejected), tuple(draft.notes), draft.settings, draft.target.replicas)
+    return Recommendation(
+        advised,
+        tuple(draft.rejected),
+        tuple(draft.notes),
+        draft.settings,
+        draft.target.replicas,
+        tuple(card.name for card in draft.target.cards),
+    )
 
 
 def with_recommended(

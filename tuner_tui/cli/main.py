@@ -53,9 +53,16 @@ def build(modules: list[str]) -> typer.Typer:
     return app
 
 
-def root(version: bool = typer.Option(False, "--version", help="Show the version and exit.", is_eager=True)) -> None:
+def root(
+    version: bool = typer.Option(
+        False, "--version", help="Show the version and exit.", is_eager=True, callback=lambda asked: _version(asked)
+    ),
+) -> None:
     """Options that stand before every command."""
-    if version:
+
+
+def _version(asked: bool) -> None:
+    if asked:
         from tuner_tui import __version__
 
         typer.echo(__version__)

@@ -12,6 +12,7 @@ import typer
 from tuner_tui.cli.output import document, fail
 
 if TYPE_CHECKING:
+    from tuner_tui.advice.duration import Expected
     from tuner_tui.advice.recommend import Recommendation
     from tuner_tui.cli.box import ReadBox, ThisBox
     from tuner_tui.settings.job import BuiltinJob, CommandJob
@@ -60,16 +61,21 @@ def asked_for(preset: str | None, values: list[str]) -> tuple[Resolved, BuiltinJ
 
 def say(box: ThisBox, resolved: Resolved, job: BuiltinJob | CommandJob, as_json: bool) -> None:
     """The recommendation as text, or as one document."""
+    from tuner_tui.advice.duration import expected_time
     from tuner_tui.advice.recommend import recommend
+    from tuner_tui.cli.earlier import earlier_runs
+    from tuner_tui.runs.folder import runs_dir
 
     given = {name: getattr(resolved.settings, name) for name in resolved.chosen}
     found = recommend(box.inventory, box.interpreter, job, given)
+    earlier = earlier_runs(job, runs_dir())
+    expected = expected_time(job, found.settings, found.replicas, earlier, found.cards)
     if as_json:
-        document(as_document(found, resolved, job))
+        document({**as_document(found, resolved, job), "expected_time": time_document(expected)})
         return
     from tuner_tui.cli.recommend_text import report
 
-    typer.echo("\n".join(report(found, resolved, job)))
+    typer.echo("\n".join(report(found, resolved, job, expected)))
 
 
 def as_document(found: Recommendation, resolved: Resolved, job: BuiltinJob | CommandJob) -> dict[str, Any]:
@@ -87,3 +93,11 @@ def as_document(found: Recommendation, resolved: Resolved, job: BuiltinJob | Com
         "replicas": found.replicas,
         "notes": list(found.notes),
     }
+
+
+def time_document(expected: Expected | None) -> dict[str, Any] | None:
+    """The expected time; seconds are None where the number of samples is not known."""
+    if expected is None:
+        return None
+    low, high = expected.range_s or (None, None)
+    return {**asdict(expected), "low_s": low, "high_s": high}

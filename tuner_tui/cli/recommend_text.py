@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterable
 from textwrap import wrap
 
+from tuner_tui.advice.duration import NOTED_SIZES, Expected
 from tuner_tui.advice.recommend import Advised, Recommendation, Rejected
 from tuner_tui.settings.fields import FIELDS, Value, format_value
 from tuner_tui.settings.job import BuiltinJob, CommandJob
@@ -14,14 +15,16 @@ from tuner_tui.settings.origin import Resolved
 NARROWEST, WIDEST = 80, 132
 
 
-def report(found: Recommendation, resolved: Resolved, job: BuiltinJob | CommandJob) -> list[str]:
+def report(
+    found: Recommendation, resolved: Resolved, job: BuiltinJob | CommandJob, expected: Expected | None
+) -> list[str]:
     """The whole report, line by line."""
     width = min(WIDEST, max(NARROWEST, shutil.get_terminal_size((WIDEST, 24)).columns))
     sections = [
         [f"For {job_words(job, found)}"],
         _section("Recommended", found.advised, width),
         _given(resolved),
-        [batch_line(found)],
+        [batch_line(found), *time_lines(expected, found.settings.num_train_epochs, width)],
         _section("Considered and left", found.rejected, width),
         [line for note in found.notes for line in wrap(note, width, initial_indent="! ", subsequent_indent="  ")],
     ]
@@ -43,6 +46,36 @@ def batch_line(found: Recommendation) -> str:
     parts += [found.replicas] if found.replicas > 1 else []
     names = "micro batch × accumulation" + (" × cards or processes" if found.replicas > 1 else "")
     return f"Effective batch  {' × '.join(map(str, parts))} = {found.effective_batch}  ({names})"
+
+
+def time_lines(expected: Expected | None, epochs: float, width: int) -> list[str]:
+    """How long it will take, and what that rests on."""
+    if expected is None:
+        text = "no figure for this job on such a box yet: after some minutes of training here there is one"
+    elif expected.samples is not None:
+        text = f"{_times(expected, expected.samples)} for {expected.samples:,.0f} samples"
+    else:
+        sizes = (f"{size:,} samples {_times(expected, size * epochs)}" for size in NOTED_SIZES)
+        text = f"{' · '.join(sizes)} ({epochs:g} epochs; how many there are is not known)"
+    if expected is not None:
+        text += f"; {expected.low_samples_s:,.0f}–{expected.high_samples_s:,.0f} samples/s, {expected.rests_on}"
+    return wrap(text, width, initial_indent=f"{'Expected time':<17}", subsequent_indent=" " * 17)
+
+
+def _times(expected: Expected, samples: float) -> str:
+    low, high = (duration(seconds) for seconds in expected.seconds(samples))
+    return low if low == high else f"{low} to {high}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the two units that matter: `45 s`, `12 min`, `3 h 20 min`, `2 d 4 h`."""
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if minutes < 90:
+        return f"{minutes} min"
+    hours, rest = divmod(minutes, 60)
+    return f"{hours} h {rest} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
 def _section(title: str, rows: Iterable[Advised | Rejected], width: int) -> list[str]:

@@ -1,0 +1,233 @@
+"""Two runs side by side: what was set differently, and what came of it.
+
+Losses are compared at the same number of samples seen, not at the same step: with another effective batch a step is
+something else.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tuner_tui.runs.events import Steps
+from tuner_tui.runs.history import Series
+from tuner_tui.runs.reader import RunView
+from tuner_tui.settings.fields import FIELDS, Value
+from tuner_tui.settings.origin import Resolved
+
+SHARES = (0.25, 0.5, 0.75, 1.0)
+"""Where losses are compared: shares of the samples that both runs have seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class OriginWords:
+    """Where a value came from: the kind of source, and its name or the reason."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A setting that differs, and where each value came from."""
+
+    name: str
+    first: Value
+    second: Value
+    first_origin: OriginWords
+    second_origin: OriginWords
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One measured figure of both runs; None where a run has none. `unit` is `share` for a share from 0 to 1."""
+
+    name: str
+    unit: str
+    first: float | None
+    second: float | None
+
+    @property
+    def ratio(self) -> float | None:
+        """The second divided by the first; None where either is unknown or the first is 0."""
+        if self.first is None or self.second is None or not self.first:
+            return None
+        return self.second / self.first
+
+
+@dataclass(frozen=True, slots=True)
+class LossAt:
+    """Both losses after the same number of samples, interpolated between what was logged."""
+
+    samples: int
+    first: float | None
+    second: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Differs:
+    """Something else that differs: a version, what is in effect, the commit. None where one run does not know."""
+
+    name: str
+    first: Any
+    second: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Everything that two runs differ in; `comparable` is False where they trained another job."""
+
+    settings: tuple[Changed, ...]
+    figures: tuple[Figure, ...]
+    loss: tuple[LossAt, ...]
+    eval_loss: tuple[LossAt, ...]
+    in_effect: tuple[Differs, ...]
+    versions: tuple[Differs, ...]
+    code: tuple[Differs, ...]
+    comparable: bool
+
+
+def compare(first: RunView, second: RunView) -> Comparison:
+    """The differences between two runs, alive or ended."""
+    jobs = [None if view.record is None else view.record.job for view in (first, second)]
+    return Comparison(
+        settings=changed_settings(first, second),
+        figures=figures(first, second),
+        loss=losses(first, second, first.history.loss, second.history.loss),
+        eval_loss=losses(first, second, first.history.eval_loss, second.history.eval_loss),
+        in_effect=differences(first.state.in_effect, second.state.in_effect),
+        versions=differences(versions(first), versions(second)),
+        code=differences(code(first), code(second)),
+        comparable=None not in jobs and jobs[0] == jobs[1],
+    )
+
+
+def changed_settings(first: RunView, second: RunView) -> tuple[Changed, ...]:
+    """The settings whose values differ; none where a record cannot be read."""
+    if first.record is None or second.record is None:
+        return ()
+    one, other = first.record.resolved, second.record.resolved
+    return tuple(
+        Changed(name, before, after, _origin(one, name), _origin(other, name))
+        for name in FIELDS
+        if (before := getattr(one.settings, name)) != (after := getattr(other.settings, name))
+    )
+
+
+def figures(first: RunView, second: RunView) -> tuple[Figure, ...]:
+    """What was measured over the whole of each run."""
+    one, other = measured(first), measured(second)
+    units = {name: unit for name, unit, _ in (*one, *other)}
+    left, right = ({name: value for name, _, value in rows} for rows in (one, other))
+    return tuple(Figure(name, unit, left.get(name), right.get(name)) for name, unit in units.items())
+
+
+def measured(view: RunView) -> list[tuple[str, str, float | None]]:
+    """One run's figures: name, unit, value."""
+    ranks = [rank.latest for rank in view.state.ranks.values() if rank.latest is not None]
+    trained = [counters for counters in ranks if counters.train_s > 0]
+    rows: list[tuple[str, str, float | None]] = [
+        ("throughput", "samples/s", _sum([one.samples / one.train_s for one in trained])),
+        ("tokens", "tokens/s", _sum([one.tokens / one.train_s for one in trained if one.tokens is not None])),
+        ("step time", "s", max((one.train_s / one.own_steps for one in trained if one.own_steps), default=None)),
+        ("data wait", "share", max((one.data_wait_s / one.train_s for one in trained), default=None)),
+        ("padding", "share", _padding(trained)),
+        ("peak memory", "B", _last(view.history.memory_bytes)),
+        ("evaluation", "s", max((one.eval_s for one in ranks), default=None)),
+        ("saving", "s", max((one.save_s for one in ranks), default=None)),
+        ("steps", "steps", None if view.state.step is None else float(view.state.step)),
+        ("samples", "samples", samples_seen(view)),
+        ("loss, last logged", "", _last(view.history.loss)),
+    ]
+    last = view.state.evaluations[-1].metrics if view.state.evaluations else {}
+    rows += [(name, "", value) for name, value in last.items() if name.startswith("eval_") and not _timing(name)]
+    return rows
+
+
+def losses(first: RunView, second: RunView, one: Series, other: Series) -> tuple[LossAt, ...]:
+    """Both losses at shares of the samples that both runs have seen; empty where either has none."""
+    curves = [_over_samples(view, series) for view, series in ((first, one), (second, other))]
+    if not all(curves):
+        return ()
+    start, end = max(curve[0][0] for curve in curves), min(curve[-1][0] for curve in curves)
+    places = sorted({max(start, share * end) for share in SHARES}) if start <= end else []
+    return tuple(LossAt(round(at), _at(curves[0], at), _at(curves[1], at)) for at in places)
+
+
+def samples_seen(view: RunView) -> float | None:
+    """Samples the training has seen in all, those before a resume counted as if alike."""
+    step, each = view.state.step, samples_a_step(view)
+    return None if step is None or each is None else step * each
+
+
+def samples_a_step(view: RunView) -> float | None:
+    """The measured effective batch; what the settings say where nothing was counted."""
+    ranks = [rank.latest for rank in view.state.ranks.values() if rank.latest is not None]
+    if ranks and all(one.own_steps > 0 and one.samples > 0 for one in ranks):
+        return sum(one.samples / one.own_steps for one in ranks)
+    if view.record is None:
+        return None
+    return float(view.record.resolved.settings.effective_batch(max(1, len(view.state.ranks))))
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[Differs, ...]:
+    """Where two tables differ, in order of their names."""
+    names = sorted({*one, *other})
+    return tuple(Differs(name, one.get(name), other.get(name)) for name in names if one.get(name) != other.get(name))
+
+
+def versions(view: RunView) -> dict[str, Any]:
+    """Packages as the launch found them, or as the process said where it did not."""
+    return {**view.state.versions, **({} if view.record is None else view.record.versions)}
+
+
+def code(view: RunView) -> dict[str, Any]:
+    """Where the run came from: job, command's folder, host, commit."""
+    record = view.record
+    if record is None:
+        return {}
+    names = ("preset", "host", "cwd", "interpreter", "git_sha", "git_dirty", "program_version", "memory_limit_bytes")
+    return {**{name: getattr(record, name) for name in names}, "job": record.job.model_dump(mode="json")}
+
+
+def _origin(resolved: Resolved, name: str) -> OriginWords:
+    origin = resolved.origin(name)
+    return OriginWords(origin.kind.value, origin.detail)
+
+
+def _over_samples(view: RunView, series: Series) -> list[tuple[float, float]]:
+    each = samples_a_step(view)
+    if each is None:
+        return []
+    return [(x * each, y) for x, y in zip(series.xs, series.ys, strict=True) if y is not None]
+
+
+def _at(curve: list[tuple[float, float]], x: float) -> float | None:
+    """The curve at `x`, between its neighbours; None beyond its ends."""
+    after = bisect_left(curve, (x,))
+    if after < len(curve) and curve[after][0] == x:
+        return curve[after][1]
+    if after == 0 or after == len(curve):
+        return None
+    (x0, y0), (x1, y1) = curve[after - 1], curve[after]
+    return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
+
+
+def _padding(ranks: list[Steps]) -> float | None:
+    padding = _sum([one.padding_tokens for one in ranks if one.padding_tokens is not None])
+    tokens = _sum([one.tokens for one in ranks if one.tokens is not None])
+    return None if padding is None or not tokens else padding / (padding + tokens)
+
+
+def _sum(values: list[float] | list[int]) -> float | None:
+    return float(sum(values)) if values else None
+
+
+def _last(series: Series) -> float | None:
+    return next((y for y in reversed(series.ys) if y is not None), None)
+
+
+def _timing(name: str) -> bool:
+    return name.endswith(("_runtime", "_per_second")) or name in ("eval_samples", "eval_steps")
