@@ -53,17 +53,17 @@ def build(modules: list[str]) -> typer.Typer:
     return app
 
 
-def root(
-    version: bool = typer.Option(
-        False, "--version", help="Show the version and exit.", is_eager=True, callback=lambda asked: _version(asked)
-    ),
-) -> None:
-    """Options that stand before every command."""
-
-
 def _version(asked: bool) -> None:
     if asked:
         from tuner_tui import __version__
 
         typer.echo(__version__)
         raise typer.Exit
+
+
+def root(
+    version: bool = typer.Option(
+        False, "--version", help="Show the version and exit.", is_eager=True, callback=_version
+    ),
+) -> None:
+    """Options that stand before every command."""

@@ -1,0 +1,87 @@
+"""The whole program on a real training: from the command line to the last event, and through a killed screen."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks.terminal import Terminal
+from tests.runs.processes import wait_gone
+from tuner_tui.runs.events import Steps
+from tuner_tui.runs.folder import RunFolder, list_runs
+from tuner_tui.runs.reader import RunReader
+from tuner_tui.runs.supervision import read_supervision
+
+pytestmark = pytest.mark.train
+PROGRAM = [sys.executable, "-m", "tuner_tui"]
+SHORT = ["--set", "max_steps=40", "--set", "eval_steps=20", "--set", "save_steps=20"]
+PATIENCE_S = 240.0
+
+
+def test_a_run_trains_every_step_it_was_asked_for(tmp_path: Path) -> None:
+    command = [*PROGRAM, "run", "--preset", "demo", *SHORT, "--json"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    assert result.returncode == 0, result.stderr
+    events = [json.loads(line) for line in result.stdout.splitlines()]
+    last = events[-1]
+    assert (last["kind"], last["outcome"]) == ("finished", "completed")
+    assert last["step"] == last["total_steps"] == 40
+    losses = [event["loss"] for event in events if event["kind"] == "metrics"]
+    assert losses[-1] < losses[0]
+    assert [event["step"] for event in events if event["kind"] == "evaluated"] == [20, 40]
+    assert [event["step"] for event in events if event["kind"] == "checkpoint"] == [20, 40]
+
+
+def test_a_training_outlives_the_screen_that_started_it(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    environment = {**os.environ, "TUNER_STATE_DIR": str(state), "TERM": "xterm-256color"}
+    with Terminal([*PROGRAM, "screen", "demo", *SHORT], environment, tmp_path) as terminal:
+        until(terminal, b"Train")
+        terminal.press(b"t")
+        folder = first_run(terminal, state / "runs")
+        reader = RunReader(folder)
+        while not (reader.poll().state.step or 0) >= 3:
+            watched(terminal)
+        os.kill(terminal.pid, signal.SIGKILL)
+    supervision = read_supervision(folder.state)
+    assert supervision is not None
+    assert supervision.outcome is None, "the training was to be running when the screen was killed"
+    wait_gone(supervision.supervisor)
+    view = RunReader(folder).poll()
+    assert view.state.outcome == "completed"
+    assert view.state.step == view.state.total_steps == 40
+    steps = [event for event in RunReader(folder).events() if isinstance(event, Steps)]
+    assert all(later.t - earlier.t < 30 for earlier, later in pairwise(steps))
+    assert view.history.samples_s.xs
+    assert [each.step for each in view.state.evaluations] == [20, 40]
+
+
+def until(terminal: Terminal, words: bytes) -> None:
+    """Read the screen until `words` were drawn."""
+    seen = b""
+    while words not in seen:
+        seen += watched(terminal)
+
+
+def first_run(terminal: Terminal, runs: Path) -> RunFolder:
+    """The run that the screen starts."""
+    while True:
+        found = [folder for folder in list_runs(runs) if read_supervision(folder.state) is not None]
+        if found:
+            return found[0]
+        watched(terminal)
+
+
+def watched(terminal: Terminal) -> bytes:
+    """What the screen draws next; fails where it has ended or too long passed since it was opened."""
+    assert not terminal.ended, "the screen ended"
+    assert time.perf_counter() - terminal.started_s < PATIENCE_S
+    return terminal.read(0.5)
