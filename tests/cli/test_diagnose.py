@@ -10,8 +10,8 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from tuner_tui.cli import excerpt
 from tuner_tui.cli.main import build
+from tuner_tui.runs import excerpt
 
 CRASH = """Traceback (most recent call last):
   File "train.py", line 9, in <module>

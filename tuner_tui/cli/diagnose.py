@@ -6,7 +6,6 @@ import json
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,10 @@ import typer
 
 from tuner_tui.advice.diagnose import diagnose as diagnose_situation
 from tuner_tui.advice.finding import Finding, Remedy
+from tuner_tui.advice.of_run import situation_of_run
 from tuner_tui.advice.situation import Situation
-from tuner_tui.cli import excerpt
-from tuner_tui.hardware.interpreter import Interpreter
-from tuner_tui.hardware.survey import read_inventory
-from tuner_tui.runs.events import Finished
+from tuner_tui.runs import excerpt
 from tuner_tui.runs.folder import RunFolder, RunNotFoundError, find_run, runs_dir
-from tuner_tui.runs.processes import this_machine
-from tuner_tui.runs.reader import RunReader
 from tuner_tui.runs.state import RunState
 
 BAD_INPUT = 2
@@ -54,26 +49,7 @@ def situation_of(source: str) -> Situation:
     path = Path(source)
     if path.exists() and not path.is_dir():
         return Situation(RunState(), time.time(), log=excerpt.of_file(path))
-    return of_run(RunFolder(path.resolve()) if path.is_dir() else find_run(source, runs_dir()))
-
-
-def of_run(folder: RunFolder) -> Situation:
-    """Everything a run folder holds, as of now; as of its end where it ended."""
-    view = RunReader(folder).poll()
-    state, record = view.state, view.record
-    if state.finished is None and not view.status.live:
-        state = replace(state, finished=Finished(t=state.last_event_t or 0.0, outcome="lost"))
-    ended = state.finished is not None
-    return Situation(
-        state=state,
-        now_s=(state.last_event_t or time.time()) if ended else time.time(),
-        settings=None if record is None else record.resolved.settings,
-        inventory=read_inventory(folder.path) if record is not None and record.host == this_machine().host else None,
-        interpreter=None if record is None else Interpreter(record.interpreter, packages=record.versions),
-        job=None if record is None else record.job,
-        samples=view.samples,
-        log=excerpt.of_file(folder.output_log) if folder.output_log.exists() else (),
-    )
+    return situation_of_run(RunFolder(path.resolve()) if path.is_dir() else find_run(source, runs_dir()))
 
 
 def as_document(findings: tuple[Finding, ...]) -> Mapping[str, Any]:

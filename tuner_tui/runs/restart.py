@@ -68,13 +68,15 @@ def plan_restart(
     job: Job | None = None,
     environ: Mapping[str, str] | None = None,
     patience: Patience = DEFAULT_PATIENCE,
+    or_anew: bool = False,
 ) -> Restart:
     """What restarting the run in `folder`, alive or ended, would do; nothing is stopped or started by this.
 
     `resolved` and `job` are what it goes on with; None stands for what it had. Give `job` where the command holds
-    secrets, which the run's record hides. Raises `NoCheckpointError` where there is nothing to resume from and will not
-    be, and `LaunchError` with one sentence where it cannot be restarted for another reason; a command line that could
-    not be launched again is found here, before anything was stopped.
+    secrets, which the record hides. With `or_anew` a run that cannot resume from a checkpoint starts from nothing,
+    in the same lineage; else that raises `NoCheckpointError`. Raises `LaunchError` with one sentence where it cannot be
+    restarted for another reason; a command line that could not be launched again is found here, before anything was
+    stopped.
     """
     view = RunReader(folder).poll()
     record = _record(view)
@@ -94,8 +96,9 @@ def plan_restart(
     found = lineage_checkpoint(folder)
     live = view.status.live
     plan = Restart(folder, request, live, live and _saves(view, record), view.state.step, found)
+    plan = _anew_if_needed(plan) if or_anew else plan
     _refuse_without_checkpoint(plan)
-    preview(request if found is not None else replace(request, parent=None))
+    preview(plan.request if found is not None else replace(request, parent=None))
     return plan
 
 
@@ -133,7 +136,17 @@ def _saves(view: RunView, record: RunRecord) -> bool:
     return trains and (isinstance(record.job, BuiltinJob) or view.state.takes_orders)
 
 
+def _anew_if_needed(plan: Restart) -> Restart:
+    try:
+        _refuse_without_checkpoint(plan)
+    except LaunchError:
+        return replace(plan, request=replace(plan.request, anew=True), checkpoint=None)
+    return plan
+
+
 def _refuse_without_checkpoint(plan: Restart) -> None:
+    if plan.request.anew:
+        return
     name = plan.folder.id
     if plan.checkpoint is None and not plan.saves:
         why = "saves none when asked to and has no complete one" if plan.live else "has no complete one"

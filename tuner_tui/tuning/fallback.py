@@ -1,0 +1,162 @@
+"""What to do after a run that ended out of memory: the next rung that leaves the training the same, or nothing.
+
+A pure decision; `fallback_process` carries it out. The training stays the same where every optimizer step sees the same
+samples and computes the same up to rounding. So the effective batch is held exactly, and shorter sequences, adapters or
+another optimizer are offered to a person but never taken automatically.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from tuner_tui.advice.crash import crash_findings
+from tuner_tui.advice.finding import Finding, Remedy, Value
+from tuner_tui.advice.remedies import remedies_for
+from tuner_tui.advice.scaling import smaller_micro_batches
+from tuner_tui.advice.situation import Situation
+from tuner_tui.settings.job import BuiltinJob
+from tuner_tui.settings.model import Settings
+from tuner_tui.settings.origin import Origin, OriginKind, Resolved
+
+MICRO, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
+LOADER = frozenset({
+    "dataloader_num_workers", "dataloader_prefetch_factor", "dataloader_persistent_workers", "dataloader_pin_memory",
+})  # fmt: skip
+SAME_TRAINING = LOADER | {MICRO, ACCUMULATION, "gradient_checkpointing", "per_device_eval_batch_size"}
+OUT_OF_MEMORY = frozenset({"gpu-oom", "host-oom"})
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Go on with `resolved`, which differs from what the run had by `change`; `sentence` tells why and what."""
+
+    resolved: Resolved
+    change: Mapping[str, Value]
+    number: int
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """The run is out of memory and stays so; `sentence` tells why."""
+
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fallback:
+    """At most `most` steps for one training, `used` of them taken."""
+
+    most: int
+    used: int = 0
+
+    def decide(
+        self, situation: Situation, resolved: Resolved, unreachable: frozenset[str] = frozenset()
+    ) -> Step | GiveUp | None:
+        """What follows the ended run of `situation`, which had `resolved`; None where it did not run out of memory.
+
+        `unreachable` names the settings that do not reach this training: their rungs are left out.
+        """
+        finding = out_of_memory(situation)
+        if finding is None:
+            return None
+        if self.used >= self.most:
+            times = "once" if self.most == 1 else f"{self.most} times"
+            return GiveUp(f"Out of memory again; it has fallen back {times}, as often as it may.")
+        seen = seen_settings(situation, resolved)
+        rungs = remedies_for(finding.cause, replace(situation, settings=seen), finding.where)
+        fitting = (rung for rung in rungs if usable(rung, finding, situation, seen, unreachable))
+        chosen = next(fitting, None)
+        if chosen is None:
+            return GiveUp(f"Out of memory{_at(finding)}, and {_nothing_left(rungs)}.")
+        change = self._bolder(chosen.change, seen)
+        origin = Origin(OriginKind.REMEDY, finding.cause)
+        after = Resolved(seen.changed(**change), {**resolved.origins, **dict.fromkeys(change, origin)})
+        return Step(after, change, self.used + 1, f"Out of memory{_at(finding)}: {told(change, seen, after.settings)}")
+
+    def _bolder(self, change: Mapping[str, Value], seen: Settings) -> Mapping[str, Value]:
+        """From the second time on at least half the micro batch: each time costs a start and the steps lost."""
+        if not self.used or MICRO not in change:
+            return change
+        micro, accumulation = seen.per_device_train_batch_size, seen.gradient_accumulation_steps
+        half = next((size for size in smaller_micro_batches(micro, accumulation) if 2 * size <= micro), None)
+        return change if half is None else {**change, MICRO: half, ACCUMULATION: micro * accumulation // half}
+
+
+def out_of_memory(situation: Situation) -> Finding | None:
+    """The finding that the run ended for want of memory; a mere guess from a bare SIGKILL is none."""
+    state = situation.state
+    if state.outcome not in ("out-of-memory", "failed", "lost"):
+        return None
+    for finding in crash_findings(situation):
+        if finding.cause in OUT_OF_MEMORY and finding.confidence != "possible":
+            return finding
+    if state.outcome != "out-of-memory":
+        return None
+    return Finding("gpu-oom", "failed", "The run ended out of memory", (), "likely")
+
+
+def seen_settings(situation: Situation, resolved: Resolved) -> Settings:
+    """What the run really had: a script that nobody gave a batch has its own, as the observer saw it."""
+    if isinstance(situation.job, BuiltinJob):
+        return resolved.settings
+    seen = situation.state.in_effect
+    own = {
+        name: value
+        for name in SAME_TRAINING - resolved.chosen
+        if type(value := seen.get(name)) in (int, bool)
+    }  # fmt: skip
+    return resolved.settings.changed(**own)
+
+
+def usable(rung: Remedy, finding: Finding, situation: Situation, seen: Settings, unreachable: frozenset[str]) -> bool:
+    """Whether a rung changes something that helps, reaches the training, and leaves it the same."""
+    names = rung.change.keys()
+    if not names or not names <= SAME_TRAINING or names & unreachable:
+        return False
+    if "per_device_eval_batch_size" in names and finding.where not in ("evaluation", None):
+        return False
+    return MICRO not in names or _holds_effective_batch(rung, situation, seen)
+
+
+def told(change: Mapping[str, Value], before: Settings, after: Settings) -> str:
+    """The change in words, with the effective batch where that could be asked."""
+    labels = {MICRO: "micro batch", ACCUMULATION: "accumulation"}
+    parts = [
+        f"{labels.get(name, name.removeprefix('dataloader_').replace('_', ' '))} "
+        f"{_word(getattr(before, name))} → {_word(value)}"
+        for name, value in change.items()
+    ]
+    held = f" (effective batch stays {after.effective_batch()} a device)" if MICRO in change else ""
+    return ", ".join(parts) + held
+
+
+def _holds_effective_batch(rung: Remedy, situation: Situation, seen: Settings) -> bool:
+    """Exactly; and every epoch has the same steps, which dropping its last batch would change."""
+    after = seen.changed(**rung.change)
+    if after.effective_batch() != seen.effective_batch() or situation.state.in_effect.get("dataloader_drop_last"):
+        return False
+    return isinstance(situation.job, BuiltinJob) or (
+        situation.state.takes_orders and all(name in situation.state.in_effect for name in (MICRO, ACCUMULATION))
+    )
+
+
+def _nothing_left(rungs: tuple[Remedy, ...]) -> str:
+    others = [rung.title for rung in _outside(rungs)]
+    nothing = "nothing is left to try that keeps the training the same"
+    return f"{nothing}; by hand: {', '.join(others[:3])}" if others else nothing
+
+
+def _outside(rungs: tuple[Remedy, ...]) -> Iterator[Remedy]:
+    return (rung for rung in rungs if not rung.change.keys() <= SAME_TRAINING or not rung.change)
+
+
+def _at(finding: Finding) -> str:
+    return f" ({finding.where})" if finding.where else ""
+
+
+def _word(value: object) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "none" if value is None else str(value)

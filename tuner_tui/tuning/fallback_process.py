@@ -1,0 +1,215 @@
+"""The automatic fallback at work: `python -m tuner_tui.tuning.fallback_process DIR`, a small process beside a run.
+
+It waits until the run in DIR has ended. Where that was for want of memory, it launches the next attempt, a run of its
+own that resumes the lineage, tells so in the story of the one that ended, and waits for that in turn. It is detached
+like a supervisor, so it works with no screen open; whoever follows the run learns from `fallback.lock`, which it holds
+until it has decided, that the last word is not spoken yet.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import TypeAdapter, ValidationError
+
+from tuner_tui.runs.append import Appender
+from tuner_tui.runs.codec import encode
+from tuner_tui.runs.command import LaunchError
+from tuner_tui.runs.events import FallbackEnded, FellBack
+from tuner_tui.runs.folder import RunFolder
+from tuner_tui.runs.lock import LockedError, acquire, is_held, wait_released
+from tuner_tui.settings.job import Job
+
+if TYPE_CHECKING:
+    from tuner_tui.tuning.fallback import Step
+
+START_PATIENCE_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What the process is handed on its standard input, secrets and all: written nowhere.
+
+    `most` times at most; `job` as it was launched; `environ` the environment of whoever launched it.
+    """
+
+    most: int
+    job: Job
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+    def dump(self) -> bytes:
+        """As JSON."""
+        job = self.job.model_dump(mode="json")
+        return json.dumps({"most": self.most, "job": job, "environ": dict(self.environ)}).encode("ascii")
+
+    @staticmethod
+    def load(data: bytes) -> Orders:
+        """From JSON. Raises `ValueError`."""
+        values = json.loads(data)
+        try:
+            job: Job = TypeAdapter(Job).validate_python(values["job"])
+            return Orders(values["most"], job, values["environ"])
+        except (KeyError, TypeError, ValidationError) as error:
+            raise ValueError(f"The orders are damaged: {error}") from error
+
+
+def watch_over(folder: RunFolder, orders: Orders) -> None:
+    """Have the run in `folder` continued should it run out of memory; returns once the process is at its post.
+
+    Raises `LaunchError` where it does not come up.
+    """
+    argv = [sys.executable, "-P", "-m", __name__, str(folder.path)]
+    log = os.open(folder.supervisor_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        child = subprocess.Popen(
+            argv, cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
+        )
+    finally:
+        os.close(log)
+    with child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        try:
+            child.stdin.write(orders.dump())
+            child.stdin.close()
+        except BrokenPipeError:  # it died early, and says nothing
+            pass
+        came = select.select([child.stdout], [], [], START_PATIENCE_S)[0]
+        answer = os.read(child.stdout.fileno(), 4096).decode("utf-8", "replace") if came else ""
+        if answer != "ok":
+            raise LaunchError(f"The automatic fallback did not come up: {answer or f'see {folder.supervisor_log}'}.")
+
+
+def main(argv: list[str]) -> None:
+    """Watch over the run in the folder `argv[0]`; says `ok` or one sentence, then lets go of whoever started it."""
+    folder = RunFolder(Path(argv[0]))
+    data = sys.stdin.buffer.read()
+    if os.fork():
+        os._exit(0)  # the one who asked waits for this process only
+    try:
+        orders = Orders.load(data)
+        lock = acquire(folder.fallback_lock)
+    except (ValueError, OSError, LockedError) as error:
+        os.write(1, (str(error) or type(error).__name__).encode())
+        sys.exit(1)
+    os.write(1, b"ok")
+    _let_go()
+    _see_through(folder, orders, lock)
+
+
+def _let_go() -> None:
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nowhere, 0)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
+
+
+def _see_through(folder: RunFolder, orders: Orders, lock: int) -> None:
+    """One attempt after another; whoever reads of the next one finds that its lock is held already."""
+    for used in range(orders.most + 1):
+        wait_for_end(folder)
+        told = continue_run(folder, orders, used)
+        following = RunFolder(folder.path.with_name(told.into)) if isinstance(told, FellBack) else None
+        next_lock = None if following is None else acquire(following.fallback_lock)
+        if told is not None:
+            tell(folder, told)
+        os.close(lock)
+        if following is None or next_lock is None:
+            return
+        folder, lock = following, next_lock
+
+
+def wait_for_end(folder: RunFolder) -> None:
+    """Block until the run has ended; a training that lost its supervisor meanwhile gets another one."""
+    from tuner_tui.runs.launch import adopt
+    from tuner_tui.runs.status import status
+
+    while True:
+        wait_released(folder.lock)
+        found = status(folder)
+        if not (found.kind == "lost" and found.training_alive):
+            return
+        try:
+            adopt(folder)
+        except LaunchError:
+            if not is_held(folder.lock):  # else somebody else was faster
+                raise
+
+
+def continue_run(folder: RunFolder, orders: Orders, used: int) -> FellBack | FallbackEnded | None:
+    """Decide on the ended run in `folder` and carry it out. Returns what is to be told; None for another end.
+
+    Everything of weight is imported here, so that the wait before, which may take days, is that of a small process.
+    """
+    from tuner_tui.advice.of_run import situation_of_view
+    from tuner_tui.runs.reader import RunReader
+    from tuner_tui.tuning.fallback import Fallback, Step
+
+    view = RunReader(folder).poll()
+    if view.record is None:
+        return None
+    unreachable = frozenset((*view.record.not_applied, *view.state.not_injected))
+    situation = situation_of_view(folder, view)
+    decided = Fallback(orders.most, used).decide(situation, view.record.resolved, unreachable)
+    if decided is None:
+        return None
+    if not isinstance(decided, Step):
+        return FallbackEnded(t=time.time(), sentence=decided.sentence)
+    try:
+        following, step = launch_step(folder, decided, orders)
+    except LaunchError as error:
+        return FallbackEnded(t=time.time(), sentence=f"{decided.sentence}. It could not be launched: {error}")
+    return _fell_back(decided, following, step, orders.most)
+
+
+def launch_step(folder: RunFolder, decided: Step, orders: Orders) -> tuple[RunFolder, int]:
+    """The run that goes on after the one in `folder`, and the step it begins at. Raises `LaunchError`."""
+    from tuner_tui.runs.prepare import preview
+    from tuner_tui.runs.restart import plan_restart, restart
+
+    plan = plan_restart(folder, resolved=decided.resolved, job=orders.job, environ=orders.environ, or_anew=True)
+    lost = decided.change.keys() & set(preview(plan.request).applied.not_applied)
+    if lost:
+        raise LaunchError(f"{', '.join(sorted(lost))} cannot be handed to this command.")
+    return restart(plan), 0 if plan.checkpoint is None else plan.checkpoint.step
+
+
+def _fell_back(decided: Step, following: RunFolder, step: int, most: int) -> FellBack:
+    start = f"goes on as {following.id} from the checkpoint of step {step:,}"
+    anew = f"starts again as {following.id} from step 0, for there is no complete checkpoint"
+    return FellBack(
+        t=time.time(),
+        into=following.id,
+        number=decided.number,
+        most=most,
+        sentence=f"{decided.sentence}; {start if step else anew}.",
+        change=decided.change,
+        step=step,
+    )
+
+
+def tell(folder: RunFolder, event: FellBack | FallbackEnded) -> None:
+    """Add to the story of an ended run. A disk that is full takes it not, and keeps nobody from going on."""
+    try:
+        file = Appender(folder.events)
+    except OSError:
+        return
+    try:
+        file.append(encode(event))
+    except OSError as error:
+        sys.stderr.write(f"{folder.events}: {error.strerror}\n")
+    finally:
+        file.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
