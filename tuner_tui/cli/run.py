@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,8 +13,10 @@ import typer
 from tuner_tui.cli.output import ALREADY_RUNNING, DONE, USAGE, fail, line, note
 
 if TYPE_CHECKING:
+    from tuner_tui.runs.folder import RunFolder
     from tuner_tui.runs.launch import LaunchRequest
 
+MOST_FALLBACKS = 20
 CONTEXT = {"allow_interspersed_args": False}
 
 
@@ -35,6 +39,12 @@ def run(
             metavar="MODE", help="placeholders, hf-args, hydra, yaml, inject or none: how settings reach COMMAND."
         ),
     ] = None,
+    launcher: Annotated[
+        str | None, typer.Option(metavar="NAME", help="plain, torchrun or accelerate: what starts COMMAND.")
+    ] = None,
+    processes: Annotated[
+        int | None, typer.Option(metavar="N", help="Processes that the launcher starts, one a GPU.")
+    ] = None,
     resume: Annotated[
         str | None, typer.Option(metavar="RUN", help="Go on from the newest complete checkpoint of RUN or its parents.")
     ] = None,
@@ -42,6 +52,15 @@ def run(
     memory_limit: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Most memory the training may take, such as 6GiB.")
     ] = None,
+    fallback: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=0,
+            max=MOST_FALLBACKS,
+            help="Out of memory: go on with a smaller micro batch, effective batch held, at most N times.",
+        ),
+    ] = 0,
     interpreter: Annotated[Path | None, typer.Option(metavar="PATH", help="The Python that trains.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Events as JSON lines on standard output.")] = False,
 ) -> None:
@@ -49,28 +68,43 @@ def run(
 
     Exit codes: 0 done, 1 failed, 2 bad input, 3 out of memory, 4 already running, 130 and 143 stopped.
     """
+    from tuner_tui.cli.announce import announce
     from tuner_tui.cli.follow import launch_and_follow
+    from tuner_tui.cli.job_words import JobWords
     from tuner_tui.cli.request import Asked, request_for
     from tuner_tui.runs.command import LaunchError
+    from tuner_tui.runs.prepare import preview
     from tuner_tui.runs.twins import living_twin
     from tuner_tui.settings.errors import SettingsError
 
-    asked = Asked(tuple(command or ()), preset, tuple(values or ()), apply, resume, memory_limit, interpreter)
+    words = JobWords(tuple(command or ()), apply, launcher, processes)
+    asked = Asked(words, preset, tuple(values or ()), resume, memory_limit, interpreter)
     try:
         request = request_for(asked)
         twin = living_twin(request)
         if twin is not None:
             fail(f"This training already runs as {twin.id}; `tuner-tui attach {twin.id}` follows it.", ALREADY_RUNNING)
-        code = _launch_only(request, as_json) if detach else launch_and_follow(request, as_json)
+        announce(preview(request))
+        start = partial(_start, request, fallback)
+        code = _launch_only(start, as_json) if detach else launch_and_follow(start, as_json)
     except (SettingsError, LaunchError) as error:
         fail(str(error), USAGE)
     raise typer.Exit(code)
 
 
-def _launch_only(request: LaunchRequest, as_json: bool) -> int:
+def _start(request: LaunchRequest, fallback: int) -> RunFolder:
     from tuner_tui.runs.launch import launch
 
     folder = launch(request)
+    if fallback:
+        from tuner_tui.tuning.fallback_process import Orders, watch_over
+
+        watch_over(folder, Orders(fallback, request.job, request.environ))
+    return folder
+
+
+def _launch_only(start: Callable[[], RunFolder], as_json: bool) -> int:
+    folder = start()
     line(json.dumps({"run": folder.id, "path": str(folder.path)}) if as_json else folder.id)
     note(f"`tuner-tui attach {folder.id}` follows it, `tuner-tui stop {folder.id}` ends it.")
     return DONE
