@@ -11,6 +11,7 @@ from transformers import DataCollatorWithPadding, Trainer, TrainingArguments, de
 from .adapters import with_adapters
 from .config import JobArguments
 from .errors import JobError, first_line
+from .losses import classification_loss
 from .metrics import classification_metrics, perplexity, predicted_class
 from .models import load_model, load_tokenizer, parameter_counts
 from .prepare import Opened, Prepared, open_data, prepare
@@ -122,6 +123,7 @@ def build_trainer(
         eval_dataset=evaluation,
         processing_class=tokenizer,
         data_collator=collator(tokenizer, arguments) if classify else default_data_collator,
+        compute_loss_func=classification_loss(arguments) if classify else None,
         compute_metrics=classification_metrics if classify else None,
         preprocess_logits_for_metrics=predicted_class if classify else None,
         callbacks=[term],
