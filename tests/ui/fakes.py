@@ -208,6 +208,7 @@ class FakeBox:
         services = Services(
             fields=lambda: tuple(FIELDS.values()),
             problems=self.problems,
+            recommended=lambda resolved, inventory, interpreter, job: resolved,
             inventory=lambda: self.inventory,
             versions=lambda: INTERPRETER,
             interpreter=lambda: INTERPRETER,

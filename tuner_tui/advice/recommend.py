@@ -97,11 +97,14 @@ def with_recommended(
 ) -> Resolved:
     """The settings with what is recommended here in place of defaults, each with its reason as origin.
 
-    Another's command keeps what it says itself: nothing is filled in for it.
+    What was recommended before is worked out anew, so that it follows the values that somebody chose. Another's command
+    keeps what it says itself: nothing is filled in for it.
     """
     if isinstance(job, CommandJob):
         return resolved
-    given = {name: getattr(resolved.settings, name) for name in resolved.chosen}
+    weak = (OriginKind.DEFAULT, OriginKind.RECOMMENDED)
+    chosen = {name: origin for name, origin in resolved.origins.items() if origin.kind not in weak}
+    given = {name: getattr(resolved.settings, name) for name in chosen}
     found = recommend(inventory, interpreter, job, given)
     origins = {one.name: Origin(OriginKind.RECOMMENDED, one.reason) for one in found.advised}
-    return Resolved(found.settings, {**origins, **resolved.origins})
+    return Resolved(found.settings, {**origins, **chosen})

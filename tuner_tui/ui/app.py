@@ -104,7 +104,10 @@ class TunerApp(BaseApp):
     # the state goes down
 
     def _show(self, state: UiState) -> None:
-        before, self.state = self.state, state
+        before = self.state
+        if steps.form_differs(before, state):
+            state = steps.advised(state, self.services)
+        self.state = state
         if steps.form_differs(before, state):
             self.main.settings_view = steps.settings_view(state, self.services)
         self.main.running = state.running

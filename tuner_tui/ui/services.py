@@ -73,11 +73,15 @@ Diagnosis = Callable[["RunView", "Inventory | None", "Interpreter | None", "LogW
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A preset ready to train: resolved settings, the job, the name it is saved under."""
+    """A preset ready to train: resolved settings, the job, the name it is saved under.
+
+    `as_it_ran`: the settings are those of a run, and nothing is recommended in their place.
+    """
 
     resolved: Resolved
     job: Job
     preset: str | None
+    as_it_ran: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +108,12 @@ class Services:
     """The calls. Those that can fail raise `ServiceError`.
 
     `versions` asks the Python that trains for its packages only, `interpreter` for everything, which takes longer.
+    `recommended` fills in what nobody chose; like `problems` it only computes.
     """
 
     fields: Callable[[], Sequence[FieldSpec]]
     problems: Callable[[Settings, Inventory | None, Interpreter | None, Job], tuple[Problem, ...]]
+    recommended: Callable[[Resolved, Inventory, Interpreter, Job], Resolved]
     inventory: Callable[[], Inventory]
     versions: Callable[[], Interpreter]
     interpreter: Callable[[], Interpreter]

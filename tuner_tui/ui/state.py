@@ -54,6 +54,18 @@ def opened(state: UiState, preset: Opened) -> UiState:
     return replace(state, opened=preset, editing=Editing.of(preset.resolved))
 
 
+def advised(state: UiState, services: Services) -> UiState:
+    """With what is recommended for the box in every field that nobody chose, as soon as box and Python are known."""
+    inventory, interpreter, preset, editing = state.inventory, state.interpreter, state.opened, state.editing
+    if inventory is None or interpreter is None or preset is None or editing is None or preset.as_it_ran:
+        return state
+    current, on_disk = (
+        services.recommended(resolved, inventory, interpreter, preset.job)
+        for resolved in (editing.current, editing.saved)
+    )
+    return replace(state, editing=replace(editing, current=current, saved=on_disk))
+
+
 def saved(state: UiState, preset: str) -> UiState:
     """The settings shown are now those of `preset`."""
     if state.opened is None or state.editing is None:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tuner_tui.settings.fields import FieldSpec
     from tuner_tui.settings.job import Job
     from tuner_tui.settings.model import Settings
+    from tuner_tui.settings.origin import Resolved
     from tuner_tui.settings.validity import Problem
 
 
@@ -53,6 +54,7 @@ def real_services(wishes: Wishes) -> Services:
     return Services(
         fields=_fields,
         problems=_problems,
+        recommended=_recommended,
         inventory=_inventory,
         versions=lambda: _versions(wishes),
         interpreter=lambda: _interpreter(wishes),
@@ -95,14 +97,23 @@ def _fields() -> Sequence[FieldSpec]:
 def _problems(
     settings: Settings, inventory: Inventory | None, interpreter: Interpreter | None, job: Job
 ) -> tuple[Problem, ...]:
+    from tuner_tui.advice.recommending.target import cards_of
     from tuner_tui.settings.validity import problems
 
-    gpus = None if inventory is None else inventory.gpus
+    gpus = None if inventory is None else cards_of(inventory)
     cores = None if inventory is None else inventory.cpu.usable_cores
     return problems(settings, gpus=gpus, interpreter=interpreter, job=job, cores=cores)
 
 
+def _recommended(resolved: Resolved, inventory: Inventory, interpreter: Interpreter, job: Job) -> Resolved:
+    from tuner_tui.advice.recommend import with_recommended
+
+    return with_recommended(resolved, inventory, interpreter, job)
+
+
 def _inventory() -> Inventory:
+    # `_recommended` is called on the event loop as soon as the inventory is there: what it needs is imported here.
+    import tuner_tui.advice.recommend  # noqa: F401
     from tuner_tui.hardware.survey import read_inventory
 
     return read_inventory(Path.cwd())
@@ -152,12 +163,14 @@ def load_preset(name: str, wishes: Wishes) -> Opened:
 
 
 def _save_preset(name: str, opened: Opened, overwrite: bool) -> None:
+    from tuner_tui.settings.origin import OriginKind
     from tuner_tui.settings.preset import Preset, preset_path, save_preset
 
-    settings = opened.resolved.settings
-    values = {
-        field: getattr(settings, field) for field in type(settings).model_fields if field in opened.resolved.origins
-    }
+    # What is recommended for this box is worked out anew on each: a preset holds what somebody chose.
+    weak = (OriginKind.DEFAULT, OriginKind.RECOMMENDED)
+    resolved = opened.resolved
+    names = [name for name in type(resolved.settings).model_fields if resolved.origin(name).kind not in weak]
+    values = {name: getattr(resolved.settings, name) for name in names}
     with _spoken():
         save_preset(Preset(name=name, settings=values, job=opened.job), preset_path(name), overwrite=overwrite)
 
@@ -252,4 +265,4 @@ def opened_from_run(folder: Path, wishes: Wishes) -> Opened:
         record = read_record(RunFolder(folder))
     except RecordError:
         return load_preset("demo", wishes)
-    return Opened(record.resolved, record.job, record.preset)
+    return Opened(record.resolved, record.job, record.preset, as_it_ran=True)
