@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Literal
 
 from tuner_tui.cli.interrupts import Interrupts
@@ -12,9 +13,9 @@ from tuner_tui.runs.codec import encode
 from tuner_tui.runs.control import Order, give_order
 from tuner_tui.runs.events import Event, Finished
 from tuner_tui.runs.folder import RunFolder
-from tuner_tui.runs.launch import LaunchRequest, launch
 from tuner_tui.runs.reader import RunReader
 from tuner_tui.runs.status import RunStatus, status
+from tuner_tui.runs.successor import successor, wait_decided
 
 LOOK_EVERY_S = 0.5
 PROGRESS_EVERY_S = 5.0
@@ -28,18 +29,34 @@ PRESSES: tuple[tuple[Order, str], ...] = (
 def follow(folder: RunFolder, json: bool, on_interrupt: Literal["stop", "leave"] = "stop") -> int:
     """Print what happens until the run ends; the exit code says how it did.
 
-    Interrupted, it stops the run, harder each time (`stop`), or leaves it alone and returns (`leave`).
+    A run that the automatic fallback continues is followed into the next. Interrupted, it stops the run, harder each
+    time (`stop`), or leaves it alone and returns (`leave`).
     """
     with Interrupts() as interrupts:
-        return _Follower(folder, json, on_interrupt, interrupts).follow()
+        return _follow_all(folder, json, on_interrupt, interrupts)
 
 
-def launch_and_follow(request: LaunchRequest, json: bool) -> int:
-    """Launch, then follow. An interrupt that comes while launching stops what was launched. Raises `LaunchError`."""
+def launch_and_follow(start: Callable[[], RunFolder], json: bool) -> int:
+    """Launch by `start`, then follow. An interrupt that comes while launching stops what was launched.
+
+    Raises `LaunchError`.
+    """
     with Interrupts() as interrupts:
-        folder = launch(request)
+        folder = start()
         note(f"Run {folder.id}, output in {folder.output_log}")
-        return _Follower(folder, json, "stop", interrupts).follow()
+        return _follow_all(folder, json, "stop", interrupts)
+
+
+def _follow_all(folder: RunFolder, json: bool, on_interrupt: Literal["stop", "leave"], interrupts: Interrupts) -> int:
+    """Follow the run, and what goes on after it."""
+    while True:
+        follower = _Follower(folder, json, on_interrupt, interrupts)
+        code = follower.follow()
+        following = follower.following()
+        if following is None:
+            return code
+        folder = following
+        note(f"Run {folder.id}, output in {folder.output_log}")
 
 
 def exit_code(outcome: str | None, interrupted: bool = False) -> int:
@@ -76,6 +93,14 @@ class _Follower:
             if self._act():
                 return INTERRUPTED
             self._signals.wait(LOOK_EVERY_S)
+
+    def following(self) -> RunFolder | None:
+        """The run that goes on after this one, once that is decided; the decision is printed."""
+        if self._reader.state.finished is None:
+            return None
+        wait_decided(self._folder)
+        self._print(self._reader.events())
+        return successor(self._folder, self._reader.state)
 
     def _print(self, events: list[Event]) -> None:
         for event in events:
