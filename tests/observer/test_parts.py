@@ -170,7 +170,7 @@ def test_peaks_of_the_device_and_of_the_optimizer_step() -> None:
     assert set(peaks.fields()) == {"rss_peak_bytes"}
 
 
-def test_optimizers_of_torch_without_global_hooks() -> None:
+def test_optimizers_of_torch_without_global_hooks(tmp_path: Path) -> None:
     class Optimizer:
         def __init__(self) -> None:
             self.steps = 0
@@ -179,13 +179,15 @@ def test_optimizers_of_torch_without_global_hooks() -> None:
             self.steps += 1
             return "stepped"
 
-    calls: list[object] = []
+    seen: list[object] = []
     module = SimpleNamespace(Optimizer=Optimizer)
-    session, counters = SimpleNamespace(in_optimizer=False), SimpleNamespace(stepped=calls.append)
-    optimizers.watch(module, counters, session, lambda: None, lambda _: None)  # type: ignore[arg-type]
+    session = Session(str(tmp_path))
+    counters = Counters(session, torch.Tensor, Evaluation(torch.is_grad_enabled), dict)
+    optimizers.watch(module, counters, None, seen.append)
     first, second = Optimizer(), Optimizer()
     assert [first.step(), second.step(), first.step()] == ["stepped"] * 3
-    assert calls == [first, second, first]
+    assert seen == [first, second]
+    assert counters.step == 2, "they take turns"
 
 
 def test_injection_into_loaders(tmp_path: Path) -> None:

@@ -97,3 +97,7 @@ def _entries(batch: Any) -> list[tuple[Any, Any]]:
     if isinstance(batch, (tuple, list)):
         return list(enumerate(batch))
     return []
+
+
+NO_LAYOUT = Layout(None, type(None))
+"""That of a source before its first batch."""

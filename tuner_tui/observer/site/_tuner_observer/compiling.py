@@ -1,18 +1,19 @@
-"""Name the phase in which torch.compile is at work; the next batch or step ends it."""
+"""Name the phase in which torch.compile is at work; the next step ends it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .importing import call_safely
+
 if TYPE_CHECKING:
-    from .session import Session
+    from .counters import Counters
 
 
-def watch(module: Any, session: Session) -> None:
+def watch(module: Any, counters: Counters) -> None:
     """`module` is `torch._dynamo.callback`; torch calls its callbacks around every compilation."""
 
     def compilation_began(*_: object) -> None:
-        if session.phase in ("starting", "training"):
-            session.enter("compiling")
+        call_safely(counters.compiling)
 
     module.on_compile_start(compilation_began)

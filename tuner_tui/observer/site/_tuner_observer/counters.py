@@ -1,4 +1,4 @@
-"""The counters of a training, fed by every batch and every optimizer step: the only code on the hot path.
+"""The counters of a training, fed by the notes of every batch and every optimizer step.
 
 A batch belongs to training only once an optimizer step follows. Until then it is pending with its source, because a
 validation loop may well fetch its batches outside `no_grad`.
@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from .batches import Layout
 from .clock import Clock
 from .evaluation import Evaluation
+from .journal import TRAINER, Journal
+from .sources import Tally
 
 if TYPE_CHECKING:
     from .session import Session
@@ -24,13 +26,12 @@ MOST_CALLS_A_STEP = 256
 """Optimizer calls without a word from the Trainer, after which it is no longer waited for."""
 
 perf_counter = time.perf_counter
-get_ident = threading.get_ident
 
 
 class Counters:
     """Cumulative since the start of this process; `first_step` is added to give the step of the whole training.
 
-    `calls` counts every call of any optimizer; `own_steps` counts steps, which several optimizers may share.
+    Every method that reads or changes the counters reads the journal first; `own_steps` is as of the last reading.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Counters:
     ) -> None:
         self.session = session
         self.evaluation = evaluation
+        self.journal = Journal()
         self.on_flush: list[Callable[[], None]] = []
         self._tensor_type = tensor_type
         self._memory_fields = memory_fields
@@ -50,116 +52,162 @@ class Counters:
 
     def reset(self) -> None:
         """Start anew, as a forked child does."""
+        self.journal.clear()
         self.evaluation.reset()
         self.clock = Clock(self.session, self._pausing)
-        self.first_step = self.own_steps = self.calls = 0
-        self.written_steps = -1
-        self._micro_steps = self._samples = self._skipped_steps = 0
-        self._tokens: int | None = None
-        self._padding: int | None = None
-        self._data_wait_s = 0.0
-        self._shape: tuple[int, ...] = ()
+        self.first_step = self.own_steps = self.written_steps = self._skipped_steps = 0
+        self._tally = Tally()
         self._pending: list[Source] = []
         self._taking_turns: set[int] = set()
         self._trainer_calls: int | None = None
         self._next_write_s = 0.0
-        self._thread = get_ident()
+        self._thread = threading.get_ident()
 
     @property
     def step(self) -> int:
         """The optimizer step of the whole training."""
+        self.read()
         return self.first_step + self.own_steps
+
+    def read(self) -> None:
+        """Count what was noted."""
+        for note in self.journal.take():
+            if len(note) == 2:
+                self._called(*note)
+            else:
+                source, began_s, ended_s, thread, measured = note
+                self._waited(source, began_s, ended_s, thread)
+                source.deliver(measured)
+
+    def unsettle(self) -> None:
+        """Something is about to change that tells training from the rest: look at what comes next."""
+        self.read()
+        self.journal.unsettle()
 
     # batches
 
     def waiting(self, began_s: float) -> bool:
-        """Before a batch is fetched. Returns whether it is for training."""
-        self.session.in_optimizer = False
+        """Before a batch is fetched, unless all is steady. Returns whether it is for training."""
+        self.read()
         if self.evaluation.running():
-            self.clock.pause("evaluating", began_s)
+            self.pause("evaluating", began_s)
             return False
         if not self.clock.runs:
             self.clock.run(began_s)
+        self.journal.steady = self.evaluation.is_out_of_question
         return True
 
-    def fetched(self, source: Source, batch: Any, began_s: float, ended_s: float) -> None:
-        """A training batch arrived."""
-        self._waited(source, began_s, ended_s)
-        layout = source.layout
-        if layout is None or layout.batch_type is not type(batch):
-            layout = source.layout = Layout(batch, self._tensor_type)
-        source.deliver(layout.measure(batch))
+    def layout_of(self, source: Source, batch: Any) -> Layout:
+        """Look at the first batch of its kind."""
+        source.layout = Layout(batch, self._tensor_type)
+        return source.layout
 
     def ended(self, source: Source, began_s: float, ended_s: float) -> None:
         """The loader has no more batches; finding that out was waiting too."""
+        self.read()
         if source.first_s is not None or source.ahead is not None:
-            self._waited(source, began_s, ended_s)
+            self._waited(source, began_s, ended_s, threading.get_ident())
         source.end()
 
-    def _waited(self, source: Source, began_s: float, ended_s: float) -> None:
+    def _waited(self, source: Source, began_s: float, ended_s: float, thread: int) -> None:
         if source.first_s is None:
             source.first_s = began_s
             self._pending.append(source)
         source.last_s = ended_s
-        if get_ident() == self._thread:
+        if thread == self._thread:
             source.wait_s += ended_s - began_s
 
     def skipped_batches(self, accumulation: int) -> None:
         """What was fetched so far was skipped on resume, but for the batches of the first step."""
+        self.read()
         for source in self._pending:
             source.keep_last(accumulation)
         self.clock.restart(perf_counter())
 
+    # pauses
+
+    def pause(self, phase: str, now: float) -> bool:
+        """Training stands still for an evaluation or a checkpoint. Returns whether it had not been paused already."""
+        self.unsettle()
+        return self.clock.pause(phase, now)
+
+    def end_pause(self) -> None:
+        """What the training was paused for is done."""
+        self.read()
+        self.clock.end_pause(perf_counter())
+
+    def compiling(self) -> None:
+        """The compiler is at work; the next step ends that."""
+        self.unsettle()
+        if self.session.phase in ("starting", "training"):
+            self.session.enter("compiling")
+
     # steps
 
-    def stepped(self, optimizer: object, skipped: bool = False) -> None:
-        """An optimizer was called. Several that take turns make one step together."""
-        self.calls += 1
-        if skipped:
-            self._skipped_steps += 1
-        if self._trainer_calls is not None:
-            self._called_by_trainer()
-            return
-        key = id(optimizer)
-        if self._taking_turns and key not in self._taking_turns:
-            self._taking_turns.add(key)
-            return
-        self._taking_turns = {key}
-        self._step_done()
+    def attend(self, now: float) -> None:
+        """A step was noted, and it is time to look."""
+        self.read()
+        if now >= self._next_write_s and self.own_steps > self.written_steps:
+            self.flush(now)
+        self.journal.due_s = self._next_write_s
+
+    def skipped(self, optimizer: object) -> None:
+        """A gradient scaler did not call its optimizer: a step all the same, but one that changed nothing."""
+        self.read()
+        self._skipped_steps += 1
+        now = perf_counter()
+        self._called(id(optimizer), now)
+        self.attend(now)
 
     def follow_trainer(self, global_step: int) -> None:
         """A Trainer says itself when a step is done: its optimizer may be called more or less often than that."""
+        self.read()
         self.first_step = global_step - self.own_steps
         self._trainer_calls = 0
 
     def trainer_stepped(self) -> None:
         """The Trainer finished a step."""
-        if self._trainer_calls is not None:
-            self._trainer_calls = 0
-            self._step_done()
+        now = perf_counter()
+        self.journal.notes.append((TRAINER, now))
+        if now >= self.journal.due_s:
+            self.attend(now)
 
     def trainer_ended(self) -> None:
         """The Trainer's loop is over: the last counters are written."""
+        self.read()
         self._trainer_calls = None
         self._taking_turns = set()
         self.flush()
 
-    def _called_by_trainer(self) -> None:
-        """Count nothing, unless this Trainer turns out never to say when a step is done."""
+    def _called(self, key: int, now: float) -> None:
+        """An optimizer was called, or a trainer spoke. Optimizers that take turns make one step together."""
+        if self._trainer_calls is not None:
+            self._called_by_trainer(key, now)
+        elif key == TRAINER:
+            return
+        elif self._taking_turns and key not in self._taking_turns:
+            self._taking_turns.add(key)
+        else:
+            self._taking_turns = {key}
+            self._step_done(now)
+
+    def _called_by_trainer(self, key: int, now: float) -> None:
+        """Only the trainer's word counts, unless this one turns out never to say when a step is done."""
+        if key == TRAINER:
+            self._trainer_calls = 0
+            self._step_done(now)
+            return
         assert self._trainer_calls is not None
         self._trainer_calls += 1
         if self._trainer_calls > MOST_CALLS_A_STEP:
             self._trainer_calls = None
 
-    def _step_done(self) -> None:
-        now = perf_counter()
+    def _step_done(self, now: float) -> None:
         self.own_steps += 1
         self.evaluation.stepped()
         if self._pending:
             self._commit()
         self.clock.step(now, resumes=not self.evaluation.depth)
-        if now >= self._next_write_s:
-            self.flush(now)
 
     def _commit(self) -> None:
         """Pending batches are training's, except those of a source that was read to its end and never made a step."""
@@ -168,21 +216,9 @@ class Counters:
             if several and source.exhausted and not source.stepped:
                 self.clock.was_evaluation(source.last_s - (source.first_s or source.last_s))
             else:
-                self._count(source)
+                self._tally.add(source)
             source.clear()
         self._pending.clear()
-
-    def _count(self, source: Source) -> None:
-        source.stepped = True
-        self._micro_steps += source.batches
-        self._samples += source.samples
-        self._data_wait_s += source.wait_s
-        if source.shape:
-            self._shape = source.shape
-        if source.tokens is not None:
-            self._tokens = source.tokens + (self._tokens or 0)
-        if source.padding is not None:
-            self._padding = source.padding + (self._padding or 0)
 
     # lines
 
@@ -193,6 +229,7 @@ class Counters:
 
     def flush(self, now: float | None = None) -> None:
         """Write the counters; then let the others look around."""
+        self.read()
         self._next_write_s = (perf_counter() if now is None else now) + WRITE_EVERY_S
         self.session.open()
         self.session.settle_phase()
@@ -207,13 +244,8 @@ class Counters:
         return {
             "step": self.step,
             "own_steps": self.own_steps,
-            "micro_steps": self._micro_steps,
-            "samples": self._samples,
-            "tokens": self._tokens,
-            "padding_tokens": self._padding,
-            "data_wait_s": round(self._data_wait_s, 6),
             "skipped_steps": self._skipped_steps,
-            "batch_shape": [int(size) for size in self._shape] or None,
+            **self._tally.fields(),
             **self.clock.fields(perf_counter()),
             **self._memory_fields(),
         }

@@ -26,6 +26,9 @@ OUT_OF_MEMORY_WORDS = (
 NOT_OUT_OF_MEMORY_WORDS = ("out of resource: shared memory", "more than 1eb memory", "bus error")
 RANKS_SPEAK_FOR_THEMSELVES = ("ChildFailedError",)
 LONGEST_MESSAGE = 4000
+OPTIMIZER_FILE = "torch/optim/optimizer.py"
+"""Every optimizer's `step` passes through torch's wrapper there."""
+MODEL_FILES = ("torch/nn/modules/module.py", "torch/_tensor.py", "torch/autograd/__init__.py")
 PLACES = {"starting": "loading", "skipping": "loading", "compiling": "training", "ending": "saving"}
 
 
@@ -86,7 +89,7 @@ class Ending:
 
     def _where(self, error: BaseException) -> str:
         session = self._session
-        if session.in_optimizer:
+        if _in_optimizer(error):
             return "optimizer-step"
         if session.failed_in is not None and session.failed_in[0] == id(error):
             return session.failed_in[1]
@@ -94,7 +97,10 @@ class Ending:
 
     def _last_counters(self) -> None:
         counters = self._counters_of()
-        if counters is not None and counters.own_steps > counters.written_steps and counters.own_steps:
+        if counters is None:
+            return
+        counters.read()
+        if counters.own_steps > counters.written_steps:
             counters.flush()
 
 
@@ -102,3 +108,14 @@ def _in_flight() -> BaseException | None:
     """The exception that ends a `multiprocessing` child: it is still in the air, or behind torch's `sys.exit`."""
     error = sys.exc_info()[1]
     return error.__context__ if isinstance(error, SystemExit) else error
+
+
+def _in_optimizer(error: BaseException) -> bool:
+    """Whether the error came out of an optimizer's own work, and not out of a closure that it called."""
+    files = []
+    traceback = error.__traceback__
+    while traceback is not None:
+        files.append(traceback.tb_frame.f_code.co_filename)
+        traceback = traceback.tb_next
+    inside = [file.endswith(OPTIMIZER_FILE) for file in files]
+    return True in inside and not any(file.endswith(MODEL_FILES) for file in files[inside.index(True) :])

@@ -35,7 +35,6 @@ class Effective:
         self._autocast: Any = None
         self._parameter: Any = None
         self._model_sought = False
-        self._seen_optimizers: set[int] = set()
 
     def watch_autocast(self, module: Any) -> None:
         """Notice autocast where it is entered, around the forward pass; a step is outside of it."""
@@ -56,10 +55,7 @@ class Effective:
         self._now.update(settings)
 
     def optimizer_stepped(self, optimizer: Any) -> None:
-        """Read an optimizer when it steps for the first time."""
-        if id(optimizer) in self._seen_optimizers:
-            return
-        self._seen_optimizers.add(id(optimizer))
+        """Read an optimizer that stepped for the first time."""
         group = optimizer.param_groups[0]
         self._now["optimizer"] = type(optimizer).__name__
         for name in ("fused", "foreach"):

@@ -8,6 +8,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from .importing import call_safely
+
 get_ident = threading.get_ident
 
 
@@ -20,7 +22,7 @@ class Evaluation:
 
     def __init__(self, grad_enabled: Callable[[], bool]) -> None:
         """`grad_enabled`: torch.is_grad_enabled."""
-        self._grad_enabled = grad_enabled
+        self.grad_enabled = grad_enabled
         self.reset()
 
     def reset(self) -> None:
@@ -31,21 +33,34 @@ class Evaluation:
         self._trusts_mode = True
         self._thread = get_ident()
 
-    def watch_mode(self, module_class: Any) -> None:
-        """Notice `model.eval()`; not `train()`, which Trainer calls on every module at every step."""
+    def watch_mode(self, module_class: Any, before: Callable[[], None]) -> None:
+        """Notice `model.eval()`; not `train()`, which Trainer calls on every module at every step.
+
+        `before` is called before what is thought of it changes.
+        """
         original = module_class.eval
 
         @functools.wraps(original)
         def eval_(module: Any) -> Any:
-            if self.trains and self._trusts_mode and get_ident() == self._thread:
-                self._model = weakref.ref(module)
+            if self._trusts_mode and get_ident() == self._thread:
+                call_safely(self._doubt, module, before)
             return original(module)
 
         module_class.eval = eval_
 
+    def _doubt(self, module: Any, before: Callable[[], None]) -> None:
+        before()
+        if self.trains:
+            self._model = weakref.ref(module)
+
+    @property
+    def is_out_of_question(self) -> bool:
+        """Whether only gradients that are off can make the next batch one of an evaluation."""
+        return not self.depth and self._model is None
+
     def running(self) -> bool:
         """Asked before every batch."""
-        if self.depth or not self._grad_enabled():
+        if self.depth or not self.grad_enabled():
             return True
         if self._model is None:
             return False

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from .batches import NO_LAYOUT
 from .importing import call_safely
 from .sources import Source
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     TellSettings = Callable[[dict[str, Any]], None]
 
 perf_counter = time.perf_counter
+get_ident = threading.get_ident
 
 ITER_CALLER = 4
 """Frames from `_looks_ahead` up to the code that called `DataLoader.__iter__`."""
@@ -46,6 +49,7 @@ def _started(loader: Any, iterator: Any, counters: Counters, tell_settings: Tell
     source = iterator.__dict__.get("_tuner_source")
     if source is None:
         source = iterator._tuner_source = Source(_looks_ahead(loader))
+    counters.read()
     source.began()
     if not counters.evaluation.running():
         counters.waiting(began_s)
@@ -74,7 +78,10 @@ def settings_of(loader: Any) -> dict[str, Any]:
 
 
 def _watch_next(iterator_class: Any, counters: Counters) -> None:
+    """The hot path: see `journal` for why it only takes notes."""
     original = iterator_class.__next__
+    journal, grad_enabled = counters.journal, counters.evaluation.grad_enabled
+    notes = journal.notes
 
     @functools.wraps(original)
     def __next__(self: Any) -> Any:
@@ -83,20 +90,26 @@ def _watch_next(iterator_class: Any, counters: Counters) -> None:
             source = self.__dict__.get("_tuner_source")
             if source is None:
                 source = self._tuner_source = Source()
-            training = counters.waiting(began_s)
+            training = (journal.steady and grad_enabled()) or counters.waiting(began_s)
         except Exception:  # noqa: BLE001 - outermost edge inside somebody else's process
             return original(self)
         try:
             batch = original(self)
         except StopIteration:
             if training:
-                counters.ended(source, began_s, perf_counter())
+                call_safely(counters.ended, source, began_s, perf_counter())
             raise
         if training:
+            ended_s = perf_counter()
             try:
-                counters.fetched(source, batch, began_s, perf_counter())
+                layout = source.layout
+                if layout.batch_type is not type(batch):
+                    layout = counters.layout_of(source, batch)
+                notes.append((source, began_s, ended_s, get_ident(), layout.measure(batch)))
+                if ended_s >= journal.due_s:
+                    counters.read()
             except Exception:  # noqa: BLE001 - outermost edge inside somebody else's process
-                return batch
+                source.layout = NO_LAYOUT
         return batch
 
     iterator_class.__next__ = __next__

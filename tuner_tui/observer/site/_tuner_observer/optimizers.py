@@ -4,53 +4,58 @@ from __future__ import annotations
 
 import functools
 import sys
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from .importing import call_safely
+
 if TYPE_CHECKING:
     from .counters import Counters
-    from .session import Session
+    from .memory import Peaks
+
+perf_counter = time.perf_counter
 
 StepHook = Callable[[Any, Any, Any], None]
 
 
-def watch(
-    module: Any,
-    counters: Counters,
-    session: Session,
-    pre_step: Callable[[], None],
-    post_step: Callable[[Any], None],
-) -> None:
-    """Register with `torch.optim.optimizer`. `pre_step` and `post_step` look at memory around a step now and then."""
-    is_compiling = _compiling_test()
+def watch(module: Any, counters: Counters, peaks: Peaks | None, first_stepped: Callable[[Any], None]) -> None:
+    """Register with `torch.optim.optimizer`. `first_stepped` is called after the first step of an optimizer.
 
-    def before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+    `peaks`, where torch knows of a GPU, look at memory around a step now and then.
+    """
+    is_compiling, journal = _compiling_test(), counters.journal
+    notes, known = journal.notes, journal.optimizers
+
+    def before(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if peaks is not None and not is_compiling():
+            call_safely(peaks.before_step)
+
+    def after(optimizer: Any, args: Any, kwargs: Any) -> None:
         if is_compiling():
             return
         try:
-            session.in_optimizer = True
-            pre_step()
-        except Exception:  # noqa: BLE001 - outermost edge inside somebody else's process
-            return
-
-    def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if is_compiling():
-            return
-        try:
-            session.in_optimizer = False
-            post_step(optimizer)
-            counters.stepped(optimizer)
+            now, key = perf_counter(), id(optimizer)
+            notes.append((key, now))
+            if key not in known:
+                known.add(key)
+                first_stepped(optimizer)
+            if peaks is not None:
+                peaks.after_step()
+            if now >= journal.due_s:
+                counters.attend(now)
         except Exception:  # noqa: BLE001 - outermost edge inside somebody else's process
             return
 
     if hasattr(module, "register_optimizer_step_post_hook"):
-        module.register_optimizer_step_pre_hook(before_step)
-        module.register_optimizer_step_post_hook(after_step)
+        if peaks is not None:
+            module.register_optimizer_step_pre_hook(before)
+        module.register_optimizer_step_post_hook(after)
     else:
-        _wrap_steps(module.Optimizer, before_step, after_step)
+        _wrap_steps(module.Optimizer, before, after)
 
 
-def _wrap_steps(optimizer_class: Any, before_step: StepHook, after_step: StepHook) -> None:
+def _wrap_steps(optimizer_class: Any, before: StepHook, after: StepHook) -> None:
     """torch 1.13 has no global hooks, but every optimizer passes through `Optimizer.__init__`: wrap its class there."""
     original = optimizer_class.__init__
 
@@ -59,17 +64,17 @@ def _wrap_steps(optimizer_class: Any, before_step: StepHook, after_step: StepHoo
         original(self, *args, **kwargs)
         step = type(self).step
         if not getattr(step, "_tuner_wrapped", False):
-            type(self).step = _wrapped(step, before_step, after_step)
+            type(self).step = _wrapped(step, before, after)
 
     optimizer_class.__init__ = __init__
 
 
-def _wrapped(original: Any, before_step: StepHook, after_step: StepHook) -> Any:
+def _wrapped(original: Any, before: StepHook, after: StepHook) -> Any:
     @functools.wraps(original)
     def step(self: Any, *args: Any, **kwargs: Any) -> Any:
-        before_step(self, args, kwargs)
+        before(self, args, kwargs)
         result = original(self, *args, **kwargs)
-        after_step(self, args, kwargs)
+        after(self, args, kwargs)
         return result
 
     step._tuner_wrapped = True  # type: ignore[attr-defined]
@@ -79,7 +84,11 @@ def _wrapped(original: Any, before_step: StepHook, after_step: StepHook) -> Any:
 def _compiling_test() -> Callable[[], bool]:
     """torch.compile may trace an optimizer step with its hooks: then they must vanish from the graph."""
     compiler = getattr(sys.modules["torch"], "compiler", None)
-    return getattr(compiler, "is_compiling", None) or (lambda: False)
+    for name in ("is_dynamo_compiling", "is_compiling"):
+        test: Callable[[], bool] | None = getattr(compiler, name, None)
+        if test is not None:
+            return test
+    return lambda: False
 
 
 def watch_scaler(module: Any, counters: Counters) -> None:
@@ -95,13 +104,10 @@ def watch_scaler(module: Any, counters: Counters) -> None:
 
     @functools.wraps(original)
     def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        before = counters.calls
+        written = counters.journal.written()
         result = original(self, optimizer, *args, **kwargs)
-        if counters.calls == before:
-            try:
-                counters.stepped(optimizer, True)
-            except Exception:  # noqa: BLE001 - outermost edge inside somebody else's process
-                return result
+        if counters.journal.written() == written:
+            call_safely(counters.skipped, optimizer)
         return result
 
     scaler_class.step = step

@@ -35,7 +35,6 @@ class Session:
         self.opened = False
         self.phase = "starting"
         self.step_of: Callable[[], int | None] = _nothing
-        self.in_optimizer = False
         self.failed_in: tuple[int, str] | None = None
         self.at_exit: Callable[[], None] = _nothing
         self._written_phase: str | None = None

@@ -1,8 +1,10 @@
-"""What one iterator of a DataLoader delivered to the training since the last optimizer step."""
+"""What the iterators of DataLoaders delivered: each since the last optimizer step, and all of them to the training."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from .batches import NO_LAYOUT
 
 if TYPE_CHECKING:
     from .batches import Layout, Measured
@@ -19,7 +21,7 @@ class Source:
                  "shape", "stepped", "tokens", "wait_s")  # fmt: skip
 
     def __init__(self, looks_ahead: bool = False) -> None:
-        self.layout: Layout | None = None
+        self.layout: Layout = NO_LAYOUT
         self.ahead: Measured | None = None
         self.looks_ahead = looks_ahead
         self.shape: tuple[int, ...] = ()
@@ -75,3 +77,38 @@ class Source:
             self.tokens = tokens + (self.tokens or 0)
         if padding is not None:
             self.padding = padding + (self.padding or 0)
+
+
+class Tally:
+    """What was trained on since the start of this process."""
+
+    def __init__(self) -> None:
+        self._batches = self._samples = 0
+        self._tokens: int | None = None
+        self._padding: int | None = None
+        self._wait_s = 0.0
+        self._shape: tuple[int, ...] = ()
+
+    def add(self, source: Source) -> None:
+        """A step was made with what this source delivered."""
+        source.stepped = True
+        self._batches += source.batches
+        self._samples += source.samples
+        self._wait_s += source.wait_s
+        if source.shape:
+            self._shape = source.shape
+        if source.tokens is not None:
+            self._tokens = source.tokens + (self._tokens or 0)
+        if source.padding is not None:
+            self._padding = source.padding + (self._padding or 0)
+
+    def fields(self) -> dict[str, Any]:
+        """Those of a `steps` line."""
+        return {
+            "micro_steps": self._batches,
+            "samples": self._samples,
+            "tokens": self._tokens,
+            "padding_tokens": self._padding,
+            "data_wait_s": round(self._wait_s, 6),
+            "batch_shape": [int(size) for size in self._shape] or None,
+        }

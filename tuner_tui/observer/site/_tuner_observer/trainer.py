@@ -60,9 +60,10 @@ class Story:
 
     def enter(self, phase: str) -> bool:
         """The Trainer evaluates or saves from here. Returns whether it is the outermost such thing."""
+        self._counters.unsettle()
         if phase == "evaluating":
             self._counters.evaluation.depth += 1
-        return self._counters.clock.pause(phase, time.perf_counter())
+        return self._counters.pause(phase, time.perf_counter())
 
     def leave(self, phase: str, outermost: bool) -> None:
         """The Trainer is done with it."""
@@ -71,7 +72,7 @@ class Story:
         else:
             self._saving_s = self._paused_s()
         if outermost:
-            self._counters.clock.end_pause(time.perf_counter())
+            self._counters.end_pause()
 
     def failed(self, phase: str, error: BaseException) -> None:
         """An error leaves this phase: should nobody catch it, this is where it happened."""

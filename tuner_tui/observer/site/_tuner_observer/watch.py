@@ -19,9 +19,10 @@ class Watch:
 
     def __init__(self, torch: Any, session: Session) -> None:
         self._session = session
-        self._peaks = memory.Peaks(torch)
+        peaks = memory.Peaks(torch)
+        self._peaks = peaks if torch.backends.cuda.is_built() else None
         self._effective = Effective(torch, session)
-        self.counters = Counters(session, torch.Tensor, Evaluation(torch.is_grad_enabled), self._peaks.fields)
+        self.counters = Counters(session, torch.Tensor, Evaluation(torch.is_grad_enabled), peaks.fields)
         self.counters.on_flush.append(self._effective.look)
         settings = inject.wanted()
         self._ledger = inject.Ledger(session, settings) if settings else None
@@ -30,9 +31,9 @@ class Watch:
     def imported(self, name: str, module: Any) -> None:
         """One of the watched modules is there."""
         if name == "torch.nn.modules.module":
-            self.counters.evaluation.watch_mode(module.Module)
+            self.counters.evaluation.watch_mode(module.Module, self.counters.unsettle)
         elif name == "torch.optim.optimizer":
-            optimizers.watch(module, self.counters, self._session, self._peaks.before_step, self._after_step)
+            optimizers.watch(module, self.counters, self._peaks, self._effective.optimizer_stepped)
         elif name == "torch.utils.data.dataloader":
             loaders.watch(module, self.counters, self._effective.loader_started)
         elif name.endswith("grad_scaler"):
@@ -40,7 +41,7 @@ class Watch:
         elif name == "torch.amp.autocast_mode":
             self._effective.watch_autocast(module)
         elif name == "torch._dynamo.callback":
-            compiling.watch(module, self._session)
+            compiling.watch(module, self.counters)
         elif name == "transformers.trainer":
             trainer.watch(module, self._session, self.counters, self._effective)
             resuming.watch(module, self._session)
@@ -52,10 +53,6 @@ class Watch:
             inject.into_loaders(module, ledger)
         elif name == "transformers.training_args":
             inject.into_training_arguments(module, ledger)
-
-    def _after_step(self, optimizer: Any) -> None:
-        self._peaks.after_step()
-        self._effective.optimizer_stepped(optimizer)
 
     def reset(self) -> None:
         """In a forked child: nothing was counted or told."""

@@ -1,0 +1,61 @@
+"""What the hot path leaves behind: notes of batches and steps, read by the counters once a second and at every turn.
+
+In a training the caches are cold when the observer gets its turn, so that what it touches costs more than what it
+computes. A note is a tuple appended to a list; all reasoning about it happens later, many notes at a time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .batches import Measured
+    from .sources import Source
+
+    BatchNote = tuple[Source, float, float, int, Measured]
+    """Where the batch came from, when the wait for it began and ended, the waiting thread, and what it holds."""
+    StepNote = tuple[int, float]
+    """`id` of the optimizer, or `TRAINER`, and when it was done."""
+
+TRAINER = 0
+"""In place of an optimizer's id: a trainer says that its step is done."""
+
+
+class Journal:
+    """Shared by the hooks, which write, and the counters, which read.
+
+    `steady`: batches are training's unless gradients are off, so nobody need ask.
+    `due_s`: from this time on, by `perf_counter`, whoever makes a note calls the counters.
+    `optimizers`: ids of those that have been looked at.
+    """
+
+    __slots__ = ("_taken", "due_s", "notes", "optimizers", "steady")
+
+    def __init__(self) -> None:
+        self.notes: list[Any] = []
+        self.optimizers: set[int] = set()
+        self._taken = 0
+        self.clear()
+
+    def clear(self) -> None:
+        """As at the beginning."""
+        self.notes.clear()
+        self.optimizers.clear()
+        self.due_s = 0.0
+        self.steady = False
+
+    def take(self) -> list[Any]:
+        """All notes so far, which are no longer here then. Other threads may go on writing."""
+        taken = self.notes[:]
+        del self.notes[: len(taken)]
+        self._taken += len(taken)
+        return taken
+
+    def written(self) -> int:
+        """How many notes were ever made."""
+        return self._taken + len(self.notes)
+
+    def unsettle(self) -> None:
+        """Something changed: the next batch and the next step are looked at as they happen."""
+        self.steady = False
+        self.due_s = 0.0
