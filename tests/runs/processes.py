@@ -33,11 +33,14 @@ class Box:
         self.root = root
         self.folders: list[RunFolder] = []
 
-    def request(self, script: str, *words: str, memory_limit_bytes: int | None = None) -> LaunchRequest:
+    def request(
+        self, script: str, *words: str, memory_limit_bytes: int | None = None, job: CommandJob | None = None
+    ) -> LaunchRequest:
+        """`script` is written to `train.py`; `job` runs it where it is not run by this Python with `words`."""
         path = self.root / "train.py"
         path.write_text(textwrap.dedent(script))
         return LaunchRequest(
-            job=CommandJob(command=(sys.executable, str(path), *words)),
+            job=job or CommandJob(command=(sys.executable, str(path), *words)),
             resolved=Resolved(Settings()),
             interpreter=sys.executable,
             cwd=self.root,
@@ -46,8 +49,10 @@ class Box:
             patience=QUICK,
         )
 
-    def launch(self, script: str, *words: str, memory_limit_bytes: int | None = None) -> RunFolder:
-        folder = launch(self.request(script, *words, memory_limit_bytes=memory_limit_bytes))
+    def launch(
+        self, script: str, *words: str, memory_limit_bytes: int | None = None, job: CommandJob | None = None
+    ) -> RunFolder:
+        folder = launch(self.request(script, *words, memory_limit_bytes=memory_limit_bytes, job=job))
         self.folders.append(folder)
         return folder
 

@@ -92,7 +92,7 @@ def newest_checkpoint(folder: RunFolder) -> FoundCheckpoint | None:
     told = _told(folder)
     if told is not None and (saved := read_checkpoint(Path(told))) is not None:
         return FoundCheckpoint(saved.path, saved.step, by_trainer=True)
-    shared = {*_named_places(folder, record), *([Path(told).parent] if told else [])}
+    shared = {*named_dirs(folder, record), *([Path(told).parent] if told else [])}
     own = [saved for place in shared for saved in complete_checkpoints(place) if _since(saved, record.created_t)]
     own += complete_checkpoints(Path(record.output_dir))
     newest = max(own, key=lambda saved: saved.step, default=None)
@@ -110,8 +110,13 @@ def _told(folder: RunFolder) -> str | None:
     return path
 
 
-def _named_places(folder: RunFolder, record: RunRecord) -> Iterator[Path]:
-    """The output folders that the command line or the configuration file names."""
+def output_dirs(folder: RunFolder, record: RunRecord) -> tuple[Path, ...]:
+    """Where the run may write: its own folder, and those that its command names."""
+    return (Path(record.output_dir), *named_dirs(folder, record))
+
+
+def named_dirs(folder: RunFolder, record: RunRecord) -> Iterator[Path]:
+    """The output folders that the command line or the configuration file names; other runs may write there too."""
     cwd = Path(record.cwd)
     for index, word in enumerate(record.argv):
         name, equals, value = word.lstrip("-").partition("=")

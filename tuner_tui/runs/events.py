@@ -19,12 +19,16 @@ STORY_PREFIX = b'{"story":1,'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """What every event has: `t` in seconds since the epoch, and the rank that wrote it (None: the supervisor)."""
+    """What every event has: `t` in seconds since the epoch, and the rank that wrote it (None: the supervisor).
+
+    `source` names what was read where no observer told it: the output, a file of the tool. Such events are in no file.
+    """
 
     kind: ClassVar[str] = ""
     story: ClassVar[bool] = True
     t: float
     rank: int | None = None
+    source: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

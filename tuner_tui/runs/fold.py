@@ -123,7 +123,7 @@ def _steps(state: RunState, event: ev.Steps) -> RunState:
     before = state.ranks.get(number, RankState(rank=number))
     after = with_counters(before, event)
     ranks = {**state.ranks, number: after}
-    state = replace(state, ranks=ranks, rates=rates_of(ranks.values()), step=_step(state, event))
+    state = replace(state, ranks=ranks, rates=rates_of(ranks.values()), step=_step(state, event), source=event.source)
     if before.latest is None or event.own_steps > before.latest.own_steps or after.recent == (event,):
         state = _stepped(state, event)
     return state

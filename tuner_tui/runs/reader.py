@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from tuner_tui.hardware.sample import Sample
+from tuner_tui.runs.checkpoints import output_dirs
 from tuner_tui.runs.codec import decode
-from tuner_tui.runs.events import Event
+from tuner_tui.runs.events import Event, Finished, Steps
 from tuner_tui.runs.fold import fold
 from tuner_tui.runs.folder import RunFolder
 from tuner_tui.runs.history import History
+from tuner_tui.runs.outside.look import OutsideLook
 from tuner_tui.runs.record import RecordError, RunRecord, read_record
 from tuner_tui.runs.samples import decode_sample
 from tuner_tui.runs.spans import new_lines
@@ -53,6 +56,8 @@ class RunReader:
         self._samples: deque[Sample] = deque(maxlen=RECENT_SAMPLES)
         self._samples_tail = Tail(folder.samples)
         self._record: RunRecord | None = None
+        self._outside: OutsideLook | None = None
+        self._observed = False
 
     def poll(self) -> RunView:
         """Read what is new and give the view of now. Touches files: not for an event loop."""
@@ -73,6 +78,7 @@ class RunReader:
         """The new events of all ranks in order of time, taken into the state; thinned where they are very many."""
         found = [event for path in self.folder.event_files() for event in self._new_events(path)]
         found.sort(key=lambda event: event.t)
+        found = self._from_outside(found) + found  # before the end, where that is among them
         for event in found:
             self._state = fold(self._state, event)
             self._history.add(event)
@@ -82,6 +88,18 @@ class RunReader:
     def state(self) -> RunState:
         """The state as of the last look."""
         return self._state
+
+    def _from_outside(self, found: list[Event]) -> list[Event]:
+        """What the output says, until the observer tells of a step."""
+        self._observed = self._observed or any(isinstance(event, Steps) for event in found)
+        record = None if self._observed else self._read_record()[0]
+        if record is None:
+            return []
+        if self._outside is None:
+            folders = (*output_dirs(self.folder, record), Path(record.cwd))
+            self._outside = OutsideLook(self.folder.output_log, folders, record.created_t)
+        over = self._state.finished is not None or any(isinstance(event, Finished) for event in found)
+        return self._outside.events(time.time(), over=over)
 
     def _new_events(self, path: Path) -> Iterator[Event]:
         tail = self._tails.setdefault(path, Tail(path))

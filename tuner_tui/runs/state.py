@@ -36,7 +36,8 @@ class Rates:
 class RunState:
     """What is known of a run. `outcome` is None while it lives; times are seconds since the epoch.
 
-    `takes_orders`: a Trainer that the observer watches, which obeys the control file. `last_step_t` is when a step was
+    `source` says where the steps were read, where no observer told of them. `takes_orders`: a Trainer that the observer
+    watches, which obeys the control file. `last_step_t` is when a step was
     last seen to complete. `evaluations` are thinned to some hundred, the newest kept. `fell_back`: the
     automatic fallback continued it; `fallback_ended`: why it did not, one sentence.
     """
@@ -52,6 +53,7 @@ class RunState:
     total_steps: int | None = None
     first_step: int = 0
     takes_orders: bool = False
+    source: str | None = None
     epoch: float | None = None
     loss: float | None = None
     learning_rate: float | None = None

@@ -67,7 +67,8 @@ def phase_line(state: RunState, now_s: float) -> Line:
         return line(Run(f"{WARN} stalled: no step for {f.duration(now_s - last)}", "warn"))
     since = "" if phase == "training" or not state.phase_since_t else f"  {f.duration(now_s - state.phase_since_t)}"
     asked = f"  {WARN} {state.stop_requested} asked for" if state.stop_requested else ""
-    return line(Run(PHASES.get(phase, phase), "strong"), since, Run(asked, "warn"))
+    source = f"  seen in: {state.source}" if state.source else ""
+    return line(Run(PHASES.get(phase, phase), "strong"), since, Run(asked, "warn"), Run(source, "dim"))
 
 
 def _sentence_rows(state: RunState, width: int) -> list[Row]:
