@@ -1,18 +1,23 @@
-"""The plain text of `tuner-tui recommend`: setting, value, reason and source in columns."""
+"""The plain text of `tuner-tui recommend`: setting, value, reason and source in columns.
+
+Sources are short there (`004`), with their names in the last line. Narrow terminals get the reason on lines of its own.
+"""
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterable
 from textwrap import wrap
 
 from tuner_tui.advice.duration import NOTED_SIZES, Expected
-from tuner_tui.advice.recommend import Advised, Recommendation, Rejected
+from tuner_tui.advice.recommend import NOTES_JOB, Advised, Recommendation, Rejected
 from tuner_tui.settings.fields import FIELDS, Value, format_value
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.origin import Resolved
 
-NARROWEST, WIDEST = 80, 132
+NARROWEST, WIDE, WIDEST = 80, 110, 132
+NOTES = re.compile(r"([^,;\[]+?) \((\d{3})\)")
 
 
 def report(
@@ -22,11 +27,12 @@ def report(
     width = min(WIDEST, max(NARROWEST, shutil.get_terminal_size((WIDEST, 24)).columns))
     sections = [
         [f"For {job_words(job, found)}"],
+        [line for note in found.notes for line in wrap(note, width, initial_indent="! ", subsequent_indent="  ")],
         _section("Recommended", found.advised, width),
         _given(resolved),
         [batch_line(found), *time_lines(expected, found.settings.num_train_epochs, width)],
         _section("Considered and left", found.rejected, width),
-        [line for note in found.notes for line in wrap(note, width, initial_indent="! ", subsequent_indent="  ")],
+        _legend([one.source for one in (*found.advised, *found.rejected)], width),
     ]
     return "\n\n".join("\n".join(section) for section in sections if section).split("\n")
 
@@ -36,7 +42,8 @@ def job_words(job: BuiltinJob | CommandJob, found: Recommendation) -> str:
     if isinstance(job, CommandJob):
         return f"your command, taken as a classification of {found.settings.max_length:,} tokens"
     task = "classification" if job.task == "classification" else "causal language modelling"
-    return f"{task} with {job.model}, {found.settings.max_length:,} tokens a sample"
+    whose = ", the job of the field notes" if job == NOTES_JOB else ""
+    return f"{task} with {job.model}, {found.settings.max_length:,} tokens a sample{whose}"
 
 
 def batch_line(found: Recommendation) -> str:
@@ -79,8 +86,19 @@ def duration(seconds: float) -> str:
 
 
 def _section(title: str, rows: Iterable[Advised | Rejected], width: int) -> list[str]:
-    lines = [line for row in rows for line in _row(row.name, row.value, f"{row.reason} [{row.source}]", width)]
+    lines = [line for row in rows for line in _row(row.name, row.value, f"{row.reason} [{short(row.source)}]", width)]
     return [title, *lines] if lines else []
+
+
+def short(source: str) -> str:
+    """A source with the field notes as their numbers: `001, 003; Malladi et al. 2022`."""
+    return NOTES.sub(lambda match: f"{' ' if match[1][0] == ' ' else ''}{match[2]}", source)
+
+
+def _legend(sources: Iterable[str], width: int) -> list[str]:
+    names = {match[2]: match[1].strip() for source in sources for match in NOTES.finditer(source)}
+    text = "Sources: " + " · ".join(f"{number} {names[number]}" for number in sorted(names))
+    return wrap(text, width, subsequent_indent="         ") if names else []
 
 
 def _given(resolved: Resolved) -> list[str]:
@@ -95,6 +113,8 @@ def _given(resolved: Resolved) -> list[str]:
 
 def _row(name: str, value: Value, text: str, width: int) -> list[str]:
     head = _columns(name, value)
+    if width < WIDE:
+        return [head.rstrip(), *wrap(text, width, initial_indent=" " * 6, subsequent_indent=" " * 6)]
     return wrap(text, width, initial_indent=head, subsequent_indent=" " * len(head))
 
 

@@ -9,7 +9,7 @@ from tuner_tui.advice.recommending.memory import largest_batch
 from tuner_tui.advice.recommending.target import GIB, Target
 from tuner_tui.advice.recommending.workload import Workload
 from tuner_tui.advice.scaling import rebalance
-from tuner_tui.advice.thresholds import NOTES_UTILISATION
+from tuner_tui.advice.thresholds import NOTES_3070, NOTES_3070_8BIT, NOTES_T4, NOTES_UTILISATION
 from tuner_tui.settings.fields import FIELDS
 from tuner_tui.settings.job import BuiltinJob
 
@@ -98,7 +98,7 @@ def share_of(target: Target, wanted: int) -> int:
 
 def _micro(draft: Draft, share: int, limit: int, rule: str, workload: Workload) -> None:
     split = rebalance(share, 1, draft.target.replicas, min(limit, share)).split
-    source = f"{NOTES_UTILISATION}, for 128-token classification by a model of BERT's size"
+    source = f"{NOTES_UTILISATION}, for 128-token classification"
     guess = f"; the size of {workload.model.words} is not known" if workload.model.guessed else ""
     few = f"; {share} a card keep the effective batch sensible" if share < limit else ""
     draft.advise("per_device_train_batch_size", split.micro, f"{rule}{guess}{few}; {START}", source)
@@ -120,7 +120,7 @@ def _evaluation(draft: Draft, workload: Workload) -> None:
         reason = "as the micro batch: the logits of a language model weigh as much in evaluation"
         draft.advise("per_device_eval_batch_size", micro, reason, "estimate")
     else:
-        source = f"all field notes; {NOTES_UTILISATION}"
+        source = f"{NOTES_3070}, {NOTES_T4}, {NOTES_3070_8BIT}"
         draft.advise(
             "per_device_eval_batch_size", min(2 * micro, MOST), "twice the micro batch: no gradients are kept", source
         )
