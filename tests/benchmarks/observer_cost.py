@@ -1,12 +1,15 @@
-"""What the observer costs: its hooks, a whole loop, and the start of an interpreter.
+"""What the observer costs a step, and the start of an interpreter.
 
-Run: `python -m tests.benchmarks.observer_cost [rounds]`. Processes with and without the observer take
-turns; figures are medians over all rounds, on the machine at hand.
+Run: `python -m tests.benchmarks.observer_cost [pairs]` (about a minute). In one process, blocks of steps with the
+observer's hooks in place and without them take turns, so that a machine that others use slows both alike. Figures are
+CPU time of the training thread: the median of the differences of neighbouring blocks, with its 95 % interval by order
+statistics. Reading the notes is part of every block; the line that is written once a second is shown apart.
 """
 
 from __future__ import annotations
 
-import json
+import gc
+import math
 import os
 import resource
 import statistics
@@ -14,53 +17,40 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 SITE = Path(__file__).parents[2] / "tuner_tui" / "observer" / "site"
+Step = Callable[[], None]
 
 
 def main() -> None:
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    pairs = sys.argv[1] if len(sys.argv) > 1 else "300"
     with tempfile.TemporaryDirectory() as folder:
-        environments = [{"PYTHONPYCACHEPREFIX": folder}] * 2
-        environments[1] = environments[0] | {"PYTHONPATH": str(SITE), "TUNER_RUN_DIR": folder}
-        report("hooks alone, CPU", *steps_s("hooks", 0.0, rounds, environments))
-        report("small model, CPU", *steps_s("loop", 0.0, rounds, environments))
-        report("5 ms steps, wall", *steps_s("loop", 0.005, rounds, environments))
-        report("python -c pass, CPU", *starts_s(4 * rounds, environments))
+        shared = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPYCACHEPREFIX": folder}
+        watched = shared | {"PYTHONPATH": str(SITE), "TUNER_RUN_DIR": folder}
+        print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; µs of CPU, median and 95 % interval")
+        subprocess.run([sys.executable, __file__, "steps", pairs], env=watched, check=True)
+        starts = [(start_s(shared), start_s(watched)) for _ in range(41)][1:]
+        report("python -c pass", starts)
 
 
-def report(what: str, without_s: list[float], with_s: list[float]) -> None:
-    """One line: medians without and with the observer, in microseconds."""
-    without, with_ = statistics.median(without_s) * 1e6, statistics.median(with_s) * 1e6
-    print(f"{what:26}{without:10.1f} → {with_:10.1f} µs {with_ - without:+9.1f} µs {with_ / without - 1:+7.1%}")
+def report(what: str, pairs: Sequence[tuple[float, float]]) -> None:
+    """One line: the median without the observer, and what it adds."""
+    differences = sorted((with_s - without_s) * 1e6 for without_s, with_s in pairs)
+    middle, around = len(differences) / 2, 0.98 * math.sqrt(len(differences))
+    low, high = differences[max(0, int(middle - around))], differences[min(len(differences) - 1, int(middle + around))]
+    without = statistics.median(without_s for without_s, _ in pairs) * 1e6
+    added = statistics.median(differences)
+    print(f"{what:34}{without:10.1f} {added:+8.1f} ({low:+.1f} … {high:+.1f}) {added / without:+7.1%}", flush=True)
 
 
-def steps_s(
-    kind: str, work_s: float, rounds: int, environments: list[dict[str, str]]
-) -> tuple[list[float], list[float]]:
-    """Seconds a step, without and with the observer: one figure a block of steps."""
-    found: tuple[list[float], list[float]] = ([], [])
-    for _ in range(rounds):
-        for times, environment in zip(found, environments, strict=True):
-            command = [sys.executable, __file__, kind, str(work_s)]
-            full = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
-            result = subprocess.run(command, env=full, capture_output=True, text=True, check=True)
-            times += json.loads(result.stdout)
-    return found
-
-
-def starts_s(rounds: int, environments: list[dict[str, str]]) -> tuple[list[float], list[float]]:
-    """CPU seconds of an interpreter that does nothing, without and with the observer."""
-    found: tuple[list[float], list[float]] = ([], [])
-    for _ in range(rounds + 1):
-        for times, environment in zip(found, environments, strict=True):
-            before = _children_s()
-            subprocess.run([sys.executable, "-c", "pass"], env={**os.environ, **environment}, check=True)
-            times.append(_children_s() - before)
-    return found[0][1:], found[1][1:]
+def start_s(environment: dict[str, str]) -> float:
+    """CPU seconds of an interpreter that does nothing."""
+    before = _children_s()
+    subprocess.run([sys.executable, "-c", "pass"], env=environment, check=True)
+    return _children_s() - before
 
 
 def _children_s() -> float:
@@ -68,8 +58,74 @@ def _children_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def hooks() -> list[float]:
-    """CPU of a step of nothing but what is watched: a 16×512 token batch with its mask, and an idle optimizer."""
+def steps(pairs: int) -> None:
+    """All that is measured inside a watched process."""
+    import torch
+
+    ids = torch.zeros(16, 512, dtype=torch.long)
+    mask = torch.ones_like(ids)
+    switch = Switch()
+    report("the same twice", switch.pairs_s(idle(ids), 200, pairs // 3, (False, False)))
+    report("idle loop, 16 × 512 tokens", switch.pairs_s(idle({"input_ids": ids}), 200, pairs))
+    report("idle loop, tokens and mask", switch.pairs_s(idle({"input_ids": ids, "mask": mask}), 200, pairs))
+    report("small model", switch.pairs_s(classifier(0), 20, 2 * pairs))
+    report("model of about 5 ms", switch.pairs_s(classifier(5e-3), 5, pairs))
+    line_s = sorted(_cpu_s(switch.counters.flush) for _ in range(50))
+    print(f"{'a line, once a second':34}{statistics.median(line_s) * 1e6:10.1f}")
+
+
+class Switch:
+    """Takes the hooks of the observer out and puts them back."""
+
+    def __init__(self) -> None:
+        from torch.optim import optimizer
+        from torch.utils.data import dataloader
+
+        self._iterator = dataloader._BaseDataLoaderIter
+        self._next = self._iterator.__next__
+        self._hooks = optimizer._global_optimizer_post_hooks
+        self._ours = dict(self._hooks)
+        assert self._ours
+        [self.counters] = [each for each in gc.get_objects() if type(each).__name__ == "Counters"]
+
+    def turn(self, on: bool) -> None:
+        """With the observer, or as if it were not there."""
+        self._iterator.__next__ = self._next if on else self._next.__wrapped__
+        self._hooks.clear()
+        if on:
+            self._hooks.update(self._ours)
+
+    def pairs_s(
+        self, step: Step, steps: int, pairs: int, order: tuple[bool, bool] = (False, True)
+    ) -> list[tuple[float, float]]:
+        """Seconds a step of neighbouring blocks; which one comes first changes each time."""
+        found = []
+        self.block_s(step, steps, True)
+        for index in range(pairs):
+            times = [(place, self.block_s(step, steps, order[place])) for place in ((0, 1), (1, 0))[index % 2]]
+            found.append((dict(times)[0], dict(times)[1]))
+        return found
+
+    def block_s(self, step: Step, steps: int, on: bool) -> float:
+        """Seconds a step; the notes of these steps are read within that time."""
+        self.turn(on)
+
+        def block() -> None:
+            for _ in range(steps):
+                step()
+            self.counters.read()
+
+        return _cpu_s(block) / steps
+
+
+def _cpu_s(work: Step) -> float:
+    began = time.thread_time()
+    work()
+    return time.thread_time() - began
+
+
+def idle(batch: Any) -> Step:
+    """A step of nothing but what is watched."""
     import torch
     from torch.utils.data import DataLoader
 
@@ -81,18 +137,21 @@ def hooks() -> list[float]:
         def __len__(self) -> int:
             return 1 << 30
 
-        def __getitem__(self, index: int) -> Mapping[str, Any]:
+        def __getitem__(self, index: int) -> Any:
             return batch
 
-    ids = torch.zeros(16, 512, dtype=torch.long)
-    batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     optimizer = Nothing([torch.nn.Parameter(torch.zeros(1))], {})
-    loader = DataLoader(Same(), batch_size=None)
-    return blocks_s(lambda: iter(loader), lambda _: optimizer.step(), 2000, time.thread_time)
+    batches = iter(DataLoader(Same(), batch_size=None))
+
+    def step() -> None:
+        next(batches)
+        optimizer.step()
+
+    return step
 
 
-def loop(work_s: float) -> list[float]:
-    """A small classifier: its CPU, or its wall time where each step is padded to `work_s` by spinning."""
+def classifier(extra_s: float) -> Step:
+    """A small classifier with AdamW; `extra_s` of matrix products on top, counted once and then the same each step."""
     import torch
     from torch.utils.data import DataLoader, TensorDataset
 
@@ -100,41 +159,29 @@ def loop(work_s: float) -> list[float]:
     model = torch.nn.Linear(64, 8)
     optimizer = torch.optim.AdamW(model.parameters())
     data = TensorDataset(torch.randn(32 * 300, 64), torch.randint(0, 8, (32 * 300,)))
-    loader = DataLoader(data, batch_size=32)
+    square = torch.randn(128, 128)
+    product_s = statistics.median(_cpu_s(lambda: torch.mm(square, square)) for _ in range(50))
+    products = int(extra_s / product_s)
 
-    def train(batch: Any) -> None:
-        until = time.perf_counter() + work_s
-        inputs, targets = batch
+    def endless() -> Iterator[Any]:
+        while True:
+            yield from DataLoader(data, batch_size=32)
+
+    batches = endless()
+
+    def step() -> None:
+        inputs, targets = next(batches)
+        for _ in range(products):
+            torch.mm(square, square)
         torch.nn.functional.cross_entropy(model(inputs), targets).backward()
         optimizer.step()
         optimizer.zero_grad()
-        while time.perf_counter() < until:
-            pass
 
-    if work_s:
-        return blocks_s(lambda: iter(loader), train, 100, time.perf_counter)
-    return blocks_s(lambda: iter(loader), train, 300, time.thread_time)
-
-
-def blocks_s(
-    epoch: Callable[[], Iterator[Any]], train: Callable[[Any], None], steps: int, clock: Callable[[], float]
-) -> list[float]:
-    """Seconds a step, by `clock`, of five blocks after one that warms up."""
-    found = []
-    for _ in range(6):
-        batches = epoch()
-        train(next(batches))
-        began = clock()
-        for _ in range(steps - 1):
-            train(next(batches))
-        found.append((clock() - began) / (steps - 1))
-    return found[1:]
+    return step
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["hooks"]:
-        print(json.dumps(hooks()))
-    elif sys.argv[1:2] == ["loop"]:
-        print(json.dumps(loop(float(sys.argv[2]))))
+    if sys.argv[1:2] == ["steps"]:
+        steps(int(sys.argv[2]))
     else:
         main()

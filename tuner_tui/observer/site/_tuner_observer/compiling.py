@@ -1,19 +1,18 @@
-"""Name the phase in which torch.compile is at work; the next step ends it."""
+"""Notice torch.compile at work; the next step ends that phase."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from .importing import call_safely
 
-if TYPE_CHECKING:
-    from .counters import Counters
 
-
-def watch(module: Any, counters: Counters) -> None:
+def watch(module: Any, tell: Sequence[Callable[[], None]]) -> None:
     """`module` is `torch._dynamo.callback`; torch calls its callbacks around every compilation."""
 
     def compilation_began(*_: object) -> None:
-        call_safely(counters.compiling)
+        for each in tell:
+            call_safely(each)
 
     module.on_compile_start(compilation_began)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from . import models
@@ -25,6 +26,7 @@ class Effective:
     def __init__(self, torch: Any, session: Session) -> None:
         self._torch = torch
         self._session = session
+        self._owners: models.Owners | None = None
         self.reset()
 
     def reset(self) -> None:
@@ -33,8 +35,18 @@ class Effective:
         self._now: dict[str, Any] = {}
         self._looks = 0
         self._autocast: Any = None
-        self._parameter: Any = None
-        self._model_sought = False
+        self._optimizer: Any = None
+        self._model_sought = self._compiled = False
+
+    def watch_models(self, module_class: Any) -> None:
+        """Be able to find the model where nobody shows it. `module_class`: torch.nn.Module."""
+        self._owners = models.Owners(module_class)
+
+    def compiled(self) -> None:
+        """The compiler was at work: what the model is wrapped in says so only where it is wrapped outermost."""
+        self._compiled = True
+        if "torch_compile" in self._now:
+            self._now["torch_compile"] = True
 
     def watch_autocast(self, module: Any) -> None:
         """Notice autocast where it is entered, around the forward pass; a step is outside of it."""
@@ -63,8 +75,8 @@ class Effective:
                 self._now[name] = group[name]
         self._now["parameter_dtype"] = _dtypes(optimizer)
         if group["params"]:
-            self._parameter = group["params"][0]
-            self._now["device"] = str(self._parameter.device)
+            self._optimizer = weakref.ref(optimizer)
+            self._now["device"] = str(group["params"][0].device)
 
     def versions_known(self) -> None:
         """Libraries that were imported after the observer said that it is here."""
@@ -80,7 +92,8 @@ class Effective:
 
     def _read_model(self, model: Any) -> None:
         inner = getattr(model, "_orig_mod", None)
-        self._now["torch_compile"] = inner is not None or getattr(model, "_compiled_call_impl", None) is not None
+        compiled = inner is not None or getattr(model, "_compiled_call_impl", None) is not None
+        self._now["torch_compile"] = compiled or self._compiled
         modules = list((inner or model).modules())
         attention = [getattr(getattr(module, "config", None), "_attn_implementation", None) for module in modules]
         self._now["attn_implementation"] = next((word for word in attention if isinstance(word, str)), None)
@@ -90,10 +103,10 @@ class Effective:
         self._now["gradient_checkpointing"] = any(each is True for each in checkpointing) if checkpointing else None
 
     def _seek_model(self) -> None:
-        """Where no trainer showed us the model: the outermost module that holds the optimizer's first parameter."""
+        """Where no trainer showed us the model: the one that holds the parameters of the optimizer."""
         self._model_sought = True
-        model = models.owner_of(self._parameter, self._torch.nn.Module)
-        self._parameter = None
+        optimizer = self._optimizer()
+        model = None if optimizer is None or self._owners is None else self._owners.of(optimizer)
         if model is not None:
             total, trainable = models.parameters(model)
             self._session.tell("plan", parameters=total, trainable_parameters=trainable)
@@ -102,7 +115,7 @@ class Effective:
     def look(self) -> None:
         """Read the global switches, and tell what changed."""
         self._looks += 1
-        if not self._model_sought and self._parameter is not None:
+        if not self._model_sought and self._optimizer is not None:
             call_safely(self._seek_model)
         if self._looks > 2 and self._looks % LOOK_EVERY:
             return

@@ -32,6 +32,7 @@ class Watch:
         """One of the watched modules is there."""
         if name == "torch.nn.modules.module":
             self.counters.evaluation.watch_mode(module.Module, self.counters.unsettle)
+            self._effective.watch_models(module.Module)
         elif name == "torch.optim.optimizer":
             optimizers.watch(module, self.counters, self._peaks, self._effective.optimizer_stepped)
         elif name == "torch.utils.data.dataloader":
@@ -41,7 +42,7 @@ class Watch:
         elif name == "torch.amp.autocast_mode":
             self._effective.watch_autocast(module)
         elif name == "torch._dynamo.callback":
-            compiling.watch(module, self.counters)
+            compiling.watch(module, (self.counters.compiling, self._effective.compiled))
         elif name == "transformers.trainer":
             trainer.watch(module, self._session, self.counters, self._effective)
             resuming.watch(module, self._session)
