@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from tuner_tui.cli.main import build
+from tuner_tui.cli.commands import build
 from tuner_tui.runs import excerpt
 
 CRASH = """Traceback (most recent call last):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tuner_tui import __version__
-from tuner_tui.cli.main import COMMANDS, build, main
+from tuner_tui.cli.commands import build
+from tuner_tui.cli.main import COMMANDS, main
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:

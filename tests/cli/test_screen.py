@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner_tui.cli.screen import colour_wanted
+from tuner_tui.cli.opening import colour_wanted
 
 MAIN = "from tuner_tui.cli.main import main; main()"
 PATIENCE_S = 60.0

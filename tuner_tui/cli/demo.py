@@ -31,7 +31,7 @@ def demo(
 
 
 def _on_screen(ascii_only: bool, interpreter: Path | None) -> None:
-    from tuner_tui.cli.screen import open_screen
+    from tuner_tui.cli.opening import open_screen
     from tuner_tui.ui.wiring import Wishes
 
     wishes = Wishes(interpreter=interpreter, flags={}, environment=dict(os.environ))

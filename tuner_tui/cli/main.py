@@ -1,20 +1,18 @@
 """The command line: finds the command's module and runs it; a preset's or run's name opens the screen.
 
 Each module in `tuner_tui.cli` has `register(app)` and holds one command group. Only the module of the command asked for
-is imported, so that `ps` does not pay for what `run` needs.
+is imported, so that `ps` does not pay for what `run` needs, and the screen without options pays for none of them.
 """
 
 from __future__ import annotations
 
 import sys
-from importlib import import_module
-
-import typer
 
 COMMANDS = {
     "screen": "screen",
     "demo": "demo",
     "detect": "detect",
+    "doctor": "doctor",
     "recommend": "recommend",
     "run": "run",
     "ps": "ps",
@@ -32,38 +30,23 @@ GLOBAL_FLAGS = ("--help", "--version", "--install-completion", "--show-completio
 def main(argv: list[str] | None = None) -> None:
     """The entry point of `tuner-tui`. Without a command, or with a preset or run in its place, opens the screen."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if opens_the_screen(words):
+        from tuner_tui.cli.opening import open_named
+
+        open_named(words[0] if words else None)
+    if words[:1] == ["watch"] and not any(word.startswith("-") for word in words) and len(words) <= 2:
+        from tuner_tui.cli.watching import watch_box
+
+        watch_box(*words[1:])
     first = words[0] if words else None
     if first is None or (first not in COMMANDS and first not in GLOBAL_FLAGS):
         words, first = ["screen", *words], "screen"
     modules = [COMMANDS[first]] if first in COMMANDS else list(dict.fromkeys(COMMANDS.values()))
+    from tuner_tui.cli.commands import build
+
     build(modules)(words, prog_name="tuner-tui")
 
 
-def build(modules: list[str]) -> typer.Typer:
-    """The command-line application with the commands of `modules`."""
-    app = typer.Typer(
-        help="What the box is, which settings suit it, what holds the training back.",
-        no_args_is_help=False,
-        rich_markup_mode=None,
-        pretty_exceptions_enable=False,
-    )
-    app.callback()(root)
-    for module in modules:
-        import_module(f"tuner_tui.cli.{module}").register(app)
-    return app
-
-
-def _version(asked: bool) -> None:
-    if asked:
-        from tuner_tui import __version__
-
-        typer.echo(__version__)
-        raise typer.Exit
-
-
-def root(
-    version: bool = typer.Option(
-        False, "--version", help="Show the version and exit.", is_eager=True, callback=_version
-    ),
-) -> None:
-    """Options that stand before every command."""
+def opens_the_screen(words: list[str]) -> bool:
+    """Whether `words` are at most the name of a preset or a run: its first frame does not wait for Typer."""
+    return not words or (len(words) == 1 and words[0] not in COMMANDS and not words[0].startswith("-"))

@@ -6,25 +6,23 @@ import json
 import sys
 from typing import Any, NoReturn
 
-import typer
-
 DONE, FAILED, USAGE, OUT_OF_MEMORY, ALREADY_RUNNING, INTERRUPTED, TERMINATED = 0, 1, 2, 3, 4, 130, 143
 
 
 def fail(sentence: str, code: int = USAGE) -> NoReturn:
     """Say what is wrong and end."""
-    typer.echo(sentence, err=True)
-    raise typer.Exit(code)
+    note(sentence)
+    raise SystemExit(code)
 
 
 def note(sentence: str) -> None:
     """Tell the person something that is not the result."""
-    typer.echo(sentence, err=True)
+    sys.stderr.write(sentence + "\n")
 
 
 def document(data: Any) -> None:
     """The one JSON document of a command."""
-    typer.echo(json.dumps(data, indent=2))
+    line(json.dumps(data, indent=2))
 
 
 def line(text: str) -> None:

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from tuner_tui.cli.opening import open_named
 from tuner_tui.cli.output import fail
-
-if TYPE_CHECKING:
-    from tuner_tui.ui.services import Opened
-    from tuner_tui.ui.wiring import Wishes
-
-FIRST_PRESET = "demo"
-COLOURLESS = ("dumb", "vt100", "vt102", "vt220", "linux-m", "xterm-mono")
 
 
 class ThemeName(StrEnum):
@@ -43,86 +35,7 @@ def screen(
     ] = None,
 ) -> None:
     """Open the screen on a preset, or on a run."""
-    from tuner_tui.ui.wiring import Wishes
-
-    wishes = Wishes(
-        interpreter=interpreter,
-        flags=_flags(values or ()),
-        environment=dict(os.environ),
-    )
-    preset, folder = _what(name)
-    if not sys.stdout.isatty() or not sys.stdin.isatty():
-        fail("The screen needs a terminal; `tuner-tui run` trains without one.")
-    open_screen(wishes, preset, folder, theme.value, ascii_only)
-
-
-def open_screen(
-    wishes: Wishes, preset: str | None, folder: Path | None, theme: str = "dark", ascii_only: bool = False
-) -> None:
-    """Run the screen until it is left; exits with its code."""
-    from tuner_tui.ui.app import TunerApp
-    from tuner_tui.ui.wiring import real_services
-
-    attached = Attached(preset, folder)
-    app = TunerApp(
-        real_services(wishes),
-        start=lambda: attached.opened(wishes),
-        folder=lambda: attached.folder,
-        theme=theme,
-        colour=colour_wanted(os.environ),
-        ascii_only=ascii_only,
-    )
-    app.run()
-    raise typer.Exit(app.return_code or 0)
-
-
-class Attached:
-    """What the screen opens on. Worked out on a thread, after the first frame: it reads files."""
-
-    def __init__(self, preset: str | None, folder: Path | None) -> None:
-        self.preset = preset
-        self.folder = folder
-
-    def opened(self, wishes: Wishes) -> Opened:
-        """The settings of the run or the preset named; else of the newest run that lives, or the preset used last."""
-        from tuner_tui.ui.wiring import load_preset, opened_from_run
-
-        if self.preset is None and self.folder is None:
-            self.folder = newest_running()
-            self.preset = last_preset() if self.folder is None else None
-        if self.folder is not None:
-            return opened_from_run(self.folder, wishes)
-        return load_preset(self.preset or FIRST_PRESET, wishes)
-
-
-def colour_wanted(environ: Mapping[str, str]) -> bool:
-    """Whether the terminal shows colours and its owner wants them (https://no-color.org)."""
-    return not environ.get("NO_COLOR") and environ.get("TERM", "") not in COLOURLESS
-
-
-def newest_running() -> Path | None:
-    """The folder of the newest run that lives, if there is one."""
-    from tuner_tui.runs.folder import list_runs, runs_dir
-    from tuner_tui.runs.status import status
-
-    return next((folder.path for folder in list_runs(runs_dir()) if status(folder).live), None)
-
-
-def last_preset() -> str | None:
-    """The preset of the newest run, where it is still there."""
-    from tuner_tui.runs.folder import list_runs, runs_dir
-    from tuner_tui.runs.record import RecordError, read_record
-    from tuner_tui.settings.errors import PresetError
-    from tuner_tui.settings.preset import find_preset
-
-    newest = next(iter(list_runs(runs_dir())), None)
-    try:
-        preset = None if newest is None else read_record(newest).preset
-        if preset is not None:
-            find_preset(preset)
-    except (RecordError, PresetError):
-        return None
-    return preset
+    open_named(name, _flags(values or ()), interpreter, theme.value, ascii_only)
 
 
 def _flags(values: Sequence[str]) -> dict[str, str]:
@@ -135,22 +48,3 @@ def _flags(values: Sequence[str]) -> dict[str, str]:
         return dict(parse_flags(values))
     except SettingsError as error:
         fail(str(error))
-
-
-def _what(name: str | None) -> tuple[str | None, Path | None]:
-    """The preset and the run folder that `name` means; ends with 2 where it means neither."""
-    if name is None:
-        return None, None
-    from tuner_tui.runs.folder import RunNotFoundError, find_run, runs_dir
-    from tuner_tui.settings.errors import PresetError
-    from tuner_tui.settings.preset import find_preset
-
-    try:
-        return None, find_run(name, runs_dir()).path
-    except RunNotFoundError:
-        pass
-    try:
-        find_preset(name)
-    except PresetError as error:
-        fail(f"{name} is neither a run nor a preset: {error}")
-    return name, None

@@ -1,0 +1,34 @@
+"""Keeps what the screen never uses out of its memory."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, cast
+
+OPENSSL = ("ssl", "_hashlib")
+THEIR_USERS = ("asyncio", "hashlib", "hmac")
+BUILT_IN_HASHES = (("_md5",), ("_sha1",), ("_sha2", "_sha512"), ("_sha3",), ("_blake2",))
+
+
+def leave_out_openssl() -> None:
+    """Loads asyncio and hashlib without OpenSSL: 5 MB and some milliseconds for connections that nobody opens.
+
+    Both are made to do without it, hashlib where Python was built with hashes of its own; elsewhere all stays as it
+    is. `import ssl` works again afterwards.
+    """
+    if any(name in sys.modules for name in OPENSSL) or not _hashes_of_its_own():
+        return
+    modules = cast("dict[str, Any]", sys.modules)
+    modules.update(dict.fromkeys(OPENSSL))  # None: an import of it fails
+    try:
+        for user in THEIR_USERS:
+            import_module(user)
+    finally:
+        for name in OPENSSL:
+            del modules[name]
+
+
+def _hashes_of_its_own() -> bool:
+    return all(any(find_spec(name) for name in names) for names in BUILT_IN_HASHES)
