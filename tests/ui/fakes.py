@@ -183,6 +183,7 @@ class FakeBox:
     saved: dict[str, Opened] = field(default_factory=dict)
     launched: list[Opened] = field(default_factory=list)
     orders: list[tuple[str, str]] = field(default_factory=list)
+    adopted: list[str] = field(default_factory=list)
 
     def save(self, name: str, preset: Opened, overwrite: bool) -> None:
         if name in self.saved and not overwrite:
@@ -219,6 +220,7 @@ class FakeBox:
             save_preset=self.save,
             launch=self.launch,
             runs=lambda: self.runs,
+            adopt=lambda folder: self.adopted.append(folder.name),
             follow=self.follow,
             open_log=lambda folder: FakeLog(self.output),
             order=lambda folder, order: self.orders.append((folder.name, order)),

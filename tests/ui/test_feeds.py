@@ -161,15 +161,15 @@ def test_windows_and_hits_of_the_log_are_shown_when_asked_for() -> None:
     posted.next(LogWindowArrived)
     assert windows_of(posted, feed, LogWindowWanted(100, 3)) == ("line 10", "line 11", "line 12")
     assert windows_of(posted, feed, LogWindowWanted(100, 2, before=True)) == ("line 8", "line 9")
-    assert windows_of(posted, feed, LogSearchWanted("line 33"))[0] == "line 33"
-    assert windows_of(posted, feed, LogSearchWanted("line 3"))[0] == "line 34"
-    assert windows_of(posted, feed, LogSearchWanted("line 7", backwards=True))[0] == "line 7"
-    feed.ask(LogSearchWanted("nowhere"))
+    assert windows_of(posted, feed, LogSearchWanted("line 33", False, 100))[0] == "line 33"
+    assert windows_of(posted, feed, LogSearchWanted("line 3", False, 340))[0] == "line 34"
+    assert windows_of(posted, feed, LogSearchWanted("line 7", True, 340))[0] == "line 7"
+    feed.ask(LogSearchWanted("nowhere", False, 0))
     trouble = posted.next(TroubleArrived)
     feed.stop()
     assert isinstance(trouble, TroubleArrived)
     assert not trouble.grave
-    assert "'nowhere' is not in the output" in trouble.sentence
+    assert "“nowhere” is not in the output" in trouble.sentence
 
 
 def test_a_run_that_cannot_be_read_is_said_and_another_one_can_be_followed() -> None:

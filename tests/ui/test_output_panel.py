@@ -175,11 +175,48 @@ async def test_a_search_finds_within_the_window_and_then_asks_beyond_it() -> Non
         await pilot.pause()
         assert "line 0850" in app.lines
         assert not app.query_one(SearchField).has_class("-open")
+        assert not app.panel.following, "what was found stays in sight"
+        await pilot.press("n")
+        await pilot.pause()
+        asked = app.wanted[-1]
+        assert isinstance(asked, LogSearchWanted)
+        assert (asked.text, asked.backwards, asked.start) == ("0850", True, 8000), "from the end a search goes back"
         await pilot.press("N")
         await pilot.pause()
         asked = app.wanted[-1]
         assert isinstance(asked, LogSearchWanted)
-        assert (asked.text, asked.backwards) == ("0850", True)
+        assert (asked.backwards, asked.start) == (False, 10000)
+
+
+async def test_hits_of_the_window_are_gone_through_both_ways() -> None:
+    app = OutputApp()
+    async with app.run_test(size=(60, 12)) as pilot:
+        app.panel.focus()
+        app.panel.log_window = window(0, 200, 1000)
+        await pilot.press("home", "slash")
+        app.panel.action_find()
+        await pilot.press(*"50", "enter")
+        for key, line in (("", "line 0050"), ("n", "line 0150"), ("N", "line 0050")):
+            await pilot.press(*key)
+            await pilot.pause()
+            await pilot.pause()
+            assert line in app.lines
+
+
+async def test_a_log_that_grows_is_not_taken_for_the_hit_of_a_search() -> None:
+    app = OutputApp()
+    async with app.run_test(size=(60, 12)) as pilot:
+        app.panel.focus()
+        app.panel.log_window = window(800, 1000, 1000)
+        await pilot.pause()
+        app.panel.action_find()
+        await pilot.press(*"nowhere", "enter")
+        await pilot.pause()
+        app.panel.log_window = window(801, 1001, 1001)
+        await pilot.pause()
+        await pilot.pause()
+        assert app.panel.following
+        assert app.lines[-1] == "" or "line 1000" in app.lines
 
 
 async def test_the_window_a_search_brings_is_shown_at_its_hit() -> None:

@@ -31,6 +31,30 @@ async def test_one_key_trains_and_the_run_is_followed() -> None:
         assert "r001" in app_of(pilot).main.run_title
 
 
+async def test_a_wish_to_train_waits_for_what_is_still_being_read_and_counts_once() -> None:
+    box, read = FakeBox(), Event()
+
+    def late() -> Inventory:
+        read.wait()
+        return box.inventory
+
+    app = box.app(replace(box.services(), inventory=late))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("t", "t")
+        await until(pilot, lambda: "as soon as" in said(pilot))
+        await until(pilot, lambda: app.main.settings_view is not None)
+        assert not box.launched
+        read.set()
+        await until(pilot, lambda: app.main.view is not None)
+        assert len(box.launched) == 1
+
+
+async def test_a_run_that_is_opened_is_adopted_where_it_lost_its_supervisor() -> None:
+    box = busy_box()
+    async with on_screen(box) as pilot:
+        await until(pilot, lambda: box.adopted == ["r007"])
+
+
 async def test_a_launch_that_fails_says_why_and_follows_nothing() -> None:
     box = FakeBox(launch_error="There is no command 'trane'.")
     async with on_screen(box) as pilot:

@@ -37,9 +37,9 @@ async def test_plus_and_minus_step(keys: str, result: int) -> None:
         await until(pilot, lambda: value(pilot, BATCH) == result)
 
 
-async def test_digits_start_editing_and_enter_takes_the_value() -> None:
+async def test_enter_edits_and_enter_takes_the_value() -> None:
     async with on_screen(FakeBox()) as pilot:
-        await pilot.press("3", "2", "enter")
+        await pilot.press("enter", "backspace", "backspace", "3", "2", "enter")
         await until(pilot, lambda: value(pilot, BATCH) == 32)
         panel = app_of(pilot).main.query_one(SettingsPanel)
         assert panel.border_title == "Settings · llama-1b-sft*"
@@ -59,7 +59,7 @@ async def test_enter_edits_the_value_that_is_there_and_escape_leaves_it() -> Non
 
 async def test_an_error_is_shown_the_moment_it_is_one_and_is_not_taken() -> None:
     async with on_screen(FakeBox()) as pilot:
-        await pilot.press("0")
+        await pilot.press("enter", "backspace", "backspace", "0")
         lines = app_of(pilot).main.query_one(FieldHelp)
         await until(pilot, lambda: lines.shown.tone == "error")
         assert app_of(pilot).main.query_one(ValueInput).has_class("-wrong")
@@ -71,16 +71,24 @@ async def test_an_error_is_shown_the_moment_it_is_one_and_is_not_taken() -> None
         await until(pilot, lambda: value(pilot, BATCH) == 8)
 
 
+@pytest.mark.parametrize(("key", "page"), [("2", "live"), ("5", "output"), ("7", "in-effect"), ("1", "settings")])
+async def test_a_digit_goes_to_its_page_and_edits_nothing(key: str, page: str) -> None:
+    async with on_screen(FakeBox(), (80, 24)) as pilot:
+        await pilot.press(key)
+        await until(pilot, lambda: app_of(pilot).main.page == page)
+        assert not app_of(pilot).main.query_one(ValueInput).has_class("-shown")
+
+
 async def test_down_accepts_and_goes_on() -> None:
     async with on_screen(FakeBox()) as pilot:
-        await pilot.press("4", "down")
+        await pilot.press("enter", "backspace", "backspace", "4", "down")
         await until(pilot, lambda: value(pilot, BATCH) == 4)
         assert cursor_on(pilot) == "per_device_eval_batch_size"
 
 
 async def test_who_goes_elsewhere_gives_up_the_edit() -> None:
     async with on_screen(FakeBox()) as pilot:
-        await pilot.press("4", "alt+5")
+        await pilot.press("enter", "4", "alt+5")
         typed = app_of(pilot).main.query_one(ValueInput)
         await until(pilot, lambda: not typed.has_class("-shown"))
         assert value(pilot, BATCH) == 16
@@ -126,7 +134,7 @@ async def test_undo_and_redo() -> None:
 
 async def test_rules_across_fields_show_in_place() -> None:
     async with on_screen(FakeBox(opened=opened(dataloader_num_workers=2, dataloader_prefetch_factor=4))) as pilot:
-        await pilot.press("slash", *"workers", "enter", "0", "enter")
+        await pilot.press("slash", *"workers", "enter", "enter", "backspace", "0", "enter")
         panel = app_of(pilot).main.query_one(SettingsPanel)
         await until(pilot, lambda: any(row.tone == "error" for row in panel.list.rows))
         wrong = {row.name for row in panel.list.rows if row.tone == "error"}

@@ -69,7 +69,7 @@ def test_settings_that_do_not_fit_together(snap_compare: Compare) -> None:
 
 
 def test_a_value_that_is_wrong_while_it_is_typed(snap_compare: Compare) -> None:
-    snapshot(snap_compare, FakeBox(), SMALL, "0")
+    snapshot(snap_compare, FakeBox(), SMALL, "enter", "backspace", "backspace", "0")
 
 
 def test_diff(snap_compare: Compare) -> None:

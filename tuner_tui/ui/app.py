@@ -5,6 +5,7 @@ Nothing here waits: whatever touches a file, a process or a driver is awaited of
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
@@ -57,6 +58,8 @@ class TunerApp(BaseApp):
         self._sampler = SamplerFeed(services.open_sampler, self.post_message)
         self._follower = FollowerFeed(services, self.post_message)
         self.main = MainScreen()
+        self._known = asyncio.Event()
+        self._launching = False
 
     def get_default_screen(self) -> MainScreen:
         return self.main
@@ -64,6 +67,7 @@ class TunerApp(BaseApp):
     def on_mount(self) -> None:
         """The first frame is drawn before anything heavy is imported or read."""
         self.leave_on_signals()
+        self.end_with_threads()
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
@@ -87,7 +91,7 @@ class TunerApp(BaseApp):
         except ServiceError as error:
             self.exit(return_code=2, message=str(error))
             return
-        self._show(steps.opened(self.state, start))
+        self._open(start)
         self._follow(await off_loop(self._folder))
 
     async def _read_inventory(self) -> None:
@@ -110,11 +114,15 @@ class TunerApp(BaseApp):
         self.state = state
         if steps.form_differs(before, state):
             self.main.settings_view = steps.settings_view(state, self.services)
+        if steps.known(state):
+            self._known.set()
         self.main.running = state.running
         self.main.run_title = words.run_title(state)
         self.main.quiet_line = words.quiet_line(state)
 
     def _follow(self, folder: Path | None) -> None:
+        if folder is not None:
+            self.errand(off_loop(lambda: self.services.adopt(folder)))
         self._follower.follow(folder)
         self.main.view, self.main.log_window, self.main.findings = None, None, ()
         self._show(replace(self.state, folder=folder, view=None))
@@ -178,7 +186,12 @@ class TunerApp(BaseApp):
             question = f"Load {name}? The changes made since the last save are lost."
             if not await self.push_screen_wait(ConfirmScreen("Load", question, "load")):
                 return
-        self._show(steps.opened(self.state, await off_loop(lambda: self.services.load_preset(name))))
+        self._open(await off_loop(lambda: self.services.load_preset(name)))
+
+    def _open(self, preset: Opened) -> None:
+        self._show(steps.opened(self.state, preset))
+        if preset.notes:
+            self.say("\n".join(preset.notes), severity="warning")
 
     def on_save_wanted(self) -> None:
         name = self.state.opened.preset if self.state.opened else None
@@ -212,9 +225,22 @@ class TunerApp(BaseApp):
         self.errand(self._train())
 
     async def _train(self) -> None:
+        """Launch, once; a wish that comes while settings or box are still being read waits for them."""
+        if self._launching:
+            return
+        self._launching = True
+        try:
+            if not self._known.is_set():
+                self.say("The training starts as soon as settings and box have been read.")
+                await self._known.wait()
+            await self._launch()
+        finally:
+            self._launching = False
+
+    async def _launch(self) -> None:
         current, refusal = self.state.current, words.refusal(self.state, self.main.settings_view)
         if current is None or refusal:
-            self.say(refusal or "The settings are still being read.", severity="warning")
+            self.say(refusal, severity="warning")
             return
         self.say("Starting the training.")
         self._follow(await off_loop(lambda: self.services.launch(current)))

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 from collections.abc import Awaitable, Coroutine, Sequence
 from threading import Timer
 from typing import TYPE_CHECKING, Any
 
+from rich.text import Text
 from textual.app import App
 from textual.filter import NoColor
 
+from tuner_tui.ui.crash import report
 from tuner_tui.ui.services import ServiceError
 from tuner_tui.ui.theme import DARK, LIGHT, PLAIN, THEMES, Ascii
 
@@ -61,6 +64,26 @@ class BaseApp(App[None]):
 
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, told_to_leave)
+
+    def end_with_threads(self) -> None:
+        """A thread that fails through a mistake of the program ends the screen as the loop itself would."""
+        if self.is_headless:
+            return
+        loop = asyncio.get_running_loop()
+
+        def failed(thread: threading.ExceptHookArgs) -> None:
+            if isinstance(thread.exc_value, Exception):
+                loop.call_soon_threadsafe(self._handle_exception, thread.exc_value)
+
+        threading.excepthook = failed
+
+    def _fatal_error(self) -> None:
+        """One sentence and a file, where the toolkit would print a traceback with the values of all variables."""
+        from tuner_tui.runs.folder import state_dir
+
+        if self._exception is not None and not self._exit_renderables:
+            self._exit_renderables.append(Text(report(self._exception, state_dir()), overflow="fold"))
+        self._close_messages_no_wait()
 
     def errand(self, work: Coroutine[Any, Any, None]) -> None:
         """Do what takes time in a task of its own; where it fails, say why."""

@@ -168,17 +168,13 @@ class _Following:
         self._show_log()
 
     def _search(self, request: LogSearchWanted) -> None:
-        window = self._window
-        start = request.start
-        if start is None:
-            start = 0 if window is None else window.start if request.backwards else _second(window)
-        match = self._log.search(request.text, start, backwards=request.backwards)
+        match = self._log.search(request.text, request.start, backwards=request.backwards)
         if match.anchor is not None:
             self._shown = LogWindowWanted(match.anchor, self._shown.count)
             return
         where = "before this place" if request.backwards else "after this place"
         far = "" if match.complete else " in the part that was searched"
-        self._post(TroubleArrived(f"'{request.text}' is not in the output {where}{far}.", grave=False))
+        self._post(TroubleArrived(f"“{request.text}” is not in the output {where}{far}.", grave=False))
 
     def _show_log(self) -> None:
         window = self._read_log(self._shown)
@@ -190,8 +186,3 @@ class _Following:
         if shown.anchor is None:
             return self._log.tail(shown.count)
         return (self._log.before if shown.before else self._log.window)(shown.anchor, shown.count)
-
-
-def _second(window: LogWindow) -> int:
-    """Where a search goes on after the first line of a window."""
-    return window.anchors[1] if len(window.anchors) > 1 else window.end

@@ -81,6 +81,15 @@ def _back(place: LogPlace, window: LogWindow, top: int, height: int) -> Move:
     return LogPlace(0, False, window.start, -top), LogWindowWanted(before, WINDOW_LINES)
 
 
+def shown_at(place: LogPlace, window: LogWindow, line: int, height: int) -> Move:
+    """The line of the window is in sight and stays there: the end is followed no more."""
+    top = place.top
+    if not top <= line < top + height:
+        top = max(0, min(line - height // 3, len(window.lines) - height))
+    pin = LogWindowWanted(window.start, max(WINDOW_LINES, len(window.lines))) if place.follow else None
+    return LogPlace(top, False), pin
+
+
 def to_start() -> Move:
     """The first line of the log."""
     return LogPlace(0, False, 0, 0), LogWindowWanted(0, WINDOW_LINES)

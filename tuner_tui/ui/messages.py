@@ -180,9 +180,9 @@ class LogWindowWanted(Newest):
 
 
 class LogSearchWanted(Newest):
-    """Find `text` in the log from byte `start` on or, `backwards`, before it; None is the window shown."""
+    """Find `text` in the log from byte `start` on or, `backwards`, before it."""
 
-    def __init__(self, text: str, backwards: bool = False, start: int | None = None) -> None:
+    def __init__(self, text: str, backwards: bool, start: int) -> None:
         super().__init__()
         self.text = text
         self.backwards = backwards

@@ -45,7 +45,9 @@ def next_rung(state: UiState) -> Rung | None:
 def refusal(state: UiState, view: SettingsView | None) -> str:
     """Why no training can be started now; empty where it can."""
     if view is None:
-        return "The settings are still being read."
+        return "There are no settings to train with."
+    if state.folder is not None and state.view is None:
+        return f"{state.folder.name} is still being read."
     if state.running and state.folder is not None:
         return f"{state.folder.name} is training already; s stops it."
     wrong = [problem for problem in view.problems if problem.severity == "error"]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tuner_tui.settings.job import Job
     from tuner_tui.settings.model import Settings
     from tuner_tui.settings.origin import Resolved
+    from tuner_tui.settings.preset_model import Preset
     from tuner_tui.settings.validity import Problem
 
 
@@ -75,13 +76,16 @@ Diagnosis = Callable[["RunView", "Inventory | None", "Interpreter | None", "LogW
 class Opened:
     """A preset ready to train: resolved settings, the job, the name it is saved under.
 
-    `as_it_ran`: the settings are those of a run, and nothing is recommended in their place.
+    `as_it_ran`: the settings are those of a run, and nothing is recommended in their place. `base` is the preset as
+    it was read, from which one saved keeps what it is for; `notes` are what a person should know of it.
     """
 
     resolved: Resolved
     job: Job
     preset: str | None
     as_it_ran: bool = False
+    base: Preset | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +112,8 @@ class Services:
     """The calls. Those that can fail raise `ServiceError`.
 
     `versions` asks the Python that trains for its packages only, `interpreter` for everything, which takes longer.
-    `recommended` fills in what nobody chose; like `problems` it only computes.
+    `recommended` fills in what nobody chose; like `problems` it only computes. `adopt` gives a run whose supervisor
+    died while its training lives a new one, and leaves any other run alone.
     """
 
     fields: Callable[[], Sequence[FieldSpec]]
@@ -124,6 +129,7 @@ class Services:
     save_preset: Callable[[str, Opened, bool], None]
     launch: Callable[[Opened], Path]
     runs: Callable[[], Sequence[RunLine]]
+    adopt: Callable[[Path], None]
     follow: Callable[[Path], RunFollower]
     open_log: Callable[[Path], Log]
     order: Callable[[Path, Order], None]

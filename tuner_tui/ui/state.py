@@ -145,6 +145,11 @@ def changes_of(state: UiState, remedy: Remedy) -> tuple[Change, ...]:
     )
 
 
+def known(state: UiState) -> bool:
+    """Whether settings, box and Python are there, so that the settings shown are those that would be trained."""
+    return None not in (state.editing, state.inventory, state.interpreter)
+
+
 def dirty(state: UiState) -> bool:
     """Whether there are changes that were not saved."""
     return state.editing is not None and state.editing.dirty

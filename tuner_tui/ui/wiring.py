@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from tuner_tui.settings.job import Job
     from tuner_tui.settings.model import Settings
     from tuner_tui.settings.origin import Resolved
+    from tuner_tui.settings.preset_read import LoadedPreset
     from tuner_tui.settings.validity import Problem
 
 
@@ -65,6 +66,7 @@ def real_services(wishes: Wishes) -> Services:
         save_preset=_save_preset,
         launch=lambda opened: _launch(opened, wishes),
         runs=_runs,
+        adopt=_adopt,
         follow=_follow,
         open_log=_open_log,
         order=_order,
@@ -153,13 +155,22 @@ def load_preset(name: str, wishes: Wishes) -> Opened:
 
     with _spoken():
         loaded = find_preset(name)
+        project = _project(Path(PROJECT_FILE))
         resolved = resolve(
             flags=wishes.flags,
             environment=wishes.environment,
             project=Path(PROJECT_FILE),
             preset=loaded.preset,
         )
-    return Opened(resolved, loaded.preset.job or BuiltinJob(), name)
+    notes = loaded.notes + tuple(f"{PROJECT_FILE}: {note}" for note in (project.notes if project else ()))
+    job = (project and project.preset.job) or loaded.preset.job or BuiltinJob()
+    return Opened(resolved, job, name, base=loaded.preset, notes=notes)
+
+
+def _project(path: Path) -> LoadedPreset | None:
+    from tuner_tui.settings.preset_read import load_preset as read
+
+    return read(path) if path.is_file() else None
 
 
 def _save_preset(name: str, opened: Opened, overwrite: bool) -> None:
@@ -172,7 +183,9 @@ def _save_preset(name: str, opened: Opened, overwrite: bool) -> None:
     names = [name for name in type(resolved.settings).model_fields if resolved.origin(name).kind not in weak]
     values = {name: getattr(resolved.settings, name) for name in names}
     with _spoken():
-        save_preset(Preset(name=name, settings=values, job=opened.job), preset_path(name), overwrite=overwrite)
+        base = opened.base or Preset(name=name)
+        preset = base.variant(name, values).model_copy(update={"job": opened.job})
+        save_preset(preset, preset_path(name), overwrite=overwrite)
 
 
 def _launch(opened: Opened, wishes: Wishes) -> Path:
@@ -214,11 +227,22 @@ def _open_log(folder: Path) -> Log:
 
 
 def _order(folder: Path, order: Order) -> None:
-    from tuner_tui.runs.control import write_order
+    from tuner_tui.runs.control import give_order
     from tuner_tui.runs.folder import RunFolder
 
     with _spoken():
-        write_order(RunFolder(folder).control, order)
+        give_order(RunFolder(folder), order)
+
+
+def _adopt(folder: Path) -> None:
+    from tuner_tui.runs.folder import RunFolder
+    from tuner_tui.runs.launch import adopt
+    from tuner_tui.runs.status import status
+
+    now = status(RunFolder(folder))
+    if now.kind == "lost" and now.training_alive:
+        with _spoken():
+            adopt(RunFolder(folder))
 
 
 class _Diagnosing:

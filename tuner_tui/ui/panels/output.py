@@ -10,7 +10,7 @@ from textual.containers import Vertical
 from textual.reactive import reactive
 
 from tuner_tui.ui import format as f
-from tuner_tui.ui.log_place import LogPlace, Move, arrived, moved, next_hit, to_end, to_start
+from tuner_tui.ui.log_place import LogPlace, Move, arrived, moved, next_hit, shown_at, to_end, to_start
 from tuner_tui.ui.messages import LogSearchWanted
 from tuner_tui.ui.widgets.log_lines import LogLines
 from tuner_tui.ui.widgets.search_field import SearchField
@@ -37,8 +37,14 @@ OUTPUT_KEYS = (
     _key("end,G", "end", "Follow", "end", "The end of the log, and follow it"),
     _key("left,h", "sideways(-1)", "Left", "left", "Towards the start of long lines"),
     _key("right,l", "sideways(1)", "Right", "right", "Towards the end of long lines"),
-    _key("n", "search(False)", "Next hit", "next", "The next place that holds the text searched for"),
-    _key("N", "search(True)", "Hit before", "previous", "The place before that holds it"),
+    _key(
+        "n",
+        "search(True)",
+        "Next hit",
+        "next",
+        "The next place that holds the text; from the end of the log, backwards",
+    ),
+    _key("N", "search(False)", "Last hit", "previous", "The next place the other way"),
 )
 
 
@@ -55,6 +61,7 @@ class OutputPanel(Vertical, can_focus=True):
         self._needle = ""
         self._hit: int | None = None
         self._searching = False
+        self._backwards = False
 
     def compose(self) -> ComposeResult:
         yield LogLines()
@@ -72,11 +79,16 @@ class OutputPanel(Vertical, can_focus=True):
     def watch_log_window(self, old: LogWindow | None, new: LogWindow | None) -> None:
         if new is None:
             self._place, self._hit = LogPlace(), None
-        elif self._searching:
+        elif self._searching and self._brought(old, new):
             self._found(new)
         else:
             self._place = arrived(self._place, old, new, self._height)
         self._show()
+
+    def _brought(self, old: LogWindow | None, new: LogWindow) -> bool:
+        """Whether this is the window asked for by a search: it begins with the hit. A log that grows is another."""
+        elsewhere = old is None or old.start != new.start
+        return elsewhere and next_hit(new, self._needle, -1, backwards=False) == 0
 
     def _found(self, window: LogWindow) -> None:
         """A window that a search has brought: its first hit comes into sight."""
@@ -113,6 +125,7 @@ class OutputPanel(Vertical, can_focus=True):
         return f.share(at / window.total_bytes if window.total_bytes else None)
 
     def _go(self, move: Move) -> None:
+        self._searching = False
         self._place, wanted = move
         if wanted is not None:
             self.post_message(wanted)
@@ -146,9 +159,9 @@ class OutputPanel(Vertical, can_focus=True):
 
     @on(SearchField.Wanted)
     def _search_typed(self, event: SearchField.Wanted) -> None:
-        self._needle, self._hit = event.text, None
+        self._needle, self._hit, self._backwards = event.text, None, self._place.follow
         self.focus()
-        self.action_search(backwards=self._place.follow)
+        self.action_search(onwards=True)
 
     @on(SearchField.GivenUp)
     def _search_given_up(self) -> None:
@@ -156,9 +169,12 @@ class OutputPanel(Vertical, can_focus=True):
         self.focus()
         self._show()
 
-    def action_search(self, backwards: bool) -> None:
-        """Go to the next or previous hit: within this window, else ask for the one that holds it."""
-        window = self.log_window
+    def action_search(self, onwards: bool) -> None:
+        """Go to the next hit, or the last: within this window, else ask for the one that holds it.
+
+        A search that began at the end of the log goes on towards its start.
+        """
+        window, backwards = self.log_window, self._backwards == onwards
         if not self._needle or window is None:
             self._show()
             return
@@ -166,11 +182,8 @@ class OutputPanel(Vertical, can_focus=True):
         hit = next_hit(window, self._needle, min(start, len(window.lines)), backwards)
         if hit is None:
             self._searching = True
-            self.post_message(LogSearchWanted(self._needle, backwards))
+            self.post_message(LogSearchWanted(self._needle, backwards, window.start if backwards else window.end))
             self._show()
             return
         self._hit = hit
-        if not self._place.top <= hit < self._place.top + self._height:
-            self._go(moved(self._place, window, hit - self._height // 3 - self._place.top, self._height))
-        else:
-            self._show()
+        self._go(shown_at(self._place, window, hit, self._height))

@@ -28,11 +28,10 @@ from tuner_tui.ui.widgets.value_input import ValueInput
 if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.binding import BindingType
-    from textual.events import Key, Resize
+    from textual.events import Resize
 
     from tuner_tui.settings.fields import FieldSpec
 
-STARTS_A_NUMBER = frozenset("0123456789.")
 ROOM_FOR_HELP, ROOM_FOR_MORE_HELP = 9, 18
 
 
@@ -92,15 +91,6 @@ class SettingsPanel(Vertical):
         spec = self.spec
         if self.view is not None and spec is not None:
             self.query_one(FieldHelp).shown = field_help(self.view, spec)
-
-    def on_key(self, event: Key) -> None:
-        """A digit on a number starts editing with that digit."""
-        spec = self.spec
-        number = spec is not None and spec.kind in ("int", "float")
-        if self._doing is None and number and event.character in STARTS_A_NUMBER:
-            self._begin_edit(event.character or "")
-            event.stop()
-            event.prevent_default()
 
     def action_move(self, by: int) -> None:
         """Move the cursor by `by` fields."""

@@ -67,7 +67,7 @@ def help_text(keys: Sequence[Binding]) -> Text:
     return text
 
 
-def words_text(words: Sequence[tuple[str, str]]) -> Text:
+def words_text(words: Sequence[tuple[str, str]] = WORDS) -> Text:
     """The words of the screen and what they mean."""
     width = max(len(word) for word, _ in words)
     text = Text().append("Words\n", "bold")

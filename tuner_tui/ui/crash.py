@@ -1,0 +1,35 @@
+"""What is left of a screen that failed through a mistake of the program itself: one sentence, and a file for a report.
+
+The traceback is written without the values of variables, for there the secrets of an environment would stand.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+import traceback
+from importlib.metadata import version
+from pathlib import Path
+
+
+def report(error: BaseException, folder: Path) -> str:
+    """Write the traceback of `error` into a private file in `folder`; the sentence for the user."""
+    cause = getattr(error, "error", error)  # what a worker failed of
+    said = f"The screen failed: {type(cause).__name__}. This is a mistake in tuner-tui; a training goes on."
+    path = folder / f"crash-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
+            file.write(_text(cause))
+    except OSError as refused:
+        return f"{said} What happened could not be written to {path}: {refused.strerror or refused}."
+    return f"{said} What happened stands in {path}"
+
+
+def _text(error: BaseException) -> str:
+    from tuner_tui.runs.redact import redact_text
+
+    where = f"tuner-tui {version('tuner-tui')}, textual {version('textual')}, Python {platform.python_version()}"
+    return f"{where}\n\n{redact_text(''.join(traceback.format_exception(error)))}"
