@@ -1,0 +1,150 @@
+"""Out of memory in the middle of a real training: the automatic fallback goes on, and nothing else has changed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.tuning.fakes import resolved
+from tuner_tui.runs.command import LaunchError
+from tuner_tui.runs.folder import RunFolder
+from tuner_tui.runs.launch import LaunchRequest, launch
+from tuner_tui.runs.reader import RunReader, RunView
+from tuner_tui.runs.record import read_record
+from tuner_tui.runs.successor import successor, undecided, wait_decided
+from tuner_tui.settings.job import BuiltinJob
+from tuner_tui.tuning.fallback_process import Orders, watch_over
+
+PROBE = Path(__file__).with_name("probe_training.py")
+SETTINGS: dict[str, Any] = {
+    "per_device_train_batch_size": 16, "gradient_accumulation_steps": 1, "max_length": 1024, "max_steps": 24,
+    "save_strategy": "steps", "save_steps": 5, "eval_strategy": "no", "logging_steps": 1, "learning_rate": 1e-3,
+    "dataloader_pin_memory": False,
+}  # fmt: skip
+ENVIRON = {**os.environ, "OMP_NUM_THREADS": "1"}
+SHARE = 0.65
+"""Of what the long samples need at micro batch 16 there is this much: enough for 8."""
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """320 short samples, and two long ones that come in the second half of the first epoch."""
+    draw = random.Random(0)
+    rows = []
+    for row in range(320):
+        label = draw.randint(0, 1)
+        count = 900 if row in (7, 133) else draw.randint(5, 20)
+        words = [draw.choice(["alpha", "beta", "gamma", "delta", "good" if label else "bad"]) for _ in range(count)]
+        rows.append(json.dumps({"text": " ".join(words), "label": label}))
+    path = tmp_path / "data.jsonl"
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+def losses(output: Path) -> dict[int, float]:
+    """The loss of every step, from the last checkpoint, which knows those before the resumption too."""
+    history = json.loads((output / "checkpoint-24" / "trainer_state.json").read_bytes())["log_history"]
+    return {entry["step"]: entry["loss"] for entry in history if "loss" in entry}
+
+
+def uninterrupted(data: Path, output: Path) -> tuple[dict[int, float], int]:
+    """Losses of the training without a limit, and the limit in bytes under which it runs out of memory."""
+    config = output.with_suffix(".yaml")
+    config.write_text(yaml.safe_dump({**SETTINGS, "model": "tiny", "data": str(data), "output_dir": str(output)}))
+    command = [sys.executable, str(PROBE), str(config)]
+    result = subprocess.run(command, env=ENVIRON, capture_output=True, text=True, check=False, timeout=240)
+    assert result.returncode == 0, result.stderr[-2000:]
+    steps = [tuple(map(int, found)) for found in re.findall(r"^data (\d+) peak (\d+)$", result.stdout, re.MULTILINE)]
+    before = steps[9]
+    growth = steps[-1][1] - before[1]
+    assert growth > 200e6, "the long samples were to be large"
+    return losses(output), int(max(private for private, _ in steps[:10]) + SHARE * growth)
+
+
+def ended(folder: RunFolder) -> RunView:
+    wait_decided(folder)
+    return RunReader(folder).poll()
+
+
+@pytest.mark.train
+def test_it_goes_on_from_the_checkpoint_as_if_nothing_had_happened(data: Path, tmp_path: Path) -> None:
+    expected, limit = uninterrupted(data, tmp_path / "free")
+    request = LaunchRequest(
+        job=BuiltinJob(data=str(data)),
+        resolved=resolved(**SETTINGS),
+        interpreter=sys.executable,
+        cwd=tmp_path,
+        memory_limit_bytes=limit,
+        environ=ENVIRON,
+        root=tmp_path / "runs",
+    )
+    first = launch(request)
+    watch_over(first, Orders(3, request.job, request.environ))
+    assert undecided(first)
+    view = ended(first)
+    assert view.state.outcome == "out-of-memory", view.status.sentence
+    fell = view.state.fell_back
+    assert fell is not None, view.state.fallback_ended
+    assert (fell.number, fell.most, fell.step) == (1, 3, 10)
+    assert dict(fell.change) == {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2}
+    second = successor(first, view.state)
+    assert second is not None
+    last = ended(second)
+    assert last.state.outcome == "completed", last.status.sentence
+    assert last.state.fell_back is None
+    assert last.state.first_step == 10
+    record = read_record(second)
+    assert (record.parent, record.lineage) == (first.id, (first.id,))
+    assert record.resumed_from == str(first.output / "checkpoint-10")
+    assert losses(second.output) == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_run_that_ends_well_is_left_alone(tmp_path: Path) -> None:
+    from tests.runs.processes import Box
+
+    box = Box(tmp_path)
+    request = box.request("print('done')")
+    folder = launch(request)
+    watch_over(folder, Orders(3, request.job, request.environ))
+    state = ended(folder).state
+    assert (state.outcome, state.fell_back, state.fallback_ended) == ("completed", None, None)
+    assert not undecided(folder)
+    watch_over(folder, Orders(3, request.job, request.environ))
+
+
+def test_out_of_memory_with_nothing_to_try_is_told(tmp_path: Path) -> None:
+    from tests.runs.processes import Box
+
+    box = Box(tmp_path)
+    request = box.request("raise MemoryError('Unable to allocate 9.00 TiB')")
+    folder = launch(request)
+    watch_over(folder, Orders(3, request.job, request.environ))
+    state = ended(folder).state
+    assert state.outcome == "out-of-memory"
+    assert state.fell_back is None
+    assert state.fallback_ended is not None
+    assert "nothing is left to try" in state.fallback_ended
+
+
+def test_two_do_not_watch_over_one_run(tmp_path: Path) -> None:
+    from tests.runs.processes import Box, Fifo
+
+    box, gate = Box(tmp_path), Fifo(tmp_path / "gate")
+    request = box.request("import sys\nopen(sys.argv[1]).readline()", str(gate.path))
+    folder = launch(request)
+    watch_over(folder, Orders(1, request.job, request.environ))
+    with pytest.raises(LaunchError, match="fallback"):
+        watch_over(folder, Orders(1, request.job, request.environ))
+    with gate.path.open("w") as opened:
+        opened.write("go\n")
+    wait_decided(folder)
+    gate.close()
