@@ -39,7 +39,7 @@ print("constructed")
 
 def test_whatever_is_recommended_constructs(tmp_path: Path) -> None:
     python = probe_interpreter(Path(sys.executable))
-    paths = []
+    paths: list[str] = []
     for inventory in BOXES:
         for job in JOBS:
             # TrainingArguments asks the card of this machine for TF32, which need not have it.

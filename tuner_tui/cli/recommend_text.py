@@ -32,7 +32,7 @@ def report(
         _given(resolved),
         [batch_line(found), *time_lines(expected, found.settings.num_train_epochs, width)],
         _section("Considered and left", found.rejected, width),
-        _legend([one.source for one in (*found.advised, *found.rejected)], width),
+        _legend([*(one.source for one in found.advised), *(one.source for one in found.rejected)], width),
     ]
     return "\n\n".join("\n".join(section) for section in sections if section).split("\n")
 

@@ -1,0 +1,43 @@
+"""`tuner-tui doctor`: marks, and exit codes."""
+
+from __future__ import annotations
+
+import json
+
+import typer
+from typer.testing import CliRunner, Result
+
+from tests.advice.boxes import box, card, python
+from tuner_tui.cli.box import ThisBox
+from tuner_tui.cli.doctor import register
+from tuner_tui.hardware.inventory import Inventory
+
+
+def call(inventory: Inventory, *words: str) -> Result:
+    app = typer.Typer()
+    register(app, lambda interpreter: ThisBox(inventory, python(accelerate="1.15.0")))
+    app.callback()(lambda: None)
+    return CliRunner().invoke(app, ["doctor", *words])
+
+
+def test_a_good_box_is_told_so() -> None:
+    result = call(box(card("T4", gib=15.0)))
+    assert result.exit_code == 0
+    assert {line[0] for line in result.stdout.splitlines()} == {"✓"}
+
+
+def test_what_is_wrong_has_a_mark_advice_and_an_exit_code() -> None:
+    result = call(box(card("T4", gib=15.0), shm_mib=64), "--set", "precision=bf16")
+    assert result.exit_code == 1
+    assert "! Shared memory  64 MiB are free in /dev/shm." in result.stdout
+    assert "✗ Settings       NVIDIA T4 (capability 7.5) has no bf16" in result.stdout
+    assert "→ --set precision=fp16" in result.stdout
+
+
+def test_json_is_one_document() -> None:
+    document = json.loads(call(box(card("T4", gib=15.0)), "--preset", "t4-16gb", "--json").stdout)
+    assert {check["state"] for check in document} == {"good"}
+
+
+def test_bad_input_ends_with_2() -> None:
+    assert call(box(), "--preset", "dmo").exit_code == 2

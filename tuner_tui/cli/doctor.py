@@ -1,0 +1,58 @@
+"""`tuner-tui doctor`: what could go wrong before a training starts, as a list with marks."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from textwrap import wrap
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tuner_tui.cli.output import FAILED, document
+
+if TYPE_CHECKING:
+    from tuner_tui.advice.checkup import Check
+    from tuner_tui.cli.box import ReadBox
+
+MARKS = {"good": "✓", "warning": "!", "wrong": "✗"}
+NAME, WIDTH = 15, 100
+
+
+def register(app: typer.Typer, read_box: ReadBox | None = None) -> None:
+    """Adds the command `doctor`; `read_box` says what machine this is."""
+
+    @app.command("doctor")
+    def doctor(
+        preset: Annotated[str | None, typer.Option(metavar="P", help="A preset, checked against this box.")] = None,
+        values: Annotated[list[str] | None, typer.Option("--set", metavar="K=V", help="A setting.")] = None,
+        interpreter: Annotated[Path | None, typer.Option(metavar="PATH", help="The Python that trains.")] = None,
+        as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+    ) -> None:
+        """Check box, Python and settings before a training.
+
+        Exit codes: 0 nothing is wrong, 1 something is, 2 bad input.
+        """
+        from tuner_tui.advice.checkup import checkup
+        from tuner_tui.advice.recommend import with_recommended
+        from tuner_tui.cli.box import this_box
+        from tuner_tui.cli.recommend import asked_for
+
+        chosen, job = asked_for(preset, values or [])
+        box = (read_box or this_box)(interpreter)
+        settings = with_recommended(chosen, box.inventory, box.interpreter, job).settings
+        checks = checkup(box.inventory, box.interpreter, settings, job)
+        if as_json:
+            document([asdict(check) for check in checks])
+        else:
+            typer.echo("\n".join(line for check in checks for line in lines(check)))
+        if any(check.state == "wrong" for check in checks):
+            raise typer.Exit(FAILED)
+
+
+def lines(check: Check) -> list[str]:
+    """One check: mark, name, sentence, and what to do below it."""
+    head = f"{MARKS[check.state]} {check.name:<{NAME}}"
+    below = " " * len(head)
+    advice = wrap(check.advice, WIDTH, initial_indent=f"{below}→ ", subsequent_indent=f"{below}  ")
+    return [*wrap(check.sentence, WIDTH, initial_indent=head, subsequent_indent=below), *advice]
