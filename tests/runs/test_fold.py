@@ -130,3 +130,10 @@ def test_other_ranks_do_not_speak_for_the_run() -> None:
     story = [ev.Phase(t=1.0, rank=0, phase="training"), ev.Phase(t=2.0, rank=3, phase="saving")]
     state = fold_all(RunState(), [*story, ev.Metrics(t=3.0, rank=3, step=1, loss=9.0)])
     assert (state.phase, state.loss) == ("training", None)
+
+
+def test_the_first_rank_to_raise_is_the_reason() -> None:
+    first, later = (ev.Raised(t=t, rank=rank, type="E", message=str(rank)) for t, rank in ((1.0, 1), (2.0, 0)))
+    assert fold_all(RunState(), [later, first]).raised == first
+    assert fold_all(RunState(), [first, later]).raised == first
+    assert fold_all(RunState(), [first, ev.Started(t=3.0, rank=1, pid=5)]).raised is None

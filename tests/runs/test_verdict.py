@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from signal import SIGKILL, SIGSEGV, SIGTERM
 
 import pytest
 
 from tuner_tui.runs.events import Exited, OutOfMemory, Raised, StopRequested
+from tuner_tui.runs.evidence import DeadRank
 from tuner_tui.runs.state import RankState, RunState
 from tuner_tui.runs.verdict import verdict
 
@@ -74,3 +76,25 @@ def test_the_log_speaks_where_no_event_does() -> None:
 def test_a_stop_request_is_named_as_the_cause_only_where_it_was() -> None:
     state = with_(stop_requested=StopRequested(t=1.0, how="stop").how, raised=None)
     assert verdict(state, exited(1)).outcome == "stopped"
+
+
+RANKS = with_(ranks={0: RankState(rank=0), 1: RankState(rank=1)})
+GONE = Raised(t=2.0, rank=0, type="RuntimeError", message="Connection reset by peer")
+
+
+def test_a_rank_is_named() -> None:
+    raised = Raised(t=1.0, rank=1, type="KeyError", message="'labels'")
+    assert verdict(with_(RANKS, raised=raised), exited(1)).sentence.startswith("Rank 1 failed at step 1,200")
+
+
+def test_a_killed_rank_counts_more_than_those_who_miss_it() -> None:
+    judged = verdict(with_(RANKS, raised=GONE), exited(1), dead_rank=DeadRank(1, -9))
+    assert judged.sentence.startswith("Rank 1 was ended at step 1,200 of 9,000 by SIGKILL")
+    alone = verdict(RANKS, exited(1), dead_rank=DeadRank(1, 3))
+    assert alone.sentence.startswith("Rank 1 ended at step 1,200 of 9,000 with exit code 3")
+
+
+def test_out_of_memory_of_one_rank_is_the_reason() -> None:
+    judged = verdict(with_(RANKS, out_of_memory=replace(OOM, rank=1), raised=GONE), exited(1))
+    assert judged.outcome == "out-of-memory"
+    assert "on rank 1 while training" in judged.sentence

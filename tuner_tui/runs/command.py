@@ -109,6 +109,15 @@ def check_command(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> Non
         raise LaunchError(f"The command {argv[0]!r} is not found on the PATH.")
 
 
+def check_launcher(job: Job, env: Mapping[str, str]) -> None:
+    """Raise `LaunchError` where the launcher would silently start fewer processes than asked for."""
+    if isinstance(job, CommandJob) and job.launcher == "accelerate" and job.processes > 1 and not has_gpu(env):
+        raise LaunchError(
+            f"accelerate starts several processes only on accelerators and would start 1 of {job.processes} here; "
+            "choose the launcher torchrun."
+        )
+
+
 def has_gpu(env: Mapping[str, str]) -> bool:
     """Whether the training can use an NVIDIA GPU: the driver's device is there and not hidden from it."""
     return Path("/dev/nvidiactl").exists() and env.get("CUDA_VISIBLE_DEVICES", "all") not in ("", "-1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 LOG_TAIL_BYTES = 16_384
@@ -14,7 +15,16 @@ _OUT_OF_MEMORY = re.compile(
     re.MULTILINE,
 )
 
+_DEAD_RANK = re.compile(rb"failed \(exitcode: (-?\d+)\) local_rank: (\d+)")
 _KILLED = re.compile(rb"killed by signal: Killed|exitcode *: *-9\b|Signal 9 \(SIGKILL\)|died with <Signals\.SIGKILL")
+
+
+@dataclass(frozen=True, slots=True)
+class DeadRank:
+    """The rank that torchrun names as the first to fail; an exit code below 0 is minus the signal."""
+
+    rank: int
+    exit_code: int
 
 
 def cgroup_kills(pid: int | str = "self") -> int | None:
@@ -53,6 +63,12 @@ def log_says_out_of_memory(path: Path) -> str | None:
 def log_says_killed(path: Path) -> bool:
     """Whether the end of the log says that a process of the training was killed: a loader worker, a rank."""
     return _KILLED.search(_log_tail(path)) is not None
+
+
+def log_names_dead_rank(path: Path) -> DeadRank | None:
+    """The rank that torchrun, or accelerate by it, names at the end of the log; None where it names none."""
+    found = _DEAD_RANK.search(_log_tail(path))
+    return None if found is None else DeadRank(int(found[2]), int(found[1]))
 
 
 def _log_tail(path: Path) -> bytes:

@@ -62,7 +62,9 @@ def _started(state: RunState, event: ev.Started) -> RunState:
     versions = {"python": event.python, "torch": event.torch, "transformers": event.transformers}
     known = {name: version for name, version in versions.items() if version is not None}
     ranks = {**state.ranks, rank: RankState(rank=rank, pid=event.pid)}
-    return replace(state, ranks=ranks, versions={**state.versions, **known})
+    lives_again = state.raised is not None and state.raised.rank == event.rank and state.raised.t <= event.t
+    raised = None if lives_again else state.raised
+    return replace(state, ranks=ranks, versions={**state.versions, **known}, raised=raised)
 
 
 def _phase(state: RunState, event: ev.Phase) -> RunState:
@@ -109,7 +111,9 @@ def _out_of_memory(state: RunState, event: ev.OutOfMemory) -> RunState:
 
 
 def _raised(state: RunState, event: ev.Raised) -> RunState:
-    return replace(state, raised=event)
+    """The first one is the reason: when a rank dies, the others soon raise that it is gone."""
+    earlier = state.raised is not None and state.raised.t <= event.t
+    return state if earlier else replace(state, raised=event)
 
 
 def _ended(state: RunState, event: ev.Ended) -> RunState:

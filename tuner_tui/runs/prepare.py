@@ -13,6 +13,7 @@ from tuner_tui.runs.command import (
     LaunchError,
     added_environment,
     check_command,
+    check_launcher,
     own_config,
     probe,
     with_config,
@@ -89,7 +90,9 @@ def prepare(request: LaunchRequest, folder: RunFolder) -> Prepared:
     added = added_environment(request.job, request.environ, folder, applied.inject, request.memory_limit_bytes)
     if checkpoint is not None and isinstance(request.job, CommandJob):
         added[VARIABLE] = str(checkpoint)
-    check_command(argv, cwd, {**request.environ, **added})
+    env = {**request.environ, **added}
+    check_command(argv, cwd, env)
+    check_launcher(request.job, env)
     return Prepared(folder, argv, cwd, added, interpreter, applied, checkpoint)
 
 

@@ -6,6 +6,7 @@ import signal
 from dataclasses import dataclass
 
 from tuner_tui.runs.events import Exited
+from tuner_tui.runs.evidence import DeadRank
 from tuner_tui.runs.state import RunState
 
 
@@ -17,8 +18,10 @@ class Verdict:
     sentence: str
 
 
-def verdict(state: RunState, exited: Exited, memory_line: str | None = None) -> Verdict:
-    """Judge a run by its events, the exit of its process and the log's line on memory, if any.
+def verdict(
+    state: RunState, exited: Exited, memory_line: str | None = None, dead_rank: DeadRank | None = None
+) -> Verdict:
+    """Judge a run by its events, the exit of its process, the log's line on memory and what the launcher says there.
 
     A recovered out-of-memory does not count: the process has to end badly after it.
     """
@@ -31,7 +34,7 @@ def verdict(state: RunState, exited: Exited, memory_line: str | None = None) -> 
         return Verdict("out-of-memory", memory)
     if state.stop_requested is not None:
         return Verdict("stopped", f"Stopped on request{_at(state)}.")
-    return Verdict("failed", _failure(state, exited))
+    return Verdict("failed", _failure(state, exited, dead_rank))
 
 
 def _unseen(state: RunState) -> Verdict:
@@ -39,7 +42,7 @@ def _unseen(state: RunState) -> Verdict:
     if state.out_of_memory is not None and state.raised is not None:
         return Verdict("out-of-memory", _out_of_memory(state))
     if state.raised is not None:
-        return Verdict("failed", f"The training failed{_at(state)}: {_exception(state)}.")
+        return Verdict("failed", f"{_who(state, state.raised.rank)} failed{_at(state)}: {_exception(state)}.")
     if state.ranks and all(rank.ended for rank in state.ranks.values()):
         return _by_itself(state)
     if state.stop_requested is not None:
@@ -58,7 +61,7 @@ def _memory(state: RunState, exited: Exited, memory_line: str | None) -> str | N
     if exited.oom_kill:
         return f"The kernel killed the training{_at(state)}: the machine or its cgroup ran out of memory."
     if state.out_of_memory is not None and (
-        state.raised is None or _is_memory(state.raised.type, state.raised.message)
+        state.raised is None or _is_memory(state.raised.type, state.raised.message) or _other_rank_followed(state)
     ):
         return _out_of_memory(state)
     if state.raised is not None:
@@ -66,11 +69,18 @@ def _memory(state: RunState, exited: Exited, memory_line: str | None) -> str | N
     return f"Out of memory{_at(state)}: {memory_line}" if memory_line is not None else None
 
 
+def _other_rank_followed(state: RunState) -> bool:
+    """Whether what was raised is another rank's, which only missed the one that had no memory."""
+    memory, raised = state.out_of_memory, state.raised
+    return memory is not None and raised is not None and memory.rank != raised.rank and memory.t <= raised.t
+
+
 def _out_of_memory(state: RunState) -> str:
     event = state.out_of_memory
     assert event is not None
     where = f" while {event.where}" if event.where else ""
-    return f"Out of memory{where}{_at(state)}: {_first_line(event.message)}"
+    whose = f" on rank {event.rank}" if len(state.ranks) > 1 and event.rank is not None else ""
+    return f"Out of memory{whose}{where}{_at(state)}: {_first_line(event.message)}"
 
 
 def _is_memory(kind: str, message: str) -> bool:
@@ -83,13 +93,23 @@ def _killed_on_request(state: RunState, exited: Exited) -> bool:
     return requested and exited.signal in (signal.SIGTERM, signal.SIGKILL) and not exited.oom_kill
 
 
-def _failure(state: RunState, exited: Exited) -> str:
-    if state.raised is not None:
-        return f"The training failed{_at(state)}: {_exception(state)}."
+def _failure(state: RunState, exited: Exited, dead: DeadRank | None) -> str:
+    raised = state.raised
+    if dead is not None and dead.exit_code < 0 and (raised is None or raised.rank != dead.rank):
+        name = signal_name(-dead.exit_code)
+        return f"Rank {dead.rank} was ended{_at(state)} by {name}, and the others could not go on without it."
+    if raised is not None:
+        return f"{_who(state, raised.rank)} failed{_at(state)}: {_exception(state)}."
+    if dead is not None:
+        return f"Rank {dead.rank} ended{_at(state)} with exit code {dead.exit_code}; the end of its output says more."
     if exited.signal is not None:
         why = "; ".join(exited.evidence) or "nothing on this machine says who sent it"
         return f"The training was ended{_at(state)} by {signal_name(exited.signal)}: {why}."
     return f"The training ended{_at(state)} with exit code {exited.exit_code}; the end of its output says more."
+
+
+def _who(state: RunState, rank: int | None) -> str:
+    return f"Rank {rank}" if rank is not None and len(state.ranks) > 1 else "The training"
 
 
 def signal_name(number: int) -> str:

@@ -1,0 +1,100 @@
+"""Two real ranks on a CPU, started through the launchers: side by side, and the death of one told with its reason."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+import pytest
+
+from tests.runs.processes import Box, Fifo, box, fifo, wait_ended
+from tuner_tui.runs.command import LaunchError
+from tuner_tui.runs.reader import RunReader
+from tuner_tui.runs.record import read_record
+from tuner_tui.settings.job import CommandJob, Launcher
+
+__all__ = ["box", "fifo"]
+pytestmark = pytest.mark.train
+
+TRAIN = """
+    import os, sys, time
+    import torch
+    import torch.distributed as dist
+    from torch import nn
+    from torch.nn.parallel import DistributedDataParallel
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    model = DistributedDataParallel(nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(int(sys.argv[1])):
+        optimizer.zero_grad()
+        model(torch.randn(2, 4)).mean().backward()
+        optimizer.step()
+        if rank == 1 and step == 2 and "raise" in sys.argv:
+            raise ValueError("rank one had enough")
+        if rank == 1 and step == 2 and "fifo" in sys.argv:
+            with open(sys.argv[3], "w") as file:
+                file.write(str(os.getpid()))
+            time.sleep(600)
+    dist.destroy_process_group()
+"""
+
+
+def job(box: Box, launcher: Launcher, *words: str) -> CommandJob:
+    command = (sys.executable, str(box.root / "train.py"), *words)
+    return CommandJob(command=command, launcher=launcher, processes=2, env={"OMP_NUM_THREADS": "1"})
+
+
+def test_both_ranks_are_seen(box: Box) -> None:
+    folder = box.launch(TRAIN, job=job(box, "torchrun", "40"))
+    last = wait_ended(folder)
+    assert last.outcome == "completed", folder.output_log.read_text()
+    state = RunReader(folder).poll().state
+    assert sorted(state.ranks) == [0, 1]
+    assert [rank.latest.own_steps for rank in state.ranks.values() if rank.latest is not None] == [40, 40]
+    assert all(rank.ended for rank in state.ranks.values())
+    assert state.step == 40
+    assert "--nproc-per-node=2" in read_record(folder).argv
+
+
+PLAIN = """
+    import torch
+    torch.set_num_threads(1)
+    weight = torch.nn.Parameter(torch.zeros(2))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    for _ in range(5):
+        weight.sum().backward()
+        optimizer.step()
+"""
+
+
+def test_what_accelerate_starts_is_seen(box: Box) -> None:
+    command = job(box, "accelerate").model_copy(update={"processes": 1})
+    folder = box.launch(PLAIN, job=command)
+    last = wait_ended(folder)
+    assert last.outcome == "completed", folder.output_log.read_text()
+    assert RunReader(folder).poll().state.step == 5
+
+
+def test_accelerate_would_silently_start_one_process_without_a_card(box: Box) -> None:
+    command = job(box, "accelerate").model_copy(update={"env": {"CUDA_VISIBLE_DEVICES": ""}})
+    with pytest.raises(LaunchError, match="1 of 2 here"):
+        box.launch(PLAIN, job=command)
+
+
+def test_a_rank_that_raises_is_the_reason(box: Box) -> None:
+    folder = box.launch(TRAIN, job=job(box, "torchrun", "1000000", "raise"))
+    last = wait_ended(folder)
+    assert last.outcome == "failed"
+    assert last.sentence == "Rank 1 failed at step 3: ValueError: rank one had enough."
+
+
+def test_a_rank_that_is_killed_is_named(box: Box, fifo: Fifo) -> None:
+    folder = box.launch(TRAIN, job=job(box, "torchrun", "1000000", "fifo", str(fifo.path)))
+    os.kill(int(fifo.word()), signal.SIGKILL)
+    last = wait_ended(folder)
+    assert last.outcome == "failed"
+    assert last.sentence.startswith("Rank 1 was ended at step 3 by SIGKILL")
