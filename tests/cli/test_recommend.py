@@ -81,6 +81,14 @@ def test_a_presets_values_and_job_stay(call: Call) -> None:
     assert "no figure for this job on such a box yet" in " ".join(text.split())
 
 
+def test_another_effective_batch_than_the_presets_is_told_with_its_learning_rate(call: Call) -> None:
+    words = ("--preset", "rtx3070-8gb", "--set", "per_device_train_batch_size=40")
+    text = " ".join(call(*words).stdout.split())
+    assert "! Effective batch 80, where it was 96: per_device_train_batch_size=32 gradient_accumulation_steps=3" in text
+    assert json.loads(call(*words, "--json").stdout)["batch_change"]["held"]["accumulation"] == 3
+    assert "where it was" not in call("--preset", "rtx3070-8gb").stdout
+
+
 def test_what_one_must_know_of_the_box_is_said() -> None:
     shared = box(card("K80", gib=11.2), cores=4)
     assert "! The torch of this Python (CUDA 13.0) has no code for NVIDIA K80" in caller(shared)().stdout

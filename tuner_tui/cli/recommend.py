@@ -12,6 +12,7 @@ import typer
 from tuner_tui.cli.output import document, fail
 
 if TYPE_CHECKING:
+    from tuner_tui.advice.batch_change import BatchChange
     from tuner_tui.advice.duration import Expected
     from tuner_tui.advice.recommend import Recommendation
     from tuner_tui.cli.box import ReadBox, ThisBox
@@ -41,7 +42,7 @@ def register(app: typer.Typer, read_box: ReadBox | None = None) -> None:
 
         resolved, job = asked_for(preset, values or [])
         box = (read_box or this_box)(interpreter)
-        say(box, resolved, job, as_json)
+        say(box, resolved, job, preset, as_json)
 
 
 def asked_for(preset: str | None, values: list[str]) -> tuple[Resolved, BuiltinJob | CommandJob]:
@@ -59,7 +60,19 @@ def asked_for(preset: str | None, values: list[str]) -> tuple[Resolved, BuiltinJ
     return resolved, NOTES_JOB if found is None or found.job is None else found.job
 
 
-def say(box: ThisBox, resolved: Resolved, job: BuiltinJob | CommandJob, as_json: bool) -> None:
+def changed_batch(box: ThisBox, job: BuiltinJob | CommandJob, preset: str, found: Recommendation) -> BatchChange | None:
+    """What other values make of the preset's effective batch; None where it gives none, or where it is held."""
+    from tuner_tui.advice.batch_change import batch_change
+    from tuner_tui.advice.recommend import recommend
+    from tuner_tui.settings.preset import find_preset
+
+    values = find_preset(preset).preset.settings
+    if "per_device_train_batch_size" not in values:
+        return None
+    return batch_change(recommend(box.inventory, box.interpreter, job, values).settings, found.settings, found.replicas)
+
+
+def say(box: ThisBox, resolved: Resolved, job: BuiltinJob | CommandJob, preset: str | None, as_json: bool) -> None:
     """The recommendation as text, or as one document."""
     from tuner_tui.advice.duration import expected_time
     from tuner_tui.advice.recommend import recommend
@@ -69,13 +82,20 @@ def say(box: ThisBox, resolved: Resolved, job: BuiltinJob | CommandJob, as_json:
     given = {name: getattr(resolved.settings, name) for name in resolved.chosen}
     found = recommend(box.inventory, box.interpreter, job, given)
     earlier = earlier_runs(job, runs_dir())
+    change = None if preset is None else changed_batch(box, job, preset, found)
     expected = expected_time(job, found.settings, found.replicas, earlier, found.cards)
     if as_json:
-        document({**as_document(found, resolved, job), "expected_time": time_document(expected)})
+        document(
+            {
+                **as_document(found, resolved, job),
+                "expected_time": time_document(expected),
+                "batch_change": change and asdict(change),
+            }
+        )
         return
     from tuner_tui.cli.recommend_text import report
 
-    typer.echo("\n".join(report(found, resolved, job, expected)))
+    typer.echo("\n".join(report(found, resolved, job, expected, change)))
 
 
 def as_document(found: Recommendation, resolved: Resolved, job: BuiltinJob | CommandJob) -> dict[str, Any]:

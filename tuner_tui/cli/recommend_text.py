@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Iterable
 from textwrap import wrap
 
+from tuner_tui.advice.batch_change import BatchChange
 from tuner_tui.advice.duration import NOTED_SIZES, Expected
 from tuner_tui.advice.recommend import NOTES_JOB, Advised, Recommendation, Rejected
 from tuner_tui.settings.fields import FIELDS, Value, format_value
@@ -21,7 +22,11 @@ NOTES = re.compile(r"([^,;\[]+?) \((\d{3})\)")
 
 
 def report(
-    found: Recommendation, resolved: Resolved, job: BuiltinJob | CommandJob, expected: Expected | None
+    found: Recommendation,
+    resolved: Resolved,
+    job: BuiltinJob | CommandJob,
+    expected: Expected | None,
+    change: BatchChange | None,
 ) -> list[str]:
     """The whole report, line by line."""
     width = min(WIDEST, max(NARROWEST, shutil.get_terminal_size((WIDEST, 24)).columns))
@@ -30,7 +35,7 @@ def report(
         [line for note in found.notes for line in wrap(note, width, initial_indent="! ", subsequent_indent="  ")],
         _section("Recommended", found.advised, width),
         _given(resolved),
-        [batch_line(found), *time_lines(expected, found.settings.num_train_epochs, width)],
+        [batch_line(found), *_changed(change, width), *time_lines(expected, found.settings.num_train_epochs, width)],
         _section("Considered and left", found.rejected, width),
         _legend([*(one.source for one in found.advised), *(one.source for one in found.rejected)], width),
     ]
@@ -53,6 +58,10 @@ def batch_line(found: Recommendation) -> str:
     parts += [found.replicas] if found.replicas > 1 else []
     names = "micro batch × accumulation" + (" × cards or processes" if found.replicas > 1 else "")
     return f"Effective batch  {' × '.join(map(str, parts))} = {found.effective_batch}  ({names})"
+
+
+def _changed(change: BatchChange | None, width: int) -> list[str]:
+    return [] if change is None else wrap(change.sentence, width, initial_indent="! ", subsequent_indent="  ")
 
 
 def time_lines(expected: Expected | None, epochs: float, width: int) -> list[str]:
