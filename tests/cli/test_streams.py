@@ -1,0 +1,48 @@
+"""Standard output that is no UTF-8 terminal: another encoding, a reader that left, a full disk."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = [sys.executable, "-m", "tuner_tui"]
+FULL = Path("/dev/full")
+
+
+def environment(folder: Path, **more: str) -> dict[str, str]:
+    return {**os.environ, "TUNER_STATE_DIR": str(folder / "state"), "XDG_CONFIG_HOME": str(folder), **more}
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+@pytest.mark.parametrize("words", [["recommend"], ["presets", "list"], ["watch", "--once"]])
+def test_another_encoding_shows_what_it_can(words: list[str], encoding: str, tmp_path: Path) -> None:
+    environ = environment(tmp_path, PYTHONIOENCODING=encoding)
+    result = subprocess.run([*PROGRAM, *words], env=environ, capture_output=True, check=False)
+    assert (result.returncode, result.stderr) == (0, b"")
+    assert result.stdout
+
+
+@pytest.mark.parametrize("words", [["presets", "list"], ["ps", "--json"], ["watch", "--once"]])
+def test_a_reader_that_left_is_no_traceback(words: list[str], tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    result = subprocess.run(
+        [*PROGRAM, *words], env=environment(tmp_path), stdout=writing, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(writing)
+    assert (result.returncode, result.stderr) == (1, "")
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="there is no /dev/full here")
+@pytest.mark.parametrize("words", [["presets", "list"], ["ps", "--json"], ["watch", "--once"]])
+def test_a_full_disk_is_one_sentence(words: list[str], tmp_path: Path) -> None:
+    with FULL.open("w") as full:
+        result = subprocess.run(
+            [*PROGRAM, *words], env=environment(tmp_path), stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert result.returncode == 1
+    assert result.stderr == "Standard output cannot be written: No space left on device.\n"

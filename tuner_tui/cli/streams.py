@@ -1,0 +1,53 @@
+"""Standard output and error as any terminal, pipe or file takes them."""
+
+from __future__ import annotations
+
+import codecs
+import errno
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import TextIOWrapper
+
+from tuner_tui.cli.output import FAILED
+
+PLAIN = str.maketrans({"·": "-", "–": "-", "—": "-", "−": "-", "…": "...", "×": "x", "→": "->", "≥": ">=", "≤": "<="})
+HANDLER = "tuner_tui.plain"
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+
+
+def take_any_text() -> None:
+    """Let a stream of another encoding than UTF-8 show what it can; it would raise `UnicodeEncodeError`."""
+    codecs.register_error(HANDLER, _plain)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors=HANDLER)
+
+
+@contextmanager
+def said_when_full() -> Iterator[None]:
+    """End with one sentence where standard output takes no more, such as a file on a full disk."""
+    try:
+        yield
+    except BrokenPipeError:
+        _close_quietly()
+        raise SystemExit(FAILED) from None
+    except OSError as error:
+        if error.errno not in NO_ROOM or error.filename is not None:
+            raise
+        _close_quietly()
+        sys.stderr.write(f"Standard output cannot be written: {error.strerror}.\n")
+        raise SystemExit(FAILED) from None
+
+
+def _close_quietly() -> None:
+    """What is still in the buffer goes nowhere; Python would complain of it at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end].translate(PLAIN)
+    return text.encode("ascii", "replace").decode("ascii"), error.end
