@@ -32,6 +32,12 @@ class JobTrainer(Trainer):  # type: ignore[misc]  # Transformers is not typed
             output.metrics[name.removesuffix("loss") + "perplexity"] = perplexity(output.metrics[name])
         return output
 
+    def get_train_dataloader(self) -> Any:
+        """The Trainer's own, of the micro batch asked for: until Transformers 5, resuming brings the checkpoint's."""
+        if not self.args.auto_find_batch_size:
+            self._train_batch_size = self.args.train_batch_size
+        return super().get_train_dataloader()
+
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
         """The Trainer's own; broken off, it has no metrics, and the training saves and stops."""
         try:

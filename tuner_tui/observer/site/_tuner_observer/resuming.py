@@ -32,6 +32,24 @@ def watch(module: Any, session: Session) -> None:
         return original(self, resume_from_checkpoint, *args, **kwargs)
 
     module.Trainer.train = train
+    _keep_batch(module.Trainer)
+
+
+def _keep_batch(trainer_class: Any) -> None:
+    """Until Transformers 5, a resumed Trainer takes the micro batch of its checkpoint, whatever it was told."""
+    original = trainer_class.get_train_dataloader
+
+    @functools.wraps(original)
+    def get_train_dataloader(self: Any) -> Any:
+        call_safely(_told_batch, self)
+        return original(self)
+
+    trainer_class.get_train_dataloader = get_train_dataloader
+
+
+def _told_batch(trainer: Any) -> None:
+    if not getattr(trainer.args, "auto_find_batch_size", False):
+        trainer._train_batch_size = trainer.args.train_batch_size
 
 
 def _tell(session: Session, path: str) -> None:
