@@ -56,6 +56,13 @@ def test_a_changed_field_is_marked_and_says_its_origin() -> None:
     assert row(view(learning_rate=1e-4), "seed").origin == "default"
 
 
+def test_the_reason_of_a_recommendation_stands_under_the_field() -> None:
+    advised = Resolved(Settings(), {"precision": Origin(OriginKind.RECOMMENDED, "no GPU here")})
+    shown = field_help(replace(view(), resolved=advised), FIELDS["precision"])
+    assert shown.sentence == "recommended · no GPU here"
+    assert row(replace(view(), resolved=advised), "precision").origin == "recommended"
+
+
 def test_what_is_empty_is_a_dash() -> None:
     assert row(view(), "max_steps").value == "–"
 

@@ -110,11 +110,15 @@ def shown(spec: FieldSpec, value: Value) -> str:
 def field_help(view: SettingsView, spec: FieldSpec) -> Help:
     """What the lines under the form say of `spec`."""
     origin = view.resolved.origin(spec.name)
-    came = f"{origin.kind.value} {origin.detail}".strip()
+    # A recommendation's reason takes a line of its own.
+    recommended = origin.kind == "recommended"
+    came = "" if recommended else f"{origin.kind.value} {origin.detail}".strip()
     takes = spec.bounds or " · ".join(spec.choices or spec.suggestions)
     facts = " · ".join(part for part in (spec.name, spec.unit, takes, came) if part)
     problem = worst_problems(view.problems).get(spec.name)
-    return Help(facts, spec.help) if problem is None else _problem_help(view, facts, problem)
+    if problem is not None:
+        return _problem_help(view, facts, problem)
+    return Help(facts, f"recommended · {origin.detail}" if recommended else spec.help)
 
 
 def _problem_help(view: SettingsView, facts: str, problem: Problem) -> Help:
