@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from importlib import import_module
 from importlib.util import find_spec
@@ -9,6 +10,8 @@ from typing import Any, cast
 
 OPENSSL = ("ssl", "_hashlib")
 THEIR_USERS = ("asyncio", "hashlib", "hmac")
+M_ARENA_MAX = -8
+"""A parameter of glibc's mallopt(3)."""
 BUILT_IN_HASHES = (("_md5",), ("_sha1",), ("_sha2", "_sha512"), ("_sha3",), ("_blake2",))
 
 
@@ -28,6 +31,16 @@ def leave_out_openssl() -> None:
     finally:
         for name in OPENSSL:
             del modules[name]
+
+
+def share_one_heap() -> None:
+    """One heap for all threads, where the C library is glibc: a heap for each holds 1 MB that is never given back.
+
+    Python's own lock keeps threads from waiting for one another here. To be called before there are threads.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(M_ARENA_MAX, 1)
 
 
 def _hashes_of_its_own() -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from tuner_tui.cli.lean import leave_out_openssl
+from tuner_tui.cli.lean import leave_out_openssl, share_one_heap
 from tuner_tui.cli.output import fail
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def open_screen(
 ) -> NoReturn:
     """Run the screen until it is left; exits with its code."""
     leave_out_openssl()
+    share_one_heap()
     from tuner_tui.ui.app import TunerApp
     from tuner_tui.ui.wiring import real_services
 

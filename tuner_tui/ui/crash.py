@@ -6,10 +6,8 @@ The traceback is written without the values of variables, for there the secrets 
 from __future__ import annotations
 
 import os
-import platform
 import time
 import traceback
-from importlib.metadata import version
 from pathlib import Path
 
 
@@ -29,6 +27,9 @@ def report(error: BaseException, folder: Path) -> str:
 
 
 def _text(error: BaseException) -> str:
+    import platform
+    from importlib.metadata import version
+
     from tuner_tui.runs.redact import redact_text
 
     where = f"tuner-tui {version('tuner-tui')}, textual {version('textual')}, Python {platform.python_version()}"
