@@ -148,9 +148,10 @@ class Scenario:
         return seen if calls is None else {**seen, "FAKE_NVML_CALLS": str(calls)}
 
 
-def a100(index: int) -> FakeGpu:
-    """A busy A100 whose waves are shifted against those of its neighbours."""
+def a100(index: int, *processes: FakeProcess) -> FakeGpu:
+    """A busy A100 whose waves are shifted against those of its neighbours; `processes` default to its own."""
     return FakeGpu(
+        processes=processes or FakeGpu.processes,
         utilisation=Wave(75, 24, 20, index),
         power_w=Wave(290, 90, 20, index),
         memory_used=Wave(40 * GIB, 8 * GIB, 60, index),

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import sys
 
+from tuner_tui.cli.streams import said_when_full, take_any_text
+
 COMMANDS = {
     "screen": "screen",
     "demo": "demo",
@@ -29,7 +31,13 @@ GLOBAL_FLAGS = ("--help", "--version", "--install-completion", "--show-completio
 
 def main(argv: list[str] | None = None) -> None:
     """The entry point of `tuner-tui`. Without a command, or with a preset or run in its place, opens the screen."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    take_any_text()
+    with said_when_full():
+        answer(list(sys.argv[1:] if argv is None else argv))
+
+
+def answer(words: list[str]) -> None:
+    """Import the module that `words` ask for, and run it."""
     if opens_the_screen(words):
         from tuner_tui.cli.opening import open_named
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import PurePath
 
-from tuner_tui.hardware.process_roles import Person, Role, is_python, role_of
+from tuner_tui.hardware.process_roles import Person, Role, is_python, program, role_of
 from tuner_tui.hardware.process_table import HostProcess
 
 RANK_LAUNCHERS = frozenset(
@@ -147,7 +146,7 @@ def is_rank_launcher(command: tuple[str, ...], comm: str) -> bool:
     """Whether it starts the ranks of a training."""
     if comm in RANK_LAUNCHERS:
         return True
-    names = {PurePath(word).name for word in command[:2]}
+    names = {program(word) for word in command[:2]}
     return bool(names & RANK_LAUNCHERS) or any(word.startswith(RANK_LAUNCHER_MODULES) for word in command[1:4])
 
 
@@ -161,4 +160,4 @@ def script_of(command: tuple[str, ...]) -> str:
     words = [word for word in command[1:] if word == "-m" or not word.startswith("-")]
     if not words:
         return ""
-    return words[1] if words[0] == "-m" and len(words) > 1 else PurePath(words[0]).name
+    return words[1] if words[0] == "-m" and len(words) > 1 else program(words[0])

@@ -14,7 +14,8 @@ from tuner_tui.hardware.process_roles import is_python
 
 KERNEL_THREADS = 2
 """The parent of the kernel's own threads, on every Linux."""
-SCAN_EVERY = 4
+SCAN_EVERY = 5
+"""Who has come is seen this many looks later at most."""
 YOUNG_S = 2.0
 """A process this young may not have become its program yet: it is asked once more who it is."""
 TORCH_AGES_S = (2.0, 20.0, 120.0)

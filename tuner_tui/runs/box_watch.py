@@ -76,6 +76,7 @@ class BoxView:
 class BoxWatch:
     """Looks at the box. `look` is for one thread at a time, about once a second.
 
+    A job is found by any process of it that is on a card, was launched by this program, or looks like a training.
     `host_pids` says whether the driver's process numbers are those of `table`.
     """
 
@@ -86,6 +87,7 @@ class BoxWatch:
         self._host_pids = host_pids
         self._trees: tuple[JobTree, ...] = ()
         self._seeds: frozenset[int] = frozenset()
+        self._trainings: frozenset[int] = frozenset()
 
     def look(self, pid: int | None = None) -> BoxView:
         """Everything now; with a `pid`, only the job it belongs to, whatever it is (none once it has ended)."""
@@ -93,10 +95,13 @@ class BoxWatch:
         use = uses(sample.gpus) if self._host_pids else {}
         wanted = {member.process.pid for tree in self._trees for member in tree.members}
         everybody = self._table.read(wanted)
-        seeds = frozenset([pid] if pid is not None else self._all_seeds(use, runs))
+        if everybody:
+            self._trainings = frozenset(trainings(self._table.processes))
+        ours = {run.training for run in runs if run.training is not None}
+        seeds = frozenset([pid]) if pid is not None else self._trainings | use.keys() | ours
         if everybody or seeds != self._seeds:
             self._seeds = seeds
-            self._trees = find_jobs(self._table.processes, sorted(seeds), [r.training for r in runs if r.training])
+            self._trees = find_jobs(self._table.processes, sorted(seeds), ours)
         jobs = [self._job(tree, use, runs) for tree in self._trees]
         if pid is None:
             shown = {process.pid for job in jobs for process in job.processes}
@@ -112,11 +117,6 @@ class BoxWatch:
     def close(self) -> None:
         """Ends the watching."""
         self._sampler.close()
-
-    def _all_seeds(self, use: Mapping[int, Sequence[tuple[int, GpuProcess]]], runs: Iterable[LiveRun]) -> set[int]:
-        """The processes a job is found by: on a card, launched by this program, or a training by their looks."""
-        ours = {run.training for run in runs if run.training is not None}
-        return ours | use.keys() | set(trainings(self._table.processes))
 
     def _job(
         self, tree: JobTree, use: Mapping[int, Sequence[tuple[int, GpuProcess]]], runs: Iterable[LiveRun]

@@ -33,7 +33,11 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its heading, width, the narrowest table that has room for it, its figure; `slice` changes apart."""
+    """A column: its heading, width, the narrowest table that has room for it, its figure.
+
+    Figures that change together share a `slice`, painted apart from the rest of the row: one span of both is fewer
+    bytes than two.
+    """
 
     name: str
     heading: str
@@ -41,18 +45,18 @@ class Column:
     from_width: int
     figure: Callable[[Figures], str]
     flush: Callable[[str, int], str] = right
-    changing: bool = False
+    slice: str = ""
 
 
 COLUMNS = (
     Column("pid", "pid", 7, 0, lambda row: str(row.pid)),
     Column("user", " user", 10, 88, lambda row: f" {row.user or f.UNKNOWN}", left),
     Column("gpu", "GPU", 6, 0, lambda row: card_list(row.gpus) or f.UNKNOWN),
-    Column("memory", "GiB", 7, 0, lambda row: f.gib(row.gpu_memory_bytes), changing=True),
-    Column("sm", "SM %", 6, 0, lambda row: f.whole(row.sm_pct), changing=True),
-    Column("cpu", "CPU %", 7, 0, lambda row: f.whole(row.cpu_pct), changing=True),
-    Column("rss", "RSS", 9, 64, lambda row: f.short_size(row.rss_bytes), changing=True),
-    Column("age", "age", 8, 72, lambda row: f.short(row.age_s), changing=True),
+    Column("memory", "GiB", 7, 0, lambda row: f.gib(row.gpu_memory_bytes), slice="memory"),
+    Column("sm", "SM %", 6, 0, lambda row: f.whole(row.sm_pct), slice="busy"),
+    Column("cpu", "CPU %", 7, 0, lambda row: f.whole(row.cpu_pct), slice="busy"),
+    Column("rss", "RSS", 9, 64, lambda row: f.short_size(row.rss_bytes), slice="rss"),
+    Column("age", "age", 8, 72, lambda row: age(row.age_s), slice="age"),
     Column("crew", "processes", 11, 104, lambda row: row.crew),
 )
 """`sm` is the share of its cards' time, `crew` trainers + loader workers + others."""
@@ -159,13 +163,14 @@ def cells_of_row(figures: Figures, columns: Sequence[Column], style: Style) -> R
 
 
 def spans(columns: Sequence[Column], width: int) -> tuple[tuple[int, int], ...]:
-    """The cells that change apart from the rest: each changing figure with the blank behind it, and what a job is."""
-    found, at = [], MARK
+    """The cells that change apart from the rest: the slices with the blank behind each, and what a job is."""
+    found: dict[str, tuple[int, int]] = {}
+    at = MARK
     for column in columns:
-        if column.changing:
-            found.append((at + 1, at + column.width + 1))
+        if column.slice:
+            found[column.slice] = (found.get(column.slice, (at + 1, 0))[0], at + column.width + 1)
         at += column.width
-    return (*found, (at + 2, width))
+    return (*found.values(), (at + 2, width))
 
 
 def job_words(job: WatchedJob, room: int, style: Style) -> Line:
@@ -195,6 +200,11 @@ def crew_figures(job: WatchedJob) -> str:
     while len(counts) > 1 and not counts[-1]:
         counts.pop()
     return "+".join(map(str, counts)) if counts[0] else str(len(roles))
+
+
+def age(seconds: float | None) -> str:
+    """An age in whole minutes at the finest: seconds would be painted anew each second, in every row."""
+    return "<1 min" if seconds is not None and seconds < 60 else f.short(seconds and max(90.0, seconds))
 
 
 def age_of(started_s: float | None, now_s: float) -> float | None:

@@ -30,7 +30,7 @@ class WatchedHostPanel(Canvas):
         self._seen: deque[Sample] = deque(maxlen=RECENT_SAMPLES)
 
     def watch_view(self, view: BoxView | None) -> None:
-        if view is not None:
+        if view is not None and view.sample.host.per_core_pct:
             self._seen.append(view.sample)
         self.redraw()
 

@@ -55,6 +55,8 @@ class WatchScreen(Screen[None]):
         self.host = WatchedHostPanel(classes="panel")
         self.jobs = WatchedJobsPanel(classes="panel")
         self._one_job = one_job
+        self._title = ""
+        self._rows = (0, 0)
         self.cards.border_title = "GPUs"
         self.host.border_title = Content(heading)
         self.jobs.border_title = "Job" if one_job else "Jobs"
@@ -69,6 +71,7 @@ class WatchScreen(Screen[None]):
         self.jobs.focus()
 
     def on_resize(self) -> None:
+        self._rows = (0, 0)
         self._give_room()
 
     def watch_view(self, view: BoxView | None) -> None:
@@ -77,7 +80,7 @@ class WatchScreen(Screen[None]):
         if self._one_job:
             self._follow_one(view)
         self.cards.view = self.host.view = self.jobs.view = view
-        self.cards.border_title = Content(cards_title(view))
+        self._entitle(cards_title(view))
         self._give_room()
 
     def _follow_one(self, view: BoxView) -> None:
@@ -88,15 +91,26 @@ class WatchScreen(Screen[None]):
             if self.jobs.view is None or not self.jobs.view.jobs:
                 self.jobs.opened = frozenset({job.pid})
 
+    def _entitle(self, title: str) -> None:
+        """A title that is set is painted, changed or not, and the panel with it."""
+        if title != self._title:
+            self._title = title
+            self.cards.border_title = Content(title)
+
     def _give_room(self) -> None:
-        """Cards and host take the rows they need, the jobs the rest."""
+        """Cards and host take the rows they need, the jobs the rest.
+
+        Rows once given are kept until the size changes: a card that is held back every other second would else move
+        the whole screen each time.
+        """
         width = max(1, self.size.width - 2 * FRAME)
         host = len(self.host.picture(width)) if self.size.height >= LOW else 1
         most = self.size.height - 1 - (max(1, host) + FRAME) - (LEAST_JOBS + FRAME)
         cards = min(len(self.cards.picture(width)), max(3, most - FRAME))
-        for panel, rows in ((self.cards, cards), (self.host, max(1, host))):
-            if panel.styles.height is None or panel.styles.height.value != rows + FRAME:
-                panel.styles.height = rows + FRAME
+        rows = max(cards, self._rows[0]), max(1, host, self._rows[1])
+        if rows != self._rows:
+            self._rows = rows
+            self.cards.styles.height, self.host.styles.height = rows[0] + FRAME, rows[1] + FRAME
 
     def action_help(self) -> None:
         """All keys, and the words of the screen."""

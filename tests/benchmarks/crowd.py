@@ -1,0 +1,71 @@
+"""Five hundred real processes, among them trainings with ranks and loader workers: something for `watch` to watch.
+
+They are as cheap as processes get: most sleep, and each rank works some milliseconds a second so that figures move.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.fake_nvml.scenario import GIB, FakeProcess, Scenario, Wave, a100
+
+RANK = r"""
+import os, random, signal, sys, time
+workers = int(sys.argv[1])
+for _ in range(workers):
+    if os.fork() == 0:
+        signal.pause()
+os.write(1, b"%d\n" % os.getpid())
+while True:
+    ends = time.perf_counter() + random.random() * 0.004
+    while time.perf_counter() < ends:
+        pass
+    time.sleep(0.25)
+"""
+LAUNCHER = """
+import subprocess, sys
+ranks, workers = sys.argv[1:3]
+each = [subprocess.Popen([sys.executable, sys.argv[3], workers], start_new_session=True) for _ in range(int(ranks))]
+for one in each:
+    one.wait()
+"""
+TRAININGS = ((4, 16), (2, 12), (1, 16), (1, 16))
+"""Ranks and loader workers a rank; each rank has a card of its own."""
+CARDS = sum(ranks for ranks, _ in TRAININGS)
+
+
+@contextmanager
+def crowd(processes: int, folder: Path) -> Iterator[list[int]]:
+    """`processes` of them, the trainings' included; gives the pids of the ranks, and ends them all."""
+    (folder / "train.py").write_text(RANK)
+    (folder / "torchrun").write_text(LAUNCHER)
+    started: list[subprocess.Popen[str]] = []
+    pids: list[int] = []
+    try:
+        for ranks, workers in TRAININGS:
+            command = [sys.executable, str(folder / "torchrun"), str(ranks), str(workers), str(folder / "train.py")]
+            launcher = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+            started.append(launcher)
+            assert launcher.stdout is not None
+            pids += [int(launcher.stdout.readline()) for _ in range(ranks)]
+        trainers = sum(1 + ranks * (1 + workers) for ranks, workers in TRAININGS)
+        started += [subprocess.Popen(["sleep", "3600"], text=True) for _ in range(processes - trainers)]
+        yield pids
+    finally:
+        for pid in pids:
+            os.killpg(pid, signal.SIGKILL)
+        for one in started:
+            one.kill()
+            one.wait()
+
+
+def scenario_of(ranks: list[int]) -> Scenario:
+    """Eight cards with a rank on each."""
+    return Scenario(tuple(a100(index, FakeProcess(pid, 38 * GIB, sm=Wave(70, 25, 20, index)))
+                          for index, pid in enumerate(ranks)))  # fmt: skip
