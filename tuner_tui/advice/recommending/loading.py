@@ -50,10 +50,20 @@ def by_cores(target: Target) -> tuple[int, str, str]:
     if not target.on_gpu:
         return 0, "without a GPU the training itself keeps every core busy", JUDGEMENT
     cores = target.inventory.cpu.usable_cores // target.processes
-    count = max(0, min(MOST_WORKERS, cores - SPARE_CORES))
+    count = min(MOST_WORKERS, cores - SPARE_CORES)
     each = f" for each of {target.processes} processes" if target.processes > 1 else ""
+    if count < 1:
+        return _few_cores(cores, each)
     left = ", two left to the training" if cores < MOST_WORKERS + SPARE_CORES else f": {MOST_WORKERS} feed one training"
     return count, f"{cores} usable cores{each}{left}", NOTES_UTILISATION
+
+
+def _few_cores(cores: int, each: str) -> tuple[int, str, str]:
+    """Where the notes' rule leaves no core: on two, one worker still prepares while the GPU computes."""
+    if cores < 2:
+        return 0, f"{cores} usable core{each}: a worker would take the training's own", NOTES_UTILISATION
+    reason = f"{cores} usable cores{each}: the rule leaves none over, but one worker loads while the GPU computes"
+    return 1, reason, f"{NOTES_UTILISATION}, {NOTES_T4}"
 
 
 def by_memory(target: Target) -> tuple[int, str, str]:
