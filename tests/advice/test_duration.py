@@ -98,6 +98,16 @@ def test_where_the_notes_have_no_figure_none_is_made_up(job: BuiltinJob, setting
     assert expected_time(job, settings, 1, (), cards) is None
 
 
+def test_the_notes_speed_of_gemma_on_a_3090() -> None:
+    job = BuiltinJob(model="google/gemma-3-1b-pt", max_samples=8640)
+    settings = Settings(per_device_train_batch_size=12, peft_method="dora", num_train_epochs=1.0)
+    found = expected_time(job, settings, 1, (), ("NVIDIA GeForce RTX 3090",))
+    assert found is not None
+    assert found.range_s is not None
+    assert found.range_s[0] < 54 < found.range_s[1]  # an epoch in the notes
+    assert expected_time(job, settings.changed(peft_method="none"), 1, (), ("NVIDIA GeForce RTX 3090",)) is None
+
+
 def test_an_earlier_run_says_its_speed_and_the_size_of_its_data() -> None:
     run = earlier_run(view({"num_train_epochs": 2.0}, steps=100, batch=8, train_s=50.0))
     assert run is not None

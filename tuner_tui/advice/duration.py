@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuner_tui.advice.recommending.workload import BERT_BASE_WIDTH, workload_of
-from tuner_tui.advice.thresholds import NOTES_T4, NOTES_UTILISATION
+from tuner_tui.advice.thresholds import NOTES_3090, NOTES_T4, NOTES_UTILISATION
 from tuner_tui.runs.compare import samples_a_step
 from tuner_tui.runs.reader import RunView
 from tuner_tui.settings.job import BuiltinJob, CommandJob
@@ -18,6 +18,7 @@ SPREAD = 0.1
 """Where a run was too short for a spread of its own."""
 OTHER_SETTINGS = 0.3
 """How much slower or faster other settings of the same job are taken to be: judgement, said with the figure."""
+NOTED_TOKENS = 192
 NOTED_SIZES = (24_000, 50_000, 100_000)
 SPEED_FIELDS = (
     "per_device_train_batch_size", "precision", "tf32", "optim", "gradient_checkpointing", "attn_implementation",
@@ -43,13 +44,18 @@ class EarlierRun:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """Samples/s that the field notes measured with a BERT-size classification; `batch` None where any goes."""
+    """Samples/s that the field notes measured.
+
+    `batch` is None where any goes; `model` is part of the model's name, empty for classification by a model of BERT's
+    size.
+    """
 
     card: str
     batch: int | None
     low_samples_s: float
     high_samples_s: float
     source: str
+    model: str = ""
 
 
 NOTED = (
@@ -57,6 +63,7 @@ NOTED = (
     Noted("T4", None, 80, 100, f"{NOTES_T4}: 24,000 samples, 3 epochs in 12–15 minutes"),
     Noted("V100", 32, 285, 285, NOTES_UTILISATION),
     Noted("A100", 64, 500, 500, NOTES_UTILISATION),
+    Noted("3090", 12, 160, 160, f"{NOTES_3090}, Gemma-1B with DoRA", model="gemma"),
 )
 
 
@@ -126,12 +133,17 @@ def noted_speed(job: BuiltinJob | CommandJob, settings: Settings, cards: Sequenc
     """The notes' figure for one such card, where job and settings are of the kind they measured."""
     if not isinstance(job, BuiltinJob) or job.task != "classification" or len(cards) != 1:
         return None
-    workload = workload_of(job, settings.max_length)
-    if workload.model.guessed or workload.model.width != BERT_BASE_WIDTH or settings.max_length > 192:
-        return None
     words = cards[0].replace("-", " ").split()
     batch = settings.per_device_train_batch_size
-    return next((one for one in NOTED if one.card in words and one.batch in (None, batch)), None)
+    found = (one for one in NOTED if one.card in words and one.batch in (None, batch))
+    return next((one for one in found if _measured_with(one, job, settings)), None)
+
+
+def _measured_with(noted: Noted, job: BuiltinJob, settings: Settings) -> bool:
+    if noted.model:
+        return noted.model in job.model.lower() and "1b" in job.model.lower() and settings.peft_method == "dora"
+    model = workload_of(job, settings.max_length).model
+    return not model.guessed and model.width == BERT_BASE_WIDTH and settings.max_length <= NOTED_TOKENS
 
 
 def earlier_run(view: RunView) -> EarlierRun | None:
