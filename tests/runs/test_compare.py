@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.runs.views import counters, view
 from tuner_tui.runs.compare import Differs, Figure, LossAt, OriginWords, compare
+from tuner_tui.runs.events import Evaluated
 from tuner_tui.runs.history import Series
 from tuner_tui.runs.reader import RunView
 from tuner_tui.settings.job import BuiltinJob
@@ -39,6 +40,11 @@ def test_speed_and_waiting_are_over_the_whole_run() -> None:
     assert figure(first, second, "step time").second == pytest.approx(0.25)
     assert figure(first, second, "eval_loss").first == 0.5
     assert "eval_runtime" not in {one.name for one in compare(first, second).figures}
+
+
+def test_a_metric_that_is_not_finite_is_unknown() -> None:
+    broken = view(state={"evaluations": (Evaluated(t=1.0, step=1, metrics={"eval_loss": float("nan")}),)})
+    assert figure(broken, view(), "eval_loss") == Figure("eval_loss", "", None, 0.5)
 
 
 def test_ranks_add_up() -> None:

@@ -6,6 +6,7 @@ something else.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -142,7 +143,7 @@ def measured(view: RunView) -> list[tuple[str, str, float | None]]:
         ("loss, last logged", "", _last(view.history.loss)),
     ]
     last = view.state.evaluations[-1].metrics if view.state.evaluations else {}
-    rows += [(name, "", value) for name, value in last.items() if name.startswith("eval_") and not _timing(name)]
+    rows += [(name, "", _finite(value)) for name, value in last.items() if _quality(name)]
     return rows
 
 
@@ -229,5 +230,11 @@ def _last(series: Series) -> float | None:
     return next((y for y in reversed(series.ys) if y is not None), None)
 
 
-def _timing(name: str) -> bool:
-    return name.endswith(("_runtime", "_per_second")) or name in ("eval_samples", "eval_steps")
+def _quality(name: str) -> bool:
+    """Whether a metric of an evaluation says how good the model is, and not how long the evaluation took."""
+    timing = name.endswith(("_runtime", "_per_second")) or name in ("eval_samples", "eval_steps")
+    return name.startswith("eval_") and not timing
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
