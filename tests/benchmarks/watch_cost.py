@@ -21,26 +21,34 @@ PROCESSES = 500
 WARM_UP_S = 14.0
 BUDGET = (1100, 1.2, 55)
 """Bytes a second, per cent of a core, MB."""
-SHAPES = {"jobs": b"", "processes": b"a"}
-"""What is shown, by the keys that show it: a row a job, or every process of every job."""
+JOBS = f"{OURS} jobs"
+"""A row a job; the other shape shows every process of every job."""
 
 
 def measured(seconds: float, rounds: int) -> dict[str, list[Cost]]:
     """The costs of each round, by what is shown."""
     costs: dict[str, list[Cost]] = {}
-    with tempfile.TemporaryDirectory() as name, crowd(PROCESSES, Path(name)) as ranks:
-        with fake_box(scenario_of(ranks)) as (environment, folder):
-            for _ in range(rounds):
-                for program, command in commands().items():
-                    shapes = SHAPES if program == OURS else {"": b""}
-                    for shape, keys in shapes.items():
-                        words = [*command, "watch"] if program == OURS else command
-                        with opened(words, environment, folder) as terminal:
-                            terminal.watch(WARM_UP_S / 2)
-                            terminal.press(keys)
-                            terminal.watch(WARM_UP_S / 2)
-                            costs.setdefault(f"{program} {shape}".strip(), []).append(terminal.watch(seconds))
+    with (
+        tempfile.TemporaryDirectory() as name,
+        crowd(PROCESSES, Path(name)) as ranks,
+        fake_box(scenario_of(ranks)) as (environment, folder),
+    ):
+        for _ in range(rounds):
+            for shape, (command, keys) in shapes().items():
+                with opened(command, environment, folder) as terminal:
+                    terminal.watch(WARM_UP_S / 2)
+                    terminal.press(keys)
+                    terminal.watch(WARM_UP_S / 2)
+                    costs.setdefault(shape, []).append(terminal.watch(seconds))
     return costs
+
+
+def shapes() -> dict[str, tuple[list[str], bytes]]:
+    """What is measured: its command, and the keys that bring it to show what it shall."""
+    programs = commands()
+    ours = [*programs.pop(OURS), "watch"]
+    others = {name: (command, b"") for name, command in programs.items()}
+    return {JOBS: (ours, b""), f"{OURS} processes": (ours, b"a"), **others}
 
 
 def figures(costs: list[Cost]) -> tuple[float, float, float]:
@@ -59,7 +67,7 @@ def main() -> None:
         print("in a container the cards' processes cannot be matched with ours: jobs are found by their looks alone")
     rows = {name: figures(costs) for name, costs in measured(seconds, rounds).items()}
     if PEER in rows:
-        ours, peer = rows[f"{OURS} jobs"], rows[PEER]
+        ours, peer = rows[JOBS], rows[PEER]
         rows["ratio"] = (ours[0] / peer[0], ours[1] / peer[1], ours[2] / peer[2])
     print(f"\n8 cards, {PROCESSES} processes, 120×40, 1 Hz{'':5}{'bytes/s':>10}{'% of a core':>14}{'MB':>8}")
     for name, (bytes_s, cpu_pct, megabytes) in {**rows, "budget": BUDGET}.items():

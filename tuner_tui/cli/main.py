@@ -45,7 +45,7 @@ def answer(words: list[str]) -> None:
     if words[:1] == ["watch"] and not any(word.startswith("-") for word in words) and len(words) <= 2:
         from tuner_tui.cli.watching import watch_box
 
-        watch_box(*words[1:])
+        watch_box(words[1] if len(words) > 1 else None)
     first = words[0] if words else None
     if first is None or (first not in COMMANDS and first not in GLOBAL_FLAGS):
         words, first = ["screen", *words], "screen"
