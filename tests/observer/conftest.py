@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -55,4 +56,45 @@ def resumed(tmp_path_factory: Folders, trainer: Observed, trainer_output: Path) 
         tmp_path_factory.mktemp("resumed"),
         *(str(SCRIPTS / "hf_trainer.py"), str(trainer_output), "resume", "order=stop"),
         settings={"TUNER_INJECT": '{"weight_decay": 0.25, "no_such_field": 1}'},
+    )
+
+
+@pytest.fixture(scope="session")
+def lightning_output(tmp_path_factory: Folders) -> Path:
+    """Where the watched Lightning leaves its checkpoints."""
+    return tmp_path_factory.mktemp("lightning-checkpoints")
+
+
+@pytest.fixture(scope="session")
+def lightning(tmp_path_factory: Folders, lightning_output: Path) -> Observed:
+    """Lightning, watched."""
+    pytest.importorskip("lightning")
+    return observe(tmp_path_factory.mktemp("lightning"), str(SCRIPTS / "lightning_fit.py"), str(lightning_output))
+
+
+@pytest.fixture(scope="session")
+def lightning_unwatched(tmp_path_factory: Folders) -> str:
+    """Output of the same without the observer."""
+    return run_python(str(SCRIPTS / "lightning_fit.py"), str(tmp_path_factory.mktemp("unwatched"))).stdout
+
+
+@pytest.fixture(scope="session")
+def lightning_resumed(tmp_path_factory: Folders, lightning: Observed, lightning_output: Path) -> Observed:
+    """The watched Lightning again: from its last checkpoint, on a stream, with injected settings, told to stop."""
+    return observe(
+        tmp_path_factory.mktemp("lightning-resumed"),
+        *(str(SCRIPTS / "lightning_fit.py"), str(lightning_output), "resume", "stream", "order=stop"),
+        settings={"TUNER_INJECT": '{"per_device_train_batch_size": 3, "learning_rate": 0.5}'},
+    )
+
+
+@pytest.fixture(scope="session")
+def trl(tmp_path_factory: Folders) -> Observed:
+    """TRL's SFTTrainer twice in one process, watched, with injected settings."""
+    pytest.importorskip("trl")
+    injected = {"weight_decay": 0.25, "max_length": 12, "max_grad_norm": 2.0, "no_such_field": 1}
+    return observe(
+        tmp_path_factory.mktemp("trl"),
+        *(str(SCRIPTS / "trl_sft.py"), str(tmp_path_factory.mktemp("trl-output"))),
+        settings={"TUNER_INJECT": json.dumps(injected)},
     )

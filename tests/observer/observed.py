@@ -8,10 +8,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tuner_tui.runs.codec import decode, is_story
-from tuner_tui.runs.events import Event, Started, Steps
+from tuner_tui.runs.events import Event, InEffect, Started, Steps
 
 E = TypeVar("E", bound=Event)
 
@@ -46,6 +46,14 @@ def of(events: Sequence[Event], kind: type[E]) -> list[E]:
 def last_steps(events: Sequence[Event]) -> Steps:
     """The final counters."""
     return of(events, Steps)[-1]
+
+
+def in_effect(events: Sequence[Event]) -> dict[str, Any]:
+    """All that was said to be in effect, the newest last."""
+    found: dict[str, Any] = {}
+    for event in of(events, InEffect):
+        found.update(event.values)
+    return found
 
 
 def stories(events: Sequence[Event]) -> list[list[Event]]:

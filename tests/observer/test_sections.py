@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.observer.observed import Observed, last_steps, of, stories
+from tests.observer.observed import Observed, in_effect, last_steps, of, stories
 from tests.observer.scripts import sections as script
-from tuner_tui.runs.events import Ended, Event, InEffect, OutOfMemory, Phase, Steps
+from tuner_tui.runs.events import Ended, Event, OutOfMemory, Phase, Steps
 
 pytestmark = pytest.mark.train
 
@@ -15,14 +15,6 @@ def story(sections: Observed, name: str) -> list[Event]:
     """What the child of that section told; the parent spoke first."""
     at = [section.__name__ for section in script.SECTIONS].index(name)
     return stories(sections.events)[at + 1]
-
-
-def in_effect(events: list[Event]) -> dict[str, object]:
-    """All that was said to be in effect."""
-    found: dict[str, object] = {}
-    for event in of(events, InEffect):
-        found.update(event.values)
-    return found
 
 
 def test_every_child_started_and_ended(sections: Observed) -> None:
@@ -74,6 +66,38 @@ def test_frozen_teacher_is_no_evaluation(sections: Observed) -> None:
     final = last_steps(story(sections, "frozen_teacher"))
     assert final.own_steps == 10
     assert final.micro_steps >= 9
+
+
+def test_accelerate_loop(sections: Observed) -> None:
+    events = story(sections, "accelerated")
+    final = last_steps(events)
+    assert (final.own_steps, final.micro_steps, final.samples) == (6, 12, 48)
+    assert final.eval_s > 0
+    assert [event.phase for event in of(events, Phase)].count("evaluating") == 2
+    seen = in_effect(events)
+    assert (seen["autocast_dtype"], seen["per_device_train_batch_size"]) == ("bfloat16", 4)
+
+
+def test_nested_batches_and_batches_of_one_tensor(sections: Observed) -> None:
+    final = last_steps(story(sections, "nested_batches"))
+    assert (final.own_steps, final.samples) == (4, 14)
+    assert (final.tokens, final.padding_tokens) == (40, 8)
+    assert final.batch_shape == (3,)
+
+
+def test_what_a_script_switches_by_itself_is_in_effect(sections: Observed) -> None:
+    seen = in_effect(story(sections, "own_switches"))
+    expected = {
+        "tf32": True,
+        "sdpa_backends": ["mem_efficient", "math", "cudnn"],
+        "fused": True,
+        "dataloader_num_workers": 1,
+        "dataloader_prefetch_factor": 3,
+        "dataloader_persistent_workers": True,
+        "dataloader_drop_last": True,
+        "per_device_train_batch_size": 4,
+    }
+    assert {name: seen[name] for name in expected} == expected
 
 
 def test_child_that_raises_says_why(sections: Observed) -> None:

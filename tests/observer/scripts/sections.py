@@ -3,6 +3,7 @@
 import multiprocessing
 from collections.abc import Iterator
 
+import accelerate  # noqa: F401 - once for all children
 import torch
 import torch._dynamo  # imported by the first optimizer otherwise: a second in every child
 from torch import nn
@@ -104,6 +105,60 @@ def frozen_teacher() -> None:
         optimizer.step()
 
 
+def accelerated() -> None:
+    """As the examples of accelerate do it: accumulation, clipping, autocast and an evaluation after each epoch."""
+    from accelerate import Accelerator
+
+    accelerator = Accelerator(gradient_accumulation_steps=2, mixed_precision="bf16", cpu=True)
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.AdamW(model.parameters())
+    data = TensorDataset(torch.randn(24, 4))
+    model, optimizer, train, test = accelerator.prepare(
+        model, optimizer, DataLoader(data, batch_size=4, shuffle=True), DataLoader(data, batch_size=12)
+    )
+    for _ in range(2):
+        model.train()
+        for (inputs,) in train:
+            with accelerator.accumulate(model):
+                accelerator.backward(model(inputs).float().mean())
+                if accelerator.sync_gradients:
+                    accelerator.clip_grad_norm_(model.parameters(), 1.0)
+                optimizer.step()
+                optimizer.zero_grad()
+        model.eval()
+        with torch.no_grad():
+            for (inputs,) in test:
+                accelerator.gather_for_metrics(model(inputs))
+
+
+def nested_batches() -> None:
+    """Named tokens in a pair with their targets; then a batch that is one tensor, from a loader of its own."""
+    model = nn.Embedding(6, 4)
+    optimizer = torch.optim.Adam(model.parameters())
+    samples = [({"input_ids": torch.arange(6), "attention_mask": torch.tensor([1] * 5 + [0])}, 1)] * 8
+    for inputs, _ in DataLoader(samples, batch_size=4):
+        model(inputs["input_ids"]).mean().backward()
+        optimizer.step()
+    for batch in DataLoader(torch.arange(6), batch_size=3):
+        model(batch).mean().backward()
+        optimizer.step()
+
+
+def own_switches() -> None:
+    """Settings of torch that a script makes by itself: TF32 allowed, one attention backend, a fused optimizer."""
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cuda.enable_flash_sdp(False)
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True, weight_decay=0.25)
+    loader = DataLoader(
+        TensorDataset(torch.randn(16, 4)), batch_size=4, num_workers=1, prefetch_factor=3, persistent_workers=True,
+        drop_last=True, multiprocessing_context="fork",
+    )  # fmt: skip
+    for (inputs,) in loader:
+        model(inputs).mean().backward()
+        optimizer.step()
+
+
 def raising() -> None:
     """Runs out of memory in its second step, as far as words go."""
     weight = nn.Parameter(torch.zeros(3))
@@ -114,7 +169,8 @@ def raising() -> None:
 
 
 SECTIONS = (
-    amp_with_a_skipped_step, two_optimizers, accumulation, iterable, compiled, no_loader, frozen_teacher, raising,
+    amp_with_a_skipped_step, two_optimizers, accumulation, iterable, compiled, no_loader, frozen_teacher, accelerated,
+    nested_batches, own_switches, raising,
 )  # fmt: skip
 
 

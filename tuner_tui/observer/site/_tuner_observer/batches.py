@@ -19,7 +19,7 @@ PACKED_NAMES = ("cu_seqlens", "cu_seq_lens_q", "seq_idx", "flash_attn_kwargs")
 class Layout:
     """Where in the batches of one loader shape and mask are. Found at the first one, used for those that follow."""
 
-    __slots__ = ("batch_type", "mask_at", "packed", "shape_at", "tokens", "turn")
+    __slots__ = ("batch_type", "inside", "mask_at", "packed", "shape_at", "tokens", "turn")
 
     def __init__(self, batch: Any, tensor_type: type) -> None:
         self.batch_type = type(batch)
@@ -27,7 +27,8 @@ class Layout:
         self.mask_at: Any = None
         self.shape_at: Any = None
         self.tokens = self.packed = False
-        entries = _entries(batch)
+        self.inside = _inside(batch)
+        entries = _entries(batch if self.inside is None else batch[self.inside])
         tensors: dict[Any, Any] = {place: value for place, value in entries if isinstance(value, tensor_type)}
         self._find_by_name(tensors)
         if self.shape_at is None and len(tensors) > 1:
@@ -62,6 +63,8 @@ class Layout:
         """This batch, by what is known of its kind."""
         if self.shape_at is None:
             return (), None, None
+        if self.inside is not None:
+            batch = batch[self.inside]
         shape = (batch if self.shape_at is WHOLE else batch[self.shape_at]).shape
         if not self.tokens:
             return shape, None, None
@@ -82,6 +85,14 @@ class Layout:
         self.turn = (self.turn + 1) % stride
         some = mask[self.turn :: stride]
         return int(int(some.sum()) * (rows / some.shape[0]) + 0.5)
+
+
+def _inside(batch: Any) -> Any:
+    """Where in a pair such as `(inputs, targets)` the named inputs are; None where the batch is not nested."""
+    for place, value in _entries(batch):
+        if hasattr(value, "keys") and hasattr(value, "__getitem__") and any(name in value for name in TOKEN_NAMES):
+            return place
+    return None
 
 
 WHOLE = object()

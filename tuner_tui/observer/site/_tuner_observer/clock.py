@@ -43,6 +43,11 @@ class Clock:
         if self._since_s is not None:
             self._since_s = now
 
+    def halt(self) -> None:
+        """The training is over; if another one follows in this process, its first batch begins it."""
+        self._since_s = None
+        self.runs = False
+
     def step(self, now: float, resumes: bool) -> None:
         """A step is done. `resumes`: it ends a pause that nobody ended."""
         if self._paused is not None and resumes:

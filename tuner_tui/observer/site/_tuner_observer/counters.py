@@ -159,10 +159,14 @@ class Counters:
         self._called(id(optimizer), now)
         self.attend(now)
 
-    def follow_trainer(self, global_step: int) -> None:
-        """A Trainer says itself when a step is done: its optimizer may be called more or less often than that."""
+    def starts_at(self, global_step: int) -> None:
+        """Steps that were made before, by another process of this training."""
         self.read()
         self.first_step = global_step - self.own_steps
+
+    def follow_trainer(self, global_step: int) -> None:
+        """A Trainer says itself when a step is done: its optimizer may be called more or less often than that."""
+        self.starts_at(global_step)
         self._trainer_calls = 0
 
     def trainer_stepped(self) -> None:
@@ -173,11 +177,13 @@ class Counters:
             self.attend(now)
 
     def trainer_ended(self) -> None:
-        """The Trainer's loop is over: the last counters are written."""
+        """The Trainer's loop is over: the last counters are written; time stands still until somebody trains again."""
         self.read()
         self._trainer_calls = None
         self._taking_turns = set()
         self.flush()
+        self.journal.unsettle()
+        self.clock.halt()
 
     def _called(self, key: int, now: float) -> None:
         """An optimizer was called, or a trainer spoke. Optimizers that take turns make one step together."""

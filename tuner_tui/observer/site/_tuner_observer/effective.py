@@ -16,6 +16,13 @@ if TYPE_CHECKING:
 LOOK_EVERY = 10
 """Looks are cheap but not free: after the first two, one in this many written lines."""
 
+ARGUMENTS = ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps",
+             "dataloader_drop_last", "learning_rate", "weight_decay", "max_grad_norm", "max_length",
+             "seed")  # fmt: skip
+"""Settings that a Trainer takes from its arguments as they are."""
+
+MICRO_BATCH = "per_device_train_batch_size"
+
 SDPA_BACKENDS = (("flash", "flash_sdp_enabled"), ("mem_efficient", "mem_efficient_sdp_enabled"),
                  ("math", "math_sdp_enabled"), ("cudnn", "cudnn_sdp_enabled"))  # fmt: skip
 
@@ -27,6 +34,7 @@ class Effective:
         self._torch = torch
         self._session = session
         self._owners: models.Owners | None = None
+        self.asked: tuple[str, ...] = ()
         self.reset()
 
     def reset(self) -> None:
@@ -36,7 +44,7 @@ class Effective:
         self._looks = 0
         self._autocast: Any = None
         self._optimizer: Any = None
-        self._model_sought = self._compiled = False
+        self._model_sought = self._compiled = self._has_arguments = False
 
     def watch_models(self, module_class: Any) -> None:
         """Be able to find the model where nobody shows it. `module_class`: torch.nn.Module."""
@@ -63,8 +71,11 @@ class Effective:
         module.autocast.__enter__ = __enter__
 
     def loader_started(self, settings: dict[str, Any]) -> None:
-        """Settings of a loader from which a training batch will be taken."""
+        """Settings of a loader from which a training batch will be taken. A Trainer knows the batch of one device."""
+        batch = settings.pop(MICRO_BATCH, None)
         self._now.update(settings)
+        if batch is not None and not self._has_arguments:
+            self._now[MICRO_BATCH] = batch
 
     def optimizer_stepped(self, optimizer: Any) -> None:
         """Read an optimizer that stepped for the first time."""
@@ -78,9 +89,25 @@ class Effective:
             self._optimizer = weakref.ref(optimizer)
             self._now["device"] = str(group["params"][0].device)
 
+    def arguments_known(self, arguments: Any) -> None:
+        """What a Trainer was built with that shows nowhere else; told at once, for the first step may be the last.
+
+        What was injected is among it: a script may have set it anew since.
+        """
+        known = {name: getattr(arguments, name, None) for name in (*ARGUMENTS, *self.asked)}
+        values = {name: value for name, value in known.items() if isinstance(value, (bool, int, float, str))}
+        self._has_arguments = True
+        self._now.update(values)
+        self._told.update(values)
+        self._session.tell("in-effect", values=values)
+
+    def known(self, values: dict[str, Any]) -> None:
+        """Settings that a trainer says it has."""
+        self._now.update(values)
+
     def versions_known(self) -> None:
         """Libraries that were imported after the observer said that it is here."""
-        for name in ("transformers", "accelerate", "peft"):
+        for name in ("transformers", "accelerate", "peft", "trl", "lightning"):
             version = getattr(sys.modules.get(name), "__version__", None)
             if version is not None:
                 self._now[name] = str(version)

@@ -55,6 +55,11 @@ class Ledger:
         self._session.open()
         self._session.tell("injected", values=values, not_found=sorted(set(self.settings) - set(values)))
 
+    def training_began(self) -> None:
+        """What would have taken the settings is built by now: say so if nothing did."""
+        if not self._told:
+            self.tell("", {})
+
 
 def into_training_arguments(module: Any, ledger: Ledger) -> None:
     """Set fields before `__post_init__`, which derives and checks; a subclass's own comes first, so before that too."""
@@ -108,7 +113,8 @@ def into_loaders(module: Any, ledger: Ledger) -> None:
         options = dict(zip(POSITIONAL, args), **kwargs)  # noqa: B905 - Python 3.9
         values: dict[str, Any] = {}
         if not ledger.arguments_built and len(args) <= len(POSITIONAL):
-            values = call_safely(_loader_values, dataset, options, ledger.settings) or {}
+            iterable = isinstance(dataset, module.IterableDataset)
+            values = call_safely(_loader_values, iterable, options, ledger.settings) or {}
         if not values:
             original(self, dataset, *args, **kwargs)
             return
@@ -118,9 +124,12 @@ def into_loaders(module: Any, ledger: Ledger) -> None:
     loader_class.__init__ = __init__
 
 
-def _loader_values(dataset: Any, options: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings that this loader takes: none for one that reads in order, which is an evaluation's."""
-    if not _shuffles(dataset, options):
+def _loader_values(iterable: bool, options: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings that this loader takes: none for one that reads in order, which is an evaluation's.
+
+    An iterable dataset has its order inside: its loader takes them.
+    """
+    if not (iterable or _shuffles(options)):
         return {}
     values = {name: value for name, value in settings.items() if name in LOADER_NAMES}
     if options.get("batch_sampler") is not None:
@@ -128,13 +137,13 @@ def _loader_values(dataset: Any, options: dict[str, Any], settings: dict[str, An
     return values
 
 
-def _shuffles(dataset: Any, options: dict[str, Any]) -> bool:
-    """Whether a loader reads in random order, or cannot: an iterable dataset has its order inside."""
+def _shuffles(options: dict[str, Any]) -> bool:
+    """Whether a loader of a dataset with indices reads in random order."""
     batch_sampler = options.get("batch_sampler")
     sampler = options.get("sampler") or getattr(batch_sampler, "sampler", batch_sampler)
     if sampler is not None:
         return type(sampler).__name__ != "SequentialSampler" and bool(getattr(sampler, "shuffle", True))
-    return bool(options.get("shuffle")) or not hasattr(dataset, "__getitem__")
+    return bool(options.get("shuffle"))
 
 
 def _renamed(values: dict[str, Any]) -> dict[str, Any]:

@@ -58,17 +58,31 @@ def _started(loader: Any, iterator: Any, counters: Counters, tell_settings: Tell
 
 
 def _looks_ahead(loader: Any) -> bool:
-    """accelerate's loaders fetch a batch before they hand on the last one: they iterate, or they are, the loader."""
+    """Whether its reader fetches a batch before it hands on the last one.
+
+    accelerate's loaders do: they iterate, or they are, the loader. Lightning does where it cannot know the last one.
+    """
     if type(loader).__module__ == "accelerate.data_loader":
         return type(loader).__name__ != "SkipDataLoader"
     frame = sys._getframe(ITER_CALLER)
-    return frame.f_globals.get("__name__") == "accelerate.data_loader" and "next_batch" in frame.f_code.co_varnames
+    caller = frame.f_globals.get("__name__", "")
+    if caller.endswith("pytorch.utilities.combined_loader"):
+        return not _is_sized(loader)
+    return caller == "accelerate.data_loader" and "next_batch" in frame.f_code.co_varnames
+
+
+def _is_sized(loader: Any) -> bool:
+    try:
+        return len(loader) >= 0
+    except (TypeError, NotImplementedError):
+        return False
 
 
 def settings_of(loader: Any) -> dict[str, Any]:
     """What the loader was built with. Nothing here starts a worker or draws a random number."""
     workers = loader.num_workers
     return {
+        "per_device_train_batch_size": loader.batch_size or getattr(loader.batch_sampler, "batch_size", None),
         "dataloader_num_workers": workers,
         "dataloader_prefetch_factor": loader.prefetch_factor if workers else None,
         "dataloader_pin_memory": bool(loader.pin_memory),

@@ -10,4 +10,6 @@ WATCHED = (
     "torch._dynamo.callback",
     "transformers.training_args",
     "transformers.trainer",
+    "lightning.pytorch.trainer.trainer",
+    "pytorch_lightning.trainer.trainer",
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from . import compiling, inject, loaders, memory, optimizers, resuming, trainer
+from . import compiling, inject, lightning, loaders, memory, optimizers, resuming, trainer
 from .counters import Counters
 from .effective import Effective
 from .evaluation import Evaluation
@@ -25,7 +25,10 @@ class Watch:
         self.counters = Counters(session, torch.Tensor, Evaluation(torch.is_grad_enabled), peaks.fields)
         self.counters.on_flush.append(self._effective.look)
         settings = inject.wanted()
+        self._effective.asked = tuple(settings)
         self._ledger = inject.Ledger(session, settings) if settings else None
+        if self._ledger is not None:
+            self.counters.on_flush.append(self._ledger.training_began)
         call_safely(memory.limit, torch)
 
     def imported(self, name: str, module: Any) -> None:
@@ -46,6 +49,8 @@ class Watch:
         elif name == "transformers.trainer":
             trainer.watch(module, self._session, self.counters, self._effective)
             resuming.watch(module, self._session)
+        elif name.endswith("pytorch.trainer.trainer") or name == "pytorch_lightning.trainer.trainer":
+            lightning.watch(module, self._session, self.counters, self._effective)
         if self._ledger is not None:
             self._inject(name, module, self._ledger)
 
