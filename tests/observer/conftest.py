@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
 
@@ -10,6 +11,12 @@ import pytest
 from tests.observer.observed import SCRIPTS, Observed, observe, run_python
 
 Folders = pytest.TempPathFactory
+
+
+def _needs(package: str) -> None:
+    """Skip without it; importing it here to find out would take seconds."""
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
 
 
 @pytest.fixture(scope="session")
@@ -68,7 +75,7 @@ def lightning_output(tmp_path_factory: Folders) -> Path:
 @pytest.fixture(scope="session")
 def lightning(tmp_path_factory: Folders, lightning_output: Path) -> Observed:
     """Lightning, watched."""
-    pytest.importorskip("lightning")
+    _needs("lightning")
     return observe(tmp_path_factory.mktemp("lightning"), str(SCRIPTS / "lightning_fit.py"), str(lightning_output))
 
 
@@ -91,7 +98,7 @@ def lightning_resumed(tmp_path_factory: Folders, lightning: Observed, lightning_
 @pytest.fixture(scope="session")
 def trl(tmp_path_factory: Folders) -> Observed:
     """TRL's SFTTrainer twice in one process, watched, with injected settings."""
-    pytest.importorskip("trl")
+    _needs("trl")
     injected = {"weight_decay": 0.25, "max_length": 12, "max_grad_norm": 2.0, "no_such_field": 1}
     return observe(
         tmp_path_factory.mktemp("trl"),

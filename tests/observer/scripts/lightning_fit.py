@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 
-class Regression(LightningModule):
+class Regression(LightningModule):  # type: ignore[misc]
     """One hidden layer; prints its losses bit for bit."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Stream(IterableDataset):  # type: ignore[misc]
             yield torch.randn(8, generator=generator), torch.randn(1, generator=generator)
 
 
-class Orders(Callback):
+class Orders(Callback):  # type: ignore[misc]
     """Writes an order into the control file, as a person at the screen does while the training runs."""
 
     def __init__(self, word: str) -> None:

@@ -5,7 +5,7 @@ import sys
 from datasets import Dataset
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, set_seed
-from trl import SFTConfig, SFTTrainer  # type: ignore[attr-defined]
+from trl import SFTConfig, SFTTrainer
 
 WORDS = ["<pad>", "<eos>", "<unk>", *(f"w{index}" for index in range(40))]
 
