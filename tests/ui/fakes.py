@@ -23,7 +23,7 @@ from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Origin, OriginKind, Resolved
 from tuner_tui.settings.validity import Problem, problems
 from tuner_tui.ui.app import TunerApp
-from tuner_tui.ui.services import NameTaken, Opened, PresetLine, RunLine, ServiceError, Services
+from tuner_tui.ui.services import NameTaken, Opened, PresetLine, RestartOffer, RunLine, ServiceError, Services
 
 INTERPRETER = Interpreter(
     "/opt/train/bin/python",
@@ -184,6 +184,8 @@ class FakeBox:
     launched: list[Opened] = field(default_factory=list)
     orders: list[tuple[str, str]] = field(default_factory=list)
     adopted: list[str] = field(default_factory=list)
+    preview: tuple[tuple[str, str], ...] = (("Command", "python train.py --seed 7"), ("Not applied", "max_length"))
+    restarted: list[tuple[str, Opened | None]] = field(default_factory=list)
 
     def save(self, name: str, preset: Opened, overwrite: bool) -> None:
         if name in self.saved and not overwrite:
@@ -196,6 +198,13 @@ class FakeBox:
         self.launched.append(preset)
         self.view = self.view or running()
         return Path("/runs/r001")
+
+    def restart(self, folder: Path, preset: Opened | None) -> RestartOffer:
+        def go() -> Path:
+            self.restarted.append((folder.name, preset))
+            return Path("/runs/r008")
+
+        return RestartOffer(f"{folder.name} saves a checkpoint, ends, and goes on from there as a new run.", go)
 
     def problems(
         self, settings: Settings, inventory: Inventory | None, interpreter: Interpreter | None, job: Job
@@ -214,11 +223,14 @@ class FakeBox:
             versions=lambda: INTERPRETER,
             interpreter=lambda: INTERPRETER,
             open_sampler=lambda: FakeSampler(self.sample),
+            box_findings=lambda inventory, interpreter: (),
             diagnosis=lambda: lambda view, inventory, interpreter, log: self.findings,
             presets=lambda: self.presets,
             load_preset=lambda name: opened(name, per_device_train_batch_size=2),
             save_preset=self.save,
+            preview=lambda preset: self.preview,
             launch=self.launch,
+            restart=self.restart,
             runs=lambda: self.runs,
             adopt=lambda folder: self.adopted.append(folder.name),
             follow=self.follow,

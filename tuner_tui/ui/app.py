@@ -18,6 +18,7 @@ from tuner_tui.ui.feeds import FollowerFeed, SamplerFeed
 from tuner_tui.ui.screens.ask_name import NameScreen
 from tuner_tui.ui.screens.confirm import ConfirmScreen
 from tuner_tui.ui.screens.diff import DiffScreen
+from tuner_tui.ui.screens.launch import LaunchScreen
 from tuner_tui.ui.screens.main import MainScreen
 from tuner_tui.ui.screens.pick import PickScreen
 from tuner_tui.ui.services import NameTaken, ServiceError
@@ -116,6 +117,7 @@ class TunerApp(BaseApp):
             self.main.settings_view = steps.settings_view(state, self.services)
         if steps.known(state):
             self._known.set()
+        self.main.findings = steps.findings_shown(state, self.services)
         self.main.running = state.running
         self.main.run_title = words.run_title(state)
         self.main.quiet_line = words.quiet_line(state)
@@ -124,8 +126,8 @@ class TunerApp(BaseApp):
         if folder is not None:
             self.errand(off_loop(lambda: self.services.adopt(folder)))
         self._follower.follow(folder)
-        self.main.view, self.main.log_window, self.main.findings = None, None, ()
-        self._show(replace(self.state, folder=folder, view=None))
+        self.main.view, self.main.log_window = None, None
+        self._show(replace(self.state, folder=folder, view=None, findings=()))
 
     # news from the feeds
 
@@ -138,7 +140,7 @@ class TunerApp(BaseApp):
         self._show(replace(self.state, view=news.view))
 
     def on_findings_arrived(self, news: m.FindingsArrived) -> None:
-        self.main.findings = news.findings
+        self._show(replace(self.state, findings=news.findings))
 
     def on_log_window_arrived(self, news: m.LogWindowArrived) -> None:
         self.main.log_window = news.window
@@ -163,7 +165,7 @@ class TunerApp(BaseApp):
         self._show(steps.redone(self.state))
 
     def on_remedy_wanted(self, wanted: m.RemedyWanted) -> None:
-        when = "for the next run; the one that runs goes on as it is" if self.state.running else "for the next run"
+        when = "for the next run; R restarts this one with it" if self.state.running else "for the next run"
 
         def apply(yes: bool | None) -> None:
             if yes:
@@ -242,9 +244,47 @@ class TunerApp(BaseApp):
         if current is None or refusal:
             self.say(refusal, severity="warning")
             return
+        if not await self._agreed(current):
+            return
         self.say("Starting the training.")
         self._follow(await off_loop(lambda: self.services.launch(current)))
         self.main.show_page("live")
+
+    async def _agreed(self, current: Opened) -> bool:
+        """Another's command is shown as it will run, with what it will not get; the built-in job is known."""
+        if current.job.kind == "builtin":
+            return True
+        lines = await off_loop(lambda: self.services.preview(current))
+        agreed = await self.push_screen_wait(LaunchScreen(lines))
+        return agreed is True
+
+    def on_job_wanted(self) -> None:
+        self.errand(self._edit_job())
+
+    async def _edit_job(self) -> None:
+        from tuner_tui.ui.screens.job import JobScreen
+
+        if self.state.opened is not None:
+            job = await self.push_screen_wait(JobScreen(self.state.opened.job))
+            if job is not None:
+                self._show(steps.with_job(self.state, job))
+
+    def on_restart_wanted(self) -> None:
+        self.errand(self._restart())
+
+    async def _restart(self) -> None:
+        folder, current = self.state.folder, self.state.current
+        if folder is None or self._launching:
+            self.say("No run is followed.", severity="warning")
+            return
+        self._launching = True
+        try:
+            offer = await off_loop(lambda: self.services.restart(folder, current))
+            if await self.push_screen_wait(ConfirmScreen("Restart", offer.question, "restart")):
+                self.say(f"Restarting {folder.name}: it ends first.")
+                self._follow(await off_loop(offer.go))
+        finally:
+            self._launching = False
 
     def on_stop_wanted(self) -> None:
         self.errand(self._stop())

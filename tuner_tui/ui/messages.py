@@ -132,6 +132,14 @@ class TrainWanted(Message):
     """Start a training with the settings shown."""
 
 
+class JobWanted(Message):
+    """Edit what trains."""
+
+
+class RestartWanted(Message):
+    """Have the followed run save, end, and go on as a new run with the settings shown."""
+
+
 class StopWanted(Message):
     """Stop the followed run; `how` is a rung of the ladder: stop, terminate, kill."""
 

@@ -89,6 +89,14 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
+class RestartOffer:
+    """What restarting a run would do, in words, and the call that does it: it takes as long as the run takes to end."""
+
+    question: str
+    go: Callable[[], Path]
+
+
+@dataclass(frozen=True, slots=True)
 class RunLine:
     """One run in the list of runs."""
 
@@ -112,8 +120,10 @@ class Services:
     """The calls. Those that can fail raise `ServiceError`.
 
     `versions` asks the Python that trains for its packages only, `interpreter` for everything, which takes longer.
-    `recommended` fills in what nobody chose; like `problems` it only computes. `adopt` gives a run whose supervisor
-    died while its training lives a new one, and leaves any other run alone.
+    `recommended` fills in what nobody chose, `box_findings` says what is wrong before any run; like `problems` they
+    only compute. `adopt` gives a run whose supervisor
+    died while its training lives a new one, and leaves any other run alone. `preview` says what `launch` would start,
+    `restart` what a restart would do; neither does anything by itself.
     """
 
     fields: Callable[[], Sequence[FieldSpec]]
@@ -123,11 +133,14 @@ class Services:
     versions: Callable[[], Interpreter]
     interpreter: Callable[[], Interpreter]
     open_sampler: Callable[[], Sampler]
+    box_findings: Callable[[Inventory | None, Interpreter | None], tuple[Finding, ...]]
     diagnosis: Callable[[], Diagnosis]
     presets: Callable[[], Sequence[PresetLine]]
     load_preset: Callable[[str], Opened]
     save_preset: Callable[[str, Opened, bool], None]
+    preview: Callable[[Opened], Sequence[tuple[str, str]]]
     launch: Callable[[Opened], Path]
+    restart: Callable[[Path, Opened | None], RestartOffer]
     runs: Callable[[], Sequence[RunLine]]
     adopt: Callable[[Path], None]
     follow: Callable[[Path], RunFollower]

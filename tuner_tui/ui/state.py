@@ -10,13 +10,15 @@ from tuner_tui.ui.form import SettingsView
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tuner_tui.advice.finding import Remedy
+    from tuner_tui.advice.finding import Finding, Remedy
     from tuner_tui.hardware.interpreter import Interpreter
     from tuner_tui.hardware.inventory import Inventory
     from tuner_tui.runs.reader import RunView
     from tuner_tui.settings.editing import Editing
     from tuner_tui.settings.fields import FieldSpec
+    from tuner_tui.settings.job import Job
     from tuner_tui.settings.model import Settings
+    from tuner_tui.settings.origin import Resolved
     from tuner_tui.settings.validity import Problem
     from tuner_tui.ui.screens.diff import Change
     from tuner_tui.ui.services import Opened, Services
@@ -24,7 +26,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class UiState:
-    """`opened` is what was loaded or saved last; `editing` the settings since then, with undo and redo."""
+    """`opened` is what was loaded or saved last; `editing` the settings since then, with undo and redo.
+
+    `findings` are those of the followed run.
+    """
 
     specs: tuple[FieldSpec, ...] = ()
     opened: Opened | None = None
@@ -33,6 +38,8 @@ class UiState:
     interpreter: Interpreter | None = None
     folder: Path | None = None
     view: RunView | None = None
+    findings: tuple[Finding, ...] = ()
+    job_edited: bool = False
 
     @property
     def running(self) -> bool:
@@ -51,7 +58,28 @@ def opened(state: UiState, preset: Opened) -> UiState:
     """With the settings and the job of `preset`; what was edited before is gone."""
     from tuner_tui.settings.editing import Editing
 
-    return replace(state, opened=preset, editing=Editing.of(preset.resolved))
+    return replace(state, opened=preset, editing=Editing.of(preset.resolved), job_edited=False)
+
+
+def with_job(state: UiState, job: Job) -> UiState:
+    """With another job. What was recommended for the built-in one is nothing that somebody chose for a command."""
+    from tuner_tui.settings.job import CommandJob
+
+    if state.opened is None or state.editing is None or job == state.opened.job:
+        return state
+    editing = state.editing
+    if isinstance(job, CommandJob):
+        editing = replace(editing, current=_chosen_only(editing.current), saved=_chosen_only(editing.saved))
+    return replace(state, opened=replace(state.opened, job=job), editing=editing, job_edited=True)
+
+
+def _chosen_only(resolved: Resolved) -> Resolved:
+    from tuner_tui.settings.origin import OriginKind, Resolved
+
+    weak = (OriginKind.DEFAULT, OriginKind.RECOMMENDED)
+    origins = {name: origin for name, origin in resolved.origins.items() if origin.kind not in weak}
+    settings = type(resolved.settings)(**{name: getattr(resolved.settings, name) for name in origins})
+    return Resolved(settings, origins)
 
 
 def advised(state: UiState, services: Services) -> UiState:
@@ -70,7 +98,8 @@ def saved(state: UiState, preset: str) -> UiState:
     """The settings shown are now those of `preset`."""
     if state.opened is None or state.editing is None:
         return state
-    return replace(state, opened=replace(state.opened, preset=preset), editing=state.editing.saved_now())
+    named = replace(state.opened, preset=preset)
+    return replace(state, opened=named, editing=state.editing.saved_now(), job_edited=False)
 
 
 def edited(state: UiState, name: str, text: str) -> UiState:
@@ -145,6 +174,11 @@ def changes_of(state: UiState, remedy: Remedy) -> tuple[Change, ...]:
     )
 
 
+def findings_shown(state: UiState, services: Services) -> tuple[Finding, ...]:
+    """What is wrong with the followed run, then with the box, whether a run is followed or not."""
+    return state.findings + services.box_findings(state.inventory, state.interpreter)
+
+
 def known(state: UiState) -> bool:
     """Whether settings, box and Python are there, so that the settings shown are those that would be trained."""
     return None not in (state.editing, state.inventory, state.interpreter)
@@ -152,4 +186,4 @@ def known(state: UiState) -> bool:
 
 def dirty(state: UiState) -> bool:
     """Whether there are changes that were not saved."""
-    return state.editing is not None and state.editing.dirty
+    return state.job_edited or (state.editing is not None and state.editing.dirty)

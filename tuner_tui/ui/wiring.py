@@ -18,6 +18,7 @@ from tuner_tui.ui.services import (
     NameTaken,
     Opened,
     PresetLine,
+    RestartOffer,
     RunFollower,
     RunLine,
     Sampler,
@@ -60,11 +61,14 @@ def real_services(wishes: Wishes) -> Services:
         versions=lambda: _versions(wishes),
         interpreter=lambda: _interpreter(wishes),
         open_sampler=_open_sampler,
+        box_findings=_box_findings,
         diagnosis=_Diagnosing,
         presets=_presets,
         load_preset=lambda name: load_preset(name, wishes),
         save_preset=_save_preset,
+        preview=lambda opened: _preview(opened, wishes),
         launch=lambda opened: _launch(opened, wishes),
+        restart=_restart,
         runs=_runs,
         adopt=_adopt,
         follow=_follow,
@@ -77,13 +81,14 @@ def real_services(wishes: Wishes) -> Services:
 def _spoken() -> Iterator[None]:
     """Errors of the program as one sentence for the screen."""
     from tuner_tui.runs.command import LaunchError
+    from tuner_tui.runs.record import RecordError
     from tuner_tui.settings.errors import PresetExistsError, SettingsError
 
     try:
         yield
     except PresetExistsError as error:
         raise NameTaken(f"{error}.") from error
-    except (SettingsError, LaunchError) as error:
+    except (SettingsError, LaunchError, RecordError) as error:
         raise ServiceError(str(error)) from error
     except OSError as error:
         place = f" ({error.filename})" if error.filename else ""
@@ -111,6 +116,12 @@ def _recommended(resolved: Resolved, inventory: Inventory, interpreter: Interpre
     from tuner_tui.advice.recommend import with_recommended
 
     return with_recommended(resolved, inventory, interpreter, job)
+
+
+def _box_findings(inventory: Inventory | None, interpreter: Interpreter | None) -> tuple[Finding, ...]:
+    from tuner_tui.advice.misfits import box_findings
+
+    return box_findings(inventory, interpreter)
 
 
 def _inventory() -> Inventory:
@@ -188,18 +199,32 @@ def _save_preset(name: str, opened: Opened, overwrite: bool) -> None:
         save_preset(preset, preset_path(name), overwrite=overwrite)
 
 
-def _launch(opened: Opened, wishes: Wishes) -> Path:
-    from tuner_tui.runs.launch import LaunchRequest, launch
+def _preview(opened: Opened, wishes: Wishes) -> Sequence[tuple[str, str]]:
+    from tuner_tui.ui.job_wiring import preview_of
 
     with _spoken():
-        request = LaunchRequest(
-            job=opened.job,
-            resolved=opened.resolved,
-            interpreter=wishes.interpreter,
-            preset=opened.preset,
-            memory_limit_bytes=wishes.memory_limit_bytes,
-        )
-        return launch(request).path
+        return preview_of(opened, wishes)
+
+
+def _launch(opened: Opened, wishes: Wishes) -> Path:
+    from tuner_tui.runs.launch import launch
+    from tuner_tui.ui.job_wiring import launch_request
+
+    with _spoken():
+        return launch(launch_request(opened, wishes)).path
+
+
+def _restart(folder: Path, opened: Opened | None) -> RestartOffer:
+    from tuner_tui.ui.job_wiring import restart_offer
+
+    with _spoken():
+        offer = restart_offer(folder, opened)
+
+    def go() -> Path:
+        with _spoken():
+            return offer.go()
+
+    return RestartOffer(offer.question, go)
 
 
 def _runs() -> Sequence[RunLine]:
@@ -262,6 +287,7 @@ class _Diagnosing:
         log: LogWindow | None,
     ) -> tuple[Finding, ...]:
         from tuner_tui.advice.diagnose import diagnose
+        from tuner_tui.advice.of_run import handed_over
         from tuner_tui.advice.situation import Situation
 
         record = view.record
@@ -275,6 +301,8 @@ class _Diagnosing:
             job=None if record is None else record.job,
             samples=view.samples,
             log=() if log is None else log.lines,
+            chosen=handed_over(record),
+            not_applied=() if record is None else record.not_applied,
         )
         self._steadiness = self._steadiness.after(diagnose(situation), now_s)
         return self._steadiness.shown

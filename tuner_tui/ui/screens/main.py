@@ -14,10 +14,12 @@ from tuner_tui.ui.arrangement import PAGES, STRIP, arrange
 from tuner_tui.ui.keys import MAIN_KEYS, PAGE_KEYS, SETTINGS_KEYS, TROUBLES_KEYS
 from tuner_tui.ui.messages import (
     CheckpointWanted,
+    JobWanted,
     PresetsWanted,
     QuitWanted,
     RedoWanted,
     RemedyWanted,
+    RestartWanted,
     RunsWanted,
     SaveAsWanted,
     SaveWanted,
@@ -36,6 +38,7 @@ from tuner_tui.ui.panels.settings import SettingsPanel
 from tuner_tui.ui.panels.troubles import TroublesPanel
 from tuner_tui.ui.screens.help import HelpScreen
 from tuner_tui.ui.screens.why import WhyScreen
+from tuner_tui.ui.widgets.backdrop import Backdrop
 from tuner_tui.ui.widgets.key_line import KeyLine
 from tuner_tui.ui.widgets.page_strip import PageStrip
 from tuner_tui.ui.widgets.settings_list import SettingsList
@@ -53,18 +56,18 @@ if TYPE_CHECKING:
     from tuner_tui.runs.log import LogWindow
     from tuner_tui.runs.reader import RunView
     from tuner_tui.runs.state import RunState
-    from tuner_tui.settings.model import Settings
     from tuner_tui.ui.form import SettingsView
 
 WANTED: dict[str, type[Message]] = {
-    "train": TrainWanted, "stop": StopWanted, "checkpoint": CheckpointWanted, "presets": PresetsWanted,
-    "save": SaveWanted, "save_as": SaveAsWanted, "runs": RunsWanted, "undo": UndoWanted, "redo": RedoWanted,
+    "train": TrainWanted, "job": JobWanted, "restart": RestartWanted, "stop": StopWanted,
+    "checkpoint": CheckpointWanted, "presets": PresetsWanted, "save": SaveWanted,
+    "save_as": SaveAsWanted, "runs": RunsWanted, "undo": UndoWanted, "redo": RedoWanted,
     "theme": ThemeWanted, "leave": QuitWanted,
 }  # fmt: skip
 NAMES = {"hardware": "Hardware", "live": "Live", "output": "Output", "plots": "Plots", "in-effect": "In effect"}
 
 
-class MainScreen(Screen[None]):
+class MainScreen(Backdrop, Screen[None]):
     """Reactives come from the app; what the user wants goes up to it."""
 
     AUTO_FOCUS = "SettingsList"
@@ -83,7 +86,7 @@ class MainScreen(Screen[None]):
     now_s: reactive[float] = reactive(0.0, init=False, repaint=False)
     history: reactive[History] = reactive(History(), init=False, repaint=False)
     run_state: reactive[RunState | None] = reactive(None, init=False, repaint=False)
-    run_settings: reactive[Settings | None] = reactive(None, init=False, repaint=False)
+    run_record: reactive[RunRecord | None] = reactive(None, init=False, repaint=False)
     page: reactive[str] = reactive("settings", init=False, repaint=False)
 
     def compose(self) -> ComposeResult:
@@ -96,7 +99,7 @@ class MainScreen(Screen[None]):
             PageStrip(id=STRIP),
             OutputPanel(id="output").data_bind(here.log_window),
             PlotsPanel(id="plots").data_bind(here.history),
-            InEffectPanel(id="in-effect").data_bind(state=here.run_state, settings=here.run_settings),
+            InEffectPanel(id="in-effect").data_bind(state=here.run_state, record=here.run_record),
             id="panels",
         )
         yield KeyLine(id="keys")
@@ -116,10 +119,10 @@ class MainScreen(Screen[None]):
 
     def watch_view(self, view: RunView | None) -> None:
         if view is None:
-            self.history, self.run_state, self.run_settings = History(), None, None
+            self.history, self.run_state, self.run_record = History(), None, None
         else:
             self.history, self.run_state = view.history, view.state
-            self.run_settings = None if view.record is None else view.record.resolved.settings
+            self.run_record = view.record
 
     def watch_sample(self, sample: Sample | None) -> None:
         if sample is not None:
@@ -157,7 +160,8 @@ class MainScreen(Screen[None]):
         grid = self.query_one(PanelGrid)
         width, height = self.size.width, self.size.height - (1 if self.size.height > 4 else 0)
         self.query_one(KeyLine).display = self.size.height > 4
-        arrangement = arrange(width, height, self.page, self.query_one(TroublesPanel).wanted_rows)
+        troubles = self.query_one(TroublesPanel)
+        arrangement = arrange(width, height, self.page, troubles.wanted_rows, troubles.quiet_rows)
         strip = self.query_one(PageStrip)
         strip.pages, strip.numbers, strip.shown = arrangement.paged, PAGES, arrangement.active
         grid.show(arrangement)

@@ -1,0 +1,24 @@
+"""What is about to start, in words: the exact command, what is set from within, what is not applied and why."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from tuner_tui.runs.prepare import Prepared
+
+
+def announcement(prepared: Prepared) -> list[tuple[str, str]]:
+    """What is said, as label and text; secrets are hidden. A further line of the same thing has no label."""
+    applied = prepared.applied
+    lines = [("Command", shlex.join(prepared.shown))]
+    if prepared.cwd != Path.cwd():
+        lines.append(("Folder", str(prepared.cwd)))
+    if prepared.checkpoint is not None:
+        lines.append(("Resumes", str(prepared.checkpoint)))
+    if applied.inject:
+        lines.append(("Set inside", ", ".join(f"{name} {value}" for name, value in applied.inject.items())))
+    if applied.not_applied:
+        lines.append(("Not applied", ", ".join(applied.not_applied)))
+        lines += [("", why) for why in applied.notes]
+    return lines

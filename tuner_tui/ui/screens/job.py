@@ -1,0 +1,123 @@
+"""The job editor: what trains, and how the settings reach it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import on
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, VerticalScroll
+from textual.widgets import Input, Label
+
+from tuner_tui.ui.job_form import APPLY_HELP, COMMAND, KIND_LINE, JobLine, job_of, lines_of, texts_of
+from tuner_tui.ui.screens.dialog import Dialog
+from tuner_tui.ui.widgets.choice import Choice
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from textual.events import DescendantFocus
+    from textual.widget import Widget
+
+    from tuner_tui.settings.job import Job
+
+
+class JobScreen(Dialog["Job"]):
+    """The answer is the job as edited. What cannot be read is said, and the cursor goes there."""
+
+    DEFAULT_CSS = """
+    JobScreen #dialog { width: 100; max-width: 96%; }
+    JobScreen .row { height: 1; width: 100%; }
+    JobScreen .row Label { width: 16; color: $quiet; }
+    JobScreen .row Input, JobScreen .row Choice { width: 1fr; }
+    JobScreen #said { height: auto; min-height: 2; width: 100%; margin-top: 1; color: $quiet; }
+    JobScreen #said.-wrong { color: $error; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "accept", "Accept", id="job.accept", priority=True, tooltip="Take the job as it stands"),
+        Binding("down", "app.focus_next", "Down", id="job.down", show=False),
+        Binding("up", "app.focus_previous", "Up", id="job.up", show=False),
+    ]
+    heading = "Job"
+    hint = "↑ ↓ line · ◂ ▸ choice · enter accept · esc back"
+
+    def __init__(self, job: Job) -> None:
+        super().__init__()
+        self._texts = texts_of(job)
+        self._last = {self._texts["kind"]: dict(self._texts)}
+
+    def body(self) -> Iterable[Widget]:
+        yield _row(KIND_LINE, self._texts)
+        yield VerticalScroll(*self._rows(), id="job-lines", can_focus=False)
+        yield Label("", id="said", markup=False)
+
+    def _rows(self) -> list[Widget]:
+        lines = lines_of(self._texts["kind"])
+        return [_row(line, self._texts) for line in lines]
+
+    def on_mount(self) -> None:
+        first = "job-command" if self._texts["kind"] == COMMAND else "job-model"
+        self.query_one(f"#{first}").focus()
+
+    @on(Choice.Changed, "#job-kind")
+    async def _other_kind(self, event: Choice.Changed) -> None:
+        """Show the lines of the other kind; what was typed for this one is kept."""
+        self._last[self._texts["kind"]] = self._read()
+        kind = event.choice.value
+        self._texts = self._last.get(kind) or texts_of(_fresh(kind))
+        box = self.query_one("#job-lines", VerticalScroll)
+        await box.remove_children()
+        await box.mount(*self._rows())
+
+    @on(Choice.Changed, "#job-apply")
+    def _other_way(self, event: Choice.Changed) -> None:
+        self._say(APPLY_HELP[event.choice.value])
+
+    def on_descendant_focus(self, event: DescendantFocus) -> None:
+        """Say what the line is for."""
+        name = (event.widget.id or "").removeprefix("job-")
+        lines = {line.name: line for line in (KIND_LINE, *lines_of(self._texts["kind"]))}
+        if name == "apply" and isinstance(event.widget, Choice):
+            self._say(APPLY_HELP[event.widget.value])
+        elif name in lines:
+            self._say(lines[name].help)
+
+    def action_accept(self) -> None:
+        """Take the job, or say what is wrong with it."""
+        from tuner_tui.settings.errors import FieldError
+
+        try:
+            self.dismiss(job_of(self._read()))
+        except FieldError as error:
+            self.query_one(f"#job-{error.field}").focus()
+            self.call_after_refresh(self._say, str(error), True)
+
+    def _read(self) -> dict[str, str]:
+        found = dict(self._texts)
+        for line in lines_of(self._texts["kind"]):
+            widget = self.query_one(f"#job-{line.name}")
+            if isinstance(widget, (Input, Choice)):
+                found[line.name] = widget.value
+        return found
+
+    def _say(self, text: str, wrong: bool = False) -> None:
+        said = self.query_one("#said", Label)
+        said.update(text)
+        said.set_class(wrong, "-wrong")
+
+
+def _row(line: JobLine, texts: dict[str, str]) -> Widget:
+    text = texts.get(line.name, "")
+    if line.choices:
+        field: Widget = Choice(line.choices, text, id=f"job-{line.name}")
+    else:
+        typed = Input(text, compact=True, select_on_focus=False, id=f"job-{line.name}")
+        typed.cursor_blink = False
+        field = typed
+    return Horizontal(Label(line.label, markup=False), field, classes="row")
+
+
+def _fresh(kind: str) -> Job:
+    from tuner_tui.settings.job import BuiltinJob, CommandJob
+
+    return CommandJob(command=("python", "train.py"), apply="inject") if kind == COMMAND else BuiltinJob()

@@ -1,0 +1,48 @@
+"""The exact command, shown before it starts, and every setting that it will not get."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.text import Text
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.widgets import Static
+
+from tuner_tui.ui.screens.dialog import Dialog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from textual.widget import Widget
+
+
+class LaunchScreen(Dialog[bool]):
+    """Shows `lines` (label and text); the answer is True to start it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y,t,enter", "answer(True)", "Start", id="launch.yes", tooltip="Start it"),
+        Binding("n", "leave", "Back", id="launch.no", show=False),
+    ]
+    heading = "Train"
+    hint = "enter start · esc back"
+
+    def __init__(self, lines: Sequence[tuple[str, str]]) -> None:
+        super().__init__()
+        self._lines = lines
+
+    def body(self) -> Iterable[Widget]:
+        yield VerticalScroll(Static(self._text(), markup=False))
+
+    def _text(self) -> Text:
+        text, left_out = Text(), False
+        for label, said in self._lines:
+            left_out = label == "Not applied" or (left_out and not label)
+            text.append(f"{label:<12} ", "bold" if label == "Not applied" else "dim")
+            text.append(f"{said}\n", "bold" if label == "Command" else "yellow" if left_out else "")
+        text.rstrip()
+        return text
+
+    def action_answer(self, yes: bool) -> None:
+        """Give the answer."""
+        self.dismiss(yes)
