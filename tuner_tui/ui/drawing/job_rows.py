@@ -180,9 +180,10 @@ def job_words(job: WatchedJob, room: int, style: Style) -> Line:
         return line(Run(shorten(command or NOWHERE, room), style if command else "dim"))
     name = " ".join(part for part in (job.run.run, job.run.preset) if part)
     state = "  ".join(part for part in run_words(job.run) if part)
-    if text_width(name) + 2 + text_width(state) > room:
-        state = shorten(state, max(0, room - text_width(name) - 2))
-    return line(Run(shorten(name, room), "good" if job.run.phase != "stalled" else "warn"), "  ", Run(state, style))
+    if state:
+        state = "  " + state
+    state = shorten(state, max(0, room - text_width(name)))
+    return line(Run(shorten(name, room), "good" if job.run.phase != "stalled" else "warn"), Run(state, style))
 
 
 def run_words(run: LiveRun) -> tuple[str, ...]:
