@@ -6,6 +6,7 @@ from tuner_tui.advice.crash import crash_findings
 from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.rules import card, host, shares, utilisation
 from tuner_tui.advice.rules.data_wait import data_wait
+from tuner_tui.advice.rules.in_effect import not_in_effect
 from tuner_tui.advice.rules.numbers import not_finite
 from tuner_tui.advice.rules.rule import Rule
 from tuner_tui.advice.rules.stall import stalled
@@ -21,6 +22,7 @@ RULES: tuple[Rule, ...] = (
     shares.save_share,
     card.throttled,
     card.other_process,
+    not_in_effect,
     host.memory_near_limit,
     host.small_shm,
     host.disk_nearly_full,

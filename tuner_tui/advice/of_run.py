@@ -13,6 +13,9 @@ from tuner_tui.runs.events import Finished
 from tuner_tui.runs.folder import RunFolder
 from tuner_tui.runs.processes import this_machine
 from tuner_tui.runs.reader import RunReader, RunView
+from tuner_tui.runs.record import RunRecord
+from tuner_tui.runs.state import RunState
+from tuner_tui.settings.job import BuiltinJob
 
 
 def situation_of_run(folder: RunFolder) -> Situation:
@@ -38,4 +41,24 @@ def situation_of_view(folder: RunFolder, view: RunView) -> Situation:
         job=None if record is None else record.job,
         samples=view.samples,
         log=excerpt.of_file(folder.output_log) if folder.output_log.exists() else (),
+        chosen=handed_over(record),
+        not_applied=() if record is None else record.not_applied,
     )
+
+
+def checked_situation(state: RunState, record: RunRecord | None) -> Situation:
+    """As much of the situation as the checklist of what is in effect needs; reads nothing."""
+    return Situation(
+        state=state,
+        now_s=state.last_event_t or 0.0,
+        settings=None if record is None else record.resolved.settings,
+        interpreter=None if record is None else Interpreter(record.interpreter, packages=record.versions),
+        job=None if record is None else record.job,
+        chosen=handed_over(record),
+        not_applied=() if record is None else record.not_applied,
+    )
+
+
+def handed_over(record: RunRecord | None) -> frozenset[str] | None:
+    """The settings that a launch handed to somebody else's command; None for the built-in job, which takes all."""
+    return None if record is None or isinstance(record.job, BuiltinJob) else record.resolved.chosen

@@ -20,6 +20,8 @@ class Situation:
     """One moment of a run. `samples` oldest first; `log` the head and tail of the output, one string a line.
 
     Everything but the run's state may be unknown: `settings` of somebody's log file, the inventory of another box.
+    `chosen` names the settings that were handed to somebody else's command, None where all were; `not_applied` those
+    that its way of taking settings could not carry.
     `now_s` is seconds since the epoch.
     """
 
@@ -31,6 +33,8 @@ class Situation:
     job: Job | None = None
     samples: tuple[Sample, ...] = ()
     log: tuple[str, ...] = ()
+    chosen: frozenset[str] | None = None
+    not_applied: tuple[str, ...] = ()
 
     @property
     def processes(self) -> int:

@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,13 @@ from tuner_tui.advice.diagnose import diagnose as diagnose_situation
 from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.advice.of_run import situation_of_run
 from tuner_tui.advice.situation import Situation
+from tuner_tui.advice.verification import Mark, said, verify
 from tuner_tui.runs import excerpt
 from tuner_tui.runs.folder import RunFolder, RunNotFoundError, find_run, runs_dir
 from tuner_tui.runs.state import RunState
 
 BAD_INPUT = 2
+VERDICTS = {"agrees": "✓", "differs": "✗", "unknown": "?"}
 MARKS = {"failed": "x", "warning": "!", "hint": "-"}
 
 
@@ -38,8 +41,11 @@ def diagnose(
     except (OSError, RunNotFoundError) as error:
         typer.echo(f"tuner-tui diagnose: {_sentence(error, source)}", err=True)
         raise typer.Exit(BAD_INPUT) from error
-    findings = diagnose_situation(situation)
-    typer.echo(json.dumps(as_document(findings), indent=2) if as_json else as_text(findings))
+    findings, marks = diagnose_situation(situation), verify(situation)
+    if as_json:
+        typer.echo(json.dumps(as_document(findings, marks), indent=2))
+    else:
+        typer.echo("\n\n".join(filter(None, [as_text(findings), checklist(marks)])))
 
 
 def situation_of(source: str) -> Situation:
@@ -52,9 +58,25 @@ def situation_of(source: str) -> Situation:
     return situation_of_run(RunFolder(path.resolve()) if path.is_dir() else find_run(source, runs_dir()))
 
 
-def as_document(findings: tuple[Finding, ...]) -> Mapping[str, Any]:
-    """The findings as `--json` prints them."""
-    return {"findings": [_as_object(finding) for finding in findings]}
+def as_document(findings: tuple[Finding, ...], marks: tuple[Mark, ...] = ()) -> Mapping[str, Any]:
+    """The findings as `--json` prints them, and, for a run that told of it, what is in effect."""
+    found: dict[str, Any] = {"findings": [_as_object(finding) for finding in findings]}
+    return found | ({"in_effect": [asdict(mark) for mark in marks]} if marks else {})
+
+
+def checklist(marks: tuple[Mark, ...]) -> str:
+    """What was asked for and seen in effect, with marks; empty where nothing was seen."""
+    asked = [mark for mark in marks if mark.verdict != "not asked"]
+    if not asked:
+        return ""
+    width = max(len(mark.name) for mark in asked)
+    lines = [
+        f"  {VERDICTS[mark.verdict]} {mark.name:<{width}}  {said(mark.asked)}"
+        + (f" → {said(mark.seen)}" if mark.verdict == "differs" else "")
+        + (f"  ({mark.why})" if mark.why else "")
+        for mark in asked
+    ]
+    return "\n".join(["Asked for, and in effect:", *lines])
 
 
 def as_text(findings: tuple[Finding, ...]) -> str:

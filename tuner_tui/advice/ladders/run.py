@@ -192,6 +192,17 @@ WAIT_OR_STOP = Remedy(
     source="py-spy dump --pid shows where each thread waits",
 )
 
+HAND_OVER = Remedy(
+    title="hand the settings over another way",
+    why="write {name} in the command where the value goes, or choose apply: hf-args, yaml or inject",
+    source="the command as it was launched",
+)
+FIND_OVERRIDE = Remedy(
+    title="look where the script sets it itself",
+    why="a value that the script, its config file or a library sets last wins over what was asked for",
+    source="seen inside the training process",
+)
+
 LADDERS: Mapping[str, Callable[[Situation, str | None], tuple[Remedy, ...]]] = {
     "nan": not_finite,
     "worker-crash": worker_crash,
@@ -202,5 +213,6 @@ LADDERS: Mapping[str, Callable[[Situation, str | None], tuple[Remedy, ...]]] = {
     "illegal-access": lambda situation, where: (PLAIN_KERNELS,),
     "collective-timeout": lambda situation, where: (FIRST_RANK,),
     "bad-arguments": lambda situation, where: (CORRECT_COMMAND,),
+    "not-in-effect": lambda situation, where: (HAND_OVER,) if where == "unreachable" else (FIND_OVERRIDE,),
     "stalled": lambda situation, where: (WAIT_OR_STOP,),
 }

@@ -12,21 +12,21 @@ from tuner_tui.ui.drawing.in_effect_rows import in_effect_rows
 from tuner_tui.ui.widgets.canvas import Canvas
 
 if TYPE_CHECKING:
+    from tuner_tui.runs.record import RunRecord
     from tuner_tui.runs.state import RunState
-    from tuner_tui.settings.model import Settings
 
 
 class InEffectPanel(Canvas, can_focus=True):
-    """Compares `settings`, what the run was started with, with `state.in_effect`."""
+    """Compares what the run was started with, its `record`, with `state.in_effect`."""
 
     state: reactive[RunState | None] = reactive(None, repaint=False)
-    settings: reactive[Settings | None] = reactive(None, repaint=False)
+    record: reactive[RunRecord | None] = reactive(None, repaint=False)
 
     def watch_state(self) -> None:
         self.redraw()
 
-    def watch_settings(self) -> None:
+    def watch_record(self) -> None:
         self.redraw()
 
     def rows(self, width: int, height: int) -> Sequence[Row]:
-        return in_effect_rows(self.state, self.settings, width)
+        return in_effect_rows(self.state, self.record, width)

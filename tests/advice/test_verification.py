@@ -1,0 +1,101 @@
+"""The checklist: what was asked for against what was seen, one case a row; and the live finding that rests on it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.advice.fakes import box, card, counters, situation, training
+from tuner_tui.advice.rules.in_effect import not_in_effect
+from tuner_tui.advice.verification import Mark, differing, verify
+from tuner_tui.hardware.interpreter import Interpreter
+from tuner_tui.settings.model import Settings
+
+CASES: tuple[tuple[dict[str, Any], dict[str, Any], str, str], ...] = (
+    ({"precision": "bf16"}, {"autocast_dtype": "bfloat16"}, "precision", "agrees"),
+    ({"precision": "bf16"}, {"autocast_dtype": "none"}, "precision", "differs"),
+    ({"precision": "bf16"}, {"autocast_dtype": "none", "parameter_dtype": "bfloat16"}, "precision", "agrees"),
+    ({"precision": "fp32"}, {"autocast_dtype": "none", "parameter_dtype": "float32"}, "precision", "agrees"),
+    ({"precision": "fp32"}, {"autocast_dtype": "float16"}, "precision", "differs"),
+    ({"optim": "adamw_torch_fused"}, {"optimizer": "AdamW", "fused": True}, "optim", "agrees"),
+    ({"optim": "adamw_torch_fused"}, {"optimizer": "AdamW", "fused": None}, "optim", "differs"),
+    ({"optim": "adamw_torch"}, {"optimizer": "AdamW", "fused": None}, "optim", "agrees"),
+    ({"optim": "adamw_torch"}, {"optimizer": "SGD"}, "optim", "differs"),
+    ({"optim": "adamw_bnb_8bit"}, {"optimizer": "AdamW"}, "optim", "unknown"),
+    ({"optim": "sgd"}, {"optimizer": "SGD", "fused": None}, "optim", "agrees"),
+    ({"tf32": True}, {"tf32": True}, "tf32", "agrees"),
+    ({"tf32": True}, {"tf32": False}, "tf32", "differs"),
+    ({"tf32": None}, {"tf32": False}, "tf32", "not asked"),
+    ({"attn_implementation": "auto"}, {"attn_implementation": "sdpa"}, "attn_implementation", "not asked"),
+    ({"attn_implementation": "flash_attention_2"}, {"attn_implementation": "sdpa"}, "attn_implementation", "differs"),
+    ({"torch_compile": True}, {"torch_compile": False}, "torch_compile", "differs"),
+    ({"gradient_checkpointing": True}, {"gradient_checkpointing": None}, "gradient_checkpointing", "unknown"),
+    ({"gradient_checkpointing": True}, {"gradient_checkpointing": False}, "gradient_checkpointing", "differs"),
+    ({"dataloader_num_workers": 8}, {"dataloader_num_workers": 4}, "dataloader_num_workers", "differs"),
+    ({"dataloader_num_workers": 8}, {"seed": 42}, "dataloader_num_workers", "unknown"),
+    ({"dataloader_num_workers": 4, "dataloader_prefetch_factor": None},
+     {"dataloader_num_workers": 4, "dataloader_prefetch_factor": 2}, "dataloader_prefetch_factor", "not asked"),
+    ({"per_device_train_batch_size": 16}, {"per_device_train_batch_size": 8}, "per_device_train_batch_size", "differs"),
+    ({"learning_rate": 5e-5}, {"learning_rate": 0.00005}, "learning_rate", "agrees"),
+)  # fmt: skip
+
+
+def checked(asked: dict[str, Any], seen: dict[str, Any], **changes: Any) -> dict[str, Mark]:
+    found = verify(situation(settings=Settings(**asked), state=training(in_effect=seen), **changes))
+    return {mark.name: mark for mark in found}
+
+
+@pytest.mark.parametrize(("asked", "seen", "name", "verdict"), CASES)
+def test_each_setting_is_judged_by_what_shows_it(
+    asked: dict[str, Any], seen: dict[str, Any], name: str, verdict: str
+) -> None:
+    assert checked(asked, seen)[name].verdict == verdict
+
+
+def test_a_missing_package_is_named() -> None:
+    marks = checked(
+        {"attn_implementation": "flash_attention_2"},
+        {"attn_implementation": "sdpa"},
+        interpreter=Interpreter("python", packages={"torch": "2.13.0"}),
+    )
+    assert "no flash_attn" in marks["attn_implementation"].why
+
+
+def test_tf32_is_no_contradiction_where_no_card_has_it() -> None:
+    marks = checked({"tf32": True}, {"tf32": False}, inventory=box(card(capability=(7, 5))))
+    assert marks["tf32"].verdict == "unknown"
+
+
+def test_a_commands_own_defaults_are_not_asked_for() -> None:
+    seen = {"dataloader_num_workers": 4, "optimizer": "SGD", "autocast_dtype": "float16"}
+    found = situation(settings=Settings(), state=training(in_effect=seen), chosen=frozenset({"dataloader_num_workers"}))
+    assert [mark.name for mark in differing(found)] == ["dataloader_num_workers"]
+
+
+def test_what_never_reached_the_training_comes_first_with_the_reason() -> None:
+    state = training(in_effect={"seed": 42}, not_injected=("optim",))
+    first, second, *_ = verify(situation(state=state, not_applied=("precision",)))
+    assert [(mark.name, mark.verdict) for mark in (first, second)] == [("optim", "differs"), ("precision", "differs")]
+    assert "no place" in first.why
+    assert "cannot carry" in second.why
+
+
+def test_before_anything_was_said_there_is_no_list() -> None:
+    assert verify(situation()) == ()
+
+
+def test_the_finding_names_what_differs() -> None:
+    state = training(in_effect={"dataloader_num_workers": 0})
+    finding = not_in_effect(situation(settings=Settings(dataloader_num_workers=4), state=state))
+    assert finding is not None
+    assert finding.cause == "not-in-effect"
+    assert finding.evidence == ("dataloader_num_workers: asked for 4, in effect 0",)
+    assert finding.remedies
+
+
+def test_no_finding_in_the_first_steps_or_where_all_agrees() -> None:
+    early = training(steps={"own_steps": 2}, in_effect={"dataloader_num_workers": 0})
+    assert not_in_effect(situation(state=early)) is None
+    assert not_in_effect(situation(state=training(in_effect={"dataloader_num_workers": 8}))) is None
+    assert counters().own_steps > 2

@@ -1,0 +1,193 @@
+"""The checklist of a run: each setting asked for, what was seen in effect inside the training, and whether they agree.
+
+One rule for the screen, the command line and the live finding. What could not be seen is unknown, never wrong.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tuner_tui.advice import ability
+from tuner_tui.advice.situation import Situation
+from tuner_tui.settings.model import Settings
+
+Verdict = Literal["agrees", "differs", "unknown", "not asked"]
+DTYPES = {"bfloat16": "bf16", "float16": "fp16", "none": "fp32"}
+OPTIMIZERS = {
+    "adamw_torch": ("AdamW", False),
+    "adamw_torch_fused": ("AdamW", True),
+    "sgd": ("SGD", None),
+    "adafactor": ("Adafactor", None),
+}
+"""Class and fused kernel of the optimizers that show by them; 8-bit ones call their class AdamW too."""
+CHECKED = (
+    "per_device_train_batch_size", "gradient_accumulation_steps", "precision", "tf32", "optim", "attn_implementation",
+    "gradient_checkpointing", "torch_compile", "dataloader_num_workers", "dataloader_prefetch_factor",
+    "dataloader_pin_memory", "dataloader_persistent_workers",
+)  # fmt: skip
+"""The settings that speed and memory hang on: on the list even where nothing was seen of them."""
+FLASH = {"flash_attention_2": "flash_attn", "flash_attention_3": "flash_attn_3"}
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One line of the checklist. `asked` is None where nothing was asked for, `seen` where nothing was seen."""
+
+    name: str
+    asked: Any
+    seen: Any
+    verdict: Verdict
+    why: str = ""
+
+
+def verify(situation: Situation) -> tuple[Mark, ...]:
+    """Every setting that is checked, asked for or refused, and every other figure the training has told.
+
+    What contradicts comes first, then by name. Empty before the training has said anything.
+    """
+    if not situation.state.in_effect and not _refused(situation):
+        return ()
+    marks = [*_refused(situation), *_settings(situation), *_facts(situation)]
+    return tuple(sorted(marks, key=lambda mark: (mark.verdict != "differs", mark.name)))
+
+
+def differing(situation: Situation) -> tuple[Mark, ...]:
+    """The marks that contradict."""
+    return tuple(mark for mark in verify(situation) if mark.verdict == "differs")
+
+
+def _asked(situation: Situation) -> Mapping[str, Any]:
+    """What was asked for: of somebody else's command only what was chosen, for its own defaults are its own."""
+    if situation.settings is None:
+        return {}
+    values = situation.settings.model_dump()
+    return values if situation.chosen is None else {name: values[name] for name in situation.chosen if name in values}
+
+
+def _refused(situation: Situation) -> list[Mark]:
+    """What never reached the training."""
+    asked, state = _asked(situation), situation.state
+    marks = {
+        name: Mark(name, asked.get(name), None, "differs", "this way of handing over settings cannot carry it")
+        for name in situation.not_applied
+    }
+    for name in state.not_injected:
+        marks[name] = Mark(name, asked.get(name), None, "differs", "no place for it was found in the process")
+    return list(marks.values())
+
+
+def _settings(situation: Situation) -> list[Mark]:
+    asked, refused = _asked(situation), {mark.name for mark in _refused(situation)}
+    wanted = [name for name in Settings.model_fields if name not in refused]
+    marks = [_mark(name, asked.get(name), situation) for name in wanted]
+    return [mark for mark in marks if mark.seen is not None or (mark.name in CHECKED and mark.asked is not None)]
+
+
+def _facts(situation: Situation) -> list[Mark]:
+    """What was seen and is no setting."""
+    used = {*Settings.model_fields, "autocast_dtype", "optimizer", "fused"}
+    return [
+        Mark(name, None, value, "not asked") for name, value in situation.state.in_effect.items() if name not in used
+    ]
+
+
+def _mark(name: str, asked: Any, situation: Situation) -> Mark:
+    special = SPECIAL.get(name)
+    if special is not None:
+        return special(asked, situation)
+    return _plain(name, asked, situation.state.in_effect.get(name))
+
+
+def _plain(name: str, asked: Any, seen: Any) -> Mark:
+    if asked is None or asked == "auto":
+        return Mark(name, asked, seen, "not asked")
+    if seen is None:
+        return Mark(name, asked, None, "unknown", "the training has not said")
+    return Mark(name, asked, seen, "agrees" if _same(asked, seen) else "differs")
+
+
+def _same(asked: Any, seen: Any) -> bool:
+    numbers = (int, float)
+    if isinstance(asked, numbers) and isinstance(seen, numbers) and not isinstance(asked, bool):
+        return math.isclose(asked, seen, rel_tol=1e-6)
+    return bool(asked == seen)
+
+
+def _precision(asked: Any, situation: Situation) -> Mark:
+    """By the autocast seen around the forward pass, or by the weights where they are 16-bit themselves."""
+    seen = situation.state.in_effect
+    dtype = seen.get("autocast_dtype")
+    weights = DTYPES.get(str(seen.get("parameter_dtype")))
+    word = None if dtype is None else DTYPES.get(str(dtype), str(dtype))
+    if word == "fp32" and weights is not None:
+        word = weights
+    mark = _plain("precision", asked, word)
+    if mark.verdict != "differs":
+        return mark
+    return Mark(mark.name, asked, word, "differs", "autocast was not seen in it" if word == "fp32" else "")
+
+
+def _optimizer(asked: Any, situation: Situation) -> Mark:
+    seen = situation.state.in_effect
+    kind, fused = seen.get("optimizer"), seen.get("fused")
+    if kind is None:
+        return _plain("optim", asked, None)
+    word = f"{kind}, fused" if fused else str(kind)
+    known = OPTIMIZERS.get(str(asked))
+    if asked is None or known is None:
+        return Mark("optim", asked, word, "not asked" if asked is None else "unknown", "its class does not tell")
+    wrong = kind != known[0] or (known[1] is not None and bool(fused) != known[1])
+    why = "torch uses no fused kernel here" if wrong and kind == known[0] and known[1] else ""
+    return Mark("optim", asked, word, "differs" if wrong else "agrees", why)
+
+
+def _tf32(asked: Any, situation: Situation) -> Mark:
+    seen = situation.state.in_effect.get("tf32")
+    if asked and ability.able(situation, "tf32") is False:
+        return Mark("tf32", asked, seen, "unknown", "no card here computes in TF32")
+    return _plain("tf32", asked, seen)
+
+
+def _attention(asked: Any, situation: Situation) -> Mark:
+    mark = _plain("attn_implementation", asked, situation.state.in_effect.get("attn_implementation"))
+    package = FLASH.get(str(asked))
+    if mark.verdict == "differs" and package and ability.has_package(situation, package) is False:
+        return Mark(mark.name, asked, mark.seen, "differs", f"the interpreter has no {package}")
+    return mark
+
+
+def _checkpointing(asked: Any, situation: Situation) -> Mark:
+    mark = _plain("gradient_checkpointing", asked, situation.state.in_effect.get("gradient_checkpointing"))
+    if mark.verdict == "unknown" and "gradient_checkpointing" in situation.state.in_effect:
+        return Mark(mark.name, asked, None, "unknown", "this model does not say")
+    return mark
+
+
+def _prefetch(asked: Any, situation: Situation) -> Mark:
+    """Without workers it has no meaning, and none is asked for then."""
+    workers = situation.state.in_effect.get("dataloader_num_workers")
+    if asked is not None and workers == 0:
+        return Mark("dataloader_prefetch_factor", asked, None, "unknown", "there are no workers")
+    return _plain("dataloader_prefetch_factor", asked, situation.state.in_effect.get("dataloader_prefetch_factor"))
+
+
+SPECIAL: Mapping[str, Callable[[Any, Situation], Mark]] = {
+    "precision": _precision,
+    "optim": _optimizer,
+    "tf32": _tf32,
+    "attn_implementation": _attention,
+    "gradient_checkpointing": _checkpointing,
+    "dataloader_prefetch_factor": _prefetch,
+}
+
+
+def said(value: Any) -> str:
+    """A value of a mark in words; a dash where there is none."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
