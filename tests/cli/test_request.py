@@ -43,6 +43,16 @@ def test_the_built_in_job_gets_what_is_recommended_where_nobody_said_otherwise()
     assert "no bf16" in resolved.origin("precision").detail
 
 
+def test_a_memory_limit_makes_the_card_as_small_for_the_recommendation(tmp_path: Path) -> None:
+    bare = tmp_path / "bare.yaml"
+    bare.write_text("settings: {seed: 1}")
+    batches = [
+        request_for(Asked(preset=str(bare), memory_limit=limit), t4_box).resolved.settings.per_device_train_batch_size
+        for limit in (None, "4GiB", "40GiB")
+    ]
+    assert batches == [32, 8, 32]
+
+
 def test_a_command_keeps_what_it_says_itself() -> None:
     resolved = request_for(Asked(JobWords(("python", "train.py")), values=("seed=7",)), t4_box).resolved
     assert resolved.chosen == {"seed"}

@@ -6,7 +6,7 @@ import pytest
 
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.model import Settings
-from tuner_tui.settings.origin import Origin, OriginKind
+from tuner_tui.settings.origin import Origin, OriginKind, Resolved
 from tuner_tui.settings.preset import Preset
 from tuner_tui.settings.resolve import parse_flags, resolve
 
@@ -34,6 +34,17 @@ def test_each_source_wins_over_the_weaker_ones(tmp_path):
     }
     assert resolved.origin("optim") == Origin(OriginKind.DEFAULT)
     assert resolved.chosen == {"seed", "max_length", "lora_r", "logging_steps", "lora_alpha"}
+
+
+def test_what_is_given_leaves_out_what_is_recommended():
+    origins = {
+        "seed": Origin(OriginKind.FLAG),
+        "tf32": Origin(OriginKind.RECOMMENDED),
+        "optim": Origin(OriginKind.DEFAULT),
+    }
+    resolved = Resolved(Settings(seed=3, tf32=True), origins)
+    assert resolved.given == {"seed": 3}
+    assert resolved.chosen == {"seed", "tf32"}
 
 
 def test_without_sources_everything_is_at_its_default(tmp_path):

@@ -102,9 +102,7 @@ def with_recommended(
     """
     if isinstance(job, CommandJob):
         return resolved
-    weak = (OriginKind.DEFAULT, OriginKind.RECOMMENDED)
-    chosen = {name: origin for name, origin in resolved.origins.items() if origin.kind not in weak}
-    given = {name: getattr(resolved.settings, name) for name in chosen}
+    given = resolved.given
     found = recommend(inventory, interpreter, job, given)
     origins = {one.name: Origin(OriginKind.RECOMMENDED, one.reason) for one in found.advised}
-    return Resolved(found.settings, {**origins, **chosen})
+    return Resolved(found.settings, {**origins, **{name: resolved.origins[name] for name in given}})

@@ -10,7 +10,7 @@ from tuner_tui.runs.status import status
 
 
 def living_twin(request: LaunchRequest) -> RunFolder | None:
-    """A run that lives and is of the same job, settings and folder; or the run to be resumed, where it still lives."""
+    """A living run of the same job, chosen settings and folder; or the run to be resumed, where it still lives."""
     for folder in list_runs(request.root or runs_dir(request.environ)):
         if status(folder).live and (_same(folder, request) or _is_parent(folder, request)):
             return folder
@@ -22,9 +22,10 @@ def _same(folder: RunFolder, request: LaunchRequest) -> bool:
         record = read_record(folder)
     except RecordError:
         return False
-    return (record.job, record.resolved.settings, record.cwd) == (
+    # What is recommended may differ from one minute to the next: the living run itself holds memory of the card.
+    return (record.job, record.resolved.given, record.cwd) == (
         redact_job(request.job),
-        request.resolved.settings,
+        request.resolved.given,
         str(working_folder(request)),
     )
 

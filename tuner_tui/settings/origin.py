@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from tuner_tui.settings.fieldspec import Value
 from tuner_tui.settings.model import Settings
 
 
@@ -41,6 +42,12 @@ class Resolved:
     def origin(self, name: str) -> Origin:
         """The origin of the field `name`."""
         return self.origins.get(name, Origin(OriginKind.DEFAULT))
+
+    @property
+    def given(self) -> dict[str, Value]:
+        """The values that somebody chose, without what is recommended for the box."""
+        weak = (OriginKind.DEFAULT, OriginKind.RECOMMENDED)
+        return {name: getattr(self.settings, name) for name, origin in self.origins.items() if origin.kind not in weak}
 
     @property
     def chosen(self) -> frozenset[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tuner_tui.advice.thresholds import OTHER_PROCESS_BYTES
 from tuner_tui.hardware.capability import NEEDS, card_words
@@ -93,6 +93,20 @@ def cards_of(inventory: Inventory) -> tuple[Gpu, ...]:
         return tuple(card for card in inventory.gpus if card.mig)[:1]
     numbers = visible_gpus(inventory.gpus, visible)
     return tuple(card for card in inventory.gpus if card.index in numbers)
+
+
+def limited(inventory: Inventory, limit_bytes: int | None) -> Inventory:
+    """The box as a training sees it that may take at most `limit_bytes` of each card."""
+    if limit_bytes is None:
+        return inventory
+    return replace(inventory, gpus=tuple(_smaller(card, limit_bytes) for card in inventory.gpus))
+
+
+def _smaller(card: Gpu, limit_bytes: int) -> Gpu:
+    free = free_bytes(card)
+    if free is not None and free <= limit_bytes:
+        return card
+    return replace(card, memory_total_bytes=limit_bytes, memory_used_bytes=None, mig=None)
 
 
 def free_bytes(card: Gpu) -> int | None:
