@@ -9,6 +9,7 @@ from textual.layout import ArrangeResult, Layout, WidgetPlacement
 from textual.widget import Widget
 
 from tuner_tui.ui.arrangement import Arrangement, Box
+from tuner_tui.ui.widgets.backdrop import Backdrop
 
 if TYPE_CHECKING:
     from textual.geometry import Size
@@ -30,7 +31,7 @@ class BoxLayout(Layout):
         ]
 
 
-class PanelGrid(Widget):
+class PanelGrid(Backdrop):
     """Holds the panels; `show` moves them."""
 
     DEFAULT_CSS = "PanelGrid { width: 1fr; height: 1fr; layers: base; }"
