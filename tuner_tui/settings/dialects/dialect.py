@@ -42,12 +42,13 @@ def write(dialect: Dialect, settings: Settings, targets: Collection[str] | None,
     notes: list[str] = []
     for name in (one for one in FIELDS if one in only):
         written = _written(dialect, name, getattr(settings, name))
+        why: tuple[str, ...] = (f"{dialect.tool} has no place for {name} {getattr(settings, name)}",)
         if written is None and dialect.extends_hf and not _own(dialect, name):
             carried = hf.to_hf(settings, targets, only=[name])
-            written = None if carried.not_carried else carried.values
+            written, why = None if carried.not_carried else carried.values, carried.notes
         if written is None:
             missing.append(name)
-            notes.append(f"{dialect.tool} has no place for {name} {getattr(settings, name)}")
+            notes += why
         else:
             values.update(written)
     return Carried(values, tuple(missing), tuple(notes))
