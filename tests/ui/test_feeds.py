@@ -15,7 +15,7 @@ from textual.message import Message
 from tests.ui.fakes import DATA_WAIT, FakeBox, FakeSampler, ended, running
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.reader import RunView
-from tuner_tui.ui.feeds import FollowerFeed, SamplerFeed
+from tuner_tui.ui.feeds import FollowerFeed, SamplerFeed, until_tick
 from tuner_tui.ui.messages import (
     FindingsArrived,
     LogSearchWanted,
@@ -195,3 +195,9 @@ async def test_off_loop_gives_the_result_and_raises_what_was_raised() -> None:
     assert await off_loop(lambda: 3) == 3
     with pytest.raises(KeyError):
         await off_loop(lambda: os.environ["TUNER_NO_SUCH_KEY"])
+
+
+@pytest.mark.parametrize(("now_s", "left_s"), [(100.0, 1.0), (100.25, 0.75), (100.95, 1.05)])
+def test_feeds_go_by_one_clock(now_s: float, left_s: float) -> None:
+    """What two feeds bring in the same moment is one drawing; a tick all but there is left out."""
+    assert until_tick(1.0, now_s) == pytest.approx(left_s)

@@ -6,6 +6,7 @@ find they post as messages, which the app coalesces.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,15 @@ FIRST_LOG_LINES = 200
 DIAGNOSED_LOG_LINES = 400
 
 
+def until_tick(period_s: float, now_s: float) -> float:
+    """Seconds from `now_s` to the next tick of a clock that all feeds go by: what they bring is drawn once, not twice.
+
+    A tick that is all but there is left out, for a wait can end a little early.
+    """
+    left_s = period_s - now_s % period_s
+    return left_s if left_s > period_s / 10 else left_s + period_s
+
+
 class SamplerFeed:
     """Samples the box once a second. `watched` are the pids of the training that is followed."""
 
@@ -64,7 +74,7 @@ class SamplerFeed:
             return
         while not self._end.is_set():
             self._post(SampleArrived(sampler.sample(self.watched)))
-            self._end.wait(self._period_s)
+            self._end.wait(until_tick(self._period_s, time.monotonic()))
         sampler.close()
 
 
@@ -108,7 +118,7 @@ class FollowerFeed:
     def _work(self) -> None:
         while True:
             try:
-                request = self._requests.get(timeout=self._period_s if self._following else None)
+                request = self._requests.get(timeout=self._pause_s())
             except Empty:
                 request = None
             if isinstance(request, _Stop):
@@ -118,6 +128,9 @@ class FollowerFeed:
             except OSError as error:
                 self._following = None
                 self._post(TroubleArrived(f"The run cannot be read any more: {error.strerror or error}."))
+
+    def _pause_s(self) -> float | None:
+        return until_tick(self._period_s, time.monotonic()) if self._following else None
 
     def _answer(self, request: _Follow | LogWindowWanted | LogSearchWanted | None) -> None:
         if isinstance(request, _Follow):
