@@ -45,9 +45,10 @@ class Resolved:
 
     @property
     def given(self) -> dict[str, Value]:
-        """The values that somebody chose, without what is recommended for the box."""
+        """The values that somebody chose, in the order of the settings, without what is recommended for the box."""
         weak = (OriginKind.DEFAULT, OriginKind.RECOMMENDED)
-        return {name: getattr(self.settings, name) for name, origin in self.origins.items() if origin.kind not in weak}
+        names = [name for name in Settings.model_fields if self.origin(name).kind not in weak]
+        return {name: getattr(self.settings, name) for name in names}
 
     @property
     def chosen(self) -> frozenset[str]:

@@ -56,7 +56,7 @@ def real_services(wishes: Wishes) -> Services:
     return Services(
         fields=_fields,
         problems=_problems,
-        recommended=_recommended,
+        recommended=_Recommending(wishes.memory_limit_bytes),
         inventory=_inventory,
         versions=lambda: _versions(wishes),
         interpreter=lambda: _interpreter(wishes),
@@ -112,10 +112,17 @@ def _problems(
     return problems(settings, gpus=gpus, interpreter=interpreter, job=job, cores=cores)
 
 
-def _recommended(resolved: Resolved, inventory: Inventory, interpreter: Interpreter, job: Job) -> Resolved:
-    from tuner_tui.advice.recommend import with_recommended
+@dataclass(frozen=True, slots=True)
+class _Recommending:
+    """Fills in what nobody chose, for cards of which a training may take so much."""
 
-    return with_recommended(resolved, inventory, interpreter, job)
+    memory_limit_bytes: int | None
+
+    def __call__(self, resolved: Resolved, inventory: Inventory, interpreter: Interpreter, job: Job) -> Resolved:
+        from tuner_tui.advice.recommend import with_recommended
+        from tuner_tui.advice.recommending.target import limited
+
+        return with_recommended(resolved, limited(inventory, self.memory_limit_bytes), interpreter, job)
 
 
 def _box_findings(inventory: Inventory | None, interpreter: Interpreter | None) -> tuple[Finding, ...]:
@@ -125,7 +132,7 @@ def _box_findings(inventory: Inventory | None, interpreter: Interpreter | None) 
 
 
 def _inventory() -> Inventory:
-    # `_recommended` is called on the event loop as soon as the inventory is there: what it needs is imported here.
+    # `_Recommending` is called on the event loop as soon as the inventory is there: what it needs is imported here.
     import tuner_tui.advice.recommend  # noqa: F401
     from tuner_tui.hardware.survey import read_inventory
 
@@ -185,17 +192,12 @@ def _project(path: Path) -> LoadedPreset | None:
 
 
 def _save_preset(name: str, opened: Opened, overwrite: bool) -> None:
-    from tuner_tui.settings.origin import OriginKind
     from tuner_tui.settings.preset import Preset, preset_path, save_preset
 
-    # What is recommended for this box is worked out anew on each: a preset holds what somebody chose.
-    weak = (OriginKind.DEFAULT, OriginKind.RECOMMENDED)
-    resolved = opened.resolved
-    names = [name for name in type(resolved.settings).model_fields if resolved.origin(name).kind not in weak]
-    values = {name: getattr(resolved.settings, name) for name in names}
     with _spoken():
         base = opened.base or Preset(name=name)
-        preset = base.variant(name, values).model_copy(update={"job": opened.job})
+        # What is recommended for this box is worked out anew on each: a preset holds what somebody chose.
+        preset = base.variant(name, opened.resolved.given).model_copy(update={"job": opened.job})
         save_preset(preset, preset_path(name), overwrite=overwrite)
 
 
