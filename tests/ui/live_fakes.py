@@ -159,25 +159,6 @@ class FakeView:
     record: object = None
 
 
-@dataclass(frozen=True)
-class FakeInterpreter:
-    """The Python that trains, as a panel sees it."""
-
-    path: str = "/opt/train/bin/python"
-    python_version: str | None = "3.11.7"
-    packages: dict[str, str | None] = field(
-        default_factory=lambda: {
-            "torch": "2.13.0+cu130",
-            "transformers": "5.23.0",
-            "accelerate": "1.15.0",
-            "peft": "0.19.1",
-            "bitsandbytes": None,
-            "flash-attn": None,
-        }
-    )
-    problem: str | None = None
-
-
 ABILITIES = (
     Ability("fp16", True, "capability 9.0 has FP16 tensor cores"),
     Ability("bf16", True, "capability 9.0 is at least 8.0"),

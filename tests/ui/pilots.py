@@ -77,3 +77,8 @@ def dialog(pilot: ScreenPilot) -> str:
 def said(pilot: ScreenPilot) -> str:
     """All notifications, one a line."""
     return "\n".join(note.message for note in pilot.app._notifications)
+
+
+def preset_shown(pilot: ScreenPilot) -> str:
+    """The preset in the title of the settings, with its star where something was changed."""
+    return str(app_of(pilot).main.query_one("#settings").border_title).split(" · ")[1]

@@ -8,9 +8,13 @@ from typing import cast
 from textual.app import App, ComposeResult
 from textual.widget import Widget
 
-from tests.ui.live_fakes import START_S, FakeInterpreter, FakeView, history, inventory, running, sample, samples
+from tests.ui.fakes import INTERPRETER
+from tests.ui.live_fakes import START_S, FakeView, history, inventory, running, sample, samples
 from tuner_tui.runs.reader import RunView
+from tuner_tui.runs.record import RunRecord
+from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
+from tuner_tui.settings.origin import Resolved
 from tuner_tui.ui.panels.hardware import HardwarePanel
 from tuner_tui.ui.panels.in_effect import InEffectPanel
 from tuner_tui.ui.panels.live import LivePanel
@@ -120,11 +124,30 @@ async def test_the_hardware_panel_says_that_it_reads_and_then_what_it_read() -> 
         await pilot.pause()
         assert "Reading the hardware" in app.text
         panel.inventory = inventory(8)
-        panel.interpreter = FakeInterpreter()  # type: ignore[assignment]
+        panel.interpreter = INTERPRETER
         await pilot.pause()
         await pilot.pause()
         assert "8 × NVIDIA H100 80GB HBM3" in app.text
         assert "torch 2.13.0+cu130" in app.text
+
+
+async def test_a_torch_that_cannot_use_the_cards_stands_first_on_the_hardware_panel() -> None:
+    panel = HardwarePanel()
+    app = PanelApp(panel)
+    async with app.run_test(size=(60, 8)) as pilot:
+        panel.inventory = inventory(8)
+        panel.interpreter = replace(INTERPRETER, packages={"torch": "2.13.0+cpu"}, torch_cuda=None)
+        await pilot.pause()
+        await pilot.pause()
+        assert "! The torch of this Python (2.13.0+cpu) is built" in app.text
+        assert "more lines" in app.text
+
+
+def launched(settings: Settings) -> RunRecord:
+    return RunRecord(
+        id="r007", created_t=START_S, job=BuiltinJob(), resolved=Resolved(settings), argv=("python",), cwd="/",
+        interpreter="python", host="box", program_version="1", output_dir="/out",
+    )  # fmt: skip
 
 
 async def test_the_in_effect_panel_marks_what_differs() -> None:
@@ -133,7 +156,7 @@ async def test_the_in_effect_panel_marks_what_differs() -> None:
     async with app.run_test(size=(100, 12)) as pilot:
         await pilot.pause()
         assert "nothing to compare" in app.text
-        panel.settings = Settings(tf32=True, per_device_train_batch_size=16)
+        panel.record = launched(Settings(tf32=True, per_device_train_batch_size=16))
         panel.state = running(START_S, in_effect={"tf32": False, "per_device_train_batch_size": 16})
         await pilot.pause()
         await pilot.pause()

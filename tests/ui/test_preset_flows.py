@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.ui.fakes import FakeBox, opened
-from tests.ui.pilots import app_of, dialog, on_screen, said, until, value
+from tests.ui.pilots import app_of, dialog, on_screen, preset_shown, said, until, value
 from tuner_tui.ui.services import Opened, ServiceError
 
 BATCH = "per_device_train_batch_size"
@@ -17,7 +17,7 @@ async def test_a_preset_is_loaded_and_the_broken_one_cannot_be_picked() -> None:
         await until(pilot, lambda: dialog(pilot) == "Presets")
         await pilot.press("enter")
         await until(pilot, lambda: value(pilot, BATCH) == 2)
-        assert app_of(pilot).main.query_one("#settings").border_title == "Settings · cpu"
+        assert preset_shown(pilot) == "cpu"
 
 
 async def test_loading_over_changes_asks_first() -> None:
@@ -49,7 +49,7 @@ async def test_save_writes_the_settings_and_the_mark_goes() -> None:
     async with on_screen(box) as pilot:
         await pilot.press("plus", "ctrl+s")
         await until(pilot, lambda: "llama-1b-sft" in box.saved)
-        await until(pilot, lambda: app_of(pilot).main.query_one("#settings").border_title == "Settings · llama-1b-sft")
+        await until(pilot, lambda: preset_shown(pilot) == "llama-1b-sft")
         assert box.saved["llama-1b-sft"].resolved.settings.per_device_train_batch_size == 24
 
 
@@ -74,9 +74,7 @@ async def test_save_as_asks_for_a_name() -> None:
         await until(pilot, lambda: dialog(pilot) == "Save as")
         await pilot.press(*"-2", "enter")
         await until(pilot, lambda: "llama-1b-sft-2" in box.saved)
-        await until(
-            pilot, lambda: app_of(pilot).main.query_one("#settings").border_title == "Settings · llama-1b-sft-2"
-        )
+        await until(pilot, lambda: preset_shown(pilot) == "llama-1b-sft-2")
 
 
 async def test_save_as_can_be_left() -> None:
@@ -92,6 +90,6 @@ async def test_save_as_can_be_left() -> None:
 async def test_settings_without_a_name_are_saved_as() -> None:
     box = FakeBox(opened=opened(None))
     async with on_screen(box) as pilot:
-        assert app_of(pilot).main.query_one("#settings").border_title == "Settings · unsaved"
+        assert preset_shown(pilot) == "unsaved"
         await pilot.press("ctrl+s")
         await until(pilot, lambda: dialog(pilot) == "Save as")

@@ -42,7 +42,7 @@ async def test_enter_edits_and_enter_takes_the_value() -> None:
         await pilot.press("enter", "backspace", "backspace", "3", "2", "enter")
         await until(pilot, lambda: value(pilot, BATCH) == 32)
         panel = app_of(pilot).main.query_one(SettingsPanel)
-        assert panel.border_title == "Settings · llama-1b-sft*"
+        assert str(panel.border_title).startswith("Settings · llama-1b-sft* ")
         assert panel.border_subtitle == "effective batch 128 = 32 × 4"
         assert app_of(pilot).main.focused is panel.list
 
@@ -127,7 +127,7 @@ async def test_undo_and_redo() -> None:
         await until(pilot, lambda: value(pilot, BATCH) == 32)
         await pilot.press("u", "ctrl+z")
         await until(pilot, lambda: value(pilot, BATCH) == 16)
-        assert app_of(pilot).main.query_one(SettingsPanel).border_title == "Settings · llama-1b-sft"
+        assert app_of(pilot).main.query_one(SettingsPanel).list.rows[1].changed is False
         await pilot.press("ctrl+r", "ctrl+y")
         await until(pilot, lambda: value(pilot, BATCH) == 32)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from tuner_tui.cli.screen import ThemeName, flags_of
 
 PRESET = "demo"
 
@@ -19,20 +20,18 @@ def register(app: typer.Typer) -> None:
 
 def demo(
     ascii_only: Annotated[bool, typer.Option("--ascii", help="Only ASCII on the screen.")] = False,
+    theme: Annotated[ThemeName, typer.Option(help="Colours.")] = ThemeName.DARK,
     interpreter: Annotated[Path | None, typer.Option(metavar="PATH", help="The Python that trains.")] = None,
+    values: Annotated[
+        list[str] | None, typer.Option("--set", metavar="K=V", help="A setting; wins over the preset.")
+    ] = None,
 ) -> None:
     """Try it: the screen on the demo preset. In a pipe it trains the demo to its end with plain lines."""
     if sys.stdin.isatty() and sys.stdout.isatty():
-        _on_screen(ascii_only, interpreter)
+        from tuner_tui.cli.opening import open_named
+
+        open_named(PRESET, flags_of(values or ()), interpreter, theme.value, ascii_only)
     else:
         from tuner_tui.cli.run import run
 
-        run(preset=PRESET, interpreter=interpreter)
-
-
-def _on_screen(ascii_only: bool, interpreter: Path | None) -> None:
-    from tuner_tui.cli.opening import open_screen
-    from tuner_tui.ui.wiring import Wishes
-
-    wishes = Wishes(interpreter=interpreter, flags={}, environment=dict(os.environ))
-    open_screen(wishes, PRESET, None, ascii_only=ascii_only)
+        run(preset=PRESET, interpreter=interpreter, values=values)

@@ -35,10 +35,11 @@ def screen(
     ] = None,
 ) -> None:
     """Open the screen on a preset, or on a run."""
-    open_named(name, _flags(values or ()), interpreter, theme.value, ascii_only)
+    open_named(name, flags_of(values or ()), interpreter, theme.value, ascii_only)
 
 
-def _flags(values: Sequence[str]) -> dict[str, str]:
+def flags_of(values: Sequence[str]) -> dict[str, str]:
+    """The words of `--set` by name; ends with 2 where one is wrong."""
     if not values:
         return {}
     from tuner_tui.settings.errors import SettingsError

@@ -76,7 +76,7 @@ class Settings(BaseModel):
     lr_scheduler_type: Annotated[str, Shown("schedule", "Optimizer", suggestions=SCHEDULES)] = Field(
         "linear", pattern=WORD, description="How the learning rate falls after the warmup."
     )
-    warmup_steps: Annotated[float, Shown("warmup", "Optimizer", "steps, or share below 1")] = Field(
+    warmup_steps: Annotated[float, Shown("warmup", "Optimizer", "steps or share")] = Field(
         0.0,
         ge=0,
         le=10_000_000,

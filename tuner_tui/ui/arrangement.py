@@ -45,17 +45,18 @@ class Arrangement:
         return tuple(page for page in PAGES if page not in self.boxes)
 
 
-def arrange(width: int, height: int, page: str, trouble_rows: int) -> Arrangement:
+def arrange(width: int, height: int, page: str, trouble_rows: int, quiet_rows: int = 1) -> Arrangement:
     """The arrangement for a place of `width` by `height` cells.
 
-    `page` is the panel asked for last; `trouble_rows` the rows the findings want, 0 where there are none.
+    `page` is the panel asked for last; `trouble_rows` the rows the findings want, 0 where there are none, and
+    `quiet_rows` those of what is said instead: it gets them where more than one panel has room.
     """
     if width < 1 or height < 1:
         return Arrangement()
     if width >= WIDE_COLUMNS and height >= WIDE_ROWS:
-        return _wide(width, height, trouble_rows)
+        return _wide(width, height, trouble_rows or quiet_rows)
     if width >= NORMAL_COLUMNS and height >= NORMAL_ROWS:
-        return _normal(width, height, page, trouble_rows)
+        return _normal(width, height, page, trouble_rows or quiet_rows)
     return _paged(width, height, page, trouble_rows)
 
 
@@ -64,7 +65,7 @@ def _framed(trouble_rows: int) -> int:
 
 
 def _wide(width: int, height: int, trouble_rows: int) -> Arrangement:
-    left, middle = width * 30 // 100, width * 31 // 100
+    left, middle = width * 29 // 100, width * 33 // 100
     right = width - left - middle
     hardware = min(18, height // 3)
     settings = min(47, height - 9)

@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tuner_tui.ui import format as f
+from tuner_tui.ui.drawing.run_rows import metrics_told
 from tuner_tui.ui.screens.pick import Item
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tuner_tui.runs.control import Order
+    from tuner_tui.runs.events import Finished
+    from tuner_tui.runs.state import RunState
     from tuner_tui.ui.form import SettingsView
     from tuner_tui.ui.services import PresetLine, RunLine
     from tuner_tui.ui.state import UiState
@@ -70,7 +74,25 @@ def quiet_line(state: UiState) -> str:
         return "Nothing is wrong."
     if state.folder is None:
         return "Nothing is wrong. t trains with these settings, p loads others, ? shows all keys."
-    return "Nothing is wrong with this run. t starts another one."
+    if state.view is None or state.view.state.finished is None:
+        return "Nothing is wrong with this run. t starts another one."
+    return _how_it_ended(state.folder, state.view.state, state.view.state.finished)
+
+
+def _how_it_ended(folder: Path, run: RunState, finished: Finished) -> str:
+    """What came of a run that ended well: steps, time and metrics; where its result is; what can be done next."""
+    ended = "Finished" if finished.outcome == "completed" else finished.outcome.capitalize()
+    parts = [f"{ended}: {f.count(run.step)} of {f.count(run.total_steps)} steps"]
+    if run.launched_t is not None:
+        parts[0] += f" in {f.duration(finished.t - run.launched_t)}"
+    parts += metrics_told(run.evaluations[-1].metrics) if run.evaluations else []
+    again = "t trains again with the settings shown, r lists the runs."
+    if run.checkpoint is None:
+        return f"{' · '.join(parts)}\nIt saved no checkpoint. {again}"
+    where = f"Checkpoint of step {f.count(run.checkpoint.step)}: {run.checkpoint.path}"
+    if finished.outcome == "stopped":
+        again = f"`tuner-tui run --resume {folder.name}` goes on from it; {again}"
+    return f"{' · '.join(parts)}\n{where}\n{again}"
 
 
 def farewell(state: UiState) -> str | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
+from tuner_tui.hardware.compatibility import Misfit, misfits
 from tuner_tui.hardware.inventory import Ability, Gpu, GpuProblem, Inventory
 from tuner_tui.ui import format as f
 from tuner_tui.ui.drawing.cells import Row, Run, line, shorten
@@ -23,6 +24,9 @@ def hardware_rows(inventory: Inventory | None, interpreter: Interpreter | None, 
     if inventory is None:
         return [Row(line(Run("Reading the hardware …", "dim")))]
     rows = [row for problem in inventory.problems for row in _problem(problem, width)]
+    if interpreter is not None:
+        rows += [row for misfit in misfits(inventory, interpreter) for row in _problem(misfit, width)]
+        rows += _wrong_interpreter(interpreter, width)
     for alike in alike_cards(inventory.gpus):
         rows += _gpu(alike, width)
     if inventory.gpus:
@@ -45,7 +49,7 @@ def alike_cards(gpus: Iterable[Gpu]) -> list[list[Gpu]]:
     return list(groups.values())
 
 
-def _problem(problem: GpuProblem, width: int) -> list[Row]:
+def _problem(problem: GpuProblem | Misfit, width: int) -> list[Row]:
     sentence = [
         Row(line(Run(f"{WARN if i == 0 else ' '} {text}", "warn")))
         for i, text in enumerate(wrap(problem.sentence, width - 2))
@@ -123,14 +127,15 @@ def _host(inventory: Inventory, width: int) -> list[Row]:
     return rows
 
 
+def _wrong_interpreter(interpreter: Interpreter, width: int) -> list[Row]:
+    parts = wrap(interpreter.problem or "", max(1, width - 2))
+    return [Row(line(Run(f"{' ' if i else WARN} {text}", "warn"))) for i, text in enumerate(parts)]
+
+
 def _interpreter(interpreter: Interpreter | None, width: int) -> list[Row]:
     if interpreter is None:
         return [_labelled("Python", "asking it for its packages …", width)]
     rows = [_labelled("Python", f"{interpreter.python_version or f.UNKNOWN}  {interpreter.path}", width)]
-    if interpreter.problem:
-        return rows + [
-            Row(line(Run(f"{WARN} {text}", "warn"))) for text in wrap(interpreter.problem, max(1, width - 2))
-        ]
     versions = "  ".join(f"{name} {version}" for name, version in interpreter.packages.items() if version)
     return rows + [
         _labelled("packages" if i == 0 else "", text, width)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tuner_tui.hardware.sample import Sample
@@ -170,16 +171,20 @@ def _memory_rows(scene: RunScene, width: int) -> list[Row]:
     return [labelled("peak VRAM", text, filled, rank=2, slices=((LABEL, width),))]
 
 
+def metrics_told(metrics: Mapping[str, float]) -> list[str]:
+    """The metrics of an evaluation in words, without its loss and its speed."""
+    return [
+        f"{name.removeprefix('eval_').replace('_', ' ')} {f.metric(value)}"
+        for name, value in metrics.items()
+        if name not in ("eval_loss", "epoch") and not name.endswith(("_per_second", "_runtime", "_time"))
+    ]
+
+
 def _eval_rows(state: RunState, width: int) -> list[Row]:
     """The newest evaluation's metrics by the trainer's names; its loss stands among the figures."""
     if not state.evaluations:
         return []
     last = state.evaluations[-1]
-    shown = [
-        f"{name.removeprefix('eval_').replace('_', ' ')} {f.metric(value)}"
-        for name, value in last.metrics.items()
-        if name not in ("eval_loss", "epoch") and not name.endswith(("_per_second", "_runtime", "_time"))
-    ]
-    text, at = "  ".join(shown), f"  at step {f.count(last.step)}"
+    text, at = "  ".join(metrics_told(last.metrics)), f"  at step {f.count(last.step)}"
     fits = text_width(text + at) <= width - LABEL
     return [labelled("evaluated", shorten(text + at if fits else text or at.strip(), width - LABEL), rank=3)]

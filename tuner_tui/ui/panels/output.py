@@ -97,6 +97,12 @@ class OutputPanel(Vertical, can_focus=True):
         self._place = LogPlace(max(0, (self._hit or 0) - self._height // 3), False)
 
     @on(LogLines.HeightChanged)
+    def _fit_anew(self) -> None:
+        """Where the end is followed and there is another height now, the end stands at the bottom of it."""
+        if self.log_window is not None and self._place.follow:
+            self._place = LogPlace(max(0, len(self.log_window.lines) - self._height))
+        self._show()
+
     def _show(self) -> None:
         lines = self.query_one(LogLines)
         window = self.log_window

@@ -75,9 +75,21 @@ class SettingsPanel(Vertical):
         if view is None:
             return
         self.list.rows = form_rows(view)
-        self.border_title = Content(f"Settings · {view.preset or 'unsaved'}{'*' if view.dirty else ''}")
+        self._entitle()
         self.border_subtitle = effective_batch(view)
         self._show_help()
+
+    @on(SettingsList.Scrolled)
+    def _entitle(self) -> None:
+        """The preset, whether it was changed, and how many lines are out of sight."""
+        if self.view is None:
+            return
+        above, below = self.list.out_of_sight
+        hidden = " ".join(part for part in (f"▴ {above}" if above else "", f"▾ {below}" if below else "") if part)
+        name = f"{self.view.preset or 'unsaved'}{'*' if self.view.dirty else ''}"
+        title = f"Settings · {name}{' · ' if hidden else ''}{hidden}"
+        if str(self.border_title) != title:
+            self.border_title = Content(title)
 
     def on_resize(self, event: Resize) -> None:
         lines = self.query_one(FieldHelp)

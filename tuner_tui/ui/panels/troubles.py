@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
@@ -68,6 +69,11 @@ class TroublesPanel(VerticalScroll, can_focus=True):
         """Rows that show everything; 0 where nothing is wrong."""
         return len(self._lines) if self.findings else 0
 
+    @property
+    def quiet_rows(self) -> int:
+        """Rows that show all there is to say where nothing is wrong."""
+        return len(self._quiet())
+
     def validate_selected(self, selected: int) -> int:
         return max(0, min(selected, len(choices(self.findings)) - 1))
 
@@ -84,6 +90,7 @@ class TroublesPanel(VerticalScroll, can_focus=True):
 
     def watch_quiet_line(self) -> None:
         self._draw()
+        self.post_message(self.RowsChanged())
 
     def on_resize(self, event: Resize) -> None:
         self._draw()
@@ -109,14 +116,18 @@ class TroublesPanel(VerticalScroll, can_focus=True):
 
     def _text(self) -> Text:
         if not self.findings:
-            line = Text.assemble(("✓ ", self._style("good")), (self.quiet_line, self._style("quiet")), no_wrap=True)
-            line.truncate(max(10, self.scrollable_content_region.width), overflow="ellipsis")
-            return line
+            said = Text("\n".join(self._quiet()), self._style("quiet"), no_wrap=True)
+            return Text.assemble(("✓ ", self._style("good")), said)
         lines = [
             Text.assemble(*((text, self._style(tone) if tone else "") for text, tone in line.spans), no_wrap=True)
             for line in self._lines
         ]
         return Text("\n").join(lines)
+
+    def _quiet(self) -> list[str]:
+        room = max(10, self.scrollable_content_region.width - 2)
+        parts = [part for line in self.quiet_line.split("\n") for part in wrap(line, room)]
+        return [part if i == 0 else f"  {part}" for i, part in enumerate(parts)]
 
     def _style(self, tone: str) -> str:
         return str(self.get_component_rich_style(f"troubles--{tone}", partial=True))

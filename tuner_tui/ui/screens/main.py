@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from tuner_tui.hardware.sample import Sample
     from tuner_tui.runs.log import LogWindow
     from tuner_tui.runs.reader import RunView
+    from tuner_tui.runs.record import RunRecord
     from tuner_tui.runs.state import RunState
     from tuner_tui.ui.form import SettingsView
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 LABEL_COLUMNS = 13
 LEAST_VALUE_COLUMNS, MOST_VALUE_COLUMNS = 10, 20
-UNIT_COLUMNS = 15
-ORIGIN_COLUMNS = 8
+UNIT_COLUMNS = 16
+ORIGIN_COLUMNS = 11
 
 
 class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
@@ -53,6 +53,9 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
     class CursorMoved(Message):
         """The cursor stands on another field."""
 
+    class Scrolled(Message):
+        """Other rows than before are out of sight."""
+
     class Chosen(Message):
         """A field was clicked where the cursor stood already."""
 
@@ -66,6 +69,8 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
 
     def watch_rows(self, old: tuple[Row, ...], new: tuple[Row, ...]) -> None:
         self.virtual_size = Size(self._columns, len(new))
+        if len(old) != len(new):
+            self.post_message(self.Scrolled())
         if [len(row.value) for row in old] != [len(row.value) for row in new]:
             self.refresh()  # the columns may have moved
             return
@@ -80,7 +85,18 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
         self.scroll_to_region(Region(0, top, 1, new - top + 1), animate=False, force=True)
         self.post_message(self.CursorMoved())
 
+    @property
+    def out_of_sight(self) -> tuple[int, int]:
+        """How many rows there are above and below those shown."""
+        top = self.scroll_offset.y
+        return top, max(0, len(self.rows) - top - self.size.height)
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        self.post_message(self.Scrolled())
+
     def on_resize(self, event: Resize) -> None:
+        self.post_message(self.Scrolled())
         self.virtual_size = Size(self._columns, len(self.rows))
         self.scroll_to_region(Region(0, self.cursor, 1, 1), animate=False, force=True)
 
