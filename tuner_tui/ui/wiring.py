@@ -6,13 +6,13 @@ thread.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tuner_tui.ui.advice_wiring import Diagnosing, Recommending, problems_of
 from tuner_tui.ui.services import (
     Log,
     NameTaken,
@@ -27,18 +27,11 @@ from tuner_tui.ui.services import (
 )
 
 if TYPE_CHECKING:
-    from tuner_tui.advice.finding import Finding
     from tuner_tui.hardware.interpreter import Interpreter
     from tuner_tui.hardware.inventory import Inventory
     from tuner_tui.runs.control import Order
-    from tuner_tui.runs.log import LogWindow
-    from tuner_tui.runs.reader import RunView
     from tuner_tui.settings.fields import FieldSpec
-    from tuner_tui.settings.job import Job
-    from tuner_tui.settings.model import Settings
-    from tuner_tui.settings.origin import Resolved
     from tuner_tui.settings.preset_read import LoadedPreset
-    from tuner_tui.settings.validity import Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +48,14 @@ def real_services(wishes: Wishes) -> Services:
     """The services over this machine."""
     return Services(
         fields=_fields,
-        problems=_problems,
-        recommended=_Recommending(wishes.memory_limit_bytes),
+        problems=problems_of,
+        recommended=Recommending(wishes.memory_limit_bytes),
         inventory=_inventory,
         versions=lambda: _versions(wishes),
         interpreter=lambda: _interpreter(wishes),
         open_sampler=_open_sampler,
         box_findings=_box_findings,
-        diagnosis=_Diagnosing,
+        diagnosis=Diagnosing,
         presets=_presets,
         load_preset=lambda name: load_preset(name, wishes),
         save_preset=_save_preset,
@@ -101,38 +94,8 @@ def _fields() -> Sequence[FieldSpec]:
     return tuple(FIELDS.values())
 
 
-def _problems(
-    settings: Settings, inventory: Inventory | None, interpreter: Interpreter | None, job: Job
-) -> tuple[Problem, ...]:
-    from tuner_tui.advice.recommending.target import cards_of
-    from tuner_tui.settings.validity import problems
-
-    gpus = None if inventory is None else cards_of(inventory)
-    cores = None if inventory is None else inventory.cpu.usable_cores
-    return problems(settings, gpus=gpus, interpreter=interpreter, job=job, cores=cores)
-
-
-@dataclass(frozen=True, slots=True)
-class _Recommending:
-    """Fills in what nobody chose, for cards of which a training may take so much."""
-
-    memory_limit_bytes: int | None
-
-    def __call__(self, resolved: Resolved, inventory: Inventory, interpreter: Interpreter, job: Job) -> Resolved:
-        from tuner_tui.advice.recommend import with_recommended
-        from tuner_tui.advice.recommending.target import limited
-
-        return with_recommended(resolved, limited(inventory, self.memory_limit_bytes), interpreter, job)
-
-
-def _box_findings(inventory: Inventory | None, interpreter: Interpreter | None) -> tuple[Finding, ...]:
-    from tuner_tui.advice.misfits import box_findings
-
-    return box_findings(inventory, interpreter)
-
-
 def _inventory() -> Inventory:
-    # `_Recommending` is called on the event loop as soon as the inventory is there: what it needs is imported here.
+    # `Recommending` is called on the event loop as soon as the inventory is there: what it needs is imported here.
     import tuner_tui.advice.recommend  # noqa: F401
     from tuner_tui.hardware.survey import read_inventory
 
@@ -270,44 +233,6 @@ def _adopt(folder: Path) -> None:
     if now.kind == "lost" and now.training_alive:
         with _spoken():
             adopt(RunFolder(folder))
-
-
-class _Diagnosing:
-    """Diagnoses one run again and again, without flicker."""
-
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        from tuner_tui.advice.steadiness import Steadiness
-
-        self._clock = clock
-        self._steadiness = Steadiness()
-
-    def __call__(
-        self,
-        view: RunView,
-        inventory: Inventory | None,
-        interpreter: Interpreter | None,
-        log: LogWindow | None,
-    ) -> tuple[Finding, ...]:
-        from tuner_tui.advice.diagnose import diagnose
-        from tuner_tui.advice.of_run import handed_over
-        from tuner_tui.advice.situation import Situation
-
-        record = view.record
-        now_s = self._clock()
-        situation = Situation(
-            state=view.state,
-            now_s=now_s,
-            settings=None if record is None else record.resolved.settings,
-            inventory=inventory,
-            interpreter=interpreter,
-            job=None if record is None else record.job,
-            samples=view.samples,
-            log=() if log is None else log.lines,
-            chosen=handed_over(record),
-            not_applied=() if record is None else record.not_applied,
-        )
-        self._steadiness = self._steadiness.after(diagnose(situation), now_s)
-        return self._steadiness.shown
 
 
 def opened_from_run(folder: Path, wishes: Wishes) -> Opened:

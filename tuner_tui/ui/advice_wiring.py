@@ -1,0 +1,91 @@
+"""What the screen asks the rules for: problems of the settings, recommendations, findings of a run.
+
+Every import of weight stands inside the call that needs it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tuner_tui.advice.finding import Finding
+    from tuner_tui.hardware.interpreter import Interpreter
+    from tuner_tui.hardware.inventory import Inventory
+    from tuner_tui.runs.log import LogWindow
+    from tuner_tui.runs.reader import RunView
+    from tuner_tui.settings.job import Job
+    from tuner_tui.settings.model import Settings
+    from tuner_tui.settings.origin import Resolved
+    from tuner_tui.settings.validity import Problem
+
+
+def problems_of(
+    settings: Settings, inventory: Inventory | None, interpreter: Interpreter | None, job: Job
+) -> tuple[Problem, ...]:
+    """What is wrong with the settings on the cards that a training here would see."""
+    from tuner_tui.advice.recommending.target import cards_of
+    from tuner_tui.settings.validity import problems
+
+    gpus = None if inventory is None else cards_of(inventory)
+    cores = None if inventory is None else inventory.cpu.usable_cores
+    return problems(settings, gpus=gpus, interpreter=interpreter, job=job, cores=cores)
+
+
+@dataclass(frozen=True, slots=True)
+class Recommending:
+    """Fills in what nobody chose, for cards of which a training may take so much."""
+
+    memory_limit_bytes: int | None
+
+    def __call__(self, resolved: Resolved, inventory: Inventory, interpreter: Interpreter, job: Job) -> Resolved:
+        from tuner_tui.advice.recommend import with_recommended
+        from tuner_tui.advice.recommending.target import limited
+
+        return with_recommended(resolved, limited(inventory, self.memory_limit_bytes), interpreter, job)
+
+
+def _box_findings(inventory: Inventory | None, interpreter: Interpreter | None) -> tuple[Finding, ...]:
+    from tuner_tui.advice.misfits import box_findings
+
+    return box_findings(inventory, interpreter)
+
+
+class Diagnosing:
+    """Diagnoses one run again and again, without flicker."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        from tuner_tui.advice.steadiness import Steadiness
+
+        self._clock = clock
+        self._steadiness = Steadiness()
+
+    def __call__(
+        self,
+        view: RunView,
+        inventory: Inventory | None,
+        interpreter: Interpreter | None,
+        log: LogWindow | None,
+    ) -> tuple[Finding, ...]:
+        from tuner_tui.advice.diagnose import diagnose
+        from tuner_tui.advice.of_run import handed_over
+        from tuner_tui.advice.situation import Situation
+
+        record = view.record
+        now_s = self._clock()
+        situation = Situation(
+            state=view.state,
+            now_s=now_s,
+            settings=None if record is None else record.resolved.settings,
+            inventory=inventory,
+            interpreter=interpreter,
+            job=None if record is None else record.job,
+            samples=view.samples,
+            log=() if log is None else log.lines,
+            chosen=handed_over(record),
+            not_applied=() if record is None else record.not_applied,
+        )
+        self._steadiness = self._steadiness.after(diagnose(situation), now_s)
+        return self._steadiness.shown
