@@ -69,6 +69,7 @@ def steps(pairs: int) -> None:
     report("idle loop, 16 × 512 tokens", switch.pairs_s(idle({"input_ids": ids}), 200, pairs))
     report("idle loop, tokens and mask", switch.pairs_s(idle({"input_ids": ids, "mask": mask}), 200, pairs))
     report("small model", switch.pairs_s(classifier(0), 20, 2 * pairs))
+    report("small model, tokens and mask", switch.pairs_s(tagger(), 10, pairs))
     report("model of about 5 ms", switch.pairs_s(classifier(5e-3), 5, pairs))
     line_s = sorted(_cpu_s(switch.counters.flush) for _ in range(50))
     print(f"{'a line, once a second':34}{statistics.median(line_s) * 1e6:10.1f}")
@@ -174,6 +175,32 @@ def classifier(extra_s: float) -> Step:
         for _ in range(products):
             torch.mm(square, square)
         torch.nn.functional.cross_entropy(model(inputs), targets).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def tagger() -> Step:
+    """A small model of 16 × 128 tokens with their mask, collated from samples as a Trainer does it."""
+    import torch
+    from torch.utils.data import DataLoader
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Embedding(100, 32), torch.nn.Linear(32, 2))
+    optimizer = torch.optim.AdamW(model.parameters())
+    mask = torch.ones(128, dtype=torch.long)
+    samples = [{"input_ids": torch.randint(100, (128,)), "attention_mask": mask} for _ in range(16 * 100)]
+
+    def endless() -> Iterator[Any]:
+        while True:
+            yield from DataLoader(samples, batch_size=16)
+
+    batches = endless()
+
+    def step() -> None:
+        batch = next(batches)
+        model(batch["input_ids"]).mean().backward()
         optimizer.step()
         optimizer.zero_grad()
 

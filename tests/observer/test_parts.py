@@ -85,7 +85,7 @@ def test_control_file_is_obeyed_once_and_not_if_it_is_old(tmp_path: Path) -> Non
 
 
 def test_phases_are_thinned_out_but_the_end_is_told(tmp_path: Path) -> None:
-    session = Session(str(tmp_path))
+    session = Session(str(tmp_path), launched=True)
     session.open()
     for _ in range(50):
         session.enter("evaluating")
@@ -181,7 +181,7 @@ def test_optimizers_of_torch_without_global_hooks(tmp_path: Path) -> None:
 
     seen: list[object] = []
     module = SimpleNamespace(Optimizer=Optimizer)
-    session = Session(str(tmp_path))
+    session = Session(str(tmp_path), launched=True)
     counters = Counters(session, torch.Tensor, Evaluation(torch.is_grad_enabled), dict)
     optimizers.watch(module, counters, None, seen.append)
     first, second = Optimizer(), Optimizer()
@@ -241,9 +241,8 @@ class FakeTrainer:
     def _save_checkpoint(self) -> None: ...
 
 
-def test_error_in_an_evaluation_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "excepthook", lambda *_: None)
-    session = Session(str(tmp_path))
+def test_error_in_an_evaluation_is_told_as_such(tmp_path: Path) -> None:
+    session = Session(str(tmp_path), launched=True)
     session.open()
     counters = Counters(session, torch.Tensor, Evaluation(torch.is_grad_enabled), dict)
     module = SimpleNamespace(DEFAULT_CALLBACKS=[], Trainer=FakeTrainer, TrainerCallback=object)
@@ -251,7 +250,7 @@ def test_error_in_an_evaluation_is_told_as_such(tmp_path: Path, monkeypatch: pyt
     assert len(module.DEFAULT_CALLBACKS) == 1
     with pytest.raises(MemoryError) as caught:
         FakeTrainer().evaluate()
-    Ending(session, lambda: counters).excepthook(MemoryError, caught.value, None)
+    Ending(session, lambda: counters).tell(caught.value)
     last = json.loads((tmp_path / "events.jsonl").read_text().splitlines()[-1])
     assert (last["kind"], last["where"]) == ("out-of-memory", "evaluating")
     assert not counters.evaluation.running()

@@ -18,14 +18,15 @@ def _install_observer() -> None:
 
 def _run_next_sitecustomize() -> None:
     """Run the `sitecustomize` that this one hides; its errors are the user's and are shown by `site` as ever."""
-    from importlib.machinery import PathFinder
+    # Under their own names: these are loaded already, `importlib.machinery` would be an import of its own.
+    from _frozen_importlib import module_from_spec
+    from _frozen_importlib_external import PathFinder
 
     here = os.path.dirname(os.path.abspath(__file__))
     others = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != here]
     spec = PathFinder.find_spec("sitecustomize", others)
     if spec is None or spec.loader is None:
         return
-    from importlib.util import module_from_spec
 
     module = module_from_spec(spec)
     sys.modules["sitecustomize"] = module

@@ -7,7 +7,6 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # `typing` itself would be an import too many for a process without torch
     from collections.abc import Callable
-    from types import TracebackType
 
     from .counters import Counters
     from .session import Session
@@ -41,39 +40,27 @@ def is_out_of_memory(kind: str, message: str) -> bool:
 
 
 class Ending:
-    """Tells the end of a session once: by `sys.excepthook` where that is still ours, else at exit."""
+    """Tells the end of a session once: from `sys.excepthook` where that is still ours, else at exit."""
 
     def __init__(self, session: Session, counters_of: Callable[[], Counters | None]) -> None:
         """`counters_of` gives the counters, or None while torch was not imported."""
         self._session = session
         self._counters_of = counters_of
         self._told: BaseException | None = None
-        self._previous = sys.excepthook
-        sys.excepthook = self.excepthook
-
-    def excepthook(self, kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-        """Write the event, then let whoever was there before print the traceback."""
-        self._tell_safely(error)
-        self._previous(kind, error, traceback)
 
     def at_exit(self) -> None:
         """The last counters, and how it ended if that was not told yet."""
-        self._tell_safely(_in_flight() or getattr(sys, "last_value", None))
+        self.tell(_in_flight() or getattr(sys, "last_value", None))
         session = self._session
         if session.opened and self._told is None:
             self._last_counters()
             session.enter("ending")
             session.tell("ended", step=session.step)
 
-    def _tell_safely(self, error: BaseException | None) -> None:
+    def tell(self, error: BaseException | None) -> None:
+        """This error ends the process, if any does."""
         if error is None or self._told is not None:
             return
-        try:
-            self._tell(error)
-        except Exception:  # noqa: BLE001 - outermost edge inside somebody else's process
-            return
-
-    def _tell(self, error: BaseException) -> None:
         session, kind = self._session, type(error).__name__
         if kind in RANKS_SPEAK_FOR_THEMSELVES or not (session.launched or session.opened):
             return

@@ -1,20 +1,26 @@
-"""Put the parts of the observer together, each when the module that it watches was imported."""
+"""Put the parts of the observer together, each when the module that it watches was imported.
+
+A process that never imports torch and ends well loads nothing beyond this file and what it imports here.
+"""
 
 from __future__ import annotations
 
 import atexit
 import os
+import sys
 
-from .crashes import Ending
+from . import process
 from .importing import call_safely, watch_imports
-from .session import Session
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # `typing` itself would be an import too many for a process without torch
     from collections.abc import Callable
+    from types import TracebackType
     from typing import Any
 
+    from .crashes import Ending
     from .importing import Hook
+    from .session import Session
     from .watch import Watch
 
 
@@ -22,11 +28,42 @@ class Observer:
     """The parts of one process. Those that need torch are built once torch is imported whole."""
 
     def __init__(self, run_dir: str) -> None:
-        self.session = Session(run_dir)
+        self.run_dir = run_dir
+        self.launched = process.is_launched(run_dir)
         self.watch: Watch | None = None
-        self.ending = Ending(self.session, lambda: None if self.watch is None else self.watch.counters)
-        self.session.at_exit = self.ending.at_exit
+        self._session: Session | None = None
+        self._ending: Ending | None = None
         self._waiting: list[tuple[str, Any]] = []
+        self._previous_excepthook = sys.excepthook
+
+    @property
+    def session(self) -> Session:
+        """The story of this process, begun when first there is something to tell."""
+        if self._session is None:
+            from .session import Session
+
+            self._session = Session(self.run_dir, self.launched)
+            self._session.at_exit = self.at_exit
+        return self._session
+
+    @property
+    def ending(self) -> Ending:
+        """Tells how it ends."""
+        if self._ending is None:
+            from .crashes import Ending
+
+            self._ending = Ending(self.session, lambda: None if self.watch is None else self.watch.counters)
+        return self._ending
+
+    def excepthook(self, kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+        """Write the event, then let whoever was there before print the traceback."""
+        call_safely(lambda: self.ending.tell(error))
+        self._previous_excepthook(kind, error, traceback)
+
+    def at_exit(self) -> None:
+        """The last counters, and how it ended if that was not told yet."""
+        if self._session is not None or sys.exc_info()[1] is not None or hasattr(sys, "last_value"):
+            self.ending.at_exit()
 
     def hooks(self) -> dict[str, Hook]:
         """What to do after which import. `import torch` brings most of them itself: those wait until it is done."""
@@ -55,7 +92,9 @@ class Observer:
 
     def forked(self) -> None:
         """In a forked child: start anew, and stay silent until it trains."""
-        self.session.forked()
+        self.launched = process.is_launched(self.run_dir)
+        if self._session is not None:
+            self._session.forked(self.launched)
         if self.watch is not None:
             self.watch.reset()
 
@@ -63,7 +102,8 @@ class Observer:
 def install(run_dir: str) -> None:
     """Called once, at the start of the interpreter."""
     observer = Observer(run_dir)
+    sys.excepthook = observer.excepthook
     watch_imports(observer.hooks())
-    atexit.register(observer.ending.at_exit)
+    atexit.register(lambda: call_safely(observer.at_exit))
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=lambda: call_safely(observer.forked))

@@ -26,12 +26,13 @@ PHASE_RESERVE = {"ending": -math.inf, "saving": 1.0}
 class Session:
     """Writes the events of one process. `opened` is False in processes that neither were launched nor train."""
 
-    def __init__(self, run_dir: str) -> None:
-        self._start(run_dir)
+    def __init__(self, run_dir: str, launched: bool) -> None:
+        """`launched`: this is the process that was launched, or a rank of it."""
+        self._start(run_dir, launched)
 
-    def _start(self, run_dir: str) -> None:
+    def _start(self, run_dir: str, launched: bool) -> None:
         self.run_dir = run_dir
-        self.launched = process.is_launched(run_dir)
+        self.launched = launched
         self.opened = False
         self.phase = "starting"
         self.step_of: Callable[[], int | None] = _nothing
@@ -112,12 +113,12 @@ class Session:
             self._written_phase = self.phase
             self.tell("phase", phase=self.phase, step=self.step)
 
-    def forked(self) -> None:
+    def forked(self, launched: bool) -> None:
         """In a forked child: silent until it trains by itself."""
         if self._file is not None:
             self._file.forget()
         at_exit, step_of = self.at_exit, self.step_of
-        self._start(self.run_dir)
+        self._start(self.run_dir, launched)
         self.at_exit, self.step_of = at_exit, step_of
 
 
