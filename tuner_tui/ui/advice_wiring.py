@@ -47,7 +47,8 @@ class Recommending:
         return with_recommended(resolved, limited(inventory, self.memory_limit_bytes), interpreter, job)
 
 
-def _box_findings(inventory: Inventory | None, interpreter: Interpreter | None) -> tuple[Finding, ...]:
+def findings_of_box(inventory: Inventory | None, interpreter: Interpreter | None) -> tuple[Finding, ...]:
+    """What is wrong with box and interpreter before any run."""
     from tuner_tui.advice.misfits import box_findings
 
     return box_findings(inventory, interpreter)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tuner_tui.ui.advice_wiring import Diagnosing, Recommending, problems_of
+from tuner_tui.ui.advice_wiring import Diagnosing, Recommending, findings_of_box, problems_of
 from tuner_tui.ui.services import (
     Log,
     NameTaken,
@@ -54,7 +54,7 @@ def real_services(wishes: Wishes) -> Services:
         versions=lambda: _versions(wishes),
         interpreter=lambda: _interpreter(wishes),
         open_sampler=_open_sampler,
-        box_findings=_box_findings,
+        box_findings=findings_of_box,
         diagnosis=Diagnosing,
         presets=_presets,
         load_preset=lambda name: load_preset(name, wishes),
