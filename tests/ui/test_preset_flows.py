@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.ui.fakes import FakeBox, opened
-from tests.ui.pilots import app_of, dialog, on_screen, preset_shown, said, until, value
+from tests.ui.pilots import dialog, on_screen, preset_shown, said, until, value
 from tuner_tui.ui.services import Opened, ServiceError
 
 BATCH = "per_device_train_batch_size"

@@ -55,7 +55,17 @@ def open_screen(
         ascii_only=ascii_only,
     )
     app.run()
-    raise SystemExit(app.return_code or 0)
+    _end(app.return_code or 0)
+
+
+def _end(code: int) -> NoReturn:
+    """End at once: the terminal is restored, and nothing else is to be cleaned up.
+
+    The interpreter's own end would take modules away under threads that are still importing them or hang in a driver.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 class Attached:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import termios
 import threading
 from collections.abc import Awaitable, Coroutine, Sequence
+from contextlib import suppress
 from threading import Timer
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from textual.filter import LineFilter
     from textual.notifications import SeverityLevel
 
+STDIN, STDERR = 0, 2
+LEAVE_SCREEN = b"\x1b[?1000l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[?1049l\x1b[?25h"
+"""No mouse, no bracketed paste, the screen of before, the cursor."""
 LAST_WORDS_S = 5.0
 """How long the screen may take to leave once it is told to."""
 GRAVE_S, PASSING_S = 12.0, 5.0
@@ -42,6 +47,7 @@ class BaseApp(App[None]):
             self.register_theme(one)
         self.theme = (LIGHT if theme == "light" else DARK).name if colour else PLAIN.name
         self.set_class(ascii_only, "-ascii")
+        self._cooked = _terminal_now()
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         return [*super().get_line_filters(), *self._last_filters]
@@ -55,11 +61,11 @@ class BaseApp(App[None]):
         """A closed terminal or a polite kill ends the screen, restores the terminal, and leaves the training alone."""
         if self.is_headless:
             return
-        loop = asyncio.get_running_loop()
+        loop, cooked = asyncio.get_running_loop(), self._cooked
 
         def told_to_leave(number: int, frame: FrameType | None) -> None:
             # A terminal that is gone takes no more writes, and the loop may be waiting for one of them.
-            _end_in(LAST_WORDS_S, 128 + number)
+            _end_in(LAST_WORDS_S, 128 + number, cooked)
             loop.call_soon_threadsafe(self.exit, None, 128 + number)
 
         for number in (signal.SIGTERM, signal.SIGHUP):
@@ -101,8 +107,25 @@ class BaseApp(App[None]):
         self.notify(sentence, severity=severity, timeout=stay_s, markup=False)
 
 
-def _end_in(seconds: float, code: int) -> None:
-    """End the process without further ado, unless it has ended by itself before."""
-    timer = Timer(seconds, os._exit, (code,))
+def _terminal_now() -> list[Any] | None:
+    """How the terminal is set, before anything is changed; None where there is none."""
+    try:
+        return termios.tcgetattr(STDIN)
+    except termios.error:
+        return None
+
+
+def _end_in(seconds: float, code: int, cooked: list[Any] | None) -> None:
+    """End the process and leave the terminal as it was, unless the screen has done both before."""
+
+    def end() -> None:
+        with suppress(OSError, termios.error):
+            os.set_blocking(STDERR, False)  # a terminal that takes no more holds nobody up
+            os.write(STDERR, LEAVE_SCREEN)
+            if cooked is not None:
+                termios.tcsetattr(STDIN, termios.TCSANOW, cooked)
+        os._exit(code)
+
+    timer = Timer(seconds, end)
     timer.daemon = True
     timer.start()

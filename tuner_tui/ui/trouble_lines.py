@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import TYPE_CHECKING, Literal
 
 from rich.cells import cell_len, set_cell_size
@@ -56,7 +57,7 @@ def trouble_lines(findings: Sequence[Finding], selected: int, width: int) -> tup
         lines.extend(_finding_lines(finding, own, selected, width))
         number += 1 if own is not None else 0
         for remedy in finding.remedies:
-            lines.append(_remedy_line(remedy, number, number == selected, width))
+            lines.extend(_remedy_lines(remedy, number, number == selected, width))
             number += 1
     return tuple(lines)
 
@@ -78,19 +79,21 @@ def _finding_lines(finding: Finding, own: int | None, selected: int, width: int)
             (keys, "keys"),
         )
         return [Line(spans, own)]
-    lines = [Line((mark, (cut(head, room), "title"), (keys and "  " + keys, "keys")), own)]
+    first, *more = folded(head, room)
+    lines = [Line((mark, (first, "title"), (keys and "  " + keys, "keys")), own)]
+    lines += [Line((("  " + part, "title"),), own) for part in more]
     if evidence:
         lines.append(Line((("  " + cut(evidence, width - 2), "quiet"),), own))
     return lines
 
 
-def _remedy_line(remedy: Remedy, number: int, selected: bool, width: int) -> Line:
+def _remedy_lines(remedy: Remedy, number: int, selected: bool, width: int) -> list[Line]:
     keys = (KEYS if remedy.change else LOOK_KEYS) if selected and width >= ROOM_FOR_KEYS else ""
     room = max(8, width - 4 - (len(keys) + 2 if keys else 0))
     rest = " · ".join(part for part in (remedy.effect, remedy.rests_on) if part)
-    title = cut(remedy.title, room)
+    title, *more = folded(remedy.title, room)
     left = room - cell_len(title) - len(GAP)
-    said = GAP + cut(rest, left) if rest and left > 12 else ""
+    said = GAP + cut(rest, left) if rest and left > 12 and not more else ""
     padding = " " * (room - cell_len(title) - cell_len(said)) if keys else ""
     mark = "  ▸ " if selected else "  · "
     spans: tuple[Span, ...] = (
@@ -99,7 +102,12 @@ def _remedy_line(remedy: Remedy, number: int, selected: bool, width: int) -> Lin
         (said, "quiet"),
         (padding + ("  " + keys if keys else ""), "keys"),
     )
-    return Line(spans, number)
+    return [Line(spans, number), *(Line((("    " + part, ""),), number) for part in more)]
+
+
+def folded(text: str, width: int) -> list[str]:
+    """`text` on as many lines of `width` cells as it takes; words of any length are broken nowhere else."""
+    return [cut(part, width) for part in wrap(text, max(8, width), break_long_words=False)] or [""]
 
 
 def cut(text: str, width: int) -> str:

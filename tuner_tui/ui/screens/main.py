@@ -146,7 +146,7 @@ class MainScreen(Backdrop, Screen[None]):
 
     def _show_idle_keys(self) -> None:
         idle = {"want('train')"} if self.running else {"want('stop')", "want('checkpoint')"}
-        if not self.findings:
+        if not any(remedy.change for finding in self.findings for remedy in finding.remedies):
             idle.add("apply_remedy")
         self.query_one(KeyLine).idle = frozenset(idle)
 
