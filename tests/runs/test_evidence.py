@@ -12,6 +12,7 @@ from tuner_tui.runs.evidence import (
     kernel_log_kill,
     log_says_killed,
     log_says_out_of_memory,
+    log_says_why,
 )
 
 
@@ -68,6 +69,24 @@ def test_words_for_killed(tmp_path: Path, line: str, killed: bool) -> None:
     log = tmp_path / "output.log"
     log.write_text(line + "\n")
     assert log_says_killed(log) is killed
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("100%|###\rerror: the data has no column `nope`.\n", "the data has no column `nope`"),
+        ("usage: train.py [-h]\ntrain.py: error: unrecognized arguments: --x", "unrecognized arguments: --x"),
+        ("\x1b[31mERROR: no such file\x1b[0m\x07\n\n", "no such file"),
+        ("error: early\nbye\n", None),
+        ("eval_error: 0.2\n", None),
+        ("error: \n", None),
+        ("", None),
+    ],
+)
+def test_a_complaint_that_ends_the_log(tmp_path: Path, text: str, why: str | None) -> None:
+    log = tmp_path / "output.log"
+    log.write_bytes(text.encode())
+    assert log_says_why(log) == why
 
 
 def test_the_kernel_is_asked_without_harm() -> None:

@@ -98,3 +98,10 @@ def test_out_of_memory_of_one_rank_is_the_reason() -> None:
     judged = verdict(with_(RANKS, out_of_memory=replace(OOM, rank=1), raised=GONE), exited(1))
     assert judged.outcome == "out-of-memory"
     assert "on rank 1 while training" in judged.sentence
+
+
+def test_a_complaint_stands_for_what_was_not_raised() -> None:
+    judged = verdict(RunState(), exited(2), complaint="the data has no column `x`")
+    assert judged.sentence == "The training ended with exit code 2: the data has no column `x`."
+    raised = Raised(t=1.0, rank=0, type="KeyError", message="'x'")
+    assert "column" not in verdict(with_(raised=raised), exited(1), complaint="the data has no column").sentence

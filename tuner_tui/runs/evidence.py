@@ -15,6 +15,8 @@ _OUT_OF_MEMORY = re.compile(
     re.MULTILINE,
 )
 
+_COMPLAINT = re.compile(r"(?:[\w./-]+: )?(?:fatal )?error: (?=\S)", re.IGNORECASE)
+_ESCAPE = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 _DEAD_RANK = re.compile(rb"failed \(exitcode: (-?\d+)\) local_rank: (\d+)")
 _KILLED = re.compile(rb"killed by signal: Killed|exitcode *: *-9\b|Signal 9 \(SIGKILL\)|died with <Signals\.SIGKILL")
 
@@ -58,6 +60,14 @@ def log_says_out_of_memory(path: Path) -> str | None:
     """The line near the end of the log in which an allocation failure ended the program, or None."""
     found = list(_OUT_OF_MEMORY.finditer(_log_tail(path)))
     return found[-1][0].decode("utf-8", "replace")[:200] if found else None
+
+
+def log_says_why(path: Path) -> str | None:
+    """The log's last line where it is a complaint (`error: …`, as of argparse, pip or a shell), without escapes."""
+    lines = _ESCAPE.sub(b"", _log_tail(path)).replace(b"\r", b"\n").strip().rsplit(b"\n", 1)
+    text = lines[-1].decode("utf-8", "replace").strip()
+    said = _COMPLAINT.match(text)
+    return "".join(char for char in text[said.end() :] if char.isprintable())[:300].rstrip(". ") if said else None
 
 
 def log_says_killed(path: Path) -> bool:

@@ -19,9 +19,15 @@ class Verdict:
 
 
 def verdict(
-    state: RunState, exited: Exited, memory_line: str | None = None, dead_rank: DeadRank | None = None
+    state: RunState,
+    exited: Exited,
+    memory_line: str | None = None,
+    dead_rank: DeadRank | None = None,
+    complaint: str | None = None,
 ) -> Verdict:
-    """Judge a run by its events, the exit of its process, the log's line on memory and what the launcher says there.
+    """Judge a run by its events, the exit of its process, and what the log says.
+
+    Of the log: its line on memory, the rank that the launcher names, the complaint it ends with.
 
     A recovered out-of-memory does not count: the process has to end badly after it.
     """
@@ -34,7 +40,7 @@ def verdict(
         return Verdict("out-of-memory", memory)
     if state.stop_requested is not None:
         return Verdict("stopped", f"Stopped on request{_at(state)}.")
-    return Verdict("failed", _failure(state, exited, dead_rank))
+    return Verdict("failed", _failure(state, exited, dead_rank, complaint))
 
 
 def _unseen(state: RunState) -> Verdict:
@@ -93,7 +99,7 @@ def _killed_on_request(state: RunState, exited: Exited) -> bool:
     return requested and exited.signal in (signal.SIGTERM, signal.SIGKILL) and not exited.oom_kill
 
 
-def _failure(state: RunState, exited: Exited, dead: DeadRank | None) -> str:
+def _failure(state: RunState, exited: Exited, dead: DeadRank | None, complaint: str | None) -> str:
     raised = state.raised
     if dead is not None and dead.exit_code < 0 and (raised is None or raised.rank != dead.rank):
         name = signal_name(-dead.exit_code)
@@ -105,7 +111,8 @@ def _failure(state: RunState, exited: Exited, dead: DeadRank | None) -> str:
     if exited.signal is not None:
         why = "; ".join(exited.evidence) or "nothing on this machine says who sent it"
         return f"The training was ended{_at(state)} by {signal_name(exited.signal)}: {why}."
-    return f"The training ended{_at(state)} with exit code {exited.exit_code}; the end of its output says more."
+    ended = f"The training ended{_at(state)} with exit code {exited.exit_code}"
+    return f"{ended}: {complaint}." if complaint else f"{ended}; the end of its output says more."
 
 
 def _who(state: RunState, rank: int | None) -> str:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from tuner_tui.runs.codec import decode
 from tuner_tui.runs.control import Order, read_order
 from tuner_tui.runs.events import Event, Exited, Finished, StopRequested
-from tuner_tui.runs.evidence import log_names_dead_rank, log_says_out_of_memory
+from tuner_tui.runs.evidence import log_names_dead_rank, log_says_out_of_memory, log_says_why
 from tuner_tui.runs.fold import fold
 from tuner_tui.runs.folder import RunFolder
 from tuner_tui.runs.journal import Journal
@@ -134,7 +134,7 @@ class Watch:
         self._follow()
         exited = self._state.exited or Exited(t=now)
         log = self._folder.output_log
-        judged = verdict(self._state, exited, log_says_out_of_memory(log), log_names_dead_rank(log))
+        judged = verdict(self._state, exited, log_says_out_of_memory(log), log_names_dead_rank(log), log_says_why(log))
         names = leftovers.names()
         sentence = judged.sentence + (f" It left processes running: {names}." if names else "")
         step, total = self._state.step, self._state.total_steps
