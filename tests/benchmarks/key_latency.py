@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from statistics import median, quantiles
 
-from tests.benchmarks.peers import OURS, commands, fake_box, opened
+from tests.benchmarks.peers import OURS, commands, fake_box, machine, opened
 from tests.benchmarks.terminal import Terminal
 from tests.fake_nvml.scenario import FakeGpu, Scenario, a100
 
@@ -76,6 +76,7 @@ def main() -> None:
     with busy_cores():
         report("every core busy", measured(keys))
     print(f"{'budget':<46}{BUDGET_MS:>10.0f}")
+    print(machine())
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from statistics import median
 
-from tests.benchmarks.peers import OURS, PEER, commands, fake_box, opened
+from tests.benchmarks.peers import OURS, PEER, commands, fake_box, machine, opened
 from tests.benchmarks.terminal import Terminal
 from tests.fake_nvml.scenario import FakeGpu, Scenario, a100
 
@@ -67,6 +67,7 @@ def main() -> None:
         rows["ratio"] = tuple(ours / peer for ours, peer in zip(rows[OURS], rows[PEER], strict=True))
     for name, (painted, usable) in {**rows, "budget": BUDGETS_S}.items():
         print(f"{name:<36}{painted:>14.2f}{usable:>16.2f}")
+    print(machine())
 
 
 if __name__ == "__main__":

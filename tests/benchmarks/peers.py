@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import compileall
+import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -11,6 +13,7 @@ from pathlib import Path
 from tests.benchmarks.terminal import Terminal
 from tests.fake_nvml.build import NO_COMPILER, build_library
 from tests.fake_nvml.scenario import Scenario
+from tuner_tui import __file__ as package
 
 OURS = "tuner-tui"
 PEER = "nvitop"
@@ -19,7 +22,8 @@ SSH_TERMINAL = {"TERM": "xterm-256color", "COLORTERM": "", "LANG": "C.UTF-8", "L
 
 
 def commands() -> dict[str, list[str]]:
-    """The command of each program that is installed beside this Python."""
+    """The command of each program that is installed beside this Python; ours compiled, as an installed one is."""
+    compileall.compile_dir(Path(package).parent, quiet=1)
     beside = Path(sys.executable).parent
     found = {OURS: [str(beside / "tuner-tui")]}
     if (beside / PEER).exists():
@@ -39,6 +43,11 @@ def fake_box(scenario: Scenario) -> Iterator[tuple[dict[str, str], Path]]:
             raise SystemExit(f"skipped: {NO_COMPILER}")
         own = {key: str(folder / key.lower()) for key in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME")}
         yield {**scenario.environment(library, folder), **own, **SSH_TERMINAL}, folder
+
+
+def machine() -> str:
+    """How many cores there are and how busy they are: figures of a busy machine are no figures."""
+    return f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
 
 
 def opened(command: list[str], environment: Mapping[str, str], folder: Path) -> Terminal:
