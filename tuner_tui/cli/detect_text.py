@@ -24,6 +24,7 @@ def report(inventory: Inventory, interpreter: Interpreter, wrong: Sequence[Misfi
         process_lines(inventory.gpus),
         python_lines(interpreter),
         problem_lines([*inventory.problems, *wrong], interpreter.problem),
+        [] if inventory.logout_warning is None else hanging("! ", inventory.logout_warning),
     ]
     return "\n\n".join("\n".join(section) for section in sections if section).split("\n")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Callable
 from typing import Literal
@@ -16,6 +18,7 @@ from tuner_tui.runs.folder import RunFolder
 from tuner_tui.runs.reader import RunReader
 from tuner_tui.runs.status import RunStatus, status
 from tuner_tui.runs.successor import successor, wait_decided
+from tuner_tui.runs.terminal_note import terminal_note
 
 LOOK_EVERY_S = 0.5
 PROGRESS_EVERY_S = 5.0
@@ -86,6 +89,7 @@ class _Follower:
             now_status = status(self._folder)  # before the events: what an ended run wrote is then all there
             self._print(self._reader.events())
             if self._reader.state.finished is not None:
+                self._tell(self._reader.state.finished.sentence)
                 return exit_code(self._reader.state.outcome, interrupted=self._pressed > 0)
             if not now_status.live:
                 return self._without_end(now_status)
@@ -101,6 +105,12 @@ class _Follower:
         wait_decided(self._folder)
         self._print(self._reader.events())
         return successor(self._folder, self._reader.state)
+
+    def _tell(self, sentence: str) -> None:
+        """Ring, for somebody who looks elsewhere."""
+        if sys.stderr.isatty():
+            sys.stderr.write(terminal_note(f"{self._folder.id}: {sentence}", os.environ))
+            sys.stderr.flush()
 
     def _print(self, events: list[Event]) -> None:
         for event in events:

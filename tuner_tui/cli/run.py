@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -62,6 +63,14 @@ def run(
         ),
     ] = 0,
     interpreter: Annotated[Path | None, typer.Option(metavar="PATH", help="The Python that trains.")] = None,
+    notify: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COMMAND|URL",
+            help="Whom to tell when it has ended: a command, which gets the sentence as its last word, or an address "
+            "of Apprise. Else TUNER_NOTIFY.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Events as JSON lines on standard output.")] = False,
 ) -> None:
     """Train. Ctrl-C saves and stops, a second one terminates; the training outlives this command however it ends.
@@ -80,11 +89,12 @@ def run(
     words = JobWords(tuple(command or ()), apply, launcher, processes)
     asked = Asked(words, preset, tuple(values or ()), resume, memory_limit, interpreter)
     try:
-        request = request_for(asked)
+        request = _notifying(request_for(asked), notify)
         twin = living_twin(request)
         if twin is not None:
             fail(f"This training already runs as {twin.id}; `tuner-tui attach {twin.id}` follows it.", ALREADY_RUNNING)
         announce(preview(request))
+        _warn_of_logout()
         start = partial(_start, request, fallback)
         code = _launch_only(start, as_json) if detach else launch_and_follow(start, as_json)
     except (SettingsError, LaunchError) as error:
@@ -101,6 +111,28 @@ def _start(request: LaunchRequest, fallback: int) -> RunFolder:
 
         watch_over(folder, Orders(fallback, request.job, request.environ))
     return folder
+
+
+def _notifying(request: LaunchRequest, target: str | None) -> LaunchRequest:
+    """The request with the command or address to tell of the end; ends with 2 where that cannot work."""
+    from tuner_tui.runs.notify import VARIABLE, wrong_target
+
+    target = request.environ.get(VARIABLE) if target is None else target
+    if not target:
+        return request
+    wrong = wrong_target(target)
+    if wrong is not None:
+        fail(wrong, USAGE)
+    return replace(request, environ={**request.environ, VARIABLE: target})
+
+
+def _warn_of_logout() -> None:
+    """Say it where a logout would end the training, which outlives everything else."""
+    from tuner_tui.hardware.logout import logout_warning
+
+    warning = logout_warning()
+    if warning is not None:
+        note(warning)
 
 
 def _launch_only(start: Callable[[], RunFolder], as_json: bool) -> int:

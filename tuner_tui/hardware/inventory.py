@@ -120,7 +120,10 @@ class Space:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """Everything the program knows of the box before anything runs."""
+    """Everything the program knows of the box before anything runs.
+
+    `logout_warning` says what a logout would end, and how to keep it; None where nothing ends.
+    """
 
     hostname: str
     gpus: tuple[Gpu, ...]
@@ -134,3 +137,4 @@ class Inventory:
     container: str | None = None
     multiplexer: str | None = None
     cuda_visible_devices: str | None = None
+    logout_warning: str | None = None

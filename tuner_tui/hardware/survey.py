@@ -20,6 +20,7 @@ from tuner_tui.hardware.gpu_reader import CardUnavailable, Driver, GpuReader, Gp
 from tuner_tui.hardware.host import read_cpu, read_memory, read_space
 from tuner_tui.hardware.inventory import Gpu, GpuProblem, GpuProblemKind, GpuProcess, Inventory
 from tuner_tui.hardware.known_cards import known_card
+from tuner_tui.hardware.logout import logout_warning
 from tuner_tui.hardware.nvml import NvmlReader
 from tuner_tui.hardware.place import container_of, multiplexer_of, sees_host_pids
 from tuner_tui.hardware.process_names import named
@@ -50,6 +51,7 @@ def read_inventory(
         container=container_of(environment),
         multiplexer=multiplexer_of(environment),
         cuda_visible_devices=environment.get("CUDA_VISIBLE_DEVICES"),
+        logout_warning=logout_warning(),
     )
 
 

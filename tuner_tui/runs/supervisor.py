@@ -20,6 +20,7 @@ from tuner_tui.runs.journal import Journal, say
 from tuner_tui.runs.ladder import DEFAULT_PATIENCE, Patience
 from tuner_tui.runs.leftovers import become_foster_parent
 from tuner_tui.runs.lock import LockedError, acquire
+from tuner_tui.runs.notify import start_notifying
 from tuner_tui.runs.plan import Plan, load_plan
 from tuner_tui.runs.processes import ProcessId, identify, this_machine
 from tuner_tui.runs.redact import redact_argv
@@ -48,6 +49,7 @@ def main(argv: list[str]) -> None:
         _answer("ok")
         _supervise(folder, training, journal, DEFAULT_PATIENCE if plan is None else plan.patience, wakeups)
         os.close(lock)
+        start_notifying(folder, os.environ if plan is None else plan.env)
 
 
 def _start(folder: RunFolder, plan: Plan) -> tuple[Training, Journal]:

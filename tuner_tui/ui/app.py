@@ -135,6 +135,9 @@ class TunerApp(BaseApp):
         self.main.sample = news.sample
 
     def on_run_view_arrived(self, news: m.RunViewArrived) -> None:
+        before = self.state.view
+        if before is not None and before.status.live and news.view.status.kind == "ended":
+            self.ring(news.view.status.sentence)
         self.main.view = news.view
         self._sampler.watched = () if news.view.status.pid is None else (news.view.status.pid,)
         self._show(replace(self.state, view=news.view))

@@ -16,6 +16,7 @@ from rich.text import Text
 from textual.app import App
 from textual.filter import NoColor
 
+from tuner_tui.runs.terminal_note import terminal_note
 from tuner_tui.ui.crash import report
 from tuner_tui.ui.services import ServiceError
 from tuner_tui.ui.theme import DARK, LIGHT, PLAIN, THEMES, Ascii
@@ -100,6 +101,11 @@ class BaseApp(App[None]):
             await work
         except ServiceError as error:
             self.say(str(error), "error")
+
+    def ring(self, sentence: str) -> None:
+        """The bell, and a note for the desktop where the terminal can: for somebody who looks elsewhere."""
+        if self._driver is not None and not self.is_headless:
+            self._driver.write(terminal_note(sentence, os.environ))
 
     def say(self, sentence: str, severity: SeverityLevel = "information") -> None:
         """A note in the corner; brackets in it are brackets."""

@@ -27,6 +27,11 @@ def hardware_rows(inventory: Inventory | None, interpreter: Interpreter | None, 
     if interpreter is not None:
         rows += [row for misfit in misfits(inventory, interpreter) for row in _problem(misfit, width)]
         rows += _wrong_interpreter(interpreter, width)
+    if inventory.logout_warning is not None:
+        rows += [
+            Row(line(Run(f"{WARN if i == 0 else ' '} {text}", "warn")))
+            for i, text in enumerate(wrap(inventory.logout_warning, max(1, width - 2)))
+        ]
     for alike in alike_cards(inventory.gpus):
         rows += _gpu(alike, width)
     if inventory.gpus:
