@@ -1,6 +1,7 @@
 """Five hundred real processes, among them trainings with ranks and loader workers: something for `watch` to watch.
 
 They are as cheap as processes get: most sleep, and each rank works some milliseconds a second so that figures move.
+All end with whoever started them, however that ends.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ from pathlib import Path
 from tests.fake_nvml.scenario import GIB, FakeProcess, Scenario, Wave, a100
 
 RANK = r"""
-import os, random, signal, sys, time
-workers = int(sys.argv[1])
+import os, random, sys, time
+workers, launcher, rank = int(sys.argv[1]), os.getppid(), os.getpid()
 for _ in range(workers):
     if os.fork() == 0:
-        signal.pause()
+        while os.getppid() == rank:
+            time.sleep(5)
+        os._exit(0)
 os.write(1, b"%d\n" % os.getpid())
-while True:
+while os.getppid() == launcher:
     ends = time.perf_counter() + random.random() * 0.004
     while time.perf_counter() < ends:
         pass
@@ -32,8 +35,7 @@ LAUNCHER = """
 import subprocess, sys
 ranks, workers = sys.argv[1:3]
 each = [subprocess.Popen([sys.executable, sys.argv[3], workers], start_new_session=True) for _ in range(int(ranks))]
-for one in each:
-    one.wait()
+sys.stdin.read()
 """
 TRAININGS = ((4, 16), (2, 12), (1, 16), (1, 16))
 """Ranks and loader workers a rank; each rank has a card of its own."""
@@ -47,21 +49,25 @@ def crowd(processes: int, folder: Path) -> Iterator[list[int]]:
     (folder / "torchrun").write_text(LAUNCHER)
     started: list[subprocess.Popen[str]] = []
     pids: list[int] = []
+    reading, writing = os.pipe()
     try:
         for ranks, workers in TRAININGS:
             command = [sys.executable, str(folder / "torchrun"), str(ranks), str(workers), str(folder / "train.py")]
-            launcher = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+            launcher = subprocess.Popen(
+                command, stdin=reading, stdout=subprocess.PIPE, text=True, start_new_session=True
+            )
             started.append(launcher)
             assert launcher.stdout is not None
             pids += [int(launcher.stdout.readline()) for _ in range(ranks)]
         trainers = sum(1 + ranks * (1 + workers) for ranks, workers in TRAININGS)
-        started += [subprocess.Popen(["sleep", "3600"], text=True) for _ in range(processes - trainers)]
+        started += [subprocess.Popen(["cat"], stdin=reading, text=True) for _ in range(processes - trainers)]
         yield pids
     finally:
+        os.close(writing)
+        os.close(reading)
         for pid in pids:
             os.killpg(pid, signal.SIGKILL)
         for one in started:
-            one.kill()
             one.wait()
 
 

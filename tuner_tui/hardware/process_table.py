@@ -14,7 +14,7 @@ from tuner_tui.hardware.process_roles import is_python
 
 KERNEL_THREADS = 2
 """The parent of the kernel's own threads, on every Linux."""
-SCAN_EVERY = 5
+SCAN_EVERY = 2
 """Who has come is seen this many looks later at most."""
 YOUNG_S = 2.0
 """A process this young may not have become its program yet: it is asked once more who it is."""
@@ -121,17 +121,16 @@ class ProcessTable:
     def _take(self, pid: int, comm: str, fields: list[bytes]) -> None:
         """What one process's line says; `fields` begin with its state."""
         cpu_s, rss_bytes = (int(fields[11]) + int(fields[12])) / TICKS_HZ, int(fields[21]) * PAGE_BYTES
-        process = HostProcess(pid, int(fields[1]), int(fields[2]), int(fields[3]), comm, int(fields[19]))
         known, now_s = self._known.get(pid), self._clock()
-        if known is None or known.process.start_ticks != process.start_ticks:
-            self._meet(process, cpu_s, now_s, rss_bytes)
+        if known is None or known.process.start_ticks != int(fields[19]):
+            self._meet(met(pid, comm, fields), cpu_s, now_s, rss_bytes)
             return
         if now_s > known.read_s:
             cpu_pct = max(0.0, 100 * (cpu_s - known.cpu_s) / (now_s - known.read_s))
             known.load, known.cpu_s, known.read_s = ProcessLoad(cpu_pct, rss_bytes), cpu_s, now_s
-        if not known.settled or differs(known.process, process):
+        if not known.settled or differs(known.process, comm, fields):
             known.settled = True
-            known.process = self._identified(replace(process, torch=known.process.torch))
+            known.process = self._identified(replace(met(pid, comm, fields), torch=known.process.torch))
 
     def _meet(self, process: HostProcess, cpu_s: float, now_s: float, rss_bytes: int) -> None:
         process = self._identified(process)
@@ -156,13 +155,18 @@ class ProcessTable:
                     known.process = replace(process, torch=has_torch(f"{self._proc}/{process.pid}/maps"))
 
 
-def differs(before: HostProcess, now: HostProcess) -> bool:
+def met(pid: int, comm: str, fields: list[bytes]) -> HostProcess:
+    """A process by its line of figures alone."""
+    return HostProcess(pid, int(fields[1]), int(fields[2]), int(fields[3]), comm, int(fields[19]))
+
+
+def differs(before: HostProcess, comm: str, fields: list[bytes]) -> bool:
     """Whether the process has become another program or somebody else's child."""
-    return (before.parent, before.group, before.session, before.comm) != (
-        now.parent,
-        now.group,
-        now.session,
-        now.comm,
+    return (
+        before.comm != comm
+        or before.parent != int(fields[1])
+        or before.group != int(fields[2])
+        or before.session != int(fields[3])
     )
 
 

@@ -4,7 +4,7 @@ share. Read-only: nothing here signals or writes."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -20,6 +20,7 @@ from tuner_tui.hardware.sampler import Sampler, open_sampler
 from tuner_tui.runs.live_runs import LiveRun, LiveRuns
 from tuner_tui.runs.redact import redact_argv
 
+JOBS_EVERY = 2
 HOST_PIDS = (
     "The driver names processes by the host's numbers, which mean nothing in here: jobs are told by this container's "
     "own processes, and what each holds of a card is not known. The cards' totals are true."
@@ -88,27 +89,44 @@ class BoxWatch:
         self._trees: tuple[JobTree, ...] = ()
         self._seeds: frozenset[int] = frozenset()
         self._trainings: frozenset[int] = frozenset()
+        self._processes: Mapping[int, HostProcess] = {}
+        self._jobs: tuple[WatchedJob, ...] = ()
+        self._looks = 0
 
     def look(self, pid: int | None = None) -> BoxView:
-        """Everything now; with a `pid`, only the job it belongs to, whatever it is (none once it has ended)."""
-        sample, runs = self._sampler.sample(), self._runs.read()
+        """Everything now; with a `pid`, only the job it belongs to, whatever it is (none once it has ended).
+
+        Cards and host are read each time, the jobs every `JOBS_EVERY`th.
+        """
+        sample = self._sampler.sample()
+        if self._looks < 2 or self._looks % JOBS_EVERY == 0:
+            self._jobs = tuple(self._read_jobs(sample, pid))
+        self._looks += 1
+        hidden = not self._host_pids and bool(sample.gpus)
+        return BoxView(sample, self._jobs, self._sampler.problem, (HOST_PIDS,) if hidden else ())
+
+    def _read_jobs(self, sample: Sample, pid: int | None) -> list[WatchedJob]:
+        runs = self._runs.read()
         use = uses(sample.gpus) if self._host_pids else {}
-        wanted = {member.process.pid for tree in self._trees for member in tree.members}
-        everybody = self._table.read(wanted)
-        if everybody:
-            self._trainings = frozenset(trainings(self._table.processes))
-        ours = {run.training for run in runs if run.training is not None}
-        seeds = frozenset([pid]) if pid is not None else self._trainings | use.keys() | ours
-        if everybody or seeds != self._seeds:
-            self._seeds = seeds
-            self._trees = find_jobs(self._table.processes, sorted(seeds), ours)
+        self._find(pid, use.keys(), {run.training for run in runs if run.training is not None})
         jobs = [self._job(tree, use, runs) for tree in self._trees]
         if pid is None:
             shown = {process.pid for job in jobs for process in job.processes}
             jobs += [unseen(number, use[number]) for number in use if number not in shown]
-        problem = self._sampler.problem
-        hidden = not self._host_pids and bool(sample.gpus)
-        return BoxView(sample, tuple(jobs), problem, (HOST_PIDS,) if hidden else ())
+        return jobs
+
+    def _find(self, pid: int | None, on_cards: Set[int], ours: Set[int]) -> None:
+        """The jobs' processes; worked out again only where somebody has come, gone or changed."""
+        changed = False
+        if self._table.read({member.process.pid for tree in self._trees for member in tree.members}):
+            before, self._processes = self._processes, self._table.processes
+            changed = before != self._processes
+            if changed:
+                self._trainings = frozenset(trainings(self._processes))
+        seeds = frozenset([pid]) if pid is not None else self._trainings | on_cards | ours
+        if changed or seeds != self._seeds:
+            self._seeds = seeds
+            self._trees = find_jobs(self._processes, sorted(seeds), ours)
 
     def wait_ready(self, timeout_s: float) -> bool:
         """Waits until every card has answered once; False when the time ran out first."""

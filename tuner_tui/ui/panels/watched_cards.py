@@ -29,6 +29,8 @@ class WatchedCardsPanel(Canvas):
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self._seen: deque[Sample] = deque(maxlen=REMEMBERED_SAMPLES)
+        self._drawn: tuple[BoxView | None, int] | None = None
+        self._rows: list[Row] = []
 
     def watch_view(self, view: BoxView | None) -> None:
         if view is not None:
@@ -39,7 +41,13 @@ class WatchedCardsPanel(Canvas):
         return self.picture(width)
 
     def picture(self, width: int) -> list[Row]:
-        """All rows; the screen gives the panel as many."""
+        """All rows, drawn once a view: the screen asks how many they are before the panel shows them."""
+        if self._drawn is None or self._drawn[0] is not self.view or self._drawn[1] != width:
+            self._drawn = (self.view, width)
+            self._rows = self._draw_rows(width)
+        return self._rows
+
+    def _draw_rows(self, width: int) -> list[Row]:
         view = self.view
         if view is None:
             return [Row(line(Run("asking the driver …", "dim")))]

@@ -28,6 +28,8 @@ class WatchedHostPanel(Canvas):
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self._seen: deque[Sample] = deque(maxlen=RECENT_SAMPLES)
+        self._drawn: tuple[BoxView | None, int] | None = None
+        self._rows: list[Row] = []
 
     def watch_view(self, view: BoxView | None) -> None:
         if view is not None and view.sample.host.per_core_pct:
@@ -38,5 +40,9 @@ class WatchedHostPanel(Canvas):
         return self.picture(width)[:height]
 
     def picture(self, width: int) -> list[Row]:
-        """All rows; of a low screen the first ones are shown."""
-        return host_rows(self.view.sample, tuple(self._seen), width, 0, all_cores=False) if self.view else []
+        """All rows, drawn once a view; of a low screen the first ones are shown."""
+        view = self.view
+        if view is not None and (self._drawn is None or self._drawn[0] is not view or self._drawn[1] != width):
+            self._drawn = (view, width)
+            self._rows = host_rows(view.sample, tuple(self._seen), width, 0, all_cores=False)
+        return self._rows

@@ -36,8 +36,9 @@ class WatchedJobsPanel(Canvas, can_focus=True):
         self._order: list[int] = []
         self._ordered_s = float("-inf")
 
-    def watch_view(self) -> None:
-        self.redraw()
+    def watch_view(self, before: BoxView | None, view: BoxView | None) -> None:
+        if before is None or view is None or before.jobs is not view.jobs:
+            self.redraw()
 
     def watch_sort(self) -> None:
         self._ordered_s = float("-inf")

@@ -79,7 +79,8 @@ class WatchScreen(Screen[None]):
             return
         if self._one_job:
             self._follow_one(view)
-        self.cards.view = self.host.view = self.jobs.view = view
+        for panel in (self.cards, self.host, self.jobs):
+            panel.view = view
         self._entitle(cards_title(view))
         self._give_room()
 
