@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from tuner_tui.advice.crash_patterns import BARE, PATTERNS
 from tuner_tui.advice.crash_patterns.pattern import Pattern
@@ -17,6 +18,7 @@ from tuner_tui.advice.output.handled import story_of
 from tuner_tui.advice.output.launcher import Launched, is_launcher
 from tuner_tui.advice.output.lines import Line
 
+T = TypeVar("T")
 TRUST = {"certain": 0, "likely": 1, "possible": 3}
 UNRECOGNISED = 2
 """An exception that matches nothing says more than a form that is only a possibility."""
@@ -46,8 +48,7 @@ def fatal_reading(lines: Sequence[Line], launched: Launched, exited_badly: bool 
     """The failure that ended the training. `exited_badly` is None where the exit status is not known."""
     exceptions = find_exceptions(lines)
     readings = sorted((*_of_exceptions(exceptions), *_of_bare_lines(lines, exceptions)), key=lambda r: r.failure.first)
-    if len(readings) > FIRST_KEPT + LAST_KEPT:
-        readings = readings[:FIRST_KEPT] + readings[-LAST_KEPT:]
+    readings = first_and_last(readings)
     ended = launched.spoke or bool(exited_badly)
     story = story_of(lines, ended)
     alive = [reading for reading in readings if not story.survived(reading.failure, failures_after(readings, reading))]
@@ -87,7 +88,12 @@ def _of_exceptions(exceptions: Sequence[Failure]) -> list[Reading]:
     chains: dict[tuple[int | None, int], list[Failure]] = {}
     for failure in exceptions:
         chains.setdefault((failure.rank, failure.chain), []).append(failure)
-    return [_of_chain(chain) for chain in chains.values()]
+    return [_of_chain(chain) for chain in first_and_last(list(chains.values()))]
+
+
+def first_and_last(found: list[T]) -> list[T]:
+    """The first and the last of very many."""
+    return found if len(found) <= FIRST_KEPT + LAST_KEPT else found[:FIRST_KEPT] + found[-LAST_KEPT:]
 
 
 def _of_chain(chain: Sequence[Failure]) -> Reading:

@@ -7,8 +7,12 @@ import math
 from tuner_tui.advice import thresholds
 from tuner_tui.advice.finding import Confidence, Finding
 from tuner_tui.advice.measure import own_steps
+from tuner_tui.advice.not_finite import not_finite_in
+from tuner_tui.advice.output.lines import read_lines
 from tuner_tui.advice.remedies import remedies_for
 from tuner_tui.advice.situation import Situation
+
+PRINTED_LINES = 50
 
 
 def not_finite(situation: Situation) -> Finding | None:
@@ -16,7 +20,8 @@ def not_finite(situation: Situation) -> Finding | None:
     state = situation.state
     if state.outcome is not None:
         return None
-    judged = _judge(state.loss, state.grad_norm, own_steps(situation), situation)
+    told = state.loss is not None or state.grad_norm is not None
+    judged = _judge(state.loss, state.grad_norm, own_steps(situation), situation) if told else _printed(situation)
     if judged is None:
         return None
     evidence, confidence = judged
@@ -29,6 +34,12 @@ def not_finite(situation: Situation) -> Finding | None:
         where="training",
         remedies=remedies_for("nan", situation),
     )
+
+
+def _printed(situation: Situation) -> tuple[str, Confidence] | None:
+    """From the last lines of the output, where no trainer tells its figures: a loop that prints its loss."""
+    found = not_finite_in(read_lines(situation.log[-PRINTED_LINES:]))
+    return None if found is None else (found[1][0], found[2])
 
 
 def _judge(

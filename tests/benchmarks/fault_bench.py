@@ -1,0 +1,162 @@
+"""Faults injected into real trainings on the CPU: which cause is found first, and after how many steps.
+
+Run: `python -m tests.benchmarks.fault_bench [FAULT…]` (about five minutes for all). Each fault is a small training
+under the observer and its supervisor, diagnosed once a second as the screen does it. Budget: the right first cause for
+nine in ten, within 30 steps; nothing for the healthy one.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner_tui.advice.diagnose import diagnose
+from tuner_tui.advice.of_run import situation_of_view
+from tuner_tui.advice.steadiness import Steadiness
+from tuner_tui.runs.control import give_order
+from tuner_tui.runs.folder import RunFolder
+from tuner_tui.runs.launch import LaunchRequest, launch
+from tuner_tui.runs.lock import wait_released
+from tuner_tui.runs.reader import RunReader
+from tuner_tui.settings.job import CommandJob
+from tuner_tui.settings.model import Settings
+from tuner_tui.settings.origin import Resolved
+
+TRAINING = Path(__file__).with_name("faulty_training.py")
+SMALL_SHM = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=2m tmpfs /dev/shm && exec "$@"', "sh")
+MEMORY_LIMIT_BYTES = 3_000_000_000
+MOST_STEPS = 30
+GIVE_UP_S = 120.0
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault, the causes that name it rightly, and how long a training without one is watched (seconds)."""
+
+    name: str
+    causes: tuple[str, ...]
+    watch_s: float = GIVE_UP_S
+
+
+FAULTS = (
+    Fault("slow-dataset", ("data-wait",)),
+    Fault("starved-loader", ("data-wait",)),
+    Fault("too-many-workers", ("too-many-workers",)),
+    Fault("slow-checkpoint", ("save-share",)),
+    Fault("long-evaluation", ("evaluation-share",)),
+    Fault("memory-limit", ("host-oom",)),
+    Fault("shm-limit", ("shm",)),
+    Fault("nan", ("nan",)),
+    Fault("killed-worker", ("worker-crash", "host-oom")),
+    Fault("killed-trainer", ("unknown", "host-oom")),
+    Fault("missing-package", ("missing-package",)),
+    Fault("none", (), 75.0),
+)
+"""A process killed from outside is rightly called killed; for want of memory only as a possibility."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was found first: the cause, how sure, the steps done and the seconds since the first step."""
+
+    cause: str | None
+    confidence: str = ""
+    steps: int = 0
+    seconds: float = 0.0
+
+
+def command_of(fault: Fault) -> tuple[str, ...]:
+    """The command of a faulty training."""
+    words = (sys.executable, str(TRAINING), fault.name)
+    return (*SMALL_SHM, *words) if fault.name == "shm-limit" else words
+
+
+def start(fault: Fault, root: Path) -> RunFolder:
+    """Launch it."""
+    limit = MEMORY_LIMIT_BYTES if fault.name == "memory-limit" else None
+    request = LaunchRequest(
+        job=CommandJob(command=command_of(fault)),
+        resolved=Resolved(Settings()),
+        interpreter=sys.executable,
+        cwd=root,
+        memory_limit_bytes=limit,
+        environ={**os.environ, "OMP_NUM_THREADS": "1"},
+        root=root / "runs",
+    )
+    return launch(request)
+
+
+def first_finding(folder: RunFolder, watch_s: float) -> Found:
+    """Diagnose once a second until something is shown, the run ended, or the time is up."""
+    reader, steadiness, began = RunReader(folder), Steadiness(), time.monotonic()
+    while True:
+        view = reader.poll()
+        situation = situation_of_view(folder, view)
+        steadiness = steadiness.after(diagnose(situation), situation.now_s)
+        ended = view.state.finished is not None
+        for finding in steadiness.shown:
+            since = view.state.training_since_t or view.state.launched_t or situation.now_s
+            return Found(finding.cause, finding.confidence, view.state.step or 0, situation.now_s - since)
+        if ended or time.monotonic() - began > watch_s:
+            return Found(None, steps=view.state.step or 0, seconds=time.monotonic() - began)
+        time.sleep(1.0)
+
+
+def judge(fault: Fault, found: Found) -> bool:
+    """Whether the first finding is the right one, and in time. A kill may only ever be suspected to be for memory."""
+    if not fault.causes:
+        return found.cause is None
+    guessed = found.cause == "host-oom" and fault.name.startswith("killed")
+    return (
+        found.cause in fault.causes and found.steps <= MOST_STEPS and not (guessed and found.confidence != "possible")
+    )
+
+
+def try_out(fault: Fault) -> Found:
+    """One fault from launch to verdict, nothing left behind."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = start(fault, Path(place))
+        try:
+            return first_finding(folder, fault.watch_s)
+        finally:
+            if RunReader(folder).poll().status.live:
+                give_order(folder, "kill")
+            wait_released(folder.lock)
+
+
+def can_limit_shm() -> bool:
+    """Whether this user may give a process a /dev/shm of its own."""
+    try:
+        return subprocess.run([*SMALL_SHM, "true"], capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+def main(names: Sequence[str]) -> None:
+    """Try them out and print the table."""
+    chosen = [fault for fault in FAULTS if not names or fault.name in names]
+    right = 0
+    print(f"{'fault':<18}{'first cause':<20}{'sure':<10}{'steps':>6}{'seconds':>9}")
+    for fault in chosen:
+        if fault.name == "shm-limit" and not can_limit_shm():
+            print(f"{fault.name:<18}cannot be injected here: no right to mount")
+            continue
+        found = try_out(fault)
+        good = judge(fault, found)
+        right += good
+        print(
+            f"{fault.name:<18}{found.cause or '–':<20}{found.confidence:<10}{found.steps:>6}{found.seconds:>9.1f}"
+            f"  {'right' if good else 'WRONG'}",
+            flush=True,
+        )
+    print(f"{right} of {len(chosen)} right")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
