@@ -13,7 +13,7 @@ import pytest
 
 from tests.observer.observed import SITE, run_python
 from tuner_tui.observer.site._tuner_observer import optimizers, trainer
-from tuner_tui.observer.site._tuner_observer.batches import COUNTED_ELEMENTS, Layout
+from tuner_tui.observer.site._tuner_observer.batches import COUNTED_ELEMENTS, Layout, counted
 from tuner_tui.observer.site._tuner_observer.control import ControlFile
 from tuner_tui.observer.site._tuner_observer.counters import Counters
 from tuner_tui.observer.site._tuner_observer.crashes import Ending, is_out_of_memory
@@ -33,7 +33,7 @@ def _no_process_claimed_yet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def measure(batch: Any) -> Any:
-    return Layout(batch, torch.Tensor).measure(batch)
+    return counted(Layout(batch, torch.Tensor).measure(batch))
 
 
 def ids(rows: int = 4, columns: int = 6) -> Any:
@@ -44,6 +44,10 @@ def test_batches_of_every_shape() -> None:
     mask = torch.ones(4, 6, dtype=torch.long)
     mask[0, 3:] = 0
     assert measure({"input_ids": ids(), "attention_mask": mask}) == ((4, 6), 21, 3)
+    numbered = torch.tensor([[1, 1, 2, 2, 3, 0]] * 4)
+    assert measure({"input_ids": ids(), "attention_mask": numbered}) == ((4, 6), 20, 4)
+    assert measure({"input_ids": ids(), "attention_mask": mask.bool()}) == ((4, 6), 21, 3)
+    assert measure(({"input_ids": ids(), "attention_mask": mask}, torch.zeros(4))) == ((4, 6), 21, 3)
     assert measure({"input_ids": ids(), "labels": ids()}) == ((4, 6), 24, None)
     assert measure({"input_ids": ids(1, 24), "seq_idx": ids(1, 24)}) == ((1, 24), 24, 0)
     assert measure({"pixel_values": torch.zeros(2, 3, 8, 8), "labels": torch.zeros(2)}) == ((2, 3, 8, 8), None, None)

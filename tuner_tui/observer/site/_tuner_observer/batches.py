@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    Measured = tuple[tuple[int, ...], int | None, int | None]
-    """Shape, tokens and padding of a batch; what is not known is None (and an empty shape)."""
+    Measured = tuple[tuple[int, ...], Any, int | None]
+    """Shape, tokens and padding of a batch; what is not known is None (and an empty shape).
+
+    Or shape, mask and the number of its elements: `counted` makes the one of the other.
+    """
 
 COUNTED_ELEMENTS = 8192
-"""Mask elements summed a batch. Of a larger mask every k-th row is summed, from another first row in each batch."""
+"""Mask elements counted a batch. Of a larger mask every k-th row is, from another first row in each batch."""
 
 MASK_NAMES = ("attention_mask", "decoder_attention_mask", "padding_mask", "mask")
 TOKEN_NAMES = ("input_ids", "tokens", "token_ids")
@@ -71,20 +74,33 @@ class Layout:
         elements = shape[0] * shape[1]
         if self.mask_at is None:
             return shape, elements, 0 if self.packed else None
-        tokens = self._count(batch[self.mask_at], elements)
-        return shape, elements if tokens is None else tokens, None if tokens is None else elements - tokens
-
-    def _count(self, mask: Any, elements: int) -> int | None:
-        """Real tokens by the mask: exact up to `COUNTED_ELEMENTS`, else scaled up from some rows."""
+        mask = batch[self.mask_at]
         if not mask.is_cpu:
-            return None
+            return shape, elements, None
         if elements <= COUNTED_ELEMENTS:
-            return int(mask.sum())
+            return shape, mask, elements
+        tokens = self._count_some(mask)
+        return shape, tokens, elements - tokens
+
+    def _count_some(self, mask: Any) -> int:
+        """Real tokens of a large mask, scaled up from some of its rows."""
         rows = mask.shape[0]
-        stride = min(rows, -(-elements // COUNTED_ELEMENTS))
+        stride = min(rows, -(-mask.numel() // COUNTED_ELEMENTS))
         self.turn = (self.turn + 1) % stride
         some = mask[self.turn :: stride]
-        return int(int(some.sum()) * (rows / some.shape[0]) + 0.5)
+        return int(int(some.count_nonzero()) * (rows / some.shape[0]) + 0.5)
+
+
+def counted(measured: Measured) -> Measured:
+    """With its tokens counted where it holds a mask: elements that are not 0, for a packed mask may number its samples.
+
+    The first count among a model's work costs several times what the next ones do, so that some are done together.
+    """
+    shape, tokens, padding = measured
+    if tokens is None or padding is None or type(tokens) is int:
+        return measured
+    real = int(tokens.count_nonzero())
+    return shape, real, padding - real
 
 
 def _inside(batch: Any) -> Any:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .batches import Layout
+from .batches import Layout, counted
 from .clock import Clock
 from .evaluation import Evaluation
 from .journal import TRAINER, Journal
@@ -77,7 +77,7 @@ class Counters:
             else:
                 source, began_s, ended_s, thread, measured = note
                 self._waited(source, began_s, ended_s, thread)
-                source.deliver(measured)
+                source.deliver(counted(measured))
 
     def unsettle(self) -> None:
         """Something is about to change that tells training from the rest: look at what comes next."""

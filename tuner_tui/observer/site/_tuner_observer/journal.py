@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 TRAINER = 0
 """In place of an optimizer's id: a trainer says that its step is done."""
 
+MOST_NOTES = 16
+"""Notes left unread where batches have masks: each such note keeps its mask."""
+
 
 class Journal:
     """Shared by the hooks, which write, and the counters, which read.

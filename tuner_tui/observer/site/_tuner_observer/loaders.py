@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .batches import NO_LAYOUT
 from .importing import call_safely
+from .journal import MOST_NOTES
 from .sources import Source
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def _watch_next(iterator_class: Any, counters: Counters) -> None:
                 if layout.batch_type is not type(batch):
                     layout = counters.layout_of(source, batch)
                 notes.append((source, began_s, ended_s, get_ident(), layout.measure(batch)))
-                if ended_s >= journal.due_s:
+                if ended_s >= journal.due_s or (layout.mask_at is not None and len(notes) >= MOST_NOTES):
                     counters.read()
             except Exception:  # noqa: BLE001 - outermost edge inside somebody else's process
                 source.layout = NO_LAYOUT
