@@ -258,6 +258,25 @@ def test_logs_follow_until_the_end(shell: Shell, fifo: Fifo) -> None:
     assert (following.returncode, out) == (0, "last\n")
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_logs_are_left_by_a_signal(shell: Shell, fifo: Fifo, number: signal.Signals, code: int) -> None:
+    script = "import sys\nprint('first', flush=True)\nopen(sys.argv[1]).readline()\n"
+    shell("run", "--detach", "--", sys.executable, shell.script(script), str(fifo.path))
+    with shell.start("logs", "-f", "r001") as following:
+        assert line_of(following.stdout) == "first\n"
+        following.send_signal(number)
+        out, err = following.communicate(timeout=60)
+    assert (following.returncode, out, err) == (code, "", "")
+    fifo.path.write_text("go\n")
+
+
+def test_a_script_as_an_argument_is_one_line_of_the_list(shell: Shell) -> None:
+    shell("run", "--", sys.executable, "-c", "import sys\n\n# \x1b[31mred\nsys.exit(0)\n")
+    lines = shell("ps").stdout.splitlines()
+    assert len(lines) == 2
+    assert "\x1b" not in lines[1]
+
+
 def test_no_runs_yet(shell: Shell) -> None:
     assert shell("ps").stdout == "No run was started yet.\n"
     assert json.loads(shell("ps", "--json").stdout) == []

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tuner_tui.cli.find import run_named
-from tuner_tui.cli.output import INTERRUPTED, line
+from tuner_tui.cli.output import DONE, INTERRUPTED, TERMINATED, line
 from tuner_tui.runs.folder import RunFolder
 from tuner_tui.runs.log import LogReader, LogWindow
 from tuner_tui.runs.status import status
@@ -37,12 +37,11 @@ def logs(
         printer.print_rest(last=True)
         return
     printer.skip_to_tail(LINES_BEFORE_FOLLOWING)
-    if _follow(folder, printer):
-        raise typer.Exit(INTERRUPTED)
+    raise typer.Exit(_follow(folder, printer))
 
 
-def _follow(folder: RunFolder, printer: LogPrinter) -> bool:
-    """Print until the run ends; True where it was left before."""
+def _follow(folder: RunFolder, printer: LogPrinter) -> int:
+    """Print until the run ends, or until this command is told to; the exit code says which."""
     from tuner_tui.cli.interrupts import Interrupts
 
     with Interrupts() as interrupts:
@@ -50,9 +49,9 @@ def _follow(folder: RunFolder, printer: LogPrinter) -> bool:
             live = status(folder).live
             printer.print_rest(last=not live)
             if not live:
-                return False
+                return DONE
             interrupts.wait(LOOK_EVERY_S)
-    return True
+    return TERMINATED if interrupts.terminated else INTERRUPTED
 
 
 class LogPrinter:

@@ -117,12 +117,17 @@ def row_of(folder: RunFolder, now: float) -> Row:
     )
 
 
+def one_line(text: str) -> str:
+    """The text as it fits a table: a command may hold a whole script, with line ends and escape sequences."""
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
+
+
 def _cells(row: Row) -> tuple[str, str, str, str, str, str]:
     from tuner_tui.cli.progress_lines import duration
 
     started = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.created_t)) if row.created_t else ""
     step = "" if row.step is None else f"{row.step:,}" + (f"/{row.total_steps:,}" if row.total_steps else "")
     left = "" if row.eta_s is None else duration(row.eta_s)
-    what = row.preset or " ".join(row.command) or row.sentence
+    what = one_line(row.preset or " ".join(row.command) or row.sentence)
     word = row.outcome or (row.phase if row.status == "running" else None) or row.status
     return (row.run, word, step, left, started, what[:60])
