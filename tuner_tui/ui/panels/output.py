@@ -61,6 +61,7 @@ class OutputPanel(Vertical, can_focus=True):
         self._needle = ""
         self._hit: int | None = None
         self._searching = False
+        self._told_bytes = 0
         self._backwards = False
 
     def compose(self) -> ComposeResult:
@@ -124,7 +125,13 @@ class OutputPanel(Vertical, can_focus=True):
             return
         where = "following" if self._place.follow else f"{self._share(window)} · End follows"
         searched = f"“{self._needle}” · " if self._needle else ""
-        self.border_subtitle = f"{searched}{f.size(window.total_bytes)} · {where}"
+        self.border_subtitle = f"{searched}{f.size(self._told_size(window.total_bytes))} · {where}"
+
+    def _told_size(self, size_bytes: int) -> int:
+        """The size told before, until it is a tenth off: a new subtitle paints the whole panel anew."""
+        if not 0.9 * size_bytes <= self._told_bytes <= size_bytes:
+            self._told_bytes = size_bytes
+        return self._told_bytes
 
     def _share(self, window: LogWindow) -> str:
         at = window.anchors[min(self._place.top, len(window.anchors) - 1)]

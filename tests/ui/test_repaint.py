@@ -1,0 +1,24 @@
+"""Watching costs little over SSH: a second in which some figures moved is some hundred bytes, never a whole screen."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from tests.benchmarks.peers import OURS, commands, fake_box, opened
+from tests.benchmarks.screen_cost import settle
+from tests.fake_nvml.scenario import Scenario, a100
+
+MOST_BYTES_S = 900.0
+"""Twice the budget; a repainted panel alone is some kilobytes."""
+WATCHED_S = 3.0
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler for the fake driver")
+def test_moving_figures_repaint_no_panel() -> None:
+    box = fake_box(Scenario(gpus=(a100(0), a100(1))))
+    with box as (environment, folder), opened(commands()[OURS], environment, folder) as terminal:
+        settle(terminal)
+        cost = terminal.watch(WATCHED_S)
+    assert 0 < cost.bytes_s < MOST_BYTES_S
