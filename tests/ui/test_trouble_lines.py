@@ -64,3 +64,13 @@ def test_no_line_is_wider_than_the_panel(found: tuple[Finding, ...], selected: i
 @given(words, st.integers(0, 40))
 def test_cut_fits(word: str, width: int) -> None:
     assert cell_len(cut(word, width)) <= width
+
+
+def test_what_is_too_long_is_folded_and_nothing_of_it_is_lost() -> None:
+    advice = "Install a CUDA build there: pip install torch --index-url https://download.pytorch.org/whl/cu130"
+    finding = Finding("misfit", "warning", "word " * 30, (), "certain", remedies=(Remedy(advice, ""),))
+    lines = trouble_lines((finding,), 0, 60)
+    text = " ".join("".join(part for part, _ in line.spans) for line in lines).split()
+    assert text.count("word") == 30
+    assert [word for word in advice.split() if word not in text] == []
+    assert all(sum(map(len, (part for part, _ in line.spans))) <= 60 for line in lines)

@@ -1,0 +1,42 @@
+"""What is said of a run where nothing is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from tests.ui import live_fakes
+from tests.ui.fakes import ended, running
+from tuner_tui.runs.events import Checkpoint
+from tuner_tui.ui.run_words import quiet_line
+from tuner_tui.ui.state import UiState
+
+FOLDER = Path("/runs/r007")
+
+
+def said(outcome: str, **changes: object) -> str:
+    view = ended(outcome, "")
+    state = replace(view.state, checkpoint=None, **changes)  # type: ignore[arg-type]
+    return quiet_line(UiState(folder=FOLDER, view=replace(view, state=state)))
+
+
+def test_a_run_that_was_completed_says_what_came_of_it() -> None:
+    told = said("completed", step=400, total_steps=400)
+    assert told.startswith("Finished: 400 of 400 steps in ")
+    assert "accuracy 0.8412" in told
+    assert "It saved no checkpoint." in told
+
+
+def test_a_checkpoint_is_named_and_a_stopped_run_can_go_on_from_it() -> None:
+    view = ended("stopped", "")
+    checkpoint = Checkpoint(t=live_fakes.START_S, step=40, path="/runs/r007/output/checkpoint-40")
+    view = replace(view, state=replace(view.state, checkpoint=checkpoint))
+    told = quiet_line(UiState(folder=FOLDER, view=view))
+    assert told.startswith("Stopped: ")
+    assert "Checkpoint of step 40: /runs/r007/output/checkpoint-40" in told
+    assert "run --resume r007" in told
+
+
+def test_a_run_that_goes_on_and_none_at_all() -> None:
+    assert quiet_line(UiState(folder=FOLDER, view=running())) == "Nothing is wrong."
+    assert "t trains" in quiet_line(UiState())

@@ -1,0 +1,44 @@
+"""The services over this machine: presets keep what they are for, and the project's file has its say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tuner_tui.settings.job import CommandJob
+from tuner_tui.settings.preset import find_preset
+from tuner_tui.ui.services import NameTaken
+from tuner_tui.ui.wiring import Wishes, load_preset, real_services
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_saved_preset_keeps_what_it_is_for() -> None:
+    services = real_services(Wishes())
+    opened = services.load_preset("t4-16gb")
+    services.save_preset("my-t4", opened, False)
+    first, saved = find_preset("t4-16gb").preset, find_preset("my-t4").preset
+    assert (saved.name, saved.about, saved.for_, saved.source) == ("my-t4", first.about, first.for_, first.source)
+    with pytest.raises(NameTaken):
+        services.save_preset("my-t4", opened, False)
+
+
+def test_the_project_file_gives_its_job_and_its_notes(tmp_path: Path) -> None:
+    (tmp_path / "tuner.yaml").write_text("job: {kind: command, command: [python, train.py], apply: hf-args}\n")
+    opened = load_preset("demo", Wishes())
+    assert isinstance(opened.job, CommandJob)
+    (tmp_path / "tuner.yaml").write_text("per_device_train_batch_size: 12\npush_to_hub: true\n")
+    opened = load_preset("demo", Wishes())
+    assert opened.resolved.settings.per_device_train_batch_size == 12
+    assert any("push_to_hub" in note and note.startswith("tuner.yaml") for note in opened.notes)
+
+
+def test_settings_saved_without_a_preset_before_them() -> None:
+    services = real_services(Wishes())
+    services.save_preset("bare", replace(services.load_preset("demo"), base=None), False)
+    assert find_preset("bare").preset.settings["max_steps"] == 400
