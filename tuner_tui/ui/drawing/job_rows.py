@@ -11,6 +11,7 @@ from tuner_tui.runs.watch_words import brief_command, card_list
 from tuner_tui.ui import format as f
 from tuner_tui.ui.drawing.cells import Line, Row, Run, Style, left, line, right, shorten, text_width
 
+Spans = tuple[tuple[int, int], ...]
 MARK = 2
 SORTED = "▾"
 NOWHERE = "not to be seen from here"
@@ -91,8 +92,9 @@ def sorted_jobs(jobs: Sequence[WatchedJob], sort: str) -> list[WatchedJob]:
 def job_rows(scene: JobScene, width: int, height: int) -> list[Row]:
     """The heading and as many rows as fit, the cursor among them; signs say what lies beyond."""
     columns = [column for column in COLUMNS if width >= column.from_width]
+    top, apart = heading(columns, scene.sort, width), spans(columns, width)
     if not scene.jobs:
-        return [heading(columns, scene.sort, width), Row(line(Run(f"  {scene.empty}", "dim")))][:height]
+        return filled([top, Row(line(Run(f"  {scene.empty}", "dim")), slices=apart)], apart, height)
     rows: list[Row] = []
     at = 0
     for job in scene.jobs:
@@ -101,25 +103,30 @@ def job_rows(scene: JobScene, width: int, height: int) -> list[Row]:
         rows.append(job_row(job, scene, columns, width))
         if job.pid in scene.opened:
             rows += [process_row(process, scene.now_s, columns, width) for process in job.processes]
-    return [heading(columns, scene.sort, width), *window(rows, at, max(1, height - 1))]
+    return filled([top, *window(rows, at, max(1, height - 1), apart)], apart, height)
 
 
-def window(rows: list[Row], at: int, height: int) -> list[Row]:
+def filled(rows: list[Row], apart: Spans, height: int) -> list[Row]:
+    """The rows, and empty ones cut alike below them: a job that comes or goes then repaints its rows, not the panel."""
+    return [*rows[:height], *(Row((), slices=apart) for _ in range(height - len(rows)))]
+
+
+def window(rows: list[Row], at: int, height: int, apart: Spans) -> list[Row]:
     """`height` of the rows with row `at` in sight; a sign stands for those beyond either end."""
     if len(rows) <= height:
         return rows
     top = max(0, min(at - height // 2, len(rows) - height))
     shown = rows[top : top + height]
     if top:
-        shown[0] = more(top + 1)
+        shown[0] = more(top + 1, apart)
     if top + height < len(rows):
-        shown[-1] = more(len(rows) - top - height + 1)
+        shown[-1] = more(len(rows) - top - height + 1, apart)
     return shown
 
 
-def more(rows: int) -> Row:
+def more(rows: int, apart: Spans) -> Row:
     """The sign for rows that are out of sight."""
-    return Row(line(Run(f"  … {rows} more lines", "dim")))
+    return Row(line(Run(f"  … {rows} more lines", "dim")), slices=apart)
 
 
 def heading(columns: Sequence[Column], sort: str, width: int) -> Row:
@@ -162,7 +169,7 @@ def cells_of_row(figures: Figures, columns: Sequence[Column], style: Style) -> R
     return Run("".join(column.flush(column.figure(figures), column.width) for column in columns), style)
 
 
-def spans(columns: Sequence[Column], width: int) -> tuple[tuple[int, int], ...]:
+def spans(columns: Sequence[Column], width: int) -> Spans:
     """The cells that change apart from the rest: the slices with the blank behind each, and what a job is."""
     found: dict[str, tuple[int, int]] = {}
     at = MARK
