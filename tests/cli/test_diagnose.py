@@ -74,10 +74,6 @@ def test_what_cannot_be_read_is_bad_input(app: typer.Typer) -> None:
     assert result.stdout == ""
 
 
-def test_an_empty_folder_is_a_run_of_which_nothing_is_known(app: typer.Typer, tmp_path: Path) -> None:
-    assert document(run(app, str(tmp_path), "--json")) == {"findings": []}
-
-
 def test_a_run_folder_is_read_whole(app: typer.Typer, tmp_path: Path) -> None:
     events = [
         {"story": 1, "v": 1, "kind": "launched", "t": 1.0, "pid": 7},
@@ -103,3 +99,9 @@ def test_of_a_large_file_only_head_and_tail_are_read(tmp_path: Path) -> None:
     assert lines[0] == "the first line"
     assert lines[-1] == "the last line"
     assert sum(map(len, lines)) <= excerpt.HEAD_BYTES + excerpt.TAIL_BYTES
+
+
+def test_a_folder_that_is_no_run(app: typer.Typer, tmp_path: Path) -> None:
+    result = run(app, str(tmp_path))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"tuner-tui diagnose: {tmp_path} cannot be read: nothing of a run is in it.\n"

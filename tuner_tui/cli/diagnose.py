@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
+from errno import ENOENT
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,10 @@ def situation_of(source: str) -> Situation:
     path = Path(source)
     if path.exists() and not path.is_dir():
         return Situation(RunState(), time.time(), log=excerpt.of_file(path))
-    return situation_of_run(RunFolder(path.resolve()) if path.is_dir() else find_run(source, runs_dir()))
+    folder = RunFolder(path.resolve()) if path.is_dir() else find_run(source, runs_dir())
+    if not any(file.exists() for file in (folder.record, folder.events, folder.output_log)):
+        raise FileNotFoundError(ENOENT, "nothing of a run is in it")
+    return situation_of_run(folder)
 
 
 def as_document(findings: tuple[Finding, ...], marks: tuple[Mark, ...] = ()) -> Mapping[str, Any]:

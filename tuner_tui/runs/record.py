@@ -100,12 +100,17 @@ def record_json(record: RunRecord) -> dict[str, Any]:
     )
 
 
+def _named(data: dict[str, Any]) -> str:
+    version = data.get("program_version")
+    return f" ({version})" if isinstance(version, str) else ""
+
+
 def read_record(folder: RunFolder) -> RunRecord:
     """The record of a run. Raises `RecordError` where it is missing, damaged, or of a newer program."""
     try:
         data = json.loads(folder.record.read_bytes())
         if isinstance(data, dict) and isinstance(data.get("v"), int) and data["v"] > RECORD_VERSION:
-            raise RecordError(f"{folder.record} was written by a newer tuner-tui ({data.get('program_version')}).")
+            raise RecordError(f"{folder.record} was written by a newer tuner-tui{_named(data)}.")
         stored = _Stored.model_validate(data)
     except OSError as error:
         raise RecordError(f"{folder.record}: {error.strerror}.") from error
