@@ -28,6 +28,14 @@ sampler = open_sampler(Path("/tmp"))
 sampler.wait_ready(30)
 print(json.dumps(asdict(sampler.sample())))
 """
+SHARES = """
+import json
+from tuner_tui.hardware.nvml import NvmlReader
+reader = NvmlReader()
+reader.open()
+looks = [{row.pid: row.sm_pct for row in reader.slow(0).processes} for _ in range(2)]
+print(json.dumps(looks))
+"""
 LIVE = replace(scenario.two_gpus, frozen_s=0.0)
 
 
@@ -111,6 +119,31 @@ def test_processes_come_largest_first_and_graphics_ones_are_left_out(box: BoxOf)
     rows = (FakeProcess(101, 5), FakeProcess(102, 9), FakeProcess(103, 7, graphics=True))
     gpu = box(Scenario((FakeGpu(processes=rows),))).python(INVENTORY)["gpus"][0]
     assert [(row["pid"], row["memory_bytes"]) for row in gpu["processes"]] == [(102, 9), (101, 5)]
+
+
+def test_each_process_has_its_share_of_the_card(box: BoxOf):
+    rows = (FakeProcess(101, 5, sm=Wave(60)), FakeProcess(102, 9, sm=Wave(12)), FakeProcess(103, 1))
+    first, later = box(Scenario((FakeGpu(processes=rows),))).python(SHARES)
+    assert first == later == {"101": 60.0, "102": 12.0, "103": 0.0}
+
+
+def test_a_process_without_new_figures_did_nothing_since(box: BoxOf):
+    frozen = Scenario((FakeGpu(processes=(FakeProcess(101, 5, sm=Wave(60)),)),), frozen_s=0.0)
+    assert box(frozen).python(SHARES) == [{"101": 60.0}, {"101": 0.0}]
+
+
+@pytest.mark.parametrize(
+    "gpu",
+    [
+        FakeGpu(processes=(FakeProcess(101, 5),)),
+        FakeGpu(processes=(FakeProcess(101, 5, sm=Wave(60)),), mig=True),
+        FakeGpu(processes=(FakeProcess(101, 5, sm=Wave(60)),), errors={"nvmlDeviceGetProcessUtilization": 4}),
+        FakeGpu(processes=(FakeProcess(101, 5, sm=Wave(4294967295)),)),
+    ],
+    ids=["no figures", "MIG", "no permission", "nonsense"],
+)
+def test_where_the_driver_does_not_count_shares_are_unknown(box: BoxOf, gpu: FakeGpu):
+    assert box(Scenario((gpu,))).python(SHARES)[0] == {"101": None}
 
 
 @pytest.mark.parametrize(

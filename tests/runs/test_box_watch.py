@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from tuner_tui.runs.box_watch import HOST_PIDS, BoxView, BoxWatch
 from tuner_tui.runs.folder import RunFolder, create_folder
 from tuner_tui.runs.live_runs import LiveRuns
 from tuner_tui.runs.lock import acquire
-from tuner_tui.runs.processes import ProcessId, identify, this_machine
+from tuner_tui.runs.processes import ProcessId, this_machine
 from tuner_tui.runs.supervision import Supervision, write_supervision
 from tuner_tui.runs.watch_words import brief_command, card_list, crew
 
@@ -125,8 +126,6 @@ def test_a_process_the_host_does_not_show_is_shown_with_what_the_driver_knows(pl
 
 
 def test_jobs_of_this_program_are_named(place: Place) -> None:
-    mine = identify(1)
-    assert mine is not None
     folder = place.run_of(7)
     lock = acquire(folder.lock)
     try:
@@ -134,8 +133,6 @@ def test_jobs_of_this_program_are_named(place: Place) -> None:
         assert job.run is not None
         assert (job.run.run, job.run.preset, job.run.total_steps) == (folder.id, "demo", 90)
     finally:
-        import os
-
         os.close(lock)
 
 

@@ -178,8 +178,8 @@ class NvmlCard:
         samples = self._ask("nvmlDeviceGetProcessUtilization", self._shares_seen_us) or ()
         shares: dict[int, list[int]] = {}
         for sample in samples:
-            self._shares_seen_us = max(self._shares_seen_us, int(sample.timeStamp))
-            if sample.smUtil <= 100:  # stale entries of the ring hold nonsense
+            if sample.smUtil <= 100:  # stale entries of the ring hold nonsense, in the time stamp too
+                self._shares_seen_us = max(self._shares_seen_us, int(sample.timeStamp))
                 shares.setdefault(int(sample.pid), []).append(int(sample.smUtil))
         if not self._shares_seen_us:
             return processes
