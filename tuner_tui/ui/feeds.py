@@ -185,7 +185,7 @@ class _Following:
         if match.anchor is not None:
             self._shown = LogWindowWanted(match.anchor, self._shown.count)
             return
-        where = "before this place" if request.backwards else "after this place"
+        where = "above" if request.backwards else "below"
         far = "" if match.complete else " in the part that was searched"
         self._post(TroubleArrived(f"“{request.text}” is not in the output {where}{far}.", grave=False))
 
