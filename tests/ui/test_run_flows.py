@@ -14,7 +14,9 @@ from tests.ui import live_fakes
 from tests.ui.fakes import INTERPRETER, FakeBox, FakeSampler, busy_box, ended, opened, running
 from tests.ui.pilots import app_of, dialog, on_screen, said, until, value
 from tuner_tui.hardware.inventory import Inventory
+from tuner_tui.runs.events import FellBack
 from tuner_tui.runs.reader import RunView
+from tuner_tui.ui.messages import RunViewArrived
 from tuner_tui.ui.services import RunLine, ServiceError
 
 T = TypeVar("T")
@@ -116,6 +118,27 @@ async def test_c_saves_a_checkpoint_and_goes_on() -> None:
         await pilot.press("c")
         await until(pilot, lambda: box.orders == [("r007", "checkpoint")])
         await until(pilot, lambda: "checkpoint" in said(pilot))
+
+
+async def test_a_run_that_falls_back_is_followed_into_the_next() -> None:
+    box = busy_box()
+    async with on_screen(box) as pilot:
+        await until(pilot, lambda: app_of(pilot).main.view is not None)
+        out = ended("out-of-memory", "Out of memory.")
+        fell = FellBack(t=1.0, into="r008", number=1, most=3, sentence="micro batch 16 → 8; goes on as r008.")
+        app_of(pilot).post_message(RunViewArrived(replace(out, state=replace(out.state, fell_back=fell))))
+        await until(pilot, lambda: app_of(pilot).state.folder == Path("/runs/r008"))
+        assert "Fallback 1 of 3. micro batch 16 → 8" in said(pilot)
+
+
+async def test_a_run_that_fell_back_long_ago_is_shown_as_it_is() -> None:
+    out = ended("out-of-memory", "Out of memory.")
+    fell = FellBack(t=1.0, into="r008", number=1, most=3, sentence="micro batch 16 → 8; goes on as r008.")
+    box = busy_box(view=replace(out, state=replace(out.state, fell_back=fell)))
+    async with on_screen(box) as pilot:
+        await pilot.press("6")
+        await until(pilot, lambda: app_of(pilot).main.view is not None)
+        assert app_of(pilot).state.folder == Path("/runs/r007")
 
 
 async def test_another_run_is_followed_from_the_list() -> None:

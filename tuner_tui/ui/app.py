@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from textual.command import Provider
 
+    from tuner_tui.runs.state import RunState
     from tuner_tui.ui import messages as m
     from tuner_tui.ui.services import Opened, Services
 
@@ -141,6 +142,17 @@ class TunerApp(BaseApp):
         self.main.view = news.view
         self._sampler.watched = () if news.view.status.pid is None else (news.view.status.pid,)
         self._show(replace(self.state, view=news.view))
+        if before is not None:
+            self._tell_fallback(before.state, news.view.state)
+
+    def _tell_fallback(self, before: RunState, now: RunState) -> None:
+        """What the automatic fallback has just decided; a run that it continues is followed into the next."""
+        if now.fallback_ended is not None and before.fallback_ended is None:
+            self.say(now.fallback_ended, severity="error")
+        if now.fell_back is None or before.fell_back is not None or self.state.folder is None:
+            return
+        self.say(f"Fallback {now.fell_back.number} of {now.fell_back.most}. {now.fell_back.sentence}", "warning")
+        self._follow(self.state.folder.with_name(now.fell_back.into))
 
     def on_findings_arrived(self, news: m.FindingsArrived) -> None:
         self._show(replace(self.state, findings=news.findings))

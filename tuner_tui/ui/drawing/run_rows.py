@@ -73,9 +73,9 @@ def phase_line(state: RunState, now_s: float) -> Line:
 
 
 def _sentence_rows(state: RunState, width: int) -> list[Row]:
-    if state.finished is None or not state.finished.sentence:
-        return []
-    return [Row(line(shorten(state.finished.sentence, width)))]
+    finished = None if state.finished is None else state.finished.sentence
+    fallback = state.fallback_ended if state.fell_back is None else state.fell_back.sentence
+    return [Row(line(shorten(sentence, width))) for sentence in (finished, fallback) if sentence]
 
 
 def progress_row(state: RunState, now_s: float, width: int) -> Row:
