@@ -25,11 +25,12 @@ def open_named(
     interpreter: Path | None = None,
     theme: str = "dark",
     ascii_only: bool = False,
+    fallback: int = 0,
 ) -> NoReturn:
     """Run the screen on the preset or the run `name`; without one, on what lives or was used last."""
     from tuner_tui.ui.wiring import Wishes
 
-    wishes = Wishes(interpreter=interpreter, flags=flags or {}, environment=dict(os.environ))
+    wishes = Wishes(interpreter=interpreter, flags=flags or {}, environment=dict(os.environ), fallback=fallback)
     preset, folder = _what(name)
     if not sys.stdout.isatty() or not sys.stdin.isatty():
         fail("The screen needs a terminal; `tuner-tui run` trains without one.")

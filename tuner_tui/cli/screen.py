@@ -33,9 +33,12 @@ def screen(
     values: Annotated[
         list[str] | None, typer.Option("--set", metavar="K=V", help="A setting; wins over the preset")
     ] = None,
+    fallback: Annotated[
+        int, typer.Option(metavar="N", min=0, max=20, help="Out of memory: smaller micro batches, at most N times")
+    ] = 0,
 ) -> None:
     """Open the screen on a preset, or on a run."""
-    open_named(name, flags_of(values or ()), interpreter, theme.value, ascii_only)
+    open_named(name, flags_of(values or ()), interpreter, theme.value, ascii_only, fallback)
 
 
 def flags_of(values: Sequence[str]) -> dict[str, str]:

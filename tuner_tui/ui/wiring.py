@@ -36,12 +36,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What the command line said: the interpreter that trains, values of `--set`, the environment."""
+    """What the command line said: the interpreter that trains, values of `--set`, the environment.
+
+    `fallback`: how often a training may go on with a smaller micro batch after it ran out of memory.
+    """
 
     interpreter: Path | None = None
     flags: Mapping[str, str] | None = None
     environment: Mapping[str, str] | None = field(default=None, repr=False)
     memory_limit_bytes: int | None = None
+    fallback: int = 0
 
 
 def real_services(wishes: Wishes) -> Services:
@@ -176,7 +180,13 @@ def _launch(opened: Opened, wishes: Wishes) -> Path:
     from tuner_tui.ui.job_wiring import launch_request
 
     with _spoken():
-        return launch(launch_request(opened, wishes)).path
+        request = launch_request(opened, wishes)
+        folder = launch(request)
+        if wishes.fallback:
+            from tuner_tui.tuning.fallback_process import Orders, watch_over
+
+            watch_over(folder, Orders(wishes.fallback, request.job, request.environ))
+        return folder.path
 
 
 def _restart(folder: Path, opened: Opened | None) -> RestartOffer:
