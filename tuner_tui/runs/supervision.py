@@ -57,6 +57,7 @@ def write_supervision(path: Path, supervision: Supervision) -> None:
 def _replace(path: Path, content: bytes) -> None:
     fresh = path.with_name(path.name + ".new")
     try:
+        fresh.touch(mode=0o600)
         fresh.write_bytes(content)
         fresh.replace(path)
     except OSError:
