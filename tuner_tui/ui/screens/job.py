@@ -25,14 +25,6 @@ if TYPE_CHECKING:
 class JobScreen(Dialog["Job"]):
     """The answer is the job as edited. What cannot be read is said, and the cursor goes there."""
 
-    DEFAULT_CSS = """
-    JobScreen #dialog { width: 100; max-width: 96%; }
-    JobScreen .row { height: 1; width: 100%; }
-    JobScreen .row Label { width: 16; color: $quiet; }
-    JobScreen .row Input, JobScreen .row Choice { width: 1fr; }
-    JobScreen #said { height: auto; min-height: 2; width: 100%; margin-top: 1; color: $quiet; }
-    JobScreen #said.-wrong { color: $error; }
-    """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "accept", "Accept", id="job.accept", priority=True, tooltip="Take the job as it stands"),
         Binding("down", "app.focus_next", "Down", id="job.down", show=False),

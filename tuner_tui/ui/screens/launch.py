@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from rich.table import Table
 from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
@@ -32,16 +33,19 @@ class LaunchScreen(Dialog[bool]):
         self._lines = lines
 
     def body(self) -> Iterable[Widget]:
-        yield VerticalScroll(Static(self._text(), markup=False))
+        yield VerticalScroll(Static(self._table()))
 
-    def _text(self) -> Text:
-        text, left_out = Text(), False
+    def _table(self) -> Table:
+        """Labels and texts in two columns: a long command wraps beside its label."""
+        table = Table.grid(padding=(0, 2), expand=True)
+        table.add_column(no_wrap=True)
+        table.add_column(ratio=1, overflow="fold")
+        left_out = False
         for label, said in self._lines:
             left_out = label == "Not applied" or (left_out and not label)
-            text.append(f"{label:<12} ", "bold" if label == "Not applied" else "dim")
-            text.append(f"{said}\n", "bold" if label == "Command" else "yellow" if left_out else "")
-        text.rstrip()
-        return text
+            style = "bold" if label in ("Command", "Not applied") else "dim" if left_out else ""
+            table.add_row(Text(label, "bold" if label == "Not applied" else "dim"), Text(said, style))
+        return table
 
     def action_answer(self, yes: bool) -> None:
         """Give the answer."""
