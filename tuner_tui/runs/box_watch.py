@@ -21,6 +21,7 @@ from tuner_tui.runs.live_runs import LiveRun, LiveRuns
 from tuner_tui.runs.redact import redact_argv
 
 JOBS_EVERY = 2
+"""The driver counts a process's share over seconds, and a load over one is mostly noise."""
 HOST_PIDS = (
     "The driver names processes by the host's numbers, which mean nothing in here: jobs are told by this container's "
     "own processes, and what each holds of a card is not known. The cards' totals are true."
