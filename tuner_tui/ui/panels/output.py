@@ -62,6 +62,7 @@ class OutputPanel(Vertical, can_focus=True):
         self._hit: int | None = None
         self._searching = False
         self._told_bytes = 0
+        self._told = ""
         self._backwards = False
 
     def compose(self) -> ComposeResult:
@@ -119,13 +120,17 @@ class OutputPanel(Vertical, can_focus=True):
         return self._place.top + self._height >= len(window.lines)
 
     def _say_where(self) -> None:
-        window = self.log_window
+        """Told only where it differs: a title that is set, even to what it was, paints the whole panel anew."""
+        where = self._where(self.log_window)
+        if where != self._told:
+            self._told = self.border_subtitle = where
+
+    def _where(self, window: LogWindow | None) -> str:
         if window is None or not window.lines:
-            self.border_subtitle = ""
-            return
+            return ""
         where = "following" if self._place.follow else f"{self._share(window)} · End follows"
         searched = f"“{self._needle}” · " if self._needle else ""
-        self.border_subtitle = f"{searched}{f.size(self._told_size(window.total_bytes))} · {where}"
+        return f"{searched}{f.size(self._told_size(window.total_bytes))} · {where}"
 
     def _told_size(self, size_bytes: int) -> int:
         """The size told before, until it is a tenth off: a new subtitle paints the whole panel anew."""
