@@ -25,6 +25,8 @@ COMMANDS = {
     "diff": "diff",
     "diagnose": "diagnose",
     "presets": "presets",
+    "export": "export",
+    "import": "export",
 }
 GLOBAL_FLAGS = ("--help", "--version", "--install-completion", "--show-completion")
 
