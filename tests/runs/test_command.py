@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,10 +22,13 @@ from tuner_tui.runs.command import (
     with_config,
 )
 from tuner_tui.runs.folder import RunFolder, create_folder
+from tuner_tui.runs.prepare import LaunchRequest, prepare
 from tuner_tui.runs.redact import HIDDEN
 from tuner_tui.settings.apply import AppliedCommand
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob
+from tuner_tui.settings.model import Settings
+from tuner_tui.settings.origin import Resolved
 
 
 @pytest.fixture
@@ -131,3 +136,11 @@ def test_a_file_that_settings_cannot_be_put_into(tmp_path: Path, text: str | Non
         (tmp_path / "my.yml").write_text(text)
     with pytest.raises((LaunchError, SettingsError), match=words):
         own_config(CommandJob(command=("t", "my.yml"), apply="yaml"), tmp_path)
+
+
+def test_the_jobs_own_interpreter_trains_where_nobody_names_another(tmp_path: Path) -> None:
+    job = CommandJob(command=("sh", "-c", "true"), interpreter=sys.executable)
+    request = LaunchRequest(job=job, resolved=Resolved(Settings()), cwd=tmp_path, root=tmp_path / "runs")
+    assert prepare(request, RunFolder(tmp_path / "r001")).interpreter.path == sys.executable
+    other = replace(request, interpreter="/no/such/python")
+    assert prepare(other, RunFolder(tmp_path / "r001")).interpreter.path == "/no/such/python"

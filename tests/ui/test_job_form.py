@@ -16,6 +16,7 @@ COMMAND_JOB = CommandJob(
     env={"A": "one two", "B": ""},
     launcher="torchrun",
     processes=2,
+    interpreter="/env/bin/python",
 )
 
 

@@ -35,7 +35,7 @@ class LaunchRequest:
     """What to launch. `parent` is the run to resume, from the newest complete checkpoint of its lineage.
 
     `anew`: follow the parent in its lineage, but start from nothing.
-    `interpreter` is the Python that trains; None stands for the one that the shell would use.
+    `interpreter` is the Python that trains; None stands for the job's own, or else the one that the shell would use.
     """
 
     job: Job
@@ -75,7 +75,8 @@ class Prepared:
 def prepare(request: LaunchRequest, folder: RunFolder) -> Prepared:
     """Work out and check the launch of `request` in `folder`. Raises `LaunchError` and `SettingsError`."""
     checkpoint = checkpoint_of(request)
-    interpreter = probe(request.interpreter, request.environ, request.job, request.resolved)
+    python = request.interpreter or request.job.interpreter
+    interpreter = probe(python, request.environ, request.job, request.resolved)
     cwd = working_folder(request)
     applied = command_for(
         request.job,

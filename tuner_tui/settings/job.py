@@ -26,6 +26,7 @@ class BuiltinJob(BaseModel):
     label_column: str | None = None
     max_samples: int | None = Field(None, ge=1, description="Use at most this many training samples")
     trust_remote_code: bool = False
+    interpreter: str | None = Field(None, description="The Python that trains; empty: the shell's")
 
 
 class CommandJob(BaseModel):
@@ -42,6 +43,7 @@ class CommandJob(BaseModel):
     env: dict[str, str] = Field(default_factory=dict)
     launcher: Launcher = "plain"
     processes: int = Field(1, ge=1)
+    interpreter: str | None = Field(None, description="The Python whose packages train; it runs the launcher")
 
     @field_validator("aliases")
     @classmethod

@@ -33,6 +33,7 @@ COMMAND_LINES = (
     ),
     JobLine("cwd", "working folder", "empty: where tuner-tui was started"),
     JobLine("env", "environment", "NAME=value words, added to the shell's own"),
+    JobLine("interpreter", "interpreter", "the Python whose packages train; empty: the shell's"),
     JobLine("launcher", "launcher", "what starts the processes", get_args(Launcher)),
     JobLine("processes", "processes", "one a GPU; needs torchrun or accelerate"),
     JobLine("apply", "settings by", "how the settings reach the command", get_args(ApplyMode)),
@@ -40,6 +41,7 @@ COMMAND_LINES = (
     JobLine("aliases", "own names", "setting=key words, such as learning_rate=optimizer.lr"),
 )
 BUILTIN_LINES = (
+    JobLine("interpreter", "interpreter", "the Python that trains; empty: the shell's"),
     JobLine("task", "task", "what is learnt", ("classification", "causal-lm")),
     JobLine("model", "model", "a Hub id, a local path, or a shape: tiny, bert-base, gpt2, llama-1b"),
     JobLine("data", "data", "a CSV, JSONL or Parquet file, a Hub dataset, or stdlib"),
@@ -74,6 +76,7 @@ def texts_of(job: Job) -> dict[str, str]:
         "command": shlex.join(job.command),
         "cwd": job.cwd or "",
         "env": _pairs_text(job.env),
+        "interpreter": job.interpreter or "",
         "launcher": job.launcher,
         "processes": str(job.processes),
         "apply": job.apply,
