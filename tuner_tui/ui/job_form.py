@@ -41,7 +41,6 @@ COMMAND_LINES = (
     JobLine("aliases", "own names", "setting=key words, such as learning_rate=optimizer.lr"),
 )
 BUILTIN_LINES = (
-    JobLine("interpreter", "interpreter", "the Python that trains; empty: the shell's"),
     JobLine("task", "task", "what is learnt", ("classification", "causal-lm")),
     JobLine("model", "model", "a Hub id, a local path, or a shape: tiny, bert-base, gpt2, llama-1b"),
     JobLine("data", "data", "a CSV, JSONL or Parquet file, a Hub dataset, or stdlib"),
@@ -49,6 +48,7 @@ BUILTIN_LINES = (
     JobLine("text_pair_column", "second text", "empty: none"),
     JobLine("label_column", "label column", "empty: found by itself"),
     JobLine("max_samples", "most samples", "empty: all of them"),
+    JobLine("interpreter", "interpreter", "the Python that trains; empty: the shell's"),
     JobLine("trust_remote_code", "remote code", "whether code of the model's author may run here", ("off", "on")),
 )
 APPLY_HELP: Mapping[str, str] = {
