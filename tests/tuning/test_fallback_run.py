@@ -8,6 +8,7 @@ import random
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -90,22 +91,33 @@ def test_it_goes_on_from_the_checkpoint_as_if_nothing_had_happened(data: Path, t
     first = launch(request)
     watch_over(first, Orders(3, request.job, request.environ))
     assert undecided(first)
-    view = ended(first)
-    assert view.state.outcome == "out-of-memory", view.status.sentence
-    fell = view.state.fell_back
-    assert fell is not None, view.state.fallback_ended
-    assert (fell.number, fell.most, fell.step) == (1, 3, 10)
-    assert dict(fell.change) == {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2}
-    second = successor(first, view.state)
-    assert second is not None
-    last = ended(second)
-    assert last.state.outcome == "completed", last.status.sentence
-    assert last.state.fell_back is None
-    assert last.state.first_step == 10
-    record = read_record(second)
-    assert (record.parent, record.lineage) == (first.id, (first.id,))
-    assert record.resumed_from == str(first.output / "checkpoint-10")
-    assert losses(second.output) == pytest.approx(expected, rel=1e-4)
+    views = chain(first)
+    outcomes = [view.state.outcome for _, view in views]
+    assert outcomes == ["out-of-memory"] * (len(views) - 1) + ["completed"], told(views)
+    assert len(views) > 1, "the limit was to be too small"
+    for number, ((folder, view), (following, after)) in enumerate(pairwise(views), 1):
+        fell = view.state.fell_back
+        assert fell is not None
+        assert (fell.number, fell.most) == (number, 3)
+        assert fell.change["per_device_train_batch_size"] * fell.change["gradient_accumulation_steps"] == 16
+        assert fell.step == after.state.first_step == 10
+        record = read_record(following)
+        assert record.parent == folder.id
+        assert record.resumed_from == str(first.output / "checkpoint-10")
+    assert losses(views[-1][0].output) == pytest.approx(expected, rel=1e-4)
+
+
+def chain(folder: RunFolder) -> list[tuple[RunFolder, RunView]]:
+    """The run and those that went on after it, once all is decided."""
+    views = [(folder, ended(folder))]
+    while (following := successor(folder, views[-1][1].state)) is not None:
+        folder = following
+        views.append((folder, ended(folder)))
+    return views
+
+
+def told(views: list[tuple[RunFolder, RunView]]) -> str:
+    return "\n".join(f"{view.status.sentence} {view.state.fallback_ended or ''}" for _, view in views)
 
 
 def test_a_run_that_ends_well_is_left_alone(tmp_path: Path) -> None:
