@@ -67,7 +67,8 @@ def test_phases(trainer: Observed) -> None:
 def test_what_is_in_effect(trainer: Observed) -> None:
     arguments, seen = trainer.of(InEffect)
     assert arguments.values["gradient_accumulation_steps"] == trainer.of(Plan)[0].accumulation
-    assert arguments.values["per_device_train_batch_size"] == last_steps(trainer.events).batch_shape[0]
+    assert (shape := last_steps(trainer.events).batch_shape) is not None
+    assert arguments.values["per_device_train_batch_size"] == shape[0]
     expected = {"attn_implementation": "sdpa", "gradient_checkpointing": False, "fused": True, "torch_compile": False}
     assert {name: seen.values[name] for name in expected} == expected
     assert "transformers" in seen.values

@@ -37,7 +37,9 @@ def launch(request: LaunchRequest) -> RunFolder:
         plan = _ready(request, folder)
     except OSError as error:
         _discard(folder)
-        raise LaunchError(f"The run folder cannot be written: {error.strerror} ({error.filename or folder.path}).") from error
+        raise LaunchError(
+            f"The run folder cannot be written: {error.strerror} ({error.filename or folder.path})."
+        ) from error
     except SettingsError as error:
         _discard(folder)
         raise LaunchError(str(error)) from error
