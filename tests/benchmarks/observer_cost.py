@@ -130,7 +130,7 @@ def idle(batch: Any) -> Step:
     import torch
     from torch.utils.data import DataLoader
 
-    class Nothing(torch.optim.Optimizer):  # type: ignore[misc]
+    class Nothing(torch.optim.Optimizer):
         def step(self, closure: object = None) -> None:
             return None
 

@@ -21,7 +21,7 @@ def figure(name: str) -> int:
     return int(found[1]) * 1024
 
 
-class Told(TrainerCallback):  # type: ignore[misc]
+class Told(TrainerCallback):
     """Private memory, which RLIMIT_DATA counts, and the largest resident set so far."""
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:

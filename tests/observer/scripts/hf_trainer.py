@@ -15,7 +15,7 @@ from transformers import (
 )
 
 
-class Samples(torch.utils.data.Dataset):  # type: ignore[misc]
+class Samples(torch.utils.data.Dataset):
     """Forty samples of twelve tokens, of which up to four are padding."""
 
     def __len__(self) -> int:
@@ -29,7 +29,7 @@ class Samples(torch.utils.data.Dataset):  # type: ignore[misc]
         return {"input_ids": ids, "attention_mask": mask, "labels": torch.tensor(index % 2)}
 
 
-class Orders(TrainerCallback):  # type: ignore[misc]
+class Orders(TrainerCallback):
     """Writes an order into the control file, as a person at the screen does while the training runs."""
 
     def __init__(self, word: str) -> None:
@@ -39,7 +39,7 @@ class Orders(TrainerCallback):  # type: ignore[misc]
         Path(os.environ["TUNER_RUN_DIR"], "control").write_text(self.word + "\n")
 
 
-class Arguments(TrainingArguments):  # type: ignore[misc]
+class Arguments(TrainingArguments):
     """As TRL and others do it: a subclass that looks at its fields before it calls up."""
 
     def __post_init__(self) -> None:

@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 
-class Regression(LightningModule):  # type: ignore[misc]
+class Regression(LightningModule):
     """One hidden layer; prints its losses bit for bit."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Regression(LightningModule):  # type: ignore[misc]
         return torch.optim.AdamW(self.parameters(), lr=1e-2)
 
 
-class Stream(IterableDataset):  # type: ignore[misc]
+class Stream(IterableDataset):
     """Twelve pairs of a stream that does not know its length."""
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
@@ -43,7 +43,7 @@ class Stream(IterableDataset):  # type: ignore[misc]
             yield torch.randn(8, generator=generator), torch.randn(1, generator=generator)
 
 
-class Orders(Callback):  # type: ignore[misc]
+class Orders(Callback):
     """Writes an order into the control file, as a person at the screen does while the training runs."""
 
     def __init__(self, word: str) -> None:

@@ -52,7 +52,7 @@ def accumulation() -> None:
             optimizer.zero_grad()
 
 
-class Stream(IterableDataset):  # type: ignore[misc]
+class Stream(IterableDataset):
     """Pairs of tokens and targets, packed, no length."""
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
