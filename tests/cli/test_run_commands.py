@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -21,6 +21,7 @@ from tuner_tui.runs.supervision import read_supervision
 __all__ = ["fifo"]
 
 WAIT = "import signal, sys\nopen(sys.argv[1], 'w').write('up')\nwhile True: signal.pause()\n"
+PATIENCE_S = 90.0
 MAIN = "from tuner_tui.cli.main import main; main()"
 
 
@@ -30,6 +31,7 @@ class Shell:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.environ = {**os.environ, "TUNER_STATE_DIR": str(home / "state")}
+        self.timers: list[threading.Timer] = []
 
     def command(self, *words: str) -> list[str]:
         return [sys.executable, "-c", MAIN, *words]
@@ -40,10 +42,16 @@ class Shell:
         )
 
     def start(self, *words: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+        """A command that is ended after `PATIENCE_S`, so that whoever waits for its words is told of the end."""
+        command = subprocess.Popen(
             self.command(*words), cwd=self.home, env=self.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True, bufsize=1,
         )  # fmt: skip
+        end = threading.Timer(PATIENCE_S, command.kill)
+        end.daemon = True
+        end.start()
+        self.timers.append(end)
+        return command
 
     def script(self, text: str) -> str:
         path = self.home / "train.py"
@@ -54,6 +62,8 @@ class Shell:
         return RunFolder(runs_dir(self.environ) / name)
 
     def close(self) -> None:
+        for timer in self.timers:
+            timer.cancel()
         for state in runs_dir(self.environ).glob("*/state.json"):
             known = read_supervision(state)
             if known is not None and known.outcome is None and known.training is not None:
@@ -71,9 +81,10 @@ def json_lines(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def line_of(stream: Any) -> str:
-    assert select.select([stream], [], [], 60)[0]
-    return str(stream.readline())
+def line_of(stream: IO[str] | None) -> str:
+    """The next line of a command, or nothing where it has ended."""
+    assert stream is not None
+    return stream.readline()
 
 
 def test_run_follows_to_the_end(shell: Shell) -> None:
