@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -67,7 +68,8 @@ class Shell:
         for state in runs_dir(self.environ).glob("*/state.json"):
             known = read_supervision(state)
             if known is not None and known.outcome is None and known.training is not None:
-                os.kill(known.training.pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):
+                    os.kill(known.training.pid, signal.SIGKILL)
 
 
 @pytest.fixture
