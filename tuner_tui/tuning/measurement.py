@@ -28,9 +28,9 @@ class Measurement:
     """One trial's figures.
 
     `samples_s` and `tokens_s` (padding left out) are samples and tokens a second, over all ranks, `spread` the half
-    width of their 95 % interval as a share. `peak_bytes` is the most memory the training took, `batch_peak_bytes` that of forward and
-    backward alone where it is known apart from the optimizer step's. `seconds` is what the whole trial took, start and
-    warm-up included. `sentence` says in plain words what happened where no figure did.
+    width of their 95 % interval as a share. `peak_bytes` is the most memory the training took, `batch_peak_bytes` that
+    of forward and backward alone where it is known apart from the optimizer step's. `seconds` is what the whole trial
+    took, start and warm-up included. `sentence` says in plain words what happened where no figure did.
     """
 
     outcome: Outcome
