@@ -16,6 +16,7 @@ from tuner_tui.runs.events import Steps
 from tuner_tui.runs.history import Series
 from tuner_tui.runs.reader import RunView
 from tuner_tui.settings.fields import FIELDS, Value
+from tuner_tui.settings.job import same_training
 from tuner_tui.settings.origin import Resolved
 
 SHARES = (0.25, 0.5, 0.75, 1.0)
@@ -92,7 +93,6 @@ class Comparison:
 
 def compare(first: RunView, second: RunView) -> Comparison:
     """The differences between two runs, alive or ended."""
-    jobs = [None if view.record is None else view.record.job for view in (first, second)]
     return Comparison(
         settings=changed_settings(first, second),
         figures=figures(first, second),
@@ -101,7 +101,9 @@ def compare(first: RunView, second: RunView) -> Comparison:
         in_effect=differences(first.state.in_effect, second.state.in_effect),
         versions=differences(versions(first), versions(second)),
         code=differences(code(first), code(second)),
-        comparable=None not in jobs and jobs[0] == jobs[1],
+        comparable=first.record is not None
+        and second.record is not None
+        and same_training(first.record.job, second.record.job),
     )
 
 
@@ -149,7 +151,7 @@ def measured(view: RunView) -> list[tuple[str, str, float | None]]:
 
 def losses(first: RunView, second: RunView, one: Series, other: Series) -> tuple[LossAt, ...]:
     """Both losses at shares of the samples that both runs have seen; empty where either has none."""
-    curves = [_over_samples(view, series) for view, series in ((first, one), (second, other))]
+    curves = [over_samples(view, series) for view, series in ((first, one), (second, other))]
     if not all(curves):
         return ()
     start, end = max(curve[0][0] for curve in curves), min(curve[-1][0] for curve in curves)
@@ -198,7 +200,8 @@ def _origin(resolved: Resolved, name: str) -> OriginWords:
     return OriginWords(origin.kind.value, origin.detail)
 
 
-def _over_samples(view: RunView, series: Series) -> list[tuple[float, float]]:
+def over_samples(view: RunView, series: Series) -> list[tuple[float, float]]:
+    """A series of the run's history over samples seen in place of steps; gaps left out."""
     each = samples_a_step(view)
     if each is None:
         return []
