@@ -9,8 +9,10 @@ from tuner_tui.hardware.capability import NEEDS, card_words
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Gpu, Inventory
 from tuner_tui.hardware.place import visible_gpus
+from tuner_tui.memory.device import Device
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.rules.problem import Box
+from tuner_tui.settings.world import processes_of
 
 LEAST = {need.name: need.least for need in NEEDS}
 GIB = 2**30
@@ -49,6 +51,14 @@ class Target:
         return min(known) if known and len(known) == len(free) else None
 
     @property
+    def device(self) -> Device:
+        """What one process computes on, for the estimate of its memory."""
+        if not self.on_gpu:
+            return Device(False, None, self.inventory.memory.usable_bytes)
+        card = self.weakest
+        return Device(True, None if card is None else card.capability, self.memory_bytes)
+
+    @property
     def weakest(self) -> Gpu | None:
         """The card that decides: one of unknown capability, else the one of the lowest."""
         return min(self.cards, key=lambda card: card.capability or (0, 0), default=None)
@@ -78,7 +88,7 @@ def target_of(inventory: Inventory, interpreter: Interpreter | None, job: Builti
     cards = cards_of(inventory)
     if Box(cards, interpreter, job).no_gpu:
         cards = ()
-    launched = job.processes if isinstance(job, CommandJob) else 1
+    launched = processes_of(job, len(cards))
     # One process that sees several cards spreads each batch over them (the Trainer's DataParallel).
     replicas = launched if launched > 1 else max(1, len(cards))
     if launched > 1:

@@ -1,0 +1,185 @@
+"""The sizes of a model that memory depends on, read from a `config.json` or known by name; nothing is imported for it.
+
+Closed forms exist for four families: BERT, ModernBERT, GPT-2 and Llama (with what is built like them). Any other
+architecture is `None` here and has to be traced.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+Family = Literal["bert", "modernbert", "gpt2", "llama"]
+Task = Literal["classification", "causal-lm"]
+
+BERT_LIKE = ("bert", "roberta", "xlm-roberta", "camembert", "electra")
+LLAMA_LIKE = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "granite", "olmo")
+DTYPE_BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
+POSITIONS = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """One model: a count where nothing else is said. `head_dim` is the width of one attention head.
+
+    `weight_bytes` is the size of one number of the weights as they are loaded. `labels` are the outputs of a
+    classifier. `qkv_bias` and `query_norm` tell what Llama's relatives differ in.
+    """
+
+    name: str
+    family: Family
+    task: Task
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate: int
+    vocab: int
+    positions: int
+    labels: int = 2
+    tied: bool = True
+    attention_dropout: float = 0.0
+    hidden_dropout: float = 0.0
+    qkv_bias: bool = False
+    query_norm: bool = False
+    weight_bytes: int = 4
+
+    @property
+    def language_model(self) -> bool:
+        """Whether it gives a logit for every word of its vocabulary at every token."""
+        return self.task == "causal-lm"
+
+
+def bert(name: str, layers: int, hidden: int, heads: int) -> ModelShape:
+    """A BERT of the usual proportions (Devlin et al. 2018)."""
+    return ModelShape(
+        name, "bert", "classification", layers, hidden, heads, heads, hidden // heads, 4 * hidden, 30_522, 512,
+        attention_dropout=0.1, hidden_dropout=0.1,
+    )  # fmt: skip
+
+
+TINY_ENCODER = ModelShape("tiny", "modernbert", "classification", 2, 128, 4, 4, 32, 256, 4096, POSITIONS)
+TINY_DECODER = ModelShape("tiny", "llama", "causal-lm", 2, 128, 4, 2, 32, 384, 4096, POSITIONS)
+GPT2 = ModelShape(
+    "gpt2", "gpt2", "causal-lm", 12, 768, 12, 12, 64, 3072, 50_257, 1024, attention_dropout=0.1, hidden_dropout=0.1
+)
+LLAMA_1B = ModelShape("llama-1b", "llama", "causal-lm", 16, 2048, 32, 8, 64, 8192, 128_256, 131_072)
+ENCODERS = (TINY_ENCODER, bert("bert-base", 12, 768, 12), bert("bert-large", 24, 1024, 16))
+BUILT_IN: Mapping[tuple[str, Task], ModelShape] = {
+    **{(shape.name, "classification"): shape for shape in ENCODERS},
+    **{(shape.name, "classification"): replace(shape, task="classification") for shape in (GPT2, LLAMA_1B)},
+    **{(shape.name, "causal-lm"): shape for shape in (TINY_DECODER, GPT2, LLAMA_1B)},
+}
+"""The shapes of the built-in job, as `trainer/shapes.py` builds them; a test holds the two together."""
+
+
+def known_shape(model: str, task: Task) -> ModelShape | None:
+    """The shape of a built-in name, a local folder, or a Hub id that was downloaded before.
+
+    None where there is no readable `config.json` or its architecture has no closed form. Reads at most one small file;
+    a file that was read is remembered while it stays the same.
+    """
+    if (model, task) in BUILT_IN:
+        return BUILT_IN[model, task]
+    path = config_path(model)
+    if path is None:
+        return None
+    try:
+        return _read(path, path.stat().st_mtime_ns, model, task)
+    except OSError:
+        return None
+
+
+def config_path(model: str) -> Path | None:
+    """The model's `config.json`: in its folder, else the newest one in the Hub's cache; None where there is none."""
+    local = Path(model).expanduser() / "config.json"
+    if local.is_file():
+        return local
+    snapshots = hub_cache() / f"models--{model.replace('/', '--')}" / "snapshots"
+    found = sorted(snapshots.glob("*/config.json"), key=lambda path: path.stat().st_mtime_ns)
+    return found[-1] if found else None
+
+
+def hub_cache(environment: Mapping[str, str] = os.environ) -> Path:
+    """Where huggingface_hub keeps what it downloaded."""
+    if environment.get("HF_HUB_CACHE"):
+        return Path(environment["HF_HUB_CACHE"])
+    home = environment.get("HF_HOME") or Path(environment.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
+    return Path(home).expanduser() / "hub"
+
+
+@lru_cache(maxsize=32)
+def _read(path: Path, stamp: int, model: str, task: Task) -> ModelShape | None:
+    try:
+        config = json.loads(path.read_text("utf-8"))
+    except (ValueError, RecursionError):
+        return None
+    return shape_of_config(config, model, task) if isinstance(config, dict) else None
+
+
+def shape_of_config(config: Mapping[str, Any], model: str, task: Task) -> ModelShape | None:
+    """The shape that a `config.json` describes; None for an architecture without a closed form or a torn file."""
+    builders = {**dict.fromkeys(BERT_LIKE, _bert), **dict.fromkeys(LLAMA_LIKE, _llama)}
+    builders |= {"gpt2": _gpt2, "modernbert": _modernbert}
+    build = builders.get(str(config.get("model_type")))
+    try:
+        return None if build is None else replace(build(config, model, task), weight_bytes=_weight_bytes(config))
+    except (KeyError, TypeError, ValueError, ZeroDivisionError):
+        return None
+
+
+def _weight_bytes(config: Mapping[str, Any]) -> int:
+    """Transformers 5 loads weights in the type they were saved in."""
+    return DTYPE_BYTES.get(str(config.get("dtype") or config.get("torch_dtype") or "float32"), 4)
+
+
+def _labels(config: Mapping[str, Any]) -> int:
+    return len(config.get("id2label") or "ab")
+
+
+def _bert(config: Mapping[str, Any], model: str, task: Task) -> ModelShape:
+    hidden, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
+    return ModelShape(
+        model, "bert", task, int(config["num_hidden_layers"]), hidden, heads, heads, hidden // heads,
+        int(config["intermediate_size"]), int(config["vocab_size"]), int(config["max_position_embeddings"]),
+        _labels(config),
+        attention_dropout=float(config.get("attention_probs_dropout_prob", 0.1)),
+        hidden_dropout=float(config.get("hidden_dropout_prob", 0.1)),
+    )  # fmt: skip
+
+
+def _modernbert(config: Mapping[str, Any], model: str, task: Task) -> ModelShape:
+    hidden, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
+    return ModelShape(
+        model, "modernbert", task, int(config["num_hidden_layers"]), hidden, heads, heads, hidden // heads,
+        int(config["intermediate_size"]), int(config["vocab_size"]), int(config["max_position_embeddings"]),
+        _labels(config),
+    )  # fmt: skip
+
+
+def _gpt2(config: Mapping[str, Any], model: str, task: Task) -> ModelShape:
+    hidden, heads = int(config["n_embd"]), int(config["n_head"])
+    return ModelShape(
+        model, "gpt2", task, int(config["n_layer"]), hidden, heads, heads, hidden // heads,
+        int(config.get("n_inner") or 4 * hidden), int(config["vocab_size"]), int(config["n_positions"]),
+        _labels(config), attention_dropout=float(config.get("attn_pdrop", 0.1)), hidden_dropout=float(config.get("resid_pdrop", 0.1)),
+    )  # fmt: skip
+
+
+def _llama(config: Mapping[str, Any], model: str, task: Task) -> ModelShape:
+    hidden, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
+    kind = config["model_type"]
+    return ModelShape(
+        model, "llama", task, int(config["num_hidden_layers"]), hidden, heads,
+        int(config.get("num_key_value_heads") or heads), int(config.get("head_dim") or hidden // heads),
+        int(config["intermediate_size"]), int(config["vocab_size"]), int(config["max_position_embeddings"]),
+        _labels(config), tied=bool(config.get("tie_word_embeddings", False)),
+        attention_dropout=float(config.get("attention_dropout", 0.0)),
+        qkv_bias=kind == "qwen2" or bool(config.get("attention_bias", False)), query_norm=kind == "qwen3",
+    )  # fmt: skip
