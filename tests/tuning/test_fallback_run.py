@@ -8,6 +8,7 @@ import random
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,12 @@ from tests.tuning.fakes import resolved
 from tuner_tui.runs.command import LaunchError
 from tuner_tui.runs.folder import RunFolder
 from tuner_tui.runs.launch import LaunchRequest, launch
+from tuner_tui.runs.lock import wait_released
 from tuner_tui.runs.reader import RunReader, RunView
 from tuner_tui.runs.record import read_record
 from tuner_tui.runs.successor import successor, undecided, wait_decided
 from tuner_tui.settings.job import BuiltinJob
-from tuner_tui.tuning.fallback_process import Orders, watch_over
+from tuner_tui.tuning.fallback_process import Orders, stand_by, watch_over
 
 PROBE = Path(__file__).with_name("probe_training.py")
 SETTINGS: dict[str, Any] = {
@@ -80,7 +82,7 @@ def ended(folder: RunFolder) -> RunView:
 def test_it_goes_on_from_the_checkpoint_as_if_nothing_had_happened(data: Path, tmp_path: Path) -> None:
     expected, limit = uninterrupted(data, tmp_path / "free")
     request = LaunchRequest(
-        job=BuiltinJob(data=str(data)),
+        job=BuiltinJob(data=str(data), fallback=3),
         resolved=resolved(**SETTINGS),
         interpreter=sys.executable,
         cwd=tmp_path,
@@ -89,7 +91,7 @@ def test_it_goes_on_from_the_checkpoint_as_if_nothing_had_happened(data: Path, t
         root=tmp_path / "runs",
     )
     first = launch(request)
-    watch_over(first, Orders(3, request.job, request.environ))
+    stand_by(first, request)
     assert undecided(first)
     views = chain(first)
     outcomes = [view.state.outcome for _, view in views]
@@ -116,6 +118,12 @@ def chain(folder: RunFolder) -> list[tuple[RunFolder, RunView]]:
     return views
 
 
+def watched(request: LaunchRequest, times: int) -> RunFolder:
+    """Launched with so many fallbacks."""
+    wanted = replace(request, job=request.job.model_copy(update={"fallback": times}))
+    return stand_by(launch(wanted), wanted)
+
+
 def told(views: list[tuple[RunFolder, RunView]]) -> str:
     return "\n".join(f"{view.status.sentence} {view.state.fallback_ended or ''}" for _, view in views)
 
@@ -125,12 +133,21 @@ def test_a_run_that_ends_well_is_left_alone(tmp_path: Path) -> None:
 
     box = Box(tmp_path)
     request = box.request("print('done')")
-    folder = launch(request)
-    watch_over(folder, Orders(3, request.job, request.environ))
+    folder = watched(request, 3)
     state = ended(folder).state
     assert (state.outcome, state.fell_back, state.fallback_ended) == ("completed", None, None)
     assert not undecided(folder)
-    watch_over(folder, Orders(3, request.job, request.environ))
+    watch_over(folder, Orders(request.job, request.environ))
+
+
+def test_it_is_off_by_default(tmp_path: Path) -> None:
+    from tests.runs.processes import Box
+
+    request = Box(tmp_path).request("raise MemoryError('Unable to allocate 9.00 TiB')")
+    folder = stand_by(launch(request), request)
+    wait_released(folder.lock)
+    state = ended(folder).state
+    assert (state.outcome, state.fell_back, state.fallback_ended) == ("out-of-memory", None, None)
 
 
 def test_out_of_memory_with_nothing_to_try_is_told(tmp_path: Path) -> None:
@@ -138,8 +155,7 @@ def test_out_of_memory_with_nothing_to_try_is_told(tmp_path: Path) -> None:
 
     box = Box(tmp_path)
     request = box.request("raise MemoryError('Unable to allocate 9.00 TiB')")
-    folder = launch(request)
-    watch_over(folder, Orders(3, request.job, request.environ))
+    folder = watched(request, 3)
     state = ended(folder).state
     assert state.outcome == "out-of-memory"
     assert state.fell_back is None
@@ -152,10 +168,9 @@ def test_two_do_not_watch_over_one_run(tmp_path: Path) -> None:
 
     box, gate = Box(tmp_path), Fifo(tmp_path / "gate")
     request = box.request("import sys\nopen(sys.argv[1]).readline()", str(gate.path))
-    folder = launch(request)
-    watch_over(folder, Orders(1, request.job, request.environ))
+    folder = watched(request, 1)
     with pytest.raises(LaunchError, match="fallback"):
-        watch_over(folder, Orders(1, request.job, request.environ))
+        watch_over(folder, Orders(request.job, request.environ))
     with gate.path.open("w") as opened:
         opened.write("go\n")
     wait_decided(folder)

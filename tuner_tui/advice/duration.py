@@ -9,7 +9,7 @@ from tuner_tui.advice.recommending.workload import BERT_BASE_WIDTH, workload_of
 from tuner_tui.advice.thresholds import NOTES_3090, NOTES_T4, NOTES_UTILISATION
 from tuner_tui.runs.compare import samples_a_step
 from tuner_tui.runs.reader import RunView
-from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.job import BuiltinJob, CommandJob, same_training
 from tuner_tui.settings.model import Settings
 
 LEAST_TRAIN_S = 5.0
@@ -103,7 +103,7 @@ def expected_time(
 
     `earlier` are this box's runs, newest first; `cards` the names of the cards that the training uses.
     """
-    same = [run for run in earlier if run.job == job]
+    same = [run for run in earlier if same_training(run.job, job)]
     alike = [run for run in same if speed_key(run.settings) == speed_key(settings)]
     samples = total_samples(job, settings, replicas, same)
     if alike:

@@ -8,7 +8,7 @@ from tuner_tui.advice.duration import EarlierRun, earlier_run
 from tuner_tui.runs.folder import RunFolder, list_runs
 from tuner_tui.runs.reader import RunReader
 from tuner_tui.runs.record import RecordError, read_record
-from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.job import BuiltinJob, CommandJob, same_training
 
 MOST_LOOKED_AT = 50
 MOST_READ = 8
@@ -23,6 +23,6 @@ def earlier_runs(job: BuiltinJob | CommandJob, root: Path) -> tuple[EarlierRun, 
 
 def _trains(folder: RunFolder, job: BuiltinJob | CommandJob) -> bool:
     try:
-        return read_record(folder).job == job
+        return same_training(read_record(folder).job, job)
     except RecordError:
         return False

@@ -25,7 +25,7 @@ def open_named(
     interpreter: Path | None = None,
     theme: str = "dark",
     ascii_only: bool = False,
-    fallback: int = 0,
+    fallback: int | None = None,
 ) -> NoReturn:
     """Run the screen on the preset or the run `name`; without one, on what lives or was used last."""
     from tuner_tui.ui.wiring import Wishes

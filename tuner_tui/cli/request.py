@@ -15,6 +15,7 @@ from tuner_tui.runs.folder import RunFolder, RunNotFoundError, find_run, runs_di
 from tuner_tui.runs.launch import LaunchRequest
 from tuner_tui.runs.record import RecordError, RunRecord, read_record
 from tuner_tui.settings.errors import SettingsError
+from tuner_tui.settings.fallback import with_fallback
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.origin import Resolved
 from tuner_tui.settings.preset import Preset, find_preset
@@ -33,6 +34,7 @@ class Asked:
     resume: str | None = None
     memory_limit: str | None = None
     interpreter: Path | None = None
+    fallback: int | None = None
 
 
 def request_for(asked: Asked, read_box: ReadBox = this_box) -> LaunchRequest:
@@ -44,7 +46,7 @@ def request_for(asked: Asked, read_box: ReadBox = this_box) -> LaunchRequest:
     preset = None if asked.preset is None else find_preset(asked.preset).preset
     parent = None if asked.resume is None else _run(asked.resume)
     record = None if parent is None else _record(parent)
-    job = job_for(asked.job, preset, record)
+    job = with_fallback(job_for(asked.job, preset, record), asked.fallback, os.environ)
     resolved = _resolved(asked, preset, record)
     if record is None and isinstance(job, BuiltinJob):
         box = read_box(asked.interpreter)

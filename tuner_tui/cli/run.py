@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuner_tui.cli.output import ALREADY_RUNNING, DONE, USAGE, fail, line, note
+from tuner_tui.settings.fallback import MOST_FALLBACKS
 
 if TYPE_CHECKING:
     from tuner_tui.runs.folder import RunFolder
     from tuner_tui.runs.launch import LaunchRequest
 
-MOST_FALLBACKS = 20
 CONTEXT = {"allow_interspersed_args": False}
 
 
@@ -54,14 +54,15 @@ def run(
         str | None, typer.Option(metavar="SIZE", help="Most memory the training may take, such as 6GiB.")
     ] = None,
     fallback: Annotated[
-        int,
+        int | None,
         typer.Option(
             metavar="N",
             min=0,
             max=MOST_FALLBACKS,
-            help="Out of memory: go on with a smaller micro batch, effective batch held, at most N times.",
+            help="Out of memory: go on with a smaller micro batch, effective batch held, at most N times. "
+            "Else TUNER_FALLBACK, else the preset's job.",
         ),
-    ] = 0,
+    ] = None,
     interpreter: Annotated[Path | None, typer.Option(metavar="PATH", help="The Python that trains.")] = None,
     notify: Annotated[
         str | None,
@@ -87,7 +88,7 @@ def run(
     from tuner_tui.settings.errors import SettingsError
 
     words = JobWords(tuple(command or ()), apply, launcher, processes)
-    asked = Asked(words, preset, tuple(values or ()), resume, memory_limit, interpreter)
+    asked = Asked(words, preset, tuple(values or ()), resume, memory_limit, interpreter, fallback)
     try:
         request = _notifying(request_for(asked), notify)
         twin = living_twin(request)
@@ -95,22 +96,18 @@ def run(
             fail(f"This training already runs as {twin.id}; `tuner-tui attach {twin.id}` follows it.", ALREADY_RUNNING)
         announce(preview(request))
         _warn_of_logout()
-        start = partial(_start, request, fallback)
+        start = partial(_start, request)
         code = _launch_only(start, as_json) if detach else launch_and_follow(start, as_json)
     except (SettingsError, LaunchError) as error:
         fail(str(error), USAGE)
     raise typer.Exit(code)
 
 
-def _start(request: LaunchRequest, fallback: int) -> RunFolder:
+def _start(request: LaunchRequest) -> RunFolder:
     from tuner_tui.runs.launch import launch
+    from tuner_tui.tuning.fallback_process import stand_by
 
-    folder = launch(request)
-    if fallback:
-        from tuner_tui.tuning.fallback_process import Orders, watch_over
-
-        watch_over(folder, Orders(fallback, request.job, request.environ))
-    return folder
+    return stand_by(launch(request), request)
 
 
 def _notifying(request: LaunchRequest, target: str | None) -> LaunchRequest:

@@ -11,6 +11,7 @@ import typer
 
 from tuner_tui.cli.opening import open_named
 from tuner_tui.cli.output import fail
+from tuner_tui.settings.fallback import MOST_FALLBACKS
 
 
 class ThemeName(StrEnum):
@@ -34,8 +35,11 @@ def screen(
         list[str] | None, typer.Option("--set", metavar="K=V", help="A setting; wins over the preset")
     ] = None,
     fallback: Annotated[
-        int, typer.Option(metavar="N", min=0, max=20, help="Out of memory: smaller micro batches, at most N times")
-    ] = 0,
+        int | None,
+        typer.Option(
+            metavar="N", min=0, max=MOST_FALLBACKS, help="Out of memory: smaller micro batches, at most N times"
+        ),
+    ] = None,
 ) -> None:
     """Open the screen on a preset, or on a run."""
     open_named(name, flags_of(values or ()), interpreter, theme.value, ascii_only, fallback)

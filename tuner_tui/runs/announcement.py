@@ -18,6 +18,9 @@ def announcement(prepared: Prepared) -> list[tuple[str, str]]:
         lines.append(("Resumes", str(prepared.checkpoint)))
     if applied.inject:
         lines.append(("Set inside", ", ".join(f"{name} {value}" for name, value in applied.inject.items())))
+    if prepared.fallback:
+        times = "once" if prepared.fallback == 1 else f"at most {prepared.fallback} times"
+        lines.append(("Fallback", f"out of memory: goes on with a smaller micro batch, {times}"))
     if applied.not_applied:
         lines.append(("Not applied", ", ".join(applied.not_applied)))
         lines += [("", why) for why in applied.notes]

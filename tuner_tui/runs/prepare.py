@@ -55,7 +55,8 @@ class LaunchRequest:
 class Prepared:
     """A launch ready to start in `folder`, which need not be there yet.
 
-    `argv` is the command as it will run, secrets and all; `added` what the launch adds to the environment.
+    `argv` is the command as it will run, secrets and all; `added` what the launch adds to the environment; `fallback`
+    how often it may go on after it ran out of memory.
     """
 
     folder: RunFolder
@@ -65,6 +66,7 @@ class Prepared:
     interpreter: Interpreter
     applied: AppliedCommand
     checkpoint: Path | None = None
+    fallback: int = 0
 
     @property
     def shown(self) -> tuple[str, ...]:
@@ -94,7 +96,7 @@ def prepare(request: LaunchRequest, folder: RunFolder) -> Prepared:
     env = {**request.environ, **added}
     check_command(argv, cwd, env)
     check_launcher(request.job, env)
-    return Prepared(folder, argv, cwd, added, interpreter, applied, checkpoint)
+    return Prepared(folder, argv, cwd, added, interpreter, applied, checkpoint, request.job.fallback)
 
 
 def preview(request: LaunchRequest) -> Prepared:

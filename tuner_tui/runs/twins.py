@@ -7,6 +7,7 @@ from tuner_tui.runs.folder import RunFolder, list_runs, runs_dir
 from tuner_tui.runs.prepare import LaunchRequest, working_folder
 from tuner_tui.runs.record import RecordError, read_record
 from tuner_tui.runs.status import status
+from tuner_tui.settings.job import same_training
 
 
 def living_twin(request: LaunchRequest) -> RunFolder | None:
@@ -23,8 +24,7 @@ def _same(folder: RunFolder, request: LaunchRequest) -> bool:
     except RecordError:
         return False
     # What is recommended may differ from one minute to the next: the living run itself holds memory of the card.
-    return (record.job, record.resolved.given, record.cwd) == (
-        redact_job(request.job),
+    return same_training(record.job, redact_job(request.job)) and (record.resolved.given, record.cwd) == (
         request.resolved.given,
         str(working_folder(request)),
     )

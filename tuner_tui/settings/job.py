@@ -6,16 +6,25 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from tuner_tui.settings.fallback import MOST_FALLBACKS
 from tuner_tui.settings.fields import spec_of
 
 ApplyMode = Literal["placeholders", "hf-args", "hydra", "yaml", "inject", "none"]
 Launcher = Literal["plain", "torchrun", "accelerate"]
 
 
-class BuiltinJob(BaseModel):
-    """The built-in training: text classification or causal language modelling by the Hugging Face Trainer."""
+class _AnyJob(BaseModel):
+    """What every job has. `fallback` says how its end for want of memory is met; it is no part of what trains."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    fallback: int = Field(
+        0, ge=0, le=MOST_FALLBACKS, description="Out of memory: go on with a smaller micro batch, at most so many times"
+    )
+
+
+class BuiltinJob(_AnyJob):
+    """The built-in training: text classification or causal language modelling by the Hugging Face Trainer."""
 
     kind: Literal["builtin"] = "builtin"
     task: Literal["classification", "causal-lm"] = "classification"
@@ -29,10 +38,8 @@ class BuiltinJob(BaseModel):
     interpreter: str | None = Field(None, description="The Python that trains; empty: the shell's")
 
 
-class CommandJob(BaseModel):
+class CommandJob(_AnyJob):
     """Anybody's training command, run as it is, and the way settings reach it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["command"] = "command"
     command: tuple[str, ...] = Field(min_length=1)
@@ -54,3 +61,8 @@ class CommandJob(BaseModel):
 
 
 Job = Annotated[BuiltinJob | CommandJob, Field(discriminator="kind")]
+
+
+def same_training(first: Job, second: Job) -> bool:
+    """Whether both jobs train the same thing the same way, however they are to go on when memory runs out."""
+    return first.model_copy(update={"fallback": 0}) == second.model_copy(update={"fallback": 0})

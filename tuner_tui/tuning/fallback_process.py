@@ -30,6 +30,7 @@ from tuner_tui.runs.lock import LockedError, acquire, is_held, wait_released
 from tuner_tui.settings.job import Job
 
 if TYPE_CHECKING:
+    from tuner_tui.runs.prepare import LaunchRequest
     from tuner_tui.tuning.fallback import Step
 
 START_PATIENCE_S = 20.0
@@ -39,17 +40,16 @@ START_PATIENCE_S = 20.0
 class Orders:
     """What the process is handed on its standard input, secrets and all: written nowhere.
 
-    `most` times at most; `job` as it was launched; `environ` the environment of whoever launched it.
+    `job` as it was launched, which says how often; `environ` the environment of whoever launched it.
     """
 
-    most: int
     job: Job
     environ: Mapping[str, str] = field(default_factory=dict)
 
     def dump(self) -> bytes:
         """As JSON."""
         job = self.job.model_dump(mode="json")
-        return json.dumps({"most": self.most, "job": job, "environ": dict(self.environ)}).encode("ascii")
+        return json.dumps({"job": job, "environ": dict(self.environ)}).encode("ascii")
 
     @staticmethod
     def load(data: bytes) -> Orders:
@@ -57,9 +57,19 @@ class Orders:
         values = json.loads(data)
         try:
             job: Job = TypeAdapter(Job).validate_python(values["job"])
-            return Orders(values["most"], job, values["environ"])
+            return Orders(job, values["environ"])
         except (KeyError, TypeError, ValidationError) as error:
             raise ValueError(f"The orders are damaged: {error}") from error
+
+
+def stand_by(folder: RunFolder, request: LaunchRequest) -> RunFolder:
+    """Watch over the run just launched from `request` where its job asks for it; returns its folder.
+
+    Raises `LaunchError` where the watcher does not come up; the run goes on without it.
+    """
+    if request.job.fallback:
+        watch_over(folder, Orders(request.job, request.environ))
+    return folder
 
 
 def watch_over(folder: RunFolder, orders: Orders) -> None:
@@ -115,7 +125,7 @@ def _let_go() -> None:
 
 def _see_through(folder: RunFolder, orders: Orders, lock: int) -> None:
     """One attempt after another; whoever reads of the next one finds that its lock is held already."""
-    for used in range(orders.most + 1):
+    for used in range(orders.job.fallback + 1):
         wait_for_end(folder)
         told = continue_run(folder, orders, used)
         following = RunFolder(folder.path.with_name(told.into)) if isinstance(told, FellBack) else None
@@ -159,7 +169,7 @@ def continue_run(folder: RunFolder, orders: Orders, used: int) -> FellBack | Fal
         return None
     unreachable = frozenset((*view.record.not_applied, *view.state.not_injected))
     situation = situation_of_view(folder, view)
-    decided = Fallback(orders.most, used).decide(situation, view.record.resolved, unreachable)
+    decided = Fallback(orders.job.fallback, used).decide(situation, view.record.resolved, unreachable)
     if decided is None:
         return None
     if not isinstance(decided, Step):
@@ -168,7 +178,7 @@ def continue_run(folder: RunFolder, orders: Orders, used: int) -> FellBack | Fal
         following, step = launch_step(folder, decided, orders)
     except LaunchError as error:
         return FallbackEnded(t=time.time(), sentence=f"{decided.sentence}. It could not be launched: {error}")
-    return _fell_back(decided, following, step, orders.most)
+    return _fell_back(decided, following, step, orders.job.fallback)
 
 
 def launch_step(folder: RunFolder, decided: Step, orders: Orders) -> tuple[RunFolder, int]:

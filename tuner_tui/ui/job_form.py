@@ -27,6 +27,7 @@ class JobLine:
 
 
 KIND_LINE = JobLine("kind", "what trains", "your own command, or the built-in training", (BUILTIN, COMMAND))
+FALLBACK_LINE = JobLine("fallback", "fall back", "out of memory: how often a smaller micro batch may go on by itself")
 COMMAND_LINES = (
     JobLine(
         "command", "command", "as in a shell: python train.py; {config}, {output_dir} and {checkpoint} are filled in"
@@ -39,6 +40,7 @@ COMMAND_LINES = (
     JobLine("apply", "settings by", "how the settings reach the command", get_args(ApplyMode)),
     JobLine("dialect", "in words of", "whose names hf-args, hydra and yaml write", tuple(TOOLS)),
     JobLine("aliases", "own names", "setting=key words, such as learning_rate=optimizer.lr"),
+    FALLBACK_LINE,
 )
 BUILTIN_LINES = (
     JobLine("task", "task", "what is learnt", ("classification", "causal-lm")),
@@ -50,6 +52,7 @@ BUILTIN_LINES = (
     JobLine("max_samples", "most samples", "empty: all of them"),
     JobLine("interpreter", "interpreter", "the Python that trains; empty: the shell's"),
     JobLine("trust_remote_code", "remote code", "whether code of the model's author may run here", ("off", "on")),
+    FALLBACK_LINE,
 )
 APPLY_HELP: Mapping[str, str] = {
     "placeholders": "{learning_rate} and the like in the command are filled in",
@@ -82,6 +85,7 @@ def texts_of(job: Job) -> dict[str, str]:
         "apply": job.apply,
         "dialect": job.dialect,
         "aliases": _pairs_text(job.aliases),
+        "fallback": str(job.fallback),
     }
 
 

@@ -48,13 +48,15 @@ def restart_offer(folder: Path, opened: Opened | None) -> RestartOffer:
     from tuner_tui.runs.folder import RunFolder
     from tuner_tui.runs.record import read_record
     from tuner_tui.runs.restart import plan_restart, restart
+    from tuner_tui.settings.job import same_training
+    from tuner_tui.tuning.fallback_process import stand_by
 
     run = RunFolder(folder)
     record = read_record(run)
-    shown = opened if opened is not None and redact_job(opened.job) == record.job else None
+    shown = opened if opened is not None and same_training(redact_job(opened.job), record.job) else None
     plan = plan_restart(run) if shown is None else plan_restart(run, resolved=shown.resolved, job=shown.job)
     changes = changed_words(record, plan.request.resolved)
-    return RestartOffer(question(plan, changes), lambda: restart(plan).path)
+    return RestartOffer(question(plan, changes), lambda: stand_by(restart(plan), plan.request).path)
 
 
 def question(plan: Restart, changes: Sequence[str]) -> str:

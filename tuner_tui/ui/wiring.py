@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner_tui.ui.advice_wiring import Diagnosing, Recommending, findings_of_box, problems_of
+from tuner_tui.ui.comparing import ComparingRuns
 from tuner_tui.ui.services import (
     Log,
     NameTaken,
@@ -38,14 +39,15 @@ if TYPE_CHECKING:
 class Wishes:
     """What the command line said: the interpreter that trains, values of `--set`, the environment.
 
-    `fallback`: how often a training may go on with a smaller micro batch after it ran out of memory.
+    `fallback`: how often a training may go on with a smaller micro batch after it ran out of memory; None: as its job
+    says.
     """
 
     interpreter: Path | None = None
     flags: Mapping[str, str] | None = None
     environment: Mapping[str, str] | None = field(default=None, repr=False)
     memory_limit_bytes: int | None = None
-    fallback: int = 0
+    fallback: int | None = None
 
 
 def real_services(wishes: Wishes) -> Services:
@@ -67,6 +69,7 @@ def real_services(wishes: Wishes) -> Services:
         launch=lambda opened: _launch(opened, wishes),
         restart=_restart,
         runs=_runs,
+        comparing=ComparingRuns,
         adopt=_adopt,
         follow=_follow,
         open_log=_open_log,
@@ -134,6 +137,7 @@ def _presets() -> Sequence[PresetLine]:
 
 def load_preset(name: str, wishes: Wishes) -> Opened:
     """The preset `name` with the values that win over it; raises `ServiceError`."""
+    from tuner_tui.settings.fallback import with_fallback
     from tuner_tui.settings.job import BuiltinJob
     from tuner_tui.settings.preset import find_preset
     from tuner_tui.settings.resolve import PROJECT_FILE, resolve
@@ -147,8 +151,9 @@ def load_preset(name: str, wishes: Wishes) -> Opened:
             project=Path(PROJECT_FILE),
             preset=loaded.preset,
         )
+        job = (project and project.preset.job) or loaded.preset.job or BuiltinJob()
+        job = with_fallback(job, wishes.fallback, wishes.environment or {})
     notes = loaded.notes + tuple(f"{PROJECT_FILE}: {note}" for note in (project.notes if project else ()))
-    job = (project and project.preset.job) or loaded.preset.job or BuiltinJob()
     return Opened(resolved, job, name, base=loaded.preset, notes=notes)
 
 
@@ -177,16 +182,12 @@ def _preview(opened: Opened, wishes: Wishes) -> Sequence[tuple[str, str]]:
 
 def _launch(opened: Opened, wishes: Wishes) -> Path:
     from tuner_tui.runs.launch import launch
+    from tuner_tui.tuning.fallback_process import stand_by
     from tuner_tui.ui.job_wiring import launch_request
 
     with _spoken():
         request = launch_request(opened, wishes)
-        folder = launch(request)
-        if wishes.fallback:
-            from tuner_tui.tuning.fallback_process import Orders, watch_over
-
-            watch_over(folder, Orders(wishes.fallback, request.job, request.environ))
-        return folder.path
+        return stand_by(launch(request), request).path
 
 
 def _restart(folder: Path, opened: Opened | None) -> RestartOffer:
