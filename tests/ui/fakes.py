@@ -9,6 +9,7 @@ from threading import Event
 from typing import Any
 
 from tests.ui import live_fakes
+from tests.ui.compare_fakes import FakeComparing, two_runs
 from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
@@ -23,6 +24,7 @@ from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Origin, OriginKind, Resolved
 from tuner_tui.settings.validity import Problem, problems
 from tuner_tui.ui.app import TunerApp
+from tuner_tui.ui.comparing import Compared
 from tuner_tui.ui.services import NameTaken, Opened, PresetLine, RestartOffer, RunLine, ServiceError, Services
 
 INTERPRETER = Interpreter(
@@ -185,6 +187,8 @@ class FakeBox:
     orders: list[tuple[str, str]] = field(default_factory=list)
     adopted: list[str] = field(default_factory=list)
     preview: tuple[tuple[str, str], ...] = (("Command", "python train.py --seed 7"), ("Not applied", "max_length"))
+    compared: Compared = field(default_factory=two_runs)
+    compared_runs: list[tuple[str, str]] = field(default_factory=list)
     restarted: list[tuple[str, Opened | None]] = field(default_factory=list)
 
     def save(self, name: str, preset: Opened, overwrite: bool) -> None:
@@ -205,6 +209,10 @@ class FakeBox:
             return Path("/runs/r008")
 
         return RestartOffer(f"{folder.name} saves a checkpoint, ends, and goes on from there as a new run.", go)
+
+    def comparing(self, first: Path, second: Path) -> FakeComparing:
+        self.compared_runs.append((first.name, second.name))
+        return FakeComparing(replace(self.compared, names=(first.name, second.name)))
 
     def problems(
         self, settings: Settings, inventory: Inventory | None, interpreter: Interpreter | None, job: Job
@@ -232,6 +240,7 @@ class FakeBox:
             launch=self.launch,
             restart=self.restart,
             runs=lambda: self.runs,
+            comparing=self.comparing,
             adopt=lambda folder: self.adopted.append(folder.name),
             follow=self.follow,
             open_log=lambda folder: FakeLog(self.output),

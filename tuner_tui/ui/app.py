@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from tuner_tui.ui import run_words as words
 from tuner_tui.ui import state as steps
+from tuner_tui.ui.compare_app import CompareApp
 from tuner_tui.ui.screens.confirm import ConfirmScreen
 from tuner_tui.ui.screens.launch import LaunchScreen
-from tuner_tui.ui.screens.pick import PickScreen
-from tuner_tui.ui.settings_app import SettingsApp
+from tuner_tui.ui.screens.runs import RunsScreen
 from tuner_tui.ui.threads import off_loop
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tuner_tui.ui.services import Opened
 
 
-class TunerApp(SettingsApp):
+class TunerApp(CompareApp):
     """One screen over one state: settings and presets below, here the runs, their output, and the program itself."""
 
     # runs
@@ -113,9 +113,15 @@ class TunerApp(SettingsApp):
 
     async def _pick_run(self) -> None:
         items = words.run_items(await off_loop(self.services.runs))
-        folder = await self.push_screen_wait(PickScreen("Runs", items, "No run was started yet; t starts one."))
-        if folder is not None:
-            self._follow(folder)
+        picked = await self.push_screen_wait(RunsScreen(items))
+        if picked is None:
+            return
+        if not picked.compare:
+            self._follow(picked.folder)
+        elif self.state.folder in (None, picked.folder):
+            await self.compare(picked.folder)
+        else:
+            await self.compare(self.state.folder, picked.folder)
 
     def on_attach_wanted(self, wanted: m.AttachWanted) -> None:
         self._follow(wanted.folder)

@@ -40,7 +40,8 @@ MAIN_KEYS = (
     _key("p", "want('presets')", "Presets", "presets.load", "Load a preset", PRESETS),
     _key("ctrl+s", "want('save')", "Save", "presets.save", "Save the settings as this preset", PRESETS, False),
     _key("S", "want('save_as')", "Save as", "presets.save-as", "Save the settings under a new name", PRESETS, False),
-    _key("r", "want('runs')", "Runs", "runs.list", "List the runs and follow another one", PRESETS),
+    _key("r", "want('runs')", "Runs", "runs.list", "List the runs: follow another one, or compare", PRESETS),
+    _key("v", "want('compare')", "Compare", "runs.compare", "Compare two runs: settings, speed, loss", PRESETS, False),
     _key("u,ctrl+z", "want('undo')", "Undo", "settings.undo", "Take back the last change of settings", SETTINGS),
     _key("ctrl+r,ctrl+y", "want('redo')", "Redo", "settings.redo", "Make the change taken back again", SETTINGS, False),
     _key("tab", "panel(1)", "Next panel", "panels.next", "Go to the next panel", PANELS, False),
@@ -79,6 +80,11 @@ EDIT_KEYS = (
     _key("escape", "cancel", "Cancel", "edit.cancel", "Leave the field as it was", SETTINGS),
     _key("up", "accept(-1)", "Accept, up", "edit.up", "Accept and go up", SETTINGS, False),
     _key("down,tab", "accept(1)", "Accept, down", "edit.down", "Accept and go down", SETTINGS, False),
+)
+COMPARE_KEYS = (
+    _key("escape,q,v", "leave", "Back", "compare.leave", "Back to the main screen", PROGRAM),
+    _key("question_mark,f1", "help", "Help", "compare.help", "All keys, and the words of the screen", PROGRAM),
+    _key("T", "theme", "Dark/light", "compare.theme", "Dark or light", PROGRAM, False),
 )
 WATCH_JOB_KEYS = (
     _key("s", "sort", "Sort", "watch.sort", "Sort by the next column: GPU memory, SM share, CPU, RSS, age", JOBS),

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tuner_tui.runs.box_watch import BoxView
     from tuner_tui.runs.log import LogWindow
     from tuner_tui.runs.reader import RunView
+    from tuner_tui.ui.comparing import Compared
 
 
 class Newest(Message):
@@ -83,6 +84,14 @@ class LogWindowArrived(Newest):
     def __init__(self, window: LogWindow | None) -> None:
         super().__init__()
         self.window = window
+
+
+class ComparedArrived(Newest):
+    """Two runs were looked at side by side."""
+
+    def __init__(self, compared: Compared) -> None:
+        super().__init__()
+        self.compared = compared
 
 
 class TroubleArrived(Message):
@@ -211,6 +220,10 @@ class SaveAsWanted(Message):
 
 class RunsWanted(Message):
     """Show the runs to follow one."""
+
+
+class CompareWanted(Message):
+    """Show two runs side by side."""
 
 
 class ThemeWanted(Message):

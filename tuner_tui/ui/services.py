@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tuner_tui.settings.origin import Resolved
     from tuner_tui.settings.preset_model import Preset
     from tuner_tui.settings.validity import Problem
+    from tuner_tui.ui.comparing import Comparing
 
 
 class ServiceError(Exception):
@@ -121,7 +122,7 @@ class Services:
 
     `versions` asks the Python that trains for its packages only, `interpreter` for everything, which takes longer.
     `recommended` fills in what nobody chose, `box_findings` says what is wrong before any run; like `problems` they
-    only compute. `adopt` gives a run whose supervisor
+    only compute. `comparing` looks at two runs again and again. `adopt` gives a run whose supervisor
     died while its training lives a new one, and leaves any other run alone. `preview` says what `launch` would start,
     `restart` what a restart would do; neither does anything by itself.
     """
@@ -142,6 +143,7 @@ class Services:
     launch: Callable[[Opened], Path]
     restart: Callable[[Path, Opened | None], RestartOffer]
     runs: Callable[[], Sequence[RunLine]]
+    comparing: Callable[[Path, Path], Comparing]
     adopt: Callable[[Path], None]
     follow: Callable[[Path], RunFollower]
     open_log: Callable[[Path], Log]

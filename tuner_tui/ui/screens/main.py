@@ -14,6 +14,7 @@ from tuner_tui.ui.arrangement import PAGES, STRIP, arrange
 from tuner_tui.ui.keys import MAIN_KEYS, PAGE_KEYS, SETTINGS_KEYS, TROUBLES_KEYS
 from tuner_tui.ui.messages import (
     CheckpointWanted,
+    CompareWanted,
     JobWanted,
     PresetsWanted,
     QuitWanted,
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
 WANTED: dict[str, type[Message]] = {
     "train": TrainWanted, "job": JobWanted, "restart": RestartWanted, "stop": StopWanted,
     "checkpoint": CheckpointWanted, "presets": PresetsWanted, "save": SaveWanted,
-    "save_as": SaveAsWanted, "runs": RunsWanted, "undo": UndoWanted, "redo": RedoWanted,
+    "save_as": SaveAsWanted, "runs": RunsWanted, "compare": CompareWanted, "undo": UndoWanted, "redo": RedoWanted,
     "theme": ThemeWanted, "leave": QuitWanted,
 }  # fmt: skip
 NAMES = {"hardware": "Hardware", "live": "Live", "output": "Output", "plots": "Plots", "in-effect": "In effect"}
