@@ -188,6 +188,44 @@ class Raised(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrialMeasured(Event):
+    """What a trial measured, one for each rank; after it the process ends.
+
+    `steps` optimizer steps in `seconds` of training, after `warmup_steps` that do not count; `samples`, `tokens`
+    (padding left out), `padding_tokens`, `data_wait_s` and `optimizer_s` (time inside the optimizers) are theirs.
+    `spread` is the half width of the 95 % interval of its speed, as a share. The peaks are of the whole process;
+    `data_peak_bytes` is its private memory, where a limit counts that. `batch_peak_bytes` (forward and backward) and
+    `optimizer_peak_bytes` are told apart by CUDA's allocator alone, in bytes that it gave out.
+    `device_outside_bytes` is what the card holds beside the allocator's: its context, and other processes.
+    `longest` and `evaluated` say in words whether the longest batch was met and one batch evaluated.
+    """
+
+    kind: ClassVar[str] = "trial"
+    steps: int
+    seconds: float
+    warmup_steps: int = 0
+    micro_steps: int = 0
+    samples: int = 0
+    tokens: int | None = None
+    padding_tokens: int | None = None
+    data_wait_s: float = 0.0
+    optimizer_s: float | None = None
+    spread: float | None = None
+    batch_shape: tuple[int, ...] | None = None
+    dataset_samples: int | None = None
+    allocated_peak_bytes: int | None = None
+    reserved_peak_bytes: int | None = None
+    rss_peak_bytes: int | None = None
+    data_peak_bytes: int | None = None
+    batch_peak_bytes: int | None = None
+    optimizer_peak_bytes: int | None = None
+    device_outside_bytes: int | None = None
+    device_total_bytes: int | None = None
+    longest: str = ""
+    evaluated: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ended(Event):
     """The observed process came to its end by itself."""
 
@@ -246,6 +284,6 @@ EVENT_TYPES: Mapping[str, type[Event]] = {
     cls.kind: cls
     for cls in (
         Launched, StopRequested, Exited, Finished, FellBack, FallbackEnded, Started, Phase, Plan, Evaluated,
-        Checkpoint, InEffect, Injected, OutOfMemory, Raised, Ended, Steps, Metrics,
+        Checkpoint, InEffect, Injected, OutOfMemory, Raised, TrialMeasured, Ended, Steps, Metrics,
     )
 }  # fmt: skip

@@ -5,6 +5,7 @@ Contract with the launcher, by environment:
   TUNER_INJECT               JSON: settings to put into TrainingArguments and DataLoader; absent means none
   TUNER_RESUME               the checkpoint to hand to a Trainer whose script asks for none; absent means none
   TUNER_MEMORY_LIMIT_BYTES   cap of this process on a GPU (on a CPU the launcher uses RLIMIT_DATA)
+  TUNER_TRIAL                JSON: the terms of a trial, which is measured and ended; absent means that this is none
   RANK, WORLD_SIZE           as torchrun and accelerate set them
 
 Nothing is imported early: each part waits for the module that it watches to be imported by the training itself.

@@ -28,6 +28,11 @@ class Clock:
         self._excluded_s = 0.0
         self._train_s = self._eval_s = self._save_s = self._slowest_s = 0.0
 
+    @property
+    def train_s(self) -> float:
+        """Seconds of training up to the last step."""
+        return self._train_s
+
     def run(self, now: float) -> None:
         """The training begins, or goes on after a pause."""
         if self._paused is not None:

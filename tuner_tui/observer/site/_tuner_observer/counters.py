@@ -32,6 +32,7 @@ class Counters:
     """Cumulative since the start of this process; `first_step` is added to give the step of the whole training.
 
     Every method that reads or changes the counters reads the journal first; `own_steps` is as of the last reading.
+    `on_step`, where somebody sets it, is called after every step; nobody does but in a trial.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Counters:
         self.evaluation = evaluation
         self.journal = Journal()
         self.on_flush: list[Callable[[], None]] = []
+        self.on_step: Callable[[], None] | None = None
         self._tensor_type = tensor_type
         self._memory_fields = memory_fields
         self.reset()
@@ -150,6 +152,9 @@ class Counters:
         if now >= self._next_write_s and self.own_steps > self.written_steps:
             self.flush(now)
         self.journal.due_s = self._next_write_s
+        if self.on_step is not None:
+            self.on_step()
+            self.journal.due_s = 0.0
 
     def skipped(self, optimizer: object) -> None:
         """A gradient scaler did not call its optimizer: a step all the same, but one that changed nothing."""
@@ -245,6 +250,11 @@ class Counters:
             look()
         if self.own_steps <= 1:
             self.clock.restart(perf_counter())  # the first look seeks the model: no part of the training's time
+
+    def totals(self) -> dict[str, Any]:
+        """What was trained on so far, in how many steps and seconds, but for what waits for its step."""
+        self.read()
+        return {"own_steps": self.own_steps, "train_s": self.clock.train_s, **self._tally.fields()}
 
     def _fields(self) -> dict[str, Any]:
         return {

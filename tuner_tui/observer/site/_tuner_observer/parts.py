@@ -62,6 +62,8 @@ class Observer:
 
     def at_exit(self) -> None:
         """The last counters, and how it ended if that was not told yet."""
+        if self.watch is not None:
+            call_safely(self.watch.at_exit)
         if self._session is not None or sys.exc_info()[1] is not None or hasattr(sys, "last_value"):
             self.ending.at_exit()
 

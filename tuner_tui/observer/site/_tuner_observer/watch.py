@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from . import compiling, inject, lightning, loaders, memory, optimizers, resuming, trainer
+from . import compiling, inject, lightning, loaders, memory, optimizers, resuming, trainer, trial
 from .counters import Counters
 from .effective import Effective
 from .evaluation import Evaluation
@@ -30,9 +30,13 @@ class Watch:
         if self._ledger is not None:
             self.counters.on_flush.append(self._ledger.training_began)
         call_safely(memory.limit, torch)
+        terms = trial.wanted()
+        self._trial = None if terms is None else trial.Trial(torch, session, self.counters, terms)
 
     def imported(self, name: str, module: Any) -> None:
         """One of the watched modules is there."""
+        if self._trial is not None:
+            self._try(name, module, self._trial)
         if name == "torch.nn.modules.module":
             self.counters.evaluation.watch_mode(module.Module, self.counters.unsettle)
             self._effective.watch_models(module.Module)
@@ -59,6 +63,24 @@ class Watch:
             inject.into_loaders(module, ledger)
         elif name == "transformers.training_args":
             inject.into_training_arguments(module, ledger)
+
+    def _try(self, name: str, module: Any, tried: trial.Trial) -> None:
+        """In a trial. Its hooks lie inside those that everything else is counted by."""
+        if name == "torch.utils.data.dataloader":
+            tried.watch_loaders(module)
+        elif name == "torch.optim.optimizer":
+            tried.watch_optimizers(module)
+        elif name == "torch._dynamo.callback":
+            compiling.watch(module, (tried.compiling,))
+        elif name == "transformers.training_args":
+            tried.watch_arguments(module)
+        elif name == "transformers.trainer":
+            tried.watch_trainer(module)
+
+    def at_exit(self) -> None:
+        """The process ends by itself."""
+        if self._trial is not None:
+            self._trial.ended()
 
     def reset(self) -> None:
         """In a forked child: nothing was counted or told."""

@@ -1,0 +1,259 @@
+"""A trial: a training that is measured for some seconds and then ended. Only with `TUNER_TRIAL`, which holds its terms.
+
+The longest batch comes first, and once more after the first optimizer step, when the optimizer has its state. Warm-up
+is over when both are behind, what the loader's workers had prepared is used up, and nothing compiled lately. Then steps
+are measured until the figure is stable. Nothing of the script runs after that: it would save, evaluate and upload.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+import time
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from . import longest, process
+from .importing import call_safely
+from .inject import Ledger, into_training_arguments
+from .speed import Speed
+from .trial_evaluation import evaluate
+from .trial_memory import TrialPeaks
+from .trial_time import Stopwatch
+
+if TYPE_CHECKING:
+    from .counters import Counters
+    from .session import Session
+
+TERMS = {"warmup_steps": 2, "warmup_s": 0.5, "least_steps": 3, "least_s": 1.0, "spread": 0.02, "most_s": 8.0,
+         "lengths_s": 2.0, "evaluate": True}  # fmt: skip
+"""What holds where `TUNER_TRIAL` says nothing else. Seconds are those of training."""
+ARGUMENTS = {"max_steps": 1_000_000, "save_strategy": "no", "eval_strategy": "no", "evaluation_strategy": "no",
+             "load_best_model_at_end": False, "push_to_hub": False, "report_to": "none"}  # fmt: skip
+"""What a trial's TrainingArguments say: it neither ends early nor leaves anything behind."""
+GIVES_WAY_S = 60.0
+"""A rank that has measured trains on until the others have too and all are ended; if nobody does that, so long."""
+
+
+def wanted() -> dict[str, Any] | None:
+    """The terms of `TUNER_TRIAL`; None where this is no trial."""
+    text = os.environ.get("TUNER_TRIAL")
+    try:
+        terms = json.loads(text) if text else None
+    except ValueError:
+        return None
+    return {**TERMS, **terms} if isinstance(terms, dict) else None
+
+
+class Trial:
+    """One trial in one process. Methods may raise: they are called safely."""
+
+    def __init__(self, torch: Any, session: Session, counters: Counters, terms: dict[str, Any]) -> None:
+        self._torch = torch
+        self._session = session
+        self._counters = counters
+        self._terms = terms
+        self._peaks = TrialPeaks(torch)
+        self._watch = Stopwatch(torch)
+        self._trainer: Any = None
+        self._longest = "no loader was seen"
+        self._samples: int | None = None
+        self._backlog = 0
+        self._given = 0
+        self._arranged = False
+        self._compiled_at = -1
+        self._first: dict[str, Any] | None = None
+        self._before: dict[str, Any] = {}
+        self._last: dict[str, Any] = {}
+        self._began: dict[str, Any] | None = None
+        self._fewest: dict[str, Any] | None = None
+        self._speed = Speed()
+        self._told_s: float | None = None
+        counters.on_step = self._stepped
+
+    # hooks
+
+    def watch_loaders(self, module: Any) -> None:
+        """Arrange the first loader of the training before it is read."""
+        original = module.DataLoader.__iter__
+
+        @functools.wraps(original)
+        def __iter__(loader: Any) -> Any:
+            call_safely(self._read, loader)
+            return original(loader)
+
+        module.DataLoader.__iter__ = __iter__
+
+    def watch_optimizers(self, module: Any) -> None:
+        """Time the optimizer's part of a step, and tell its peak of memory apart. torch 1 has no such hooks."""
+        if hasattr(module, "register_optimizer_step_pre_hook"):
+            module.register_optimizer_step_pre_hook(lambda *_: call_safely(self._optimizer_begins))
+            module.register_optimizer_step_post_hook(lambda *_: call_safely(self._optimizer_ends))
+
+    def watch_arguments(self, module: Any) -> None:
+        """Have TrainingArguments neither save, evaluate nor report."""
+        into_training_arguments(module, _Silent(self._session, ARGUMENTS))
+
+    def watch_trainer(self, module: Any) -> None:
+        """Know the Trainer, for its evaluation; its end is the trial's."""
+        original = module.Trainer.train
+
+        @functools.wraps(original)
+        def train(trainer: Any, *args: Any, **kwargs: Any) -> Any:
+            self._trainer = weakref.ref(trainer)
+            try:
+                return original(trainer, *args, **kwargs)
+            finally:
+                if sys.exc_info()[1] is None:
+                    call_safely(self.ended)
+
+        module.Trainer.train = train
+
+    def compiling(self) -> None:
+        """The compiler is at work: this step and the next are no measure of anything."""
+        self._compiled_at = self._counters.own_steps
+
+    def _read(self, loader: Any) -> None:
+        """A loader is about to be read: if it is the training's first one, its longest batch comes first."""
+        if self._arranged or self._counters.evaluation.running():
+            return
+        self._arranged = True
+        self._peaks.begin()
+        self._samples = longest.size_of(loader.dataset)
+        self._backlog = loader.num_workers * (loader.prefetch_factor or 0)
+        self._longest = longest.arrange(loader, self._longest_due, self._terms["lengths_s"])
+
+    def _longest_due(self) -> bool:
+        """At the very first batch, and at the first one that is drawn after an optimizer step."""
+        due = self._given == 0 or (self._given == 1 and self._counters.own_steps > 0)
+        self._given += due
+        return due
+
+    def _optimizer_begins(self) -> None:
+        if self._told_s is None:
+            self._peaks.before_step()
+            self._watch.optimizer_begins()
+
+    def _optimizer_ends(self) -> None:
+        if self._told_s is None:
+            self._watch.optimizer_ends()
+            self._peaks.after_step()
+
+    # steps
+
+    def _stepped(self) -> None:
+        """After every optimizer call: look whether a step is done."""
+        if self._told_s is not None:
+            if time.perf_counter() - self._told_s > GIVES_WAY_S:
+                _leave(0)
+            return
+        now = self._counters.totals()
+        steps = now["own_steps"]
+        if steps == self._last.get("own_steps", 0):
+            return
+        before, self._last = self._last, now
+        if self._first is None:
+            self._first = now
+        if self._fewest is None and steps >= self._terms["warmup_steps"]:
+            self._fewest = now
+        if self._began is None:
+            if self._is_warm(now):
+                self._begin(now)
+        else:
+            self._speed.add(self._amount(now, before), now["train_s"] - before["train_s"])
+            if self._is_enough():
+                self.finish()
+
+    def _is_warm(self, now: dict[str, Any]) -> bool:
+        """Whether what comes next is like what comes for hours after."""
+        assert self._first is not None
+        terms, steps = self._terms, now["own_steps"]
+        if steps < terms["warmup_steps"] or steps <= self._compiled_at + 1:
+            return False
+        if now["train_s"] >= terms["most_s"]:
+            return True
+        met = now["micro_steps"] >= self._first["micro_steps"] + self._backlog + 2
+        return (met or not self._arranged) and now["train_s"] >= terms["warmup_s"]
+
+    def _begin(self, now: dict[str, Any]) -> None:
+        self._peaks.warm()
+        self._watch.begin()
+        self._began = now
+
+    def _amount(self, now: dict[str, Any], before: dict[str, Any]) -> float:
+        """Real tokens of a step, else its samples, else the step itself."""
+        name = "tokens" if now["tokens"] is not None else "samples" if now["samples"] else "own_steps"
+        return float(now[name] - (before.get(name) or 0))
+
+    def _is_enough(self) -> bool:
+        terms, speed = self._terms, self._speed
+        if speed.steps < 2:
+            return False
+        if speed.seconds >= terms["most_s"]:
+            return True
+        spread = speed.spread()
+        stable = spread is not None and spread <= terms["spread"]
+        return stable and speed.steps >= terms["least_steps"] and speed.seconds >= terms["least_s"]
+
+    # the end
+
+    def ended(self) -> None:
+        """The training came to its end before the trial did: what there is has to do."""
+        if self._told_s is None and self._last:
+            self.finish()
+
+    def finish(self) -> None:
+        """Write down what was measured, and end the process where it is alone."""
+        self._told_s = time.perf_counter()
+        self._watch.end()
+        alone = process.rank_and_world()[1] == 1
+        evaluated = "it was not asked for"
+        if self._terms["evaluate"]:
+            trainer = None if self._trainer is None else self._trainer()
+            evaluated = evaluate(trainer, self._counters.evaluation, self._session, alone, self._terms["lengths_s"])
+        self._session.open()
+        self._session.tell("trial", **self._figures(), evaluated=evaluated)
+        if alone:
+            self._counters.flush()
+            self._session.enter("ending")
+            self._session.tell("ended", step=self._counters.step)
+            _leave(0)
+
+    def _figures(self) -> dict[str, Any]:
+        began, last = self._began or self._fewest or self._last, self._last
+        names = ("samples", "tokens", "padding_tokens", "data_wait_s")
+        counted = {name: _difference(last[name], began[name]) for name in names}
+        steps = last["own_steps"] - began["own_steps"]
+        return {
+            "steps": steps,
+            "warmup_steps": began["own_steps"],
+            "micro_steps": last["micro_steps"] - began["micro_steps"],
+            "seconds": round(self._watch.corrected(last["train_s"] - began["train_s"]), 6),
+            **counted,
+            "spread": self._speed.spread(),
+            "optimizer_s": self._watch.optimizer_s(steps),
+            "batch_shape": last["batch_shape"],
+            "dataset_samples": self._samples,
+            "longest": self._longest,
+            **self._peaks.fields(),
+        }
+
+
+class _Silent(Ledger):
+    """Sets what a trial sets, and tells nobody: it is no setting that was asked for."""
+
+    def tell(self, place: str, values: dict[str, Any]) -> None:
+        return None
+
+
+def _difference(one: Any, other: Any) -> Any:
+    return None if one is None else round(one - (other or 0), 6)
+
+
+def _leave(code: int) -> None:
+    """End this process here and now. What the script would do next is not the trial's."""
+    for stream in (sys.stdout, sys.stderr):
+        call_safely(stream.flush)
+    os._exit(code)
