@@ -1,7 +1,7 @@
 """The peaks of memory in a trial, closer than the counters know them. Only in trials.
 
 With CUDA, forward and backward apart from the optimizer step: the allocator's own peaks are reset between the two,
-which no other run does. Without it the process's figures are looked at a thousand times a second during the warm-up, in which
+which no other run does. Without it the process's figures are looked at a thousand times a second in the warm-up, when
 the longest batch is met: the kernel keeps no peak of the private memory that a limit (`RLIMIT_DATA`) counts. There the
 two cannot be told apart, because what one gave back to the allocator the process still has.
 """
