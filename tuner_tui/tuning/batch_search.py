@@ -48,6 +48,8 @@ class Proposal:
 class BatchSearch:
     """Searches 1 … `most` (never above the dataset) on a card of `capacity_bytes`.
 
+    `allowed` are the only sizes that may be run, where not all may: those that hold an effective batch. Of several runs
+    of one size, and where a smaller size failed after a larger one had fitted, the worse is trusted.
     `prior` is the estimate made before any run. It chooses where to look first; from the second run on, measurements
     decide how far it is trusted.
     """
@@ -57,6 +59,7 @@ class BatchSearch:
     prior: PeakModel | None = None
     reserve: float = RESERVE
     probes: tuple[Probe, ...] = ()
+    allowed: tuple[int, ...] | None = None
 
     def record(self, probe: Probe) -> BatchSearch:
         """The search that has seen `probe`."""
@@ -69,8 +72,9 @@ class BatchSearch:
 
     @property
     def best(self) -> Probe | None:
-        """The largest batch that was run and left the reserve free."""
-        trusted = [p for p in self.probes if p.peak_bytes is not None and p.peak_bytes <= self.limit_bytes]
+        """The largest batch that was run and left the reserve free, no smaller one having failed to."""
+        failed = self._failed
+        trusted = [p for p in self.probes if p.batch < failed]
         return max(trusted, key=lambda probe: probe.batch, default=None)
 
     @property
@@ -88,15 +92,29 @@ class BatchSearch:
         if len(self.probes) >= MOST_PROBES or self._failed == 1:
             return None
         if not self.probes:
-            return self._first()
+            return self._permitted(self._first())
         proposal = self._next()
         best = self.best.batch if self.best else 0
         if proposal.batch >= self._failed and self._failed <= self.most:
             proposal = Proposal((best + self._failed) // 2, "half way to the size that failed")
+        proposal = self._permitted(proposal)
+        if proposal.batch <= best or (len(self.probes) > 1 and proposal.batch < best * (1 + WORTH)):
+            return self._for_the_model(best)
+        return proposal
+
+    def _permitted(self, proposal: Proposal) -> Proposal:
+        """The largest size up to the proposed one that may be run."""
         batch = min(proposal.batch, self.most)
-        if batch <= best or (len(self.probes) > 1 and batch < best * (1 + WORTH)):
-            return None
+        if self.allowed is not None:
+            batch = max((size for size in self.allowed if size <= batch), default=0)
         return Proposal(batch, proposal.reason)
+
+    def _for_the_model(self, best: int) -> Proposal | None:
+        """A smaller size, where only few may be run and one run alone cannot tell whether the next larger fits."""
+        if self.allowed is None or len(self._points) != 1 or not best or best >= min(self.allowed[-1], self.most):
+            return None
+        smaller = [size for size in self.allowed if size <= best // 2]
+        return Proposal(smaller[-1], "a second point for the model of memory") if smaller else None
 
     def _first(self) -> Proposal:
         """What the estimate thinks safe even if it is far too small, else one sample."""

@@ -1,0 +1,88 @@
+"""The first trials: the start, the same again for the noise, and the way down where the start does not fit."""
+
+from __future__ import annotations
+
+from tuner_tui.settings.model import Settings
+from tuner_tui.tuning.objective import Result, Results
+from tuner_tui.tuning.sizes import Sizes
+from tuner_tui.tuning.space import MICRO, SearchSpace
+from tuner_tui.tuning.trial import Trial, Tried
+
+REPEATS = 2
+REPEATS_NOISY = 3
+NOISY = 0.05
+"""Two runs of one settings this far apart call for a third."""
+
+
+def beginning(
+    start: Settings, first: Settings, space: SearchSpace, tried: tuple[Tried, ...], results: Results
+) -> Trial | None:
+    """The next of the first trials; None where they are done, or nothing is left that could run.
+
+    `first` is the start, cut to the size of the data.
+    """
+    result = results.get(first)
+    if result is None:
+        cut = "" if first == start else ", with no more samples at once than there are"
+        return Trial(number=0, purpose="start", settings=first, reason=f"the settings as they are{cut}")
+    if results.best is None:
+        return _fall(first, result, space, results)
+    purposes = [one.trial.purpose for one in tried]
+    if "noise" in purposes and purposes[-1] != "noise":
+        return None
+    anchor = result if result.measured else next(one for one in results.results if results.trusted(one))
+    rates = anchor.rates
+    needed = REPEATS_NOISY if len(rates) > 1 and max(rates) > min(rates) * (1 + NOISY) else REPEATS
+    if len(rates) >= needed:
+        return None
+    reason = "the same again: how far do two runs differ?"
+    return Trial(number=0, purpose="noise", settings=anchor.settings, reason=reason)
+
+
+def ends_at_once(tried: tuple[Tried, ...]) -> bool:
+    """Whether the training does not take the settings that everything else rests on."""
+    return refusal(tried) is not None
+
+
+def refusal(tried: tuple[Tried, ...]) -> Tried | None:
+    """The trial that showed that the start's settings or the micro batch do not reach the training."""
+    for one in tried:
+        if one.measurement.outcome == "not-applied":
+            ignored = one.measurement.not_applied or one.trial.changed
+            if one.trial.purpose in ("start", "batch") or MICRO in ignored:
+                return one
+    return None
+
+
+def _fall(first: Settings, result: Result, space: SearchSpace, results: Results) -> Trial | None:
+    """Smaller micro batches, the effective batch held; where not even one sample fits, with checkpointing on."""
+    failed = not results.over(result)
+    if failed and len(results.results) > 1:
+        return None
+    why = "the start failed" if failed else "the start needs more memory than there is"
+    now = results.results[-1]
+    micro = _smaller(first, now, space, results, failed)
+    if micro is not None:
+        after = space.with_micro(now.settings, first, micro)
+        held = after.effective_batch() == first.effective_batch()
+        reason = f"{why}: a smaller micro batch, effective batch {'held' if held else 'changed'}"
+        return Trial(number=0, purpose="batch", settings=after, reason=reason, changed=(MICRO,))
+    change = {"gradient_checkpointing": True}
+    if failed or now.settings.gradient_checkpointing or space.refusal(now.settings, change):
+        return None
+    after = now.settings.changed(**change)
+    reason = "the smallest micro batch does not fit: activations recomputed instead of kept"
+    return Trial(number=0, purpose="knob", settings=after, reason=reason, changed=("gradient_checkpointing",))
+
+
+def _smaller(first: Settings, now: Result, space: SearchSpace, results: Results, failed: bool) -> int | None:
+    """The next size on the way down, None below one sample."""
+    micro = now.settings.per_device_train_batch_size
+    if micro == 1:
+        return None
+    search = None if failed else Sizes(first, now, results, space).search()
+    proposal = None if search is None else search.propose()
+    if proposal is not None and 1 <= proposal.batch < micro:
+        return proposal.batch
+    sizes = space.micro_batches(first) or range(1, micro)
+    return max(size for size in sizes if size <= micro // 2)

@@ -1,0 +1,55 @@
+"""The most a knob can gain, from where the time of a step goes: what cannot gain more than the noise is not tried.
+
+A bound is a share of throughput: 0.25 means at most a quarter faster. Each factor is the best that is documented, not
+what is to be expected: it decides what is tried and in which order, never what is chosen.
+"""
+
+from __future__ import annotations
+
+from tuner_tui.advice.thresholds import JUDGEMENT, NOTES_3090, NOTES_T4, Threshold
+from tuner_tui.tuning.measurement import Breakdown
+
+SIXTEEN_BIT = Threshold(16, "× the products of FP32", "NVIDIA A100 data sheet: 312 over 19.5 TFLOPS, dense")
+SIXTEEN_BIT_AFTER_TF32 = Threshold(2, "× the products of TF32", "NVIDIA A100 data sheet: 312 over 156 TFLOPS, dense")
+SIXTEEN_BIT_ON_CPU = Threshold(2, "× FP32", f"{JUDGEMENT}: only processors with AMX gain, most lose")
+TF32 = Threshold(8, "× the products of FP32", "NVIDIA A100 data sheet: 156 over 19.5 TFLOPS")
+COMPILE = Threshold(1.5, "× a step", f"{NOTES_T4}, {NOTES_3090}: 1.1–1.5×")
+SDPA_OVER_EAGER = Threshold(3, "× a step", "FlashAttention (Dao et al. 2022): GPT-2 at 1,024 tokens")
+FLASH_OVER_SDPA = Threshold(1.15, "× a step", f"{JUDGEMENT}: SDPA runs the same kind of kernel, padding included")
+FLASH_3_OVER_SDPA = Threshold(2, "× attention", "FlashAttention-3 (Shah et al. 2024): 1.5–2.0× on H100")
+RECOMPUTING = Threshold(4 / 3, "× a step", "one more forward pass (Chen et al. 2016), a third of forward and backward")
+CHECKPOINTING_COST = Threshold(1.2, "× a step", f"{NOTES_T4}, {NOTES_3090}: about 20 % slower")
+WORKERS_ON_CPU = Threshold(0.15, "of throughput", f"{JUDGEMENT}: workers take cores from a training without a GPU")
+SMALLER_ON_CPU = Threshold(0.1, "of throughput", f"{JUDGEMENT}: caches may hold a smaller batch")
+
+
+def without(share: float | None) -> float | None:
+    """The gain where this share of a step's time vanishes; None where the share was not seen."""
+    if share is None:
+        return None
+    return 1 / (1 - min(max(share, 0.0), 0.99)) - 1
+
+
+def computing(breakdown: Breakdown) -> float:
+    """The share of a step in forward and backward: at most what is neither waiting nor the optimizer's."""
+    return max(0.0, 1 - (breakdown.data_wait or 0.0) - (breakdown.optimizer or 0.0))
+
+
+def waiting(breakdown: Breakdown) -> float | None:
+    """The loader's knobs: no more than the wait for data."""
+    return without(breakdown.data_wait)
+
+
+def stepping(breakdown: Breakdown) -> float | None:
+    """The optimizer's: no more than its share."""
+    return without(breakdown.optimizer)
+
+
+def padding(breakdown: Breakdown) -> float | None:
+    """Length bucketing: no more than what forward and backward spend on padding."""
+    return None if breakdown.padding is None else without(breakdown.padding * computing(breakdown))
+
+
+def faster_compute(breakdown: Breakdown, factor: Threshold) -> float | None:
+    """Forward and backward at best `factor` times as fast."""
+    return without(computing(breakdown) * (1 - 1 / factor.value))

@@ -1,0 +1,126 @@
+"""The last trials, start and winner in turn, and the verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tuner_tui.advice.batch_change import batch_change
+from tuner_tui.settings.model import Settings
+from tuner_tui.tuning.beginning import refusal
+from tuner_tui.tuning.confirm import LEAST_PAIRS, MOST_PAIRS, Pairs
+from tuner_tui.tuning.measurement import Measurement
+from tuner_tui.tuning.objective import Result, Results
+from tuner_tui.tuning.space import SearchSpace
+from tuner_tui.tuning.trial import Trial, Tried, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """The end of a search from `start`; `first` is the start, cut to the size of the data."""
+
+    start: Settings
+    first: Settings
+    space: SearchSpace
+    tried: tuple[Tried, ...]
+    results: Results
+
+    def next(self) -> Trial | None:
+        """The next confirming trial; None where enough is known."""
+        winner = self.candidate
+        if winner is None or winner.settings == self.first:
+            return None
+        if not self._start_runs:
+            return None if len(winner.runs) > 1 else self._trial(winner.settings, "once more: no start to compare with")
+        pairs = self._pairs(winner)
+        if pairs.decided:
+            return None
+        return self._trial(pairs.next(), "start and winner in turn")
+
+    def left(self) -> tuple[int, int]:
+        """Confirming trials still needed: at least, at most."""
+        done = sum(one.trial.purpose == "confirm" for one in self.tried)
+        return max(0, 2 * LEAST_PAIRS - done), max(0, 2 * MOST_PAIRS - done)
+
+    @property
+    def candidate(self) -> Result | None:
+        """The settings under confirmation while they still fit, else the best."""
+        for one in reversed(self.tried):
+            if one.trial.purpose == "confirm" and one.trial.settings != self.first:
+                result = self.results.get(one.trial.settings)
+                if result is not None and self.results.trusted(result):
+                    return result
+                break
+        return self.results.best
+
+    def verdict(self) -> Verdict:
+        """How it ended."""
+        ignored = refusal(self.tried)
+        if ignored is not None:
+            said = ignored.measurement.sentence or "it trained with settings of its own"
+            return Verdict(winner=self.start, sentence=f"The training does not take the settings it is given: {said}")
+        winner = self.candidate
+        if winner is None:
+            return Verdict(winner=self.start, sentence=self._nothing_ran())
+        if winner.settings == self.first:
+            sentence = "Nothing that was tried is faster than the start beyond the noise: it stays."
+            return self._verdict(winner, sentence)
+        if not self._start_runs:
+            return self._verdict(winner, "The start does not run here; these are the fastest settings that do.")
+        return self._compared(winner)
+
+    def _compared(self, winner: Result) -> Verdict:
+        interval = self._pairs(winner).interval
+        if interval is None:
+            return self._verdict(winner, "The fastest settings of the trials; they were not compared with the start.")
+        ratio, low, high = interval
+        start = self.results.get(self.first)
+        spread = f"{ratio:.2f}× the start ({low:.2f} … {high:.2f}, {len(self._pairs(winner).ratios)} pairs)"
+        if low <= 1 and start is not None and self.results.trusted(start):
+            sentence = f"In turn with the start the fastest came to {spread}, within the noise: the start stays."
+            return self._verdict(start, sentence, (ratio, low, high))
+        words = "Confirmed in turn with the start" if low > 1 else "The start leaves too little memory free"
+        return self._verdict(winner, f"{words}: {spread}.", (ratio, low, high))
+
+    def _verdict(self, winner: Result, sentence: str, interval: tuple[float, float, float] | None = None) -> Verdict:
+        kept = winner.settings == self.first
+        ratio, low, high = (None, None, None) if interval is None or kept else interval
+        started = self.results.get(self.first)
+        return Verdict(
+            winner=winner.settings,
+            sentence=sentence,
+            ratio=ratio,
+            ratio_low=low,
+            ratio_high=high,
+            start=None if started is None else typical(started),
+            best=typical(winner),
+            learning_rate_note=self._learning_rate(winner.settings),
+        )
+
+    def _learning_rate(self, settings: Settings) -> str:
+        change = batch_change(self.start, settings, self.space.processes)
+        return "" if change is None else change.sentence
+
+    def _nothing_ran(self) -> str:
+        if not self.tried:
+            return "Nothing was tried."
+        last = self.tried[-1].measurement
+        if last.outcome == "out-of-memory":
+            return "Not even the smallest micro batch fits: take a smaller model, shorter samples or an adapter."
+        return last.sentence or f"No trial could be measured; the last one ended as {last.outcome}."
+
+    @property
+    def _start_runs(self) -> bool:
+        started = self.results.get(self.first)
+        return started is not None and started.measured
+
+    def _pairs(self, winner: Result) -> Pairs:
+        return Pairs(self.first, winner.settings, self.tried, self.results)
+
+    def _trial(self, settings: Settings, reason: str) -> Trial:
+        return Trial(number=0, purpose="confirm", settings=settings, reason=reason)
+
+
+def typical(result: Result) -> Measurement:
+    """The run in the middle of those that were measured, the last one where none was."""
+    measured = sorted((run for run in result.runs if run.throughput), key=lambda run: run.throughput or 0.0)
+    return measured[len(measured) // 2] if measured else result.last

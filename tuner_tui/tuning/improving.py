@@ -1,0 +1,137 @@
+"""The middle of a search: of all changes away from the best settings, the one that can gain most comes next."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tuner_tui.settings.fields import FIELDS
+from tuner_tui.settings.model import Settings
+from tuner_tui.tuning import knobs
+from tuner_tui.tuning.knobs import Option
+from tuner_tui.tuning.objective import Results
+from tuner_tui.tuning.sizes import Sizes
+from tuner_tui.tuning.space import MICRO, SearchSpace
+from tuner_tui.tuning.trial import Skipped, Trial, Tried
+
+AGAIN = 2.0
+"""A change that did not win is tried again where its bound has grown this many times: other winners shift the time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Improving:
+    """What can still be improved on the best of `results`. `start` fits the data."""
+
+    start: Settings
+    space: SearchSpace
+    tried: tuple[Tried, ...]
+    results: Results
+
+    def next(self) -> Trial | None:
+        """The trial with the highest bound above the noise; None where there is none."""
+        offers = self.offers()
+        if not offers:
+            return None
+        option = offers[0]
+        return Trial(
+            number=0,
+            purpose="batch" if option.knob == MICRO else "knob",
+            settings=self._after(option),
+            reason=reason_of(option),
+            changed=tuple(option.change),
+            bound=option.bound,
+        )
+
+    def offers(self) -> list[Option]:
+        """The changes worth a trial, the highest bound first; what has no bound last, but the micro batch first."""
+        worth = [option for option in self._options() if self.objection(option) is None]
+        return sorted(worth, key=_rank)
+
+    def skipped(self) -> tuple[Skipped, ...]:
+        """The changes that are not worth a trial, and why."""
+        if self.results.best is None:
+            return ()
+        found = [
+            Skipped(knob=option.knob, value=option.value, reason=objection)
+            for option in self._options()
+            if (objection := self.objection(option))
+        ]
+        return (*self._sizes().skipped(), *found)
+
+    def objection(self, option: Option) -> str | None:
+        """Why a change is not tried; empty where it was tried already, None where it is worth it."""
+        changing = {name for name, value in option.change.items() if value != getattr(self._best, name)}
+        if changing & self.space.unreachable:
+            return "it does not reach this training"
+        ignored = self._ignored(option)
+        if ignored is not None:
+            return ignored
+        if self.results.get(self._after(option)) is not None or self._answered(option):
+            return ""
+        refused = self.space.refusal(self._best, option.change)
+        if refused is not None:
+            return refused
+        if option.bound is not None and option.bound <= self.results.noise:
+            noise = _percent(self.results.noise).lstrip("+")
+            return f"at most {_percent(option.bound)} ({option.rests_on}), within the noise of {noise}"
+        return None
+
+    def _options(self) -> Iterator[Option]:
+        best = self.results.best
+        if best is not None:
+            yield from self._sizes().options()
+            yield from knobs.options(best, self.space)
+
+    @property
+    def _best(self) -> Settings:
+        best = self.results.best
+        return self.start if best is None else best.settings
+
+    def _sizes(self) -> Sizes:
+        best = self.results.best
+        assert best is not None
+        return Sizes(self.start, best, self.results, self.space)
+
+    def _after(self, option: Option) -> Settings:
+        return self._best.changed(**option.change)
+
+    def _ignored(self, option: Option) -> str | None:
+        """What was said where this knob, once tried, turned out not to be applied."""
+        for one in self.tried:
+            if one.measurement.outcome == "not-applied" and option.knob in (
+                one.measurement.not_applied or one.trial.changed
+            ):
+                return one.measurement.sentence or "the training does not take it"
+        return None
+
+    def _answered(self, option: Option) -> bool:
+        """Whether this change was tried beside other settings, and its bound has not grown much since."""
+        for one in self.tried:
+            if option.knob not in one.trial.changed or option.knob == MICRO:
+                continue
+            if any(getattr(one.trial.settings, name) != value for name, value in option.change.items()):
+                continue
+            if one.measurement.outcome != "measured" or one.trial.bound is None or option.bound is None:
+                return True
+            if option.bound < AGAIN * one.trial.bound:
+                return True
+        return False
+
+
+def reason_of(option: Option) -> str:
+    """Why an option is tried, for a person."""
+    if option.bound is None or math.isinf(option.bound):
+        return option.rests_on
+    return f"at most {_percent(option.bound)} to gain: {option.rests_on}"
+
+
+def _rank(option: Option) -> tuple[float, str]:
+    bound = option.bound
+    if bound is None:
+        bound = math.inf if option.knob == MICRO else 0.0
+    return -bound, list(FIELDS).index(option.knob).__format__("03")
+
+
+def _percent(share: float) -> str:
+    return f"{share:+.1%}" if share < 0.1 else f"{share:+.0%}"

@@ -1,0 +1,179 @@
+"""What the trials say so far: the figures of each settings, the noise between runs, and which settings are best."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tuner_tui.settings.model import Settings
+from tuner_tui.tuning.measurement import Breakdown, Measurement
+from tuner_tui.tuning.trial import Tried
+
+LEAST_NOISE = 0.01
+"""No difference below this share is believed, however quiet the box seemed: few runs were compared."""
+USUAL_SIGMA = 0.01
+"""Standard deviation between two runs of one settings where nothing was repeated yet."""
+USUAL_WEIGHT = 2.0
+"""How many repetitions that usual figure, or the spread within the runs, is worth."""
+CONFIDENCE = 1.3
+"""A difference of two single runs is believed above this many of its standard deviations: nine in ten."""
+LESS_MEMORY = 0.03
+"""As fast and this share smaller is better."""
+OTHER_THAN_MEMORY = frozenset(
+    {
+        "per_device_train_batch_size", "gradient_accumulation_steps", "train_sampling_strategy",
+        "dataloader_num_workers", "dataloader_prefetch_factor", "dataloader_pin_memory",
+        "dataloader_persistent_workers",
+    }
+)  # fmt: skip
+"""Knobs beside which memory is a line in the micro batch; any other moves the line."""
+MEMORY = tuple(name for name in Settings.model_fields if name not in OTHER_THAN_MEMORY)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """All runs of one settings, oldest first, aborted ones left out. Where they differ, the worse is trusted."""
+
+    settings: Settings
+    runs: tuple[Measurement, ...]
+    tokens: bool = True
+
+    @property
+    def measured(self) -> bool:
+        """Whether it ran, each time."""
+        return all(run.outcome == "measured" for run in self.runs) and self.throughput is not None
+
+    @property
+    def out_of_memory(self) -> bool:
+        """Whether it ran out of memory, once at least."""
+        return any(run.outcome == "out-of-memory" for run in self.runs)
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """The throughput of each run that was measured."""
+        return tuple(rates_of(self.runs, self.tokens))
+
+    @property
+    def throughput(self) -> float | None:
+        """The geometric mean of its runs."""
+        return statistics.geometric_mean(self.rates) if self.rates else None
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """The highest peak of its runs."""
+        return max((run.peak_bytes for run in self.runs if run.peak_bytes is not None), default=None)
+
+    @property
+    def batch_peak_bytes(self) -> int | None:
+        """The highest peak of forward and backward alone."""
+        return max((run.batch_peak_bytes for run in self.runs if run.batch_peak_bytes is not None), default=None)
+
+    @property
+    def breakdown(self) -> Breakdown:
+        """Where the time of a step went in the last run that was measured."""
+        return next((run.breakdown for run in reversed(self.runs) if run.outcome == "measured"), Breakdown())
+
+    @property
+    def last(self) -> Measurement:
+        """The last run."""
+        return self.runs[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """The results in the order in which their settings were first tried, and what a trusted one may take.
+
+    `tokens` says whether throughput counts tokens, else samples.
+    """
+
+    results: tuple[Result, ...]
+    limit_bytes: float | None = None
+    tokens: bool = True
+    _by_settings: dict[Settings, Result] = field(default_factory=dict, compare=False)
+
+    @classmethod
+    def of(cls, tried: Iterable[Tried], limit_bytes: float | None) -> Results:
+        """The results of all trials. Tokens are compared where every measured run counted them, else samples."""
+        kept = [one for one in tried if one.measurement.outcome != "aborted"]
+        tokens = all(one.measurement.tokens_s for one in kept if one.measurement.outcome == "measured")
+        runs: dict[Settings, list[Measurement]] = {}
+        for one in kept:
+            runs.setdefault(one.trial.settings, []).append(one.measurement)
+        results = {settings: Result(settings, tuple(found), tokens) for settings, found in runs.items()}
+        return cls(tuple(results.values()), limit_bytes, tokens, results)
+
+    def get(self, settings: Settings) -> Result | None:
+        """The result of these settings, None where they were not tried."""
+        return self._by_settings.get(settings)
+
+    @property
+    def sigma(self) -> float:
+        """Standard deviation between two runs of one settings, as a share of throughput."""
+        groups = [[math.log(rate) for rate in one.rates] for one in self.results if len(one.rates) > 1]
+        squares = sum(sum((rate - statistics.fmean(group)) ** 2 for rate in group) for group in groups)
+        free = sum(len(group) - 1 for group in groups)
+        return math.sqrt((USUAL_WEIGHT * self._usual**2 + squares) / (USUAL_WEIGHT + free))
+
+    @property
+    def _usual(self) -> float:
+        spreads = [run.spread / 1.96 for one in self.results for run in one.runs if run.spread is not None]
+        return statistics.median(spreads) if spreads else USUAL_SIGMA
+
+    @property
+    def noise(self) -> float:
+        """The share by which two single runs must differ to be told apart."""
+        return max(LEAST_NOISE, CONFIDENCE * math.sqrt(2) * self.sigma)
+
+    def trusted(self, result: Result) -> bool:
+        """Whether it ran, left the reserve free, and nothing smaller failed to.
+
+        Memory of a card that is shared moves: a size that fitted once and did not another time does not fit.
+        """
+        if not result.measured or self.over(result):
+            return False
+        micro = result.settings.per_device_train_batch_size
+        return not any(
+            other.settings.per_device_train_batch_size <= micro and same_memory(other.settings, result.settings)
+            for other in self.results
+            if other is not result and self.over(other)
+        )
+
+    def over(self, result: Result) -> bool:
+        """Whether it ran out of memory or left too thin a reserve."""
+        if result.out_of_memory:
+            return True
+        peak = result.peak_bytes
+        return self.limit_bytes is not None and peak is not None and peak > self.limit_bytes
+
+    @property
+    def best(self) -> Result | None:
+        """The fastest trusted result; of those that cannot be told apart, the earlier or the one that takes less."""
+        noise, best = self.noise, None
+        for result in self.results:
+            if self.trusted(result) and (best is None or better(result, best, noise)):
+                best = result
+        return best
+
+
+def rates_of(runs: Iterable[Measurement], tokens: bool) -> list[float]:
+    """Tokens (else samples) a second of the runs that were measured."""
+    found = [run.tokens_s if tokens else run.samples_s for run in runs if run.outcome == "measured"]
+    return [rate for rate in found if rate]
+
+
+def better(result: Result, than: Result, noise: float) -> bool:
+    """Whether `result` is faster by more than the noise, or as fast and smaller."""
+    ratio = (result.throughput or 0.0) / (than.throughput or 1.0)
+    apart = noise * math.sqrt((1 / len(result.rates) + 1 / len(than.rates)) / 2)
+    if ratio > 1 + apart:
+        return True
+    if ratio < 1 or result.peak_bytes is None or than.peak_bytes is None:
+        return False
+    return result.peak_bytes < than.peak_bytes * (1 - LESS_MEMORY)
+
+
+def same_memory(one: Settings, other: Settings) -> bool:
+    """Whether two settings lie on one line of memory against micro batch."""
+    return all(getattr(one, name) == getattr(other, name) for name in MEMORY)

@@ -1,0 +1,149 @@
+"""The search space of one training on one box: every knob's values, without those that cannot run here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from tuner_tui.advice.recommending.target import target_of
+from tuner_tui.hardware.capability import FLASH_3
+from tuner_tui.hardware.interpreter import Interpreter
+from tuner_tui.hardware.inventory import Inventory
+from tuner_tui.memory.fit import PeakModel
+from tuner_tui.settings.apply import command_for
+from tuner_tui.settings.fields import Value, format_value
+from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.model import Settings
+from tuner_tui.tuning.knobs import PERSISTENT, PIN, PREFETCH, WORKERS
+from tuner_tui.tuning.space import ACCUMULATION, MICRO, SearchSpace
+from tuner_tui.tuning.trial import Skipped
+
+TUNED = (
+    MICRO, ACCUMULATION, "precision", "tf32", "attn_implementation", "gradient_checkpointing", "optim",
+    "torch_compile", "train_sampling_strategy", WORKERS, PREFETCH, PIN, PERSISTENT,
+)  # fmt: skip
+"""The fields a tuning may change. All others make another training: its learning rate, its model, its length."""
+VALUES: dict[str, tuple[Value, ...]] = {
+    "precision": ("bf16", "fp16"),
+    "tf32": (True,),
+    "attn_implementation": ("sdpa", "flash_attention_2", "flash_attention_3"),
+    "gradient_checkpointing": (False, True),
+    "optim": ("adamw_torch_fused",),
+    "torch_compile": (True,),
+    "train_sampling_strategy": ("group_by_length",),
+    PREFETCH: (2, 4, 8),
+    PIN: (True,),
+    PERSISTENT: (True,),
+}
+WORKER_COUNTS = (0, 1, 2, 4, 6, 8, 12, 16)
+SPARE_CORES = 2
+GPU_ONLY = (PIN, "tf32")
+
+
+def space_for(
+    inventory: Inventory,
+    interpreter: Interpreter | None,
+    job: BuiltinJob | CommandJob,
+    start: Settings,
+    *,
+    memory_limit_bytes: int | None = None,
+    dataset_size: int | None = None,
+    hold_effective_batch: bool = True,
+    prior: PeakModel | None = None,
+) -> SearchSpace:
+    """What may be tried for `job` here.
+
+    `memory_limit_bytes` caps what the training may take of a card, or of the host where there is none; without it a
+    training on the host has no known bound, since other programs share its memory.
+    """
+    target = target_of(inventory, interpreter, job)
+    sizes = [size for size in (target.memory_bytes, memory_limit_bytes) if size is not None]
+    bare = SearchSpace(
+        box=target.box,
+        capacity_bytes=min(sizes, default=None),
+        dataset_size=_dataset_size(job, dataset_size),
+        processes=target.replicas,
+        cores=max(1, inventory.cpu.usable_cores // target.processes),
+        hold_effective_batch=hold_effective_batch,
+        prior=prior,
+        unreachable=unreachable_of(job, start, interpreter),
+    )
+    return with_candidates(bare, start)
+
+
+def unreachable_of(job: BuiltinJob | CommandJob, start: Settings, interpreter: Interpreter | None) -> frozenset[str]:
+    """The tuned fields that the job's way of taking settings cannot carry.
+
+    Raises `SettingsError` where the command cannot take settings in the way the job says.
+    """
+    return frozenset(command_for(job, start, interpreter, "", chosen=TUNED).not_applied) & frozenset(TUNED)
+
+
+def with_candidates(space: SearchSpace, start: Settings) -> SearchSpace:
+    """The space with every value that can run, the start's own included, and with the others rejected."""
+    candidates: dict[str, tuple[Value, ...]] = {}
+    rejected: list[Skipped] = []
+    for name, values in (*VALUES.items(), (WORKERS, worker_counts(space))):
+        own: Value = getattr(start, name)
+        runnable = [own]
+        for value in values:
+            if value == own:
+                continue
+            reason = _rejection(space, start, name, value)
+            if reason is None:
+                runnable.append(value)
+            else:
+                rejected.append(Skipped(knob=name, value=format_value(name, value), reason=reason))
+        candidates[name] = tuple(runnable)
+    return replace(space, candidates=candidates, rejected=tuple(rejected))
+
+
+def worker_counts(space: SearchSpace) -> tuple[int, ...]:
+    """Loader workers worth a trial: some of the usable cores, and all but two."""
+    cores = space.cores or 1
+    return tuple(sorted({count for count in (*WORKER_COUNTS, max(0, cores - SPARE_CORES)) if count <= cores}))
+
+
+def _rejection(space: SearchSpace, start: Settings, name: str, value: Value) -> str | None:
+    """Why a value cannot run here, whatever the other knobs."""
+    if name in space.unreachable:
+        return "it does not reach this training"
+    if not space.on_gpu and name in GPU_ONLY:
+        return "it has no effect without a GPU"
+    if value == "fp16" and space.refusal(start, {"precision": "bf16"}) is None and space.on_gpu:
+        return "bf16 computes as fast here and needs no loss scaler"
+    if str(value).startswith("flash"):
+        return _without_flash(space, str(value)) or _refusal(space, start, name, value)
+    return _refusal(space, start, name, value)
+
+
+def _refusal(space: SearchSpace, start: Settings, name: str, value: Value) -> str | None:
+    """What the rules on settings say, with what the knob may need beside it."""
+    refusals = [space.refusal(settings, {name: value}) for settings in _favourable(start, name)]
+    return None if None in refusals else refusals[0]
+
+
+def _without_flash(space: SearchSpace, value: str) -> str | None:
+    """Why a flash kernel is not known to run: its package is not there, or it is written for newer cards."""
+    package = {"flash_attention_2": "flash-attn", "flash_attention_3": "flash-attn-3"}[value]
+    card = space.box.weakest
+    if value == "flash_attention_3" and (card is None or card.capability is None or card.capability < FLASH_3):
+        return "FlashAttention-3 is written for capability 9.0"
+    if space.box.version_text(package) is None:
+        return f"the interpreter is not known to have {package}; sdpa runs the same kind of kernel"
+    return None
+
+
+def _favourable(start: Settings, name: str) -> Iterable[Settings]:
+    """The start, with what a knob may need beside it."""
+    if name == "attn_implementation":
+        return (start, start.changed(precision="bf16"), start.changed(precision="fp16"))
+    if name in (PREFETCH, PERSISTENT):
+        return (start.changed(**{WORKERS: max(1, start.dataloader_num_workers)}),)
+    return (start,)
+
+
+def _dataset_size(job: BuiltinJob | CommandJob, known: int | None) -> int | None:
+    """The samples there are, as far as anybody knows."""
+    most = job.max_samples if isinstance(job, BuiltinJob) else None
+    return min((size for size in (known, most) if size is not None), default=None)
