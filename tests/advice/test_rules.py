@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,12 +15,18 @@ from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.advice.situation import Situation
 from tuner_tui.advice.steadiness import Steadiness
 from tuner_tui.hardware.inventory import GpuProcess
-from tuner_tui.hardware.sample import GpuSample
+from tuner_tui.hardware.sample import GpuSample, ProcessSample, Sample
 from tuner_tui.runs.events import Exited, Finished, OutOfMemory, Raised
 from tuner_tui.settings.model import Settings
 
 SETTINGS = situation().settings
 WAITING = {"data_wait_share": 0.4}
+
+
+def queueing(queue_pct: float | None, own_pct: float = 50.0, cpu_pct: float = 100.0) -> tuple[Sample, ...]:
+    """A training without a card whose main thread waits for a core, on a box of 16 cores."""
+    main = ProcessSample(PID, "main", own_pct, GB, cpu_queue_pct=queue_pct)
+    return tuple(replace(one, processes=(main,)) for one in samples(cpu_pct=cpu_pct))
 
 
 def causes(**changes: Any) -> list[str]:
@@ -45,6 +52,7 @@ def causes(**changes: Any) -> list[str]:
         ("nan", {"state": training(loss=math.nan)}),
         ("nan", {"state": training(loss=0.0, grad_norm=math.nan)}),
         ("data-wait", {"state": training(rates=WAITING)}),
+        ("cpu-contended", {"samples": queueing(60.0)}),
     ],
 )
 def test_each_rule_speaks(cause: str, changes: dict[str, Any]) -> None:
@@ -69,10 +77,20 @@ def test_each_rule_speaks(cause: str, changes: dict[str, Any]) -> None:
             "samples": samples(gpu={"utilisation_pct": 20.0}),
         },
         {"inventory": None, "settings": None},
+        {"samples": queueing(60.0, own_pct=1500.0)},
+        {"samples": queueing(60.0, cpu_pct=70.0)},
+        {"samples": queueing(10.0)},
+        {"samples": queueing(None)},
     ],
 )
 def test_silence_where_nothing_is_known_to_be_wrong(changes: dict[str, Any]) -> None:
     assert causes(**changes) == []
+
+
+def test_workers_are_not_taken_away_where_others_have_the_cores() -> None:
+    first, second = diagnose(situation(samples=queueing(60.0), state=training(rates=WAITING)))
+    assert (first.cause, second.cause, second.where) == ("cpu-contended", "data-wait", "others")
+    assert not any(remedy.change for remedy in (*first.remedies, *second.remedies))
 
 
 def test_an_idle_card_that_waits_for_data_is_told_once_by_its_cause() -> None:

@@ -1,11 +1,14 @@
-"""What this box and this interpreter can run: yes, no, or not known. Advice never offers what is known to fail."""
+"""What this box and this interpreter can run: yes, no, or not known. Advice never offers what is known to fail.
+
+By the cards that a training here sees: CUDA_VISIBLE_DEVICES may hide some.
+"""
 
 from __future__ import annotations
 
+from tuner_tui.advice.recommending.target import cards_of
 from tuner_tui.advice.situation import Situation
+from tuner_tui.hardware.capability import LEAST
 from tuner_tui.settings.model import Precision
-
-CAPABILITY_NEEDED = {"bf16": (8, 0), "tf32": (8, 0), "flash": (8, 0), "fp16": (5, 3)}
 
 
 def has_package(situation: Situation, name: str) -> bool | None:
@@ -16,19 +19,21 @@ def has_package(situation: Situation, name: str) -> bool | None:
 
 
 def has_gpu(situation: Situation) -> bool | None:
-    """Whether the box has a GPU; None where the box is not known."""
-    return None if situation.inventory is None else bool(situation.inventory.gpus)
+    """Whether the training sees a GPU; None where the box is not known."""
+    return None if situation.inventory is None else bool(cards_of(situation.inventory))
 
 
 def able(situation: Situation, name: str) -> bool | None:
-    """Whether every card of the box can do `name` (bf16, tf32, flash, fp16): by capability, never by asking torch."""
+    """Whether every card of the training can do `name` (bf16, tf32, flash, fp16): by capability, not by asking torch.
+
+    None where the box, or a card's capability, is not known.
+    """
     if situation.inventory is None:
         return None
-    if not situation.inventory.gpus:
+    capabilities = [card.capability for card in cards_of(situation.inventory)]
+    if any(capability is not None and capability < LEAST[name] for capability in capabilities) or not capabilities:
         return False
-    needed = CAPABILITY_NEEDED[name]
-    known = [gpu.capability for gpu in situation.inventory.gpus if gpu.capability is not None]
-    return all(capability >= needed for capability in known) if known else None
+    return None if None in capabilities else True
 
 
 def best_precision(situation: Situation) -> Precision:

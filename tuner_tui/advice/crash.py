@@ -7,8 +7,10 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tuner_tui.advice.crash_patterns import gpu_memory, host_memory
 from tuner_tui.advice.crash_where import where_of
 from tuner_tui.advice.finding import Confidence, Finding
+from tuner_tui.advice.memory_limit import limit_of_card, limit_of_host, raise_limit, reached
 from tuner_tui.advice.not_finite import not_finite_in
 from tuner_tui.advice.oom_message import EXPANDABLE, fragmented, other_holders
 from tuner_tui.advice.output.failures import Failure
@@ -69,13 +71,20 @@ def _not_finite(situation: Situation, lines: Sequence[Line]) -> tuple[Finding, .
 def _finding(verdict: Verdict, situation: Situation) -> Finding:
     remedies = remedies_for(verdict.cause, situation, verdict.about or verdict.where)
     others: tuple[str, ...] = ()
+    sentence = verdict.sentence
     if verdict.cause == "gpu-oom":
-        remedies = (*((EXPANDABLE,) if fragmented(verdict.message) else ()), *remedies)
+        limit = limit_of_card(situation, verdict.message)
+        sentence = verdict.sentence if limit is None else reached(limit, "the card's")
+        raised = () if limit is None else (raise_limit(limit),)
+        remedies = (*((EXPANDABLE,) if fragmented(verdict.message) else ()), *remedies, *raised)
         others = other_holders(verdict.message)
+    elif verdict.sentence == host_memory.FULL:
+        limit = limit_of_host(situation)
+        sentence = verdict.sentence if limit is None else reached(limit, "the host's")
     return Finding(
         verdict.cause,
         "failed",
-        verdict.sentence,
+        sentence,
         (*verdict.evidence, *others),
         verdict.confidence,
         verdict.where,
@@ -129,7 +138,11 @@ def _killed_for_memory(situation: Situation) -> Verdict | None:
         return None
     evidence = exited.evidence or ("the kernel counts a kill for memory during this run",)
     return Verdict(
-        "host-oom", "The kernel killed the training: the host's memory was full", "certain", evidence, _phase(situation)
+        "host-oom",
+        "The kernel killed the training: the host's memory was full",
+        "certain",
+        evidence,
+        _phase(situation),
     )
 
 
@@ -140,7 +153,7 @@ def _observed(situation: Situation) -> Verdict | None:
         text = state.out_of_memory.message
         known = classify(_as_failure("OutOfMemoryError", text))
         cause = known.cause if known is not None and known.cause in {"gpu-oom", "host-oom", "shm"} else "gpu-oom"
-        sentence = "The host's memory is full" if cause == "host-oom" else "The card's memory is full"
+        sentence = host_memory.FULL if cause == "host-oom" else gpu_memory.FULL
         return Verdict(cause, sentence, "certain", (_short(text),), _place(state.out_of_memory.where), message=text)
     if state.raised is not None:
         raised = state.raised

@@ -17,6 +17,7 @@ RULES: tuple[Rule, ...] = (
     stalled,
     not_finite,
     host.swapping,
+    host.others_use_cpu,
     data_wait,
     shares.evaluation_share,
     shares.save_share,

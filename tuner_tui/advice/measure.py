@@ -117,6 +117,26 @@ def cpu_pct(samples: tuple[Sample, ...]) -> float | None:
     return middle(sample.host.cpu_pct for sample in samples)
 
 
+def own_cpu_pct(samples: tuple[Sample, ...]) -> float | None:
+    """What all processes of the training take, in % of one core, median; None where a sample does not tell."""
+    totals = [
+        sum(process.cpu_pct for process in sample.processes if process.cpu_pct is not None)
+        for sample in samples
+        if any(process.role == "main" and process.cpu_pct is not None for process in sample.processes)
+    ]
+    return middle(totals)
+
+
+def queue_pct(samples: tuple[Sample, ...]) -> float | None:
+    """The share of the time in which the training waits for a core, in %, median: of the trainer that waits longest."""
+    pids = {process.pid for sample in samples[-1:] for process in sample.processes}
+    waits = [
+        middle(process.cpu_queue_pct for sample in samples for process in sample.processes if process.pid == pid)
+        for pid in pids
+    ]
+    return max((wait for wait in waits if wait is not None), default=None)
+
+
 def seconds(value: float) -> str:
     """A duration as it is shown: `42 s`, `3 min`."""
     return f"{value:.0f} s" if value < 120 else f"{value / 60:.0f} min"

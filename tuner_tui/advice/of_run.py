@@ -32,22 +32,17 @@ def situation_of_view(folder: RunFolder, view: RunView) -> Situation:
     if state.finished is None and not view.status.live:
         state = replace(state, finished=Finished(t=state.last_event_t or 0.0, outcome="lost"))
     ended = state.finished is not None
-    return Situation(
-        state=state,
+    return replace(
+        checked_situation(state, record),
         now_s=(state.last_event_t or time.time()) if ended else time.time(),
-        settings=None if record is None else record.resolved.settings,
         inventory=read_inventory(folder.path) if record is not None and record.host == this_machine().host else None,
-        interpreter=None if record is None else Interpreter(record.interpreter, packages=record.versions),
-        job=None if record is None else record.job,
         samples=view.samples,
         log=excerpt.of_file(folder.output_log) if folder.output_log.exists() else (),
-        chosen=handed_over(record),
-        not_applied=() if record is None else record.not_applied,
     )
 
 
 def checked_situation(state: RunState, record: RunRecord | None) -> Situation:
-    """As much of the situation as the checklist of what is in effect needs; reads nothing."""
+    """As much of the situation as a run's state and record tell, which is all the checklist needs; reads nothing."""
     return Situation(
         state=state,
         now_s=state.last_event_t or 0.0,
@@ -56,6 +51,7 @@ def checked_situation(state: RunState, record: RunRecord | None) -> Situation:
         job=None if record is None else record.job,
         chosen=handed_over(record),
         not_applied=() if record is None else record.not_applied,
+        memory_limit_bytes=None if record is None else record.memory_limit_bytes,
     )
 
 

@@ -21,7 +21,7 @@ class Situation:
 
     Everything but the run's state may be unknown: `settings` of somebody's log file, the inventory of another box.
     `chosen` names the settings that were handed to somebody else's command, None where all were; `not_applied` those
-    that its way of taking settings could not carry.
+    that its way of taking settings could not carry. `memory_limit_bytes` is the limit that it was launched under.
     `now_s` is seconds since the epoch.
     """
 
@@ -35,6 +35,7 @@ class Situation:
     log: tuple[str, ...] = ()
     chosen: frozenset[str] | None = None
     not_applied: tuple[str, ...] = ()
+    memory_limit_bytes: int | None = None
 
     @property
     def processes(self) -> int:

@@ -49,6 +49,8 @@ SHORT_STEP_S = Threshold(0.05, "seconds a micro step", JUDGEMENT)
 CORE_FULL_PCT = Threshold(95, "% of one core", "RTX 3090 notes (003)")
 WORKER_IDLE_PCT = Threshold(25, "% of one core", JUDGEMENT)
 CPU_FULL_PCT = Threshold(90, "% of all cores", "RTX 3070 8-bit notes (002)")
+CPU_OTHERS_SHARE = Threshold(0.25, "of all cores, used by other programs", JUDGEMENT)
+CPU_QUEUE_PCT = Threshold(25, "% of the time the training's main thread waits for a core", JUDGEMENT)
 CPU_LOW_PCT = Threshold(50, "% of all cores", "utilisation notes (004)")
 
 # Card.

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from tuner_tui.hardware.inventory import Ability
@@ -65,6 +65,8 @@ NEEDS = (
         "FP8 needs Ada (8.9), Hopper (9.0) or newer; {has} has none.",
     ),
 )
+LEAST: Mapping[str, Capability] = {need.name: need.least for need in NEEDS}
+"""The least capability of each ability: the one place that says it."""
 FP16_TENSOR_CORES = (7, 0)
 FP16_SLOW = (6, 1)
 FLASH_3 = (9, 0)
@@ -94,7 +96,7 @@ def remarks(name: str, capability: Capability) -> list[str]:
     """What the plain yes leaves out."""
     if name == "fp16" and capability == FP16_SLOW:
         return ["Here it runs at 1/64 of FP32's speed: it saves memory, not time."]
-    if name == "fp16" and NEEDS[0].least <= capability < FP16_TENSOR_CORES:
+    if name == "fp16" and LEAST["fp16"] <= capability < FP16_TENSOR_CORES:
         return ["It has no tensor cores, so little speed is won."]
     if name == "flash" and capability == FLASH_3:
         return ["FlashAttention-3 is written for this card."]

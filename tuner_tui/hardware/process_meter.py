@@ -39,11 +39,12 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A process's CPU time at one moment."""
+    """A process's CPU time at one moment, and how long its main thread has stood in the queue for a core."""
 
     started: int
     cpu_s: float
     at_s: float
+    queued_s: float | None = None
 
 
 class ProcessMeter:
@@ -75,12 +76,22 @@ class ProcessMeter:
         stat = read_stat(self._proc, member.pid)
         if stat is None:
             return None
-        now = Reading(stat.started, stat.cpu_s, self._clock())
+        queued_s = read_queued_s(self._proc, member.pid) if member.person.role is Role.MAIN else None
+        now = Reading(stat.started, stat.cpu_s, self._clock(), queued_s)
         self._readings[member.pid] = now
-        cpu_pct = None
-        if before is not None and before.started == now.started and now.at_s > before.at_s:
-            cpu_pct = 100 * (now.cpu_s - before.cpu_s) / (now.at_s - before.at_s)
-        return ProcessSample(member.pid, member.person.role.value, cpu_pct, stat.rss_bytes, member.rank)
+        cpu_pct, queue_pct = shares_since(before, now)
+        return ProcessSample(member.pid, member.person.role.value, cpu_pct, stat.rss_bytes, member.rank, queue_pct)
+
+
+def shares_since(before: Reading | None, now: Reading) -> tuple[float | None, float | None]:
+    """Percent of the time between two readings: on a core, and in the queue for one; None where not known."""
+    if before is None or before.started != now.started or now.at_s <= before.at_s:
+        return None, None
+    elapsed_s = now.at_s - before.at_s
+    cpu_pct = 100 * (now.cpu_s - before.cpu_s) / elapsed_s
+    if now.queued_s is None or before.queued_s is None:
+        return cpu_pct, None
+    return cpu_pct, min(100.0, max(0.0, 100 * (now.queued_s - before.queued_s) / elapsed_s))
 
 
 def find_family(proc: Path, roots: Sequence[int]) -> tuple[Member, ...]:
@@ -128,6 +139,16 @@ def read_stat(proc: Path, pid: int) -> Stat | None:
         started=int(fields[19]),
         rss_bytes=int(fields[21]) * PAGE_BYTES,
     )
+
+
+def read_queued_s(proc: Path, pid: int) -> float | None:
+    """How long the process's main thread has waited for a core (Documentation/scheduler/sched-stats.rst).
+
+    None where the kernel does not count: all its figures are 0 then.
+    """
+    fields = read_text(proc / str(pid) / "schedstat").split()
+    counted = len(fields) == 3 and all(field.isdigit() for field in fields) and int(fields[0]) > 0
+    return int(fields[1]) / 1e9 if counted else None
 
 
 def child_finder(proc: Path) -> Callable[[int], list[int]]:

@@ -59,7 +59,8 @@ class HostSample:
 class ProcessSample:
     """One process of the training: its trainer (`main`), a loader `worker`, or another child (`other`).
 
-    `cpu_pct` is of one core: a process with four busy threads shows 400. A worker has its trainer's `rank`.
+    `cpu_pct` is of one core: a process with four busy threads shows 400. `cpu_queue_pct` is the share of the time in
+    which a trainer's main thread could run and got no core. A worker has its trainer's `rank`.
     """
 
     pid: int
@@ -67,6 +68,7 @@ class ProcessSample:
     cpu_pct: float | None = None
     rss_bytes: int | None = None
     rank: int | None = None
+    cpu_queue_pct: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

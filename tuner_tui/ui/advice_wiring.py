@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -71,22 +71,16 @@ class Diagnosing:
         log: LogWindow | None,
     ) -> tuple[Finding, ...]:
         from tuner_tui.advice.diagnose import diagnose
-        from tuner_tui.advice.of_run import handed_over
-        from tuner_tui.advice.situation import Situation
+        from tuner_tui.advice.of_run import checked_situation
 
-        record = view.record
         now_s = self._clock()
-        situation = Situation(
-            state=view.state,
+        situation = replace(
+            checked_situation(view.state, view.record),
             now_s=now_s,
-            settings=None if record is None else record.resolved.settings,
             inventory=inventory,
             interpreter=interpreter,
-            job=None if record is None else record.job,
             samples=view.samples,
             log=() if log is None else log.lines,
-            chosen=handed_over(record),
-            not_applied=() if record is None else record.not_applied,
         )
         self._steadiness = self._steadiness.after(diagnose(situation), now_s)
         return self._steadiness.shown

@@ -15,7 +15,10 @@ PREFETCH = 4
 
 
 def waiting(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
-    """`where`: workers (too few), one-worker, storage, main-process, cpu; None where the loader's load is not known."""
+    """`where`: workers (too few), one-worker, storage, main-process, cpu, others (other programs have the cores).
+
+    None where the loader's load is not known.
+    """
     settings = situation.settings
     if settings is None:
         return (TOKENISE_AHEAD,)
@@ -23,6 +26,8 @@ def waiting(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
         return (SHARE_OUT, *fewer_workers(situation, settings), TOKENISE_AHEAD)
     if where == "storage":
         return (FASTER_STORAGE, *more_prefetch(situation, settings), TOKENISE_AHEAD)
+    if where == "others":
+        return (END_OTHERS, TOKENISE_AHEAD)
     if where == "cpu":
         return (TOKENISE_AHEAD, *fewer_workers(situation, settings))
     return (
@@ -134,6 +139,11 @@ def bound(share: float | None, workers_ratio: float) -> str:
     return f"at most {times:.3g} times the steps a second"
 
 
+END_OTHERS = Remedy(
+    title="end or move what else computes here",
+    why="`tuner-tui watch` names the jobs on the box; `nice` or `taskset` keeps them off the training's cores",
+    source=f"{NOTES_UTILISATION}: a core at 100 % is a bottleneck",
+)
 TOKENISE_AHEAD = Remedy(
     title="tokenise once, ahead of the training",
     why="work done for each batch again and again can be done once and kept: `datasets.map` with several processes",

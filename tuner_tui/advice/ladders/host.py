@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from tuner_tui.advice import ability
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.ladders import out_of_memory
-from tuner_tui.advice.ladders.data import fewer_workers, less_prefetch
+from tuner_tui.advice.ladders.data import END_OTHERS, fewer_workers, less_prefetch
+from tuner_tui.advice.memory_limit import limit_of_host, raise_limit
 from tuner_tui.advice.situation import Situation
 from tuner_tui.advice.thresholds import NOTES_3070, NOTES_3070_8BIT, NOTES_UTILISATION
 from tuner_tui.settings.model import Settings
@@ -20,17 +21,23 @@ PYTORCH_SHM = "PyTorch: workers hand batches over in shared memory"
 
 def memory(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     """Loader processes first: they multiply host memory. A training without a GPU has its activations there too."""
-    settings = situation.settings
+    settings, more = situation.settings, more_memory(situation)
     if where in ON_CPU and ability.has_gpu(situation) is False:
-        return (*out_of_memory.ladder(situation, where), MORE_MEMORY)
+        return (*out_of_memory.ladder(situation, where), more)
     if where in {"loading", "checkpoint"}:
-        return (MORE_MEMORY, LOAD_LIGHTLY)
+        return (more, LOAD_LIGHTLY)
     if settings is None:
-        return (FEWER_WORKERS, MORE_MEMORY)
+        return (FEWER_WORKERS, more)
     return (
         *fewer_workers(situation, settings), *less_prefetch(settings), *not_persistent(settings),
-        *not_pinned(situation, settings), MORE_MEMORY,
+        *not_pinned(situation, settings), more,
     )  # fmt: skip
+
+
+def more_memory(situation: Situation) -> Remedy:
+    """A higher limit: the one the run was launched under, where that is what it reached, else the host's."""
+    limit = limit_of_host(situation)
+    return MORE_MEMORY if limit is None else raise_limit(limit)
 
 
 def shared_memory(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
@@ -148,6 +155,7 @@ OLDER_CHECKPOINT = Remedy(
 )
 
 LADDERS: Mapping[str, Callable[[Situation, str | None], tuple[Remedy, ...]]] = {
+    "cpu-contended": lambda situation, where: (END_OTHERS,),
     "host-oom": memory,
     "host-memory-near-limit": memory,
     "swapping": memory,

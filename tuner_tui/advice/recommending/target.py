@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tuner_tui.advice.thresholds import OTHER_PROCESS_BYTES
-from tuner_tui.hardware.capability import NEEDS, card_words
+from tuner_tui.hardware.capability import LEAST, card_words
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Gpu, Inventory
 from tuner_tui.hardware.place import visible_gpus
@@ -14,7 +14,6 @@ from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.rules.problem import Box
 from tuner_tui.settings.world import processes_of
 
-LEAST = {need.name: need.least for need in NEEDS}
 GIB = 2**30
 
 

@@ -16,6 +16,7 @@ from tuner_tui.advice.measure import (
     worker_loads,
 )
 from tuner_tui.advice.remedies import remedies_for
+from tuner_tui.advice.rules.host import others_share
 from tuner_tui.advice.situation import Situation
 
 
@@ -42,6 +43,8 @@ def _why(situation: Situation) -> tuple[str | None, str]:
     """Where in the loading the time goes, and the reason in words."""
     samples, settings = recent(situation), situation.settings
     loads, cpu = worker_loads(samples), cpu_pct(samples)
+    if others_share(situation) is not None:
+        return "others", "other programs use the cores"
     if enough(samples) and loads and cpu is not None and cpu >= thresholds.CPU_FULL_PCT.value:
         return "cpu", "every core is busy"
     if enough(samples) and _one_works(loads):

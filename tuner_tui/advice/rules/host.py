@@ -1,13 +1,61 @@
-"""The host: memory near its limit, swapping, a small /dev/shm, a disk that fills up."""
+"""The host: cores that others use, memory near its limit, swapping, a small /dev/shm, a disk that fills up."""
 
 from __future__ import annotations
 
 from tuner_tui.advice import thresholds
 from tuner_tui.advice.finding import Finding, Severity
-from tuner_tui.advice.measure import enough, gigabytes, middle, recent, seconds, span_s
+from tuner_tui.advice.measure import (
+    cpu_pct,
+    enough,
+    gigabytes,
+    middle,
+    own_cpu_pct,
+    queue_pct,
+    recent,
+    seconds,
+    span_s,
+    warmed_up,
+)
 from tuner_tui.advice.remedies import remedies_for
 from tuner_tui.advice.situation import Situation
 from tuner_tui.hardware.sample import Sample
+
+
+def others_use_cpu(situation: Situation) -> Finding | None:
+    """Other programs keep the cores busy, and the training stands in the queue for one."""
+    samples, share = recent(situation), others_share(situation)
+    queue = queue_pct(samples)
+    if share is None or queue is None or queue < thresholds.CPU_QUEUE_PCT.value or not warmed_up(situation):
+        return None
+    own, cpu = own_cpu_pct(samples), cpu_pct(samples)
+    assert own is not None
+    assert cpu is not None
+    return Finding(
+        cause="cpu-contended",
+        severity="warning",
+        sentence=f"Other programs use {share:.0%} of the processor: training waits {queue:.0f} % of the time",
+        evidence=(
+            f"all cores {cpu:.0f} % over {seconds(span_s(samples))}",
+            f"the training's processes take {own:.0f} % of one core",
+            f"its main thread could run and got no core {queue:.0f} % of the time",
+        ),
+        confidence="certain",
+        where="host",
+        remedies=remedies_for("cpu-contended", situation),
+    )
+
+
+def others_share(situation: Situation) -> float | None:
+    """The share of all usable cores that others use, where the cores are full and it is much; else None."""
+    samples = recent(situation)
+    own, cpu = own_cpu_pct(samples), cpu_pct(samples)
+    if own is None or cpu is None or situation.inventory is None or not enough(samples):
+        return None
+    processor = situation.inventory.cpu
+    cores = min(processor.affinity_cores, processor.quota_cores or processor.affinity_cores)
+    share = cpu / 100 - own / (100 * cores)
+    full = cpu >= thresholds.CPU_FULL_PCT.value and share >= thresholds.CPU_OTHERS_SHARE.value
+    return share if full else None
 
 
 def memory_near_limit(situation: Situation) -> Finding | None:

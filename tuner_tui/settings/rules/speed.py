@@ -6,15 +6,14 @@ accelerate 1.15 and torch 2.13.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from tuner_tui.hardware.capability import NEEDS
+from tuner_tui.hardware.capability import LEAST
 from tuner_tui.settings.fields import Value
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.rules.problem import Box, Problem, card
 
-LEAST: Mapping[str, tuple[int, int]] = {need.name: need.least for need in NEEDS}
 TRITON = (7, 0)
 """Below it torch/_inductor/scheduler.py raises GPUTooOldForTriton."""
 
