@@ -85,6 +85,7 @@ def test_the_effective_batch_counts_processes() -> None:
     of = view(4, per_device_train_batch_size=8, gradient_accumulation_steps=2)
     assert effective_batch(of) == "effective batch 64 = 8 × 2 × 4 processes"
     assert effective_batch(replace(of, processes=1)) == "effective batch 16 = 8 × 2"
+    assert effective_batch(replace(of, processes=1, cards=2)) == "effective batch 32 = 8 × 2 × 2 GPUs"
 
 
 @pytest.mark.parametrize("text", ["0", "x", "-3", "1.5", ""])

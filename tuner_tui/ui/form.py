@@ -23,7 +23,8 @@ DEFAULT_STEPS = 100
 class SettingsView:
     """All that the settings panel shows.
 
-    `saved` is what the preset holds; `processes` multiply the batch; `check` finds the problems of other settings.
+    `saved` is what the preset holds; `processes`, and the `cards` over which each spreads its batch, multiply it;
+    `check` finds the problems of other settings.
     """
 
     specs: tuple[FieldSpec, ...]
@@ -33,6 +34,7 @@ class SettingsView:
     preset: str | None = None
     processes: int = 1
     check: Callable[[Settings], tuple[Problem, ...]] = lambda settings: ()
+    cards: int = 1
 
     @property
     def dirty(self) -> bool:
@@ -129,11 +131,12 @@ def _problem_help(view: SettingsView, facts: str, problem: Problem) -> Help:
 
 
 def effective_batch(view: SettingsView) -> str:
-    """`effective batch 128 = 16 × 4 × 2 processes`; shown always."""
+    """`effective batch 128 = 16 × 4 × 2 processes`, or `× 2 GPUs` of one; shown always."""
     settings = view.resolved.settings
     parts = f"{settings.per_device_train_batch_size} × {settings.gradient_accumulation_steps}"
     many = f" × {view.processes} processes" if view.processes > 1 else ""
-    return f"effective batch {settings.effective_batch(view.processes)} = {parts}{many}"
+    many += f" × {view.cards} GPUs" if view.cards > 1 else ""
+    return f"effective batch {settings.effective_batch(view.processes * view.cards)} = {parts}{many}"
 
 
 def stepped(spec: FieldSpec, value: Value, up: bool) -> Value:

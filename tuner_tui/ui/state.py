@@ -147,15 +147,29 @@ def settings_view(state: UiState, services: Services) -> SettingsView | None:
         return services.problems(settings, state.inventory, state.interpreter, job)
 
     resolved = state.editing.current
+    processes, cards = _spread(state, job)
     return SettingsView(
         specs=state.specs,
         resolved=resolved,
         saved=state.editing.saved,
         problems=check(resolved.settings),
         preset=state.opened.preset,
-        processes=getattr(job, "processes", 1),
+        processes=processes,
+        cards=cards,
         check=check,
     )
+
+
+def _spread(state: UiState, job: Job) -> tuple[int, int]:
+    """In how many processes the job trains, and on how many cards each."""
+    from tuner_tui.settings.world import processes_of
+
+    if state.inventory is None:
+        return processes_of(job), 1
+    from tuner_tui.advice.recommending.target import target_of
+
+    target = target_of(state.inventory, state.interpreter, job)
+    return target.processes, target.replicas // target.processes
 
 
 def changes_of(state: UiState, remedy: Remedy) -> tuple[Change, ...]:
