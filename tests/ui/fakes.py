@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.ui import live_fakes
 from tests.ui.compare_fakes import FakeComparing, two_runs
+from tests.ui.estimate_fakes import outlook_of
 from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
@@ -227,6 +228,8 @@ class FakeBox:
             fields=lambda: tuple(FIELDS.values()),
             problems=self.problems,
             recommended=lambda resolved, inventory, interpreter, job: resolved,
+            estimate=outlook_of,
+            refined_estimate=lambda request: None,
             inventory=lambda: self.inventory,
             versions=lambda: INTERPRETER,
             interpreter=lambda: INTERPRETER,

@@ -39,7 +39,7 @@ def settled(pilot: ScreenPilot, box: FakeBox) -> Callable[[], bool]:
     main = app.main
 
     def all_told() -> bool:
-        told = main.settings_view is not None and main.inventory is not None and main.interpreter is not None
+        told = None not in (main.settings_view, main.inventory, main.interpreter, main.outlook)
         run = box.view is None or (main.view is not None and main.log_window is not None)
         return told and run and main.sample is not None and main.findings == (box.findings if box.view else ())
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tuner_tui.runs.log import LogWindow
     from tuner_tui.runs.reader import RunView
     from tuner_tui.ui.comparing import Compared
+    from tuner_tui.ui.estimating import Outlook
 
 
 class Newest(Message):
@@ -84,6 +85,14 @@ class LogWindowArrived(Newest):
     def __init__(self, window: LogWindow | None) -> None:
         super().__init__()
         self.window = window
+
+
+class EstimateArrived(Newest):
+    """The memory that the settings shown would take."""
+
+    def __init__(self, outlook: Outlook) -> None:
+        super().__init__()
+        self.outlook = outlook
 
 
 class ComparedArrived(Newest):

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tuner_tui.settings.preset_model import Preset
     from tuner_tui.settings.validity import Problem
     from tuner_tui.ui.comparing import Comparing
+    from tuner_tui.ui.estimating import Estimating, Refining
 
 
 class ServiceError(Exception):
@@ -122,14 +123,17 @@ class Services:
 
     `versions` asks the Python that trains for its packages only, `interpreter` for everything, which takes longer.
     `recommended` fills in what nobody chose, `box_findings` says what is wrong before any run; like `problems` they
-    only compute. `comparing` looks at two runs again and again. `adopt` gives a run whose supervisor
-    died while its training lives a new one, and leaves any other run alone. `preview` says what `launch` would start,
-    `restart` what a restart would do; neither does anything by itself.
+    only compute. `estimate` says at once what memory the settings would take, `refined_estimate` better and later, or
+    None where it knows nothing better. `comparing` looks at two runs again and again. `adopt` gives a run whose
+    supervisor died while its training lives a new one, and leaves any other run alone. `preview` says what `launch`
+    would start, `restart` what a restart would do; neither does anything by itself.
     """
 
     fields: Callable[[], Sequence[FieldSpec]]
     problems: Callable[[Settings, Inventory | None, Interpreter | None, Job], tuple[Problem, ...]]
     recommended: Callable[[Resolved, Inventory, Interpreter, Job], Resolved]
+    estimate: Estimating
+    refined_estimate: Refining
     inventory: Callable[[], Inventory]
     versions: Callable[[], Interpreter]
     interpreter: Callable[[], Interpreter]

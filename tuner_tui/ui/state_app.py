@@ -14,6 +14,7 @@ from tuner_tui.ui import run_words as words
 from tuner_tui.ui import state as steps
 from tuner_tui.ui.base_app import BaseApp
 from tuner_tui.ui.commands import KeyCommands
+from tuner_tui.ui.estimating import EstimateFeed, EstimateRequest
 from tuner_tui.ui.feeds import FollowerFeed, SamplerFeed
 from tuner_tui.ui.screens.main import MainScreen
 from tuner_tui.ui.services import ServiceError
@@ -54,6 +55,7 @@ class StateApp(BaseApp):
         self._folder = folder
         self._sampler = SamplerFeed(services.open_sampler, self.post_message)
         self._follower = FollowerFeed(services, self.post_message)
+        self._estimates = EstimateFeed(services.estimate, services.refined_estimate, self.post_message)
         self.main = MainScreen()
         self._known = asyncio.Event()
         self._launching = False
@@ -77,6 +79,7 @@ class StateApp(BaseApp):
         """Threads are asked to end and not waited for."""
         self._sampler.stop()
         self._follower.stop()
+        self._estimates.stop()
 
     # what is read at the start
 
@@ -111,12 +114,19 @@ class StateApp(BaseApp):
         self.state = state
         if steps.form_differs(before, state):
             self.main.settings_view = steps.settings_view(state, self.services)
+            self._ask_memory(state)
         if steps.known(state):
             self._known.set()
         self.main.findings = steps.findings_shown(state, self.services)
         self.main.running = state.running
         self.main.run_title = words.run_title(state)
         self.main.quiet_line = words.quiet_line(state)
+
+    def _ask_memory(self, state: UiState) -> None:
+        current, inventory, interpreter = state.current, state.inventory, state.interpreter
+        if current is not None and inventory is not None and interpreter is not None:
+            settings = current.resolved.settings
+            self._estimates.ask(EstimateRequest(settings, current.job, inventory, interpreter, state.running))
 
     def _open(self, preset: Opened) -> None:
         self._show(steps.opened(self.state, preset))
@@ -156,6 +166,9 @@ class StateApp(BaseApp):
 
     def on_findings_arrived(self, news: m.FindingsArrived) -> None:
         self._show(replace(self.state, findings=news.findings))
+
+    def on_estimate_arrived(self, news: m.EstimateArrived) -> None:
+        self.main.outlook = news.outlook
 
     def on_log_window_arrived(self, news: m.LogWindowArrived) -> None:
         self.main.log_window = news.window

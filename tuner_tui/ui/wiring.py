@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from tuner_tui.ui.advice_wiring import Diagnosing, Recommending, findings_of_box, problems_of
 from tuner_tui.ui.comparing import ComparingRuns
+from tuner_tui.ui.estimate_wiring import EstimatingHere
 from tuner_tui.ui.services import (
     Log,
     NameTaken,
@@ -56,6 +57,8 @@ def real_services(wishes: Wishes) -> Services:
         fields=_fields,
         problems=problems_of,
         recommended=Recommending(wishes.memory_limit_bytes),
+        estimate=EstimatingHere(wishes.memory_limit_bytes),
+        refined_estimate=lambda request: None,
         inventory=_inventory,
         versions=lambda: _versions(wishes),
         interpreter=lambda: _interpreter(wishes),

@@ -40,10 +40,10 @@ def compare_rows(shown: Compared | None, width: int, height: int = 0) -> list[Ro
         came = _joined([_came(shown, width), _plot(shown, width, PLOT_ROWS)])
         return _joined([head, _set(shown, width), came, _else(shown, width)])
     half = (width - BETWEEN) // 2
-    columns = [_joined([_set(shown, half), _else(shown, half)]), _came(shown, half)]
-    shorter = min(columns, key=len)
+    left, right = _joined([_set(shown, half), _else(shown, half)]), _came(shown, half)
+    shorter = min(left, right, key=len)
     shorter += [Row(()), *_plot(shown, half, max(PLOT_ROWS, height - len(head) - len(shorter) - 2))]
-    return _joined([head, beside(*columns, half + BETWEEN)])
+    return _joined([head, beside(left, right, half + BETWEEN)])
 
 
 def _joined(blocks: Iterable[Sequence[Row]]) -> list[Row]:

@@ -21,6 +21,7 @@ from tuner_tui.ui.form import (
 )
 from tuner_tui.ui.keys import SETTINGS_KEYS
 from tuner_tui.ui.messages import SettingEdited
+from tuner_tui.ui.widgets.estimate_bar import EstimateBar
 from tuner_tui.ui.widgets.field_help import FieldHelp
 from tuner_tui.ui.widgets.settings_list import SettingsList
 from tuner_tui.ui.widgets.value_input import ValueInput
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
     from textual.events import Resize
 
     from tuner_tui.settings.fields import FieldSpec
+    from tuner_tui.ui.estimating import Outlook
 
-ROOM_FOR_HELP, ROOM_FOR_MORE_HELP = 9, 18
+ROOM_FOR_ESTIMATE, ROOM_FOR_HELP, ROOM_FOR_MORE_HELP = 7, 9, 18
 
 
 class SettingsPanel(Vertical):
@@ -42,9 +44,11 @@ class SettingsPanel(Vertical):
     BINDINGS: ClassVar[list[BindingType]] = list(SETTINGS_KEYS)
 
     view: reactive[SettingsView | None] = reactive(None, init=False, repaint=False)
+    outlook: reactive[Outlook | None] = reactive(None, init=False, repaint=False)
 
     def compose(self) -> ComposeResult:
         yield SettingsList(id="settings-list")
+        yield EstimateBar(id="estimate")
         yield FieldHelp(id="field-help")
         typed = ValueInput(id="typed", compact=True, select_on_focus=False)
         typed.cursor_blink = False
@@ -79,6 +83,9 @@ class SettingsPanel(Vertical):
         self.border_subtitle = effective_batch(view)
         self._show_help()
 
+    def watch_outlook(self, outlook: Outlook | None) -> None:
+        self.query_one(EstimateBar).outlook = outlook
+
     @on(SettingsList.Scrolled)
     def _entitle(self) -> None:
         """The preset, whether it was changed, and how many lines are out of sight."""
@@ -92,6 +99,9 @@ class SettingsPanel(Vertical):
             self.border_title = Content(title)
 
     def on_resize(self, event: Resize) -> None:
+        bar = self.query_one(EstimateBar)
+        bar.display = event.size.height >= ROOM_FOR_ESTIMATE
+        bar.styles.height = 2 if event.size.height >= ROOM_FOR_MORE_HELP else 1
         lines = self.query_one(FieldHelp)
         lines.display = event.size.height >= ROOM_FOR_HELP
         lines.styles.height = 4 if event.size.height >= ROOM_FOR_MORE_HELP and event.size.width < 60 else 3

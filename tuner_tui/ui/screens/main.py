@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from tuner_tui.runs.reader import RunView
     from tuner_tui.runs.record import RunRecord
     from tuner_tui.runs.state import RunState
+    from tuner_tui.ui.estimating import Outlook
     from tuner_tui.ui.form import SettingsView
 
 WANTED: dict[str, type[Message]] = {
@@ -76,6 +77,7 @@ class MainScreen(Backdrop, Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [*MAIN_KEYS, *PAGE_KEYS]
 
     settings_view: reactive[SettingsView | None] = reactive(None, init=False, repaint=False)
+    outlook: reactive[Outlook | None] = reactive(None, init=False, repaint=False)
     inventory: reactive[Inventory | None] = reactive(None, init=False, repaint=False)
     interpreter: reactive[Interpreter | None] = reactive(None, init=False, repaint=False)
     sample: reactive[Sample | None] = reactive(None, init=False, repaint=False)
@@ -95,7 +97,7 @@ class MainScreen(Backdrop, Screen[None]):
         here = MainScreen
         yield PanelGrid(
             HardwarePanel(id="hardware").data_bind(here.inventory, here.interpreter),
-            SettingsPanel(id="settings").data_bind(view=here.settings_view),
+            SettingsPanel(id="settings").data_bind(here.outlook, view=here.settings_view),
             LivePanel(id="live").data_bind(here.view, here.sample, here.now_s),
             TroublesPanel(id="troubles").data_bind(here.findings, here.quiet_line),
             PageStrip(id=STRIP),

@@ -1,0 +1,162 @@
+"""The memory bar under the settings: what it says, when it moves, and what the thread behind it asks for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from queue import SimpleQueue
+from threading import Event
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.ui import live_fakes
+from tests.ui.estimate_fakes import GIB, H100, estimated, outlook_of
+from tests.ui.fakes import INTERPRETER, FakeBox
+from tests.ui.pilots import app_of, on_screen, until
+from tuner_tui.hardware.inventory import HostMemory
+from tuner_tui.memory.device import Device
+from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.model import Settings
+from tuner_tui.ui.drawing.cells import text_of, width_of
+from tuner_tui.ui.drawing.estimate_rows import estimate_rows, memory_bar
+from tuner_tui.ui.estimate_wiring import EstimatingHere
+from tuner_tui.ui.estimating import EstimateFeed, EstimateRequest, Outlook
+from tuner_tui.ui.messages import EstimateArrived
+from tuner_tui.ui.widgets.estimate_bar import EstimateBar
+
+
+def request(batch: int = 8, **changes: Any) -> EstimateRequest:
+    known: dict[str, Any] = {
+        "settings": Settings(per_device_train_batch_size=batch),
+        "job": BuiltinJob(model="bert-base"),
+        "inventory": live_fakes.inventory(),
+        "interpreter": INTERPRETER,
+    }
+    return EstimateRequest(**{**known, **changes})
+
+
+def texts(shown: Outlook | None, width: int = 60) -> list[str]:
+    return [text_of(row.line).rstrip() for row in estimate_rows(shown, width)]
+
+
+def test_the_bar_stands_against_the_card_with_its_doubt() -> None:
+    assert texts(Outlook(estimated()), 44) == [
+        "peak VRAM ▕█████████▒   ▏ ✓ 56 of 80 GiB ± 2",
+        "fits · largest micro batch 22 · closed form",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("batch", "mark", "words"), [(16, "✓", "fits"), (24, "!", "may not fit"), (40, "✗", "does not fit")]
+)
+def test_the_verdict_has_a_mark_and_words(batch: int, mark: str, words: str) -> None:
+    bar, said = texts(Outlook(estimated(batch)))
+    assert f" {mark} " in bar
+    assert said.startswith(f"{words} · largest micro batch 22")
+
+
+def test_a_model_that_fits_at_no_batch_says_so() -> None:
+    small = replace(H100, capacity_bytes=8 * GIB)
+    assert texts(Outlook(estimated(1, small)))[1].startswith("does not fit at any micro batch")
+
+
+def test_small_memory_has_a_digit_after_the_point_and_whose_it_is() -> None:
+    found = estimated(1, Device(False, None, 16 * GIB))
+    assert texts(Outlook(found, "host memory"))[0].startswith("peak RAM ▕")
+    assert texts(Outlook(found, "host memory"))[0].endswith("! 15.0 of 16.0 GiB ± 0.6 host memory")
+
+
+def test_what_is_unknown_says_why_in_a_row() -> None:
+    assert texts(Outlook(unknown="not known for a command before it has run")) == [
+        "peak memory not known for a command before it has run"
+    ]
+    assert texts(None) == ["peak VRAM"]
+
+
+def test_an_unknown_capacity_shows_the_figure_alone() -> None:
+    bar, said = texts(Outlook(estimated(16, Device(True))))
+    assert "▕" not in bar
+    assert "56 GiB ± 2" in bar
+    assert "largest" not in said
+
+
+@given(st.integers(1, 300), st.integers(8, 120), st.floats(0.0, 0.5))
+def test_the_bar_never_outgrows_its_place(batch: int, width: int, doubt: float) -> None:
+    found = estimated(batch, doubt=doubt)
+    assert len(memory_bar(found, width)) == width
+    bar = estimate_rows(Outlook(found, "host memory"), width)[0]
+    assert width_of(bar.line) <= max(width, len("peak VRAM ✗ 792 of 80 GiB ± 396"))
+
+
+async def test_the_bar_moves_as_a_value_is_edited() -> None:
+    async with on_screen(FakeBox()) as pilot:
+        bar = app_of(pilot).main.query_one(EstimateBar)
+        await until(pilot, lambda: bar.outlook == Outlook(estimated(16)))
+        await pilot.press("plus")
+        await until(pilot, lambda: bar.outlook == Outlook(estimated(24)))
+
+
+class Answers:
+    """Services that answer with the batch asked for, and post into a queue."""
+
+    def __init__(self) -> None:
+        self.posted: SimpleQueue[Outlook] = SimpleQueue()
+        self.refined: list[int] = []
+        self.may_answer = Event()
+
+    def post(self, message: object) -> None:
+        assert isinstance(message, EstimateArrived)
+        self.posted.put(message.outlook)
+
+    def refine(self, asked: EstimateRequest) -> Outlook | None:
+        self.refined.append(asked.settings.per_device_train_batch_size)
+        return Outlook(unknown=f"refined {self.refined[-1]}")
+
+
+def test_the_better_figure_comes_when_no_newer_question_does() -> None:
+    answers = Answers()
+    feed = EstimateFeed(outlook_of, answers.refine, answers.post, idle_s=0.01)
+    feed.ask(request(4))
+    assert answers.posted.get(timeout=10) == Outlook(estimated(4))
+    assert answers.posted.get(timeout=10) == Outlook(unknown="refined 4")
+    feed.ask(request(5))
+    assert answers.posted.get(timeout=10) == Outlook(estimated(5))
+    feed.stop()
+
+
+def test_questions_that_a_newer_one_has_overtaken_are_not_answered() -> None:
+    answers = Answers()
+
+    def quick(asked: EstimateRequest) -> Outlook:
+        answers.may_answer.wait(10)
+        return outlook_of(asked)
+
+    feed = EstimateFeed(quick, answers.refine, answers.post, idle_s=60)
+    for batch in (1, 2, 3, 4):
+        feed.ask(request(batch))
+    answers.may_answer.set()
+    shown = [answers.posted.get(timeout=10)]
+    while shown[-1] != Outlook(estimated(4)):
+        shown.append(answers.posted.get(timeout=10))
+    assert len(shown) <= 2
+    assert not answers.refined
+    feed.stop()
+
+
+def test_the_real_service_knows_the_built_in_shapes_and_says_what_it_does_not_know() -> None:
+    here = EstimatingHere(None)
+    found = here(request()).estimate
+    assert found is not None
+    assert found.capacity_bytes == live_fakes.inventory().gpus[0].memory_total_bytes
+    assert here(request(job=CommandJob(command=("python", "x.py")))).unknown
+    assert "nobody/nothing" in here(request(job=BuiltinJob(model="nobody/nothing"))).unknown
+
+
+def test_without_a_card_the_host_or_the_limit_bounds_it() -> None:
+    box = replace(live_fakes.inventory(0), memory=HostMemory(24 * GIB, 20 * GIB))
+    host = EstimatingHere(None)(request(inventory=box))
+    assert (host.against, host.estimate and host.estimate.capacity_bytes) == ("host memory", 24 * GIB)
+    limited = EstimatingHere(3 * GIB)(request(inventory=box))
+    assert (limited.against, limited.estimate and limited.estimate.capacity_bytes) == ("limit", 3 * GIB)

@@ -1,0 +1,84 @@
+"""The memory that the settings would take, as a bar against what there is, and what the figure rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import ceil
+from typing import TYPE_CHECKING
+
+from tuner_tui.ui import format as f
+from tuner_tui.ui.drawing.cells import Row, Run, Style, line, text_width, width_of
+from tuner_tui.ui.drawing.marks import BAD, GOOD, WARN
+
+if TYPE_CHECKING:
+    from tuner_tui.memory.estimate import MemoryEstimate
+    from tuner_tui.ui.estimating import Outlook
+
+LEAST_BAR, MOST_BAR = 6, 40
+LEAST_SOURCE = 12
+SMALL_BYTES = 20 * f.GIB
+GPU, HOST = "peak VRAM", "peak RAM"
+MARKS: Mapping[str, tuple[str, Style]] = {
+    "fits": (GOOD, "good"),
+    "tight": (WARN, "warn"),
+    "too large": (BAD, "bad"),
+    "unknown": (" ", ""),
+}
+VERDICTS = {
+    "fits": "fits",
+    "tight": "may not fit",
+    "too large": "does not fit",
+    "unknown": "of a size unknown",
+}
+
+
+def estimate_rows(shown: Outlook | None, width: int) -> list[Row]:
+    """The bar with its figures, then verdict, largest batch and source."""
+    if shown is None:
+        return [Row(line(Run(GPU, "dim")))]
+    if shown.estimate is None:
+        return [Row(line(Run(f"peak memory {shown.unknown}", "dim")))]
+    return [_bar_row(shown.estimate, shown.against, width), _words_row(shown.estimate, width)]
+
+
+def _bar_row(found: MemoryEstimate, against: str, width: int) -> Row:
+    label = GPU if found.on_gpu else HOST
+    mark, style = MARKS[found.verdict]
+    figures = f"{mark} {figures_of(found)}"
+    whose = f" {against}" if against else ""
+    bar_width = width - text_width(label) - text_width(figures) - 2
+    if bar_width - len(whose) >= LEAST_BAR + 2:
+        figures, bar_width = figures + whose, bar_width - len(whose)
+    bar = memory_bar(found, min(bar_width, MOST_BAR)) if found.capacity_bytes and bar_width >= LEAST_BAR else ""
+    figured = Run(figures, style if style != "good" else "")
+    return Row(line(Run(f"{label} ", "dim"), Run(bar, style if style != "good" else ""), " " if bar else "", figured))
+
+
+def memory_bar(found: MemoryEstimate, width: int) -> str:
+    """The figure in full blocks, its doubt above it shaded, against the capacity at the right end."""
+    room = width - 2
+    capacity = found.capacity_bytes or 1
+    halves = min(room * 2, max(1, round(found.total_bytes / capacity * room * 2)))
+    full, half = divmod(halves, 2)
+    shaded = min(room, ceil(found.high_bytes / capacity * room)) - full - half
+    drawn = "█" * full + "▌" * half + "▒" * max(0, shaded)
+    return f"▕{drawn.ljust(room)}▏"
+
+
+def figures_of(found: MemoryEstimate) -> str:
+    """`61 of 80 GiB ± 2`, with a digit after the point where the memory is small."""
+    capacity, doubt = found.capacity_bytes, found.total_bytes * found.doubt
+    number = f.gib if max(capacity or 0, found.total_bytes) < SMALL_BYTES else f.whole_gib
+    of = f" of {number(capacity)}" if capacity else ""
+    doubted = f.gib if doubt < f.GIB / 2 else number
+    return f"{number(found.total_bytes)}{of} GiB ± {doubted(doubt)}"
+
+
+def _words_row(found: MemoryEstimate, width: int) -> Row:
+    most = found.largest_batch()
+    words = line(Run(VERDICTS[found.verdict], MARKS[found.verdict][1]))
+    if most is not None:
+        words = line(*words, f" · largest micro batch {most:,}" if most else " at any micro batch")
+    if width - width_of(words) >= LEAST_SOURCE:
+        words = line(*words, Run(f" · {found.rests_on}", "dim"))
+    return Row(words)
