@@ -11,6 +11,7 @@ import pytest
 from tuner_tui.hardware.interpreter import (
     Interpreter,
     default_interpreter,
+    is_known,
     package_problem,
     probe_interpreter,
     probe_versions,
@@ -82,7 +83,9 @@ def test_all_that_is_answered_is_told(tmp_path: Path, cache: Path):
 
 def test_a_cached_answer_needs_no_interpreter_that_still_works(tmp_path: Path, cache: Path):
     python = script(tmp_path / "python", says(VERSIONS, FIELDS))
+    assert not is_known(python, cache)
     first = probe_interpreter(python, cache)
+    assert is_known(python, cache)
     stamp = python.stat()
     script(python, "exit 1")
     os.utime(python, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))

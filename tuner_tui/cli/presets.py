@@ -10,12 +10,11 @@ from typing import Annotated, Any
 
 import typer
 
+from tuner_tui.advice.recommending.target import cards_of
 from tuner_tui.cli.output import USAGE, document, fail, note
-from tuner_tui.hardware.cgroup import Cgroups
-from tuner_tui.hardware.host import read_cpu
 from tuner_tui.hardware.interpreter import default_interpreter, probe_versions
-from tuner_tui.hardware.nvml import NvmlReader
-from tuner_tui.hardware.survey import read_gpus
+from tuner_tui.hardware.survey import read_inventory
+from tuner_tui.runs.folder import state_dir
 from tuner_tui.settings.apply import command_for
 from tuner_tui.settings.errors import PresetExistsError, SettingsError
 from tuner_tui.settings.fields import parse_value
@@ -40,11 +39,10 @@ ReadBox = Callable[[], Box]
 
 
 def this_box() -> Box:
-    """What the rules need to know of this machine."""
-    _, gpus, _ = read_gpus(NvmlReader())
-    return Box(
-        gpus, probe_versions(default_interpreter(os.environ)), None, read_cpu(Cgroups.of_this_process()).usable_cores
-    )
+    """What the rules need to know of this machine: the cards that a training would see, its Python, its cores."""
+    inventory = read_inventory(state_dir())
+    python = probe_versions(default_interpreter(os.environ))
+    return Box(cards_of(inventory), python, None, inventory.cpu.usable_cores)
 
 
 def register(app: typer.Typer, read_box: ReadBox = this_box) -> None:

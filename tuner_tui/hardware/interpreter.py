@@ -90,6 +90,11 @@ def probe_interpreter(path: Path, cache_folder: Path | None = None, timeout_s: f
     return interpreter_of(path, answer, problem)
 
 
+def is_known(path: Path, cache_folder: Path | None = None) -> bool:
+    """Whether `probe_interpreter` will answer from its cache, at once, rather than after seconds of imports."""
+    return entry_of(located(path), cache_folder).read() is not None
+
+
 def located(path: Path) -> Path:
     """The path from the root: a bare name (`python3.12`) is looked up as a shell would, `./venv/bin/python` from here.
 
