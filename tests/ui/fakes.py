@@ -220,6 +220,9 @@ class FakeBox:
     ) -> tuple[Problem, ...]:
         return problems(settings, gpus=None if inventory is None else inventory.gpus, interpreter=interpreter, job=job)
 
+    def asked_python(self, path: Path) -> Interpreter:
+        return replace(INTERPRETER, path=str(path))
+
     def follow(self, folder: Path) -> FakeRun:
         return FakeRun(self.view or running())
 
@@ -231,8 +234,9 @@ class FakeBox:
             estimate=outlook_of,
             refined_estimate=lambda request: None,
             inventory=lambda: self.inventory,
-            versions=lambda: INTERPRETER,
-            interpreter=lambda: INTERPRETER,
+            python=lambda job: Path(job.interpreter or INTERPRETER.path),
+            versions=self.asked_python,
+            interpreter=self.asked_python,
             open_sampler=lambda: FakeSampler(self.sample),
             box_findings=lambda inventory, interpreter: (),
             diagnosis=lambda: lambda view, inventory, interpreter, log: self.findings,

@@ -126,3 +126,16 @@ async def test_without_a_run_there_is_nothing_to_restart() -> None:
     async with on_screen(FakeBox()) as pilot:
         await pilot.press("R")
         await until(pilot, lambda: "No run" in said(pilot))
+
+
+async def test_another_interpreter_is_asked_as_soon_as_the_job_names_it() -> None:
+    async with on_screen(FakeBox(opened=with_command())) as pilot:
+        shown = app_of(pilot).main
+        assert shown.interpreter is not None
+        assert shown.interpreter.path == "/opt/train/bin/python"
+        await pilot.press("e")
+        await until(pilot, lambda: dialog(pilot) == "Job")
+        pilot.app.screen.query_one("#job-interpreter", Input).value = "/other/bin/python"
+        await pilot.press("enter")
+        await until(pilot, lambda: shown.interpreter is not None and shown.interpreter.path == "/other/bin/python")
+        assert app_of(pilot).state.interpreter == shown.interpreter

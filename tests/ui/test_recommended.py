@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.ui.fakes import FakeBox, opened
+from tests.ui.fakes import INTERPRETER, FakeBox, opened
 from tests.ui.pilots import app_of, on_screen, until, value
 from tuner_tui.advice.recommend import with_recommended
 from tuner_tui.settings.job import CommandJob
@@ -60,6 +60,6 @@ async def test_a_command_and_the_settings_of_a_run_stay_as_they_are() -> None:
 def test_a_preset_saved_here_holds_only_what_somebody_chose() -> None:
     box = FakeBox()
     chosen = opened("mine", learning_rate=1e-5)
-    filled = with_recommended(chosen.resolved, box.inventory, box.services().interpreter(), chosen.job)
+    filled = with_recommended(chosen.resolved, box.inventory, INTERPRETER, chosen.job)
     real_services(Wishes()).save_preset("mine-alone", replace(chosen, resolved=filled), False)
     assert load_preset(preset_path("mine-alone")).preset.settings == {"learning_rate": 1e-5}

@@ -193,8 +193,8 @@ async def test_a_hung_box_delays_no_key() -> None:
     hung = Event()
     box = FakeBox()
 
-    def never(answer: T) -> Callable[[], T]:
-        def wait() -> T:
+    def never(answer: T) -> Callable[..., T]:
+        def wait(*_: object) -> T:
             hung.wait()
             return answer
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from tuner_tui.hardware.interpreter import Interpreter, default_interpreter, probe_interpreter, probe_versions
+from tuner_tui.hardware.interpreter import Interpreter, probe_interpreter, probe_versions
 from tuner_tui.runs.folder import RunFolder
 from tuner_tui.runs.launchers import launched_by
 from tuner_tui.runs.redact import HIDDEN, redact_argv, redact_env
@@ -56,12 +56,11 @@ def added_environment(
     return added
 
 
-def probe(path: Path | str | None, environ: Mapping[str, str], job: Job, resolved: Resolved) -> Interpreter:
+def probe(python: Path, job: Job, resolved: Resolved) -> Interpreter:
     """The Python that trains. It is asked what its `TrainingArguments` takes only where settings go there.
 
     Raises `LaunchError` where it cannot run the built-in job.
     """
-    python = default_interpreter(environ) if path is None else Path(path)
     if isinstance(job, BuiltinJob):
         return _able_to_train(probe_interpreter(python))
     needs_names = job.apply != "none" and resolved.chosen

@@ -24,6 +24,7 @@ from tuner_tui.runs.ladder import DEFAULT_PATIENCE, Patience
 from tuner_tui.runs.record import RecordError
 from tuner_tui.runs.redact import redact_argv
 from tuner_tui.runs.resuming import VARIABLE, tells_checkpoint, with_checkpoint
+from tuner_tui.runs.training_python import training_python
 from tuner_tui.settings.apply import AppliedCommand, command_for
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob, Job
@@ -35,7 +36,8 @@ class LaunchRequest:
     """What to launch. `parent` is the run to resume, from the newest complete checkpoint of its lineage.
 
     `anew`: follow the parent in its lineage, but start from nothing.
-    `interpreter` is the Python that trains; None stands for the job's own, or else the one that the shell would use.
+    `interpreter` is the Python that trains; None stands for the one that `training_python` finds.
+    `tuning` names the tuning of which this is a trial.
     """
 
     job: Job
@@ -49,6 +51,7 @@ class LaunchRequest:
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     root: Path | None = None
     patience: Patience = DEFAULT_PATIENCE
+    tuning: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +80,9 @@ class Prepared:
 def prepare(request: LaunchRequest, folder: RunFolder) -> Prepared:
     """Work out and check the launch of `request` in `folder`. Raises `LaunchError` and `SettingsError`."""
     checkpoint = checkpoint_of(request)
-    python = request.interpreter or request.job.interpreter
-    interpreter = probe(python, request.environ, request.job, request.resolved)
     cwd = working_folder(request)
+    python = request.interpreter or training_python(request.job, request.environ, cwd)
+    interpreter = probe(Path(python), request.job, request.resolved)
     applied = command_for(
         request.job,
         request.resolved.settings,

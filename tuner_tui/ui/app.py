@@ -67,6 +67,7 @@ class TunerApp(CompareApp):
             job = await self.push_screen_wait(JobScreen(self.state.opened.job))
             if job is not None:
                 self._show(steps.with_job(self.state, job))
+                self.errand(self._ask_interpreter(job))
 
     def on_restart_wanted(self) -> None:
         self.errand(self._restart())

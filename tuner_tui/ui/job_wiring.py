@@ -25,9 +25,8 @@ def launch_request(opened: Opened, wishes: Wishes) -> LaunchRequest:
     return LaunchRequest(
         job=opened.job,
         resolved=opened.resolved,
-        interpreter=wishes.interpreter,
         preset=opened.preset,
-        memory_limit_bytes=wishes.memory_limit_bytes,
+        memory_limit_bytes=opened.memory_limit_bytes or wishes.memory_limit_bytes,
     )
 
 

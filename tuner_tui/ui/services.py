@@ -79,13 +79,15 @@ class Opened:
     """A preset ready to train: resolved settings, the job, the name it is saved under.
 
     `as_it_ran`: the settings are those of a run, and nothing is recommended in their place. `base` is the preset as
-    it was read, from which one saved keeps what it is for; `notes` are what a person should know of it.
+    it was read, from which one saved keeps what it is for; `notes` are what a person should know of it;
+    `memory_limit_bytes` is what the training may take at most.
     """
 
     resolved: Resolved
     job: Job
     preset: str | None
     as_it_ran: bool = False
+    memory_limit_bytes: int | None = None
     base: Preset | None = None
     notes: tuple[str, ...] = ()
 
@@ -121,7 +123,8 @@ class PresetLine:
 class Services:
     """The calls. Those that can fail raise `ServiceError`.
 
-    `versions` asks the Python that trains for its packages only, `interpreter` for everything, which takes longer.
+    `python` is the one that trains a job; `versions` asks it for its packages only, `interpreter` for everything, which
+    takes longer.
     `recommended` fills in what nobody chose, `box_findings` says what is wrong before any run; like `problems` they
     only compute. `estimate` says at once what memory the settings would take, `refined_estimate` better and later, or
     None where it knows nothing better. `comparing` looks at two runs again and again. `adopt` gives a run whose
@@ -135,8 +138,9 @@ class Services:
     estimate: Estimating
     refined_estimate: Refining
     inventory: Callable[[], Inventory]
-    versions: Callable[[], Interpreter]
-    interpreter: Callable[[], Interpreter]
+    python: Callable[[Job], Path]
+    versions: Callable[[Path], Interpreter]
+    interpreter: Callable[[Path], Interpreter]
     open_sampler: Callable[[], Sampler]
     box_findings: Callable[[Inventory | None, Interpreter | None], tuple[Finding, ...]]
     diagnosis: Callable[[], Diagnosis]

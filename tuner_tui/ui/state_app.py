@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from tuner_tui.ui import run_words as words
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 
     from textual.command import Provider
 
+    from tuner_tui.hardware.interpreter import Interpreter
     from tuner_tui.runs.state import RunState
+    from tuner_tui.settings.job import Job
     from tuner_tui.ui import messages as m
     from tuner_tui.ui.services import Opened, Services
 
@@ -59,6 +62,7 @@ class StateApp(BaseApp):
         self.main = MainScreen()
         self._known = asyncio.Event()
         self._launching = False
+        self._python: Path | None = None
 
     def get_default_screen(self) -> MainScreen:
         return self.main
@@ -72,7 +76,7 @@ class StateApp(BaseApp):
     def _begin(self) -> None:
         self._sampler.start()
         self._follower.start()
-        for errand in (self._open_start(), self._read_inventory(), self._ask_interpreter()):
+        for errand in (self._open_start(), self._read_inventory()):
             self.errand(errand)
 
     def on_unmount(self) -> None:
@@ -99,11 +103,23 @@ class StateApp(BaseApp):
         self._follower.inventory = self.main.inventory = inventory
         self._show(replace(self.state, inventory=inventory))
 
-    async def _ask_interpreter(self) -> None:
+    async def _ask_interpreter(self, job: Job) -> None:
+        """What the Python that trains this job has; nothing is asked where that is the Python known already."""
+        python = await off_loop(lambda: self.services.python(job))
+        if python == self._python:
+            return
+        self._python = python
+        self._known.clear()
+        self._shows_interpreter(None)
         for ask in (self.services.versions, self.services.interpreter):
-            interpreter = await off_loop(ask)
-            self._follower.interpreter = self.main.interpreter = interpreter
-            self._show(replace(self.state, interpreter=interpreter))
+            interpreter = await off_loop(partial(ask, python))
+            if self._python != python:  # another job since
+                return
+            self._shows_interpreter(interpreter)
+
+    def _shows_interpreter(self, interpreter: Interpreter | None) -> None:
+        self._follower.interpreter = self.main.interpreter = interpreter
+        self._show(replace(self.state, interpreter=interpreter))
 
     # the state goes down
 
@@ -130,6 +146,7 @@ class StateApp(BaseApp):
 
     def _open(self, preset: Opened) -> None:
         self._show(steps.opened(self.state, preset))
+        self.errand(self._ask_interpreter(preset.job))
         if preset.notes:
             self.say("\n".join(preset.notes), severity="warning")
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tuner_tui.hardware.inventory import Inventory
     from tuner_tui.runs.control import Order
     from tuner_tui.settings.fields import FieldSpec
+    from tuner_tui.settings.job import Job
     from tuner_tui.settings.preset_read import LoadedPreset
 
 
@@ -60,14 +61,15 @@ def real_services(wishes: Wishes) -> Services:
         estimate=EstimatingHere(wishes.memory_limit_bytes),
         refined_estimate=lambda request: None,
         inventory=_inventory,
-        versions=lambda: _versions(wishes),
-        interpreter=lambda: _interpreter(wishes),
+        python=_python,
+        versions=_versions,
+        interpreter=_interpreter,
         open_sampler=_open_sampler,
         box_findings=findings_of_box,
         diagnosis=Diagnosing,
         presets=_presets,
         load_preset=lambda name: load_preset(name, wishes),
-        save_preset=_save_preset,
+        save_preset=lambda name, opened, overwrite: _save_preset(name, opened, overwrite, wishes),
         preview=lambda opened: _preview(opened, wishes),
         launch=lambda opened: _launch(opened, wishes),
         restart=_restart,
@@ -112,16 +114,25 @@ def _inventory() -> Inventory:
     return read_inventory(Path.cwd())
 
 
-def _versions(wishes: Wishes) -> Interpreter:
-    from tuner_tui.hardware.interpreter import default_interpreter, probe_versions
+def _python(job: Job) -> Path:
+    import os
 
-    return probe_versions(wishes.interpreter or default_interpreter())
+    from tuner_tui.runs.training_python import training_python
+
+    own = job.cwd if job.kind == "command" else None
+    return training_python(job, os.environ, Path(Path.cwd(), own or ""))
 
 
-def _interpreter(wishes: Wishes) -> Interpreter:
-    from tuner_tui.hardware.interpreter import default_interpreter, probe_interpreter
+def _versions(python: Path) -> Interpreter:
+    from tuner_tui.hardware.interpreter import probe_versions
 
-    return probe_interpreter(wishes.interpreter or default_interpreter())
+    return probe_versions(python)
+
+
+def _interpreter(python: Path) -> Interpreter:
+    from tuner_tui.hardware.interpreter import probe_interpreter
+
+    return probe_interpreter(python)
 
 
 def _open_sampler() -> Sampler:
@@ -155,9 +166,14 @@ def load_preset(name: str, wishes: Wishes) -> Opened:
             preset=loaded.preset,
         )
         job = (project and project.preset.job) or loaded.preset.job or BuiltinJob()
-        job = with_fallback(job, wishes.fallback, wishes.environment or {})
+        job = with_interpreter(with_fallback(job, wishes.fallback, wishes.environment or {}), wishes)
     notes = loaded.notes + tuple(f"{PROJECT_FILE}: {note}" for note in (project.notes if project else ()))
     return Opened(resolved, job, name, base=loaded.preset, notes=notes)
+
+
+def with_interpreter(job: Job, wishes: Wishes) -> Job:
+    """The job with the interpreter that the command line names; the job editor may then choose another."""
+    return job if wishes.interpreter is None else job.model_copy(update={"interpreter": str(wishes.interpreter)})
 
 
 def _project(path: Path) -> LoadedPreset | None:
@@ -166,13 +182,17 @@ def _project(path: Path) -> LoadedPreset | None:
     return read(path) if path.is_file() else None
 
 
-def _save_preset(name: str, opened: Opened, overwrite: bool) -> None:
+def _save_preset(name: str, opened: Opened, overwrite: bool, wishes: Wishes) -> None:
     from tuner_tui.settings.preset import Preset, preset_path, save_preset
 
     with _spoken():
         base = opened.base or Preset(name=name)
+        job = opened.job
+        if wishes.interpreter is not None and job.interpreter == str(wishes.interpreter):
+            # Said for this screen alone, as by every flag.
+            job = job.model_copy(update={"interpreter": None if base.job is None else base.job.interpreter})
         # What is recommended for this box is worked out anew on each: a preset holds what somebody chose.
-        preset = base.variant(name, opened.resolved.given).model_copy(update={"job": opened.job})
+        preset = base.variant(name, opened.resolved.given).model_copy(update={"job": job})
         save_preset(preset, preset_path(name), overwrite=overwrite)
 
 
@@ -258,4 +278,10 @@ def opened_from_run(folder: Path, wishes: Wishes) -> Opened:
         record = read_record(RunFolder(folder))
     except RecordError:
         return load_preset("demo", wishes)
-    return Opened(record.resolved, record.job, record.preset, as_it_ran=True)
+    return Opened(
+        record.resolved,
+        with_interpreter(record.job, wishes),
+        record.preset,
+        as_it_ran=True,
+        memory_limit_bytes=record.memory_limit_bytes,
+    )
