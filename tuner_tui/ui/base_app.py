@@ -24,6 +24,7 @@ from tuner_tui.ui.theme import DARK, LIGHT, PLAIN, THEMES, Ascii
 if TYPE_CHECKING:
     from types import FrameType
 
+    from textual.driver import Driver
     from textual.filter import LineFilter
     from textual.notifications import SeverityLevel
 
@@ -49,6 +50,15 @@ class BaseApp(App[None]):
         self.theme = (LIGHT if theme == "light" else DARK).name if colour else PLAIN.name
         self.set_class(ascii_only, "-ascii")
         self._cooked = _terminal_now()
+
+    def get_driver_class(self) -> type[Driver]:
+        """The quiet driver in place of Textual's own for Linux."""
+        from textual.drivers.linux_driver import LinuxDriver
+
+        from tuner_tui.ui.terminal_driver import QuietDriver
+
+        found = super().get_driver_class()
+        return QuietDriver if found is LinuxDriver else found
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         return [*super().get_line_filters(), *self._last_filters]
