@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tuner_tui.advice.output.failures import Failure
-from tuner_tui.advice.output.lines import BAR, Line
+from tuner_tui.runs.output.failures import Failure
+from tuner_tui.runs.output.lines import BAR, Line
 
 EVALUATION = re.compile(
     r"^(?:evaluat\w*|evaluation_loop|prediction_(?:step|loop)|predict\w*|validat\w*|_?run_(?:evaluation|sanity_check|validation)"

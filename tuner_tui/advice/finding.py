@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tuner_tui.runs.crash_patterns.pattern import Confidence
+
 Value = str | int | float | bool | None
-Confidence = Literal["certain", "likely", "possible"]
 Severity = Literal["failed", "warning", "hint"]
 
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from tuner_tui.advice.finding import Confidence
-from tuner_tui.advice.output.lines import Line
-from tuner_tui.advice.output.metrics import Logged, not_finite_tail, read_metrics
+from tuner_tui.runs.output.lines import Line
+from tuner_tui.runs.output.metrics import Logged, not_finite_tail, read_metrics
 
 FEWEST_GRADIENTS = 3
 """Infinite gradient norms in a row that are more than a loss scaler finding its scale."""

@@ -7,17 +7,15 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-LOG_TAIL_BYTES = 16_384
-_OUT_OF_MEMORY = re.compile(
-    rb"^(?:\[rank\d+\]: ?)?(?:[\w.]*MemoryError\b"
-    rb"|[\w.]*(?:RuntimeError|AcceleratorError|OSError)"
-    rb".*(?:out of memory|can't allocate memory|Cannot allocate memory))",
-    re.MULTILINE,
-)
+from tuner_tui.runs import excerpt
+from tuner_tui.runs.output.launcher import read_launcher
+from tuner_tui.runs.output.lines import Line, read_lines
 
+LOG_TAIL_BYTES = 16_384
+OUT_OF_MEMORY = frozenset({"gpu-oom", "host-oom"})
+"""The causes that are out of memory; a full /dev/shm is not, for a smaller batch would not help."""
 _COMPLAINT = re.compile(r"(?:[\w./-]+: )?(?:fatal )?error: (?=\S)", re.IGNORECASE)
 _ESCAPE = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
-_DEAD_RANK = re.compile(rb"failed \(exitcode: (-?\d+)\) local_rank: (\d+)")
 _KILLED = re.compile(rb"killed by signal: Killed|exitcode *: *-9\b|Signal 9 \(SIGKILL\)|died with <Signals\.SIGKILL")
 
 
@@ -57,9 +55,16 @@ def kernel_log_kill(pid: int) -> str | None:
 
 
 def log_says_out_of_memory(path: Path) -> str | None:
-    """The line near the end of the log in which an allocation failure ended the program, or None."""
-    found = list(_OUT_OF_MEMORY.finditer(_log_tail(path)))
-    return found[-1][0].decode("utf-8", "replace")[:200] if found else None
+    """What the log says of the failure that ended the program, where that was certainly for want of memory, or None.
+
+    Read as the diagnosis reads it, for a program that ended badly.
+    """
+    from tuner_tui.runs.output.reading import fatal_reading
+
+    lines = _log_lines(path)
+    reading = fatal_reading(lines, read_launcher(lines), True)
+    certain = reading is not None and reading.pattern is not None and reading.pattern.confidence == "certain"
+    return reading.failure.headline[:200] if certain and reading and reading.cause in OUT_OF_MEMORY else None
 
 
 def log_says_why(path: Path) -> str | None:
@@ -77,8 +82,17 @@ def log_says_killed(path: Path) -> bool:
 
 def log_names_dead_rank(path: Path) -> DeadRank | None:
     """The rank that torchrun, or accelerate by it, names at the end of the log; None where it names none."""
-    found = _DEAD_RANK.search(_log_tail(path))
-    return None if found is None else DeadRank(int(found[2]), int(found[1]))
+    said = read_launcher(_log_lines(path))
+    code = said.exit_code if said.signal is None else -said.signal
+    return None if said.rank is None or code is None else DeadRank(said.rank, code)
+
+
+def _log_lines(path: Path) -> tuple[Line, ...]:
+    """Head and tail of the log; nothing where it cannot be read."""
+    try:
+        return read_lines(excerpt.of_file(path))
+    except OSError:
+        return ()
 
 
 def _log_tail(path: Path) -> bytes:

@@ -134,7 +134,9 @@ class Watch:
         self._follow()
         exited = self._state.exited or Exited(t=now)
         log = self._folder.output_log
-        judged = verdict(self._state, exited, log_says_out_of_memory(log), log_names_dead_rank(log), log_says_why(log))
+        well = exited.exit_code == 0
+        said = () if well else (log_says_out_of_memory(log), log_names_dead_rank(log), log_says_why(log))
+        judged = verdict(self._state, exited, *said)
         names = leftovers.names()
         sentence = judged.sentence + (f" It left processes running: {names}." if names else "")
         step, total = self._state.step, self._state.total_steps

@@ -15,6 +15,7 @@ from tuner_tui.advice.finding import Finding, Remedy, Value
 from tuner_tui.advice.remedies import remedies_for
 from tuner_tui.advice.scaling import smaller_micro_batches
 from tuner_tui.advice.situation import Situation
+from tuner_tui.runs.evidence import OUT_OF_MEMORY
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Origin, OriginKind, Resolved
@@ -24,7 +25,6 @@ LOADER = frozenset({
     "dataloader_num_workers", "dataloader_prefetch_factor", "dataloader_persistent_workers", "dataloader_pin_memory",
 })  # fmt: skip
 SAME_TRAINING = LOADER | {MICRO, ACCUMULATION, "gradient_checkpointing", "per_device_eval_batch_size"}
-OUT_OF_MEMORY = frozenset({"gpu-oom", "host-oom"})
 
 
 @dataclass(frozen=True, slots=True)

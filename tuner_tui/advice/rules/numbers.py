@@ -8,9 +8,9 @@ from tuner_tui.advice import thresholds
 from tuner_tui.advice.finding import Confidence, Finding
 from tuner_tui.advice.measure import own_steps
 from tuner_tui.advice.not_finite import not_finite_in
-from tuner_tui.advice.output.lines import read_lines
 from tuner_tui.advice.remedies import remedies_for
 from tuner_tui.advice.situation import Situation
+from tuner_tui.runs.output.lines import read_lines
 
 PRINTED_LINES = 50
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Literal
 
-from tuner_tui.advice.finding import Confidence
+Confidence = Literal["certain", "likely", "possible"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from tuner_tui.advice.crash_patterns.pattern import form
+from tuner_tui.runs.crash_patterns.pattern import form
 
 MISSING = "A package is missing from the training interpreter"
 BROKEN = "A package does not fit the others of this interpreter"

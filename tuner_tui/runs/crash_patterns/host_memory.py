@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from tuner_tui.advice.crash_patterns.pattern import form
+from tuner_tui.runs.crash_patterns.pattern import form
 
 FULL = "The host's memory is full"
 SHM = "Shared memory (/dev/shm) is full"

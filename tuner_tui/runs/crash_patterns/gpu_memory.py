@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner_tui.advice.crash_patterns.pattern import form
+from tuner_tui.runs.crash_patterns.pattern import form
 
 FULL = "The card's memory is full"
 LIBRARY = "A GPU library found no memory for its workspace"

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from tuner_tui.advice.crash_patterns.pattern import form
+from tuner_tui.runs.crash_patterns.pattern import form
 
 ATTENTION = "This attention implementation does not run here"
 FUSED = "The fused optimizer does not run here"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tuner_tui.advice.crash_patterns import device, gpu_memory, host_memory, kernels, numbers, programs, storage
-from tuner_tui.advice.crash_patterns.pattern import Pattern
+from tuner_tui.runs.crash_patterns import device, gpu_memory, host_memory, kernels, numbers, programs, storage
+from tuner_tui.runs.crash_patterns.pattern import Pattern
 
 PATTERNS: tuple[Pattern, ...] = (
     *gpu_memory.LOOK_ALIKES,

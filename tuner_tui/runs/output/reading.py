@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from tuner_tui.advice.crash_patterns import BARE, PATTERNS
-from tuner_tui.advice.crash_patterns.pattern import Pattern
-from tuner_tui.advice.output.failures import Failure, find_exceptions
-from tuner_tui.advice.output.handled import story_of
-from tuner_tui.advice.output.launcher import Launched, is_launcher
-from tuner_tui.advice.output.lines import Line
+from tuner_tui.runs.crash_patterns import BARE, PATTERNS
+from tuner_tui.runs.crash_patterns.pattern import Pattern
+from tuner_tui.runs.output.failures import Failure, find_exceptions
+from tuner_tui.runs.output.handled import story_of
+from tuner_tui.runs.output.launcher import Launched, is_launcher
+from tuner_tui.runs.output.lines import Line
 
 T = TypeVar("T")
 TRUST = {"certain": 0, "likely": 1, "possible": 3}

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tuner_tui.advice.output.lines import BAR, Line
+from tuner_tui.runs.output.lines import BAR, Line
 
 LOGGED = re.compile(r"^\{?['\"](?:loss|grad_norm|learning_rate|eval_\w+|train_runtime|epoch)['\"]: ")
 PRINTED = re.compile(
@@ -19,6 +19,14 @@ SUCCESS = re.compile(
     r"|Finished training)",
     re.IGNORECASE,
 )
+
+DEALT_WITH = re.compile(
+    r"(?i)\b(?:retry|retrying|trying again|try(?:ing)? (?:a )?(?:batch|with|smaller)"
+    r"|(?:reduc|decreas|lower|halv)(?:e|ing) (?:the )?(?:micro )?(?:batch|bs)|new batch size"
+    r"|fall(?:ing)? ?back|skipp?(?:ed|ing)|ignor(?:ed|ing)|recover(?:ed|ing)|continu(?:e|ing)"
+    r"|using .{1,40} instead|disabling|will not be used)\b"
+)
+"""What a program writes when it dealt with a failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +74,7 @@ def find_signs(lines: Sequence[Line]) -> Signs:
         if "[" in line.text
         for match in BAR.finditer(line.text)
     )
-    return Signs(bars, tuple((line.number, line.rank) for line in lines if _tells(line.text)))
+    return Signs(bars, tuple((line.number, line.rank) for line in lines if tells(line.text)))
 
 
 def succeeded(lines: Sequence[Line]) -> bool:
@@ -74,7 +82,8 @@ def succeeded(lines: Sequence[Line]) -> bool:
     return any(SUCCESS.match(line.text) for line in lines)
 
 
-def _tells(text: str) -> bool:
+def tells(text: str) -> bool:
+    """Whether a line logs progress, or success."""
     return bool(LOGGED.match(text) or PRINTED.match(text) or SUCCESS.match(text))
 
 

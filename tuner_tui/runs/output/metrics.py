@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tuner_tui.advice.output.lines import Line
+from tuner_tui.runs.output.lines import Line
 
 NUMBER = r"['\"]?(?P<value>-?(?:nan|inf(?:inity)?|\d[\d.]*(?:e[+-]?\d+)?))\b['\"]?"
 LOSS = re.compile(rf"(?:^|[\s,{{|\[(])['\"]?(?:train[_ ]?|training )?loss['\"]?\s?[=:]?\s?{NUMBER}", re.IGNORECASE)

@@ -11,7 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tuner_tui.advice.output.lines import BAR, Line
+from tuner_tui.runs.output.lines import BAR, Line
+from tuner_tui.runs.output.progress import DEALT_WITH, tells
 
 LONGEST_MESSAGE = 14
 """Lines kept of one message."""
@@ -172,9 +173,10 @@ class _Reader:
         )
 
     def _continues(self, line: Line) -> bool:
-        """Whether `line` still belongs to a message: no blank line, no bar, no new traceback, no logger's line."""
+        """Whether `line` still belongs to a message: not what a program writes that goes on, or another failure."""
         begins = TRACEBACK.match(line.text) or IGNORED.match(line.text) or THREAD.match(line.text)
-        return not (line.blank or line.level or BAR.search(line.text) or begins or line.text.startswith("{'"))
+        goes_on = BAR.search(line.text) or tells(line.text) or DEALT_WITH.search(line.text)
+        return not (line.blank or line.level or goes_on or begins or line.text.startswith("{'"))
 
     def _follow_link(self) -> None:
         """Stay in the chain where the next lines say that another exception followed from this one."""

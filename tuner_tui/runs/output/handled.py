@@ -7,20 +7,14 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tuner_tui.advice.output.failures import Failure
-from tuner_tui.advice.output.lines import BAR, Line
-from tuner_tui.advice.output.progress import Signs, find_signs
+from tuner_tui.runs.output.failures import Failure
+from tuner_tui.runs.output.lines import BAR, Line
+from tuner_tui.runs.output.progress import DEALT_WITH, Signs, find_signs
 
 NEAR = 4
 """Lines after a failure in which a program says that it dealt with it."""
 FAR = 12
 """Ordinary lines after a failure that a dying process does not write any more."""
-DEALT_WITH = re.compile(
-    r"(?i)\b(?:retry|retrying|trying again|try(?:ing)? (?:a )?(?:batch|with|smaller)"
-    r"|(?:reduc|decreas|lower|halv)(?:e|ing) (?:the )?(?:micro )?(?:batch|bs)|new batch size"
-    r"|fall(?:ing)? ?back|skipp?(?:ed|ing)|ignor(?:ed|ing)|recover(?:ed|ing)|continu(?:e|ing)"
-    r"|using .{1,40} instead|disabling|will not be used)\b"
-)
 NATIVE_NOISE = re.compile(
     r"^\s*(?:frame #|#\d+ |File |at |wandb|\^|~|Exception raised from|\[W|Compile with|For debugging|CUDA kernel errors"
     r"|/|=+$|-+$|srun|slurmstepd|Aborted|terminate called|what\(\)|Failures|Root Cause|\[\d+\]:|time |host |rank "

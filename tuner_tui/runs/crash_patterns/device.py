@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from tuner_tui.advice.crash_patterns.pattern import form
+from tuner_tui.runs.crash_patterns.pattern import form
 
 ASSERT = "A check inside a GPU kernel failed: usually a label or a token id outside its range"
 ILLEGAL = "A GPU kernel touched memory that is not its own"

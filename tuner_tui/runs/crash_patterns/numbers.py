@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from tuner_tui.advice.crash_patterns.pattern import form
+from tuner_tui.runs.crash_patterns.pattern import form
 
 NAN = "A value became nan or infinite"
 DTYPE = "Two precisions met in one operation"
