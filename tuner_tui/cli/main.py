@@ -17,6 +17,7 @@ COMMANDS = {
     "doctor": "doctor",
     "recommend": "recommend",
     "run": "run",
+    "tune": "tune",
     "ps": "ps",
     "attach": "ps",
     "watch": "watch",

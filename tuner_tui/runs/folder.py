@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import platformdirs
 
-RUN_ID = re.compile(r"r(\d{3,9})")
+from tuner_tui.runs.numbered import Numbered
+
+RUNS = Numbered("r")
 
 
 class RunNotFoundError(LookupError):
@@ -100,30 +101,18 @@ def runs_dir(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def create_folder(root: Path) -> RunFolder:
-    """A new empty run folder in `root`, private to the user, named after the highest number in use.
-
-    Raises `OSError` where the folder cannot be written.
-    """
-    root.mkdir(parents=True, exist_ok=True, mode=0o700)
-    number = _number(next_folder(root))
-    while True:
-        path = root / f"r{number:03d}"
-        try:
-            path.mkdir(mode=0o700)
-        except FileExistsError:  # somebody else launched in the same moment
-            number += 1
-            continue
-        return RunFolder(path)
+    """A new empty run folder in `root`, private to the user. Raises `OSError` where it cannot be written."""
+    return RunFolder(RUNS.create(root))
 
 
 def next_folder(root: Path) -> RunFolder:
     """The folder that the next run in `root` gets, unless somebody launches meanwhile."""
-    return RunFolder(root / f"r{max((_number(folder) for folder in _folders(root)), default=0) + 1:03d}")
+    return RunFolder(RUNS.next(root))
 
 
 def list_runs(root: Path) -> list[RunFolder]:
     """All run folders in `root`, newest first."""
-    return sorted(_folders(root), key=_number, reverse=True)
+    return [RunFolder(path) for path in RUNS.newest_first(root)]
 
 
 def find_run(name: str, root: Path) -> RunFolder:
@@ -131,29 +120,10 @@ def find_run(name: str, root: Path) -> RunFolder:
 
     Raises `RunNotFoundError` with a sentence that names what there is.
     """
-    if "/" in name and Path(name).is_dir():
-        return RunFolder(Path(name).resolve())
-    wanted = re.fullmatch(r"r?0*(\d{1,9})", name)
-    runs = list_runs(root)
-    if wanted is not None:
-        for folder in runs:
-            if _number(folder) == int(wanted[1]):
-                return folder
-    known = ", ".join(folder.id for folder in runs[:5])
+    found = RUNS.find(name, root)
+    if found is not None:
+        return RunFolder(found)
+    known = ", ".join(folder.id for folder in list_runs(root)[:5])
     raise RunNotFoundError(
         f"There is no run {name!r}. " + (f"The newest are {known}." if known else "No run was started yet.")
     )
-
-
-def _folders(root: Path) -> Iterator[RunFolder]:
-    try:
-        with os.scandir(root) as entries:
-            names = [entry.name for entry in entries if RUN_ID.fullmatch(entry.name) and entry.is_dir()]
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    yield from (RunFolder(root / name) for name in names)
-
-
-def _number(folder: RunFolder) -> int:
-    found = RUN_ID.fullmatch(folder.id)
-    return int(found[1]) if found else 0

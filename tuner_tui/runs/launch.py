@@ -113,6 +113,7 @@ def _record(request: LaunchRequest, prepared: Prepared) -> RunRecord:
         lineage=() if parent is None else (*read_record(parent).lineage, parent.id),
         resumed_from=None if prepared.checkpoint is None else str(prepared.checkpoint),
         memory_limit_bytes=request.memory_limit_bytes,
+        tuning=request.tuning,
     )
 
 

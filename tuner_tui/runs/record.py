@@ -26,7 +26,8 @@ class RunRecord:
     """One launch. `argv` is the resolved command and `env` what the launch added to the environment, both redacted.
 
     `parent` is the run this one resumed, `lineage` all before it, oldest first. `versions` are the interpreter's
-    packages. `not_applied` names settings that the way of applying could not carry.
+    packages. `not_applied` names settings that the way of applying could not carry. `tuning` is the tuning of which it
+    is a trial.
     """
 
     id: str
@@ -49,6 +50,7 @@ class RunRecord:
     lineage: tuple[str, ...] = ()
     resumed_from: str | None = None
     memory_limit_bytes: int | None = None
+    tuning: str | None = None
 
 
 class _Stored(BaseModel):
@@ -78,6 +80,7 @@ class _Stored(BaseModel):
     lineage: tuple[str, ...] = ()
     resumed_from: str | None = None
     memory_limit_bytes: int | None = None
+    tuning: str | None = None
 
 
 def write_record(folder: RunFolder, record: RunRecord) -> None:
@@ -91,13 +94,18 @@ def write_record(folder: RunFolder, record: RunRecord) -> None:
 def record_json(record: RunRecord) -> dict[str, Any]:
     """The record as it is written and as `--json` shows it."""
     data = {name: value for name, value in asdict(record).items() if name not in ("job", "resolved")}
-    origins = {name: [origin.kind.value, origin.detail] for name, origin in record.resolved.origins.items()}
-    settings = record.resolved.settings.model_dump(mode="json")
-    return (
-        {"v": RECORD_VERSION}
-        | data
-        | {"job": record.job.model_dump(mode="json"), "settings": settings, "origins": origins}
-    )
+    return {"v": RECORD_VERSION} | data | {"job": record.job.model_dump(mode="json")} | resolved_json(record.resolved)
+
+
+def resolved_json(resolved: Resolved) -> dict[str, Any]:
+    """Settings with their origins as they are written: the keys `settings` and `origins`."""
+    origins = {name: [origin.kind.value, origin.detail] for name, origin in resolved.origins.items()}
+    return {"settings": resolved.settings.model_dump(mode="json"), "origins": origins}
+
+
+def resolved_from(settings: Mapping[str, Any], origins: Mapping[str, tuple[str, str]]) -> Resolved:
+    """The same read back; a setting this program does not know, or finds wrong, is left at its default."""
+    return Resolved(_settings(settings), _origins(origins))
 
 
 def _named(data: dict[str, Any]) -> str:
@@ -121,11 +129,11 @@ def read_record(folder: RunFolder) -> RunRecord:
 
 def _record(stored: _Stored) -> RunRecord:
     plain = {name: getattr(stored, name) for name in _Stored.model_fields if name not in ("v", "settings", "origins")}
-    return RunRecord(resolved=Resolved(_settings(stored.settings), _origins(stored.origins)), **plain)
+    return RunRecord(resolved=resolved_from(stored.settings, stored.origins), **plain)
 
 
 def _settings(values: Mapping[str, Any]) -> Settings:
-    """The settings that this program still knows; one it does not know, or finds wrong, is left at its default."""
+    """The settings that this program still knows and finds right."""
     known = {name: value for name, value in values.items() if name in Settings.model_fields}
     while True:
         try:

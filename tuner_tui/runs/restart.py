@@ -167,11 +167,12 @@ def _end(plan: Restart, within_s: float) -> None:
         give_order(folder, "stop")
     except OSError as error:
         raise LaunchError(f"Run {folder.id} cannot be asked to end: {error.strerror}.") from error
-    if not _supervisor_ended(folder, within_s):
+    if not supervisor_ended(folder, within_s):
         raise LaunchError(f"Run {folder.id} was asked to save and end, and has not ended in {within_s:.0f} s.")
 
 
-def _supervisor_ended(folder: RunFolder, within_s: float) -> bool:
+def supervisor_ended(folder: RunFolder, within_s: float) -> bool:
+    """Wait for the run's supervisor to end, `within_s` seconds at most; whether it has, or never was."""
     known = read_supervision(folder.state)
     if known is None:
         return True

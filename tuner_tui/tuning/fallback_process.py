@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -26,14 +24,15 @@ from tuner_tui.runs.codec import encode
 from tuner_tui.runs.command import LaunchError
 from tuner_tui.runs.events import FallbackEnded, FellBack
 from tuner_tui.runs.folder import RunFolder
-from tuner_tui.runs.lock import LockedError, acquire, is_held, wait_released
+from tuner_tui.runs.lock import acquire, is_held, wait_released
 from tuner_tui.settings.job import Job
+from tuner_tui.tuning.detached import at_post, start_detached
 
 if TYPE_CHECKING:
     from tuner_tui.runs.prepare import LaunchRequest
     from tuner_tui.tuning.fallback import Step
 
-START_PATIENCE_S = 20.0
+MODULE = "tuner_tui.tuning.fallback_process"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,50 +76,14 @@ def watch_over(folder: RunFolder, orders: Orders) -> None:
 
     Raises `LaunchError` where it does not come up.
     """
-    argv = [sys.executable, "-P", "-m", __name__, str(folder.path)]
-    log = os.open(folder.supervisor_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        child = subprocess.Popen(
-            argv, cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
-        )
-    finally:
-        os.close(log)
-    with child:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        try:
-            child.stdin.write(orders.dump())
-            child.stdin.close()
-        except BrokenPipeError:  # it died early, and says nothing
-            pass
-        came = select.select([child.stdout], [], [], START_PATIENCE_S)[0]
-        answer = os.read(child.stdout.fileno(), 4096).decode("utf-8", "replace") if came else ""
-        if answer != "ok":
-            raise LaunchError(f"The automatic fallback did not come up: {answer or f'see {folder.supervisor_log}'}.")
+    start_detached(MODULE, folder.path, orders.dump(), folder.supervisor_log, "The automatic fallback")
 
 
 def main(argv: list[str]) -> None:
     """Watch over the run in the folder `argv[0]`; says `ok` or one sentence, then lets go of whoever started it."""
     folder = RunFolder(Path(argv[0]))
-    data = sys.stdin.buffer.read()
-    if os.fork():
-        os._exit(0)  # the one who asked waits for this process only
-    try:
-        orders = Orders.load(data)
-        lock = acquire(folder.fallback_lock)
-    except (ValueError, OSError, LockedError) as error:
-        os.write(1, (str(error) or type(error).__name__).encode())
-        sys.exit(1)
-    os.write(1, b"ok")
-    _let_go()
+    orders, lock = at_post(lambda data: (Orders.load(data), acquire(folder.fallback_lock)))
     _see_through(folder, orders, lock)
-
-
-def _let_go() -> None:
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nowhere, 0)
-    os.dup2(nowhere, 1)
-    os.close(nowhere)
 
 
 def _see_through(folder: RunFolder, orders: Orders, lock: int) -> None:

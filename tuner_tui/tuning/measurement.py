@@ -30,8 +30,9 @@ class Measurement:
     `samples_s` and `tokens_s` (padding left out) are samples and tokens a second, over all ranks, `spread` the half
     width of their 95 % interval as a share. `peak_bytes` is the most memory the training took, `batch_peak_bytes` that
     of forward and backward alone where it is known apart from the optimizer step's. `seconds` is what the whole trial
-    took, start and warm-up included. `sentence` says in plain words what happened where no figure did. `not_applied`
-    names the settings that the training was seen not to have taken, where the outcome is that one.
+    took, start and warm-up included. `dataset_samples` is how many the training data has. `sentence` says in plain
+    words what happened where no figure did. `not_applied` names the settings that the training was seen not to have
+    taken, where the outcome is that one.
     """
 
     outcome: Outcome
@@ -45,6 +46,7 @@ class Measurement:
     peak_bytes: int | None = None
     batch_peak_bytes: int | None = None
     breakdown: Breakdown = Breakdown()
+    dataset_samples: int | None = None
     sentence: str = ""
     not_applied: tuple[str, ...] = ()
 

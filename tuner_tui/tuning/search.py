@@ -24,11 +24,15 @@ MOST_TRIALS = 60
 
 @dataclass(frozen=True)
 class Search:
-    """A search from `start` within `space`, after the trials `tried`."""
+    """A search from `start` within `space`, after the trials `tried`.
+
+    `closing`: nothing more is changed, start and the best so far are compared; for when time is short.
+    """
 
     start: Settings
     space: SearchSpace
     tried: tuple[Tried, ...] = ()
+    closing: bool = False
 
     def propose(self) -> Trial | None:
         """The next trial; None at the end."""
@@ -88,7 +92,7 @@ class Search:
         trial = beginning(self.start, self._first, self.space, self.tried, self._results)
         if trial is None and self._results.best is not None:
             confirming = any(one.trial.purpose == "confirm" for one in self.tried)
-            trial = (None if confirming else self._improving.next()) or self._closing.next()
+            trial = (None if confirming or self.closing else self._improving.next()) or self._closing.next()
         return None if trial is None else replace(trial, number=len(self.tried) + 1)
 
     def _trials_left(self) -> tuple[int, int]:

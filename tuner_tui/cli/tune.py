@@ -1,0 +1,142 @@
+"""`tuner-tui tune`: finds the fastest settings that fit, by short real runs, and saves them as a preset."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tuner_tui.cli.output import ALREADY_RUNNING, DONE, USAGE, fail, line, note
+
+if TYPE_CHECKING:
+    from tuner_tui.cli.request import Asked
+    from tuner_tui.tuning.tuner_process import TuningOrders
+    from tuner_tui.tuning.tuning_folder import TuningFolder
+
+MINUTES = 9.0
+"""Enough for a small model and its dozen trials; a large one needs more, and can be given it later."""
+CONTEXT = {"allow_interspersed_args": False}
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command `tune`."""
+    app.command("tune", context_settings=CONTEXT)(tune)
+
+
+def tune(
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="Your training; without it, the preset's job.")
+    ] = None,
+    preset: Annotated[str | None, typer.Option(metavar="P", help="A preset's name or file: the start.")] = None,
+    values: Annotated[
+        list[str] | None, typer.Option("--set", metavar="K=V", help="A setting of the start; wins over every source.")
+    ] = None,
+    apply: Annotated[
+        str | None,
+        typer.Option(metavar="MODE", help="placeholders, hf-args, hydra, yaml or inject: how settings reach COMMAND."),
+    ] = None,
+    launcher: Annotated[
+        str | None, typer.Option(metavar="NAME", help="plain, torchrun or accelerate: what starts COMMAND.")
+    ] = None,
+    processes: Annotated[
+        int | None, typer.Option(metavar="N", help="Processes that the launcher starts, one a GPU.")
+    ] = None,
+    memory_limit: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Most memory the training may take, such as 6GiB.")
+    ] = None,
+    free_batch: Annotated[
+        bool,
+        typer.Option("--free-batch", help="The effective batch may change; the learning rate for it is then said."),
+    ] = False,
+    most_minutes: Annotated[float, typer.Option(metavar="M", min=0.1, help="The time it may take.")] = MINUTES,
+    save_as: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The preset to save the winner as; else PRESET-tuned.")
+    ] = None,
+    resume: Annotated[str | None, typer.Option(metavar="TUNING", help="Go on with a tuning that was ended.")] = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Start it and return.")] = False,
+    interpreter: Annotated[Path | None, typer.Option(metavar="PATH", help="The Python that trains.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Entries as JSON lines on standard output.")] = False,
+) -> None:
+    """Find the fastest settings that fit, by short real runs, and save them as a preset.
+
+    A trial runs your command: what it writes while it trains, it writes. Ctrl-C ends it; what was measured stays.
+
+    Exit codes: 0 done, 1 failed, 2 bad input, 3 out of memory, 4 already running, 130 and 143 stopped.
+    """
+    from tuner_tui.cli.interrupts import Interrupts
+    from tuner_tui.cli.job_words import JobWords
+    from tuner_tui.cli.request import Asked
+    from tuner_tui.cli.tune_follow import follow_tuning
+    from tuner_tui.runs.command import LaunchError
+    from tuner_tui.settings.errors import SettingsError
+    from tuner_tui.tuning.tuner_process import start_tuning
+
+    words = JobWords(tuple(command or ()), apply, launcher, processes)
+    asked = Asked(words, preset, tuple(values or ()), None, memory_limit, interpreter)
+    try:
+        if resume is None:
+            folder, orders = _new(asked, free_batch, most_minutes, save_as)
+        else:
+            folder, orders = _earlier(resume, asked, most_minutes)
+        with Interrupts() as interrupts:
+            start_tuning(folder, orders)
+            note(f"Tuning {folder.id}, in {folder.path}")
+            code = _detached(folder, as_json) if detach else follow_tuning(folder, as_json, interrupts)
+    except (SettingsError, LaunchError) as error:
+        fail(str(error), USAGE)
+    raise typer.Exit(code)
+
+
+def _new(asked: Asked, free_batch: bool, minutes: float, save_as: str | None) -> tuple[TuningFolder, TuningOrders]:
+    """A new tuning's folder and orders. Raises `SettingsError` and `LaunchError`, with nothing left behind."""
+    from tuner_tui.cli.announce import announce
+    from tuner_tui.cli.request import request_for
+    from tuner_tui.runs.prepare import preview
+    from tuner_tui.runs.twins import living_twin
+    from tuner_tui.settings.preset import preset_path
+    from tuner_tui.tuning.begin import Options, new_tuning, refuse_unreachable
+    from tuner_tui.tuning.tuner_process import TuningOrders
+
+    if save_as is not None:
+        preset_path(save_as)
+    request = request_for(asked)
+    refuse_unreachable(request.job)
+    twin = living_twin(request)
+    if twin is not None:
+        fail(f"This training runs as {twin.id}; trials beside it would measure nothing.", ALREADY_RUNNING)
+    announce(preview(request))
+    folder = new_tuning(request, Options(free_batch, minutes, save_as))
+    return folder, TuningOrders(request.job, request.environ, minutes)
+
+
+def _earlier(name: str, asked: Asked, minutes: float) -> tuple[TuningFolder, TuningOrders]:
+    """An earlier tuning's folder, and its orders anew. Raises `SettingsError` and `LaunchError`."""
+    import os
+
+    from tuner_tui.cli.job_words import job_for
+    from tuner_tui.runs.record import RecordError
+    from tuner_tui.settings.errors import SettingsError
+    from tuner_tui.settings.preset import Preset
+    from tuner_tui.tuning.tuner_process import TuningOrders
+    from tuner_tui.tuning.tuning_folder import TuningNotFoundError, find_tuning, tunings_dir
+    from tuner_tui.tuning.tuning_record import read_tuning
+
+    if asked.preset is not None or asked.values or asked.memory_limit is not None:
+        raise SettingsError("--resume goes on with what was begun: give it no other preset, setting or limit.")
+    try:
+        folder = find_tuning(name, tunings_dir(os.environ))
+        record = read_tuning(folder)
+    except (TuningNotFoundError, RecordError) as error:
+        raise SettingsError(str(error)) from error
+    if folder.live:
+        fail(f"Somebody works on {folder.id} already.", ALREADY_RUNNING)
+    job = job_for(asked.job, Preset(name=record.title[:100], job=record.job))
+    return folder, TuningOrders(job, dict(os.environ), minutes)
+
+
+def _detached(folder: TuningFolder, as_json: bool) -> int:
+    line(json.dumps({"tuning": folder.id, "path": str(folder.path)}) if as_json else folder.id)
+    note("It goes on by itself.")
+    return DONE

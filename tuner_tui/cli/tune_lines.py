@@ -1,0 +1,91 @@
+"""A tuning as plain lines of text: a line when a trial begins, one when it is done, and the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tuner_tui.cli.progress_lines import duration
+from tuner_tui.settings.fields import FIELDS, format_value
+from tuner_tui.settings.model import Settings
+from tuner_tui.tuning.measurement import Measurement
+from tuner_tui.tuning.trial import Trial, Verdict
+from tuner_tui.tuning.tuning_log import Begun, Entry, TrialBegun, TrialDone, TuningEnded
+
+GIB = 2**30
+KNOBS_SHOWN = 4
+
+
+class TuneLines:
+    """Turns entries into lines. Knows the start, so that what differs from it is said."""
+
+    def __init__(self) -> None:
+        self._start: Settings | None = None
+
+    def of(self, entry: Entry) -> Iterator[str]:
+        """The lines that an entry is worth."""
+        match entry:
+            case Begun():
+                yield from self._begun(entry)
+            case TrialBegun():
+                left = "" if entry.left_high_s is None else f"  (about {_left(entry)} left)"
+                yield f"trial {entry.trial.number:<3} {self._what(entry.trial)}: {entry.trial.reason}{left}"
+            case TrialDone():
+                if self._start is None:
+                    self._start = entry.tried.trial.settings
+                yield f"          {figures(entry.tried.measurement)}"
+            case TuningEnded():
+                yield from self._ended(entry)
+
+    def _begun(self, entry: Begun) -> Iterator[str]:
+        if entry.limit_bytes is not None and entry.capacity_bytes is not None:
+            limit, capacity = entry.limit_bytes / GIB, entry.capacity_bytes / GIB
+            yield f"memory    {limit:.2f} of {capacity:.2f} GiB may be taken"
+
+    def _what(self, trial: Trial) -> str:
+        changes = () if self._start is None else differences(self._start, trial.settings)
+        return f"{trial.purpose:<8}" + (" " + ", ".join(changes[:KNOBS_SHOWN]) if changes else "")
+
+    def _ended(self, entry: TuningEnded) -> Iterator[str]:
+        if entry.verdict is not None:
+            yield f"verdict   {entry.verdict.sentence}"
+            yield from self._compared(entry.verdict)
+        if entry.sentence:
+            yield f"{entry.status:<9} {entry.sentence}"
+        if entry.preset is not None:
+            yield f"saved     {entry.preset}"
+
+    def _compared(self, verdict: Verdict) -> Iterator[str]:
+        for label, measured in (("start", verdict.start), ("best", verdict.best)):
+            if measured is not None and measured.throughput is not None:
+                yield f"{label:<9} {figures(measured)}"
+        if self._start is not None and (changes := differences(self._start, verdict.winner)):
+            yield f"changed   {', '.join(changes)}"
+        if verdict.learning_rate_note:
+            yield f"rate      {verdict.learning_rate_note}"
+
+
+def differences(start: Settings, settings: Settings) -> list[str]:
+    """`workers 0 → 2` for every setting in which the two differ."""
+    names = [name for name in Settings.model_fields if getattr(settings, name) != getattr(start, name)]
+    return [f"{FIELDS[name].label} {_word(start, name)} → {_word(settings, name)}" for name in names]
+
+
+def figures(measured: Measurement) -> str:
+    """`12,345 tokens/s ± 1.8 %, 1.72 GiB, 26 steps, 13 s`; else what happened."""
+    if measured.outcome != "measured" or measured.throughput is None:
+        return f"{measured.outcome}: {measured.sentence} ({duration(measured.seconds)})"
+    spread = "" if measured.spread is None else f" ± {measured.spread:.1%}"
+    memory = "" if measured.peak_bytes is None else f", {measured.peak_bytes / GIB:.2f} GiB"
+    speed = f"{measured.throughput:,.4g} {measured.unit}"
+    if measured.throughput >= 1000:
+        speed = f"{measured.throughput:,.0f} {measured.unit}"
+    return f"{speed}{spread}{memory}, {measured.steps} steps, {duration(measured.seconds)}"
+
+
+def _word(settings: Settings, name: str) -> str:
+    return format_value(name, getattr(settings, name)) or "–"
+
+
+def _left(entry: TrialBegun) -> str:
+    low, high = entry.left_low_s or 0.0, entry.left_high_s or 0.0
+    return duration(high) if duration(low) == duration(high) else f"{duration(low)} to {duration(high)}"

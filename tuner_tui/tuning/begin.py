@@ -1,0 +1,67 @@
+"""Beginning a tuning: its folder with what is to be tuned, before anybody works on it."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from dataclasses import dataclass
+
+from tuner_tui.runs.command import LaunchError, redact_job
+from tuner_tui.runs.prepare import LaunchRequest
+from tuner_tui.runs.record import resolved_json
+from tuner_tui.settings.errors import SettingsError
+from tuner_tui.settings.job import CommandJob, Job
+from tuner_tui.tuning.tuning_folder import TuningFolder, create_tuning_folder, tunings_dir
+from tuner_tui.tuning.tuning_record import TuningRecord, write_tuning
+
+LONGEST_TITLE = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to tune. `free_batch`: the effective batch may change. `save_as`: the name of the winner's preset."""
+
+    free_batch: bool = False
+    most_minutes: float = 9.0
+    save_as: str | None = None
+
+
+def new_tuning(request: LaunchRequest, options: Options) -> TuningFolder:
+    """A folder for the tuning of what `request` would launch. Raises `LaunchError` where it cannot be written."""
+    job = redact_job(request.job)
+    try:
+        folder = create_tuning_folder(tunings_dir(request.environ))
+        record = TuningRecord(
+            id=folder.id,
+            title=title_of(request.preset, job),
+            created_t=time.time(),
+            job=job,
+            **resolved_json(request.resolved),
+            cwd=str(request.cwd),
+            interpreter=None if request.interpreter is None else str(request.interpreter),
+            preset=request.preset,
+            memory_limit_bytes=request.memory_limit_bytes,
+            free_batch=options.free_batch,
+            most_minutes=options.most_minutes,
+            save_as=options.save_as,
+        )
+        write_tuning(folder, record)
+    except OSError as error:
+        raise LaunchError(f"The tuning folder cannot be written: {error.strerror} ({error.filename}).") from error
+    return folder
+
+
+def refuse_unreachable(job: Job) -> None:
+    """Raise `SettingsError` where no setting reaches the command, so that there is nothing to try."""
+    if isinstance(job, CommandJob) and job.apply == "none":
+        raise SettingsError(
+            "No setting reaches this command: choose a way with --apply, such as inject or placeholders."
+        )
+
+
+def title_of(preset: str | None, job: Job) -> str:
+    """What is tuned, in a few words: the preset's name, else the command."""
+    if preset is not None:
+        return preset
+    words = shlex.join(job.command) if isinstance(job, CommandJob) else f"built-in {job.task}, {job.model}"
+    return words if len(words) <= LONGEST_TITLE else words[: LONGEST_TITLE - 1] + "…"

@@ -1,0 +1,188 @@
+"""Running one trial: a run like any other, launched, waited for, ended where it does not end itself, and read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from tuner_tui.advice.of_run import situation_of_view
+from tuner_tui.runs.control import give_order
+from tuner_tui.runs.events import Event, TrialMeasured
+from tuner_tui.runs.folder import RunFolder
+from tuner_tui.runs.ladder import Patience
+from tuner_tui.runs.launch import adopt, launch
+from tuner_tui.runs.prepare import LaunchRequest
+from tuner_tui.runs.reader import RunReader
+from tuner_tui.runs.restart import supervisor_ended
+from tuner_tui.runs.state import RunState
+from tuner_tui.runs.status import status
+from tuner_tui.settings.model import Settings
+from tuner_tui.settings.origin import Origin, OriginKind, Resolved
+from tuner_tui.tuning.measurement import Measurement
+from tuner_tui.tuning.outcome import Ended, measurement_of
+from tuner_tui.tuning.seen import settings_seen, unreachable_seen
+from tuner_tui.tuning.terms import VARIABLE, Terms
+from tuner_tui.tuning.trial import Trial
+
+LOOK_EVERY_S = 0.5
+"""How soon an order to abort, or a rank that has measured, is noticed. The end of a run is noticed at once."""
+PATIENCE = Patience(stop_s=1.0, kill_s=2.0, saving_s=10.0, leftover_s=0.5)
+"""A trial has nothing to save."""
+REPORTS_NOWHERE = {"WANDB_MODE": "disabled", "COMET_MODE": "disabled", "MLFLOW_TRACKING_URI": ""}
+"""A trial is no experiment of the person's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A trial's measurement, the settings it really had where nobody handed them over, and which it cannot take."""
+
+    measurement: Measurement
+    settings: Settings
+    unreachable: frozenset[str] = frozenset()
+
+
+def _never() -> bool:
+    return False
+
+
+def _nobody(folder: RunFolder) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Whom the runner asks and tells: whether to abort, which run was launched. `deadline_t` is when it must end."""
+
+    aborted: Callable[[], bool] = _never
+    launched: Callable[[RunFolder], None] = _nobody
+    deadline_t: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRunner:
+    """Runs the trials of one tuning. `base` is the launch of the training as it was asked for."""
+
+    base: LaunchRequest
+    terms: Terms
+    extra_environ: Mapping[str, str] = field(default_factory=lambda: dict(REPORTS_NOWHERE))
+
+    def run(self, trial: Trial, asker: Asker) -> Done:
+        """Run it to its end. Raises `LaunchError` where the command cannot be started at all."""
+        began = time.monotonic()
+        folder = launch(self.request(trial.settings))
+        asker.launched(folder)
+        waiting = _Waiting(folder, self.terms, asker)
+        waiting.wait()
+        view = waiting.reader.poll()
+        situation = situation_of_view(folder, view)
+        ended = Ended(
+            run_id=folder.id,
+            situation=situation,
+            measured=tuple(waiting.measured.values()),
+            seconds=time.monotonic() - began,
+            given_up=waiting.given_up,
+            aborted=waiting.aborted,
+        )
+        seen = settings_seen(situation, trial.settings)
+        return Done(measurement_of(ended, trial), seen, unreachable_seen(situation))
+
+    def begun_from(self, start: Settings) -> TrialRunner:
+        """The same, where the start turned out to be `start`: what it has by itself is handed over by nobody."""
+        return replace(self, base=replace(self.base, resolved=replace(self.base.resolved, settings=start)))
+
+    def request(self, settings: Settings) -> LaunchRequest:
+        """The launch of a trial with `settings`: what differs from the start counts as chosen by the tuning."""
+        resolved = tuned(self.base.resolved, settings)
+        environ = {**self.base.environ, **self.extra_environ, VARIABLE: self.terms.text()}
+        job = self.base.job.model_copy(update={"fallback": 0})
+        return replace(self.base, job=job, resolved=resolved, environ=environ, patience=PATIENCE, parent=None)
+
+
+def tuned(start: Resolved, settings: Settings) -> Resolved:
+    """`settings`, each with the origin it has in `start` or, where it differs, that of a tuning."""
+    names = [name for name in Settings.model_fields if getattr(settings, name) != getattr(start.settings, name)]
+    return Resolved(settings, {**start.origins, **dict.fromkeys(names, Origin(OriginKind.TUNED))})
+
+
+class _Waiting:
+    """Waits for one run, and ends it where it should go on no longer."""
+
+    def __init__(self, folder: RunFolder, terms: Terms, asker: Asker) -> None:
+        self.reader = RunReader(folder)
+        self.measured: dict[int, TrialMeasured] = {}
+        self.given_up = ""
+        self.aborted = ""
+        self._folder = folder
+        self._terms = terms
+        self._asker = asker
+        self._ordered = False
+
+    def wait(self) -> None:
+        """Until the run has ended and its supervisor has said how."""
+        while not supervisor_ended(self._folder, LOOK_EVERY_S):
+            self._look(time.time())
+        if status(self._folder).training_alive:  # its supervisor was killed; the training was not
+            adopt(self._folder)
+            self._end()
+            self.wait()
+        self._read()
+
+    def _read(self) -> list[Event]:
+        events = self.reader.events()
+        self.measured |= {event.rank or 0: event for event in events if isinstance(event, TrialMeasured)}
+        return events
+
+    def _look(self, now: float) -> None:
+        self._read()
+        if self._ordered:
+            return
+        state = self.reader.state
+        self.aborted = self._aborted(now)
+        if not self.aborted and not self._all_measured(state):
+            self.given_up = overdue(state, self._terms, now)
+        if self.aborted or self.given_up or self._all_measured(state):
+            self._end()
+
+    def _all_measured(self, state: RunState) -> bool:
+        """A process that is alone ends by itself; of several, each waits for the others."""
+        return len(state.ranks) > 1 and len(self.measured) >= len(state.ranks)
+
+    def _aborted(self, now: float) -> str:
+        if self._asker.aborted():
+            return "Aborted."
+        deadline = self._asker.deadline_t
+        return "" if deadline is None or now < deadline else "The time for the tuning was over."
+
+    def _end(self) -> None:
+        self._ordered = True
+        give_order(self._folder, "kill")
+
+
+def overdue(state: RunState, terms: Terms, now: float) -> str:
+    """Why a trial in this state goes on no longer, one sentence; empty while it may."""
+    began, last = state.launched_t, state.last_step_t
+    if began is None:
+        return ""
+    if last is None:
+        patience = terms.compiling_s if state.phase == "compiling" else terms.first_step_s
+        if now - began < patience:
+            return ""
+        seen = "" if state.ranks else " The observer was not seen in it: it may not get into this command."
+        return f"It took no optimizer step in {patience / 60:.0f} minutes.{seen}"
+    patience = max(terms.stalled_s, 5 * (state.rates.step_time_s or 0.0))
+    patience = terms.compiling_s if state.phase == "compiling" else patience
+    idle = now - max(last, state.phase_since_t or last)
+    return f"It stood still for {idle:.0f} s." if idle >= patience else ""
+
+
+def end_run(folder: RunFolder) -> None:
+    """End a trial that somebody left behind, and wait for its end."""
+    found = status(folder)
+    if found.kind in ("foreign", "broken") or not found.live:
+        return
+    if found.kind == "lost":
+        adopt(folder)
+    give_order(folder, "kill")
+    while not supervisor_ended(folder, LOOK_EVERY_S * 20):
+        continue

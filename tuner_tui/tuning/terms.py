@@ -1,0 +1,32 @@
+"""The terms of a trial: what the observer in the training is told, and how long whoever waits for it has patience."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+VARIABLE = "TUNER_TRIAL"
+"""Tells the observer that this is a trial, and its terms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Seconds are of training for the measuring, of the clock for the waiting.
+
+    Steps are measured until the half width of the speed's 95 % interval is at most `spread` of it, for `least_s` to
+    `most_s` seconds. `first_step_s`: a training that has not begun by then never will, unless it compiles, for which
+    there is `compiling_s`; one that stands still for `stalled_s`, or five of its steps, goes on no more.
+    """
+
+    spread: float = 0.02
+    least_s: float = 1.0
+    most_s: float = 8.0
+    evaluate: bool = True
+    first_step_s: float = 300.0
+    compiling_s: float = 1800.0
+    stalled_s: float = 120.0
+
+    def text(self) -> str:
+        """What the observer is told, as JSON."""
+        told = {"spread": self.spread, "least_s": self.least_s, "most_s": self.most_s, "evaluate": self.evaluate}
+        return json.dumps(told)

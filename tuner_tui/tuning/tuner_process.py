@@ -1,0 +1,89 @@
+"""The process that tunes: `python -m tuner_tui.tuning.tuner_process DIR`, detached like a supervisor.
+
+It works with no screen open. Whoever wants to know reads the folder; whoever wants it to end asks there. Killed, it is
+begun again from its folder: what was measured is not measured again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from tuner_tui.runs.command import LaunchError
+from tuner_tui.runs.lock import acquire
+from tuner_tui.settings.errors import SettingsError
+from tuner_tui.settings.job import Job
+from tuner_tui.tuning.detached import at_post, start_detached
+from tuner_tui.tuning.tuning_folder import TuningFolder
+
+MODULE = "tuner_tui.tuning.tuner_process"
+
+
+@dataclass(frozen=True, slots=True)
+class TuningOrders:
+    """What the process is handed on its standard input, secrets and all: written nowhere.
+
+    `job` as it was asked for; `environ` the environment of whoever asked; `minutes` the time it has from now.
+    """
+
+    job: Job
+    environ: Mapping[str, str] = field(default_factory=dict)
+    minutes: float = 9.0
+
+    def dump(self) -> bytes:
+        """As JSON."""
+        job = self.job.model_dump(mode="json")
+        return json.dumps({"job": job, "environ": dict(self.environ), "minutes": self.minutes}).encode("ascii")
+
+    @staticmethod
+    def load(data: bytes) -> TuningOrders:
+        """From JSON. Raises `ValueError`."""
+        values = json.loads(data)
+        try:
+            job: Job = TypeAdapter(Job).validate_python(values["job"])
+            return TuningOrders(job, values["environ"], float(values["minutes"]))
+        except (KeyError, TypeError, ValidationError) as error:
+            raise ValueError(f"The orders are damaged: {error}") from error
+
+
+def start_tuning(folder: TuningFolder, orders: TuningOrders) -> None:
+    """Have somebody work on the tuning in `folder`, from its beginning or from where it is.
+
+    Raises `LaunchError` where the process does not come up, as when there is one already.
+    """
+    folder.control.unlink(missing_ok=True)
+    start_detached(MODULE, folder.path, orders.dump(), folder.log, "The tuner")
+
+
+def main(argv: list[str]) -> None:
+    """Tune in the folder `argv[0]`; says `ok` or one sentence, then lets go of whoever started it."""
+    folder = TuningFolder(Path(argv[0]))
+    orders, lock = at_post(lambda data: (TuningOrders.load(data), acquire(folder.lock)))
+    try:
+        work(folder, orders)
+    finally:
+        os.close(lock)
+
+
+def work(folder: TuningFolder, orders: TuningOrders) -> None:
+    """Tune, and write down how it ended. Everything of weight is imported here, after the one who asked has left."""
+    from tuner_tui.tuning.tuning_log import TuningEnded, TuningLog
+    from tuner_tui.tuning.whole import tune
+
+    log = TuningLog(folder)
+    try:
+        ended = tune(folder, orders, log)
+    except (LaunchError, SettingsError, ValueError) as error:
+        ended = TuningEnded(t=time.time(), status="failed", sentence=str(error))
+    log.add(ended)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,99 @@
+"""The tuning folder, `<state>/tunings/<id>/`: the whole of what anybody knows of a tuning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner_tui.runs.folder import state_dir
+from tuner_tui.runs.lock import is_held
+from tuner_tui.runs.numbered import Numbered
+
+TUNINGS = Numbered("t")
+ABORT = "abort"
+
+
+class TuningNotFoundError(LookupError):
+    """No tuning answers to a name; the message says which there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class TuningFolder:
+    """The files of one tuning."""
+
+    path: Path
+
+    @property
+    def id(self) -> str:
+        """The tuning's name, such as `t003`."""
+        return self.path.name
+
+    @property
+    def record(self) -> Path:
+        """What is tuned; written once, before the first trial."""
+        return self.path / "tuning.json"
+
+    @property
+    def trials(self) -> Path:
+        """Every trial and how the tuning ended, a JSON line each; append-only."""
+        return self.path / "trials.jsonl"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the process that tunes while it lives."""
+        return self.path / "lock"
+
+    @property
+    def control(self) -> Path:
+        """What somebody asks of the tuning: one word."""
+        return self.path / "control"
+
+    @property
+    def log(self) -> Path:
+        """What the process had to say; empty when all went well."""
+        return self.path / "tuner.log"
+
+    @property
+    def live(self) -> bool:
+        """Whether somebody works on it. Raises `OSError`."""
+        return is_held(self.lock)
+
+    def abort(self) -> None:
+        """Ask the process to end its trial and stop; what was measured stays. Raises `OSError`."""
+        fresh = self.control.with_suffix(".new")
+        fresh.write_text(ABORT + "\n", "ascii")
+        fresh.replace(self.control)
+
+    def aborted(self) -> bool:
+        """Whether that was asked for."""
+        try:
+            return self.control.read_text("ascii", "replace").strip() == ABORT
+        except OSError:
+            return False
+
+
+def tunings_dir(environ: Mapping[str, str]) -> Path:
+    """Where tuning folders are."""
+    return state_dir(environ) / "tunings"
+
+
+def create_tuning_folder(root: Path) -> TuningFolder:
+    """A new empty tuning folder in `root`, private to the user. Raises `OSError`."""
+    return TuningFolder(TUNINGS.create(root))
+
+
+def list_tunings(root: Path) -> list[TuningFolder]:
+    """All tuning folders in `root`, newest first."""
+    return [TuningFolder(path) for path in TUNINGS.newest_first(root)]
+
+
+def find_tuning(name: str, root: Path) -> TuningFolder:
+    """The tuning named `name`: its id, or that without zeros or its letter. Raises `TuningNotFoundError`."""
+    found = TUNINGS.find(name, root)
+    if found is not None:
+        return TuningFolder(found)
+    known = ", ".join(folder.id for folder in list_tunings(root)[:5])
+    raise TuningNotFoundError(
+        f"There is no tuning {name!r}. " + (f"The newest are {known}." if known else "None was started yet.")
+    )

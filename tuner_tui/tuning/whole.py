@@ -1,0 +1,114 @@
+"""A tuning put together: the box is read, the search is set up, trials are run, the winner is saved."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tuner_tui.advice.recommending.target import limited
+from tuner_tui.hardware.interpreter import Interpreter, probe_interpreter
+from tuner_tui.hardware.inventory import Inventory
+from tuner_tui.hardware.survey import read_inventory
+from tuner_tui.runs.folder import RunFolder, runs_dir, state_dir
+from tuner_tui.runs.prepare import LaunchRequest, preview
+from tuner_tui.settings.errors import PresetError
+from tuner_tui.tuning.run_trial import TrialRunner, end_run
+from tuner_tui.tuning.search import Search
+from tuner_tui.tuning.space import SearchSpace
+from tuner_tui.tuning.space_of import space_for, with_candidates
+from tuner_tui.tuning.terms import Terms
+from tuner_tui.tuning.tuner import Known, SearchFrom, Tuner
+from tuner_tui.tuning.tuner_process import TuningOrders
+from tuner_tui.tuning.tuning_folder import TuningFolder
+from tuner_tui.tuning.tuning_log import Begun, Entry, TrialBegun, TrialDone, TuningEnded, TuningLog, read_entries
+from tuner_tui.tuning.tuning_record import TuningRecord, read_tuning
+from tuner_tui.tuning.winner import name_for, save_winner, winning_preset
+
+
+def tune(folder: TuningFolder, orders: TuningOrders, log: TuningLog) -> TuningEnded:
+    """Begin or go on with the tuning in `folder`. Returns how it ended, for the log; the winner is saved.
+
+    Raises `LaunchError`, `SettingsError` and `RecordError`.
+    """
+    record = read_tuning(folder)
+    entries = read_entries(folder)
+    request = request_of(folder, record, orders)
+    _clear_up(entries, request)
+    setting = Setting(record, orders, read_inventory(state_dir(orders.environ)), interpreter_of(request))
+    known = Known.from_entries(record.resolved.settings, entries)
+    deadline_t = time.time() + orders.minutes * 60
+    space = setting.space(known)
+    limit = None if space.limit_bytes is None else int(space.limit_bytes)
+    log.add(Begun(t=time.time(), capacity_bytes=space.capacity_bytes, limit_bytes=limit, deadline_t=deadline_t))
+    tuner = Tuner(folder, log, TrialRunner(request, Terms()), setting.search_from(), deadline_t)
+    return _saved(tuner.tune(known), setting, folder)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is tuned, and where."""
+
+    record: TuningRecord
+    orders: TuningOrders
+    inventory: Inventory
+    interpreter: Interpreter
+
+    def space(self, known: Known) -> SearchSpace:
+        """What may be tried, by what is known now. Raises `SettingsError`."""
+        limit = self.record.memory_limit_bytes
+        samples = [one.measurement.dataset_samples for one in known.tried]
+        space = space_for(
+            limited(self.inventory, limit),
+            self.interpreter,
+            self.orders.job,
+            known.start,
+            memory_limit_bytes=limit,
+            dataset_size=next((size for size in samples if size is not None), None),
+            hold_effective_batch=not self.record.free_batch,
+        )
+        unreachable = space.unreachable | known.unreachable
+        return with_candidates(replace(space, unreachable=unreachable), known.start)
+
+    def search_from(self) -> SearchFrom:
+        """The search of this tuning."""
+        return lambda known, closing: Search(known.start, self.space(known), known.tried, closing)
+
+
+def request_of(folder: TuningFolder, record: TuningRecord, orders: TuningOrders) -> LaunchRequest:
+    """The launch of the training as it was asked for."""
+    return LaunchRequest(
+        job=orders.job,
+        resolved=record.resolved,
+        interpreter=record.interpreter,
+        cwd=Path(record.cwd),
+        preset=record.preset,
+        memory_limit_bytes=record.memory_limit_bytes,
+        environ=orders.environ,
+        tuning=folder.id,
+    )
+
+
+def interpreter_of(request: LaunchRequest) -> Interpreter:
+    """The Python that trains. Raises `LaunchError`."""
+    return probe_interpreter(Path(preview(request).interpreter.path))
+
+
+def _clear_up(entries: list[Entry], request: LaunchRequest) -> None:
+    """End the trial that a killed process left at work: what it measures nobody reads."""
+    begun = [entry for entry in entries if isinstance(entry, TrialBegun | TrialDone)]
+    if begun and isinstance(begun[-1], TrialBegun):
+        end_run(RunFolder(runs_dir(request.environ) / begun[-1].run))
+
+
+def _saved(ended: TuningEnded, setting: Setting, folder: TuningFolder) -> TuningEnded:
+    """With the winner saved, where there is one that is not just the start as it was."""
+    verdict, record = ended.verdict, setting.record
+    if ended.status != "finished" or verdict is None or verdict.best is None or verdict.best.throughput is None:
+        return ended
+    name = record.save_as or name_for(record.preset, setting.orders.job)
+    preset = winning_preset(name, verdict, record.resolved, setting.orders.job, setting.inventory, folder.id)
+    try:
+        return replace(ended, preset=str(save_winner(preset)))
+    except PresetError as error:
+        return replace(ended, sentence=f"The winner could not be saved: {error}")
