@@ -1,0 +1,168 @@
+"""What is measured: models, sizes and settings. The CPU takes those small enough for a few gigabytes and two cores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+SMALL_LLAMA: dict[str, Any] = {
+    "model_type": "llama", "hidden_size": 512, "num_hidden_layers": 6, "num_attention_heads": 8,
+    "num_key_value_heads": 2, "head_dim": 64, "intermediate_size": 1536, "vocab_size": 16_000,
+    "max_position_embeddings": 4096, "tie_word_embeddings": True,
+}  # fmt: skip
+SMALL_QWEN: dict[str, Any] = {
+    "model_type": "qwen2", "hidden_size": 448, "num_hidden_layers": 5, "num_attention_heads": 7,
+    "num_key_value_heads": 1, "intermediate_size": 1216, "vocab_size": 24_000, "max_position_embeddings": 2048,
+    "tie_word_embeddings": False,
+}  # fmt: skip
+SMALL_ROBERTA: dict[str, Any] = {
+    "model_type": "roberta", "hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 6,
+    "intermediate_size": 1536, "vocab_size": 20_000, "max_position_embeddings": 514,
+}  # fmt: skip
+CONFIGS = {"small-llama": SMALL_LLAMA, "small-qwen": SMALL_QWEN, "small-roberta": SMALL_ROBERTA}
+"""Models given by a `config.json`, as any local folder or Hub id is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One training of three steps. `foreach` forces on a CPU what AdamW does on a GPU by itself."""
+
+    model: str
+    task: str = "classification"
+    batch: int = 4
+    length: int = 64
+    precision: str = "fp32"
+    optim: str = "adamw_torch"
+    foreach: bool = False
+    checkpointing: bool = False
+    attention: str = "auto"
+    adapter: str = "none"
+    accumulation: int = 1
+    eval_batch: int = 4
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The same in the names of the settings."""
+        return {
+            "per_device_train_batch_size": self.batch,
+            "per_device_eval_batch_size": self.eval_batch,
+            "gradient_accumulation_steps": self.accumulation,
+            "max_length": self.length,
+            "precision": self.precision,
+            "optim": self.optim,
+            "gradient_checkpointing": self.checkpointing,
+            "attn_implementation": self.attention,
+            "peft_method": self.adapter,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What one case took, in bytes; None where the device does not tell, and everywhere where it ran out of memory.
+
+    `weights_bytes` are parameters and buffers before training. The peaks are of the second and later steps, and of an
+    evaluation. `first_bytes` is the peak of the first step, which makes the optimizer's states.
+    """
+
+    case: Case
+    weights_bytes: int
+    first_bytes: int | None = None
+    batch_peak_bytes: int | None = None
+    step_peak_bytes: int | None = None
+    evaluation_peak_bytes: int | None = None
+    reserved_peak_bytes: int | None = None
+    driver_bytes: int | None = None
+    context_bytes: int | None = None
+    problem: str | None = None
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """The largest of all moments."""
+        known = [self.first_bytes, self.batch_peak_bytes, self.step_peak_bytes, self.evaluation_peak_bytes]
+        return max((one for one in known if one is not None), default=None)
+
+    def as_json(self) -> dict[str, Any]:
+        """The result as it is written."""
+        return asdict(self)
+
+
+def measured_from(data: dict[str, Any]) -> Measured:
+    """A result read back."""
+    return Measured(**{**data, "case": Case(**data["case"])})
+
+
+def cpu_cases() -> list[Case]:
+    """Small enough for a processor: every kind of model and setting at least once, the tiny ones in every pairing."""
+    return list(dict.fromkeys([*_tiny_grid(), *_small_models(), *_large_models()]))
+
+
+def gpu_cases() -> list[Case]:
+    """The same kinds at sizes worth a card."""
+    models = (
+        ("bert-base", "classification", ((16, 128), (32, 128), (16, 512))),
+        ("bert-large", "classification", ((8, 128), (16, 128), (8, 512))),
+        ("gpt2", "causal-lm", ((4, 512), (8, 1024))),
+        ("llama-1b", "causal-lm", ((1, 512), (2, 1024), (4, 1024))),
+    )
+    found = []
+    for model, task, sizes in models:
+        for batch, length in sizes:
+            base = Case(model, task, batch, length, "bf16", "adamw_torch_fused", eval_batch=batch)
+            found += [base, *_variants(base)]
+    return list(dict.fromkeys(found))
+
+
+def _variants(base: Case) -> Iterator[Case]:
+    yield replace(base, precision="fp32")
+    yield replace(base, precision="fp16")
+    yield replace(base, optim="adamw_torch")
+    yield replace(base, optim="sgd")
+    yield replace(base, checkpointing=True)
+    yield replace(base, attention="eager")
+    yield replace(base, accumulation=2)
+    for adapter in ("lora", "dora"):
+        yield replace(base, adapter=adapter)
+        yield replace(base, adapter=adapter, checkpointing=True)
+
+
+def _tiny_grid() -> Iterator[Case]:
+    for task in ("classification", "causal-lm"):
+        for batch, length in ((2, 32), (8, 64), (24, 128)):
+            base = Case("tiny", task, batch, length, eval_batch=batch)
+            yield base
+            yield from (replace(base, precision="bf16", attention=kind) for kind in ("auto", "eager"))
+            yield replace(base, checkpointing=True)
+        yield from (Case("tiny", task, 8, 128, adapter=adapter) for adapter in ("lora", "dora"))
+
+
+def _small_models() -> Iterator[Case]:
+    for model, task in (("small-llama", "causal-lm"), ("small-qwen", "causal-lm"), ("small-roberta", "classification")):
+        base = Case(model, task, 4, 128)
+        yield from (base, replace(base, batch=1), replace(base, batch=8), replace(base, length=48))
+        yield from (replace(base, precision="bf16"), replace(base, precision="bf16", batch=8))
+        yield replace(base, checkpointing=True)
+        yield replace(base, checkpointing=True, precision="bf16", batch=8)
+        yield from (replace(base, optim=name) for name in ("adamw_torch_fused", "sgd", "adafactor"))
+        yield replace(base, foreach=True, batch=1)
+        yield replace(base, attention="eager")
+        yield replace(base, accumulation=2)
+        yield from (replace(base, adapter=adapter) for adapter in ("lora", "dora"))
+        yield replace(base, adapter="lora", checkpointing=True, batch=8)
+        yield replace(base, adapter="lora", precision="bf16")
+
+
+def _large_models() -> Iterator[Case]:
+    bert, gpt2 = Case("bert-base", batch=2, length=64), Case("gpt2", "causal-lm", batch=1, length=64)
+    for base in (bert, gpt2):
+        yield from (base, replace(base, batch=4), replace(base, batch=2, length=128))
+        yield replace(base, batch=4, precision="bf16")
+        yield replace(base, batch=8, checkpointing=True)
+        yield replace(base, foreach=True)
+        yield from (replace(base, optim=name) for name in ("adamw_torch_fused", "sgd"))
+        yield replace(base, batch=4, attention="eager", length=128)
+        yield replace(base, batch=4, adapter="lora")
+        yield replace(base, batch=4, adapter="dora", checkpointing=True)
+    large = Case("bert-large", batch=1, length=64, optim="sgd", eval_batch=1)
+    yield from (large, replace(large, batch=4), replace(large, batch=4, checkpointing=True))
+    yield replace(large, adapter="lora", batch=4)

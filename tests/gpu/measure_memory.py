@@ -1,0 +1,214 @@
+"""Measures what trainings really take, for the estimate to be held against.
+
+Run: `python -m tests.gpu.measure_memory --device cuda|cpu [--only WORD] [--out FILE]`. Every case is the built-in job's
+own Trainer on random tokens of full length: three optimizer steps and an evaluation. The result is
+`tests/gpu/results/<hardware>.json`; a case that is already in it is not measured again, so that a run can be continued.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import platform
+import re
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import transformers
+from torch.optim import AdamW
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification, TrainerCallback
+
+from tests.gpu.cases import CONFIGS, Case, Measured, cpu_cases, gpu_cases, measured_from
+from tests.gpu.meters import CpuMeter, CudaMeter, Meter, storage_bytes
+from tuner_tui.trainer.adapters import with_adapters
+from tuner_tui.trainer.config import JobArguments, parse_config
+from tuner_tui.trainer.job import JobTrainer
+from tuner_tui.trainer.losses import classification_loss
+from tuner_tui.trainer.metrics import predicted_class
+from tuner_tui.trainer.shapes import shape_config
+
+RESULTS = Path(__file__).parent / "results"
+STEPS = 3
+LABELS = 2
+
+
+class PhaseMarks(TrainerCallback):
+    """Tells the meter where a step is."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._meter.enter("batch" if state.global_step else "first")
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._meter.enter("step" if state.global_step else "first")
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._meter.enter("outside")
+
+
+class RandomTokens(torch.utils.data.Dataset[dict[str, Any]]):
+    """What the longest batch of a data set is: blocks of full length, or texts padded to it, so that there is a mask.
+
+    A batch of one text is not padded.
+    """
+
+    def __init__(self, count: int, length: int, vocabulary: int, causal: bool, padded: bool) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self._tokens = torch.randint(5, vocabulary, (count, length), generator=generator)
+        self._causal = causal
+        self._texts = length - 1 if padded else length
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        tokens = self._tokens[index]
+        if self._causal:
+            return {"input_ids": tokens, "labels": tokens}
+        mask = (torch.arange(len(tokens)) < self._texts).long()
+        return {"input_ids": tokens, "attention_mask": mask, "labels": index % LABELS}
+
+
+def build_model(case: Case, job: JobArguments) -> Any:
+    """The case's model with random weights, as the job builds a shape."""
+    torch.manual_seed(0)
+    tokens = SimpleNamespace(pad_token_id=0, bos_token_id=1, eos_token_id=2)
+    if case.model in CONFIGS:
+        own = dict(CONFIGS[case.model])
+        config = AutoConfig.for_model(own.pop("model_type"), **own, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+    else:
+        config = shape_config(case.model, case.task, tokens)
+    family = AutoModelForCausalLM if case.task == "causal-lm" else AutoModelForSequenceClassification
+    options = {} if case.attention == "auto" else {"attn_implementation": case.attention}
+    model = with_adapters(family.from_config(config, **options), job, case.checkpointing)
+    model.config.use_cache = False
+    return model
+
+
+def arguments_of(case: Case, device: str, folder: str) -> tuple[JobArguments, Any]:
+    """The job's own arguments for `case`."""
+    values: dict[str, Any] = {
+        "task": case.task, "max_length": case.length, "peft_method": case.adapter, "output_dir": folder,
+        "per_device_train_batch_size": case.batch, "per_device_eval_batch_size": case.eval_batch,
+        "gradient_accumulation_steps": case.accumulation, "optim": case.optim, "max_steps": STEPS,
+        "gradient_checkpointing": case.checkpointing, "bf16": case.precision == "bf16",
+        "fp16": case.precision == "fp16", "eval_strategy": "no", "save_strategy": "no", "disable_tqdm": True,
+        "logging_strategy": "no", "use_cpu": device == "cpu",
+    }  # fmt: skip
+    return parse_config(values)
+
+
+def build_trainer(case: Case, device: str, folder: str, meter: Meter) -> JobTrainer:
+    """The job's Trainer on random tokens."""
+    job, arguments = arguments_of(case, device, folder)
+    model = build_model(case, job)
+    causal = case.task == "causal-lm"
+    words = model.config.vocab_size
+    train = RandomTokens(case.batch * case.accumulation * STEPS, case.length, words, causal, case.batch > 1)
+    trainer = JobTrainer(
+        model=model,
+        args=arguments,
+        train_dataset=train,
+        eval_dataset=RandomTokens(2 * case.eval_batch, case.length, words, causal, case.eval_batch > 1),
+        compute_loss_func=None if causal else classification_loss(arguments),
+        preprocess_logits_for_metrics=None if causal else predicted_class,
+        callbacks=[PhaseMarks(meter)],
+        optimizers=(AdamW(model.parameters(), lr=1e-5, foreach=True) if case.foreach else None, None),
+    )
+    trainer.language_model = causal
+    return trainer
+
+
+def measure(case: Case, device: str, meter: Meter) -> Measured:
+    """Train three steps and evaluate; the peaks of each phase, the weights counted in."""
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = build_trainer(case, device, folder, meter)
+        weights = storage_bytes(trainer.model)
+        result = Measured(case, weights, context_bytes=meter.context_bytes)
+        try:
+            with meter.measuring():
+                trainer.train()
+                meter.enter("evaluation")
+                trainer.evaluate()
+                meter.enter("outside")
+        except torch.OutOfMemoryError as error:
+            return replace(result, problem=str(error).splitlines()[0])
+    peaks = {phase: weights + size for phase, size in meter.peaks().items()}
+    cuda = meter if isinstance(meter, CudaMeter) else None
+    return replace(
+        result,
+        first_bytes=peaks.get("first"),
+        batch_peak_bytes=peaks.get("batch"),
+        step_peak_bytes=peaks.get("step"),
+        evaluation_peak_bytes=peaks.get("evaluation"),
+        reserved_peak_bytes=None if cuda is None else cuda.reserved_bytes,
+        driver_bytes=None if cuda is None else cuda.driver_bytes(),
+    )
+
+
+def hardware(device: str) -> str:
+    """The name of what is measured on."""
+    if device == "cuda":
+        return str(torch.cuda.get_device_name(0))
+    return f"cpu {platform.machine()}"
+
+
+def file_of(device: str) -> Path:
+    """The result file of this hardware."""
+    return RESULTS / f"{re.sub(r'[^a-z0-9]+', '-', hardware(device).lower()).strip('-')}.json"
+
+
+def read_results(path: Path) -> list[Measured]:
+    """What was measured before."""
+    return [measured_from(one) for one in json.loads(path.read_text())["measured"]] if path.exists() else []
+
+
+def write_results(path: Path, device: str, found: list[Measured]) -> None:
+    """All results with what they were measured on."""
+    packages = {"torch": torch.__version__, "transformers": transformers.__version__}
+    document = {"hardware": hardware(device), **packages, "measured": [one.as_json() for one in found]}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(document, indent=1) + "\n")
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without the libraries' remarks on cases like these."""
+    transformers.utils.logging.set_verbosity_error()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measures what trainings really take.")
+    parser.add_argument("--device", choices=("cuda", "cpu"), required=True)
+    parser.add_argument("--only", default="", help="cases whose words hold this")
+    parser.add_argument("--out", type=Path)
+    chosen = parser.parse_args()
+    path = chosen.out or file_of(chosen.device)
+    meter: Meter = CudaMeter() if chosen.device == "cuda" else CpuMeter()
+    found = read_results(path)
+    done = {one.case for one in found}
+    with quiet():
+        for case in cpu_cases() if chosen.device == "cpu" else gpu_cases():
+            if case in done or chosen.only not in str(case):
+                continue
+            found.append(measure(case, chosen.device, meter))
+            write_results(path, chosen.device, found)
+            print(f"{(found[-1].peak_bytes or 0) / 2**20:9.1f} MiB  {case}", flush=True)
+            gc.collect()
+
+
+if __name__ == "__main__":
+    main()

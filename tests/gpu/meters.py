@@ -1,0 +1,134 @@
+"""What tells the true memory of each phase: CUDA's own counters, or every allocation that torch makes on a CPU."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+
+MARK_BYTES = 3_000_017
+"""The size of an allocation that stands for the beginning of a phase; no tensor of a model has it."""
+PHASES = ("first", "batch", "step", "evaluation", "outside")
+
+
+class Meter(Protocol):
+    """Measures peaks by phase while `measuring`."""
+
+    context_bytes: int | None
+
+    def enter(self, phase: str) -> None:
+        """What is allocated from now on belongs to `phase`."""
+
+    def measuring(self) -> Any:
+        """A context within which phases are told apart."""
+
+    def peaks(self) -> dict[str, int]:
+        """The peak of each phase, in bytes above what was there before measuring."""
+
+
+class CpuMeter:
+    """Sums every allocation that torch's profiler reports. A phase begins where an allocation of a known size stands.
+
+    The sum begins at 0 when measuring does, so that weights made before are not in it.
+    """
+
+    def __init__(self) -> None:
+        # Resident memory with everything imported, before a model is there.
+        self.context_bytes: int | None = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        self._events: list[tuple[int, int]] = []
+
+    def enter(self, phase: str) -> None:
+        torch.empty(MARK_BYTES + PHASES.index(phase), dtype=torch.uint8)
+
+    @contextmanager
+    def measuring(self) -> Iterator[None]:
+        with torch.autograd.profiler.profile(profile_memory=True) as profile:
+            yield
+        results = profile.kineto_results
+        assert results is not None
+        events = [(event.start_ns(), event.nbytes()) for event in results.events() if event.name() == "[memory]"]
+        self._events = sorted(events, key=lambda event: event[0])
+
+    def peaks(self) -> dict[str, int]:
+        """The largest running sum within each phase; marks are no tensors and are left out."""
+        found: dict[str, int] = defaultdict(int)
+        total, phase = 0, "outside"
+        for _, size in self._events:
+            mark = abs(size) - MARK_BYTES
+            if 0 <= mark < len(PHASES):
+                phase = PHASES[mark]
+                found[phase] = max(found[phase], total)
+                continue
+            total += size
+            found[phase] = max(found[phase], total)
+        return dict(found)
+
+
+class CudaMeter:
+    """Reads and resets CUDA's peak counters at every phase; NVML tells what the driver counts for this process."""
+
+    def __init__(self) -> None:
+        torch.cuda.init()
+        torch.zeros(1, device="cuda")
+        torch.cuda.synchronize()
+        self.context_bytes: int | None = self._driver_bytes(torch.cuda.memory_reserved())
+        self.reserved_bytes = 0
+        self._before = 0
+        self._phase = "outside"
+        self._peaks: dict[str, int] = defaultdict(int)
+
+    def enter(self, phase: str) -> None:
+        torch.cuda.synchronize()
+        peak = torch.cuda.max_memory_allocated() - self._before
+        self._peaks[self._phase] = max(self._peaks[self._phase], peak)
+        self.reserved_bytes = max(self.reserved_bytes, torch.cuda.max_memory_reserved())
+        torch.cuda.reset_peak_memory_stats()
+        self._phase = phase
+
+    @contextmanager
+    def measuring(self) -> Iterator[None]:
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        self._peaks.clear()
+        self._before, self._phase, self.reserved_bytes = torch.cuda.memory_allocated(), "outside", 0
+        yield
+        self.enter("outside")
+
+    def peaks(self) -> dict[str, int]:
+        return dict(self._peaks)
+
+    def driver_bytes(self) -> int | None:
+        """What the driver counts for this process now; None where it does not tell."""
+        return self._driver_bytes(0)
+
+    def _driver_bytes(self, less: int) -> int | None:
+        from pynvml import (
+            NVMLError,
+            nvmlDeviceGetComputeRunningProcesses,
+            nvmlDeviceGetHandleByUUID,
+            nvmlInit,
+            nvmlShutdown,
+        )
+
+        try:
+            nvmlInit()
+            handle = nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(0).uuid}")
+            processes = nvmlDeviceGetComputeRunningProcesses(handle)
+            nvmlShutdown()
+        except NVMLError:
+            return None
+        # In a container the driver names the host's process: the only one there is then ours.
+        mine = [one for one in processes if one.pid == os.getpid()] or (processes if len(processes) == 1 else [])
+        used = mine[0].usedGpuMemory if mine else None
+        return None if used is None else used - less
+
+
+def storage_bytes(model: Any) -> int:
+    """Bytes of a model's parameters and buffers, each storage once."""
+    tensors = [*model.parameters(), *model.buffers()]
+    return sum({one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in tensors}.values())

@@ -1,0 +1,95 @@
+"""Answers one question on standard input with one marked line of JSON on standard output."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import warnings
+from dataclasses import asdict
+from typing import Any
+
+MARK = "tuner-tui-trace "
+
+
+def main() -> int:
+    """Trace as asked. Returns 0, or 2 with `{"problem": sentence}` where the model cannot be had or traced."""
+    request = json.load(sys.stdin)
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    warnings.simplefilter("ignore")
+    from .errors import JobError, first_line
+
+    try:
+        answer = trace(request)
+    except JobError as error:
+        answer = {"problem": str(error)}
+    except Exception as error:  # noqa: BLE001  whatever a model's own code raises on fake tensors is the answer
+        answer = {"problem": f"{type(error).__name__}: {first_line(error)}"}
+    sys.stdout.write("\n" + MARK + json.dumps(answer) + "\n")
+    return 2 if "problem" in answer else 0
+
+
+def trace(request: dict[str, Any]) -> dict[str, Any]:
+    """The bytes of weights and optimizer states, and for each batch the peak of each phase."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from .config import JobArguments
+    from .cuda_rules import cuda_rules
+    from .traced_model import build_model, build_optimizer, faked
+    from .traced_step import Traced, counted, evaluate, make_states, train_step
+
+    settings, on_gpu = request["settings"], request["on_gpu"]
+    job = JobArguments(**request["job"])
+    torch.set_num_threads(1)
+    take_blocks_as_whole()
+    model = build_model(job, request["labels"], settings["gradient_checkpointing"])
+    with FakeTensorMode(allow_non_fake_inputs=True), cuda_rules(on_gpu):
+        faked(model)
+        optimizer = build_optimizer(model, settings["optim"], request["foreach"])
+        traced = Traced(
+            model, optimizer, settings["precision"], job.task == "causal-lm", job.max_length,
+            settings["gradient_accumulation_steps"], settings["max_grad_norm"],
+        )  # fmt: skip
+        make_states(traced)
+        sizes = sizes_of(traced)
+        peaks = []
+        for batch in request["batches"]:
+            with counted(traced) as storages:
+                train_step(traced, storages, batch)
+            peaks.append({"batch": batch, **{name: asdict(peak) for name, peak in storages.peaks.items()}})
+        evaluations = []
+        for batch in request["eval_batches"]:
+            with counted(traced) as storages:
+                evaluate(traced, storages, batch)
+            evaluations.append({"batch": batch, **asdict(storages.peaks["evaluation"])})
+    return {**sizes, "train": peaks, "evaluation": evaluations}
+
+
+def take_blocks_as_whole() -> None:
+    """Keep Transformers from a mask for blocks of several texts: it looks at positions, which fake tensors do not have.
+
+    Without such a mask a training on blocks of its own making runs, and so does the one that is traced.
+    """
+    from transformers import masking_utils
+
+    if hasattr(masking_utils, "find_packed_sequence_indices"):
+        masking_utils.find_packed_sequence_indices = lambda position_ids: None
+
+
+def sizes_of(traced: Any) -> dict[str, Any]:
+    """Parameters, weights with buffers, and optimizer states; the last is None where it was not traced."""
+    parameters = list(traced.model.parameters())
+    stored = {one.untyped_storage(): None for one in [*parameters, *traced.model.buffers()]}
+    states: int | None = None
+    if traced.optimizer is not None:
+        values = [value for state in traced.optimizer.state.values() for value in state.values()]
+        states = sum(value.nbytes for value in values if hasattr(value, "nbytes"))
+    trained = [one for one in parameters if one.requires_grad]
+    return {
+        "parameters": sum(one.numel() for one in parameters),
+        "trainable": sum(one.numel() for one in trained),
+        "weight_bytes": sum(storage.nbytes() for storage in stored),
+        "gradient_bytes": sum(one.nbytes for one in trained),
+        "state_bytes": states,
+    }
