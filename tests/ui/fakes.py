@@ -11,6 +11,7 @@ from typing import Any
 from tests.ui import live_fakes
 from tests.ui.compare_fakes import FakeComparing, two_runs
 from tests.ui.estimate_fakes import outlook_of
+from tests.ui.tuning_fakes import FakeTuner
 from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
@@ -188,6 +189,7 @@ class FakeBox:
     orders: list[tuple[str, str]] = field(default_factory=list)
     adopted: list[str] = field(default_factory=list)
     preview: tuple[tuple[str, str], ...] = (("Command", "python train.py --seed 7"), ("Not applied", "max_length"))
+    tuner: FakeTuner = field(default_factory=FakeTuner)
     compared: Compared = field(default_factory=two_runs)
     compared_runs: list[tuple[str, str]] = field(default_factory=list)
     restarted: list[tuple[str, Opened | None]] = field(default_factory=list)
@@ -248,6 +250,7 @@ class FakeBox:
             restart=self.restart,
             runs=lambda: self.runs,
             comparing=self.comparing,
+            tuning=self.tuner,
             adopt=lambda folder: self.adopted.append(folder.name),
             follow=self.follow,
             open_log=lambda folder: FakeLog(self.output),

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 from tuner_tui.ui import run_words as words
 from tuner_tui.ui import state as steps
-from tuner_tui.ui.compare_app import CompareApp
 from tuner_tui.ui.screens.confirm import ConfirmScreen
 from tuner_tui.ui.screens.launch import LaunchScreen
 from tuner_tui.ui.screens.runs import RunsScreen
 from tuner_tui.ui.threads import off_loop
+from tuner_tui.ui.tune_app import TuneApp
 
 if TYPE_CHECKING:
     from tuner_tui.ui import messages as m
     from tuner_tui.ui.services import Opened
 
 
-class TunerApp(CompareApp):
+class TunerApp(TuneApp):
     """One screen over one state: settings and presets below, here the runs, their output, and the program itself."""
 
     # runs

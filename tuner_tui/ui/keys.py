@@ -13,6 +13,7 @@ RUN = Binding.Group("The run")
 PRESETS = Binding.Group("Presets and runs")
 SETTINGS = Binding.Group("Settings")
 TROUBLES = Binding.Group("Troubleshooting")
+TUNING = Binding.Group("Tuning")
 PANELS = Binding.Group("Panels")
 PROGRAM = Binding.Group("The program")
 JOBS = Binding.Group("Jobs")
@@ -34,6 +35,7 @@ MAIN_KEYS = (
     _key("c", "want('checkpoint')", "Checkpoint", "run.checkpoint", "Save a checkpoint now and go on", RUN),
     _key("e", "want('job')", "Job", "run.job", "Edit what trains: command, launcher, how settings reach it", RUN),
     _key("R", "want('restart')", "Restart", "run.restart", "Save, end, and go on with the settings shown", RUN, False),
+    _key("o", "want('tune')", "Tune", "run.tune", "Find the fastest settings that fit, by short real runs", RUN, False),
     _key("a", "apply_remedy", "Apply", "troubles.apply", "Apply the remedy, after showing its changes", TROUBLES),
     _key("d", "diff", "Diff", "troubles.diff", "Show what the remedy would change", TROUBLES, False),
     _key("w", "why", "Why", "troubles.why", "Show the evidence and what the remedy rests on", TROUBLES, False),
@@ -80,6 +82,22 @@ EDIT_KEYS = (
     _key("escape", "cancel", "Cancel", "edit.cancel", "Leave the field as it was", SETTINGS),
     _key("up", "accept(-1)", "Accept, up", "edit.up", "Accept and go up", SETTINGS, False),
     _key("down,tab", "accept(1)", "Accept, down", "edit.down", "Accept and go down", SETTINGS, False),
+)
+TUNE_KEYS = (
+    _key("a", "tuning('apply')", "Take winner", "tune.apply", "Put the winner into the settings, after a look", TUNING),
+    _key("x", "tuning('abort')", "End it", "tune.abort", "Stop the tuning; what was measured is kept", TUNING),
+    _key("R", "tuning('resume')", "Go on", "tune.resume", "Go on with a tuning that was ended early", TUNING),
+    _key("t", "tuning('start')", "Start", "tune.start", "Tune the settings shown, after a yes", TUNING),
+    _key("r", "tuning('pick')", "Tunings", "tune.list", "List the tunings and look at another one", TUNING),
+    _key("tab", "panel(1)", "Next panel", "tune.next", "Go to the next panel", PANELS, False),
+    _key("shift+tab", "panel(-1)", "Last panel", "tune.back", "Go to the panel before", PANELS, False),
+    *(
+        _key(f"{number}", f"page({number})", label, f"tune.{number}", f"Go to {label}", PANELS, False)
+        for number, label in enumerate(("the trials", "the plots", "what was not tried"), start=1)
+    ),
+    _key("escape,q,o", "leave", "Back", "tune.leave", "Back to the main screen; a tuning goes on", PROGRAM),
+    _key("question_mark,f1", "help", "Help", "tune.help", "All keys, and the words of the screen", PROGRAM),
+    _key("T", "theme", "Dark/light", "tune.theme", "Dark or light", PROGRAM, False),
 )
 COMPARE_KEYS = (
     _key("escape,q,v", "leave", "Back", "compare.leave", "Back to the main screen", PROGRAM),

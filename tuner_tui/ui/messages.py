@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tuner_tui.runs.reader import RunView
     from tuner_tui.ui.comparing import Compared
     from tuner_tui.ui.estimating import Outlook
+    from tuner_tui.ui.tuning_services import TuningLook
 
 
 class Newest(Message):
@@ -101,6 +102,15 @@ class ComparedArrived(Newest):
     def __init__(self, compared: Compared) -> None:
         super().__init__()
         self.compared = compared
+
+
+class TuningArrived(Newest):
+    """The tuning in `folder` was looked at."""
+
+    def __init__(self, folder: Path, look: TuningLook) -> None:
+        super().__init__()
+        self.folder = folder
+        self.look = look
 
 
 class TroubleArrived(Message):
@@ -233,6 +243,18 @@ class RunsWanted(Message):
 
 class CompareWanted(Message):
     """Show two runs side by side."""
+
+
+class TuneWanted(Message):
+    """Show the newest tuning, or offer one."""
+
+
+class TuningWanted(Message):
+    """`start` a tuning, `abort` or `resume` the one shown, `pick` another one, `apply` its winner."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.what = what
 
 
 class ThemeWanted(Message):

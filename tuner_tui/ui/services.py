@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tuner_tui.settings.validity import Problem
     from tuner_tui.ui.comparing import Comparing
     from tuner_tui.ui.estimating import Estimating, Refining
+    from tuner_tui.ui.tuning_services import TuningServices
 
 
 class ServiceError(Exception):
@@ -152,6 +153,7 @@ class Services:
     restart: Callable[[Path, Opened | None], RestartOffer]
     runs: Callable[[], Sequence[RunLine]]
     comparing: Callable[[Path, Path], Comparing]
+    tuning: TuningServices
     adopt: Callable[[Path], None]
     follow: Callable[[Path], RunFollower]
     open_log: Callable[[Path], Log]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tuner_tui.settings.model import Settings
     from tuner_tui.settings.origin import Resolved
     from tuner_tui.settings.validity import Problem
+    from tuner_tui.tuning.trial import Verdict
     from tuner_tui.ui.screens.diff import Change
     from tuner_tui.ui.services import Opened, Services
 
@@ -118,6 +119,35 @@ def remedied(state: UiState, cause: str, remedy: Remedy) -> UiState:
     if state.editing is None:
         return state
     return replace(state, editing=state.editing.apply(remedy.change, Origin(OriginKind.REMEDY, cause)))
+
+
+def winner_of(state: UiState, tuning: str, verdict: Verdict) -> Remedy:
+    """The winner of a tuning as a change of the settings shown."""
+    from tuner_tui.advice.finding import Remedy
+
+    now = None if state.editing is None else state.editing.current.settings
+    names = type(verdict.winner).model_fields
+    change = {
+        name: getattr(verdict.winner, name)
+        for name in names
+        if getattr(verdict.winner, name) != getattr(now, name, None)
+    }
+    return Remedy(
+        title=f"The winner of {tuning}",
+        why=verdict.sentence,
+        change=change,
+        effect=verdict.sentence,
+        rests_on=" ".join(filter(None, (f"measured by {tuning} on this box.", verdict.learning_rate_note))),
+    )
+
+
+def tuned(state: UiState, tuning: str, remedy: Remedy) -> UiState:
+    """With the winner of `tuning` as `remedy` has it; raises `FieldError`."""
+    from tuner_tui.settings.origin import Origin, OriginKind
+
+    if state.editing is None:
+        return state
+    return replace(state, editing=state.editing.apply(remedy.change, Origin(OriginKind.TUNED, tuning)))
 
 
 def undone(state: UiState) -> UiState:

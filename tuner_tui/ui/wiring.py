@@ -6,8 +6,7 @@ thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,16 +16,16 @@ from tuner_tui.ui.comparing import ComparingRuns
 from tuner_tui.ui.estimate_wiring import EstimatingHere
 from tuner_tui.ui.services import (
     Log,
-    NameTaken,
     Opened,
     PresetLine,
     RestartOffer,
     RunFollower,
     RunLine,
     Sampler,
-    ServiceError,
     Services,
 )
+from tuner_tui.ui.spoken import spoken
+from tuner_tui.ui.tuning_wiring import TuningsHere
 
 if TYPE_CHECKING:
     from tuner_tui.hardware.interpreter import Interpreter
@@ -75,29 +74,12 @@ def real_services(wishes: Wishes) -> Services:
         restart=_restart,
         runs=_runs,
         comparing=ComparingRuns,
+        tuning=TuningsHere(wishes),
         adopt=_adopt,
         follow=_follow,
         open_log=_open_log,
         order=_order,
     )
-
-
-@contextmanager
-def _spoken() -> Iterator[None]:
-    """Errors of the program as one sentence for the screen."""
-    from tuner_tui.runs.command import LaunchError
-    from tuner_tui.runs.record import RecordError
-    from tuner_tui.settings.errors import PresetExistsError, SettingsError
-
-    try:
-        yield
-    except PresetExistsError as error:
-        raise NameTaken(f"{error}.") from error
-    except (SettingsError, LaunchError, RecordError) as error:
-        raise ServiceError(str(error)) from error
-    except OSError as error:
-        place = f" ({error.filename})" if error.filename else ""
-        raise ServiceError(f"{error.strerror or error}{place}.") from error
 
 
 def _fields() -> Sequence[FieldSpec]:
@@ -144,7 +126,7 @@ def _open_sampler() -> Sampler:
 def _presets() -> Sequence[PresetLine]:
     from tuner_tui.settings.preset import list_presets
 
-    with _spoken():
+    with spoken():
         listed = list_presets()
     return [PresetLine(one.name, (one.loaded.preset.about or "") if one.loaded else "", one.problem) for one in listed]
 
@@ -156,7 +138,7 @@ def load_preset(name: str, wishes: Wishes) -> Opened:
     from tuner_tui.settings.preset import find_preset
     from tuner_tui.settings.resolve import PROJECT_FILE, resolve
 
-    with _spoken():
+    with spoken():
         loaded = find_preset(name)
         project = _project(Path(PROJECT_FILE))
         resolved = resolve(
@@ -185,7 +167,7 @@ def _project(path: Path) -> LoadedPreset | None:
 def _save_preset(name: str, opened: Opened, overwrite: bool, wishes: Wishes) -> None:
     from tuner_tui.settings.preset import Preset, preset_path, save_preset
 
-    with _spoken():
+    with spoken():
         base = opened.base or Preset(name=name)
         job = opened.job
         if wishes.interpreter is not None and job.interpreter == str(wishes.interpreter):
@@ -199,7 +181,7 @@ def _save_preset(name: str, opened: Opened, overwrite: bool, wishes: Wishes) -> 
 def _preview(opened: Opened, wishes: Wishes) -> Sequence[tuple[str, str]]:
     from tuner_tui.ui.job_wiring import preview_of
 
-    with _spoken():
+    with spoken():
         return preview_of(opened, wishes)
 
 
@@ -208,7 +190,7 @@ def _launch(opened: Opened, wishes: Wishes) -> Path:
     from tuner_tui.tuning.fallback_process import stand_by
     from tuner_tui.ui.job_wiring import launch_request
 
-    with _spoken():
+    with spoken():
         request = launch_request(opened, wishes)
         return stand_by(launch(request), request).path
 
@@ -216,11 +198,11 @@ def _launch(opened: Opened, wishes: Wishes) -> Path:
 def _restart(folder: Path, opened: Opened | None) -> RestartOffer:
     from tuner_tui.ui.job_wiring import restart_offer
 
-    with _spoken():
+    with spoken():
         offer = restart_offer(folder, opened)
 
     def go() -> Path:
-        with _spoken():
+        with spoken():
             return offer.go()
 
     return RestartOffer(offer.question, go)
@@ -230,7 +212,7 @@ def _runs() -> Sequence[RunLine]:
     from tuner_tui.runs.folder import list_runs, runs_dir
     from tuner_tui.runs.status import status
 
-    with _spoken():
+    with spoken():
         folders = list_runs(runs_dir())[:200]
         lines = [(folder, status(folder)) for folder in folders]
     return [RunLine(folder.id, folder.path, now.outcome or now.kind, now.sentence) for folder, now in lines]
@@ -254,7 +236,7 @@ def _order(folder: Path, order: Order) -> None:
     from tuner_tui.runs.control import give_order
     from tuner_tui.runs.folder import RunFolder
 
-    with _spoken():
+    with spoken():
         give_order(RunFolder(folder), order)
 
 
@@ -265,7 +247,7 @@ def _adopt(folder: Path) -> None:
 
     now = status(RunFolder(folder))
     if now.kind == "lost" and now.training_alive:
-        with _spoken():
+        with spoken():
             adopt(RunFolder(folder))
 
 

@@ -1,4 +1,4 @@
-"""The exact command, shown before it starts, and every setting that it will not get."""
+"""What is about to start, line by line: the exact command, and every setting that it will not get."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class LaunchScreen(Dialog[bool]):
         Binding("y,t,enter", "answer(True)", "Start", id="launch.yes", tooltip="Start it"),
         Binding("n", "leave", "Back", id="launch.no", show=False),
     ]
-    heading = "Train"
     hint = "enter start · esc back"
 
-    def __init__(self, lines: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, lines: Sequence[tuple[str, str]], heading: str = "Train") -> None:
         super().__init__()
+        self.heading = heading
         self._lines = lines
 
     def body(self) -> Iterable[Widget]:

@@ -27,6 +27,7 @@ from tuner_tui.ui.messages import (
     StopWanted,
     ThemeWanted,
     TrainWanted,
+    TuneWanted,
     UndoWanted,
 )
 from tuner_tui.ui.panel_grid import PanelGrid
@@ -64,8 +65,8 @@ if TYPE_CHECKING:
 WANTED: dict[str, type[Message]] = {
     "train": TrainWanted, "job": JobWanted, "restart": RestartWanted, "stop": StopWanted,
     "checkpoint": CheckpointWanted, "presets": PresetsWanted, "save": SaveWanted,
-    "save_as": SaveAsWanted, "runs": RunsWanted, "compare": CompareWanted, "undo": UndoWanted, "redo": RedoWanted,
-    "theme": ThemeWanted, "leave": QuitWanted,
+    "save_as": SaveAsWanted, "runs": RunsWanted, "compare": CompareWanted,
+    "tune": TuneWanted, "undo": UndoWanted, "redo": RedoWanted, "theme": ThemeWanted, "leave": QuitWanted,
 }  # fmt: skip
 NAMES = {"hardware": "Hardware", "live": "Live", "output": "Output", "plots": "Plots", "in-effect": "In effect"}
 

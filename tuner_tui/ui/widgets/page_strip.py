@@ -21,6 +21,9 @@ NAMES = {
     "output": "Output",
     "plots": "Plots",
     "in-effect": "In effect",
+    "trials": "Trials",
+    "tuning-plots": "Plots",
+    "skipped": "Not tried",
 }
 SHORT = {"settings": "Set", "hardware": "Box", "troubles": "Trbl", "output": "Out", "plots": "Plot", "in-effect": "Eff"}
 

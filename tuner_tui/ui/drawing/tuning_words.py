@@ -1,0 +1,105 @@
+"""What is said of a tuning's trials, in the words of the settings form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tuner_tui.ui import format as f
+
+if TYPE_CHECKING:
+    from tuner_tui.settings.model import Settings
+    from tuner_tui.tuning.measurement import Measurement
+    from tuner_tui.tuning.objective import Results
+    from tuner_tui.tuning.trial import Trial, Tried
+    from tuner_tui.tuning.view import TuningView
+
+PURPOSES: Mapping[str, str] = {
+    "start": "start", "noise": "noise", "batch": "batch", "knob": "knob", "confirm": "confirm",
+}  # fmt: skip
+OUTCOMES: Mapping[str, str] = {
+    "out-of-memory": "out of memory",
+    "failed": "failed",
+    "no-step": "took no step",
+    "not-applied": "not applied",
+    "aborted": "aborted",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The trials of a tuning weighed: the settings as they were given, their throughput, and the best settings."""
+
+    results: Results
+    given: Settings | None
+    start: float | None
+    best: Settings | None
+
+    @classmethod
+    def of(cls, view: TuningView) -> Standing:
+        """What the trials say so far."""
+        from tuner_tui.tuning.objective import Results
+
+        results = Results.of(view.tried, view.limit_bytes)
+        given = view.tried[0].trial.settings if view.tried else None
+        first = results.get(given) if given is not None else None
+        fastest = None if results.best is None else results.best.settings
+        best = fastest if view.verdict is None else view.verdict.winner
+        return cls(results, given, None if first is None else first.throughput, best)
+
+    def rate(self, found: Measurement) -> float | None:
+        """The throughput that is compared: tokens a second where every trial counted them, else samples."""
+        return found.tokens_s if self.results.tokens else found.samples_s
+
+    @property
+    def unit(self) -> str:
+        """What is compared."""
+        return "tokens/s" if self.results.tokens else "samples/s"
+
+    def ratio(self, found: Measurement) -> float | None:
+        """A trial's throughput over the start's; None where either is unknown."""
+        rate = self.rate(found)
+        return None if rate is None or not self.start else rate / self.start
+
+
+def ratio_text(ratio: float | None) -> str:
+    """`×1.41`."""
+    return f.UNKNOWN if ratio is None else f"×{ratio:.2f}"
+
+
+def bound_text(bound: float | None) -> str:
+    """`+12 %`: the most that is to be gained; above twice as fast as a factor."""
+    if bound is None:
+        return f.UNKNOWN
+    return f"+{bound * 100:.0f} %" if bound < 1 else f"×{1 + bound:.1f}"
+
+
+def changed_words(trial: Trial, given: Settings | None) -> str:
+    """`micro batch 32, compile on`; of what is repeated, whether it is the settings as they were given."""
+    from tuner_tui.settings.fields import FIELDS, format_value
+
+    if not trial.changed:
+        what = "as given" if given in (None, trial.settings) else "the winner"
+        return what if trial.purpose == "start" else f"{what}, again"
+    return ", ".join(
+        f"{FIELDS[name].label} {format_value(name, getattr(trial.settings, name)) or 'none'}" for name in trial.changed
+    )
+
+
+def outcome_words(one: Tried) -> str:
+    """Why a trial gave no figure: `out of memory`, or what its measurement says."""
+    found = one.measurement
+    if found.outcome == "not-applied" and found.not_applied:
+        return f"not applied: {', '.join(found.not_applied)}"
+    if found.outcome in ("failed", "no-step") and found.sentence:
+        return found.sentence
+    return OUTCOMES.get(found.outcome, "")
+
+
+def left_words(view: TuningView) -> str:
+    """`6 min … 9 min left`; empty where it cannot be told."""
+    low, high = f.short(view.left_low_s), f.short(view.left_high_s)
+    if view.left_high_s is None:
+        return ""
+    return f"{high} left" if low in (high, f.UNKNOWN) else f"{low} … {high} left"

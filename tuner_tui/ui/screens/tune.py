@@ -1,0 +1,163 @@
+"""The tune screen: trials as they come in, what holds the next one's gain down, and what came of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import on
+from textual.containers import Horizontal
+from textual.content import Content
+from textual.reactive import reactive
+from textual.screen import Screen
+
+from tuner_tui.ui.keys import TUNE_KEYS
+from tuner_tui.ui.messages import ThemeWanted, TuningWanted
+from tuner_tui.ui.panels.tuning import SkippedPanel, TrialsPanel, TuningHead, TuningPanel, TuningPlots
+from tuner_tui.ui.screens.help import HelpScreen
+from tuner_tui.ui.widgets.backdrop import Backdrop
+from tuner_tui.ui.widgets.key_line import KeyLine
+from tuner_tui.ui.widgets.page_strip import PageStrip
+
+if TYPE_CHECKING:
+    from textual.app import ComposeResult
+    from textual.binding import BindingType
+
+    from tuner_tui.ui.tuning_services import TuningLook
+
+FRAME = 2
+WIDE_COLUMNS, WIDE_ROWS = 100, 30
+"""A smaller screen shows one of the panels below the head, the others a key away."""
+BELOW = 13
+"""Rows of the plots and of what was left out, frame included."""
+PAGES = ("trials", "tuning-plots", "skipped")
+WORDS = (
+    ("trial", "a short run like any other, with settings that the search proposes"),
+    ("noise", "the same settings again: a smaller difference than theirs is none"),
+    ("×start", "throughput over that of the settings as they were given"),
+    ("at most", "the most the change can gain, by where the time of a step went"),
+    ("limit", "what a trial may take of the memory; the rest is a reserve for a long run"),
+    ("◆ ✗", "the best so far; out of memory"),
+)
+
+
+class TuneScreen(Backdrop, Screen[None]):
+    """Shows `looked`, which comes down from the app; what is wanted goes up as `TuningWanted`."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*TUNE_KEYS]
+    DEFAULT_CSS = """
+    TuneScreen { overflow: hidden; }
+    TuneScreen > TrialsPanel { height: 1fr; }
+    TuneScreen > #below { height: 13; }
+    TuneScreen TuningPlots { width: 2fr; height: 1fr; }
+    TuneScreen SkippedPanel { width: 1fr; height: 1fr; }
+    """
+
+    looked: reactive[TuningLook | None] = reactive(None, init=False, repaint=False)
+    page: reactive[str] = reactive("trials", init=False, repaint=False)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._head = TuningHead(classes="panel")
+        self._trials = TrialsPanel(id="trials", classes="panel")
+        self._plots = TuningPlots(id="tuning-plots", classes="panel")
+        self._skipped = SkippedPanel(id="skipped", classes="panel")
+        self._title = "Tune"
+        for panel, title in (
+            (self._trials, "Trials"),
+            (self._plots, "Against micro batch"),
+            (self._skipped, "Not tried"),
+        ):
+            panel.border_title = title
+        self._head.border_title = self._title
+
+    def compose(self) -> ComposeResult:
+        yield self._head
+        yield PageStrip()
+        yield self._trials
+        yield Horizontal(self._plots, self._skipped, id="below")
+        yield KeyLine()
+
+    def on_mount(self) -> None:
+        strip = self.query_one(PageStrip)
+        strip.pages = strip.numbers = PAGES
+        self._trials.focus()
+        self._show_idle_keys()
+
+    def on_resize(self) -> None:
+        self._give_room()
+
+    def watch_looked(self, looked: TuningLook | None) -> None:
+        view = None if looked is None else looked.view
+        for panel in self.query(TuningPanel):
+            panel.view = view
+        self._head.now_s = None if looked is None else looked.now_s
+        if view is not None:
+            self._entitle(f"Tune · {view.id} · {view.title} · {view.status}")
+        self._show_idle_keys()
+        self._give_room()
+
+    def _entitle(self, title: str) -> None:
+        """A title that is set is painted, changed or not, and the panel with it."""
+        if title != self._title:
+            self._title = title
+            self._head.border_title = Content(title)
+
+    def _show_idle_keys(self) -> None:
+        view = None if self.looked is None else self.looked.view
+        idle = {
+            "tuning('apply')": view is None or view.verdict is None,
+            "tuning('abort')": view is None or view.status != "running",
+            "tuning('resume')": view is None or view.status not in ("aborted", "killed"),
+            "tuning('start')": view is None or view.status == "running",
+        }
+        self.query_one(KeyLine).idle = frozenset(action for action, is_idle in idle.items() if is_idle)
+
+    def _give_room(self) -> None:
+        """The head takes the rows it needs; on a small screen the rest is one panel's at a time."""
+        if not self.size.width:
+            return
+        wide = self.size.width >= WIDE_COLUMNS and self.size.height >= WIDE_ROWS
+        rows = min(len(self._head.picture(max(1, self.size.width - 2 * FRAME))), self.size.height // 2) + FRAME
+        if self._head.styles.height is None or self._head.styles.height.value != rows:
+            self._head.styles.height = rows
+        strip, below = self.query_one(PageStrip), self.query_one("#below")
+        strip.display, strip.shown = not wide, self.page
+        self._trials.display = wide or self.page == "trials"
+        below.display = wide or self.page != "trials"
+        below.styles.height = BELOW if wide else "1fr"
+        self._plots.display = wide or self.page == "tuning-plots"
+        self._skipped.display = wide or self.page == "skipped"
+
+    def watch_page(self) -> None:
+        self._give_room()
+
+    @on(PageStrip.PageWanted)
+    def _page_clicked(self, event: PageStrip.PageWanted) -> None:
+        self.page = event.page
+
+    def action_page(self, number: int) -> None:
+        """Show a panel by its number."""
+        self.page = PAGES[number - 1]
+        panel = self.query_one(f"#{self.page}")
+        if panel.can_focus:
+            panel.focus()
+
+    def action_panel(self, by: int) -> None:
+        """The next panel, or the one before."""
+        self.action_page((PAGES.index(self.page) + by) % len(PAGES) + 1)
+
+    def action_tuning(self, what: str) -> None:
+        """Tell the app what the user wants."""
+        self.post_message(TuningWanted(what))
+
+    def action_help(self) -> None:
+        """All keys, and the words of the screen."""
+        self.app.push_screen(HelpScreen(TUNE_KEYS, WORDS))
+
+    def action_theme(self) -> None:
+        """Dark or light."""
+        self.post_message(ThemeWanted())
+
+    def action_leave(self) -> None:
+        """Back to the main screen; the tuning goes on."""
+        self.dismiss(None)

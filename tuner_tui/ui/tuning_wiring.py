@@ -1,0 +1,138 @@
+"""Tunings as the real program starts, reads and ends them. Imports of weight stand inside the calls."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tuner_tui.ui.job_wiring import launch_request
+from tuner_tui.ui.services import ServiceError
+from tuner_tui.ui.spoken import spoken
+from tuner_tui.ui.tuning_services import TuningLine, TuningLook
+
+if TYPE_CHECKING:
+    from tuner_tui.runs.prepare import LaunchRequest
+    from tuner_tui.settings.job import Job
+    from tuner_tui.tuning.tuning_record import TuningRecord
+    from tuner_tui.ui.services import Opened
+    from tuner_tui.ui.wiring import Wishes
+
+MOST_LISTED = 100
+DOES = (
+    "short real runs, one after another: the settings as they are, twice; larger micro batches, up to what fits; "
+    "then the knobs that can gain more than the noise; last the winner and the start in turn"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TuningsHere:
+    """The tunings of this machine."""
+
+    wishes: Wishes
+
+    def plan(self, opened: Opened) -> Sequence[tuple[str, str]]:
+        """What a tuning would do and how long it may take; raises `ServiceError` where there is nothing to tune."""
+        from tuner_tui.runs.announcement import announcement
+        from tuner_tui.runs.prepare import preview
+        from tuner_tui.tuning.begin import Options
+        from tuner_tui.tuning.winner import name_for
+
+        with spoken():
+            request = self._request(opened)
+            lines = announcement(preview(request))
+        batch = opened.resolved.settings.effective_batch(1)
+        saved = f"the winner as the preset {name_for(opened.preset, opened.job)}; the settings shown stay as they are"
+        return [
+            ("Does", DOES),
+            ("Takes", f"at most {Options().most_minutes:.0f} min; x ends it, and what was measured is kept"),
+            ("Holds", f"the effective batch, {batch} a process, so that the learning rate stays right"),
+            ("Saves", saved),
+            *lines,
+        ]
+
+    def start(self, opened: Opened) -> Path:
+        """Begin one; raises `ServiceError`."""
+        from tuner_tui.tuning.begin import Options, new_tuning
+        from tuner_tui.tuning.tuner_process import TuningOrders, start_tuning
+
+        with spoken():
+            request, options = self._request(opened), Options()
+            folder = new_tuning(request, options)
+            start_tuning(folder, TuningOrders(request.job, request.environ, options.most_minutes))
+            return folder.path
+
+    def _request(self, opened: Opened) -> LaunchRequest:
+        from tuner_tui.runs.twins import living_twin
+        from tuner_tui.tuning.begin import refuse_unreachable
+
+        request = launch_request(opened, self.wishes)
+        refuse_unreachable(request.job)
+        twin = living_twin(request)
+        if twin is not None:
+            raise ServiceError(f"This training runs as {twin.id}; trials beside it would measure nothing.")
+        return request
+
+    def all(self) -> Sequence[TuningLine]:
+        """The tunings there are, newest first."""
+        from tuner_tui.tuning.tuning_folder import list_tunings, tunings_dir
+        from tuner_tui.tuning.tuning_reader import TuningReader
+
+        with spoken():
+            views = [
+                (folder, TuningReader(folder).poll()) for folder in list_tunings(tunings_dir(os.environ))[:MOST_LISTED]
+            ]
+        return [TuningLine(folder.id, folder.path, view.status, view.title) for folder, view in views]
+
+    def follow(self, folder: Path) -> FollowedHere:
+        """Read one again and again."""
+        return FollowedHere(folder)
+
+    def abort(self, folder: Path) -> None:
+        """Ask it to end; raises `ServiceError`."""
+        from tuner_tui.tuning.tuning_folder import TuningFolder
+
+        with spoken():
+            TuningFolder(folder).abort()
+
+    def resume(self, folder: Path, opened: Opened | None) -> None:
+        """Go on with it; raises `ServiceError`."""
+        from tuner_tui.tuning.begin import Options
+        from tuner_tui.tuning.tuner_process import TuningOrders, start_tuning
+        from tuner_tui.tuning.tuning_folder import TuningFolder
+        from tuner_tui.tuning.tuning_record import read_tuning
+
+        tuning = TuningFolder(folder)
+        with spoken():
+            job = _job_of(read_tuning(tuning), opened)
+            start_tuning(tuning, TuningOrders(job, dict(os.environ), Options().most_minutes))
+
+
+def _job_of(record: TuningRecord, opened: Opened | None) -> Job:
+    """The job of a tuning: as it is shown, secrets and all, where that is the same; else as it was written down."""
+    from tuner_tui.runs.command import redact_job
+    from tuner_tui.settings.job import same_training
+
+    if opened is not None and same_training(redact_job(opened.job), record.job):
+        return opened.job
+    return record.job
+
+
+class FollowedHere:
+    """Reads one tuning's folder; while it is under way each look has its own moment."""
+
+    def __init__(self, folder: Path) -> None:
+        from tuner_tui.tuning.tuning_folder import TuningFolder
+        from tuner_tui.tuning.tuning_reader import TuningReader
+
+        self._reader = TuningReader(TuningFolder(folder))
+
+    def look(self) -> TuningLook:
+        """The tuning as it is now. Raises `OSError`."""
+        now_s = time.time()
+        live = self._reader.folder.live  # one that has just been resumed is still told as it ended
+        view = self._reader.poll(now_s)
+        return TuningLook(view, now_s if live or view.status == "running" else None)
