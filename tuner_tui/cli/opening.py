@@ -28,6 +28,7 @@ def open_named(
     fallback: int | None = None,
 ) -> NoReturn:
     """Run the screen on the preset or the run `name`; without one, on what lives or was used last."""
+    leave_out_openssl()
     from tuner_tui.ui.wiring import Wishes
 
     wishes = Wishes(interpreter=interpreter, flags=flags or {}, environment=dict(os.environ), fallback=fallback)
