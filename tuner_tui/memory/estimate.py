@@ -12,13 +12,14 @@ from typing import Literal
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.fit import PeakModel
 from tuner_tui.memory.shapes import ModelShape
-from tuner_tui.memory.slack import slack_bytes
+from tuner_tui.memory.slack import Overhead, overhead_of
 from tuner_tui.memory.step import Moment, moments
 from tuner_tui.settings.model import Settings
 
 RESERVE = 0.05
 """Share of the card left free beside the estimate's own doubt: fragmentation grows over a long run."""
 CLOSED_FORM_DOUBT = 0.10
+LARGEST_BATCH = 65_536
 
 Verdict = Literal["fits", "tight", "too large", "unknown"]
 
@@ -44,23 +45,48 @@ class Parts:
 class MemoryEstimate:
     """What one process takes of its device at `batch`, the micro batch of the settings.
 
-    `moment` is the part of the step that sets the peak. `doubt` is the share by which the total may be off, up or down.
-    `rests_on` says in words where the figure comes from. `capacity_bytes` is None where it is not known.
+    `lines` are the moments of a step; the highest at `batch` sets the peak. `doubt` is the share by which the total may
+    be off, up or down. `rests_on` says in words where the figure comes from. `ratios` are, by batch, how much more the
+    tensors of earlier runs took than estimated. `capacity_bytes` is None where it is not known.
     """
 
     batch: int
-    parts: Parts
-    moment: str
     lines: tuple[Moment, ...]
-    on_gpu: bool
+    overhead: Overhead
     doubt: float
     rests_on: str
     capacity_bytes: int | None = None
+    ratios: tuple[tuple[int, float], ...] = ()
+
+    @property
+    def top(self) -> Moment:
+        """The moment that sets the peak."""
+        return max(self.lines, key=lambda line: line.bytes_at(self.batch))
+
+    @property
+    def moment(self) -> str:
+        """Its name: forward and backward, optimizer step, evaluation, …"""
+        return self.top.name
+
+    @property
+    def parts(self) -> Parts:
+        """The peak, part by part."""
+        top, ratio = self.top, self.ratio(self.batch)
+        tensors = top.bytes_at(self.batch) * ratio
+        fixed = top.weights + top.gradients + top.optimizer
+        return Parts(
+            weights=round(top.weights),
+            gradients=round(top.gradients),
+            optimizer=round(top.optimizer),
+            activations=max(0, round(tensors - fixed)),
+            context=round(self.overhead.context_bytes),
+            slack=round(self.overhead.slack(tensors)),
+        )
 
     @property
     def total_bytes(self) -> int:
         """The peak: everything the process takes of its device."""
-        return self.parts.total
+        return round(self.peak_bytes(self.batch))
 
     @property
     def low_bytes(self) -> int:
@@ -81,10 +107,24 @@ class MemoryEstimate:
             return "fits"
         return "tight" if self.low_bytes <= self.capacity_bytes else "too large"
 
+    def tensor_bytes(self, batch: int) -> float:
+        """The peak of all tensors at another micro batch: what torch calls allocated."""
+        return max(line.bytes_at(batch) for line in self.lines) * self.ratio(batch)
+
     def peak_bytes(self, batch: int) -> float:
-        """The peak at another micro batch."""
-        tensors = max(line.bytes_at(batch) for line in self.lines)
-        return tensors + self.parts.context + slack_bytes(tensors, self.on_gpu)
+        """The peak at another micro batch, context and allocator included."""
+        return self._whole(self.tensor_bytes(batch))
+
+    def ratio(self, batch: int) -> float:
+        """How much more than estimated the tensors take, by the runs nearest in batch; 1 where there was none."""
+        if not self.ratios:
+            return 1.0
+        below = [one for one in self.ratios if one[0] <= batch]
+        above = [one for one in self.ratios if one[0] > batch]
+        if not below or not above:
+            return below[-1][1] if below else above[0][1]
+        (low, first), (high, last) = below[-1], above[0]
+        return first + (last - first) * (batch - low) / (high - low)
 
     @property
     def peak(self) -> PeakModel:
@@ -92,22 +132,21 @@ class MemoryEstimate:
         here, twice = self._sloped(self.batch), self._sloped(2 * self.batch)
         slope = (twice - here) / self.batch
         floor = max((line.base_bytes for line in self.lines if line.sample == 0), default=0.0)
-        floor += self.parts.context + slack_bytes(floor, self.on_gpu)
-        return PeakModel(here - slope * self.batch, slope, floor)
+        return PeakModel(here - slope * self.batch, slope, self._whole(floor * self.ratio(self.batch)))
 
     def _sloped(self, batch: int) -> float:
-        tensors = max(line.bytes_at(batch) for line in self.lines if line.sample)
-        return tensors + self.parts.context + slack_bytes(tensors, self.on_gpu)
+        return self._whole(max(line.bytes_at(batch) for line in self.lines if line.sample) * self.ratio(batch))
+
+    def _whole(self, tensors: float) -> float:
+        return tensors + self.overhead.context_bytes + self.overhead.slack(tensors)
 
     def largest_batch(self, reserve: float = RESERVE) -> int | None:
         """The largest micro batch that fits with `reserve` left free and the doubt against it; None if unknown."""
         if self.capacity_bytes is None:
             return None
         limit = self.capacity_bytes * (1 - reserve) / (1 + self.doubt)
-        if self.peak_bytes(1) > limit:
-            return 0
-        low, high = 1, 2
-        while self.peak_bytes(high) <= limit:
+        low, high = 0, 1
+        while high <= LARGEST_BATCH and self.peak_bytes(high) <= limit:
             low, high = high, 2 * high
         while high - low > 1:
             middle = (low + high) // 2
@@ -126,14 +165,4 @@ def of_lines(
 ) -> MemoryEstimate:
     """The estimate that the moments of a step make at the micro batch of `settings`."""
     batch = settings.per_device_train_batch_size
-    top = max(lines, key=lambda line: line.bytes_at(batch))
-    tensors = top.bytes_at(batch)
-    parts = Parts(
-        weights=round(top.weights),
-        gradients=round(top.gradients),
-        optimizer=round(top.optimizer),
-        activations=round(top.temporary + top.sample * batch),
-        context=device.context_bytes,
-        slack=round(slack_bytes(tensors, device.on_gpu)),
-    )
-    return MemoryEstimate(batch, parts, top.name, lines, device.on_gpu, doubt, rests_on, device.capacity_bytes)
+    return MemoryEstimate(batch, lines, overhead_of(device), doubt, rests_on, device.capacity_bytes)

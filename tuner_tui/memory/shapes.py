@@ -168,7 +168,9 @@ def _gpt2(config: Mapping[str, Any], model: str, task: Task) -> ModelShape:
     return ModelShape(
         model, "gpt2", task, int(config["n_layer"]), hidden, heads, heads, hidden // heads,
         int(config.get("n_inner") or 4 * hidden), int(config["vocab_size"]), int(config["n_positions"]),
-        _labels(config), attention_dropout=float(config.get("attn_pdrop", 0.1)), hidden_dropout=float(config.get("resid_pdrop", 0.1)),
+        _labels(config),
+        attention_dropout=float(config.get("attn_pdrop", 0.1)),
+        hidden_dropout=float(config.get("resid_pdrop", 0.1)),
     )  # fmt: skip
 
 

@@ -1,15 +1,32 @@
-"""What the caching allocator holds beyond the tensors."""
+"""What a process takes beyond its tensors: the context, and what the caching allocator holds."""
 
 from __future__ import annotations
 
-from tuner_tui.memory.device import MIB
+from dataclasses import dataclass
+
+from tuner_tui.memory.device import MIB, Device
 
 SLACK_SHARE = 0.03
-"""Reserved above allocated at the peak, as a share; assumed, not measured on a card."""
+"""Reserved above allocated at the peak, as a share of the tensors; assumed, not measured on a card."""
 SEGMENT_BYTES = 20 * MIB
 """Blocks of 1 to 10 MiB are cut from segments of this size (c10/cuda/CUDACachingAllocator: kLargeBuffer)."""
 
 
-def slack_bytes(tensor_bytes: float, on_gpu: bool) -> float:
-    """Rounding and fragments of CUDA's caching allocator; a CPU's allocator gives back what is freed."""
-    return SLACK_SHARE * tensor_bytes + SEGMENT_BYTES if on_gpu else 0.0
+@dataclass(frozen=True, slots=True)
+class Overhead:
+    """Bytes of the context, and of the allocator: a share of the tensors and a part that is always there."""
+
+    context_bytes: float
+    slack_share: float
+    slack_bytes: float
+
+    def slack(self, tensor_bytes: float) -> float:
+        """What the allocator holds beyond tensors of so many bytes."""
+        return self.slack_share * tensor_bytes + self.slack_bytes
+
+
+def overhead_of(device: Device) -> Overhead:
+    """The overhead on `device`; a CPU's allocator gives back what is freed."""
+    if not device.on_gpu:
+        return Overhead(device.context_bytes, 0.0, 0.0)
+    return Overhead(device.context_bytes, SLACK_SHARE, SEGMENT_BYTES)

@@ -57,7 +57,8 @@ def trace(request: dict[str, Any]) -> dict[str, Any]:
         for batch in request["batches"]:
             with counted(traced) as storages:
                 train_step(traced, storages, batch)
-            peaks.append({"batch": batch, **{name: asdict(peak) for name, peak in storages.peaks.items()}})
+            phases = {name: asdict(peak) for name, peak in storages.peaks.items()}
+            peaks.append({"batch": batch, "batch_phase": phases["batch"], "step": phases["step"]})
         evaluations = []
         for batch in request["eval_batches"]:
             with counted(traced) as storages:

@@ -1,0 +1,65 @@
+"""What earlier runs of a job took of memory, read from the ends of their event files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tuner_tui.memory.correct import MeasuredRun
+from tuner_tui.runs.codec import decode
+from tuner_tui.runs.events import Steps
+from tuner_tui.runs.folder import RunFolder, list_runs
+from tuner_tui.runs.record import RecordError, RunRecord, read_record
+from tuner_tui.runs.tail import Tail
+from tuner_tui.settings.job import BuiltinJob
+
+MOST_LOOKED_AT = 50
+MOST_READ = 12
+END_BYTES = 256 << 10
+LEAST_STEPS = 2
+"""From the second step on the optimizer's states are there in forward and backward."""
+
+
+def measured_runs(job: BuiltinJob, root: Path) -> tuple[MeasuredRun, ...]:
+    """Runs of the same task and model, newest first; at most `MOST_READ` of the `MOST_LOOKED_AT` newest runs."""
+    found: list[MeasuredRun] = []
+    for folder in list_runs(root)[:MOST_LOOKED_AT]:
+        record = _record_of(folder, job)
+        run = None if record is None else measured_run(folder, record)
+        if run is not None:
+            found.append(run)
+        if len(found) == MOST_READ:
+            break
+    return tuple(found)
+
+
+def measured_run(folder: RunFolder, record: RunRecord) -> MeasuredRun | None:
+    """What one run took so far; None where its observer has not told of enough steps."""
+    last = last_counters(folder.events)
+    if last is None or last.own_steps < LEAST_STEPS:
+        return None
+    on_gpu = last.allocated_peak_bytes is not None
+    return MeasuredRun(
+        folder.id,
+        record.resolved.settings,
+        tensor_bytes=last.allocated_peak_bytes,
+        reserved_bytes=last.reserved_peak_bytes,
+        resident_bytes=None if on_gpu else last.rss_peak_bytes,
+    )
+
+
+def last_counters(events: Path) -> Steps | None:
+    """The newest counters in the last `END_BYTES` of an event file; None where there are none."""
+    tail = Tail(events)
+    tail.skip_to(max(0, tail.size() - END_BYTES))  # the torn line there decodes to nothing
+    decoded = [decode(line) for line in tail.lines() if b'"steps"' in line]
+    return next((event for event in reversed(decoded) if isinstance(event, Steps)), None)
+
+
+def _record_of(folder: RunFolder, job: BuiltinJob) -> RunRecord | None:
+    try:
+        record = read_record(folder)
+    except RecordError:
+        return None
+    other = record.job
+    same = isinstance(other, BuiltinJob) and (other.task, other.model) == (job.task, job.model)
+    return record if same else None
