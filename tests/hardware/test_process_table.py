@@ -13,7 +13,7 @@ from tests.hardware.fakes import Clock
 from tests.hardware.trees import process, stat_line, write
 from tuner_tui.hardware.host import ProcessIdentity
 from tuner_tui.hardware.process_meter import PAGE_BYTES, TICKS_HZ
-from tuner_tui.hardware.process_table import SCAN_EVERY, ProcessTable
+from tuner_tui.hardware.process_table import SCAN_EVERY, SHARES, ProcessTable
 
 
 class People:
@@ -103,6 +103,29 @@ def test_a_process_that_becomes_another_program_is_asked_again(tmp_path: Path, t
     process(tmp_path, 7, ["python"], comm="python")
     table.read([7])
     assert table.processes[7].command == ("python", "late.py")
+
+
+def test_one_that_nobody_wants_is_looked_at_now_and_then(tmp_path: Path, table: ProcessTable, people: People):
+    process(tmp_path, 7, ["bash"], comm="bash")
+    scan(table)
+    people.command = ("python", "late.py")
+    process(tmp_path, 7, ["python"], comm="python")
+    for _ in range(SHARES):
+        scan(table)
+    assert table.processes[7].command == ("python", "late.py")
+
+
+def test_a_scan_reads_a_share_of_those_that_nobody_wants(tmp_path: Path, table: ProcessTable, clock: Clock):
+    for pid in range(100, 200):
+        process(tmp_path, pid, ["python"])
+    for _ in range(3):
+        scan(table)
+    clock.now_s += 5
+    before = {pid: table.load(pid) for pid in range(100, 200)}
+    table.read()
+    table.read()
+    read = [pid for pid in before if table.load(pid) is not before[pid]]
+    assert len(read) == len(before) / SHARES
 
 
 def test_one_that_was_very_young_is_asked_once_more(tmp_path: Path, table: ProcessTable, people: People, clock: Clock):

@@ -6,6 +6,7 @@ import os
 import pwd
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path, PurePath
 
 from tuner_tui.hardware.host_meter import read_text
@@ -57,6 +58,12 @@ def user_of(pid: int, proc: Path) -> str | None:
         owner = os.stat(proc / str(pid)).st_uid  # noqa: PTH116
     except OSError:
         return None
+    return user_name(owner)
+
+
+@lru_cache(maxsize=256)
+def user_name(owner: int) -> str:
+    """The user's name, asked once: it may come from a server far away."""
     try:
         return pwd.getpwuid(owner).pw_name
     except KeyError:

@@ -14,8 +14,14 @@ from tuner_tui.hardware.process_roles import is_python
 
 KERNEL_THREADS = 2
 """The parent of the kernel's own threads, on every Linux."""
+KERNEL_PARENT = b"%d" % KERNEL_THREADS
 SCAN_EVERY = 2
 """Who has come is seen this many looks later at most."""
+SHARES = 5
+"""Of those that nobody wants and that were read before, one in so many is read at a scan: what they do is not shown,
+and a process that has long been there rarely becomes another program."""
+FIELDS = 22
+"""Of /proc/<pid>/stat, from the state to the resident pages; what follows them is not looked at."""
 YOUNG_S = 2.0
 """A process this young may not have become its program yet: it is asked once more who it is."""
 TORCH_AGES_S = (2.0, 20.0, 120.0)
@@ -66,8 +72,9 @@ class ProcessTable:
 
     Who a process is comes from psutil, once a process. Its load comes straight from /proc/<pid>/stat, since it is asked
     again and again: one read costs 5 µs where psutil's two cost 29 µs (500 processes a second: 0.2 % of a core instead
-    of 1.4 %). All processes are read every `SCAN_EVERY`th time, the wanted ones each time. The kernel's own threads
-    are left out.
+    of 1.4 %). The wanted ones are read each time; every `SCAN_EVERY`th time is a scan, which finds who has come and
+    who has gone, and reads the newcomers, the young, and a share of the others in turn. The kernel's own threads are
+    left out.
     """
 
     def __init__(
@@ -85,20 +92,29 @@ class ProcessTable:
         self._known: dict[int, _Known] = {}
         self._left_out: frozenset[int] = frozenset()
         self._calls = 0
+        self._scans = 0
 
     def read(self, wanted: Collection[int] = ()) -> bool:
-        """Read the processes `wanted`, and when it is time for it all of them; True where all were read."""
-        everybody = self._calls % SCAN_EVERY == 0
+        """Read the processes `wanted`; True where it was time for a scan, so that everybody is known."""
+        scans = self._calls % SCAN_EVERY == 0
         self._calls += 1
-        if not everybody:
+        if not scans:
             self._read_each(wanted)
             return False
         pids = {int(name) for name in os.listdir(self._proc) if name.isdigit()}  # noqa: PTH208
         self._known = {pid: known for pid, known in self._known.items() if pid in pids}
-        self._read_each(pids - self._left_out)
+        self._read_each(self._due(pids - self._left_out, frozenset(wanted)))
         self._left_out = frozenset(pids - self._known.keys())
         self._ask_for_torch()
+        self._scans += 1
         return True
+
+    def _due(self, pids: Collection[int], wanted: Collection[int]) -> list[int]:
+        """Which of those that are there are read at this scan."""
+        turn, known = self._scans % SHARES, self._known
+        return [
+            pid for pid in pids if pid in wanted or pid % SHARES == turn or pid not in known or not known[pid].settled
+        ]
 
     @property
     def processes(self) -> Mapping[int, HostProcess]:
@@ -113,7 +129,7 @@ class ProcessTable:
     def _read_each(self, pids: Collection[int]) -> None:
         for pid in pids:
             read = read_fields(f"{self._proc}/{pid}/stat")
-            if read is None or read[1][0] in b"ZX" or KERNEL_THREADS in (pid, int(read[1][1])):
+            if read is None or read[1][0] in b"ZX" or pid == KERNEL_THREADS or read[1][1] == KERNEL_PARENT:
                 self._known.pop(pid, None)
             else:
                 self._take(pid, *read)
@@ -183,8 +199,8 @@ def read_fields(path: str) -> tuple[str, list[bytes]] | None:
     finally:
         os.close(descriptor)
     head, _, rest = text.rpartition(b")")
-    fields = rest.split()
-    if len(fields) < 22:
+    fields = rest.split(None, FIELDS)
+    if len(fields) < FIELDS:
         return None
     return head.partition(b"(")[2].decode("utf-8", "replace"), fields
 
