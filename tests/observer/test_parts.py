@@ -75,17 +75,37 @@ def test_control_file_is_obeyed_once_and_not_if_it_is_old(tmp_path: Path) -> Non
     file = tmp_path / "control"
     file.write_text("stop\n")
     old = ControlFile(str(tmp_path))
-    old.ignore_present()
-    assert old.read() is None
+    old.training_begins()
+    assert old.order(1) is None
     now = [100.0]
     control = ControlFile(str(tmp_path), lambda: now[0])
-    assert control.read() == "stop"
+    assert control.order(1) == "stop"
     now[0] += 2
-    assert control.read() is None
+    assert control.order(2) is None
     file.write_text("checkpoint 17\n")
-    assert control.read() is None, "looked at once a second at most"
+    assert control.order(3) is None, "looked at once a second at most"
     now[0] += 2
-    assert control.read() == "checkpoint"
+    assert control.order(4) == "checkpoint"
+
+
+def test_ranks_obey_at_the_same_step(tmp_path: Path) -> None:
+    now = [100.0]
+    first, second, third = (
+        ControlFile(str(tmp_path), lambda: now[0], lambda rank=rank: (rank, 3))  # type: ignore[misc]
+        for rank in range(3)
+    )
+    for control in (first, second, third):
+        control.training_begins()
+    assert [control.order(1) for control in (third, second, first)] == [None] * 3
+    (tmp_path / "control").write_text("stop\n")
+    now[0] += 0.5
+    assert [control.order(2) for control in (first, second, third)] == [None] * 3, "not looked at yet"
+    now[0] += 0.6
+    assert second.order(3) is None, "it looks at the order never by itself"
+    assert first.order(3) is None, "the others may have this step behind them"
+    assert [control.order(4) for control in (third, first, second)] == ["stop"] * 3
+    now[0] += 2
+    assert [control.order(5) for control in (first, second, third)] == [None] * 3
 
 
 def test_phases_are_thinned_out_but_the_end_is_told(tmp_path: Path) -> None:
@@ -209,7 +229,7 @@ for loader in (DataLoader(data, 2, True), DataLoader(data, batch_size=2), DataLo
     assert result.stdout.splitlines() == ["4 0 None False", "2 0 None False", "2 0 None False"], result.stderr
     lines = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
     [injected] = [line for line in lines if line["kind"] == "injected"]
-    assert injected["not_found"] == ["lr"]
+    assert "not_found" not in injected or injected["not_found"] == [], "another place may take it yet"
     assert injected["values"]["per_device_train_batch_size"] == 4
 
 
