@@ -52,6 +52,10 @@ def causes(**changes: Any) -> list[str]:
         ("nan", {"state": training(loss=math.nan)}),
         ("nan", {"state": training(loss=0.0, grad_norm=math.nan)}),
         ("data-wait", {"state": training(rates=WAITING)}),
+        (
+            "loss-scale",
+            {"state": training(in_effect={"loss_ignores_accumulation": True, "gradient_accumulation_steps": 2})},
+        ),
         ("cpu-contended", {"samples": queueing(60.0)}),
     ],
 )
@@ -81,6 +85,11 @@ def test_each_rule_speaks(cause: str, changes: dict[str, Any]) -> None:
         {"samples": queueing(60.0, cpu_pct=70.0)},
         {"samples": queueing(10.0)},
         {"samples": queueing(None)},
+        {
+            "state": training(in_effect={"loss_ignores_accumulation": True, "gradient_accumulation_steps": 1}),
+            "chosen": frozenset(),
+        },
+        {"state": training(in_effect={"loss_ignores_accumulation": False, "gradient_accumulation_steps": 2})},
     ],
 )
 def test_silence_where_nothing_is_known_to_be_wrong(changes: dict[str, Any]) -> None:

@@ -119,8 +119,14 @@ def test_a_script_has_the_batch_that_was_seen_in_it() -> None:
         ended(in_effect={
             "per_device_train_batch_size": 24, "gradient_accumulation_steps": 2, "dataloader_drop_last": True,
         }),
+        ended(in_effect={
+            "per_device_train_batch_size": 24, "gradient_accumulation_steps": 2, "loss_ignores_accumulation": True,
+        }),
     ],
-    ids=["its batch is not known", "no Trainer accumulates", "each epoch drops its last batch"],
+    ids=[
+        "its batch is not known", "no Trainer accumulates", "each epoch drops its last batch",
+        "its gradient would grow",
+    ],
 )  # fmt: skip
 def test_a_batch_that_cannot_be_held_exactly_is_not_touched(state: Any) -> None:
     step = Fallback(3).decide(crashed(resolved(), state, SCRIPT), resolved())

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tuner_tui.advice.crash_where import where_of
-from tuner_tui.advice.finding import Confidence, Finding
+from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.memory_limit import limit_of_card, limit_of_host, raise_limit, reached
 from tuner_tui.advice.not_finite import not_finite_in
 from tuner_tui.advice.oom_message import EXPANDABLE, fragmented, other_holders
 from tuner_tui.advice.remedies import remedies_for
 from tuner_tui.advice.situation import Situation
 from tuner_tui.runs.crash_patterns import gpu_memory, host_memory
+from tuner_tui.runs.crash_patterns.pattern import Confidence
 from tuner_tui.runs.output.failures import Failure
 from tuner_tui.runs.output.launcher import Launched, read_launcher
 from tuner_tui.runs.output.lines import Line, read_lines

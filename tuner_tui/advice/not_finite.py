@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tuner_tui.advice.finding import Confidence
+from tuner_tui.runs.crash_patterns.pattern import Confidence
 from tuner_tui.runs.output.lines import Line
 from tuner_tui.runs.output.metrics import Logged, not_finite_tail, read_metrics
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from tuner_tui.advice.crash import crash_findings
 from tuner_tui.advice.finding import Finding, Remedy, Value
 from tuner_tui.advice.remedies import remedies_for
+from tuner_tui.advice.rules.numbers import LOSS_GROWS
 from tuner_tui.advice.scaling import smaller_micro_batches
 from tuner_tui.advice.situation import Situation
 from tuner_tui.runs.evidence import OUT_OF_MEMORY
@@ -133,9 +134,10 @@ def told(change: Mapping[str, Value], before: Settings, after: Settings) -> str:
 
 
 def _holds_effective_batch(rung: Remedy, situation: Situation, seen: Settings) -> bool:
-    """Exactly; and every epoch has the same steps, which dropping its last batch would change."""
+    """Exactly; every epoch has the same steps, which dropping its last batch would change; so does the gradient."""
     after = seen.changed(**rung.change)
-    if after.effective_batch() != seen.effective_batch() or situation.state.in_effect.get("dataloader_drop_last"):
+    known = situation.state.in_effect
+    if after.effective_batch() != seen.effective_batch() or known.get("dataloader_drop_last") or known.get(LOSS_GROWS):
         return False
     return isinstance(situation.job, BuiltinJob) or (
         situation.state.takes_orders and all(name in situation.state.in_effect for name in (MICRO, ACCUMULATION))

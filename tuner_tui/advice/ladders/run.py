@@ -134,6 +134,26 @@ def padding(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     )
 
 
+def loss_scale(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
+    """A loss that knows of the whole step; else no accumulation."""
+    settings = situation.settings
+    return (OWN_LOSS,) if settings is None else (OWN_LOSS, *no_accumulation(settings))
+
+
+def no_accumulation(settings: Settings) -> Iterator[Remedy]:
+    """The whole effective batch at once."""
+    micro, times = settings.per_device_train_batch_size, settings.gradient_accumulation_steps
+    if times > 1:
+        yield Remedy(
+            title=f"micro batch {micro} → {micro * times}, accumulation {times} → 1",
+            why="with one batch a step there is nothing to divide by; the effective batch stays",
+            change={"per_device_train_batch_size": micro * times, "gradient_accumulation_steps": 1},
+            effect=f"activation memory × {times}: it may not fit",
+            rests_on="activations are proportional to the micro batch",
+            source="transformers: Trainer.training_step",
+        )
+
+
 NO_WORKERS = Remedy(
     title="workers 0, to see the error",
     why="an exception in a loader process shows whole when the training process itself prepares batches",
@@ -165,6 +185,14 @@ FASTER_DISK = Remedy(
 )
 PACKING = Remedy(
     title="pack sequences", why="several samples in one sequence leave no padding at all", source=NOTES_3090
+)
+OWN_LOSS = Remedy(
+    title="give the Trainer a compute_loss_func",
+    why="`cross_entropy(logits, labels, reduction='sum') / num_items_in_batch` is the loss of the whole step, however "
+    "it is cut; an optimizer of Adam's kind hides the factor, clipping and SGD do not",
+    effect="loss and gradient as with one large batch",
+    rests_on="measured with transformers 5.23: the gradient norm of BERT, RoBERTa, DistilBERT and GPT-2 classifiers",
+    source="transformers: Trainer(compute_loss_func=…)",
 )
 CHECK_INDEXES = Remedy(
     title="compare labels and token ids with the model",
@@ -209,6 +237,7 @@ LADDERS: Mapping[str, Callable[[Situation, str | None], tuple[Remedy, ...]]] = {
     "evaluation-share": evaluation_share,
     "save-share": save_share,
     "padding": padding,
+    "loss-scale": loss_scale,
     "device-assert": lambda situation, where: (CHECK_INDEXES,),
     "illegal-access": lambda situation, where: (PLAIN_KERNELS,),
     "collective-timeout": lambda situation, where: (FIRST_RANK,),

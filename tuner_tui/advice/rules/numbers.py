@@ -1,18 +1,21 @@
-"""Loss and gradients that are not finite, while the training still runs."""
+"""Loss and gradients that are not finite, or larger than they should be, while the training still runs."""
 
 from __future__ import annotations
 
 import math
 
 from tuner_tui.advice import thresholds
-from tuner_tui.advice.finding import Confidence, Finding
+from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.measure import own_steps
 from tuner_tui.advice.not_finite import not_finite_in
 from tuner_tui.advice.remedies import remedies_for
 from tuner_tui.advice.situation import Situation
+from tuner_tui.runs.crash_patterns.pattern import Confidence
 from tuner_tui.runs.output.lines import read_lines
 
 PRINTED_LINES = 50
+LOSS_GROWS = "loss_ignores_accumulation"
+"""What the observer found by looking at the Trainer and its model."""
 
 
 def not_finite(situation: Situation) -> Finding | None:
@@ -33,6 +36,29 @@ def not_finite(situation: Situation) -> Finding | None:
         confidence=confidence,
         where="training",
         remedies=remedies_for("nan", situation),
+    )
+
+
+def loss_scaled(situation: Situation) -> Finding | None:
+    """The model's loss is not divided by the batches that are accumulated: it and the gradient grow with them."""
+    state, seen = situation.state, situation.state.in_effect
+    times = seen.get("gradient_accumulation_steps")
+    if state.outcome is not None or seen.get(LOSS_GROWS) is not True or not isinstance(times, int) or times < 2:
+        return None
+    version = seen.get("transformers") or (situation.interpreter and situation.interpreter.packages.get("transformers"))
+    clip = seen.get("max_grad_norm")
+    return Finding(
+        cause="loss-scale",
+        severity="warning",
+        sentence=f"Loss and gradient are {times} times too large: this model ignores that {times} batches are added up",
+        evidence=(
+            f"gradient accumulation {times}; the Trainer of transformers {version or '(version unknown)'} leaves the "
+            "division to the model, which computes its loss without it",
+            *((f"gradients are clipped at {clip:g}, so they are clipped {times} times as early",) if clip else ()),
+        ),
+        confidence="certain",
+        where="training",
+        remedies=remedies_for("loss-scale", situation),
     )
 
 

@@ -7,7 +7,7 @@ import sys
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from . import models
+from . import losses, models
 from .importing import call_safely
 
 if TYPE_CHECKING:
@@ -116,6 +116,9 @@ class Effective:
         """Read a model that a trainer gave us."""
         self._model_sought = True
         call_safely(self._read_model, model)
+        ignores = call_safely(losses.ignores_accumulation, model)
+        if ignores is not None:
+            self._now["loss_ignores_accumulation"] = ignores
 
     def _read_model(self, model: Any) -> None:
         inner = getattr(model, "_orig_mod", None)
