@@ -16,6 +16,7 @@ COMMANDS = {
     "detect": "detect",
     "doctor": "doctor",
     "recommend": "recommend",
+    "estimate": "estimate",
     "run": "run",
     "tune": "tune",
     "ps": "ps",

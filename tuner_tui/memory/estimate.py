@@ -52,6 +52,7 @@ class MemoryEstimate:
 
     batch: int
     lines: tuple[Moment, ...]
+    on_gpu: bool
     overhead: Overhead
     doubt: float
     rests_on: str
@@ -165,4 +166,4 @@ def of_lines(
 ) -> MemoryEstimate:
     """The estimate that the moments of a step make at the micro batch of `settings`."""
     batch = settings.per_device_train_batch_size
-    return MemoryEstimate(batch, lines, overhead_of(device), doubt, rests_on, device.capacity_bytes)
+    return MemoryEstimate(batch, lines, device.on_gpu, overhead_of(device), doubt, rests_on, device.capacity_bytes)

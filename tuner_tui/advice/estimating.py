@@ -1,0 +1,58 @@
+"""The best that is known of a job's memory: at once, or after seconds of tracing; put right by what earlier runs took."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tuner_tui.hardware.interpreter import Interpreter
+from tuner_tui.memory.correct import MeasuredRun, corrected
+from tuner_tui.memory.device import Device
+from tuner_tui.memory.estimate import MemoryEstimate, estimate
+from tuner_tui.memory.shapes import known_shape
+from tuner_tui.memory.trace import Trace, TraceError, known_trace, trace
+from tuner_tui.memory.traced import traced_estimate
+from tuner_tui.settings.job import BuiltinJob
+from tuner_tui.settings.model import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Estimating:
+    """One job on one device, with the runs that were measured of it, newest first.
+
+    `processes` train together, each on a device of its own. `interpreter` traces; None where there is none.
+    """
+
+    job: BuiltinJob
+    device: Device
+    processes: int = 1
+    interpreter: Interpreter | None = None
+    runs: Sequence[MeasuredRun] = ()
+
+    def at_once(self, settings: Settings) -> MemoryEstimate | None:
+        """The traced estimate where the trace is remembered, else the closed form; None where there is neither.
+
+        Microseconds, but for one small file to read.
+        """
+        python = self.interpreter
+        found = None if python is None else known_trace(python, self.job, settings, self.device)
+        return self.closed_form(settings) if found is None else self._of_trace(found, settings)
+
+    def closed_form(self, settings: Settings) -> MemoryEstimate | None:
+        """The closed form; None for an architecture that has none."""
+        shape = known_shape(self.job.model, self.job.task)
+        if shape is None:
+            return None
+        return self._put_right(settings, lambda one: estimate(shape, one, self.device, self.processes))
+
+    def traced(self, settings: Settings) -> MemoryEstimate:
+        """The traced estimate; takes seconds where it is not remembered. Raises `TraceError`."""
+        if self.interpreter is None:
+            raise TraceError("There is no Python to trace with: choose the interpreter that trains.")
+        return self._of_trace(trace(self.interpreter, self.job, settings, self.device), settings)
+
+    def _of_trace(self, found: Trace, settings: Settings) -> MemoryEstimate:
+        return self._put_right(settings, lambda one: traced_estimate(found, one, self.device, self.processes))
+
+    def _put_right(self, settings: Settings, way: Callable[[Settings], MemoryEstimate]) -> MemoryEstimate:
+        return corrected(way(settings), settings, self.device.on_gpu, self.runs, way)

@@ -1,0 +1,107 @@
+"""The plain text of `tuner-tui estimate`: the parts in columns, a bar against what there is, and the verdict."""
+
+from __future__ import annotations
+
+from textwrap import wrap
+from typing import TYPE_CHECKING
+
+from tuner_tui.memory.estimate import RESERVE
+
+if TYPE_CHECKING:
+    from tuner_tui.advice.estimating import Estimating
+    from tuner_tui.memory.estimate import MemoryEstimate
+    from tuner_tui.settings.model import Settings
+
+WIDTH = 100
+BAR = 40
+GIB = 2**30
+
+
+def report(found: Estimating, settings: Settings, best: MemoryEstimate) -> list[str]:
+    """The whole report, line by line."""
+    return [
+        *wrap(f"For {job_words(found, settings)}", WIDTH),
+        "",
+        *part_lines(found, best),
+        "",
+        bar_line(best),
+        *wrap(verdict_sentence(best), WIDTH),
+        *wrap(batch_sentence(best, settings), WIDTH),
+        "",
+        *wrap(f"Rests on: {best.rests_on}. {assumed(found)}", WIDTH),
+    ]
+
+
+def job_words(found: Estimating, settings: Settings) -> str:
+    """What is trained, and how."""
+    words = [
+        f"{found.job.task} with {found.job.model}",
+        f"micro batch {settings.per_device_train_batch_size} × {settings.max_length:,} tokens",
+        settings.precision,
+        settings.optim,
+    ]
+    words += ["checkpointing"] if settings.gradient_checkpointing else []
+    words += [f"{settings.attn_implementation} attention"] if settings.attn_implementation != "auto" else []
+    words += [f"{settings.peft_method} of rank {settings.lora_r}"] if settings.peft_method != "none" else []
+    words += [f"{found.processes} processes, each the same"] if found.processes > 1 else []
+    return " · ".join(words)
+
+
+def part_lines(found: Estimating, best: MemoryEstimate) -> list[str]:
+    """One line a part, with its share of the whole."""
+    parts = best.parts
+    context = "CUDA context" if found.device.on_gpu else "Python and torch"
+    rows = (
+        ("weights", parts.weights),
+        ("gradients", parts.gradients),
+        ("optimizer states", parts.optimizer),
+        ("activations", parts.activations),
+        (context, parts.context),
+        ("allocator's slack", parts.slack),
+    )
+    shown = [f"  {name:<18} {size / GIB:8.2f} GiB  {block(size / parts.total)}".rstrip() for name, size in rows]
+    whole = f"  {'peak':<18} {parts.total / GIB:8.2f} GiB  ± {best.doubt:.0%}, in {best.moment}"
+    return [*shown, whole]
+
+
+def block(share: float) -> str:
+    """A bar of at most `BAR` cells."""
+    return "▇" * round(share * BAR)
+
+
+def bar_line(best: MemoryEstimate) -> str:
+    """The peak against what there is."""
+    if best.capacity_bytes is None:
+        return f"{best.total_bytes / GIB:.1f} GiB; how much there is, is not known (--memory SIZE)"
+    filled = min(BAR, round(best.total_bytes / best.capacity_bytes * BAR))
+    bar = "█" * filled + " " * (BAR - filled)
+    return f"▕{bar}▏ {best.total_bytes / GIB:.1f} of {best.capacity_bytes / GIB:.1f} GiB"
+
+
+def verdict_sentence(best: MemoryEstimate) -> str:
+    """Whether it fits."""
+    span = f"{best.low_bytes / GIB:.1f} to {best.high_bytes / GIB:.1f} GiB"
+    words = {
+        "fits": f"Fits: {span}, with {RESERVE:.0%} left free.",
+        "tight": f"May not fit: {span} is too near to what there is, {RESERVE:.0%} of which should stay free.",
+        "too large": f"Does not fit: {span}.",
+        "unknown": f"Between {span}.",
+    }
+    return words[best.verdict]
+
+
+def batch_sentence(best: MemoryEstimate, settings: Settings) -> str:
+    """The largest micro batch, or that there is none."""
+    largest = best.largest_batch()
+    if largest is None:
+        return ""
+    if largest == 0:
+        return "Not even one sample at a time fits with that reserve."
+    return f"Largest micro batch that fits with that reserve: {largest} (now {settings.per_device_train_batch_size})."
+
+
+def assumed(found: Estimating) -> str:
+    """What of the figure nobody has measured."""
+    if not found.device.on_gpu or any(run.tensor_bytes for run in found.runs):
+        return ""
+    return "The CUDA context and the allocator's slack are assumed until a run has been measured here."
