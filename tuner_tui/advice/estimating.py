@@ -1,4 +1,4 @@
-"""The best that is known of a job's memory: at once, or after seconds of tracing; put right by what earlier runs took."""
+"""The best that is known of a job's memory: at once, or after seconds of tracing; corrected by what runs took."""
 
 from __future__ import annotations
 
