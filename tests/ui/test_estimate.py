@@ -20,7 +20,7 @@ from tuner_tui.memory.device import Device
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.ui.drawing.cells import text_of, width_of
-from tuner_tui.ui.drawing.estimate_rows import estimate_rows, memory_bar
+from tuner_tui.ui.drawing.estimate_rows import estimate_rows, memory_bar, source
 from tuner_tui.ui.estimate_wiring import EstimatingHere
 from tuner_tui.ui.estimating import EstimateFeed, EstimateRequest, Outlook
 from tuner_tui.ui.messages import EstimateArrived
@@ -64,8 +64,8 @@ def test_a_model_that_fits_at_no_batch_says_so() -> None:
 
 def test_small_memory_has_a_digit_after_the_point_and_whose_it_is() -> None:
     found = estimated(1, Device(False, None, 16 * GIB))
-    assert texts(Outlook(found, "host memory"))[0].startswith("peak RAM ▕")
-    assert texts(Outlook(found, "host memory"))[0].endswith("! 15.0 of 16.0 GiB ± 0.6 host memory")
+    assert texts(Outlook(found, False, "host memory"))[0].startswith("peak RAM ▕")
+    assert texts(Outlook(found, False, "host memory"))[0].endswith("! 15.0 of 16.0 GiB ± 0.6 host memory")
 
 
 def test_what_is_unknown_says_why_in_a_row() -> None:
@@ -86,8 +86,15 @@ def test_an_unknown_capacity_shows_the_figure_alone() -> None:
 def test_the_bar_never_outgrows_its_place(batch: int, width: int, doubt: float) -> None:
     found = estimated(batch, doubt=doubt)
     assert len(memory_bar(found, width)) == width
-    bar = estimate_rows(Outlook(found, "host memory"), width)[0]
-    assert width_of(bar.line) <= max(width, len("peak VRAM ✗ 792 of 80 GiB ± 396"))
+    bar = estimate_rows(Outlook(found, True, "host memory"), width)[0]
+    assert width_of(bar.line) <= max(width, len("peak VRAM ✗ 15.5 of 80 GiB ± 12.0"))
+
+
+def test_the_source_of_the_figure_is_shortened_to_its_newest_part() -> None:
+    rests_on = "traced, corrected by run r007: ×1.02"
+    assert source(rests_on, 40) == rests_on
+    assert source(rests_on, 30) == "corrected by run r007: ×1.02"
+    assert source(rests_on, 22) == "corrected by run r007"
 
 
 async def test_the_bar_moves_as_a_value_is_edited() -> None:
@@ -145,18 +152,57 @@ def test_questions_that_a_newer_one_has_overtaken_are_not_answered() -> None:
     feed.stop()
 
 
+def here(limit: int | None = None) -> EstimatingHere:
+    """The real service; what was traced on this machine before plays no part, for no interpreter is like this one."""
+    return EstimatingHere(limit)
+
+
 def test_the_real_service_knows_the_built_in_shapes_and_says_what_it_does_not_know() -> None:
-    here = EstimatingHere(None)
-    found = here(request()).estimate
+    found = here().quick(request()).estimate
     assert found is not None
     assert found.capacity_bytes == live_fakes.inventory().gpus[0].memory_total_bytes
-    assert here(request(job=CommandJob(command=("python", "x.py")))).unknown
-    assert "nobody/nothing" in here(request(job=BuiltinJob(model="nobody/nothing"))).unknown
+    assert here().quick(request(job=CommandJob(command=("python", "x.py")))).unknown
+    assert "nobody/nothing" in here().quick(request(job=BuiltinJob(model="nobody/nothing"))).unknown
 
 
 def test_without_a_card_the_host_or_the_limit_bounds_it() -> None:
     box = replace(live_fakes.inventory(0), memory=HostMemory(24 * GIB, 20 * GIB))
-    host = EstimatingHere(None)(request(inventory=box))
+    host = here().quick(request(inventory=box))
     assert (host.against, host.estimate and host.estimate.capacity_bytes) == ("host memory", 24 * GIB)
-    limited = EstimatingHere(3 * GIB)(request(inventory=box))
+    limited = here(3 * GIB).quick(request(inventory=box))
     assert (limited.against, limited.estimate and limited.estimate.capacity_bytes) == ("limit", 3 * GIB)
+    own = here(3 * GIB).quick(request(inventory=box, memory_limit_bytes=2 * GIB))
+    assert own.estimate is not None
+    assert own.estimate.capacity_bytes == 2 * GIB
+    card = here(30 * GIB).quick(request())
+    assert (card.against, card.estimate and card.estimate.capacity_bytes) == ("limit", 30 * GIB)
+
+
+def test_nothing_is_traced_that_nobody_works_on_or_that_is_a_command() -> None:
+    nowhere = replace(INTERPRETER, path="/nowhere/python")
+    service = here()
+    assert service.refined(request(interpreter=nowhere)) == service.quick(request(interpreter=nowhere))
+    assert not service._untraceable
+    assert service.refined(request(job=CommandJob(command=("python", "x.py")), worked_on=True)) is None
+
+
+def test_what_cannot_be_traced_is_not_tried_again() -> None:
+    box = replace(live_fakes.inventory(), cpu=replace(live_fakes.inventory().cpu, affinity_cores=10_000))
+    asked = request(inventory=box, worked_on=True, interpreter=replace(INTERPRETER, path="/nowhere/python"))
+    service = here()
+    assert service.refined(asked) == service.quick(asked)
+    assert ("bert-base", "classification") in service._untraceable
+
+
+async def test_only_settings_that_somebody_changed_are_worth_a_trace() -> None:
+    asked: list[EstimateRequest] = []
+
+    def remember(wanted: EstimateRequest) -> Outlook:
+        asked.append(wanted)
+        return outlook_of(wanted)
+
+    box = FakeBox()
+    async with on_screen(box, services=replace(box.services(), estimate=remember)) as pilot:
+        assert not asked[-1].worked_on
+        await pilot.press("plus")
+        await until(pilot, lambda: asked[-1].worked_on)

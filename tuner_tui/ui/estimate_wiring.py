@@ -2,45 +2,93 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tuner_tui.ui.estimating import EstimateRequest, Outlook
 
 if TYPE_CHECKING:
+    from tuner_tui.advice.estimating import Estimating
     from tuner_tui.advice.recommending.target import Target
-    from tuner_tui.memory.device import Device
+    from tuner_tui.memory.correct import MeasuredRun
+    from tuner_tui.memory.estimate import MemoryEstimate
+    from tuner_tui.settings.job import BuiltinJob
 
 OF_A_COMMAND = "not known for a command before it has run"
 
 
-@dataclass(frozen=True, slots=True)
 class EstimatingHere:
-    """By the closed form. `memory_limit_bytes` is what a training may take at most."""
+    """Answers at once by what is remembered and the closed form; and traces what was not traced. For one thread.
 
-    memory_limit_bytes: int | None
+    `memory_limit_bytes` is what a training may take at most, where its preset or run says nothing of it.
+    """
 
-    def __call__(self, request: EstimateRequest) -> Outlook:
-        """The outlook for the settings asked for; reads at most one small file."""
-        from tuner_tui.advice.recommending.target import target_of
-        from tuner_tui.memory.estimate import estimate
-        from tuner_tui.memory.shapes import known_shape
+    def __init__(self, memory_limit_bytes: int | None) -> None:
+        self._limit_bytes = memory_limit_bytes
+        self._untraceable: set[tuple[str, str]] = set()
+        self._job: BuiltinJob | None = None
+        self._runs: tuple[MeasuredRun, ...] = ()
 
+    def quick(self, request: EstimateRequest) -> Outlook:
+        """The outlook for the settings asked for; for another job than before it reads the ends of earlier runs."""
         job = request.job
         if job.kind != "builtin":
             return Outlook(unknown=OF_A_COMMAND)
-        shape = known_shape(job.model, job.task)
-        if shape is None:
-            return Outlook(unknown=f"not known for {job.model} before it was downloaded")
-        target = target_of(request.inventory, request.interpreter, job)
-        device, against = self._device(target)
-        return Outlook(estimate(shape, request.settings, device, target.processes), against)
+        if job != self._job:
+            self._read_runs(job)
+        found, target, against = self._estimating(request, job)
+        return _outlook(found.at_once(request.settings), target, against, job)
 
-    def _device(self, target: Target) -> tuple[Device, str]:
-        """What the training computes on, with the memory it may take, and whose memory that is."""
-        from dataclasses import replace
+    def refined(self, request: EstimateRequest) -> Outlook | None:
+        """The outlook by the newest runs, and traced where that is worth it; may take half a minute."""
+        from tuner_tui.memory.trace import TraceError
 
-        device, limit = target.device, self.memory_limit_bytes
-        if limit is not None and (device.capacity_bytes is None or limit < device.capacity_bytes):
-            return replace(device, capacity_bytes=limit), "limit"
-        return device, "" if target.on_gpu else "host memory"
+        job = request.job
+        if job.kind != "builtin":
+            return None
+        self._read_runs(job)
+        found, target, against = self._estimating(request, job)
+        best = found.at_once(request.settings)
+        if self._may_trace(request, job):
+            try:
+                best = found.traced(request.settings)
+            except TraceError:
+                self._untraceable.add((job.model, job.task))
+        return _outlook(best, target, against, job)
+
+    def _may_trace(self, request: EstimateRequest, job: BuiltinJob) -> bool:
+        """Whether somebody works on these settings, and the processors have nothing better to do."""
+        idle = os.getloadavg()[0] < request.inventory.cpu.usable_cores
+        return request.worked_on and idle and (job.model, job.task) not in self._untraceable
+
+    def _read_runs(self, job: BuiltinJob) -> None:
+        from tuner_tui.runs.folder import runs_dir
+        from tuner_tui.runs.measured_memory import measured_runs
+
+        self._job, self._runs = job, measured_runs(job, runs_dir())
+
+    def _estimating(self, request: EstimateRequest, job: BuiltinJob) -> tuple[Estimating, Target, str]:
+        """What is known of the job here, what it would have, and whose memory that is."""
+        from tuner_tui.advice.estimating import Estimating
+
+        target, against = self._target(request)
+        found = Estimating(job, target.device, target.processes, request.interpreter, self._runs)
+        return found, target, against
+
+    def _target(self, request: EstimateRequest) -> tuple[Target, str]:
+        from tuner_tui.advice.recommending.target import limited, target_of
+
+        limit, box = request.memory_limit_bytes or self._limit_bytes, request.inventory
+        target = target_of(limited(box, limit), request.interpreter, request.job)
+        if target.on_gpu:
+            return target, "" if limit is None or target.memory_bytes != limit else "limit"
+        if limit is None or limit >= box.memory.usable_bytes:
+            return target, "host memory"
+        return replace(target, inventory=replace(box, memory=replace(box.memory, limit_bytes=limit))), "limit"
+
+
+def _outlook(found: MemoryEstimate | None, target: Target, against: str, job: BuiltinJob) -> Outlook:
+    if found is None:
+        return Outlook(unknown=f"not known for {job.model} yet")
+    return Outlook(found, target.on_gpu, against)

@@ -28,32 +28,41 @@ IDLE_S = 1.5
 
 @dataclass(frozen=True, slots=True)
 class EstimateRequest:
-    """What the memory is asked of. `busy`: a training runs, and nothing that takes a processor may be started."""
+    """What the memory is asked of.
+
+    `memory_limit_bytes` is what a training may take at most. `worked_on`: somebody changed something here and nothing
+    trains, so that a figure that takes some seconds of a processor is worth them.
+    """
 
     settings: Settings
     job: Job
     inventory: Inventory
     interpreter: Interpreter
-    busy: bool = False
+    memory_limit_bytes: int | None = None
+    worked_on: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """The memory expected. `against` says whose memory it is held against; `unknown` why there is no figure."""
+    """The memory expected, of the card or the host (`on_gpu`).
+
+    `against` says whose memory it is held against, where that is not plain; `unknown` why there is no figure.
+    """
 
     estimate: MemoryEstimate | None = None
+    on_gpu: bool = True
     against: str = ""
     unknown: str = ""
 
 
-Estimating = Callable[[EstimateRequest], Outlook]
-Refining = Callable[[EstimateRequest], "Outlook | None"]
+Quick = Callable[[EstimateRequest], Outlook]
+Refined = Callable[[EstimateRequest], "Outlook | None"]
 
 
 class EstimateFeed:
     """Answers by `quick`, then by `refined` where that knows better; it may take half a minute."""
 
-    def __init__(self, quick: Estimating, refined: Refining, post: Post, idle_s: float = IDLE_S) -> None:
+    def __init__(self, quick: Quick, refined: Refined, post: Post, idle_s: float = IDLE_S) -> None:
         self._quick = quick
         self._refined = refined
         self._post = post

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tuner_tui.settings.preset_model import Preset
     from tuner_tui.settings.validity import Problem
     from tuner_tui.ui.comparing import Comparing
-    from tuner_tui.ui.estimating import Estimating, Refining
+    from tuner_tui.ui.estimating import Quick, Refined
     from tuner_tui.ui.tuning_services import TuningServices
 
 
@@ -136,8 +136,8 @@ class Services:
     fields: Callable[[], Sequence[FieldSpec]]
     problems: Callable[[Settings, Inventory | None, Interpreter | None, Job], tuple[Problem, ...]]
     recommended: Callable[[Resolved, Inventory, Interpreter, Job], Resolved]
-    estimate: Estimating
-    refined_estimate: Refining
+    estimate: Quick
+    refined_estimate: Refined
     inventory: Callable[[], Inventory]
     python: Callable[[Job], Path]
     versions: Callable[[Path], Interpreter]

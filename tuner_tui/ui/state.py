@@ -228,6 +228,12 @@ def known(state: UiState) -> bool:
     return None not in (state.editing, state.inventory, state.interpreter)
 
 
+def worked_on(state: UiState) -> bool:
+    """Whether somebody has changed settings or job here, and nothing trains."""
+    changed = state.editing is not None and (state.editing.can_undo or state.editing.can_redo)
+    return (changed or state.job_edited) and not state.running
+
+
 def dirty(state: UiState) -> bool:
     """Whether there are changes that were not saved."""
     return state.job_edited or (state.editing is not None and state.editing.dirty)

@@ -141,8 +141,12 @@ class StateApp(BaseApp):
     def _ask_memory(self, state: UiState) -> None:
         current, inventory, interpreter = state.current, state.inventory, state.interpreter
         if current is not None and inventory is not None and interpreter is not None:
-            settings = current.resolved.settings
-            self._estimates.ask(EstimateRequest(settings, current.job, inventory, interpreter, state.running))
+            self._estimates.ask(
+                EstimateRequest(
+                    current.resolved.settings, current.job, inventory, interpreter,
+                    current.memory_limit_bytes, steps.worked_on(state),
+                )
+            )  # fmt: skip
 
     def _open(self, preset: Opened) -> None:
         self._show(steps.opened(self.state, preset))

@@ -53,12 +53,13 @@ class Wishes:
 
 def real_services(wishes: Wishes) -> Services:
     """The services over this machine."""
+    memory = EstimatingHere(wishes.memory_limit_bytes)
     return Services(
         fields=_fields,
         problems=problems_of,
         recommended=Recommending(wishes.memory_limit_bytes),
-        estimate=EstimatingHere(wishes.memory_limit_bytes),
-        refined_estimate=lambda request: None,
+        estimate=memory.quick,
+        refined_estimate=memory.refined,
         inventory=_inventory,
         python=_python,
         versions=_versions,

@@ -38,14 +38,14 @@ def estimate_rows(shown: Outlook | None, width: int) -> list[Row]:
         return [Row(line(Run(GPU, "dim")))]
     if shown.estimate is None:
         return [Row(line(Run(f"peak memory {shown.unknown}", "dim")))]
-    return [_bar_row(shown.estimate, shown.against, width), _words_row(shown.estimate, width)]
+    return [_bar_row(shown, shown.estimate, width), _words_row(shown.estimate, width)]
 
 
-def _bar_row(found: MemoryEstimate, against: str, width: int) -> Row:
-    label = GPU if found.on_gpu else HOST
+def _bar_row(shown: Outlook, found: MemoryEstimate, width: int) -> Row:
+    label = GPU if shown.on_gpu else HOST
     mark, style = MARKS[found.verdict]
     figures = f"{mark} {figures_of(found)}"
-    whose = f" {against}" if against else ""
+    whose = f" {shown.against}" if shown.against else ""
     bar_width = width - text_width(label) - text_width(figures) - 2
     if bar_width - len(whose) >= LEAST_BAR + 2:
         figures, bar_width = figures + whose, bar_width - len(whose)
@@ -68,10 +68,13 @@ def memory_bar(found: MemoryEstimate, width: int) -> str:
 def figures_of(found: MemoryEstimate) -> str:
     """`61 of 80 GiB ± 2`, with a digit after the point where the memory is small."""
     capacity, doubt = found.capacity_bytes, found.total_bytes * found.doubt
-    number = f.gib if max(capacity or 0, found.total_bytes) < SMALL_BYTES else f.whole_gib
-    of = f" of {number(capacity)}" if capacity else ""
-    doubted = f.gib if doubt < f.GIB / 2 else number
-    return f"{number(found.total_bytes)}{of} GiB ± {doubted(doubt)}"
+    of = f" of {_gib(capacity)}" if capacity else ""
+    small = found.total_bytes < SMALL_BYTES or doubt < f.GIB / 2
+    return f"{_gib(found.total_bytes)}{of} GiB ± {f.gib(doubt) if small else f.whole_gib(doubt)}"
+
+
+def _gib(size_bytes: float) -> str:
+    return f.gib(size_bytes) if size_bytes < SMALL_BYTES else f.whole_gib(size_bytes)
 
 
 def _words_row(found: MemoryEstimate, width: int) -> Row:
@@ -79,6 +82,13 @@ def _words_row(found: MemoryEstimate, width: int) -> Row:
     words = line(Run(VERDICTS[found.verdict], MARKS[found.verdict][1]))
     if most is not None:
         words = line(*words, f" · largest micro batch {most:,}" if most else " at any micro batch")
-    if width - width_of(words) >= LEAST_SOURCE:
-        words = line(*words, Run(f" · {found.rests_on}", "dim"))
+    room = width - width_of(words)
+    if room >= LEAST_SOURCE:
+        words = line(*words, Run(f" · {source(found.rests_on, room - 3)}", "dim"))
     return Row(words)
+
+
+def source(rests_on: str, width: int) -> str:
+    """What a figure rests on, in `width` cells: `traced, corrected by run r007: ×1.02`, or its later part alone."""
+    later = rests_on.rpartition(", ")[2]
+    return next((words for words in (rests_on, later, later.partition(":")[0]) if text_width(words) <= width), later)

@@ -28,7 +28,7 @@ FRAME = 2
 WIDE_COLUMNS, WIDE_ROWS = 100, 30
 """A smaller screen shows one of the panels below the head, the others a key away."""
 BELOW = 13
-"""Rows of the plots and of what was left out, frame included."""
+"""Least rows of the plots and of what was left out, frame included."""
 PAGES = ("trials", "tuning-plots", "skipped")
 WORDS = (
     ("trial", "a short run like any other, with settings that the search proposes"),
@@ -124,7 +124,7 @@ class TuneScreen(Backdrop, Screen[None]):
         strip.display, strip.shown = not wide, self.page
         self._trials.display = wide or self.page == "trials"
         below.display = wide or self.page != "trials"
-        below.styles.height = BELOW if wide else "1fr"
+        below.styles.height = max(BELOW, self.size.height * 3 // 10) if wide else "1fr"
         self._plots.display = wide or self.page == "tuning-plots"
         self._skipped.display = wide or self.page == "skipped"
 
