@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import statistics
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.benchmarks.batch_search import Machine, random_machine, search
+from tests.benchmarks.batch_machines import Machine, random_machine
+from tests.benchmarks.batch_search import finds, quantile, search
+from tuner_tui.advice.scaling import divisors
 from tuner_tui.memory.fit import PeakModel
 from tuner_tui.tuning.batch_search import MOST_PROBES, BatchSearch, Probe
 
@@ -58,3 +62,43 @@ def test_the_dataset_bounds_the_batch() -> None:
     assert proposal is not None
     assert proposal.batch == 7
     assert roomy.record(Probe(7, 2 * GIB, 2 * GIB)).propose() is None
+
+
+def test_targets_over_many_machines() -> None:
+    found = finds(search, [random_machine(seed) for seed in range(5_000_000, 5_000_150)])
+    probes = [float(len(one.probes)) for one in found]
+    shares = [one.best / one.true_maximum for one in found]
+    ooms = [one.ooms for one in found]
+    assert all(one.tested and one.fits for one in found)
+    assert statistics.median(probes) <= 4
+    assert quantile(probes, 0.9) <= 6
+    assert statistics.mean(ooms) <= 0.1
+    assert max(ooms) <= 1
+    assert statistics.median(shares) >= 0.92
+    assert quantile(shares, 0.1) >= 0.85
+
+
+@given(st.integers(0, 10_000_000), st.sampled_from([1, 7, 13, 24, 60, 64, 96, 128, 210, 512]))
+def test_only_sizes_that_hold_the_effective_batch_are_run(seed: int, effective: int) -> None:
+    machine = random_machine(seed)
+    allowed = divisors(effective)
+    state = BatchSearch(machine.capacity, effective, allowed=allowed)
+    while (proposal := state.propose()) is not None:
+        assert proposal.batch in allowed
+        state = state.record(machine.run(proposal.batch))
+    assert len({probe.batch for probe in state.probes}) == len(state.probes)
+    assert state.best is None or state.best.batch in allowed
+
+
+def test_a_size_that_failed_a_second_time_is_not_trusted() -> None:
+    searched = BatchSearch(80 * GIB, most=64).record(Probe(32, 40 * GIB)).record(Probe(16, 30 * GIB))
+    assert searched.best == Probe(32, 40 * GIB)
+    again = searched.record(Probe(32, None))
+    assert again.best == Probe(16, 30 * GIB)
+
+
+def test_one_run_among_few_permitted_sizes_is_joined_by_a_smaller_one() -> None:
+    searched = BatchSearch(24 * GIB, most=64, allowed=divisors(64)).record(Probe(8, 16 * GIB, 16 * GIB))
+    proposal = searched.propose()
+    assert proposal is not None
+    assert proposal.batch == 4

@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +32,14 @@ SETTINGS: dict[str, Any] = {
     "save_strategy": "steps", "save_steps": 5, "eval_strategy": "no", "logging_steps": 1, "learning_rate": 1e-3,
     "dataloader_pin_memory": False,
 }  # fmt: skip
-ENVIRON = {**os.environ, "OMP_NUM_THREADS": "1"}
-SHARE = 0.65
-"""Of what the long samples need at micro batch 16 there is this much: enough for 8."""
+ENVIRON = {
+    **os.environ, "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "65536",
+    "MALLOC_TRIM_THRESHOLD_": "65536", "MALLOC_TOP_PAD_": "0",
+}  # fmt: skip
+"""Every tensor of some size is a mapping of its own and goes back at once: what a step takes is what its tensors take,
+the same each time. With the C library's own thresholds the same training takes up to 90 MB more or less."""
+SHARE = 0.75
+"""Of what the long samples need at micro batch 16 there is this much; at 8 they need half of it."""
 
 
 @pytest.fixture
@@ -54,7 +58,10 @@ def data(tmp_path: Path) -> Path:
 
 
 def losses(output: Path) -> dict[int, float]:
-    """The loss of every step, from the last checkpoint, which knows those before the resumption too."""
+    """The loss of every step, from the last checkpoint, which knows those before the resumption too.
+
+    No two steps have the same samples, so losses that agree tell that their order does.
+    """
     history = json.loads((output / "checkpoint-24" / "trainer_state.json").read_bytes())["log_history"]
     return {entry["step"]: entry["loss"] for entry in history if "loss" in entry}
 
@@ -94,19 +101,17 @@ def test_it_goes_on_from_the_checkpoint_as_if_nothing_had_happened(data: Path, t
     stand_by(first, request)
     assert undecided(first)
     views = chain(first)
-    outcomes = [view.state.outcome for _, view in views]
-    assert outcomes == ["out-of-memory"] * (len(views) - 1) + ["completed"], told(views)
-    assert len(views) > 1, "the limit was to be too small"
-    for number, ((folder, view), (following, after)) in enumerate(pairwise(views), 1):
-        fell = view.state.fell_back
-        assert fell is not None
-        assert (fell.number, fell.most) == (number, 3)
-        assert fell.change["per_device_train_batch_size"] * fell.change["gradient_accumulation_steps"] == 16
-        assert fell.step == after.state.first_step == 10
-        record = read_record(following)
-        assert record.parent == folder.id
-        assert record.resumed_from == str(first.output / "checkpoint-10")
-    assert losses(views[-1][0].output) == pytest.approx(expected, rel=1e-4)
+    assert [view.state.outcome for _, view in views] == ["out-of-memory", "completed"], told(views)
+    (_, view), (following, after) = views
+    fell = view.state.fell_back
+    assert fell is not None
+    assert (fell.number, fell.most) == (1, 3)
+    assert fell.change == {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2}
+    assert fell.step == after.state.first_step == 10
+    record = read_record(following)
+    assert record.parent == first.id
+    assert record.resumed_from == str(first.output / "checkpoint-10")
+    assert losses(following.output) == pytest.approx(expected, rel=2e-5)
 
 
 def chain(folder: RunFolder) -> list[tuple[RunFolder, RunView]]:

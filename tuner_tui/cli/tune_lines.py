@@ -10,8 +10,8 @@ from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.measurement import Measurement
 from tuner_tui.tuning.trial import Trial, Verdict
 from tuner_tui.tuning.tuning_log import Begun, Entry, TrialBegun, TrialDone, TuningEnded
+from tuner_tui.tuning.words import GIB, memory_words, speed_words
 
-GIB = 2**30
 KNOBS_SHOWN = 4
 
 
@@ -75,11 +75,8 @@ def figures(measured: Measurement) -> str:
     if measured.outcome != "measured" or measured.throughput is None:
         return f"{measured.outcome}: {measured.sentence} ({duration(measured.seconds)})"
     spread = "" if measured.spread is None else f" ± {measured.spread:.1%}"
-    memory = "" if measured.peak_bytes is None else f", {measured.peak_bytes / GIB:.2f} GiB"
-    speed = f"{measured.throughput:,.4g} {measured.unit}"
-    if measured.throughput >= 1000:
-        speed = f"{measured.throughput:,.0f} {measured.unit}"
-    return f"{speed}{spread}{memory}, {measured.steps} steps, {duration(measured.seconds)}"
+    parts = (speed_words(measured) + spread, memory_words(measured), f"{measured.steps} steps")
+    return ", ".join(filter(None, (*parts, duration(measured.seconds))))
 
 
 def _word(settings: Settings, name: str) -> str:

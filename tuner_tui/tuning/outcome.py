@@ -178,12 +178,12 @@ def _too_few(ended: Ended) -> str:
 
 
 def _sentence(ended: Ended) -> str:
-    """In plain words: the finding that names the cause, else what the run says of its end."""
+    """In plain words: the cause where it was found, and what the run says of its end."""
     findings = crash_findings(ended.situation)
     finished = ended.situation.state.finished
     said_by_run = "" if finished is None else finished.sentence
     if findings and findings[0].cause != "unknown":
-        return f"{findings[0].sentence.rstrip('.')}."
+        return f"{findings[0].sentence.rstrip('.')}. {said_by_run}".rstrip()
     return said_by_run or "It failed, and nothing says why."
 
 

@@ -1,4 +1,7 @@
-"""`trials.jsonl`: what happened in a tuning, one JSON line each. Append-only; a torn or unknown line is not there."""
+"""`trials.jsonl`: what happened in a tuning, one JSON line each. Append-only; a torn or unknown line is not there.
+
+A bound without end is written as null, which a bound that nobody knows is too: neither keeps a change from being tried.
+"""
 
 from __future__ import annotations
 

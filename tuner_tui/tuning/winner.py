@@ -17,9 +17,7 @@ from tuner_tui.settings.preset import ForHardware, Preset, preset_path, save_pre
 from tuner_tui.tuning.measurement import Measurement
 from tuner_tui.tuning.run_trial import tuned
 from tuner_tui.tuning.trial import Verdict
-
-GIB = 2**30
-
+from tuner_tui.tuning.words import memory_words, speed_words
 
 def winning_preset(name: str, verdict: Verdict, start: Resolved, job: Job, inventory: Inventory, tuning: str) -> Preset:
     """The preset that trains as the winner did: what somebody chose, what was recommended, and what was tuned."""
@@ -75,5 +73,4 @@ def _figures(measured: Measurement | None) -> str | None:
     """`1,234 tokens/s, 1.2 GiB, run r007`."""
     if measured is None or measured.throughput is None:
         return None
-    memory = "" if measured.peak_bytes is None else f", {measured.peak_bytes / GIB:.2f} GiB"
-    return f"{measured.throughput:,.4g} {measured.unit}{memory}, run {measured.run_id}"
+    return ", ".join(filter(None, [speed_words(measured), memory_words(measured), f"run {measured.run_id}"]))

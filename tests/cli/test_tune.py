@@ -1,0 +1,181 @@
+"""`tuner-tui tune` as a person types it: real trainings, real processes, real signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.test_run_commands import Shell, json_lines, line_of, shell
+from tuner_tui.runs.folder import list_runs, runs_dir
+from tuner_tui.runs.record import read_record
+from tuner_tui.runs.status import status
+from tuner_tui.settings.preset import load_preset
+from tuner_tui.tuning.tuning_folder import TuningFolder, tunings_dir
+from tuner_tui.tuning.tuning_log import TrialDone, read_entries
+from tuner_tui.tuning.tuning_reader import TuningReader
+
+__all__ = ["shell"]
+
+SCRIPTS = Path(__file__).parents[1] / "tuning" / "scripts"
+LOOP = (sys.executable, str(SCRIPTS / "plain_loop.py"), "{per_device_train_batch_size}", "{dataloader_num_workers}")
+TRAINER = (sys.executable, str(SCRIPTS / "hf_script.py"))
+START = ("--set", "per_device_train_batch_size=8", "--set", "dataloader_num_workers=0")
+
+
+@pytest.fixture
+def tuner(shell: Shell) -> Shell:
+    shell.environ |= {"OMP_NUM_THREADS": "1", "XDG_CONFIG_HOME": str(shell.home / "config")}
+    return shell
+
+
+def tuning(shell: Shell, name: str = "t001") -> TuningFolder:
+    return TuningFolder(tunings_dir(shell.environ) / name)
+
+
+def preset_of(shell: Shell) -> Any:
+    view = TuningReader(tuning(shell)).poll()
+    assert view.preset is not None, view
+    return load_preset(Path(view.preset)).preset
+
+
+@pytest.mark.train
+def test_a_plain_loop_that_waits_for_its_data_gets_workers(tuner: Shell) -> None:
+    done = tuner("tune", "--most-minutes", "1.5", *START, "--", *LOOP, "slow")
+    assert done.returncode == 0, done.stderr + done.stdout
+    view = TuningReader(tuning(tuner)).poll()
+    assert view.status == "finished"
+    assert view.verdict is not None
+    assert view.verdict.winner.dataloader_num_workers > 0, done.stdout
+    assert view.verdict.ratio is not None
+    assert view.verdict.ratio > 1.2
+    preset = preset_of(tuner)
+    assert preset.name == "plain_loop-tuned"
+    assert preset.settings["dataloader_num_workers"] == view.verdict.winner.dataloader_num_workers
+    assert "samples/s" in preset.before
+    assert "samples/s" in preset.after
+    assert "verdict" in done.stdout
+    for folder in list_runs(runs_dir(tuner.environ)):
+        assert read_record(folder).tuning == "t001"
+        assert not status(folder).live
+
+
+@pytest.mark.train
+def test_a_trainers_script_takes_its_settings_from_within(tuner: Shell) -> None:
+    words = ("tune", "--json", "--most-minutes", "0.8", "--apply", "inject", "--save-as", "mine", "--", *TRAINER)
+    done = tuner(*words, str(tuner.home / "out"))
+    assert done.returncode == 0, done.stderr + done.stdout
+    entries = json_lines(done.stdout)
+    assert [entry["kind"] for entry in entries[:3]] == ["begun", "trial-begun", "trial-done"]
+    assert entries[-1]["kind"] == "ended"
+    assert entries[-1]["status"] == "finished"
+    first = entries[2]["tried"]
+    assert first["trial"]["settings"]["per_device_train_batch_size"] == 6, "the script's own"
+    assert first["trial"]["settings"]["gradient_accumulation_steps"] == 2
+    assert first["measurement"]["outcome"] == "measured", first
+    assert preset_of(tuner).name == "mine"
+    assert not (tuner.home / "out" / "final").exists(), "a trial ends before the script saves"
+
+
+@pytest.mark.train
+def test_out_of_memory_from_the_first_sample_on(tuner: Shell) -> None:
+    script = tuner.script("raise MemoryError('Unable to allocate 9.00 TiB')")
+    done = tuner("tune", "--most-minutes", "0.5", "--set", "per_device_train_batch_size=2", "--apply", "inject", "--",
+                 sys.executable, script)  # fmt: skip
+    assert done.returncode == 3, done.stderr + done.stdout
+    assert "out-of-memory" in done.stdout
+
+
+def test_a_command_that_fails(tuner: Shell) -> None:
+    script = tuner.script("raise ValueError('no such data')")
+    done = tuner("tune", "--most-minutes", "0.5", "--apply", "inject", "--", sys.executable, script)
+    assert done.returncode == 1
+    assert "no such data" in done.stdout
+
+
+def waiting(shell: Shell) -> tuple[str, ...]:
+    """A tuning whose first trial says `up` into a file and then waits for ever."""
+    text = "import signal, sys\nopen(sys.argv[1], 'w').write('up')\nwhile True: signal.pause()\n"
+    return ("tune", "--apply", "inject", "--", sys.executable, shell.script(text), "{}")
+
+
+def test_ctrl_c_ends_the_trial_and_keeps_the_folder(tuner: Shell) -> None:
+    up = tuner.home / "up"
+    os.mkfifo(up)
+    process = tuner.start(*(word.replace("{}", str(up)) for word in waiting(tuner)))
+    with up.open() as opened:
+        assert opened.read() == "up"
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    folder = tuning(tuner)
+    assert TuningReader(folder).poll().status == "aborted"
+    assert not folder.live
+    assert not any(status(run).live for run in list_runs(runs_dir(tuner.environ)))
+    assert "--resume t001" in (process.stderr.read() if process.stderr else "")
+
+
+def test_a_killed_tuner_goes_on_from_its_folder(tuner: Shell) -> None:
+    up = tuner.home / "up"
+    os.mkfifo(up)
+    words = [word.replace("{}", str(up)) for word in waiting(tuner)]
+    done = tuner(words[0], "--detach", *words[1:])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "t001"
+    with up.open() as opened:
+        assert opened.read() == "up"
+    folder = tuning(tuner)
+    [left] = list_runs(runs_dir(tuner.environ))
+    kill_holder(folder.lock)
+    assert TuningReader(folder).poll().status == "killed"
+    assert status(left).live, "the trial was left behind"
+    assert tuner("tune", "--resume", "1", "--set", "seed=1").returncode == 2
+    process = tuner.start("tune", "--resume", "1")
+    with up.open() as opened:
+        assert opened.read() == "up"
+    assert not status(left).live
+    again = tuner("tune", "--resume", "1")
+    assert again.returncode == 4
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 143
+    assert not any(isinstance(entry, TrialDone) for entry in read_entries(folder))
+
+
+def kill_holder(lock: Path) -> None:
+    """SIGKILL to the process that holds the lock, as the kernel tells it, and wait for its end."""
+    inode = lock.stat().st_ino
+    for line in Path("/proc/locks").read_text().splitlines():
+        fields = line.split()
+        if fields[1] == "FLOCK" and fields[5].endswith(f":{inode}"):
+            pidfd = os.pidfd_open(int(fields[4]))
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            os.waitid(os.P_PIDFD, pidfd, os.WEXITED) if False else None
+            os.close(pidfd)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("tune",), "What shall be trained?"),
+        (("tune", "--apply", "none", "--", "sh"), "No setting reaches this command"),
+        (("tune", "--resume", "t099"), "There is no tuning 't099'"),
+        (("tune", "--save-as", "a/b", "--", "sh"), "not a preset name"),
+        (("tune", "--preset", "demo", "--memory-limit", "much"), "is no size"),
+    ],
+)
+def test_bad_input(tuner: Shell, words: tuple[str, ...], sentence: str) -> None:
+    done = tuner(*words)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert not tunings_dir(tuner.environ).exists()
+
+
+def test_json_is_a_line_of_its_own_each(tuner: Shell) -> None:
+    script = tuner.script("raise ValueError('no such data')")
+    process = tuner.start("tune", "--json", "--apply", "inject", "--", sys.executable, script)
+    assert json.loads(line_of(process.stdout))["kind"] == "begun"
+    assert process.wait(60) == 1

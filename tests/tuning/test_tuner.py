@@ -1,0 +1,228 @@
+"""The loop of a tuning, its folder and its view; no training, no process."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.tuning.tuner_fakes import ListedRunner, ListedSearch, measured
+from tuner_tui.runs.lock import acquire
+from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.model import Settings
+from tuner_tui.tuning.begin import Options, new_tuning, title_of
+from tuner_tui.tuning.measurement import Measurement
+from tuner_tui.tuning.run_trial import Done
+from tuner_tui.tuning.trial import Trial, Verdict
+from tuner_tui.tuning.tuner import Known, Tuner
+from tuner_tui.tuning.tuning_folder import TuningFolder, TuningNotFoundError, find_tuning
+from tuner_tui.tuning.tuning_log import (
+    Begun,
+    TrialBegun,
+    TrialDone,
+    TuningEnded,
+    TuningLog,
+    decode_entry,
+    encode_entry,
+    read_entries,
+)
+from tuner_tui.tuning.tuning_reader import TuningReader
+
+START = Settings(per_device_train_batch_size=8)
+NOON = 1_000_000.0
+
+
+class Bench:
+    """One tuning with a clock that stands until it is moved."""
+
+    def __init__(self, root: Path, minutes: float = 10.0) -> None:
+        path = root / "t001"
+        path.mkdir(exist_ok=True)
+        self.folder = TuningFolder(path)
+        self.time = NOON
+        self.deadline = NOON + minutes * 60
+
+    def tune(self, runner: ListedRunner, known: Known | None = None) -> TuningEnded:
+        log = TuningLog(self.folder)
+        log.add(Begun(t=self.time, capacity_bytes=100, limit_bytes=97))
+        tuner = Tuner(self.folder, log, runner, ListedSearch, self.deadline, lambda: self.time)
+        ended = tuner.tune(known or Known(START))
+        log.add(ended)
+        return ended
+
+    def known(self) -> Known:
+        return Known.from_entries(START, read_entries(self.folder))
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def micros(runner: ListedRunner) -> list[int]:
+    return [trial.settings.per_device_train_batch_size for trial in runner.ran]
+
+
+def test_one_trial_after_another_until_the_search_is_done(bench: Bench) -> None:
+    runner = ListedRunner([measured(100), measured(150), measured(120), measured(151)])
+    ended = bench.tune(runner)
+    assert micros(runner) == [8, 16, 32, 16]
+    assert ended.status == "finished"
+    assert ended.verdict is not None
+    assert ended.verdict.winner.per_device_train_batch_size == 16
+
+
+def test_what_is_written_is_what_is_read(bench: Bench) -> None:
+    bench.tune(ListedRunner([measured(100), measured(150, peak_bytes=50), measured(120), measured(151)]))
+    view = TuningReader(bench.folder).poll()
+    assert (view.status, view.id, view.capacity_bytes, view.limit_bytes) == ("finished", "t001", 100, 97)
+    assert [one.measurement.throughput for one in view.tried] == [100, 150, 120, 151]
+    assert view.tried[1].trial.settings == START.changed(per_device_train_batch_size=16)
+    assert view.skipped[0].knob == "torch_compile"
+    assert view.verdict is not None
+    assert view.verdict.ratio == 1.5
+    assert view.current is None
+
+
+def test_the_view_while_a_trial_runs(bench: Bench) -> None:
+    reader, seen = TuningReader(bench.folder), []
+    lock = acquire(bench.folder.lock)
+    bench.tune(ListedRunner([measured()] * 4, before=lambda number: seen.append(reader.poll())))
+    first, second = seen[:2]
+    assert (first.status, first.current_run, first.left_low_s) == ("running", "r001", None)
+    assert (second.current_run, second.left_low_s, second.left_high_s) == ("r002", 10.0, 20.0)
+    assert second.current is not None
+    assert (second.current.number, second.current_since_t) == (2, NOON)
+    assert len(second.tried) == 1
+    assert TuningReader(bench.folder).poll().status == "finished", "though the lock is still held"
+    assert lock >= 0
+
+
+def test_the_first_trial_shows_what_nobody_chose(bench: Bench) -> None:
+    own = START.changed(per_device_train_batch_size=24)
+    runner = ListedRunner([measured()] * 4, seen=own, unreachable=frozenset({"precision"}))
+    bench.tune(runner)
+    assert set(micros(runner)[1:]) <= {16, 24, 32}
+    assert runner.starts[0] == own
+    assert bench.known().tried[0].trial.settings == own
+    assert bench.known().unreachable == {"precision"}
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
+def test_an_abort_keeps_what_was_measured_and_is_gone_on_with(bench: Bench, number: int) -> None:
+    answers = [measured(100), measured(150), measured(120), measured(151)]
+
+    def abort(now: int) -> None:
+        if now == number:
+            bench.folder.abort()
+
+    ended = bench.tune(ListedRunner(answers, before=abort))
+    assert ended.status == "aborted"
+    assert len(bench.known().tried) == number - 1
+    assert (ended.verdict is None) == (number == 1)
+    bench.folder.control.unlink()
+    rest = ListedRunner(answers[number - 1 :])
+    assert bench.tune(rest, bench.known()).status == "finished"
+    assert len(rest.ran) == 4 - (number - 1), "nothing is measured twice"
+    assert TuningReader(bench.folder).poll().status == "finished"
+
+
+def test_where_time_is_short_start_and_best_are_compared(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, minutes=1.0)
+    runner = ListedRunner([measured(100, seconds=11.0), measured(101)])
+    assert bench.tune(runner).status == "finished"
+    assert [trial.purpose for trial in runner.ran] == ["start", "confirm"]
+
+
+def test_time_that_ends_in_a_trial_leaves_the_best_so_far(bench: Bench) -> None:
+    over = Measurement(outcome="aborted", seconds=1.0, sentence="The time for the tuning was over.")
+    ended = bench.tune(ListedRunner([measured(100), measured(150), over]))
+    assert ended.status == "finished"
+    assert ended.verdict is not None
+    assert ended.verdict.winner.per_device_train_batch_size == 16
+    assert ended.verdict.ratio is None
+    assert "was over" in ended.verdict.sentence
+
+
+def test_time_that_ends_before_the_first_figure_is_a_failure(bench: Bench) -> None:
+    ended = bench.tune(ListedRunner([Measurement(outcome="aborted", seconds=1.0)]))
+    assert (ended.status, ended.verdict) == ("failed", None)
+    assert "before anything was measured" in ended.sentence
+
+
+def test_a_torn_and_an_unknown_line_are_not_there(bench: Bench) -> None:
+    bench.tune(ListedRunner([measured()] * 4))
+    whole = bench.folder.trials.read_bytes()
+    torn = whole.splitlines(keepends=True)[2][:40]
+    bench.folder.trials.write_bytes(whole + b'{"kind":"of-the-future","v":9}\n' + torn)
+    assert read_entries(bench.folder) == [decode_entry(line) for line in whole.splitlines()]
+    TuningLog(bench.folder).add(Begun(t=1.0))
+    assert read_entries(bench.folder)[-1] == Begun(t=1.0), "a line after a torn one is whole"
+
+
+def test_a_tuning_that_nobody_works_on_and_that_did_not_end_was_killed(bench: Bench) -> None:
+    log = TuningLog(bench.folder)
+    trial = ListedSearch(Known(START)).propose()
+    assert trial is not None
+    log.add(Begun(t=1.0))
+    log.add(TrialBegun(t=2.0, trial=trial, run="r001"))
+    view = TuningReader(bench.folder).poll()
+    assert (view.status, view.current) == ("killed", None)
+    lock = acquire(bench.folder.lock)
+    assert TuningReader(bench.folder).poll().status == "running"
+    assert lock >= 0
+
+
+def test_a_tuning_that_was_just_made_is_about_to_run(bench: Bench) -> None:
+    made = bench.folder.path.stat().st_mtime
+    reader = TuningReader(bench.folder)
+    assert reader.poll(now=made + 5).status == "running"
+    assert reader.poll(now=made + 60).status == "killed"
+
+
+def test_entries_survive_the_way_to_the_file() -> None:
+    search = ListedSearch(Known(START))
+    trial = search.propose()
+    assert trial is not None
+    known = Known(START).after(replace(trial, bound=0.25), Done(measured(), START))
+    verdict = Verdict(winner=START, sentence="Es bleibt · so", ratio=1.0, start=measured(), best=measured())
+    entries = [
+        Begun(t=1.0), TrialBegun(t=1.0, trial=trial, run="r001", left_low_s=1.0), TrialDone(t=1.0, tried=known.tried[0]),
+        TuningEnded(t=1.0, status="failed", sentence="x"), TuningEnded(t=1.0, status="finished", verdict=verdict),
+    ]  # fmt: skip
+    assert [decode_entry(encode_entry(entry)) for entry in entries] == entries
+
+
+def test_an_endless_bound_is_written_as_none() -> None:
+    trial = Trial(number=1, purpose="batch", settings=START, reason="", bound=float("inf"))
+    read = decode_entry(encode_entry(TrialBegun(t=1.0, trial=trial, run="r001")))
+    assert isinstance(read, TrialBegun)
+    assert read.trial.bound is None
+
+
+def test_a_new_folder_is_private_and_holds_no_secret(tmp_path: Path) -> None:
+    from tests.tuning.fakes import resolved
+    from tuner_tui.runs.prepare import LaunchRequest
+    from tuner_tui.tuning.tuning_record import read_tuning
+
+    job = CommandJob(command=("python", "train.py", "--token", "hf_abcdefghijklmnopqrst"), apply="inject")
+    environ = {"TUNER_STATE_DIR": str(tmp_path), "HF_TOKEN": "secret"}
+    request = LaunchRequest(job=job, resolved=resolved(learning_rate=1e-3), cwd=tmp_path, environ=environ)
+    folder = new_tuning(request, Options(free_batch=True, most_minutes=3, save_as="mine"))
+    assert folder.path.stat().st_mode & 0o777 == 0o700
+    assert folder.record.stat().st_mode & 0o777 == 0o600
+    assert "hf_abc" not in folder.record.read_text()
+    assert "secret" not in folder.record.read_text()
+    record = read_tuning(folder)
+    assert record.resolved == request.resolved
+    assert (record.free_batch, record.most_minutes, record.save_as, record.id) == (True, 3, "mine", "t001")
+    assert find_tuning("1", tmp_path / "tunings") == folder
+    with pytest.raises(TuningNotFoundError, match="The newest are t001"):
+        find_tuning("t009", tmp_path / "tunings")
+
+
+def test_titles() -> None:
+    assert title_of("demo", BuiltinJob()) == "demo"
+    assert title_of(None, CommandJob(command=("python", "my train.py"))) == "python 'my train.py'"
+    assert len(title_of(None, CommandJob(command=("x" * 500,)))) == 80
