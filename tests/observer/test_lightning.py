@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from tests.observer.observed import Observed, in_effect, last_steps
+from tests.observer.observed import SCRIPTS, Observed, in_effect, last_steps, observe
 from tuner_tui.runs.events import Checkpoint, Ended, Evaluated, Injected, Metrics, Phase, Plan
 
 pytestmark = pytest.mark.train
@@ -67,8 +68,42 @@ def test_resumes_from_a_checkpoint_on_a_stream_and_stops(lightning_resumed: Obse
 
 
 def test_loaders_that_lightning_reads_take_what_is_injected(lightning_resumed: Observed) -> None:
-    [injected] = lightning_resumed.of(Injected)
-    assert injected.values == {"per_device_train_batch_size": 3}
-    assert injected.not_found == ("learning_rate",)
+    loader, left = lightning_resumed.of(Injected)
+    assert (loader.values, loader.not_found) == ({"per_device_train_batch_size": 3}, ())
+    assert (left.values, left.not_found) == ({}, ("learning_rate",))
     assert last_steps(lightning_resumed.events).batch_shape == (3, 8)
     assert in_effect(lightning_resumed.events)["per_device_train_batch_size"] == 3
+
+
+def test_its_trainer_takes_what_is_injected_and_the_checkpoint(
+    tmp_path: Path, lightning: Observed, lightning_output: Path
+) -> None:
+    """A training has left `last.ckpt` at step 10 or, where it went on, 11; the script itself asks for none."""
+    wanted = {
+        "max_steps": 13,
+        "gradient_accumulation_steps": 1,
+        "bf16": True,
+        "fp16": False,
+        "max_grad_norm": 0.5,
+        "warmup_steps": 3,
+    }
+    checkpoint = str(lightning_output / "last.ckpt")
+    given = observe(
+        tmp_path,
+        *(str(SCRIPTS / "lightning_fit.py"), str(tmp_path)),
+        settings={"TUNER_INJECT": json.dumps(wanted), "TUNER_RESUME": checkpoint},
+    )
+    assert given.exit_code == 0, given.errors
+    [plan] = given.of(Plan)
+    assert (plan.total_steps, plan.accumulation, plan.obeys) == (13, 1, True)
+    assert plan.first_step in (10, 11)
+    found = {name: value for event in given.of(Injected) for name, value in event.values.items()}
+    assert found == {
+        **{name: wanted[name] for name in wanted if name != "warmup_steps"},
+        "resume_from_checkpoint": checkpoint,
+    }
+    assert given.of(Injected)[-1].not_found == ("warmup_steps",)
+    final = last_steps(given.events)
+    own = 13 - plan.first_step
+    assert (final.step, final.own_steps, final.micro_steps) == (13, own, own)
+    assert in_effect(given.events)["autocast_dtype"] == "bfloat16"

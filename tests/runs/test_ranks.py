@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from dataclasses import replace
 
 import pytest
 
 from tests.runs.processes import Box, Fifo, box, fifo, wait_ended
 from tuner_tui.runs.command import LaunchError
+from tuner_tui.runs.ladder import Patience
+from tuner_tui.runs.launch import launch
 from tuner_tui.runs.reader import RunReader
 from tuner_tui.runs.record import read_record
 from tuner_tui.settings.job import CommandJob, Launcher
@@ -98,3 +101,40 @@ def test_a_rank_that_is_killed_is_named(box: Box, fifo: Fifo) -> None:
     last = wait_ended(folder)
     assert last.outcome == "failed"
     assert last.sentence.startswith("Rank 1 was ended at step 3 by SIGKILL")
+
+
+TRAINER = """
+    import os, sys, torch
+    from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainerCallback, TrainingArguments
+    torch.set_num_threads(1)
+
+    class Samples(torch.utils.data.Dataset):
+        def __len__(self):
+            return 4000
+        def __getitem__(self, index):
+            return {"input_ids": torch.full((8,), 5), "labels": torch.tensor(index % 2)}
+
+    class Order(TrainerCallback):
+        def on_step_end(self, args, state, control, **_):
+            if state.global_step == 20 and state.is_world_process_zero:
+                with open(os.environ["TUNER_RUN_DIR"] + "/control", "w") as file:
+                    file.write("stop")
+
+    shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    model = BertForSequenceClassification(BertConfig(vocab_size=64, **shape))
+    arguments = TrainingArguments(sys.argv[1], max_steps=100000, use_cpu=True, report_to="none", disable_tqdm=True)
+    Trainer(model=model, args=arguments, train_dataset=Samples(), callbacks=[Order()]).train()
+"""
+
+
+def test_all_ranks_of_a_trainer_save_and_stop_at_the_same_step(box: Box) -> None:
+    request = box.request(TRAINER, job=job(box, "torchrun", str(box.root / "out")))
+    folder = launch(replace(request, patience=Patience()))
+    box.folders.append(folder)
+    last = wait_ended(folder)
+    state = RunReader(folder).poll().state
+    assert (last.outcome, last.exit_code) == ("stopped", 0), folder.output_log.read_text()
+    [step] = {rank.latest.step for rank in state.ranks.values() if rank.latest is not None}
+    assert 20 < step < 100000
+    assert state.checkpoint is not None
+    assert state.checkpoint.step == step

@@ -62,7 +62,9 @@ def tell(folder: RunFolder, *events: Event) -> None:
 def seen_to_train(folder: RunFolder) -> None:
     """What the observer tells of a Trainer at step 5."""
     now = time.time()
-    tell(folder, Plan(t=now, rank=0, total_steps=10), Steps(t=now, rank=0, step=5, own_steps=5, train_s=1.0))
+    tell(
+        folder, Plan(t=now, rank=0, total_steps=10, obeys=True), Steps(t=now, rank=0, step=5, own_steps=5, train_s=1.0)
+    )
 
 
 def test_a_running_trainer_saves_ends_and_goes_on(box: Box, fifo: Fifo) -> None:

@@ -106,6 +106,7 @@ def running(now_s: float = START_S, ranks: int = 1, step: int = 1240, **changes:
         "eval_samples_per_second": 900.0,
     }
     state = RunState(
+        takes_orders=True,
         phase="training",
         phase_since_t=now_s - 400,
         launched_t=now_s - 460,

@@ -21,13 +21,18 @@ def stop(
     now: Annotated[bool, typer.Option("--now", help="SIGTERM at once, SIGKILL ten seconds later.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
 ) -> None:
-    """Have a run save and end after its step; one that does not is terminated after a minute. Waits for its end."""
+    """Have a run save and end after its step, or end at once where it takes no orders. Waits for its end.
+
+    One that is asked to save and does not end is terminated after a minute.
+    """
     from dataclasses import asdict
 
     from tuner_tui.runs.command import LaunchError
     from tuner_tui.runs.control import give_order
     from tuner_tui.runs.launch import adopt
     from tuner_tui.runs.lock import wait_released
+    from tuner_tui.runs.obedience import why_no_checkpoint
+    from tuner_tui.runs.reader import RunReader
     from tuner_tui.runs.status import status
 
     if checkpoint_only and now:
@@ -37,6 +42,9 @@ def stop(
     if found.kind in ("foreign", "broken"):
         fail(found.sentence)
     if found.live:
+        why_not = why_no_checkpoint(RunReader(folder).poll().state)
+        if checkpoint_only and why_not is not None:
+            fail(why_not, FAILED)
         try:
             if found.kind == "lost":
                 adopt(folder)  # whoever stops a training has to be there when it ends
@@ -46,7 +54,8 @@ def stop(
         if checkpoint_only:
             note(f"Asked run {folder.id} for a checkpoint.")
         else:
-            note(f"Asked run {folder.id} to end; waiting for it." + ("" if now else " `stop --now` kills it."))
+            how = "" if now or why_not is None else " It saves nothing: it takes no orders and gets SIGTERM."
+            note(f"Asked run {folder.id} to end; waiting for it.{how}" + ("" if now else " `stop --now` kills it."))
             wait_released(folder.lock)
         found = status(folder)
     if as_json:

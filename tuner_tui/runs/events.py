@@ -118,7 +118,10 @@ class Phase(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan(Event):
-    """How long the training will be. `first_step` is above 0 where it resumed from a checkpoint."""
+    """How long the training will be. `first_step` is above 0 where it resumed from a checkpoint.
+
+    `obeys`: it takes the orders of the control file.
+    """
 
     kind: ClassVar[str] = "plan"
     total_steps: int | None = None
@@ -127,6 +130,7 @@ class Plan(Event):
     accumulation: int | None = None
     parameters: int | None = None
     trainable_parameters: int | None = None
+    obeys: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

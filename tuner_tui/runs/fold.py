@@ -78,7 +78,7 @@ def _plan(state: RunState, event: ev.Plan) -> RunState:
         state,
         total_steps=state.total_steps if event.total_steps is None else event.total_steps,
         first_step=event.first_step,
-        takes_orders=state.takes_orders or event.rank is not None,
+        takes_orders=state.takes_orders or event.obeys,
         parameters=state.parameters if event.parameters is None else event.parameters,
         trainable_parameters=(
             state.trainable_parameters if event.trainable_parameters is None else event.trainable_parameters
@@ -102,8 +102,10 @@ def _in_effect(state: RunState, event: ev.InEffect) -> RunState:
 
 
 def _injected(state: RunState, event: ev.Injected) -> RunState:
-    left = tuple(dict.fromkeys((*state.not_injected, *event.not_found)))
-    return replace(state, injected={**state.injected, **event.values}, not_injected=left)
+    """One place after another takes its settings: what found none is what no place took."""
+    injected = {**state.injected, **event.values}
+    left = (name for name in dict.fromkeys((*state.not_injected, *event.not_found)) if name not in injected)
+    return replace(state, injected=injected, not_injected=tuple(left))
 
 
 def _out_of_memory(state: RunState, event: ev.OutOfMemory) -> RunState:

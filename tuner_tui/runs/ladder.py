@@ -13,7 +13,7 @@ class Patience:
     """Seconds to wait on each rung."""
 
     stop_s: float = 60.0
-    """After asking an observed training to save and end: at least this, or five of its steps; an evaluation, which
+    """After asking a training that obeys to save and end: at least this, or five of its steps; an evaluation, which
     has to end before the training can obey, gets as long as a save."""
     kill_s: float = 10.0
     """Between SIGTERM and SIGKILL, where killing was ordered."""
@@ -28,10 +28,10 @@ DEFAULT_PATIENCE = Patience()
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What the ladder has to know of the training at `now` (seconds)."""
+    """What the ladder has to know of the training at `now` (seconds). `obeys`: it saves and ends when asked to."""
 
     now: float
-    observed: bool
+    obeys: bool
     saving_since: float | None = None
     step_time_s: float | None = None
     evaluating: bool = False
@@ -81,7 +81,7 @@ class StopLadder:
         return signal.SIGTERM
 
     def _term_is_due(self, situation: Situation) -> bool:
-        if self._order != "stop" or not situation.observed:
+        if self._order != "stop" or not situation.obeys:
             return True
         evaluation_s = self._patience.saving_s if situation.evaluating else 0.0
         grace = max(self._patience.stop_s, 5 * (situation.step_time_s or 0.0), evaluation_s)

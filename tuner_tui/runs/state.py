@@ -36,7 +36,7 @@ class Rates:
 class RunState:
     """What is known of a run. `outcome` is None while it lives; times are seconds since the epoch.
 
-    `source` says where the steps were read, where no observer told of them. `takes_orders`: a Trainer that the observer
+    `source` says where the steps were read, where no observer told of them. `takes_orders`: a trainer that the observer
     watches, which obeys the control file. `last_step_t` is when a step was
     last seen to complete. `evaluations` are thinned to some hundred, the newest kept. `fell_back`: the
     automatic fallback continued it; `fallback_ended`: why it did not, one sentence.

@@ -91,7 +91,7 @@ class Watch:
         state = self._state
         saving_since = state.phase_since_t if state.phase == "saving" and self._exit is None else None
         evaluating = state.phase == "evaluating"
-        seen = Situation(now, bool(self._observed()), saving_since, state.rates.step_time_s, evaluating)
+        seen = Situation(now, state.takes_orders, saving_since, state.rates.step_time_s, evaluating)
         due = self._ladder.due(seen)
         if due is not None:
             self._signal(due)

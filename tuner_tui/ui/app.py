@@ -106,6 +106,12 @@ class TunerApp(TuneApp):
         if folder is None or not self.state.running:
             self.say("No training of this screen runs.", severity="warning")
             return
+        from tuner_tui.runs.obedience import why_no_checkpoint
+
+        why = None if self.state.view is None else why_no_checkpoint(self.state.view.state)
+        if why is not None:
+            self.say(why, severity="warning")
+            return
         await off_loop(lambda: self.services.order(folder, "checkpoint"))
         self.say("Asked for a checkpoint; it is saved after this step.")
 

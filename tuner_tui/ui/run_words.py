@@ -43,7 +43,15 @@ def next_rung(state: UiState) -> Rung | None:
             asked = f"{name} was told to end and has not. Kill it (SIGKILL)? What it has not saved is lost."
             return Rung("kill", "Kill", asked)
         case _:
-            return Rung("stop", "Stop", f"Stop {name}? It saves a checkpoint after this step and ends.")
+            return Rung("stop", "Stop", f"Stop {name}? {_how_it_stops(state.view.state)}")
+
+
+def _how_it_stops(state: RunState) -> str:
+    if state.takes_orders:
+        return "It saves a checkpoint after this step and ends."
+    if state.step is None:
+        return "It has made no step yet and is ended at once (SIGTERM)."
+    return "It takes no orders and is ended at once (SIGTERM); what its script has not saved is lost."
 
 
 def refusal(state: UiState, view: SettingsView | None) -> str:

@@ -1,4 +1,9 @@
-"""The control file of the run folder: its first word asks for a checkpoint, or for a checkpoint and the end."""
+"""The control file of the run folder: its first word asks for a checkpoint, or for a checkpoint and the end.
+
+Several ranks have to obey at the same step, or one waits for ever for a gradient of another. Rank 0 reads the order and
+writes the step at which all obey, its next one, into `agreed`. No rank can end that step before rank 0 has begun it, so
+each finds the word there in time.
+"""
 
 from __future__ import annotations
 
@@ -6,42 +11,95 @@ import os
 import time
 from collections.abc import Callable
 
+from . import process
+
 LOOK_EVERY_S = 1.0
+LONGEST = 256
 
 
 class ControlFile:
     """Looked at once a second at most; an order is obeyed once, when the file changes."""
 
-    def __init__(self, run_dir: str, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self,
+        run_dir: str,
+        clock: Callable[[], float] = time.perf_counter,
+        rank_and_world: Callable[[], tuple[int, int]] = process.rank_and_world,
+    ) -> None:
         self._path = os.path.join(run_dir, "control")
+        self._agreed_path = os.path.join(run_dir, "agreed")
         self._clock = clock
+        self._rank_and_world = rank_and_world
+        self._rank, self._world = 0, 1
         self._seen: tuple[int, int, int] | None = None
+        self._agreed_seen: tuple[int, int, int] | None = None
+        self._agreed: tuple[str, int] | None = None
         self._next_look_s = 0.0
 
-    def ignore_present(self) -> None:
+    def training_begins(self) -> None:
         """An order given to an earlier process of this run is not for this one."""
-        self._seen = self._stamp()
+        self._rank, self._world = self._rank_and_world()
+        self._seen, self._agreed_seen = _stamp(self._path), _stamp(self._agreed_path)
+        self._agreed = None
 
-    def read(self) -> str | None:
+    def order(self, step: int) -> str | None:
+        """The word to obey now that `step` is done, or None."""
+        if self._world == 1:
+            return self._read()
+        if self._rank == 0 and self._agreed is None:
+            self._announce(self._read(), step + 1)
+        elif self._agreed is None:
+            self._listen()
+        if self._agreed is None or step < self._agreed[1]:
+            return None
+        word, self._agreed = self._agreed[0], None
+        return word
+
+    def _read(self) -> str | None:
         """The newly written first word, or None."""
         now = self._clock()
         if now < self._next_look_s:
             return None
         self._next_look_s = now + LOOK_EVERY_S
-        stamp = self._stamp()
+        stamp = _stamp(self._path)
         if stamp is None or stamp == self._seen:
             return None
         self._seen = stamp
-        try:
-            with open(self._path, encoding="utf-8") as file:
-                words = file.read(256).split()
-        except (OSError, ValueError):
-            return None
+        words = _words(self._path)
         return words[0] if words else None
 
-    def _stamp(self) -> tuple[int, int, int] | None:
-        try:
-            status = os.stat(self._path)
-        except OSError:
-            return None
-        return status.st_mtime_ns, status.st_size, status.st_ino
+    def _announce(self, word: str | None, step: int) -> None:
+        """Rank 0: without its word on the disk nobody obeys, it neither."""
+        if word is None:
+            return
+        fresh = self._agreed_path + ".new"
+        with open(fresh, "w", encoding="utf-8") as file:
+            file.write(f"{word} {step}\n")
+        os.replace(fresh, self._agreed_path)
+        self._agreed = (word, step)
+
+    def _listen(self) -> None:
+        """The others look at every step: a second later may be too late."""
+        stamp = _stamp(self._agreed_path)
+        if stamp is None or stamp == self._agreed_seen:
+            return
+        self._agreed_seen = stamp
+        words = _words(self._agreed_path)
+        if len(words) == 2 and words[1].isdigit():
+            self._agreed = (words[0], int(words[1]))
+
+
+def _stamp(path: str) -> tuple[int, int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _words(path: str) -> list[str]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read(LONGEST).split()
+    except (OSError, ValueError):
+        return []

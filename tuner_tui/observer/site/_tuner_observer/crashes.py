@@ -47,12 +47,14 @@ class Ending:
         self._session = session
         self._counters_of = counters_of
         self._told: BaseException | None = None
+        self._over = False
 
     def at_exit(self) -> None:
         """The last counters, and how it ended if that was not told yet."""
         self.tell(_in_flight() or getattr(sys, "last_value", None))
         session = self._session
-        if session.opened and self._told is None:
+        if session.opened and self._told is None and not self._over:
+            self._over = True
             self._last_counters()
             session.enter("ending")
             session.tell("ended", step=session.step)

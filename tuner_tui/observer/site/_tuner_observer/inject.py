@@ -37,7 +37,11 @@ POSITIONAL = ("batch_size", "shuffle", "sampler", "batch_sampler", "num_workers"
 
 
 class Ledger:
-    """What found a place, told once a place. After TrainingArguments were built, loaders get theirs from them."""
+    """What found a place, told once a place, and in the end what found none.
+
+    After TrainingArguments were built, loaders get theirs from them. In any other script several places may each take
+    some of the settings: what is left is known once the training has begun.
+    """
 
     def __init__(self, session: Session, settings: dict[str, Any]) -> None:
         self.settings = settings
@@ -45,20 +49,26 @@ class Ledger:
         self.building: set[int] = set()
         self._session = session
         self._told: set[tuple[str, str]] = set()
+        self._found: set[str] = set()
+        self._told_missing: list[str] = []
 
-    def tell(self, place: str, values: dict[str, Any]) -> None:
-        """Write the event unless this place told the same before."""
+    def tell(self, place: str, values: dict[str, Any], last: bool = False) -> None:
+        """Write the event unless this place told the same before. `last`: nobody takes what it left."""
         key = (place, repr(sorted(values.items())))
         if key in self._told:
             return
         self._told.add(key)
+        self._found.update(values)
+        missing = sorted(set(self.settings) - self._found) if last else []
+        self._told_missing = missing or self._told_missing
         self._session.open()
-        self._session.tell("injected", values=values, not_found=sorted(set(self.settings) - set(values)))
+        self._session.tell("injected", values=values, not_found=missing)
 
     def training_began(self) -> None:
-        """What would have taken the settings is built by now: say so if nothing did."""
-        if not self._told:
-            self.tell("", {})
+        """What would have taken the settings is built by now: say what found no place."""
+        missing = sorted(set(self.settings) - self._found)
+        if missing and missing != self._told_missing:
+            self.tell("", {}, last=True)
 
 
 def into_training_arguments(module: Any, ledger: Ledger) -> None:
@@ -98,7 +108,7 @@ def _set_fields(arguments: Any, ledger: Ledger) -> None:
     for name, value in values.items():
         setattr(arguments, name, value)
     ledger.arguments_built = True
-    ledger.tell(type(arguments).__name__, values)
+    ledger.tell(type(arguments).__name__, values, last=True)
 
 
 def into_loaders(module: Any, ledger: Ledger) -> None:

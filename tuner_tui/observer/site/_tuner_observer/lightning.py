@@ -110,25 +110,23 @@ class LightningStory(Story):
             first_step=trainer.global_step,
             epochs=_finite_count(trainer.max_epochs),
             accumulation=trainer.accumulate_grad_batches,
+            obeys=True,
             parameters=total,
             trainable_parameters=trainable,
         )
         self.effective.known({"gradient_accumulation_steps": trainer.accumulate_grad_batches})
         self.effective.model_known(model)
         self.effective.versions_known()
-        self.control_file.ignore_present()
+        self.control_file.training_begins()
         session.enter("training")
 
     def on_train_batch_end(self, trainer: Any) -> None:
-        """After a step, obey the control file: checkpoint now, or checkpoint and end.
-
-        Not with several ranks: they would not agree on the moment.
-        """
+        """After a step, obey the control file: checkpoint now, or checkpoint and end."""
         if trainer.global_step == self._obeyed_at:
             return
         self._obeyed_at = trainer.global_step
-        word = self.control_file.read()
-        if word not in ("checkpoint", "stop") or trainer.world_size > 1:
+        word = self.control_file.order(trainer.global_step)
+        if word not in ("checkpoint", "stop"):
             return
         trainer.save_checkpoint(os.path.join(trainer.default_root_dir, f"checkpoint-{trainer.global_step}.ckpt"))
         if word == "stop":

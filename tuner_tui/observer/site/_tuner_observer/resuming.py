@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from .session import Session
 
 KEY = "resume_from_checkpoint"
+CKPT_PATH_PLACE = 4
+"""Of `fit(model, train_dataloaders, val_dataloaders, datamodule, ckpt_path)`."""
 
 
 def watch(module: Any, session: Session) -> None:
@@ -33,6 +35,26 @@ def watch(module: Any, session: Session) -> None:
 
     module.Trainer.train = train
     _keep_batch(module.Trainer)
+
+
+def watch_lightning(module: Any, session: Session) -> None:
+    """The same for the first `fit` of a Lightning Trainer; its checkpoint is a file."""
+    checkpoint = os.environ.get("TUNER_RESUME")
+    if not checkpoint or not os.path.isfile(checkpoint):
+        return
+    original = module.Trainer.fit
+    waiting = [checkpoint]
+
+    @functools.wraps(original)
+    def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if waiting:
+            path = waiting.pop()
+            if len(args) <= CKPT_PATH_PLACE and not kwargs.get("ckpt_path"):
+                kwargs["ckpt_path"] = path
+                call_safely(_tell, session, path)
+        return original(self, *args, **kwargs)
+
+    module.Trainer.fit = fit
 
 
 def _keep_batch(trainer_class: Any) -> None:

@@ -38,13 +38,14 @@ class TrainerStory(Story):
             first_step=state.global_step,
             epochs=number(state.num_train_epochs),
             accumulation=args.gradient_accumulation_steps,
+            obeys=True,
             parameters=total,
             trainable_parameters=trainable,
         )
         self.effective.arguments_known(args)
         self.effective.model_known(model)
         self.effective.versions_known()
-        self.control_file.ignore_present()
+        self.control_file.training_begins()
         session.enter("skipping" if state.global_step else "training")
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -56,7 +57,7 @@ class TrainerStory(Story):
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """A step is done. Obey the control file: checkpoint now, or checkpoint and end."""
         self.counters.trainer_stepped()
-        word = self.control_file.read()
+        word = self.control_file.order(state.global_step)
         if word in ("checkpoint", "stop"):
             control.should_save = True
         if word == "stop":

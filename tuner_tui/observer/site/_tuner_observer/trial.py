@@ -244,7 +244,7 @@ class Trial:
 class _Silent(Ledger):
     """Sets what a trial sets, and tells nobody: it is no setting that was asked for."""
 
-    def tell(self, place: str, values: dict[str, Any]) -> None:
+    def tell(self, place: str, values: dict[str, Any], last: bool = False) -> None:
         return None
 
 

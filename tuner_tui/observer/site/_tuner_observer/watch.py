@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from . import compiling, inject, lightning, loaders, memory, optimizers, resuming, trainer, trial
+from . import compiling, inject, inject_lightning, lightning, loaders, memory, optimizers, resuming, trainer, trial
 from .counters import Counters
 from .effective import Effective
 from .evaluation import Evaluation
@@ -12,6 +12,9 @@ from .importing import call_safely
 
 if TYPE_CHECKING:
     from .session import Session
+
+
+LIGHTNING = ("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer")
 
 
 class Watch:
@@ -53,8 +56,9 @@ class Watch:
         elif name == "transformers.trainer":
             trainer.watch(module, self._session, self.counters, self._effective)
             resuming.watch(module, self._session)
-        elif name.endswith("pytorch.trainer.trainer") or name == "pytorch_lightning.trainer.trainer":
+        elif name in LIGHTNING:
             lightning.watch(module, self._session, self.counters, self._effective)
+            resuming.watch_lightning(module, self._session)
         if self._ledger is not None:
             self._inject(name, module, self._ledger)
 
@@ -63,6 +67,8 @@ class Watch:
             inject.into_loaders(module, ledger)
         elif name == "transformers.training_args":
             inject.into_training_arguments(module, ledger)
+        elif name in LIGHTNING:
+            inject_lightning.into_trainer(module, ledger)
 
     def _try(self, name: str, module: Any, tried: trial.Trial) -> None:
         """In a trial. Its hooks lie inside those that everything else is counted by."""
