@@ -141,3 +141,16 @@ def test_a_checkpoint_begun_on_sigterm_and_not_finished(tmp_path: Path) -> None:
     path = save(tmp_path, 10)
     (path / "checkpoint-is-incomplete.txt").touch()
     assert read_checkpoint(path) is None
+
+
+def test_a_checkpoint_of_lightning_is_a_file(tmp_path: Path) -> None:
+    folder = create_folder(tmp_path / "runs")
+    write_record(folder, record(folder))
+    for step in (10, 20):
+        path = tmp_path / f"step={step}.ckpt"
+        path.write_bytes(b"weights")
+        with folder.events.open("ab") as file:
+            file.write(encode(Checkpoint(t=time.time(), rank=0, step=step, path=str(path))))
+    assert newest_checkpoint(folder) == FoundCheckpoint(tmp_path / "step=20.ckpt", 20, by_trainer=True)
+    (tmp_path / "step=20.ckpt").unlink()
+    assert newest_checkpoint(folder) == FoundCheckpoint(tmp_path / "step=10.ckpt", 10, by_trainer=True)

@@ -8,6 +8,7 @@ from tuner_tui.advice.rules import card, host, shares, utilisation
 from tuner_tui.advice.rules.data_wait import data_wait
 from tuner_tui.advice.rules.in_effect import not_in_effect
 from tuner_tui.advice.rules.numbers import loss_scaled, not_finite
+from tuner_tui.advice.rules.resumed import not_resumed
 from tuner_tui.advice.rules.rule import Rule
 from tuner_tui.advice.rules.stall import stalled
 from tuner_tui.advice.situation import Situation
@@ -23,6 +24,7 @@ RULES: tuple[Rule, ...] = (
     shares.save_share,
     card.throttled,
     card.other_process,
+    not_resumed,
     not_in_effect,
     loss_scaled,
     host.memory_near_limit,

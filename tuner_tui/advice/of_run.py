@@ -50,6 +50,7 @@ def checked_situation(state: RunState, record: RunRecord | None) -> Situation:
         interpreter=None if record is None else Interpreter(record.interpreter, packages=record.versions),
         job=None if record is None else record.job,
         chosen=handed_over(record),
+        resumed_from=None if record is None else record.resumed_from,
         not_applied=() if record is None else record.not_applied,
         memory_limit_bytes=None if record is None else record.memory_limit_bytes,
     )

@@ -22,7 +22,7 @@ class Situation:
     Everything but the run's state may be unknown: `settings` of somebody's log file, the inventory of another box.
     `chosen` names the settings that were handed to somebody else's command, None where all were; `not_applied` those
     that its way of taking settings could not carry. `memory_limit_bytes` is the limit that it was launched under.
-    `now_s` is seconds since the epoch.
+    `resumed_from` is the checkpoint from which the launch meant to go on. `now_s` is seconds since the epoch.
     """
 
     state: RunState
@@ -34,6 +34,7 @@ class Situation:
     samples: tuple[Sample, ...] = ()
     log: tuple[str, ...] = ()
     chosen: frozenset[str] | None = None
+    resumed_from: str | None = None
     not_applied: tuple[str, ...] = ()
     memory_limit_bytes: int | None = None
 

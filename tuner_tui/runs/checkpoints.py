@@ -90,24 +90,32 @@ def newest_checkpoint(folder: RunFolder) -> FoundCheckpoint | None:
     except RecordError:
         return None
     told = _told(folder)
-    if told is not None and (saved := read_checkpoint(Path(told))) is not None:
-        return FoundCheckpoint(saved.path, saved.step, by_trainer=True)
-    shared = {*named_dirs(folder, record), *([Path(told).parent] if told else [])}
+    for one in reversed(told):
+        saved = _still_there(one)
+        if saved is not None:
+            return FoundCheckpoint(saved.path, saved.step, by_trainer=True)
+    shared = {*named_dirs(folder, record), *(Path(one.path).parent for one in told[-1:])}
     own = [saved for place in shared for saved in complete_checkpoints(place) if _since(saved, record.created_t)]
     own += complete_checkpoints(Path(record.output_dir))
     newest = max(own, key=lambda saved: saved.step, default=None)
-    return None if newest is None else FoundCheckpoint(newest.path, newest.step, by_trainer=told is not None)
+    return None if newest is None else FoundCheckpoint(newest.path, newest.step, by_trainer=bool(told))
 
 
-def _told(folder: RunFolder) -> str | None:
-    """The last checkpoint that the run's events tell of."""
-    path = None
+def _told(folder: RunFolder) -> list[Checkpoint]:
+    """The checkpoints that the run's events tell of, in their order."""
+    found = []
     for file in filter(Path.exists, folder.event_files()):
         for line in thinned_lines(file, last_line_end(file)):
             event = decode(line) if CHECKPOINT_WORD in line else None
             if isinstance(event, Checkpoint):
-                path = event.path
-    return path
+                found.append(event)
+    return found
+
+
+def _still_there(told: Checkpoint) -> SavedCheckpoint | None:
+    """A checkpoint that was told of when it was complete, unless it is gone since. Lightning's is a single file."""
+    path = Path(told.path)
+    return SavedCheckpoint(path, told.step) if path.is_file() else read_checkpoint(path)
 
 
 def output_dirs(folder: RunFolder, record: RunRecord) -> tuple[Path, ...]:

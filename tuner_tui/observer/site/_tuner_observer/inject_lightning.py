@@ -22,9 +22,9 @@ def into_trainer(module: Any, ledger: Ledger) -> None:
     @functools.wraps(construct)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         changes = call_safely(_arguments, ledger.settings, kwargs) or {}
-        construct(
-            self, *args, **{**kwargs, **{name: value for each in changes.values() for name, value in each.items()}}
-        )
+        for each in changes.values():
+            kwargs.update(each)
+        construct(self, *args, **kwargs)
         if changes:
             call_safely(ledger.tell, "Trainer", {name: ledger.settings[name] for name in changes})
 
