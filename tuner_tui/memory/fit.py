@@ -50,6 +50,10 @@ class PeakModel:
         """The same model with every part `factor` times as large."""
         return PeakModel(self.base_bytes * factor, self.slope_bytes * factor, self.floor_bytes * factor)
 
+    def steeper(self, factor: float) -> PeakModel:
+        """The same base with `factor` times as much a sample."""
+        return PeakModel(self.base_bytes, self.slope_bytes * factor, self.floor_bytes)
+
     def largest_batch(self, limit_bytes: float) -> int:
         """The largest batch whose peak stays within `limit_bytes`, doubts counted; 0 where none does."""
         if self.floor_bytes > limit_bytes or self.slope_bytes <= 0:

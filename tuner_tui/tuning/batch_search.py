@@ -126,13 +126,21 @@ class BatchSearch:
     def _next(self) -> Proposal:
         """By the fitted model where there is one, else by the corrected estimate, else by what is proved safe."""
         if not self._points:
-            return Proposal(max(1, self._failed // 4), "far below the size that failed")
+            return self._below_failed()
         model = fit(self._points)
         if model is not None:
             return Proposal(model.largest_batch(self.limit_bytes), "the largest that fits by the fitted model")
         if self.prior is not None:
             return Proposal(self._by_prior(self.prior), "the estimate, corrected by the first run")
         return Proposal(self._proved(self._points[-1]), "proved safe by the last run")
+
+    def _below_failed(self) -> Proposal:
+        """Where nothing ran yet: by the estimate, made as large as the failure shows, else far below."""
+        if self.prior is None:
+            return Proposal(max(1, self._failed // 4), "far below the size that failed")
+        short = max(1.0, self.capacity_bytes / self.prior.peak_bytes(self._failed))
+        batch = self.prior.scaled(short * CORRECTED_DOUBT).largest_batch(self.limit_bytes)
+        return Proposal(max(1, min(batch, self._failed // 2)), "by the estimate, as much larger as the failure shows")
 
     def _by_prior(self, prior: PeakModel) -> int:
         """The estimate, scaled to go through the last run, with a margin that shrinks as it is confirmed."""

@@ -19,7 +19,13 @@ FLASH_OVER_SDPA = Threshold(1.15, "× a step", f"{JUDGEMENT}: SDPA runs the same
 FLASH_3_OVER_SDPA = Threshold(2, "× attention", "FlashAttention-3 (Shah et al. 2024): 1.5–2.0× on H100")
 RECOMPUTING = Threshold(4 / 3, "× a step", "one more forward pass (Chen et al. 2016), a third of forward and backward")
 CHECKPOINTING_COST = Threshold(1.2, "× a step", f"{NOTES_T4}, {NOTES_3090}: about 20 % slower")
-WORKERS_ON_CPU = Threshold(0.15, "of throughput", f"{JUDGEMENT}: workers take cores from a training without a GPU")
+CHECKPOINTING_ACTIVATIONS = Threshold(0.6, "of the activations", f"{NOTES_T4}, {NOTES_3090}: about 40 % less")
+KEPT_ACTIVATIONS = Threshold(
+    6,
+    "× the activations",
+    f"{JUDGEMENT}: a layer keeps up to 17 times its input (Korthikanti et al. 2022), one is live",
+)
+FEWER_WORKERS = Threshold(0.15, "of throughput", f"{JUDGEMENT}: workers take cores from the training")
 SMALLER_ON_CPU = Threshold(0.1, "of throughput", f"{JUDGEMENT}: caches may hold a smaller batch")
 
 

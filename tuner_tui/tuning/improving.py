@@ -10,9 +10,9 @@ from tuner_tui.settings.fields import FIELDS
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning import knobs
 from tuner_tui.tuning.knobs import Option
-from tuner_tui.tuning.objective import Results
-from tuner_tui.tuning.sizes import Sizes
+from tuner_tui.tuning.objective import Result, Results
 from tuner_tui.tuning.space import MICRO, SearchSpace
+from tuner_tui.tuning.trading import Trading
 from tuner_tui.tuning.trial import Skipped, Trial, Tried
 
 AGAIN = 2.0
@@ -55,9 +55,9 @@ class Improving:
         found = [
             Skipped(knob=option.knob, value=option.value, reason=objection)
             for option in self._options()
-            if (objection := self.objection(option))
+            if not option.aside and (objection := self.objection(option))
         ]
-        return (*self._sizes().skipped(), *found)
+        return (*self._trading(self.results.best).skipped(), *found)
 
     def objection(self, option: Option) -> str | None:
         """Why a change is not tried; empty where it was tried already, None where it is worth it."""
@@ -72,6 +72,8 @@ class Improving:
         refused = self.space.refusal(self._best, option.change)
         if refused is not None:
             return refused
+        if option.bound is not None and option.bound <= 0:
+            return f"it could not gain: {option.rests_on}"
         if option.bound is not None and option.bound <= self.results.noise:
             noise = _percent(self.results.noise).lstrip("+")
             return f"at most {_percent(option.bound)} ({option.rests_on}), within the noise of {noise}"
@@ -80,7 +82,7 @@ class Improving:
     def _options(self) -> Iterator[Option]:
         best = self.results.best
         if best is not None:
-            yield from self._sizes().options()
+            yield from self._trading(best).options()
             yield from knobs.options(best, self.space)
 
     @property
@@ -88,10 +90,8 @@ class Improving:
         best = self.results.best
         return self.start if best is None else best.settings
 
-    def _sizes(self) -> Sizes:
-        best = self.results.best
-        assert best is not None
-        return Sizes(self.start, best, self.results, self.space)
+    def _trading(self, best: Result) -> Trading:
+        return Trading(self.start, best, self.results, self.space, self.tried)
 
     def _after(self, option: Option) -> Settings:
         return self._best.changed(**option.change)

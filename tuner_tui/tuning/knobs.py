@@ -26,13 +26,15 @@ class Option:
     """One change of one knob. `change` may take other fields along that the knob needs.
 
     `bound` is the most it can gain as a share of throughput, None where nothing was seen that says; `rests_on` says in
-    words what the bound is from.
+    words what the bound is from. `aside` marks one beside other settings than the best: nobody misses it where it is not
+    tried.
     """
 
     knob: str
     change: Mapping[str, Value]
     bound: float | None
     rests_on: str
+    aside: bool = False
 
     @property
     def value(self) -> str:
@@ -90,12 +92,6 @@ def optimizer(now: Settings, breakdown: Breakdown, space: SearchSpace) -> Iterat
             yield Option("optim", {"optim": value}, bounds.stepping(breakdown), "the optimizer's share of a step")
 
 
-def checkpointing(now: Settings, breakdown: Breakdown, space: SearchSpace) -> Iterator[Option]:
-    """Checkpointing off: its recomputing saved."""
-    if now.gradient_checkpointing and False in _others(CHECKPOINTING, now, space):
-        yield _computing(CHECKPOINTING, {CHECKPOINTING: False}, breakdown, bounds.RECOMPUTING)
-
-
 def sampling(now: Settings, breakdown: Breakdown, space: SearchSpace) -> Iterator[Option]:
     """Samples of like length together."""
     for value in _others("train_sampling_strategy", now, space):
@@ -138,11 +134,12 @@ def _more_workers(now: Settings, breakdown: Breakdown, space: SearchSpace) -> tu
 
 
 def _fewer_workers(now: Settings, space: SearchSpace) -> Iterator[Option]:
-    """Without a GPU workers and training want the same cores."""
+    """Where workers and training want the same cores: without a GPU, or with no core left for the training."""
     smaller = [count for count in _counts(now, space) if count < now.dataloader_num_workers]
-    if smaller and not space.on_gpu:
+    crowded = space.cores is not None and now.dataloader_num_workers >= space.cores
+    if smaller and (crowded or not space.on_gpu):
         change = _with_workers(smaller[-1], now, space)
-        yield Option(WORKERS, change, bounds.WORKERS_ON_CPU.value, "the cores that workers take from the training")
+        yield Option(WORKERS, change, bounds.FEWER_WORKERS.value, "the cores that workers take from the training")
 
 
 def _counts(now: Settings, space: SearchSpace) -> list[int]:
@@ -171,5 +168,5 @@ def _computing(knob: str, change: Mapping[str, Value], breakdown: Breakdown, fac
 
 
 KNOBS: tuple[Callable[[Settings, Breakdown, SearchSpace], Iterator[Option]], ...] = (
-    precision, tf32, attention, compilation, optimizer, checkpointing, sampling, loader,
+    precision, tf32, attention, compilation, optimizer, sampling, loader,
 )  # fmt: skip

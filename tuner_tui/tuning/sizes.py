@@ -1,152 +1,206 @@
-"""The micro batch as a knob: which size to try next beside the best settings, and what it can gain at most.
+"""The micro batch as a knob: which size to try next beside some settings, and what it can gain at most.
 
-The time of a sample is `c + a / b`: what it costs itself, and its part of what every micro batch costs once. Larger
-micro batches can save no more than `a / b`.
+Beside the optimizer's step, the time of a sample is `own + once / b`: what it costs itself, and its part of what every
+micro batch of `b` samples costs once. Larger micro batches can save no more than `once / b`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tuner_tui.memory.fit import PeakModel, Point, fit
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning import bounds
 from tuner_tui.tuning.batch_search import BatchSearch, Probe
-from tuner_tui.tuning.knobs import Option
 from tuner_tui.tuning.objective import Result, Results, same_memory
 from tuner_tui.tuning.space import ACCUMULATION, MICRO, SearchSpace
-from tuner_tui.tuning.trial import Skipped
+
+LARGEST_SHARE = 0.9
+"""No more than this share of a sample's time is believed to be the micro batch's, whatever two noisy runs say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A micro batch worth a trial; `bound` is what it can gain over the settings it is beside, None where unknown."""
+
+    micro: int
+    bound: float | None
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The sizes tried with the knobs of `best`, and what follows from them."""
+    """The sizes tried with the knobs of `beside`, and what follows from them."""
 
     start: Settings
-    best: Result
+    beside: Result
     results: Results
     space: SearchSpace
 
     @property
+    def micro(self) -> int:
+        """The present size."""
+        return micro_of(self.beside)
+
+    @property
     def alike(self) -> list[Result]:
-        """Results that differ from the best in the micro batch alone, smallest first."""
-        found = [one for one in self.results.results if _but_micro(one.settings) == _but_micro(self.best.settings)]
-        return sorted(found, key=lambda one: one.settings.per_device_train_batch_size)
+        """Results that differ in the micro batch alone, smallest first."""
+        group = (one for one in self.results.results if but_micro(one.settings) == but_micro(self.beside.settings))
+        return sorted(group, key=micro_of)
 
-    def options(self) -> tuple[Option, ...]:
-        """A larger size by the model of memory, a smaller one where larger ones did not pay."""
-        found = (self._larger(), self._smaller())
-        return tuple(option for option in found if option is not None)
+    @property
+    def allowed(self) -> tuple[int, ...] | None:
+        """The sizes that hold the effective batch; None where any may be tried."""
+        return self.space.micro_batches(self.start)
 
-    def skipped(self) -> tuple[Skipped, ...]:
-        """Sizes that cannot be tried, and why."""
-        micro = self.best.settings.per_device_train_batch_size
-        sizes, effective = self.space.micro_batches(self.start), self.start.effective_batch()
-        if self.space.capacity_bytes is None:
-            why = "how much memory the training may take is not known; --memory-limit would bound it"
-            return (Skipped(knob=MICRO, value=f"above {micro}", reason=why),)
-        if sizes is not None and micro == max(sizes) and micro < self.space.most_micro:
-            why = f"the effective batch of {effective} is held, and no larger micro batch divides it"
-            return (Skipped(knob=MICRO, value=f"above {micro}", reason=why),)
-        if sizes is not None and len(sizes) == 2 and effective > 3:
-            why = f"the effective batch of {effective} is prime: only 1 and {effective} hold it"
-            return (Skipped(knob=MICRO, value=f"2 … {effective - 1}", reason=why),)
-        return ()
+    @property
+    def most(self) -> int:
+        """The largest size that data and effective batch allow."""
+        return self.space.most_micro if self.allowed is None else max(self.allowed)
 
     def growth_bound(self) -> float | None:
-        """What endless micro batches could gain over the best; None while no two sizes were measured.
+        """What endless micro batches could gain; None while no two sizes were measured that can tell.
 
-        What a micro batch costs once is taken from other knobs where these were measured at one size only.
+        What a micro batch costs once is taken from other knobs where these were measured at one size only, but not from
+        another order of samples: there a larger micro batch pads more or less. Where the effective batch is free, the
+        optimizer's step is spread over more samples as well.
         """
-        once = _once_s(self.alike, self.best, self.results.sigma)
-        if once is None:
-            others = [result for result in reversed(self.results.results) if result.throughput]
-            groups = (Sizes(self.start, other, self.results, self.space).alike for other in others)
-            found = (_once_s(group, group[-1], self.results.sigma) for group in groups)
-            once = next((one for one in found if one is not None), None)
-        return None if once is None else _without(once, self.best)
+        once_s = self._once_s()
+        if once_s is None or not self.beside.throughput:
+            return None
+        optimizer = 0.0 if self.space.hold_effective_batch else self.beside.breakdown.optimizer or 0.0
+        share = once_s / self.micro * self.beside.throughput + optimizer
+        return bounds.without(min(LARGEST_SHARE, share))
 
-    def _larger(self) -> Option | None:
+    def larger(self) -> Size | None:
+        """The next size up: what the search for the largest one proposes, else one that fitted beside other knobs."""
         search = self.search()
-        proposal = None if search is None else search.propose()
-        if proposal is None or proposal.batch < 1:
+        if search is None or self.micro >= self.most:
             return None
-        known = {one.settings.per_device_train_batch_size for one in self.alike}
-        if proposal.batch in known:
+        proposal = search.propose()
+        known = {micro_of(one) for one in self.alike}
+        if proposal is not None and proposal.batch > 0 and proposal.batch not in known:
+            return Size(proposal.batch, self.growth_bound(), proposal.reason)
+        best = search.best
+        if best is None or best.batch <= self.micro or best.batch in known:
             return None
-        return self._option(proposal.batch, self.growth_bound(), proposal.reason)
+        return Size(best.batch, self._bound_at(best.batch), "it fitted beside other knobs")
+
+    def smaller(self) -> Size | None:
+        """Half the size, where there is no GPU and no smaller one was tried."""
+        if self.space.on_gpu or self.micro == 1 or self.micro != min(micro_of(one) for one in self.alike):
+            return None
+        sizes = self.allowed or range(1, self.micro)
+        half = max((size for size in sizes if size <= self.micro // 2), default=1)
+        return Size(half, bounds.SMALLER_ON_CPU.value, "a smaller batch may be faster without a GPU")
 
     def search(self) -> BatchSearch | None:
-        """The search for the largest size with the best's knobs; None where memory has no known bound."""
+        """The search for the largest size; None where memory has no known bound."""
         if self.space.capacity_bytes is None:
             return None
-        sizes = self.space.micro_batches(self.start)
         probes = tuple(
-            Probe(one.settings.per_device_train_batch_size, _peak(one), one.batch_peak_bytes)
-            for one in self.results.results
-            if same_memory(one.settings, self.best.settings) and (one.out_of_memory or one.peak_bytes is not None)
+            Probe(micro_of(one), None if one.out_of_memory else one.peak_bytes, one.batch_peak_bytes)
+            for one in self._line(self.beside)
+            if one.out_of_memory or one.peak_bytes is not None
         )
-        most = self.space.most_micro if sizes is None else max(sizes)
-        return BatchSearch(self.space.capacity_bytes, most, self._prior(), self.space.reserve, probes, sizes)
+        prior, reserve = self._prior(), self.space.reserve
+        return BatchSearch(self.space.capacity_bytes, self.most, prior, reserve, probes, self.allowed)
+
+    def model(self) -> PeakModel | None:
+        """Memory against micro batch: measured where two sizes tell it, else another line's, scaled to this one."""
+        return fit(self._points(self.beside)) or self._prior()
+
+    def after(self, micro: int) -> Settings:
+        """The settings with another micro batch."""
+        return self.space.with_micro(self.beside.settings, self.start, micro)
+
+    def _bound_at(self, micro: int) -> float | None:
+        once_s = self._once_s()
+        if once_s is None or not self.beside.throughput:
+            return None
+        return bounds.without(max(0.0, once_s * (1 / self.micro - 1 / micro) * self.beside.throughput))
+
+    def _once_s(self) -> float | None:
+        found = _once_s(self.alike, self.beside, self.results.sigma)
+        if found is not None:
+            return found
+        sampling = self.beside.settings.train_sampling_strategy
+        groups = groups_of(self.results.results)
+        costs = (
+            _once_s(group, group[-1], self.results.sigma)
+            for group in reversed(groups)
+            if group[0].settings.train_sampling_strategy == sampling
+        )
+        return next((cost for cost in costs if cost is not None), None)
+
+    def _line(self, result: Result) -> Iterator[Result]:
+        return (one for one in self.results.results if same_memory(one.settings, result.settings))
+
+    def _points(self, result: Result) -> list[Point]:
+        return [_memory_point(one) for one in self._line(result) if one.peak_bytes is not None]
 
     def _prior(self) -> PeakModel | None:
-        """The model measured with other knobs where there is one: it lies nearer than the estimate."""
-        lines: dict[int, list[Result]] = {}
-        for one in self.results.results:
-            if one.peak_bytes is not None and not same_memory(one.settings, self.best.settings):
-                first = next(r for r in self.results.results if same_memory(r.settings, one.settings))
-                lines.setdefault(id(first), []).append(one)
-        models = [fit([_memory_point(one) for one in line]) for line in lines.values()]
-        return next((model for model in reversed(models) if model is not None), self.space.prior)
+        """The model measured last with other knobs where there is one, as it must be to explain what these took."""
+        for one in reversed(self.results.results):
+            if not same_memory(one.settings, self.beside.settings):
+                model = fit(self._points(one))
+                if model is not None:
+                    return self._explaining(model)
+        return self.space.prior
 
-    def _smaller(self) -> Option | None:
-        """A smaller size than the fastest, where larger ones were no faster and this one is the smallest tried."""
-        micro = self.best.settings.per_device_train_batch_size
-        tried = [one.settings.per_device_train_batch_size for one in self.alike]
-        if self.space.on_gpu or micro == 1 or micro != min(tried):
-            return None
-        sizes = self.space.micro_batches(self.start)
-        half = micro // 2 if sizes is None else max((size for size in sizes if size <= micro // 2), default=1)
-        return self._option(half, bounds.SMALLER_ON_CPU.value, "a smaller batch may be faster without a GPU")
+    def _explaining(self, model: PeakModel) -> PeakModel:
+        """Another line's model put through the largest size of this one.
 
-    def _option(self, micro: int, bound: float | None, reason: str) -> Option:
-        after = self.space.with_micro(self.best.settings, self.start, micro)
-        change = {MICRO: micro, ACCUMULATION: after.gradient_accumulation_steps}
-        return Option(MICRO, change, bound, reason)
+        Either all of it grew or the part of a sample alone did: the worse is believed.
+        """
+        point = max(self._points(self.beside), key=lambda point: point.batch, default=None)
+        if point is None:
+            return model
+        own = (point.line_bytes - model.base_bytes) / point.batch
+        grown = model.scaled(point.line_bytes / model.peak_bytes(point.batch))
+        steeper = model.steeper(own / model.slope_bytes) if own > 0 else grown
+        limit = self.space.limit_bytes or 0.0
+        return min(grown, steeper, key=lambda one: one.largest_batch(limit))
 
 
-def _once_s(alike: list[Result], best: Result, sigma: float) -> float | None:
+def groups_of(results: Iterable[Result]) -> list[list[Result]]:
+    """Measured results that differ in the micro batch alone, together, smallest first."""
+    groups: dict[Settings, list[Result]] = {}
+    for one in results:
+        if one.throughput:
+            groups.setdefault(but_micro(one.settings), []).append(one)
+    return [sorted(group, key=micro_of) for group in groups.values()]
+
+
+def micro_of(result: Result) -> int:
+    """Its micro batch."""
+    return result.settings.per_device_train_batch_size
+
+
+def but_micro(settings: Settings) -> Settings:
+    """The settings with the micro batch taken out."""
+    return settings.changed(**{MICRO: 1, ACCUMULATION: 1})
+
+
+def _once_s(alike: list[Result], beside: Result, sigma: float) -> float | None:
     """Seconds that a micro batch costs beside its samples: at most, runs being `sigma` apart by chance.
 
-    From the best and the size nearest to it; None where only one was measured.
+    From the present size and the one nearest to it; None where only one was measured.
     """
-    micro = best.settings.per_device_train_batch_size
-    others = [one for one in alike if one.throughput and one.settings.per_device_train_batch_size != micro]
-    if not others or not best.throughput:
+    micro = micro_of(beside)
+    others = [one for one in alike if one.throughput and micro_of(one) != micro]
+    if not others or not beside.throughput:
         return None
-    other = min(others, key=lambda one: abs(one.settings.per_device_train_batch_size - micro))
-    (small, slow), (large, fast) = sorted((_point(other), _point(best)))
+    other = min(others, key=lambda one: abs(micro_of(one) - micro))
+    (small, slow), (large, fast) = sorted((_time_point(other), _time_point(beside)))
     return max(0.0, (slow * (1 + sigma) - fast * (1 - sigma)) / (1 / small - 1 / large))
 
 
-def _without(once_s: float, best: Result) -> float:
-    """The gain where the time of a sample loses its part of what a micro batch costs once."""
-    micro, sample_s = _point(best)
-    share = min(0.9, once_s / micro / sample_s)
-    return share / (1 - share)
-
-
-def _point(result: Result) -> tuple[int, float]:
-    return result.settings.per_device_train_batch_size, 1 / (result.throughput or 1.0)
-
-
-def _peak(result: Result) -> int | None:
-    return None if result.out_of_memory else result.peak_bytes
+def _time_point(result: Result) -> tuple[int, float]:
+    """The micro batch, and seconds a sample beside the optimizer's step."""
+    return micro_of(result), (1 - (result.breakdown.optimizer or 0.0)) / (result.throughput or 1.0)
 
 
 def _memory_point(result: Result) -> Point:
-    return Point(result.settings.per_device_train_batch_size, result.peak_bytes or 0, result.batch_peak_bytes)
-
-
-def _but_micro(settings: Settings) -> Settings:
-    return settings.changed(**{MICRO: 1, ACCUMULATION: 1})
+    return Point(micro_of(result), result.peak_bytes or 0, result.batch_peak_bytes)

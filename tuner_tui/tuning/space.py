@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -15,6 +16,8 @@ from tuner_tui.tuning.batch_search import RESERVE
 from tuner_tui.tuning.trial import Skipped
 
 MICRO, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
+SHRINKING = 0.25
+"""Micro batches that a step may lack to the effective batch before one more is added."""
 MOST_MICRO = int(FIELDS[MICRO].maximum or 0)
 
 
@@ -65,8 +68,11 @@ class SearchSpace:
         return tuple(size for size in divisors(start.effective_batch()) if size <= self.most_micro)
 
     def with_micro(self, settings: Settings, start: Settings, micro: int) -> Settings:
-        """`settings` with another micro batch, and the accumulation that holds the start's effective batch best."""
-        accumulation = max(1, round(start.effective_batch() / micro))
+        """`settings` with another micro batch, and the accumulation that holds the start's effective batch.
+
+        Where nothing holds it exactly, it grows rather than shrinks: more optimizer steps would cost time.
+        """
+        accumulation = max(1, math.ceil(start.effective_batch() / micro - SHRINKING))
         return settings.changed(**{MICRO: micro, ACCUMULATION: accumulation})
 
     def within_data(self, start: Settings) -> Settings:

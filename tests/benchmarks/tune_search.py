@@ -1,0 +1,95 @@
+"""How near to the best of a full grid the tuner comes, and for which part of its time, over random trainings.
+
+Run: `python -m tests.benchmarks.tune_search [trainings] [first seed]`. The chosen settings are judged by their true
+throughput, without noise, against the best point of the grid that leaves the reserve free; each run of the grid and of the search costs its seconds.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from dataclasses import dataclass
+
+from tests.benchmarks.batch_search import quantile
+from tests.benchmarks.tune_machines import OUT_OF_MEMORY_S, Knobs, Training, random_training, seconds_of
+from tuner_tui.tuning.batch_search import RESERVE
+from tuner_tui.tuning.search import Search
+
+WANTED = 0.97
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What a search came to on one training: true throughputs a second, and the seconds it took."""
+
+    training: Training
+    search: Search
+    start: float
+    chosen: float
+    best: float
+    seconds: float
+    grid_seconds: float
+
+    @property
+    def share(self) -> float:
+        """Of the best grid point's throughput."""
+        return self.chosen / self.best
+
+    @property
+    def time_share(self) -> float:
+        """Of the grid's time."""
+        return self.seconds / self.grid_seconds
+
+    @property
+    def ooms(self) -> int:
+        """Trials that ran out of memory."""
+        return sum(one.measurement.outcome == "out-of-memory" for one in self.search.tried)
+
+
+def tuned(training: Training) -> Tuned:
+    """Search and grid on one training."""
+    search = Search(training.start, training.space)
+    while (trial := search.propose()) is not None:
+        search = search.record(trial, training.run(trial.settings, trial.number))
+    assert search.verdict is not None
+    rates = {knobs: training.samples_s(knobs) for knobs in training.grid()}
+    limit = training.capacity * (1 - RESERVE)
+    return Tuned(
+        training,
+        search,
+        training.samples_s(Knobs.of(training.start)),
+        training.samples_s(Knobs.of(search.verdict.winner)),
+        max(rate for knobs, rate in rates.items() if training.peaks(knobs)[0] <= limit),
+        sum(one.measurement.seconds for one in search.tried),
+        sum(seconds_of(knobs) if rate else OUT_OF_MEMORY_S for knobs, rate in rates.items()),
+    )
+
+
+def lines(found: list[Tuned]) -> str:
+    """The figures, a line each."""
+    shares = [one.share for one in found]
+    trials = [float(len(one.search.tried)) for one in found]
+    times = [one.time_share for one in found]
+    gains = [one.chosen / one.start for one in found if one.start]
+    return "\n".join(
+        (
+            f"of the best grid point's throughput: median {statistics.median(shares):.3f}  p10 {quantile(shares, 0.1):.3f}  "
+            f"least {min(shares):.3f}  at least {WANTED:.0%} in {statistics.mean(s >= WANTED for s in shares):.1%}",
+            f"of the grid's time: median {statistics.median(times):.2%}  p90 {quantile(times, 0.9):.2%}  most {max(times):.2%}",
+            f"trials: median {statistics.median(trials):.0f}  p90 {quantile(trials, 0.9):.0f}  most {max(trials):.0f}",
+            f"out of memory: mean {statistics.mean(one.ooms for one in found):.3f}  most {max(one.ooms for one in found)}",
+            f"over the start: median {statistics.median(gains):.2f}×  p10 {quantile(gains, 0.1):.2f}×  "
+            f"slower than it in {sum(gain < 0.995 for gain in gains)}",
+        )
+    )
+
+
+def main() -> None:
+    """The figures."""
+    count, first = (int(word) for word in (*sys.argv[1:], *("2000", "0")[len(sys.argv) - 1 :]))
+    found = [tuned(random_training(seed)) for seed in range(first, first + count)]
+    print(lines(found))
+
+
+if __name__ == "__main__":
+    main()

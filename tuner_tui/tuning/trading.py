@@ -1,0 +1,147 @@
+"""Changes of several knobs at once, where one makes room that another fills, or takes room that another must give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tuner_tui.settings.fields import Value
+from tuner_tui.settings.model import Settings
+from tuner_tui.tuning import bounds
+from tuner_tui.tuning.knobs import CHECKPOINTING, Option, loader
+from tuner_tui.tuning.objective import Result, Results
+from tuner_tui.tuning.sizes import Sizes, but_micro, groups_of, micro_of
+from tuner_tui.tuning.space import MICRO, SearchSpace
+from tuner_tui.tuning.trial import Skipped, Tried
+
+
+@dataclass(frozen=True, slots=True)
+class Trading:
+    """What can be traded for more throughput than `best` has."""
+
+    start: Settings
+    best: Result
+    results: Results
+    space: SearchSpace
+    tried: tuple[Tried, ...]
+
+    def options(self) -> Iterator[Option]:
+        """Another micro batch beside the best, beside others that could overtake it, and with other uses of memory."""
+        own = self.sizes(self.best)
+        for size in (own.larger(), own.smaller()):
+            if size is not None:
+                yield self._option(MICRO, own.after(size.micro), size.bound, size.reason)
+        yield from self._overtaking()
+        yield from self._too_large()
+        yield from self._checkpointing_on(own)
+        yield from self._checkpointing_off(own)
+
+    def skipped(self) -> tuple[Skipped, ...]:
+        """Sizes that cannot be tried, and why."""
+        own = self.sizes(self.best)
+        if self.space.capacity_bytes is None and own.micro < own.most:
+            why = "how much memory the training may take is not known; --memory-limit would bound it"
+            return (Skipped(knob=MICRO, value=f"above {own.micro}", reason=why),)
+        effective, sizes = self.start.effective_batch(), own.allowed
+        if sizes is not None and effective > 3 and len(sizes) == 2:
+            why = f"the effective batch of {effective} is prime: only 1 and {effective} hold it"
+            return (Skipped(knob=MICRO, value=f"2 … {effective - 1}", reason=why),)
+        if sizes is not None and own.micro == own.most and own.most < self.space.most_micro:
+            why = f"the effective batch of {effective} is held, and no larger micro batch divides it"
+            return (Skipped(knob=MICRO, value=f"above {own.micro}", reason=why),)
+        return ()
+
+    def sizes(self, result: Result) -> Sizes:
+        """The sizes beside a result."""
+        return Sizes(self.start, result, self.results, self.space)
+
+    def _overtaking(self) -> Iterator[Option]:
+        """Larger sizes beside other knobs, which were slower at a size that they need not stop at."""
+        for group in groups_of(self.results.results):
+            fit = [one for one in group if self.results.trusted(one)]
+            if not fit or but_micro(fit[0].settings) == but_micro(self.best.settings):
+                continue
+            fastest = max(fit, key=lambda one: one.throughput or 0.0)
+            yield from self._fed(fastest)
+            size = self.sizes(fastest).larger()
+            if size is not None and size.bound is not None:
+                bound = self._over_best(fastest) * (1 + size.bound) - 1
+                reason = f"slower at {micro_of(fastest)}, but with room for more: {size.reason}"
+                yield self._option(MICRO, self.sizes(fastest).after(size.micro), bound, reason)
+
+    def _fed(self, result: Result) -> Iterator[Option]:
+        """The loader made faster beside knobs that compute faster than the best, which only the wait for data hid."""
+        ahead = self._over_best(result) * (1 + (bounds.waiting(result.breakdown) or 0.0))
+        if ahead <= (1 + (bounds.waiting(self.best.breakdown) or 0.0)) * (1 + self.results.noise):
+            return
+        for option in loader(result.settings, result.breakdown, self.space):
+            if option.bound is not None:
+                bound = self._over_best(result) * (1 + option.bound) - 1
+                reason = "computing was faster so, but waited for data"
+                yield self._option(option.knob, result.settings.changed(**option.change), bound, reason)
+
+    def _too_large(self) -> Iterator[Option]:
+        """A smaller size for knobs that were worth a trial and did not fit."""
+        fitting = {but_micro(one.settings) for one in self.results.results if self.results.trusted(one)}
+        for one in self.tried:
+            result = self.results.get(one.trial.settings)
+            if result is None or not self.results.over(result) or but_micro(result.settings) in fitting:
+                continue
+            if sum(other.out_of_memory for other in self.sizes(result).alike) > 1:
+                continue
+            search = self.sizes(result).search()
+            proposal = None if search is None else search.propose()
+            if proposal is not None and 1 <= proposal.batch < micro_of(result):
+                bound = self._over_best(result) - 1 if result.throughput else one.trial.bound
+                reason = f"{micro_of(result)} did not fit with these knobs"
+                yield self._option(MICRO, self.sizes(result).after(proposal.batch), bound, reason)
+
+    def _checkpointing_on(self, own: Sizes) -> Iterator[Option]:
+        """Recomputing activations for a larger micro batch, where memory ends the growth and growth would pay."""
+        search, growth, model = own.search(), own.growth_bound(), own.model()
+        ended = search is not None and search.propose() is None and search.best is not None
+        if not ended or growth is None or model is None or own.micro >= own.most:
+            return
+        if self.best.settings.gradient_checkpointing or True not in self.space.candidates.get(CHECKPOINTING, ()):
+            return
+        micro = self._permitted(own, model.steeper(bounds.CHECKPOINTING_ACTIVATIONS.value).largest_batch(self._limit))
+        if micro > own.micro:
+            after = own.after(micro).changed(**{CHECKPOINTING: True})
+            bound = (1 + growth) / bounds.CHECKPOINTING_COST.value - 1
+            yield self._option(CHECKPOINTING, after, bound, "recomputing makes room for a larger micro batch")
+
+    def _checkpointing_off(self, own: Sizes) -> Iterator[Option]:
+        """Recomputing saved, with as many samples as fit when activations are kept."""
+        if not self.best.settings.gradient_checkpointing or False not in self.space.candidates.get(CHECKPOINTING, ()):
+            return
+        model, micro = own.model(), own.micro
+        if model is not None and self.space.limit_bytes is not None:
+            steeper = model.steeper(bounds.KEPT_ACTIVATIONS.value)
+            micro = max(1, min(micro, self._permitted(own, steeper.largest_batch(self._limit))))
+        bound = bounds.faster_compute(self.best.breakdown, bounds.RECOMPUTING)
+        reason = f"recomputing saved ({bounds.RECOMPUTING.source})"
+        yield self._option(CHECKPOINTING, own.after(micro).changed(**{CHECKPOINTING: False}), bound, reason)
+
+    @property
+    def _limit(self) -> float:
+        return self.space.limit_bytes or 0.0
+
+    def _permitted(self, own: Sizes, micro: int) -> int:
+        """The largest size up to `micro` that may be tried."""
+        if own.allowed is None:
+            return min(micro, own.most)
+        return max((size for size in own.allowed if size <= micro), default=0)
+
+    def _over_best(self, result: Result) -> float:
+        return (result.throughput or 0.0) / (self.best.throughput or 1.0)
+
+    def _option(self, knob: str, after: Settings, bound: float | None, reason: str) -> Option:
+        aside = but_micro(after) != but_micro(self.best.settings) and knob != CHECKPOINTING
+        return Option(knob, difference(after, self.best.settings, knob), bound, reason, aside)
+
+
+def difference(after: Settings, before: Settings, knob: str) -> dict[str, Value]:
+    """The values of `after` that differ from `before`, that of `knob` first and in any case."""
+    names = [knob, *(name for name in Settings.model_fields if name != knob)]
+    changed = (name for name in names if name == knob or getattr(after, name) != getattr(before, name))
+    return {name: getattr(after, name) for name in changed}
