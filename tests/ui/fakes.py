@@ -240,7 +240,7 @@ class FakeBox:
             versions=self.asked_python,
             interpreter=self.asked_python,
             open_sampler=lambda: FakeSampler(self.sample),
-            box_findings=lambda inventory, interpreter: (),
+            box_findings=lambda inventory, interpreter, job: (),
             diagnosis=lambda: lambda view, inventory, interpreter, log: self.findings,
             presets=lambda: self.presets,
             load_preset=lambda name: opened(name, per_device_train_batch_size=2),
@@ -266,7 +266,8 @@ class FakeBox:
 
 def busy_box(**changes: Any) -> FakeBox:
     """A box where a run trains and one thing could be better."""
-    return FakeBox(**{"view": running(), "findings": (DATA_WAIT,), **changes})
+    view = running(live_fakes.running(data_wait=0.31))
+    return FakeBox(**{"view": view, "findings": (DATA_WAIT,), **changes})
 
 
 def failed_box() -> FakeBox:

@@ -73,7 +73,7 @@ def samples(count: int, until_s: float = START_S, **shape: int) -> tuple[Sample,
     return tuple(sample(until_s - count + 1 + n, **shape) for n in range(count))
 
 
-def steps(t: float, step: int, rank: int = 0, step_time_s: float = 0.32) -> Steps:
+def steps(t: float, step: int, rank: int = 0, step_time_s: float = 0.32, data_wait: float = 0.02) -> Steps:
     return Steps(
         t=t,
         rank=rank,
@@ -84,7 +84,7 @@ def steps(t: float, step: int, rank: int = 0, step_time_s: float = 0.32) -> Step
         tokens=step * 64 * 240,
         padding_tokens=step * 64 * 16,
         train_s=step * step_time_s,
-        data_wait_s=step * step_time_s * 0.02,
+        data_wait_s=step * step_time_s * data_wait,
         eval_s=16.0,
         save_s=4.0,
         allocated_peak_bytes=int(61.2 * GIB),
@@ -92,13 +92,18 @@ def steps(t: float, step: int, rank: int = 0, step_time_s: float = 0.32) -> Step
     )
 
 
-def rank_state(rank: int, now_s: float, step: int = 1240, step_time_s: float = 0.32) -> RankState:
-    recent = tuple(steps(now_s - ago, step - 3 * ago, rank, step_time_s) for ago in range(20, -1, -1))
+def rank_state(
+    rank: int, now_s: float, step: int = 1240, step_time_s: float = 0.32, data_wait: float = 0.02
+) -> RankState:
+    recent = tuple(steps(now_s - ago, step - 3 * ago, rank, step_time_s, data_wait) for ago in range(20, -1, -1))
     return RankState(rank=rank, pid=1000 + rank, latest=recent[-1], recent=recent)
 
 
-def running(now_s: float = START_S, ranks: int = 1, step: int = 1240, **changes: object) -> RunState:
-    states = {n: rank_state(n, now_s, step, 0.32 + (0.04 if n == 3 else 0.001 * n)) for n in range(ranks)}
+def running(
+    now_s: float = START_S, ranks: int = 1, step: int = 1240, data_wait: float = 0.02, **changes: object
+) -> RunState:
+    times_s = [0.32 + (0.04 if n == 3 else 0.001 * n) for n in range(ranks)]
+    states = {n: rank_state(n, now_s, step, time_s, data_wait) for n, time_s in enumerate(times_s)}
     metrics = {
         "eval_loss": 1.7131,
         "eval_accuracy": 0.8412,

@@ -8,14 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.ui.live_fakes import START_S, finished, history, running, samples
+from tests.ui.live_fakes import GIB, START_S, finished, history, running, samples
 from tuner_tui.hardware.sample import GpuSample, HostSample, Sample
 from tuner_tui.runs.history import History
 from tuner_tui.runs.state import RunState
 from tuner_tui.ui.drawing.cells import Row, fit, text_of, width_of
+from tuner_tui.ui.drawing.ending import ending_sentence
 from tuner_tui.ui.drawing.gpu_rows import Detail, GpuScene, gpu_rows, rows_more
 from tuner_tui.ui.drawing.host_rows import core_rows
 from tuner_tui.ui.drawing.live_rows import LiveScene, live_rows, without_least
+from tuner_tui.ui.drawing.run_rows import RunScene, run_rows
 from tuner_tui.ui.widgets.canvas import merge_slices
 
 NOW_S = START_S + 0.4
@@ -178,3 +180,31 @@ def test_the_least_important_rows_go_first() -> None:
     rows = [Row((), 1), Row((), 5), Row((), 0), Row((), 5)]
     assert [row.rank for row in without_least(rows, 1)] == [1, 5, 0]
     assert [row.rank for row in without_least(rows, 3)] == [0]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "limit", "said"),
+    [
+        (
+            "Out of memory while training at step 12 of 400: [enforce fail at alloc_cpu.cpp:127] err == 0.",
+            int(1.2 * GIB),
+            "Out of memory while training at step 12 of 400; its limit was 1.2 GiB.",
+        ),
+        ("Out of memory: CUDA out of memory. Tried to allocate 2.31 GiB.", None, "Out of memory."),
+        ("The training failed: ValueError: nan.", GIB, "The training failed: ValueError: nan."),
+    ],
+)
+def test_an_end_is_told_without_what_the_allocator_printed(sentence: str, limit: int | None, said: str) -> None:
+    assert ending_sentence(finished("out-of-memory", sentence), limit) == said
+
+
+def test_a_run_that_goes_on_has_no_ending() -> None:
+    assert ending_sentence(running(), None) == ""
+
+
+def test_a_long_ending_takes_a_second_line() -> None:
+    state = finished("failed", "The training was ended at step 3 by SIGKILL: " + "the kernel says so; " * 9)
+    rows = [text_of(row.line) for row in run_rows(RunScene(state, History(), None, START_S), 40)]
+    assert rows[1].startswith("The training was ended")
+    assert rows[2].rstrip().endswith("…")
+    assert rows[3].startswith("step")

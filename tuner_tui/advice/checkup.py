@@ -55,14 +55,19 @@ def python(interpreter: Interpreter, job: BuiltinJob | CommandJob) -> Iterator[C
     has = interpreter.packages
     if interpreter.problem is not None:
         yield Check("Python", "wrong", interpreter.problem)
-    needed = NEEDED if isinstance(job, BuiltinJob) else ("torch",)
-    missing = [name for name in needed if name not in has]
+    missing = missing_packages(interpreter, job)
     if missing and interpreter.problem is None:
         sentence = f"{interpreter.path} has no {' and no '.join(missing)}."
         yield Check("Python", "wrong", sentence, f"{interpreter.path} -m pip install {' '.join(missing)}")
     elif not missing:
         versions = " · ".join(f"{name} {has[name]}" for name in NEEDED if name in has)
         yield Check("Python", "good", f"Python {interpreter.python_version} with {versions}.")
+
+
+def missing_packages(interpreter: Interpreter, job: BuiltinJob | CommandJob) -> tuple[str, ...]:
+    """What the training needs and the interpreter does not have."""
+    needed = NEEDED if isinstance(job, BuiltinJob) else ("torch",)
+    return tuple(name for name in needed if name not in interpreter.packages)
 
 
 def gpus(inventory: Inventory) -> Iterator[Check]:

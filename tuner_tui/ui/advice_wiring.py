@@ -47,11 +47,15 @@ class Recommending:
         return with_recommended(resolved, limited(inventory, self.memory_limit_bytes), interpreter, job)
 
 
-def findings_of_box(inventory: Inventory | None, interpreter: Interpreter | None) -> tuple[Finding, ...]:
+def findings_of_box(
+    inventory: Inventory | None, interpreter: Interpreter | None, job: Job | None
+) -> tuple[Finding, ...]:
     """What is wrong with box and interpreter before any run."""
+    if inventory is None or interpreter is None:
+        return ()
     from tuner_tui.advice.misfits import box_findings
 
-    return box_findings(inventory, interpreter)
+    return box_findings(inventory, interpreter, job)
 
 
 class Diagnosing:

@@ -143,7 +143,7 @@ class Services:
     versions: Callable[[Path], Interpreter]
     interpreter: Callable[[Path], Interpreter]
     open_sampler: Callable[[], Sampler]
-    box_findings: Callable[[Inventory | None, Interpreter | None], tuple[Finding, ...]]
+    box_findings: Callable[[Inventory | None, Interpreter | None, Job | None], tuple[Finding, ...]]
     diagnosis: Callable[[], Diagnosis]
     presets: Callable[[], Sequence[PresetLine]]
     load_preset: Callable[[str], Opened]

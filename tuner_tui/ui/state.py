@@ -220,7 +220,8 @@ def changes_of(state: UiState, remedy: Remedy) -> tuple[Change, ...]:
 
 def findings_shown(state: UiState, services: Services) -> tuple[Finding, ...]:
     """What is wrong with the followed run, then with the box, whether a run is followed or not."""
-    return state.findings + services.box_findings(state.inventory, state.interpreter)
+    job = None if state.opened is None else state.opened.job
+    return state.findings + services.box_findings(state.inventory, state.interpreter, job)
 
 
 def known(state: UiState) -> bool:

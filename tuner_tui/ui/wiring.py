@@ -90,7 +90,8 @@ def _fields() -> Sequence[FieldSpec]:
 
 
 def _inventory() -> Inventory:
-    # `Recommending` is called on the event loop as soon as the inventory is there: what it needs is imported here.
+    # Both are called on the event loop as soon as the inventory is there: what they need is imported here.
+    import tuner_tui.advice.misfits
     import tuner_tui.advice.recommend  # noqa: F401
     from tuner_tui.hardware.survey import read_inventory
 

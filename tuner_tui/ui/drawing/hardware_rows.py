@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from tuner_tui.hardware.compatibility import Misfit, misfits
+from tuner_tui.hardware.compatibility import misfits
 from tuner_tui.hardware.inventory import Ability, Gpu, GpuProblem, Inventory
 from tuner_tui.ui import format as f
 from tuner_tui.ui.drawing.cells import Row, Run, line, shorten
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 LABEL = 9
 ROOM_FOR_REASONS = 60
+MOST_IN_USE_ROWS = 2
 
 
 def hardware_rows(inventory: Inventory | None, interpreter: Interpreter | None, width: int) -> list[Row]:
@@ -25,8 +26,7 @@ def hardware_rows(inventory: Inventory | None, interpreter: Interpreter | None, 
         return [Row(line(Run("Reading the hardware …", "dim")))]
     rows = [row for problem in inventory.problems for row in _problem(problem, width)]
     if interpreter is not None:
-        rows += [row for misfit in misfits(inventory, interpreter) for row in _problem(misfit, width)]
-        rows += _wrong_interpreter(interpreter, width)
+        rows += _wrong_interpreter(inventory, interpreter, width)
     if inventory.logout_warning is not None:
         rows += [
             Row(line(Run(f"{WARN if i == 0 else ' '} {text}", "warn")))
@@ -54,7 +54,7 @@ def alike_cards(gpus: Iterable[Gpu]) -> list[list[Gpu]]:
     return list(groups.values())
 
 
-def _problem(problem: GpuProblem | Misfit, width: int) -> list[Row]:
+def _problem(problem: GpuProblem, width: int) -> list[Row]:
     sentence = [
         Row(line(Run(f"{WARN if i == 0 else ' '} {text}", "warn")))
         for i, text in enumerate(wrap(problem.sentence, width - 2))
@@ -77,7 +77,7 @@ def _gpu(cards: Sequence[Gpu], width: int) -> list[Row]:
         Row(line("  ", shorten("  ".join(fact for fact in facts if fact), width - 2))),
     ]
     rows += _abilities(first.abilities, width)
-    return rows + [row for card in cards for row in _in_use(card, width)]
+    return rows + _in_use(cards, width)
 
 
 def _abilities(abilities: Sequence[Ability], width: int) -> list[Row]:
@@ -101,13 +101,18 @@ def _mark(ability: Ability) -> str:
     return "?" if ability.able is None else GOOD if ability.able else BAD
 
 
-def _in_use(card: Gpu, width: int) -> list[Row]:
-    """Who holds the card's memory; nothing where nobody does."""
-    names = [process.command or f"pid {process.pid}" for process in card.processes]
-    if not names:
-        return []
-    text = f"GPU {card.index}: {f.gib(card.memory_used_bytes)} GiB used by {', '.join(names)}"
-    return [Row(line("  ", shorten(text, max(0, width - 2))))]
+def _in_use(cards: Sequence[Gpu], width: int) -> list[Row]:
+    """Who holds the memory of the cards, one line a card; of many cards all in one."""
+    used = [card for card in cards if card.processes]
+    groups = [used] if len(used) > MOST_IN_USE_ROWS else [[card] for card in used]
+    return [Row(line("  ", shorten(_held(group), max(0, width - 2)))) for group in groups]
+
+
+def _held(cards: Sequence[Gpu]) -> str:
+    names = dict.fromkeys(process.command or f"pid {process.pid}" for card in cards for process in card.processes)
+    known = [card.memory_used_bytes for card in cards if card.memory_used_bytes is not None]
+    whose = f"GPU {cards[0].index}" if len(cards) == 1 else f"{len(cards)} cards"
+    return f"{whose}: {f.gib(sum(known) if known else None)} GiB used by {', '.join(names)}"
 
 
 def _labelled(label: str, text: str, width: int) -> Row:
@@ -132,9 +137,11 @@ def _host(inventory: Inventory, width: int) -> list[Row]:
     return rows
 
 
-def _wrong_interpreter(interpreter: Interpreter, width: int) -> list[Row]:
-    parts = wrap(interpreter.problem or "", max(1, width - 2))
-    return [Row(line(Run(f"{' ' if i else WARN} {text}", "warn"))) for i, text in enumerate(parts)]
+def _wrong_interpreter(inventory: Inventory, interpreter: Interpreter, width: int) -> list[Row]:
+    """A row for each thing wrong with the Python that trains; the troubles say all of it, and what to do."""
+    wrong = [misfit.sentence for misfit in misfits(inventory, interpreter)]
+    wrong += [] if interpreter.problem is None else [interpreter.problem]
+    return [Row(line(Run(shorten(f"{WARN} {sentence}", width), "warn"))) for sentence in wrong]
 
 
 def _interpreter(interpreter: Interpreter | None, width: int) -> list[Row]:

@@ -28,13 +28,17 @@ BLANK = Row(())
 
 @dataclass(frozen=True, slots=True)
 class LiveScene:
-    """What there is to show: a run or none, the newest sample or none, recent ones, and now (epoch seconds)."""
+    """What there is to show: a run or none, the newest sample or none, recent ones, and now (epoch seconds).
+
+    `limit_bytes` is the memory that the run may take at most.
+    """
 
     now_s: float
     state: RunState | None
     history: History
     sample: Sample | None
     recent: Sequence[Sample]
+    limit_bytes: int | None = None
 
 
 def live_rows(scene: LiveScene, width: int, height: int) -> list[Row]:
@@ -76,7 +80,7 @@ def _box(scene: LiveScene, width: int, detail: Detail, chart: int, all_cores: bo
 def _run_sections(scene: LiveScene, width: int) -> list[list[Row]]:
     if scene.state is None:
         return [[Row(line(Run("no run followed", "dim")))]]
-    run = RunScene(scene.state, scene.history, scene.sample, scene.now_s)
+    run = RunScene(scene.state, scene.history, scene.sample, scene.now_s, scene.limit_bytes)
     return [section for section in (run_rows(run, width), rank_rows(scene.state, width)) if section]
 
 

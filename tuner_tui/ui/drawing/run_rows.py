@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from textwrap import wrap
 
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events import Steps
@@ -14,6 +15,7 @@ from tuner_tui.ui import format as f
 from tuner_tui.ui.drawing.bars import bar
 from tuner_tui.ui.drawing.cells import Line, Row, Run, Style, line, right, shorten, text_width
 from tuner_tui.ui.drawing.curve import run_curve
+from tuner_tui.ui.drawing.ending import ending_sentence
 from tuner_tui.ui.drawing.figures import LABEL, Figure, figure_rows, labelled, value_span
 from tuner_tui.ui.drawing.marks import BAD, GOOD, WARN
 
@@ -35,19 +37,20 @@ ETA_CELLS = 15
 
 @dataclass(frozen=True, slots=True)
 class RunScene:
-    """What there is to draw of a run at `now_s` (seconds since the epoch)."""
+    """What there is to draw of a run at `now_s` (epoch seconds). `limit_bytes` is the memory it may take at most."""
 
     state: RunState
     history: History
     sample: Sample | None
     now_s: float
+    limit_bytes: int | None = None
 
 
 def run_rows(scene: RunScene, width: int) -> list[Row]:
     """All that is known of the run, top down; each row's rank says how soon it may go."""
     return [
         Row(phase_line(scene.state, scene.now_s)),
-        *_sentence_rows(scene.state, width),
+        *_sentence_rows(scene, width),
         progress_row(scene.state, scene.now_s, width),
         loss_row(scene, width),
         *figure_rows(_figures(scene), width),
@@ -72,10 +75,17 @@ def phase_line(state: RunState, now_s: float) -> Line:
     return line(Run(PHASES.get(phase, phase), "strong"), since, Run(asked, "warn"), Run(source, "dim"))
 
 
-def _sentence_rows(state: RunState, width: int) -> list[Row]:
-    finished = None if state.finished is None else state.finished.sentence
+def _sentence_rows(scene: RunScene, width: int) -> list[Row]:
+    """How it ended and what followed, on two lines each at most."""
+    state = scene.state
     fallback = state.fallback_ended if state.fell_back is None else state.fell_back.sentence
-    return [Row(line(shorten(sentence, width))) for sentence in (finished, fallback) if sentence]
+    sentences = (ending_sentence(state, scene.limit_bytes), fallback)
+    return [row for sentence in sentences if sentence for row in _wrapped(sentence, width)]
+
+
+def _wrapped(sentence: str, width: int) -> list[Row]:
+    first, *rest = wrap(sentence, max(1, width))
+    return [Row(line(first)), *([Row(line(shorten(" ".join(rest), width)))] if rest else [])]
 
 
 def progress_row(state: RunState, now_s: float, width: int) -> Row:

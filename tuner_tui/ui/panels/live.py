@@ -50,9 +50,10 @@ class LivePanel(Canvas):
         view, seen = self.view, tuple(self._seen)
         if view is None:
             return LiveScene(self.now_s, None, History(), self.sample, seen)
+        limit = None if view.record is None else view.record.memory_limit_bytes
         if view.sample is not None and not self._is_behind(view.sample):
-            return LiveScene(self.now_s, view.state, view.history, view.sample, view.samples)
-        return LiveScene(self.now_s, view.state, view.history, self.sample, seen)
+            return LiveScene(self.now_s, view.state, view.history, view.sample, view.samples, limit)
+        return LiveScene(self.now_s, view.state, view.history, self.sample, seen, limit)
 
     def _is_behind(self, sample: Sample) -> bool:
         """Whether the run's own samples have ended; while they come, both are new and only one is shown."""
