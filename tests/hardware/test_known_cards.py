@@ -14,7 +14,6 @@ from tuner_tui.hardware.known_cards import CARDS, GIB, known_card
         ("Tesla V100-SXM2-16GB", "V100", (7, 0), None),
         ("NVIDIA A100-SXM4-80GB", "A100", (8, 0), None),
         ("NVIDIA A10", "A10", (8, 6), 24),
-        ("NVIDIA A10G", "A10G", (8, 6), 24),
         ("NVIDIA GeForce RTX 3070", "RTX 3070", (8, 6), 8),
         ("NVIDIA GeForce RTX 3070 Ti", "RTX 3070 Ti", (8, 6), 8),
         ("NVIDIA GeForce RTX 4070 Ti SUPER", "RTX 4070 Ti SUPER", (8, 9), 16),
@@ -37,7 +36,7 @@ def test_names_as_drivers_write_them(driver_name: str, name: str, capability: tu
     assert card.memory_bytes == (None if memory_gib is None else memory_gib * GIB)
 
 
-@pytest.mark.parametrize("stranger", ["NVIDIA A1000", "AMD Instinct MI300X", "Quadro M4000", ""])
+@pytest.mark.parametrize("stranger", ["NVIDIA A1000", "NVIDIA A10G", "AMD Instinct MI300X", "Quadro M4000", ""])
 def test_a_stranger_is_not_guessed(stranger: str):
     assert known_card(stranger) is None
 
