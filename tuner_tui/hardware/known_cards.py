@@ -1,11 +1,11 @@
 """Cards by name, for when the driver will not say what they are.
 
 Memory in GiB as sold (several sizes where one name is sold with several, none where no source was at hand). Sources:
-three digits are the field notes the shipped presets come from; `list` is NVIDIA's list of compute capabilities
-(https://developer.nvidia.com/cuda-gpus and https://developer.nvidia.com/cuda-legacy-gpus) for the capability and
-https://github.com/huggingface/huggingface.js, packages/tasks/src/hardware-nvidia.ts, for both; `mig` NVIDIA's MIG User
-Guide, supported GPUs, for both; `runpod` https://docs.runpod.io/references/gpu-types for memory; `wikipedia` its list of
-NVIDIA's GPUs for the sizes of the P100.
+three digits are the field notes the shipped presets come from. `list` is NVIDIA's list of compute capabilities
+(https://developer.nvidia.com/cuda-gpus and https://developer.nvidia.com/cuda-legacy-gpus), with the memory by
+https://github.com/huggingface/huggingface.js, packages/tasks/src/hardware-nvidia.ts, whose capabilities are the same;
+`mig` is NVIDIA's MIG User Guide, supported GPUs; `runpod` https://docs.runpod.io/references/gpu-types for the memory;
+`wikipedia` its list of NVIDIA's GPUs for the sizes of the P100.
 """
 
 from __future__ import annotations
