@@ -13,7 +13,7 @@ import pytest
 
 from tests.observer.observed import SITE, run_python
 from tuner_tui.observer.site._tuner_observer import optimizers, trainer
-from tuner_tui.observer.site._tuner_observer.batches import COUNTED_ELEMENTS, Layout, counted
+from tuner_tui.observer.site._tuner_observer.batches import COUNT_EVERY_S, COUNTED_ELEMENTS, COUNTED_FIRST, Layout
 from tuner_tui.observer.site._tuner_observer.control import ControlFile
 from tuner_tui.observer.site._tuner_observer.counters import Counters
 from tuner_tui.observer.site._tuner_observer.crashes import Ending, is_out_of_memory
@@ -22,6 +22,7 @@ from tuner_tui.observer.site._tuner_observer.importing import PostImportFinder
 from tuner_tui.observer.site._tuner_observer.memory import Peaks
 from tuner_tui.observer.site._tuner_observer.process import MARKER, is_launched
 from tuner_tui.observer.site._tuner_observer.session import PHASE_BURST, Session
+from tuner_tui.observer.site._tuner_observer.sources import Source
 
 torch = pytest.importorskip("torch")
 
@@ -33,7 +34,7 @@ def _no_process_claimed_yet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def measure(batch: Any) -> Any:
-    return counted(Layout(batch, torch.Tensor).measure(batch))
+    return Source().counted(Layout(batch, torch.Tensor).measure(batch, 1.0))
 
 
 def ids(rows: int = 4, columns: int = 6) -> Any:
@@ -66,9 +67,36 @@ def test_large_masks_are_counted_by_some_rows_and_come_out_right() -> None:
     mask = (torch.arange(columns)[None, :] < lengths[:, None]).long()
     batch = {"input_ids": torch.zeros_like(mask), "attention_mask": mask}
     layout = Layout(batch, torch.Tensor)
-    counted = [layout.measure(batch)[1] or 0 for _ in range(16)]
+    source = Source()
+    counted = [source.counted(layout.measure(batch, 1.0))[1] or 0 for _ in range(16)]
     assert len(set(counted)) > 1
     assert sum(counted) / len(counted) == pytest.approx(int(mask.sum()), rel=0.01)
+    assert source.estimated
+
+
+def test_of_batches_that_come_fast_the_first_masks_are_counted_and_then_some() -> None:
+    source, layout = Source(), Layout({"input_ids": ids(), "attention_mask": ids().clamp(max=1)}, torch.Tensor)
+    taken, tokens = [], []
+    for number in range(4000):
+        lengths = torch.full((4, 1), 1 + number % 6)
+        batch = {"input_ids": ids(), "attention_mask": (torch.arange(6)[None, :] < lengths).long()}
+        measured = layout.measure(batch, number * 1e-3)
+        taken.append(measured[1] is not None)
+        tokens.append(source.counted(measured)[1])
+        if number == COUNTED_FIRST - 1:
+            assert all(taken)
+            assert not source.estimated
+    assert sum(taken) == pytest.approx(COUNTED_FIRST + (4000 - COUNTED_FIRST) * 1e-3 / COUNT_EVERY_S, abs=2)
+    assert source.estimated
+    assert sum(tokens) == pytest.approx(4000 * 4 * 3.5, rel=0.1)
+
+
+def test_of_batches_that_come_slowly_every_mask_is_counted() -> None:
+    source, layout = Source(), Layout({"input_ids": ids(), "attention_mask": ids().clamp(max=1)}, torch.Tensor)
+    batch = {"input_ids": ids(), "attention_mask": ids().clamp(max=1)}
+    measured = [source.counted(layout.measure(batch, number * 2 * COUNT_EVERY_S)) for number in range(200)]
+    assert set(measured) == {((4, 6), 23, 1)}
+    assert not source.estimated
 
 
 def test_control_file_is_obeyed_once_and_not_if_it_is_old(tmp_path: Path) -> None:

@@ -182,6 +182,16 @@ def test_the_least_important_rows_go_first() -> None:
     assert [row.rank for row in without_least(rows, 3)] == [0]
 
 
+def test_padding_that_was_estimated_says_so() -> None:
+    state = running(START_S)
+    estimated = {
+        number: replace(rank, latest=rank.latest and replace(rank.latest, tokens_estimated=True))
+        for number, rank in state.ranks.items()
+    }
+    assert " 6 %" in text(scene(state), 60, 40)
+    assert " ~6 %" in text(scene(replace(state, ranks=estimated)), 60, 40)
+
+
 @pytest.mark.parametrize(
     ("sentence", "limit", "said"),
     [

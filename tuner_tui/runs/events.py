@@ -242,11 +242,12 @@ class Steps(Event):
     """Cumulative counters since the observer started, at most one line a second.
 
     `step` is the optimizer step of the whole training (it starts above 0 on resume), `own_steps` those of this process.
-    `tokens` leaves padding out. `train_s` is wall time between optimizer steps, evaluation and saving left out;
-    `data_wait_s` is the part of it spent waiting for the next batch. `own_steps` counts steps that a gradient scaler
-    left out too; `skipped_steps` says how many. `slowest_step_s` is of the last window, the peaks are of the process so
-    far: `allocated`, `reserved` and `step` (where the optimizer step set the peak) by CUDA's allocator, and
-    `rss_peak_bytes`, which every process has, its largest resident set (VmHWM).
+    `tokens` leaves padding out; `tokens_estimated` where batches came so fast, or were so large, that of tokens and
+    padding only some were counted, and the rest is estimated by them. `train_s` is wall time between optimizer steps,
+    evaluation and saving left out; `data_wait_s` is the part of it spent waiting for the next batch. `own_steps` counts
+    steps that a gradient scaler left out too; `skipped_steps` says how many. `slowest_step_s` is of the last window,
+    the peaks are of the process so far: `allocated`, `reserved` and `step` (where the optimizer step set the peak) by
+    CUDA's allocator, and `rss_peak_bytes`, which every process has, its largest resident set (VmHWM).
     """
 
     kind: ClassVar[str] = "steps"
@@ -257,6 +258,7 @@ class Steps(Event):
     samples: int = 0
     tokens: int | None = None
     padding_tokens: int | None = None
+    tokens_estimated: bool = False
     train_s: float = 0.0
     data_wait_s: float = 0.0
     eval_s: float = 0.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 
@@ -128,6 +128,11 @@ def loss_row(scene: RunScene, width: int) -> Row:
     return labelled("loss", value, " ", Run(curve, "dim"), rank=0, slices=((start, end), (end + 1, width)))
 
 
+def _padding(part: float | None, latest: Sequence[Steps]) -> str:
+    """A mark before a share that is an estimate."""
+    return "~" * any(counters.tokens_estimated for counters in latest if part is not None) + f.share(part)
+
+
 def _figures(scene: RunScene) -> list[Figure]:
     state, rates = scene.state, scene.state.rates
     latest = [rank.latest for rank in state.ranks.values() if rank.latest is not None]
@@ -136,7 +141,7 @@ def _figures(scene: RunScene) -> list[Figure]:
         Figure("steps/s", f.figure(rates.steps_s), past, rank=1),
         Figure("samples/s", f.figure(rates.samples_s), past, rank=1),
         Figure("tokens/s", f.figure(rates.tokens_s), past, rank=3),
-        Figure("padding", f.share(rates.padding_share), rank=3),
+        Figure("padding", _padding(rates.padding_share, latest), rank=3),
         Figure("eval loss", f.metric(_eval_loss(state)), _finite(_eval_loss(state)), rank=2),
         Figure("grad norm", f.figure(state.grad_norm), _finite(state.grad_norm), rank=2),
         Figure("LR", f.exponent(state.learning_rate), rank=3),

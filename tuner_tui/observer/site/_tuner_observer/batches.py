@@ -8,11 +8,16 @@ if TYPE_CHECKING:
     Measured = tuple[tuple[int, ...], Any, int | None]
     """Shape, tokens and padding of a batch; what is not known is None (and an empty shape).
 
-    Or shape, mask and the number of its elements: `counted` makes the one of the other.
+    Or shape, mask (some of its rows where it is large) and the elements of the whole mask; the mask is None where it
+    was passed over. `sources.Source.counted` makes the one of the other.
     """
 
 COUNTED_ELEMENTS = 8192
 """Mask elements counted a batch. Of a larger mask every k-th row is, from another first row in each batch."""
+COUNTED_FIRST = 64
+"""Masks of a process that are counted however fast they come: what is short is exact."""
+COUNT_EVERY_S = 0.05
+"""A count takes as long as all the rest that is done at a step: where batches come faster, some are passed over."""
 
 MASK_NAMES = ("attention_mask", "decoder_attention_mask", "padding_mask", "mask")
 TOKEN_NAMES = ("input_ids", "tokens", "token_ids")
@@ -22,11 +27,13 @@ PACKED_NAMES = ("cu_seqlens", "cu_seq_lens_q", "seq_idx", "flash_attn_kwargs")
 class Layout:
     """Where in the batches of one loader shape and mask are. Found at the first one, used for those that follow."""
 
-    __slots__ = ("batch_type", "inside", "mask_at", "packed", "shape_at", "tokens", "turn")
+    __slots__ = ("batch_type", "due_s", "first", "inside", "mask_at", "packed", "shape_at", "tokens", "turn")
 
-    def __init__(self, batch: Any, tensor_type: type) -> None:
+    def __init__(self, batch: Any, tensor_type: type, first: int = COUNTED_FIRST) -> None:
+        """`first` masks are taken each; after them one is when `due_s` has come."""
         self.batch_type = type(batch)
         self.turn = 0
+        self.due_s = 0.0
         self.mask_at: Any = None
         self.shape_at: Any = None
         self.tokens = self.packed = False
@@ -38,6 +45,7 @@ class Layout:
             self._find_by_kind(tensors)
         if self.shape_at is None:
             self.shape_at = next((place for place, value in tensors.items() if value.dim() > 0), None)
+        self.first = 0 if self.mask_at is None else first
 
     def _find_by_name(self, tensors: dict[Any, Any]) -> None:
         """Named batches: `input_ids` are tokens, `attention_mask` tells which are real."""
@@ -62,8 +70,8 @@ class Layout:
         if second.is_cpu and second.numel() and int(second.max()) <= 1 and int(second.min()) >= 0:
             self.mask_at = places[1]
 
-    def measure(self, batch: Any) -> Measured:
-        """This batch, by what is known of its kind."""
+    def measure(self, batch: Any, now: float) -> Measured:
+        """This batch, by what is known of its kind; `now` by `perf_counter`."""
         if self.shape_at is None:
             return (), None, None
         if self.inside is not None:
@@ -74,33 +82,23 @@ class Layout:
         elements = shape[0] * shape[1]
         if self.mask_at is None:
             return shape, elements, 0 if self.packed else None
-        mask = batch[self.mask_at]
+        if now < self.due_s:
+            return shape, None, elements
+        return self._take(batch[self.mask_at], shape, elements, now)
+
+    def _take(self, mask: Any, shape: tuple[int, ...], elements: int, now: float) -> Measured:
+        """With the mask, which is counted later: the first count among a model's work costs several times the next."""
         if not mask.is_cpu:
             return shape, elements, None
+        if self.first:
+            self.first -= 1
+        else:
+            self.due_s = now + COUNT_EVERY_S
         if elements <= COUNTED_ELEMENTS:
             return shape, mask, elements
-        tokens = self._count_some(mask)
-        return shape, tokens, elements - tokens
-
-    def _count_some(self, mask: Any) -> int:
-        """Real tokens of a large mask, scaled up from some of its rows."""
-        rows = mask.shape[0]
-        stride = min(rows, -(-mask.numel() // COUNTED_ELEMENTS))
+        stride = min(shape[0], -(-elements // COUNTED_ELEMENTS))
         self.turn = (self.turn + 1) % stride
-        some = mask[self.turn :: stride]
-        return int(int(some.count_nonzero()) * (rows / some.shape[0]) + 0.5)
-
-
-def counted(measured: Measured) -> Measured:
-    """With its tokens counted where it holds a mask: elements that are not 0, for a packed mask may number its samples.
-
-    The first count among a model's work costs several times what the next ones do, so that some are done together.
-    """
-    shape, tokens, padding = measured
-    if tokens is None or padding is None or type(tokens) is int:
-        return measured
-    real = int(tokens.count_nonzero())
-    return shape, real, padding - real
+        return shape, mask[self.turn :: stride], elements
 
 
 def _inside(batch: Any) -> Any:

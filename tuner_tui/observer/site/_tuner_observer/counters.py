@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .batches import Layout, counted
+from .batches import COUNTED_FIRST, Layout
 from .clock import Clock
 from .evaluation import Evaluation
 from .journal import TRAINER, Journal
@@ -59,6 +59,7 @@ class Counters:
         self.clock = Clock(self.session, self._pausing)
         self.first_step = self.own_steps = self.written_steps = self._skipped_steps = 0
         self._tally = Tally()
+        self._masked: Layout | None = None
         self._pending: list[Source] = []
         self._taking_turns: set[int] = set()
         self._trainer_calls: int | None = None
@@ -79,7 +80,7 @@ class Counters:
             else:
                 source, began_s, ended_s, thread, measured = note
                 self._waited(source, began_s, ended_s, thread)
-                source.deliver(counted(measured))
+                source.deliver(source.counted(measured))
 
     def unsettle(self) -> None:
         """Something is about to change that tells training from the rest: look at what comes next."""
@@ -101,8 +102,15 @@ class Counters:
 
     def layout_of(self, source: Source, batch: Any) -> Layout:
         """Look at the first batch of its kind."""
-        source.layout = Layout(batch, self._tensor_type)
-        return source.layout
+        layout = source.layout = Layout(batch, self._tensor_type, self._first_masks)
+        if layout.mask_at is not None:
+            self._masked = layout
+        return layout
+
+    @property
+    def _first_masks(self) -> int:
+        """How many masks of this process are still to be counted each."""
+        return COUNTED_FIRST if self._masked is None else self._masked.first
 
     def ended(self, source: Source, began_s: float, ended_s: float) -> None:
         """The loader has no more batches; finding that out was waiting too."""

@@ -120,8 +120,8 @@ def _watch_next(iterator_class: Any, counters: Counters) -> None:
                 layout = source.layout
                 if layout.batch_type is not type(batch):
                     layout = counters.layout_of(source, batch)
-                notes.append((source, began_s, ended_s, get_ident(), layout.measure(batch)))
-                if ended_s >= journal.due_s or (layout.mask_at is not None and len(notes) >= MOST_NOTES):
+                notes.append((source, began_s, ended_s, get_ident(), layout.measure(batch, ended_s)))
+                if ended_s >= journal.due_s or (layout.first and len(notes) >= MOST_NOTES):
                     counters.read()
             except Exception:  # noqa: BLE001 - outermost edge inside somebody else's process
                 source.layout = NO_LAYOUT

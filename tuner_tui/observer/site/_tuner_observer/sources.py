@@ -10,22 +10,28 @@ if TYPE_CHECKING:
     from .batches import Layout, Measured
 
 
+FADES = 63 / 64
+"""What a mask counted before weighs beside the newest."""
+
+
 class Source:
     """One iterator of a loader.
 
     `looks_ahead`: its reader fetches one batch more than it hands on (accelerate does); that batch waits in `ahead`.
-    `stepped`: an optimizer step followed one of its batches at some time. Times are those of `perf_counter`.
+    `stepped`: an optimizer step followed one of its batches at some time. `estimated`: not all its tokens were counted,
+    some were estimated. Times are those of `perf_counter`.
     """
 
-    __slots__ = ("ahead", "batches", "exhausted", "first_s", "last_s", "layout", "looks_ahead", "padding", "samples",
-                 "shape", "stepped", "tokens", "wait_s")  # fmt: skip
+    __slots__ = ("_elements", "_real", "ahead", "batches", "estimated", "exhausted", "first_s", "last_s", "layout",
+                 "looks_ahead", "padding", "samples", "shape", "stepped", "tokens", "wait_s")  # fmt: skip
 
     def __init__(self, looks_ahead: bool = False) -> None:
         self.layout: Layout = NO_LAYOUT
         self.ahead: Measured | None = None
         self.looks_ahead = looks_ahead
         self.shape: tuple[int, ...] = ()
-        self.stepped = self.exhausted = False
+        self.stepped = self.exhausted = self.estimated = False
+        self._real = self._elements = 0.0
         self.clear()
 
     def clear(self) -> None:
@@ -40,6 +46,25 @@ class Source:
         """A new epoch begins."""
         self.exhausted = False
         self.ahead = None
+
+    def counted(self, measured: Measured) -> Measured:
+        """With its tokens counted where it holds a mask: elements that are not 0, for a packed mask may number samples.
+
+        A mask that was taken in part or passed over is estimated: by its own rows, or by the share of real tokens in
+        those counted lately.
+        """
+        shape, mask, elements = measured
+        if not elements or type(mask) is int:
+            return measured
+        if mask is None:
+            self.estimated = True
+            real = round(elements * self._real / self._elements) if self._elements else elements
+        else:
+            taken = mask.numel()
+            self.estimated = self.estimated or taken < elements
+            real = int(int(mask.count_nonzero()) * elements / taken + 0.5)
+            self._real, self._elements = self._real * FADES + real, self._elements * FADES + elements
+        return shape, real, elements - real
 
     def deliver(self, measured: Measured) -> None:
         """A batch was fetched; with a reader that looks ahead, the one before it was handed on."""
@@ -86,6 +111,7 @@ class Tally:
         self._batches = self._samples = 0
         self._tokens: int | None = None
         self._padding: int | None = None
+        self._estimated = False
         self._wait_s = 0.0
         self._shape: tuple[int, ...] = ()
 
@@ -101,6 +127,7 @@ class Tally:
             self._tokens = source.tokens + (self._tokens or 0)
         if source.padding is not None:
             self._padding = source.padding + (self._padding or 0)
+        self._estimated = self._estimated or source.estimated
 
     def fields(self) -> dict[str, Any]:
         """Those of a `steps` line."""
@@ -109,6 +136,7 @@ class Tally:
             "samples": self._samples,
             "tokens": self._tokens,
             "padding_tokens": self._padding,
+            "tokens_estimated": self._estimated or None,
             "data_wait_s": round(self._wait_s, 6),
             "batch_shape": [int(size) for size in self._shape] or None,
         }
