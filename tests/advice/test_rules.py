@@ -96,6 +96,20 @@ def test_silence_where_nothing_is_known_to_be_wrong(changes: dict[str, Any]) -> 
     assert causes(**changes) == []
 
 
+def test_where_card_and_processor_idle_the_batch_is_far_too_small() -> None:
+    (finding,) = diagnose(situation(samples=samples(gpu={"utilisation_pct": 20.0}, cpu_pct=10.0)))
+    titles = [remedy.title for remedy in finding.remedies]
+    assert finding.cause == "gpu-underused"
+    assert any("neither card nor processor" in line for line in finding.evidence)
+    assert any("192" in title for title in titles)
+    assert "log, evaluate and save less often" in titles
+
+
+def test_a_disk_that_reads_much_is_evidence_of_the_wait_for_data() -> None:
+    (finding,) = diagnose(situation(state=training(rates=WAITING), samples=samples(gpu={}, disk_read_bytes_s=3e8)))
+    assert "the disk reads 300 MB/s" in finding.evidence
+
+
 def test_workers_are_not_taken_away_where_others_have_the_cores() -> None:
     first, second = diagnose(situation(samples=queueing(60.0), state=training(rates=WAITING)))
     assert (first.cause, second.cause, second.where) == ("cpu-contended", "data-wait", "others")
@@ -213,3 +227,17 @@ def test_fakes_are_what_they_say() -> None:
     assert isinstance(samples(gpu={})[0].gpus[0], GpuSample)
     assert counters().own_steps == 600
     assert card().capability == (8, 6)
+
+
+@pytest.mark.parametrize(
+    ("xid", "said", "remedy"),
+    [
+        (48, "GPU 0 reported Xid 48: memory error that ECC cannot correct (two bits)", "reset"),
+        (31, "GPU 0 reported Xid 31: page fault: a kernel used an illegal address", "CUDA_LAUNCH_BLOCKING"),
+    ],
+)
+def test_an_error_of_the_driver(xid: int, said: str, remedy: str) -> None:
+    (finding,) = diagnose(situation(samples=samples(gpu={"xid": xid, "xid_age_s": 12.0})))
+    assert (finding.cause, finding.sentence) == ("gpu-error", said)
+    assert remedy in finding.remedies[0].title
+    assert diagnose(situation(samples=samples(gpu={}))) == ()

@@ -5,9 +5,10 @@
 #define MAX_CARDS 16
 #define MAX_PROCESSES 16
 #define MAX_RULES 32
+#define MAX_XIDS 16
 
 enum {
-    OK = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, INSUFFICIENT_SIZE = 7, GPU_IS_LOST = 15,
+    OK = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, INSUFFICIENT_SIZE = 7, TIMEOUT = 10, GPU_IS_LOST = 15,
     UNKNOWN_ERROR = 999
 };
 
@@ -19,6 +20,9 @@ typedef struct { unsigned pid; unsigned long long memory; int graphics; Wave sm;
 
 /* A rule for one function of one card: a delay in seconds or an error code. */
 typedef struct { char function[64]; double value; } Rule;
+
+/* A critical error: its number, and when it happens, in seconds since the library's load. */
+typedef struct { unsigned number; double at_s; } Xid;
 
 typedef struct {
     int index;
@@ -32,6 +36,8 @@ typedef struct {
     long lost_after_calls, calls;
     Process processes[MAX_PROCESSES];
     int process_count;
+    Xid xids[MAX_XIDS];
+    int xid_count;
     Rule delays[MAX_RULES], errors[MAX_RULES];
     int delay_count, error_count;
 } Card;

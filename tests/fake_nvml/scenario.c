@@ -62,6 +62,11 @@ static void add_process(Card *card, const char *text) {
     card->process_count++;
 }
 
+static void add_xid(Card *card, const char *text) {
+    Xid *xid = &card->xids[card->xid_count];
+    if (card->xid_count < MAX_XIDS && sscanf(text, "%u %lf", &xid->number, &xid->at_s) == 2) card->xid_count++;
+}
+
 static void copy_text(char *target, size_t size, const char *text) { snprintf(target, size, "%s", text); }
 
 static void card_line(Card *card, const char *key, const char *text) {
@@ -89,6 +94,7 @@ static void card_line(Card *card, const char *key, const char *text) {
     else if (!strcmp(key, "delay")) add_rule(card->delays, &card->delay_count, text);
     else if (!strcmp(key, "error")) add_rule(card->errors, &card->error_count, text);
     else if (!strcmp(key, "process")) add_process(card, text);
+    else if (!strcmp(key, "xid")) add_xid(card, text);
     else fprintf(stderr, "fake nvml: unknown key '%s'\n", key);
 }
 

@@ -55,7 +55,10 @@ class FakeProcess:
 
 @dataclass(frozen=True)
 class FakeGpu:
-    """One card of a scenario. `errors` and `delays_s` are by NVML function name; None leaves a field NOT_SUPPORTED."""
+    """One card of a scenario. `errors` and `delays_s` are by NVML function name; None leaves a field NOT_SUPPORTED.
+
+    `xids` are critical errors: a number, and when it happens, in seconds after the library's load.
+    """
 
     name: str = "NVIDIA A100-SXM4-80GB"
     uuid: str | None = None
@@ -81,6 +84,7 @@ class FakeGpu:
     lost_after_calls: int | None = None
     delays_s: Mapping[str, float] = field(default_factory=lambda: dict(SLOW_CALLS_S))
     errors: Mapping[str, int] = field(default_factory=dict)
+    xids: tuple[tuple[int, float], ...] = ()
 
     def lines(self, index: int) -> list[str]:
         values: dict[str, object] = {
@@ -108,6 +112,7 @@ class FakeGpu:
         }
         rows = ["gpu", *(f"{key} {value}" for key, value in values.items() if value is not None)]
         rows += [f"process {process}" for process in self.processes]
+        rows += [f"xid {number} {at_s}" for number, at_s in self.xids]
         rows += [f"delay {function} {seconds}" for function, seconds in self.delays_s.items()]
         return rows + [f"error {function} {code}" for function, code in self.errors.items()]
 
@@ -198,6 +203,8 @@ hung_gpu = Scenario((a100(0), replace(a100(1), delays_s={**SLOW_CALLS_S, "nvmlDe
 """The second card takes 3 s to say how busy it is."""
 lost_gpu = Scenario((a100(0), FakeGpu(lost_after_calls=40)))
 """The second card falls off the bus after it has answered 40 calls."""
+broken_gpu = Scenario((a100(0), replace(a100(1), xids=((48, 3.0), (45, 3.1)))))
+"""The second card meets a memory error after three seconds, and its program is cleaned up."""
 no_driver = Scenario(init_error=ERROR_DRIVER_NOT_LOADED)
 mismatch = Scenario(init_error=ERROR_VERSION_MISMATCH)
 t4 = Scenario((T4,))
@@ -208,6 +215,7 @@ ALL: Mapping[str, Scenario] = {
     "eight_gpus": eight_gpus,
     "hung_gpu": hung_gpu,
     "lost_gpu": lost_gpu,
+    "broken_gpu": broken_gpu,
     "no_driver": no_driver,
     "mismatch": mismatch,
     "t4": t4,

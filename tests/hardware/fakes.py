@@ -31,6 +31,7 @@ class FakeCard:
         self.asked = threading.Event()
         self.fast_reads = 0
         self.slow_reads = 0
+        self.xids: list[int] = []
 
     def enter(self, index: int) -> None:
         self.asked.set()
@@ -70,3 +71,7 @@ class FakeReader:
         self.cards[index].enter(index)
         self.cards[index].slow_reads += 1
         return SlowFigures(temperature_c=60 + self.cards[index].slow_reads, processes=(GpuProcess(7, 8),))
+
+    def xids(self, index: int) -> tuple[int, ...]:
+        told, self.cards[index].xids = tuple(self.cards[index].xids), []
+        return told

@@ -146,6 +146,14 @@ def test_throttling_is_said_in_words_and_shared_by_cards() -> None:
     assert "! GPU 0–7: power cap" in text(LiveScene(NOW_S, None, History(), held, recent), 36, 30)
 
 
+def test_an_error_of_the_driver_is_said_in_words() -> None:
+    recent = samples(3, gpus=2)
+    broken = replace(recent[-1].gpus[1], xid=48, xid_age_s=90.0, throttle=("power cap",))
+    held = replace(recent[-1], gpus=(recent[-1].gpus[0], broken))
+    shown = text(LiveScene(NOW_S, None, History(), held, recent), 90, 30)
+    assert "! GPU 1: power cap; Xid 48: memory error that ECC cannot correct (two bits), 1 min ago" in shown
+
+
 def test_an_old_sample_is_marked() -> None:
     old = replace(scene(), now_s=START_S + 720)
     assert "! sampled 12 min ago" in text(old)

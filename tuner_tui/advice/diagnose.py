@@ -15,6 +15,7 @@ from tuner_tui.advice.situation import Situation
 
 RULES: tuple[Rule, ...] = (
     card.lost_card,
+    card.driver_error,
     stalled,
     not_finite,
     host.swapping,

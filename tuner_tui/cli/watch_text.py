@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from tuner_tui.cli.detect_text import UNKNOWN, hanging, shorten, size, table
 from tuner_tui.cli.progress_lines import duration
 from tuner_tui.hardware.sample import GpuSample, HostSample
+from tuner_tui.hardware.xid import xid_words
 from tuner_tui.runs.box_watch import BoxView, WatchedJob
 from tuner_tui.runs.live_runs import LiveRun
 from tuner_tui.runs.watch_words import brief_command, card_list, crew
@@ -46,6 +47,7 @@ def card_lines(view: BoxView) -> list[str]:
 def card_cells(gpu: GpuSample) -> tuple[str, ...]:
     """One card's cells."""
     state = "lost" if gpu.lost else "no answer" if gpu.age_s is not None else ", ".join(gpu.throttle)
+    error = "" if gpu.xid is None else xid_words(gpu.xid)
     return (
         str(gpu.index),
         gpu.name,
@@ -56,7 +58,7 @@ def card_cells(gpu: GpuSample) -> tuple[str, ...]:
         unit(gpu.power_limit_w, "W"),
         unit(gpu.temperature_c, "°C"),
         unit(gpu.clock_sm_mhz, "MHz"),
-        state,
+        "; ".join(filter(None, (state, error))),
     )
 
 

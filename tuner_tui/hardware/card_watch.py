@@ -10,6 +10,7 @@ from tuner_tui.hardware.gpu_reader import CardUnavailable, FastFigures, GpuReade
 from tuner_tui.hardware.inventory import GpuProcess
 from tuner_tui.hardware.process_names import recognised
 from tuner_tui.hardware.sample import GpuSample
+from tuner_tui.hardware.xid import xid_meaning
 
 FAST_PERIOD_S = 1.0
 SLOW_EVERY = 3
@@ -45,15 +46,17 @@ class CardWatch:
         self._sample = GpuSample(index=index, name=self._name)
         self._read_s: float | None = None
         self._slow = SlowFigures()
+        self._xid: tuple[int, float] | None = None
         self.answered = threading.Event()
         """Set once the card has given its first figures, or has turned out to be lost."""
 
     def refresh(self) -> None:
         """Reads the card once: the fast tier, and every `SLOW_EVERY`th time the slow one."""
+        listens = self._ticks % SLOW_EVERY == 0
         try:
             self._describe()
             fast = self._reader.fast(self._index)
-            if self._ticks % SLOW_EVERY == 0:
+            if listens:
                 slow = self._reader.slow(self._index)
                 self._slow = replace(slow, processes=self._recognise(slow.processes))
             self._ticks += 1
@@ -61,6 +64,8 @@ class CardWatch:
             self._lose()
         else:
             self._publish(fast)
+        if listens or self._sample.lost:
+            self._listen()
         self.answered.set()
 
     def pause_s(self) -> float:
@@ -71,7 +76,20 @@ class CardWatch:
         """The newest figures, with their age once they are stale or the card is lost."""
         sample, read_s = self._sample, self._read_s
         age_s = self._clock() - (self._started_s if read_s is None else read_s)
-        return replace(sample, age_s=age_s) if sample.lost or age_s > STALE_AFTER_S else sample
+        if sample.lost or age_s > STALE_AFTER_S:
+            sample = replace(sample, age_s=age_s)
+        if self._xid is not None:
+            number, noticed_s = self._xid
+            sample = replace(sample, xid=number, xid_age_s=self._clock() - noticed_s)
+        return sample
+
+    def _listen(self) -> None:
+        """A card's own error stands until another one: what a program meets after it is what came of it."""
+        xids = self._reader.xids(self._index)
+        own = [number for number in xids if xid_meaning(number).fault == "card"]
+        known = self._xid is not None and xid_meaning(self._xid[0]).fault == "card"
+        if own or (xids and not known):
+            self._xid = ((own or xids)[-1], self._clock())
 
     def _describe(self) -> None:
         if not self._described:

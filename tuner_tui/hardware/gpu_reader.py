@@ -80,3 +80,10 @@ class GpuReader(Protocol):
     def slow(self, index: int) -> SlowFigures:
         """The figures of the slow tier. Raises CardUnavailable."""
         ...
+
+    def xids(self, index: int) -> tuple[int, ...]:
+        """The driver's critical errors (Xid) on the card since the last call, oldest first; raises nothing.
+
+        What was before the first call is not known. Empty where the driver does not tell.
+        """
+        ...

@@ -32,7 +32,7 @@ ARCHITECTURES = {
 
 # NVML error codes (nvmlReturn_t in nvml.h).
 NO_PERMISSION, DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, GPU_IS_LOST = 4, 9, 12, 15
-RESET_REQUIRED, VERSION_MISMATCH, GPU_NOT_FOUND = 16, 18, 28
+TIMEOUT, RESET_REQUIRED, VERSION_MISMATCH, GPU_NOT_FOUND = 10, 16, 18, 28
 KINDS = {
     NO_PERMISSION: GpuProblemKind.NO_PERMISSION,
     DRIVER_NOT_LOADED: GpuProblemKind.NO_DRIVER,
@@ -45,6 +45,8 @@ KINDS = {
 LOST = frozenset({GPU_IS_LOST, RESET_REQUIRED, GPU_NOT_FOUND})
 CLOCK_SM, CLOCK_MEMORY, SENSOR_GPU = 1, 2, 0
 MEMORY_V2 = 0x02000028
+EVENT_XID = 0x8
+MOST_XIDS = 64
 
 
 class NvmlReader:
@@ -91,6 +93,10 @@ class NvmlReader:
         """Temperature, fan and compute processes."""
         return self._cards[index].slow()
 
+    def xids(self, index: int) -> tuple[int, ...]:
+        """Critical errors since the last call."""
+        return self._cards[index].xids()
+
 
 class NvmlCard:
     """One card. Its handle is asked for once, since a wedged card makes even that slow."""
@@ -100,6 +106,8 @@ class NvmlCard:
         self._index = index
         self._handle: Any = None
         self._shares_seen_us = 0
+        self._events: Any = None
+        self._tells_events = True
 
     def describe(self) -> Gpu:
         """What the card is."""
@@ -142,6 +150,26 @@ class NvmlCard:
         if celsius is None:  # drivers before 560
             celsius = self._ask("nvmlDeviceGetTemperature", SENSOR_GPU)
         return SlowFigures(celsius, self._ask("nvmlDeviceGetFanSpeed"), self._with_shares(self._processes()))
+
+    def xids(self) -> tuple[int, ...]:
+        """The Xids that the driver has kept for us since the last call; never waits, costs microseconds."""
+        found: list[int] = []
+        try:
+            if self._events is None and self._tells_events and self._handle is not None:
+                self._events = self._listen()
+            while self._events is not None and len(found) < MOST_XIDS:
+                found.append(int(self._nvml.nvmlEventSetWait_v2(self._events, 0).eventData))
+        except self._nvml.NVMLError as error:  # a timeout: nothing more has happened
+            self._tells_events = self._events is not None
+            if error.value != TIMEOUT:
+                self._events = None
+        return tuple(found)
+
+    def _listen(self) -> Any:
+        """Have the driver keep the card's Xids for us; raises NVMLError where it does not."""
+        events = self._nvml.nvmlEventSetCreate()
+        self._nvml.nvmlDeviceRegisterEvents(self._handle, EVENT_XID, events)
+        return events
 
     def _memory(self) -> tuple[int | None, int | None, int | None]:
         """Total, reserved and used bytes. The first interface counts what the driver reserves as used."""

@@ -13,7 +13,8 @@ class GpuSample:
 
     `age_s` is how old the figures are when a hung card keeps them from moving. A lost card keeps its row, without
     figures; its `age_s` counts from its last ones. `processes` is None where the driver does not tell, and in a
-    container, where its pids are the host's.
+    container, where its pids are the host's. `xid` is the driver's newest critical error on the card since it is
+    watched, None where there was none or nobody tells; `xid_age_s` is how long ago it was noticed.
     """
 
     index: int
@@ -31,6 +32,8 @@ class GpuSample:
     processes: tuple[GpuProcess, ...] | None = None
     lost: bool = False
     age_s: float | None = None
+    xid: int | None = None
+    xid_age_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,18 +6,19 @@ from collections.abc import Callable, Iterator, Mapping
 
 from tuner_tui.advice import ability
 from tuner_tui.advice.finding import Remedy
-from tuner_tui.advice.scaling import Split
+from tuner_tui.advice.scaling import Split, scaled
 from tuner_tui.advice.situation import Situation
 from tuner_tui.advice.thresholds import NOTES_3070, NOTES_3090, NOTES_T4, NOTES_UTILISATION
 from tuner_tui.settings.model import Settings
 
 
 def underused(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
-    """The card idles though data is there: more work at once."""
+    """The card idles though data is there: more work at once. `where` is both-low where the processor idles too."""
     settings = situation.settings
     if settings is None:
         return ()
-    return (*larger_batch(situation, settings), *compiled(situation, settings))
+    far = (*far_larger_batch(situation, settings), LOG_LESS) if where == "both-low" else ()
+    return (*larger_batch(situation, settings), *far, *compiled(situation, settings))
 
 
 def busy_and_slow(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
@@ -46,6 +47,33 @@ def larger_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
             rests_on="RTX 3070 and RTX 3090 as written there; not measured here",
             source=f"{NOTES_3070}, {NOTES_3090}",
         )
+
+
+def far_larger_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
+    """Four times the micro batch; what the accumulation does not give makes the effective batch larger."""
+    micro, accumulation = settings.per_device_train_batch_size, settings.gradient_accumulation_steps
+    before = Split(micro, accumulation, situation.processes)
+    after = Split(4 * micro, max(1, accumulation // 4), situation.processes)
+    change: dict[str, int | float] = {
+        "per_device_train_batch_size": after.micro,
+        "gradient_accumulation_steps": after.accumulation,
+    }
+    why = f"the batch is far too small for this card; the effective batch stays {after.effective}"
+    if after.effective != before.effective:
+        rate, rule = scaled(settings.learning_rate, after.effective / before.effective, settings.optim)
+        change["learning_rate"] = float(f"{rate:.3g}")
+        why = (
+            f"the batch is far too small for this card; effective batch {before.effective} → {after.effective}, "
+            f"learning rate {rate:.3g} by {rule}"
+        )
+    yield Remedy(
+        title=f"micro batch {micro} → {after.micro}, accumulation {accumulation} → {after.accumulation}",
+        why=why,
+        change=change,
+        effect="the card has work for most of the step; activation memory × 4",
+        rests_on="as written there (4 or 8 times); not measured here",
+        source=NOTES_UTILISATION,
+    )
 
 
 def compiled(situation: Situation, settings: Settings) -> Iterator[Remedy]:
@@ -138,6 +166,23 @@ def _room(situation: Situation) -> bool:
     return bool(shares) and max(shares) < 0.5
 
 
+XID_LIST = "NVIDIA's Xid catalogue, docs.nvidia.com/deploy/xid-errors"
+DEBUG_KERNELS = Remedy(
+    title="run it once with CUDA_LAUNCH_BLOCKING=1",
+    why="the traceback then names the line whose kernel failed: an index out of bounds, most often a label or token id",
+    effect="slower, but it fails where the mistake is",
+    source=XID_LIST,
+)
+RESET_CARD = Remedy(
+    title="have the card reset, and tested if it comes back",
+    why="nvidia-smi -q shows what its memory and links count; sudo nvidia-smi --gpu-reset -i N clears what a reset can",
+    source=XID_LIST,
+)
+LOG_LESS = Remedy(
+    title="log, evaluate and save less often",
+    why="each stops the card for a moment; so does every `.item()` in the loop",
+    source=f"{NOTES_UTILISATION}, {NOTES_3090}",
+)
 COOLING = Remedy(
     title="look at cooling and power",
     why="the card holds its clocks down by itself; no setting makes up for that",
@@ -170,6 +215,7 @@ LADDERS: Mapping[str, Callable[[Situation, str | None], tuple[Remedy, ...]]] = {
     "launch-bound": launch_bound,
     "slow-kernels": busy_and_slow,
     "throttled": lambda situation, where: (COOLING,),
+    "gpu-error": lambda situation, where: (DEBUG_KERNELS,) if where == "program" else (RESET_CARD,),
     "other-process": lambda situation, where: (CLOSE_OTHERS,),
     "compiling": lambda situation, where: (FIRST_EPOCH,),
 }

@@ -20,9 +20,16 @@ from tuner_tui.advice.measure import (
 from tuner_tui.advice.remedies import remedies_for
 from tuner_tui.advice.situation import Situation
 from tuner_tui.hardware.sample import GpuSample
+from tuner_tui.hardware.xid import xid_meaning, xid_words
 
 HARMFUL = ("thermal", "hardware slowdown", "power brake", "reliability", "board limit")
 """Throttle reasons that are no one's choice; a power cap or set clocks are how the card is meant to run."""
+
+FAULTS = {
+    "card": "by NVIDIA's list the card's own fault, or its power's, heat's or slot's",
+    "program": "by NVIDIA's list mostly a program's fault, seldom broken memory's",
+    "unknown": "by NVIDIA's list of more than one possible cause",
+}
 
 
 def throttled(situation: Situation) -> Finding | None:
@@ -96,6 +103,29 @@ def lost_card(situation: Situation) -> Finding | None:
         evidence=(f"the driver lost {lost[0].name}{age}",),
         confidence="certain",
         where=f"gpu {lost[0].index}",
+    )
+
+
+def driver_error(situation: Situation) -> Finding | None:
+    """The driver reported a critical error (Xid) on a card of the training; worth knowing after its end, too."""
+    if not situation.samples:
+        return None
+    mine = {index for sample in situation.samples for index in cards(situation, (sample,))}
+    told = [gpu for gpu in situation.samples[-1].gpus if gpu.xid is not None and (not mine or gpu.index in mine)]
+    gpu = told[0] if told else None
+    if gpu is None or gpu.xid is None:
+        return None
+    number = gpu.xid
+    fault = xid_meaning(number).fault
+    age = () if gpu.xid_age_s is None else (f"reported {seconds(gpu.xid_age_s)} before the newest sample",)
+    return Finding(
+        cause="gpu-error",
+        severity="warning",
+        sentence=f"GPU {gpu.index} reported {xid_words(number)}",
+        evidence=(*age, FAULTS[fault]),
+        confidence="certain",
+        where=f"gpu {gpu.index}",
+        remedies=remedies_for("gpu-error", situation, fault),
     )
 
 

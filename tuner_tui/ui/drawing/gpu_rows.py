@@ -8,6 +8,7 @@ from itertools import accumulate
 from textwrap import wrap
 
 from tuner_tui.hardware.sample import GpuSample, Sample
+from tuner_tui.hardware.xid import xid_words
 from tuner_tui.ui import format as f
 from tuner_tui.ui.drawing.bars import blocks, tall_blocks
 from tuner_tui.ui.drawing.cells import Row, Run, Style, line, right, shorten, text_width
@@ -178,7 +179,7 @@ def mark_of(gpu: GpuSample) -> tuple[str, Style]:
         return BAD, "bad"
     if is_stale(gpu):
         return "?", "warn"
-    return (WARN, "warn") if gpu.throttle else (" ", "")
+    return (WARN, "warn") if gpu.throttle or gpu.xid is not None else (" ", "")
 
 
 def is_stale(gpu: GpuSample) -> bool:
@@ -200,6 +201,11 @@ def trouble_rows(sample: Sample, width: int) -> list[Row]:
 
 
 def _trouble(gpu: GpuSample) -> str:
+    error = "" if gpu.xid is None else f"{xid_words(gpu.xid)}, {f.duration(gpu.xid_age_s)} ago"
+    return "; ".join(filter(None, (_state(gpu), error)))
+
+
+def _state(gpu: GpuSample) -> str:
     if gpu.lost:
         return f"lost {f.duration(gpu.age_s)} ago" if gpu.age_s is not None else "lost"
     if is_stale(gpu):
