@@ -144,8 +144,7 @@ def test_a_checkpoint_begun_on_sigterm_and_not_finished(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_of_lightning_is_a_file(tmp_path: Path) -> None:
-    folder = create_folder(tmp_path / "runs")
-    write_record(folder, record(folder))
+    folder = run(tmp_path)
     for step in (10, 20):
         path = tmp_path / f"step={step}.ckpt"
         path.write_bytes(b"weights")
