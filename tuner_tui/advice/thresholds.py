@@ -46,9 +46,9 @@ PADDING_SHARE = Threshold(0.35, "of all tokens", "RTX 3090 notes (003): bucketin
 SHORT_STEP_S = Threshold(0.05, "seconds a micro step", JUDGEMENT)
 
 # Processor.
-CORE_FULL_PCT = Threshold(95, "% of one core", "RTX 3090 notes (003)")
+CORE_FULL_PCT = Threshold(95, "% of one core", "judgement; RTX 3070 8-bit notes (002) look for processors at 100 %")
 WORKER_IDLE_PCT = Threshold(25, "% of one core", JUDGEMENT)
-CPU_FULL_PCT = Threshold(90, "% of all cores", "RTX 3070 8-bit notes (002)")
+CPU_FULL_PCT = Threshold(90, "% of all cores", "judgement; RTX 3070 8-bit notes (002) look for processors at 100 %")
 CPU_OTHERS_SHARE = Threshold(0.25, "of all cores, used by other programs", JUDGEMENT)
 CPU_QUEUE_PCT = Threshold(25, "% of the time the training's main thread waits for a core", JUDGEMENT)
 CPU_LOW_PCT = Threshold(50, "% of all cores", "utilisation notes (004)")

@@ -9,6 +9,7 @@ from tuner_tui.advice.measure import (
     cpu_pct,
     enough,
     gpu_busy_pct,
+    middle,
     recent,
     seconds,
     training_s,
@@ -81,4 +82,7 @@ def _evidence(situation: Situation, share: float) -> tuple[str, ...]:
         lines.append(f"GPU busy {busy:.0f} %")
     if cpu is not None:
         lines.append(f"all cores {cpu:.0f} %")
+    reads = middle(sample.host.disk_read_bytes_s for sample in samples)
+    if reads is not None and reads >= thresholds.DISK_BUSY_BYTES_S.value:
+        lines.append(f"the disk reads {reads / 1e6:.0f} MB/s")
     return tuple(lines)

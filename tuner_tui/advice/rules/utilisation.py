@@ -7,6 +7,7 @@ from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.measure import (
     card_median,
     cards,
+    cpu_pct,
     enough,
     gpu_busy_pct,
     recent,
@@ -25,15 +26,20 @@ def underused(situation: Situation) -> Finding | None:
     if busy is None or busy >= thresholds.GPU_LOW_PCT.value or waits_for_data(situation):
         return None
     samples = recent(situation)
+    cpu = cpu_pct(samples)
+    both = cpu is not None and cpu < thresholds.CPU_LOW_PCT.value and busy < thresholds.GPU_VERY_LOW_PCT.value
+    load = () if cpu is None else (f"all cores {cpu:.0f} %" + (": neither card nor processor is busy" if both else ""),)
     return Finding(
         cause="gpu-underused",
         severity="warning" if busy < thresholds.GPU_VERY_LOW_PCT.value else "hint",
         sentence=f"The GPU is busy only {busy:.0f} % of the time, and does not wait for data",
-        evidence=(f"GPU busy {busy:.0f} % over {seconds(span_s(samples))}", *_wait(situation), *_memory(situation)),
+        evidence=(
+            f"GPU busy {busy:.0f} % over {seconds(span_s(samples))}", *load, *_wait(situation), *_memory(situation),
+        ),
         confidence="likely",
         where="training",
-        remedies=remedies_for("gpu-underused", situation),
-    )
+        remedies=remedies_for("gpu-underused", situation, "both-low" if both else None),
+    )  # fmt: skip
 
 
 def launch_bound(situation: Situation) -> Finding | None:
