@@ -148,10 +148,10 @@ def test_throttling_is_said_in_words_and_shared_by_cards() -> None:
 
 def test_an_error_of_the_driver_is_said_in_words() -> None:
     recent = samples(3, gpus=2)
-    broken = replace(recent[-1].gpus[1], xid=48, xid_age_s=90.0, throttle=("power cap",))
+    broken = replace(recent[-1].gpus[1], xid=48, xid_age_s=30.0, throttle=("power cap",))
     held = replace(recent[-1], gpus=(recent[-1].gpus[0], broken))
     shown = text(LiveScene(NOW_S, None, History(), held, recent), 90, 30)
-    assert "! GPU 1: power cap; Xid 48: memory error that ECC cannot correct (two bits), 1 min ago" in shown
+    assert "! GPU 1: power cap; Xid 48: memory error that ECC cannot correct (two bits), 30 s ago" in shown
 
 
 def test_an_old_sample_is_marked() -> None:
