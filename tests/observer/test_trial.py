@@ -158,6 +158,16 @@ def test_the_interval_is_that_of_a_ratio_of_sums() -> None:
     assert uneven.spread() == pytest.approx(3.182 * deviation, rel=1e-3)
 
 
+def test_short_steps_are_taken_together() -> None:
+    """Every second one waits for the batch that both have: their pairs are alike."""
+    speed = Speed()
+    for _ in range(10):
+        speed.add(8, 0.02)
+        speed.add(8, 0.09)
+    assert speed.steps == 20
+    assert speed.spread() == pytest.approx(0, abs=1e-6)
+
+
 def test_lengths_are_read_for_a_bounded_time() -> None:
     times = iter(range(100))
     samples = [[0] * (index % 9) for index in range(5000)]

@@ -19,6 +19,7 @@ from tuner_tui.tuning.tuner import Known, Tuner
 from tuner_tui.tuning.tuning_folder import TuningFolder, TuningNotFoundError, find_tuning
 from tuner_tui.tuning.tuning_log import (
     Begun,
+    Entry,
     TrialBegun,
     TrialDone,
     TuningEnded,
@@ -187,8 +188,9 @@ def test_entries_survive_the_way_to_the_file() -> None:
     assert trial is not None
     known = Known(START).after(replace(trial, bound=0.25), Done(measured(), START))
     verdict = Verdict(winner=START, sentence="Es bleibt · so", ratio=1.0, start=measured(), best=measured())
-    entries = [
-        Begun(t=1.0), TrialBegun(t=1.0, trial=trial, run="r001", left_low_s=1.0), TrialDone(t=1.0, tried=known.tried[0]),
+    entries: list[Entry] = [
+        Begun(t=1.0), TrialBegun(t=1.0, trial=trial, run="r001", left_low_s=1.0),
+        TrialDone(t=1.0, tried=known.tried[0]),
         TuningEnded(t=1.0, status="failed", sentence="x"), TuningEnded(t=1.0, status="finished", verdict=verdict),
     ]  # fmt: skip
     assert [decode_entry(encode_entry(entry)) for entry in entries] == entries

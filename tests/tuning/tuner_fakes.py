@@ -11,7 +11,7 @@ from tuner_tui.runs.folder import RunFolder
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.measurement import Measurement
 from tuner_tui.tuning.run_trial import Asker, Done
-from tuner_tui.tuning.trial import Skipped, Trial, Tried, Verdict
+from tuner_tui.tuning.trial import Purpose, Skipped, Trial, Tried, Verdict
 from tuner_tui.tuning.tuner import Known
 
 BATCHES = (8, 16, 32)
@@ -59,7 +59,7 @@ class ListedSearch:
         number = len(self.tried) + 1
         if len(self.tried) < len(BATCHES) and not (self.closing and self.tried):
             micro = self.known.start if not self.tried else self._with(BATCHES[len(self.tried)])
-            purpose = "batch" if self.tried else "start"
+            purpose: Purpose = "batch" if self.tried else "start"
             return Trial(number=number, purpose=purpose, settings=micro, reason="next")
         assert self.best is not None
         return Trial(number=number, purpose="confirm", settings=self.best.trial.settings, reason="again")

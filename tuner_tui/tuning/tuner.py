@@ -16,7 +16,7 @@ from tuner_tui.tuning.tuning_log import Ending, Entry, TrialBegun, TrialDone, Tu
 
 CONFIRMING_TRIALS = 4
 """Start and winner, twice each: time for these is kept."""
-SLACK = 1.15
+SLACK = 1.3
 """The next trials may take that many times what the last ones took."""
 
 

@@ -19,6 +19,7 @@ from tuner_tui.tuning.run_trial import tuned
 from tuner_tui.tuning.trial import Verdict
 from tuner_tui.tuning.words import memory_words, speed_words
 
+
 def winning_preset(name: str, verdict: Verdict, start: Resolved, job: Job, inventory: Inventory, tuning: str) -> Preset:
     """The preset that trains as the winner did: what somebody chose, what was recommended, and what was tuned."""
     chosen = tuned(start, verdict.winner)

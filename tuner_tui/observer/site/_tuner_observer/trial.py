@@ -253,7 +253,11 @@ def _difference(one: Any, other: Any) -> Any:
 
 
 def _leave(code: int) -> None:
-    """End this process here and now. What the script would do next is not the trial's."""
+    """End this process here and now, its loaders' workers first. What the script would do next is not the trial's."""
     for stream in (sys.stdout, sys.stderr):
         call_safely(stream.flush)
+    processes = sys.modules.get("multiprocessing.process")
+    for child in [] if processes is None else processes.active_children():
+        if child.daemon:
+            call_safely(child.kill)
     os._exit(code)
