@@ -1,6 +1,6 @@
 """The micro batch as a knob: which size to try next beside some settings, and what it can gain at most.
 
-Beside the optimizer's step, the time of a sample is `own + once / b`: what it costs itself, and its part of what every
+Beside the optimizer's step and padding, the time of a sample is `own + once / b`: what it costs itself, and its part of what every
 micro batch of `b` samples costs once. Larger micro batches can save no more than `once / b`.
 """
 
@@ -62,9 +62,8 @@ class Sizes:
     def growth_bound(self) -> float | None:
         """What endless micro batches could gain; None while no two sizes were measured that can tell.
 
-        What a micro batch costs once is taken from other knobs where these were measured at one size only, but not from
-        another order of samples: there a larger micro batch pads more or less. Where the effective batch is free, the
-        optimizer's step is spread over more samples as well.
+        What a micro batch costs once is taken from other knobs where these were measured at one size only. Where the
+        effective batch is free, the optimizer's step is spread over more samples as well.
         """
         once_s = self._once_s()
         if once_s is None or not self.beside.throughput:
@@ -125,13 +124,8 @@ class Sizes:
         found = _once_s(self.alike, self.beside, self.results.sigma)
         if found is not None:
             return found
-        sampling = self.beside.settings.train_sampling_strategy
         groups = groups_of(self.results.results)
-        costs = (
-            _once_s(group, group[-1], self.results.sigma)
-            for group in reversed(groups)
-            if group[0].settings.train_sampling_strategy == sampling
-        )
+        costs = (_once_s(group, group[-1], self.results.sigma) for group in reversed(groups))
         return next((cost for cost in costs if cost is not None), None)
 
     def _line(self, result: Result) -> Iterator[Result]:
@@ -198,8 +192,10 @@ def _once_s(alike: list[Result], beside: Result, sigma: float) -> float | None:
 
 
 def _time_point(result: Result) -> tuple[int, float]:
-    """The micro batch, and seconds a sample beside the optimizer's step."""
-    return micro_of(result), (1 - (result.breakdown.optimizer or 0.0)) / (result.throughput or 1.0)
+    """The micro batch, and seconds a sample beside the optimizer's step and padding, which grows with the batch."""
+    parts = result.breakdown
+    share = 1 - (parts.optimizer or 0.0) - (parts.padding or 0.0) * bounds.computing(parts)
+    return micro_of(result), share / (result.throughput or 1.0)
 
 
 def _memory_point(result: Result) -> Point:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tuner_tui.settings.fields import Value
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning import bounds
-from tuner_tui.tuning.knobs import CHECKPOINTING, Option, loader
+from tuner_tui.tuning.knobs import CHECKPOINTING, Option, loader, sampling
 from tuner_tui.tuning.objective import Result, Results
 from tuner_tui.tuning.sizes import Sizes, but_micro, groups_of, micro_of
 from tuner_tui.tuning.space import MICRO, SearchSpace
@@ -31,6 +31,7 @@ class Trading:
         for size in (own.larger(), own.smaller()):
             if size is not None:
                 yield self._option(MICRO, own.after(size.micro), size.bound, size.reason)
+        yield from self._evened(own)
         yield from self._overtaking()
         yield from self._too_large()
         yield from self._checkpointing_on(own)
@@ -54,6 +55,17 @@ class Trading:
     def sizes(self, result: Result) -> Sizes:
         """The sizes beside a result."""
         return Sizes(self.start, result, self.results, self.space)
+
+    def _evened(self, own: Sizes) -> Iterator[Option]:
+        """A larger size and samples of like length together, where padding took what the larger size would gain."""
+        search, growth, knob = own.search(), own.growth_bound(), "train_sampling_strategy"
+        padded = search.best if search is not None and search.propose() is None else None
+        if padded is None or padded.batch <= own.micro or growth is None:
+            return
+        for option in sampling(self.best.settings, self.best.breakdown, self.space):
+            after = own.after(padded.batch).changed(**option.change)
+            bound = (1 + growth) * (1 + (option.bound or 0.0)) - 1
+            yield self._option(knob, after, bound, "a larger micro batch pads more, unless samples are alike")
 
     def _overtaking(self) -> Iterator[Option]:
         """Larger sizes beside other knobs, which were slower at a size that they need not stop at."""
