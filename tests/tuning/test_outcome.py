@@ -174,3 +174,27 @@ def test_what_a_plain_loop_cannot_take_from_within() -> None:
     assert "per_device_train_batch_size" not in plain
     trainer = state(in_effect={"gradient_accumulation_steps": 1}, not_injected=("torch_compile",))
     assert unreachable_seen(situation(trainer)) == {"torch_compile"}
+
+
+def test_the_room_of_the_fullest_card_is_what_its_context_and_others_leave() -> None:
+    first = rank(device_total_bytes=1000, device_outside_bytes=100)
+    second = rank(1, device_total_bytes=1000, device_outside_bytes=300)
+    assert measurement(first, second).room_bytes == 700
+    assert measurement(rank()).room_bytes is None
+
+
+def test_what_the_figure_leaves_out_is_said() -> None:
+    stream = rank(longest="the longest batch was not put first: the data is a stream", evaluated="one batch, x")
+    assert measurement(stream).sentence == "the longest batch was not put first: the data is a stream"
+    assert measurement(rank(longest="longest batch first, of 9 samples: up to 3")).sentence == ""
+
+
+def test_a_card_that_others_share_is_told_of() -> None:
+    from tuner_tui.tuning.trial import Tried
+    from tuner_tui.tuning.whole import room_moved
+
+    trial = Trial(number=1, purpose="start", settings=SETTINGS.settings, reason="")
+    rooms = [Measurement(outcome="measured", seconds=1.0, room_bytes=int(gib * 2**30)) for gib in (20, 19.9, 17)]
+    tried = [Tried(trial, one) for one in rooms]
+    assert room_moved(tried[:2]) == room_moved([]) == ""
+    assert "moved by 3.0 GiB; the least room was 17.0 GiB" in room_moved(tried)

@@ -228,3 +228,12 @@ def test_titles() -> None:
     assert title_of("demo", BuiltinJob()) == "demo"
     assert title_of(None, CommandJob(command=("python", "my train.py"))) == "python 'my train.py'"
     assert len(title_of(None, CommandJob(command=("x" * 500,)))) == 80
+
+
+def test_the_least_room_of_a_shared_card_and_the_size_of_the_data_are_known() -> None:
+    known = Known(START)
+    trial = Trial(number=1, purpose="start", settings=START, reason="")
+    for room, samples in ((None, None), (90, 40), (70, 41), (80, None)):
+        known = known.after(trial, Done(measured(room_bytes=room, dataset_samples=samples), START))
+    assert (known.room_bytes, known.dataset_samples) == (70, 40)
+    assert (Known(START).room_bytes, Known(START).dataset_samples) == (None, None)

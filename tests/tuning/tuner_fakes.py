@@ -11,6 +11,7 @@ from tuner_tui.runs.folder import RunFolder
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.measurement import Measurement
 from tuner_tui.tuning.run_trial import Asker, Done
+from tuner_tui.tuning.space import SearchSpace
 from tuner_tui.tuning.trial import Purpose, Skipped, Trial, Tried, Verdict
 from tuner_tui.tuning.tuner import Known
 
@@ -39,6 +40,10 @@ class ListedSearch:
     def best(self) -> Tried | None:
         fit = [one for one in self.tried if one.measurement.throughput is not None]
         return max(fit, key=lambda one: one.measurement.throughput or 0.0, default=None)
+
+    @property
+    def space(self) -> SearchSpace:
+        return SearchSpace(capacity_bytes=100, reserve=0.03, dataset_size=self.known.dataset_samples)
 
     @property
     def skipped(self) -> tuple[Skipped, ...]:

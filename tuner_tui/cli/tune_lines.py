@@ -20,6 +20,7 @@ class TuneLines:
 
     def __init__(self) -> None:
         self._start: Settings | None = None
+        self._said = ""
 
     def of(self, entry: Entry) -> Iterator[str]:
         """The lines that an entry is worth."""
@@ -32,7 +33,11 @@ class TuneLines:
             case TrialDone():
                 if self._start is None:
                     self._start = entry.tried.trial.settings
-                yield f"          {figures(entry.tried.measurement)}"
+                measured = entry.tried.measurement
+                yield f"          {figures(measured)}"
+                if measured.outcome == "measured" and measured.sentence not in ("", self._said):
+                    self._said = measured.sentence
+                    yield f"          ({measured.sentence})"
             case TuningEnded():
                 yield from self._ended(entry)
 

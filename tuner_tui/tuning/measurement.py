@@ -30,9 +30,10 @@ class Measurement:
     `samples_s` and `tokens_s` (padding left out) are samples and tokens a second, over all ranks, `spread` the half
     width of their 95 % interval as a share. `peak_bytes` is the most memory the training took, `batch_peak_bytes` that
     of forward and backward alone where it is known apart from the optimizer step's. `seconds` is what the whole trial
-    took, start and warm-up included. `dataset_samples` is how many the training data has. `sentence` says in plain
-    words what happened where no figure did. `not_applied` names the settings that the training was seen not to have
-    taken, where the outcome is that one.
+    took, start and warm-up included. `dataset_samples` is how many the training data has, `room_bytes` what
+    the card had for it: all but its context and what other programs held. `sentence` says in plain words what happened
+    where no figure did, and what a figure leaves out. `not_applied` names the settings that the training was seen not
+    to have taken, where the outcome is that one.
     """
 
     outcome: Outcome
@@ -47,6 +48,7 @@ class Measurement:
     batch_peak_bytes: int | None = None
     breakdown: Breakdown = Breakdown()
     dataset_samples: int | None = None
+    room_bytes: int | None = None
     sentence: str = ""
     not_applied: tuple[str, ...] = ()
 

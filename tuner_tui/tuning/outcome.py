@@ -84,6 +84,8 @@ def _figures(ended: Ended) -> Measurement:
         batch_peak_bytes=max(batch, default=None),
         breakdown=_breakdown(ranks, ended.situation),
         dataset_samples=next((rank.dataset_samples for rank in ranks if rank.dataset_samples is not None), None),
+        room_bytes=min((room for room in map(_room, ranks) if room is not None), default=None),
+        sentence=_caveats(ranks[0]),
     )
 
 
@@ -99,6 +101,19 @@ def _peak(rank: TrialMeasured) -> int | None:
         if peak is not None:
             return peak
     return None
+
+
+def _room(rank: TrialMeasured) -> int | None:
+    """What the card has for the training's tensors, its context and other programs taken off."""
+    if rank.device_total_bytes is None or rank.device_outside_bytes is None:
+        return None
+    return rank.device_total_bytes - rank.device_outside_bytes
+
+
+def _caveats(rank: TrialMeasured) -> str:
+    """What the figure of memory leaves out: a longest batch that was not met, an evaluation that was not made."""
+    missing = [said for said in (rank.longest, rank.evaluated) if "not put first" in said or said.startswith("no eval")]
+    return "; ".join(missing)
 
 
 def _batch_peak(rank: TrialMeasured) -> int | None:

@@ -10,6 +10,7 @@ from typing import Protocol
 from tuner_tui.runs.folder import RunFolder
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.run_trial import Asker, Done
+from tuner_tui.tuning.space import SearchSpace
 from tuner_tui.tuning.trial import Skipped, Trial, Tried, Verdict
 from tuner_tui.tuning.tuning_folder import TuningFolder
 from tuner_tui.tuning.tuning_log import Ending, Entry, TrialBegun, TrialDone, TuningEnded, TuningLog
@@ -24,8 +25,8 @@ class Searching(Protocol):
     """A search, see `search.Search`."""
 
     @property
-    def tried(self) -> tuple[Tried, ...]:
-        """The trials that are done."""
+    def space(self) -> SearchSpace:
+        """What it may try."""
 
     @property
     def best(self) -> Tried | None:
@@ -70,6 +71,18 @@ class Known:
         start = self.start if self.tried else done.settings
         tried = Tried(replace(trial, settings=settings), done.measurement)
         return Known(start, (*self.tried, tried), self.unreachable | done.unreachable)
+
+    @property
+    def room_bytes(self) -> int | None:
+        """The least that the card had for the training in any trial: what others hold of it may move."""
+        rooms = [one.measurement.room_bytes for one in self.tried if one.measurement.room_bytes is not None]
+        return min(rooms, default=None)
+
+    @property
+    def dataset_samples(self) -> int | None:
+        """How many samples there are."""
+        found = (one.measurement.dataset_samples for one in self.tried)
+        return next((samples for samples in found if samples is not None), None)
 
     @staticmethod
     def from_entries(start: Settings, entries: list[Entry]) -> Known:
@@ -131,9 +144,17 @@ class Tuner:
         return Asker(self.folder.aborted, launched, self.deadline_t)
 
     def _write(self, known: Known, done: Done) -> None:
-        skipped = self.search_from(known, False).skipped
-        unreachable = tuple(sorted(done.unreachable))
-        self.log.add(TrialDone(t=self.now(), tried=known.tried[-1], skipped=skipped, unreachable=unreachable))
+        search = self.search_from(known, False)
+        limit = search.space.limit_bytes
+        entry = TrialDone(
+            t=self.now(),
+            tried=known.tried[-1],
+            skipped=search.skipped,
+            unreachable=tuple(sorted(done.unreachable)),
+            capacity_bytes=search.space.capacity_bytes,
+            limit_bytes=None if limit is None else int(limit),
+        )
+        self.log.add(entry)
 
     def _broken_off(self, known: Known) -> TuningEnded:
         """Aborted, or out of time in the middle of a trial: what was measured stays, and the best of it is told."""

@@ -47,7 +47,8 @@ class TrialBegun:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialDone:
     """A trial was measured, or failed. `skipped` is what is not to be tried as known then; `unreachable` names the
-    settings that this run showed not to reach the training."""
+    settings that this run showed not to reach the training. `limit_bytes` of `capacity_bytes` may be taken from now on.
+    """
 
     t: float
     tried: Tried
@@ -55,6 +56,8 @@ class TrialDone:
     v: int = LOG_VERSION
     skipped: tuple[Skipped, ...] = ()
     unreachable: tuple[str, ...] = ()
+    capacity_bytes: int | None = None
+    limit_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,11 @@ class _Story:
     done: TrialDone | None = None
     ended: TuningEnded | None = None
 
+    @property
+    def bounds(self) -> Begun | TrialDone | None:
+        """Who last said what memory may be taken."""
+        return self.done or self.begun
+
     def add(self, entry: Entry) -> None:
         match entry:
             case Begun():
@@ -72,8 +77,8 @@ class TuningReader:
             current_run=current.run if current is not None and running else None,
             current_since_t=current.t if current is not None and running else None,
             skipped=() if story.done is None else story.done.skipped,
-            capacity_bytes=None if story.begun is None else story.begun.capacity_bytes,
-            limit_bytes=None if story.begun is None else story.begun.limit_bytes,
+            capacity_bytes=None if story.bounds is None else story.bounds.capacity_bytes,
+            limit_bytes=None if story.bounds is None else story.bounds.limit_bytes,
             left_low_s=None if current is None else current.left_low_s,
             left_high_s=None if current is None else current.left_high_s,
             verdict=None if ended is None else ended.verdict,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,12 +19,26 @@ from tuner_tui.tuning.search import Search
 from tuner_tui.tuning.space import SearchSpace
 from tuner_tui.tuning.space_of import space_for, with_candidates
 from tuner_tui.tuning.terms import Terms
+from tuner_tui.tuning.trial import Tried
 from tuner_tui.tuning.tuner import Known, SearchFrom, Tuner
 from tuner_tui.tuning.tuner_process import TuningOrders
 from tuner_tui.tuning.tuning_folder import TuningFolder
-from tuner_tui.tuning.tuning_log import Begun, Entry, TrialBegun, TrialDone, TuningEnded, TuningLog, read_entries
+from tuner_tui.tuning.tuning_log import (
+    Begun,
+    Entry,
+    TrialBegun,
+    TrialDone,
+    TuningEnded,
+    TuningLog,
+    read_entries,
+    tried_in,
+)
 from tuner_tui.tuning.tuning_record import TuningRecord, read_tuning
 from tuner_tui.tuning.winner import name_for, save_winner, winning_preset
+from tuner_tui.tuning.words import GIB
+
+ROOM_MOVES = 0.02
+"""Share of a card's room by which it may differ between trials without a word."""
 
 
 def tune(folder: TuningFolder, orders: TuningOrders, log: TuningLog) -> TuningEnded:
@@ -42,7 +57,10 @@ def tune(folder: TuningFolder, orders: TuningOrders, log: TuningLog) -> TuningEn
     limit = None if space.limit_bytes is None else int(space.limit_bytes)
     log.add(Begun(t=time.time(), capacity_bytes=space.capacity_bytes, limit_bytes=limit, deadline_t=deadline_t))
     tuner = Tuner(folder, log, TrialRunner(request, Terms()), setting.search_from(), deadline_t)
-    return _saved(tuner.tune(known), setting, folder)
+    ended = tuner.tune(known)
+    moved = room_moved(tried_in(read_entries(folder)))
+    ended = replace(ended, sentence=" ".join(filter(None, [ended.sentence, moved])))
+    return _saved(ended, setting, folder, entries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +75,13 @@ class Setting:
     def space(self, known: Known) -> SearchSpace:
         """What may be tried, by what is known now. Raises `SettingsError`."""
         limit = self.record.memory_limit_bytes
-        samples = [one.measurement.dataset_samples for one in known.tried]
         space = space_for(
             limited(self.inventory, limit),
             self.interpreter,
             self.orders.job,
             known.start,
-            memory_limit_bytes=limit,
-            dataset_size=next((size for size in samples if size is not None), None),
+            memory_limit_bytes=min((size for size in (limit, known.room_bytes) if size is not None), default=None),
+            dataset_size=known.dataset_samples,
             hold_effective_batch=not self.record.free_batch,
         )
         unreachable = space.unreachable | known.unreachable
@@ -101,11 +118,23 @@ def _clear_up(entries: list[Entry], request: LaunchRequest) -> None:
         end_run(RunFolder(runs_dir(request.environ) / begun[-1].run))
 
 
-def _saved(ended: TuningEnded, setting: Setting, folder: TuningFolder) -> TuningEnded:
-    """With the winner saved, where there is one that is not just the start as it was."""
+def room_moved(tried: Sequence[Tried]) -> str:
+    """What is to be said where other programs took more or less of the card from trial to trial; else empty."""
+    rooms = [one.measurement.room_bytes for one in tried if one.measurement.room_bytes is not None]
+    if not rooms or max(rooms) - min(rooms) <= ROOM_MOVES * max(rooms):
+        return ""
+    moved, least = (max(rooms) - min(rooms)) / GIB, min(rooms) / GIB
+    return f"What other programs held of the card moved by {moved:.1f} GiB; the least room was {least:.1f} GiB."
+
+
+def _saved(ended: TuningEnded, setting: Setting, folder: TuningFolder, earlier: Sequence[Entry]) -> TuningEnded:
+    """With the winner saved, where something was measured; once, where a tuning that was at its end is gone on with."""
     verdict, record = ended.verdict, setting.record
     if ended.status != "finished" or verdict is None or verdict.best is None or verdict.best.throughput is None:
         return ended
+    before = next((one for one in reversed(earlier) if isinstance(one, TuningEnded)), None)
+    if before is not None and before.verdict == verdict and before.preset and Path(before.preset).exists():
+        return replace(ended, preset=before.preset)
     name = record.save_as or name_for(record.preset, setting.orders.job)
     preset = winning_preset(name, verdict, record.resolved, setting.orders.job, setting.inventory, folder.id)
     try:
