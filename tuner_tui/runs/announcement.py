@@ -21,6 +21,8 @@ def announcement(prepared: Prepared) -> list[tuple[str, str]]:
     if prepared.fallback:
         times = "once" if prepared.fallback == 1 else f"at most {prepared.fallback} times"
         lines.append(("Fallback", f"out of memory: goes on with a smaller micro batch, {times}"))
+    if prepared.warning is not None:
+        lines.append(("Warning", prepared.warning))
     if applied.not_applied:
         lines.append(("Not applied", ", ".join(applied.not_applied)))
         lines += [("", why) for why in applied.notes]

@@ -21,13 +21,15 @@ from tuner_tui.runs.command import (
 )
 from tuner_tui.runs.folder import RunFolder, next_folder, runs_dir
 from tuner_tui.runs.ladder import DEFAULT_PATIENCE, Patience
+from tuner_tui.runs.local_paths import missing_path
+from tuner_tui.runs.memory_floor import below_floor
 from tuner_tui.runs.record import RecordError
 from tuner_tui.runs.redact import redact_argv
 from tuner_tui.runs.resuming import VARIABLE, tells_checkpoint, with_checkpoint
 from tuner_tui.runs.training_python import training_python
 from tuner_tui.settings.apply import AppliedCommand, command_for
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.job import CommandJob, Job
+from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.origin import Resolved
 
 
@@ -70,6 +72,7 @@ class Prepared:
     applied: AppliedCommand
     checkpoint: Path | None = None
     fallback: int = 0
+    warning: str | None = None
 
     @property
     def shown(self) -> tuple[str, ...]:
@@ -81,6 +84,9 @@ def prepare(request: LaunchRequest, folder: RunFolder) -> Prepared:
     """Work out and check the launch of `request` in `folder`. Raises `LaunchError` and `SettingsError`."""
     checkpoint = checkpoint_of(request)
     cwd = working_folder(request)
+    tight = below_floor(request.memory_limit_bytes, request.environ)
+    if isinstance(request.job, BuiltinJob) and (wrong := missing_path(request.job, cwd) or tight):
+        raise LaunchError(wrong)
     python = request.interpreter or training_python(request.job, request.environ, cwd)
     interpreter = probe(Path(python), request.job, request.resolved)
     applied = command_for(
@@ -99,7 +105,7 @@ def prepare(request: LaunchRequest, folder: RunFolder) -> Prepared:
     env = {**request.environ, **added}
     check_command(argv, cwd, env)
     check_launcher(request.job, env)
-    return Prepared(folder, argv, cwd, added, interpreter, applied, checkpoint, request.job.fallback)
+    return Prepared(folder, argv, cwd, added, interpreter, applied, checkpoint, request.job.fallback, tight)
 
 
 def preview(request: LaunchRequest) -> Prepared:
