@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.ui import live_fakes
-from tests.ui.fakes import ended, running
+from tests.ui.fakes import FakeBox, ended, opened, running
+from tests.ui.pilots import app_of, on_screen
 from tuner_tui.runs.events import Checkpoint
 from tuner_tui.ui.run_words import quiet_line
 from tuner_tui.ui.state import UiState
@@ -40,3 +41,9 @@ def test_a_checkpoint_is_named_and_a_stopped_run_can_go_on_from_it() -> None:
 def test_a_run_that_goes_on_and_none_at_all() -> None:
     assert quiet_line(UiState(folder=FOLDER, view=running())) == "Nothing is wrong."
     assert "t trains" in quiet_line(UiState())
+
+
+async def test_settings_that_cannot_train_are_not_recommended_for_it() -> None:
+    async with on_screen(FakeBox(opened=opened(dataloader_prefetch_factor=4))) as pilot:
+        told = app_of(pilot).main.quiet_line
+        assert told.startswith("Nothing is wrong with this box. The settings cannot train yet: Prefetch needs")

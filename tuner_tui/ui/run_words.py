@@ -62,7 +62,12 @@ def refusal(state: UiState, view: SettingsView | None) -> str:
         return f"{state.folder.name} is still being read."
     if state.running and state.folder is not None:
         return f"{state.folder.name} is training already; s stops it."
-    wrong = [problem for problem in view.problems if problem.severity == "error"]
+    return settings_error(view)
+
+
+def settings_error(view: SettingsView | None) -> str:
+    """Why no training can run with these settings; empty where one can."""
+    wrong = [] if view is None else [problem for problem in view.problems if problem.severity == "error"]
     return wrong[0].sentence if wrong else ""
 
 
@@ -76,10 +81,13 @@ def run_title(state: UiState) -> str:
     return f"{state.folder.name} · {ended or (state.view.state.phase if state.running else state.view.status.kind)}"
 
 
-def quiet_line(state: UiState) -> str:
-    """What the troubleshooting panel says where nothing is wrong."""
+def quiet_line(state: UiState, view: SettingsView | None = None) -> str:
+    """What the troubleshooting panel says where nothing is wrong; the settings (`view`) may still not fit together."""
     if state.running:
         return "Nothing is wrong."
+    wrong = settings_error(view)
+    if state.folder is None and wrong:
+        return f"Nothing is wrong with this box. The settings cannot train yet: {wrong}"
     if state.folder is None:
         return "Nothing is wrong. t trains with these settings, p loads others, ? shows all keys."
     if state.view is None or state.view.state.finished is None:

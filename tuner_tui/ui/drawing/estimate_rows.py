@@ -50,8 +50,9 @@ def _bar_row(shown: Outlook, found: MemoryEstimate, width: int) -> Row:
     if bar_width - len(whose) >= LEAST_BAR + 2:
         figures, bar_width = figures + whose, bar_width - len(whose)
     bar = memory_bar(found, min(bar_width, MOST_BAR)) if found.capacity_bytes and bar_width >= LEAST_BAR else ""
-    figured = Run(figures, style if style != "good" else "")
-    return Row(line(Run(f"{label} ", "dim"), Run(bar, style if style != "good" else ""), " " if bar else "", figured))
+    wrong = style in ("warn", "bad")  # a bar that fits is quiet: the eye belongs elsewhere
+    figured = Run(figures, style if wrong else "")
+    return Row(line(Run(f"{label} ", "dim"), Run(bar, style if wrong else "dim"), " " if bar else "", figured))
 
 
 def memory_bar(found: MemoryEstimate, width: int) -> str:

@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Static
 
 from tuner_tui.ui.screens.dialog import Dialog
+from tuner_tui.ui.screens.labelled import labelled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -45,24 +46,21 @@ class DiffScreen(Dialog[bool]):
         self._when = when
 
     def body(self) -> Iterable[Widget]:
+        if not self._changes:
+            yield Static("The settings have these values already: nothing would change.", markup=False)
+            return
+        remedy = self._remedy
         yield Static(self._lines(), markup=False)
+        expected = ("expect", remedy.effect), ("rests on", remedy.rests_on), ("counts", self._when)
+        yield Static(labelled(expected))
 
     def _lines(self) -> Text:
-        if not self._changes:
-            return Text("The settings have these values already: nothing would change.")
         label = max(len(change.label) for change in self._changes)
         old = max(len(change.old) for change in self._changes)
         text = Text()
         for change in self._changes:
             text.append(f"{change.label:<{label}}   {change.old:>{old}}  →  ")
             text.append(f"{change.new}\n", "bold")
-        for name, said in (
-            ("expect", self._remedy.effect),
-            ("rests on", self._remedy.rests_on),
-            ("counts", self._when),
-        ):
-            if said:
-                text.append(f"\n{name:<9}", "dim").append(said)
         return text
 
     def action_apply(self) -> None:

@@ -9,6 +9,7 @@ from textual.containers import VerticalScroll
 from textual.widgets import Static
 
 from tuner_tui.ui.screens.dialog import Dialog
+from tuner_tui.ui.screens.labelled import labelled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,18 +28,20 @@ class WhyScreen(Dialog[None]):
         self._choice = choice
 
     def body(self) -> Iterable[Widget]:
-        yield VerticalScroll(Static(self._text(), markup=False))
+        yield VerticalScroll(
+            Static(Text(f"{self._choice.finding.sentence}\n", "bold")), Static(labelled(self._parts()))
+        )
 
-    def _text(self) -> Text:
+    def _parts(self) -> list[tuple[str, str | None]]:
         finding, remedy = self._choice.finding, self._choice.remedy
-        text = Text().append(finding.sentence, "bold").append("\n")
-        parts = [("where", finding.where), ("sure", finding.confidence), *(("seen", fact) for fact in finding.evidence)]
+        parts: list[tuple[str, str | None]] = [
+            ("where", finding.where),
+            ("sure", finding.confidence),
+            *(("seen", fact) for fact in finding.evidence),
+        ]
         if remedy is not None:
             parts += [
                 ("remedy", remedy.title), ("why", remedy.why), ("expect", remedy.effect),
                 ("rests on", remedy.rests_on), ("source", remedy.source),
             ]  # fmt: skip
-        for name, said in parts:
-            if said:
-                text.append("\n").append(f"{name:<9}", "dim").append(said)
-        return text
+        return parts

@@ -1,0 +1,19 @@
+"""Labels and what is said of each, in two columns: a long text wraps beside its label."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.table import Table
+from rich.text import Text
+
+
+def labelled(lines: Iterable[tuple[str, str | None]]) -> Table:
+    """A row for each label that has something to say."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, said in lines:
+        if said:
+            table.add_row(Text(label, "dim"), Text(said))
+    return table
