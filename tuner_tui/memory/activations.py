@@ -1,97 +1,81 @@
-"""What a training keeps from forward for backward, in bytes a sample.
-
-Counted tensor by tensor from the models' code in Transformers 5.23 and what autograd saves for each operation. Under
-autocast the residual stream and what normalisations save stay in fp32; matrix products save 16-bit copies, one for each
-linear layer that reads the tensor.
-"""
+"""What a training keeps from forward for backward, in bytes a sample."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tuner_tui.memory.attention import attention
+from tuner_tui.memory.blocks import block_bytes
 from tuner_tui.memory.device import Device
+from tuner_tui.memory.numerics import Numerics, numerics_of
 from tuner_tui.memory.shapes import ModelShape
 from tuner_tui.settings.model import Settings
 
 
 @dataclass(frozen=True, slots=True)
 class Activations:
-    """Bytes a sample: kept by a block, by a checkpointed block, by embedding and head, and taken at the loss.
+    """Bytes a sample: what a block keeps, what a checkpointed block keeps, what embedding and final layers keep.
 
-    `layer_extra` is what a block's backward pass takes beside what it keeps.
+    `block_extra` is what a block's backward pass takes beside what it keeps. `loss_forward` and `loss_backward` are
+    what the loss of a language model takes at its worst; `evaluation` is a batch without gradients.
     """
 
-    layer: float
+    block: float
     checkpoint: float
     ends: float
-    loss: float
-    layer_extra: float
-
-
-@dataclass(frozen=True, slots=True)
-class Numerics:
-    """Bytes of a number in matrix products (`compute`), in the residual stream, of a dropout mask."""
-
-    compute: int
-    stream: int
-    mask: int
-    casts: bool
-
-    @classmethod
-    def of(cls, shape: ModelShape, settings: Settings, device: Device) -> Numerics:
-        """Those of one training: autocast keeps what was fp32 and computes in 16 bit."""
-        mixed = settings.precision != "fp32"
-        compute = 2 if mixed else shape.weight_bytes
-        return cls(compute, shape.weight_bytes, 1 if device.on_gpu else compute, mixed and shape.weight_bytes == 4)
+    block_extra: float
+    loss_forward: float
+    loss_backward: float
+    evaluation: float
 
 
 def activations(shape: ModelShape, settings: Settings, device: Device) -> Activations:
     """The activations of one sample of `max_length` tokens."""
-    numerics = Numerics.of(shape, settings, device)
+    n = numerics_of(shape, settings, device)
+    adapted = settings.peft_method != "none"
     tokens = min(settings.max_length, shape.positions)
-    layer = tokens * _BLOCKS[shape.family](shape, numerics) + _attention(shape, settings, device, numerics, tokens)
-    stream = tokens * shape.hidden * numerics.stream
-    loss = tokens * shape.vocab * 12.0 if shape.language_model else 0.0
-    return Activations(layer, stream, 3 * stream, loss, 2 * tokens * shape.intermediate * numerics.compute)
+    scores = attention(shape, settings, device, n, tokens)
+    words = float(tokens * shape.vocab) if shape.language_model else 0.0
+    return Activations(
+        block=tokens * block_bytes(shape, settings, n) + scores.kept,
+        checkpoint=float(tokens * shape.hidden * n.stream),
+        ends=0.0 if adapted else tokens * shape.hidden * _ends(shape, n),
+        block_extra=max(tokens * _extra(shape, n, adapted), scores.extra),
+        loss_forward=words * _loss_forward(n),
+        loss_backward=words * 12,  # the log-softmax, its gradient and that of the logits, each in fp32
+        evaluation=max(words * _loss_forward(n), tokens * _evaluation(shape, n) + scores.evaluation),
+    )
 
 
-def _bert_block(shape: ModelShape, n: Numerics) -> float:
+def _loss_forward(n: Numerics) -> int:
+    """Bytes a word: logits in 16 bit, their copy in fp32 and its log-softmax; without a copy where they are fp32."""
+    return 10 if n.compute == 2 else 8
+
+
+def _ends(shape: ModelShape, n: Numerics) -> float:
+    """Bytes a hidden unit and token, kept before the first block and after the last; none where both are frozen."""
+    mask = n.mask if shape.hidden_dropout else 0
+    if shape.family == "bert":
+        return n.stream + mask
+    final = 2 * n.stream if shape.family == "llama" else n.stream
+    return mask + final + (n.normed if shape.language_model else 0)
+
+
+def _extra(shape: ModelShape, n: Numerics, adapted: bool) -> float:
+    """Bytes a token that are there only while a block's backward pass is in its MLP.
+
+    Of an adapted layer the gradient comes in two parts, under autocast with a copy in fp32.
+    """
     hidden, inner = shape.hidden, shape.intermediate
-    inputs = 4 * n.compute if n.casts else 2 * n.stream  # query, key, value and the first dense layer read casts
-    masks = 2 * n.mask if shape.hidden_dropout else 0
-    return hidden * (inputs + 4 * n.compute + 2 * n.stream + masks) + inner * 2 * n.compute
+    if adapted:
+        return 8.0 * (inner + hidden) if n.casts else 2.0 * n.compute * inner
+    if shape.family == "gpt2":
+        return 12.0 * inner if n.wide else 1.65 * n.compute * inner
+    tensors = 2 if shape.family == "modernbert" else 1
+    return float(tensors * n.compute * inner + (4 * hidden if n.casts else 0))
 
 
-def _modernbert_block(shape: ModelShape, n: Numerics) -> float:
-    hidden, inner = shape.hidden, shape.intermediate
-    inputs = 2 * n.compute if n.casts else 2 * n.stream
-    return hidden * (inputs + 4 * n.compute + 2 * n.stream) + inner * 4 * n.compute
-
-
-def _gpt2_block(shape: ModelShape, n: Numerics) -> float:
-    hidden, inner = shape.hidden, shape.intermediate
-    inputs = 2 * n.compute if n.casts else 2 * n.stream
-    masks = 2 * n.mask if shape.hidden_dropout else 0
-    gelu = 16 if n.casts else 5 * n.compute
-    return hidden * (inputs + 4 * n.compute + 2 * n.stream + masks) + inner * gelu
-
-
-def _llama_block(shape: ModelShape, n: Numerics) -> float:
-    hidden, inner = shape.hidden, shape.intermediate
-    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    inputs = 5 * n.compute if n.casts else 2 * n.stream
-    return hidden * (inputs + 4 * n.stream) + (2 * queries + 2 * keys) * n.compute + inner * 4 * n.compute
-
-
-_BLOCKS = {"bert": _bert_block, "modernbert": _modernbert_block, "gpt2": _gpt2_block, "llama": _llama_block}
-
-
-def _attention(shape: ModelShape, settings: Settings, device: Device, n: Numerics, tokens: int) -> float:
-    """What attention keeps beside queries, keys, values and its output."""
-    scores = shape.heads * tokens * tokens
-    dropout = shape.attention_dropout > 0
-    if settings.attn_implementation == "eager":
-        return scores * (n.compute + (4 if n.casts else 0) + (n.mask + n.compute if dropout else 0))
-    if not device.on_gpu and dropout:  # torch's CPU flash kernel takes no dropout: the plain form
-        return scores * (2 * n.compute + n.mask)
-    return shape.heads * tokens * 4.0
+def _evaluation(shape: ModelShape, n: Numerics) -> float:
+    """Bytes a token of one block at work without gradients."""
+    widest = 4 if shape.family == "modernbert" else 2
+    return float(shape.hidden * (2 * n.stream + 2 * n.compute) + shape.intermediate * widest * n.compute)

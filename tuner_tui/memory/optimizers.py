@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuner_tui.memory.device import Device
-
 
 @dataclass(frozen=True, slots=True)
 class OptimizerBytes:
@@ -23,10 +21,10 @@ BLOCKWISE_8BIT = 1 + 4 / 256
 """A state of bitsandbytes: a byte a number and an fp32 scale every 256 (blocksize in bitsandbytes.optim)."""
 
 
-def optimizer_bytes(name: str, device: Device, weight_bytes: int) -> OptimizerBytes:
-    """The optimizer `name` of TrainingArguments on `device`.
+def optimizer_bytes(name: str, together: bool, weight_bytes: int) -> OptimizerBytes:
+    """The optimizer `name` of TrainingArguments; `together`: it works on all tensors at once, as on a GPU.
 
-    `adamw_torch` works on all tensors at once on a GPU (foreach) and makes one intermediate of the size of the weights
+    `adamw_torch` then (foreach) makes one intermediate of the size of the weights
     (torch/optim/adam.py, `_multi_tensor_adam`: the square roots of the second moments); on a CPU it goes tensor by
     tensor. Fused kernels make none.
     """
@@ -45,6 +43,6 @@ def optimizer_bytes(name: str, device: Device, weight_bytes: int) -> OptimizerBy
         return OptimizerBytes(4.0)
     if name.startswith("paged_") or name in ("ademamix", "lomo", "adalomo"):
         return OptimizerBytes({"ademamix": 12.0, "lomo": 0.0, "adalomo": 0.0}.get(name, 8.0))
-    if device.on_gpu:
+    if together:
         return OptimizerBytes(2 * weight_bytes, temporary=weight_bytes)
     return OptimizerBytes(2 * weight_bytes, largest=2 * weight_bytes)

@@ -96,6 +96,8 @@ def head_beside_adapters(shape: ModelShape, settings: Settings) -> int:
     """What trains after the last block: the new classifier in full, and adapters of the dense layer before it."""
     if shape.language_model:
         return 0
+    if shape.dense_head:
+        return head(shape)
     dense = [Linear(shape.hidden, shape.hidden)] if shape.family in ("bert", "modernbert") else []
     bias = shape.family in ("bert", "modernbert")
     return Linear(shape.hidden, shape.labels, bias).parameters + adapter_parameters(dense, settings)

@@ -28,7 +28,8 @@ class ModelShape:
     """One model: a count where nothing else is said. `head_dim` is the width of one attention head.
 
     `weight_bytes` is the size of one number of the weights as they are loaded. `labels` are the outputs of a
-    classifier. `qkv_bias` and `query_norm` tell what Llama's relatives differ in.
+    classifier. `qkv_bias` and `query_norm` tell what Llama's relatives differ in, `dense_head` what BERT's do: a
+    classifier of two layers in place of a pooling layer and one.
     """
 
     name: str
@@ -48,6 +49,7 @@ class ModelShape:
     hidden_dropout: float = 0.0
     qkv_bias: bool = False
     query_norm: bool = False
+    dense_head: bool = False
     weight_bytes: int = 4
 
     @property
@@ -151,6 +153,7 @@ def _bert(config: Mapping[str, Any], model: str, task: Task) -> ModelShape:
         _labels(config),
         attention_dropout=float(config.get("attention_probs_dropout_prob", 0.1)),
         hidden_dropout=float(config.get("hidden_dropout_prob", 0.1)),
+        dense_head=config["model_type"] != "bert",
     )  # fmt: skip
 
 

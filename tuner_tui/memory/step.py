@@ -1,13 +1,16 @@
-"""The moments of a training step at which memory may peak, each a straight line in the micro batch."""
+"""The moments of a training step at which memory may peak, each a straight line in the micro batch.
+
+In the backward pass activations go as gradients come, block by block: it peaks at its beginning or at its end.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuner_tui.memory.activations import activations
+from tuner_tui.memory.activations import Activations, activations
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.optimizers import optimizer_bytes
-from tuner_tui.memory.parameters import count
+from tuner_tui.memory.parameters import Parameters, count
 from tuner_tui.memory.shapes import ModelShape
 from tuner_tui.settings.model import Settings
 
@@ -33,28 +36,97 @@ class Moment:
         return self.base_bytes + self.sample * batch
 
 
-def moments(shape: ModelShape, settings: Settings, device: Device, processes: int) -> tuple[Moment, ...]:
-    """The moments of a step after the first one, when gradients are set to None and optimizer states exist."""
-    numbers = count(shape, settings)
-    acts = activations(shape, settings, device)
-    each = optimizer_bytes(settings.optim, device, shape.weight_bytes)
-    weights = numbers.total * shape.weight_bytes
-    gradients = numbers.trainable * shape.weight_bytes * (2 if processes > 1 else 1)
-    states = numbers.trainable * each.kept
-    mixed = settings.precision != "fp32" and shape.weight_bytes == 4
-    copies = float(shape.layers * numbers.layer_linear * 2 if mixed else 0)
-    if settings.gradient_checkpointing:
-        kept = shape.layers * acts.checkpoint + acts.ends
-        copies = copies / shape.layers
-    else:
-        kept = shape.layers * acts.layer + acts.ends
-    accumulated = gradients if settings.gradient_accumulation_steps > 1 else 0
-    largest = max(numbers.embedding, numbers.layer)
-    step = numbers.trainable * each.temporary + min(largest, numbers.trainable) * each.largest
-    one_layer = (acts.layer if settings.gradient_checkpointing else 0) + acts.layer_extra
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The fixed sizes of a training in bytes.
+
+    `copies` are the 16-bit copies of weights that backward needs, `block_copies` those of one block and the head,
+    `cached` those that autocast itself keeps until its end (of weights that train). `accumulated` gradients stand from
+    one micro batch to the next, `buckets` are their second form where several processes train. `word_matrix` is the
+    gradient of a language model's last layer, the first to come.
+    """
+
+    weights: float
+    gradients: float
+    states: float
+    copies: float
+    block_copies: float
+    cached: float
+    buckets: float
+    accumulated: float
+    word_matrix: float
+    numbers: Parameters
+
+
+def moments(
+    shape: ModelShape, settings: Settings, device: Device, processes: int = 1, foreach: bool | None = None
+) -> tuple[Moment, ...]:
+    """The moments of a step after the first one, when gradients are set to None and optimizer states exist.
+
+    `foreach` says whether the optimizer works on all tensors at once; None: as torch chooses on `device`.
+    """
+    acts, sizes = activations(shape, settings, device), sizes_of(shape, settings, processes)
+    together = device.on_gpu if foreach is None else foreach
     return (
-        Moment("loss", weights + copies, accumulated, states, 0, kept + acts.loss),
-        Moment("backward", weights + copies, accumulated, states, 0, kept + one_layer),
-        Moment("backward's end", weights, gradients, states, 0, acts.ends + acts.layer + acts.layer_extra),
-        Moment("optimizer step", weights, gradients, states, step, 0),
+        *_forward_and_backward(shape, settings, acts, sizes),
+        _optimizer_step(shape, settings, sizes, together),
+        Moment(
+            "evaluation", sizes.weights + sizes.cached, sizes.buckets, sizes.states,
+            acts.evaluation * settings.per_device_eval_batch_size, 0,
+        ),
+    )  # fmt: skip
+
+
+def sizes_of(shape: ModelShape, settings: Settings, processes: int) -> Sizes:
+    """The fixed sizes of one process."""
+    numbers = count(shape, settings)
+    each, full = shape.weight_bytes, settings.peft_method == "none"
+    gradients = float(numbers.trainable * each)
+    casts = settings.precision != "fp32" and each == 4
+    block_copies = float(2 * (numbers.layer_linear + numbers.adapter)) if casts else 0.0
+    head = 2.0 * shape.vocab * shape.hidden if casts and shape.language_model else 0.0
+    copies = shape.layers * block_copies + head
+    return Sizes(
+        weights=float(numbers.total * each),
+        gradients=gradients,
+        states=numbers.trainable * optimizer_bytes(settings.optim, True, each).kept,
+        copies=copies,
+        block_copies=block_copies + head,
+        cached=copies if full else (2.0 * numbers.trainable if casts else 0.0),
+        buckets=gradients if processes > 1 else 0.0,
+        accumulated=gradients if settings.gradient_accumulation_steps > 1 else 0.0,
+        word_matrix=float(shape.vocab * shape.hidden * each) if full and shape.language_model else 0.0,
+        numbers=numbers,
     )
+
+
+def _forward_and_backward(shape: ModelShape, settings: Settings, acts: Activations, sizes: Sizes) -> tuple[Moment, ...]:
+    checkpointed = settings.gradient_checkpointing
+    kept = shape.layers * (acts.checkpoint if checkpointed else acts.block) + acts.ends
+    copies = sizes.block_copies if checkpointed else sizes.copies
+    before = max(sizes.cached, sizes.block_copies) if checkpointed else sizes.copies
+    again = acts.block if checkpointed else 0.0
+    tied = 2 * sizes.word_matrix if shape.tied else 0.0  # it gets two gradients and their sum
+
+    def moment(name: str, copied: float, gradients: float, temporary: float, sample: float) -> Moment:
+        held = max(sizes.accumulated, gradients) + sizes.buckets
+        return Moment(name, sizes.weights + copied, held, sizes.states, temporary, sample)
+
+    return (
+        moment("loss", before, 0, 0, kept + acts.loss_forward),
+        moment("loss", copies, 0, 0, kept + acts.loss_backward),
+        moment("backward", copies, sizes.word_matrix, 0, kept + again + acts.block_extra),
+        moment("backward's end", 0, sizes.gradients, 0, acts.ends + acts.block + acts.block_extra),
+        moment("backward's end", 0, sizes.gradients, tied, acts.checkpoint),
+    )
+
+
+def _optimizer_step(shape: ModelShape, settings: Settings, sizes: Sizes, together: bool) -> Moment:
+    each = optimizer_bytes(settings.optim, together, shape.weight_bytes)
+    numbers = sizes.numbers
+    full = settings.peft_method == "none"
+    largest = (
+        max(numbers.embedding, shape.hidden * shape.intermediate) if full else settings.lora_r * shape.intermediate
+    )
+    temporary = numbers.trainable * each.temporary + largest * each.largest
+    return Moment("optimizer step", sizes.weights, sizes.gradients + sizes.buckets, sizes.states, temporary, 0)

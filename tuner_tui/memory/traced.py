@@ -25,7 +25,7 @@ def traced_lines(trace: Trace, settings: Settings, device: Device, processes: in
     buckets = trace.gradient_bytes if processes > 1 else 0
     states, step = trace.state_bytes, trace.step_bytes
     if states is None:
-        each = optimizer_bytes(settings.optim, device, 4)
+        each = optimizer_bytes(settings.optim, device.on_gpu, 4)
         states = round(each.kept * trace.trainable)
         step += states + round(each.temporary * trace.trainable)
     known = trace.state_bytes or 0
