@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from tests.advice.corpus import lookalikes, memory, other, provoked_cases
+from tests.advice.corpus import lookalikes, memory, newer, other, provoked_cases
 from tests.advice.corpus.case import Case
 from tuner_tui.advice.crash import crash_findings
 from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.situation import Situation
 from tuner_tui.runs.state import RunState
 
-POSITIVES = (*memory.CASES, *other.CASES, *provoked_cases.CASES)
-NEGATIVES = (*lookalikes.CASES, *provoked_cases.HEALTHY)
+POSITIVES = (*memory.CASES, *other.CASES, *newer.CASES, *provoked_cases.CASES)
+NEGATIVES = (*lookalikes.CASES, *newer.HEALTHY, *provoked_cases.HEALTHY)
 
 
 def read(text: str) -> tuple[Finding, ...]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks.fault_bench import FAULTS, Fault, can_limit_shm, judge, start
+from tests.benchmarks.fault_bench import FAULTS, Fault, can_mount, judge, start
 from tests.benchmarks.fault_bench import Found as First
 from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.advice.of_run import situation_of_run
@@ -18,8 +18,8 @@ FATAL = ("memory-limit", "shm-limit", "killed-worker", "killed-trainer", "missin
 @pytest.mark.train
 @pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault.name in FATAL], ids=lambda fault: fault.name)
 def test_a_fault_that_ends_a_training_is_named(fault: Fault, tmp_path: Path) -> None:
-    if fault.name == "shm-limit" and not can_limit_shm():
-        pytest.skip("no right to mount a small /dev/shm")
+    if fault.within and not can_mount():
+        pytest.skip("no right to mount a file system")
     folder = start(fault, tmp_path)
     wait_released(folder.lock)
     found = diagnose(situation_of_run(folder))

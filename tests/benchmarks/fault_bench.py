@@ -1,8 +1,9 @@
 """Faults injected into real trainings on the CPU: which cause is found first, and after how many steps.
 
-Run: `python -m tests.benchmarks.fault_bench [FAULT…]` (about five minutes for all). Each fault is a small training
-under the observer and its supervisor, diagnosed once a second as the screen does it. Budget: the right first cause for
-nine in ten, within 30 steps; nothing for the healthy one.
+Run: `python -m tests.benchmarks.fault_bench [--harder] [FAULT…]` (about five minutes for all of either kind). Each
+fault is a small training under the observer and its supervisor, diagnosed once a second as the screen does it. Budget:
+the right first cause for nine in ten, within 30 steps; nothing for the healthy one. `--harder` has the same kinds of
+faults in forms that the rules were not written by.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.advice.of_run import situation_of_view
@@ -29,7 +32,10 @@ from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Resolved
 
 TRAINING = Path(__file__).with_name("faulty_training.py")
+HARDER_TRAINING = Path(__file__).with_name("harder_training.py")
 SMALL_SHM = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=2m tmpfs /dev/shm && exec "$@"', "sh")
+SMALL_DISK = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=1m tmpfs /mnt && exec "$@" /mnt', "sh")
+BURN = ("sh", "-c", "while :; do :; done")
 MEMORY_LIMIT_BYTES = 3_000_000_000
 MOST_STEPS = 30
 GIVE_UP_S = 120.0
@@ -37,11 +43,19 @@ GIVE_UP_S = 120.0
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault, the causes that name it rightly, and how long a training without one is watched (seconds)."""
+    """A fault, the causes that name it rightly, and how long a training without one is watched (seconds).
+
+    `limited`: it runs under a memory limit; `within` is what its command is started by; `burners`: other programs have
+    the cores meanwhile.
+    """
 
     name: str
     causes: tuple[str, ...]
     watch_s: float = GIVE_UP_S
+    script: Path = TRAINING
+    limited: bool = False
+    within: tuple[str, ...] = ()
+    burners: bool = False
 
 
 FAULTS = (
@@ -50,8 +64,8 @@ FAULTS = (
     Fault("too-many-workers", ("too-many-workers",)),
     Fault("slow-checkpoint", ("save-share",)),
     Fault("long-evaluation", ("evaluation-share",)),
-    Fault("memory-limit", ("host-oom",)),
-    Fault("shm-limit", ("shm",)),
+    Fault("memory-limit", ("host-oom",), limited=True),
+    Fault("shm-limit", ("shm",), within=SMALL_SHM),
     Fault("nan", ("nan",)),
     Fault("killed-worker", ("worker-crash", "host-oom")),
     Fault("killed-trainer", ("unknown", "host-oom")),
@@ -59,6 +73,32 @@ FAULTS = (
     Fault("none", (), 75.0),
 )
 """A process killed from outside is rightly called killed; for want of memory only as a possibility."""
+
+
+def harder(name: str, *causes: str, watch_s: float = GIVE_UP_S, **more: Any) -> Fault:
+    """A fault of the other training."""
+    return Fault(name, causes, watch_s, HARDER_TRAINING, **more)
+
+
+HARDER = (
+    harder("leak-in-step", "host-oom", limited=True),
+    harder("numpy-memory", "host-oom", limited=True),
+    harder("bytes-memory", "host-oom", limited=True),
+    harder("worker-memory", "host-oom", limited=True),
+    harder("evaluation-of-lists", "evaluation-share"),
+    harder("evaluation-by-trainer", "evaluation-share"),
+    harder("slow-collate", "data-wait"),
+    harder("slow-stream", "data-wait"),
+    harder("nan-by-trainer", "nan"),
+    harder("nan-in-a-bar", "nan"),
+    harder("worker-raises", "worker-crash"),
+    harder("worker-exits", "worker-crash"),
+    harder("segmentation-fault", "unknown"),
+    harder("optimizer-missing", "missing-package"),
+    harder("full-disk", "disk-full", within=SMALL_DISK),
+    harder("stolen-cores", "cpu-contended", burners=True),
+    harder("workers-healthy", watch_s=60.0),
+)
 
 
 @dataclass(frozen=True)
@@ -73,13 +113,12 @@ class Found:
 
 def command_of(fault: Fault) -> tuple[str, ...]:
     """The command of a faulty training."""
-    words = (sys.executable, str(TRAINING), fault.name)
-    return (*SMALL_SHM, *words) if fault.name == "shm-limit" else words
+    return (*fault.within, sys.executable, str(fault.script), fault.name)
 
 
 def start(fault: Fault, root: Path) -> RunFolder:
     """Launch it."""
-    limit = MEMORY_LIMIT_BYTES if fault.name == "memory-limit" else None
+    limit = MEMORY_LIMIT_BYTES if fault.limited else None
     request = LaunchRequest(
         job=CommandJob(command=command_of(fault)),
         resolved=Resolved(Settings()),
@@ -120,7 +159,9 @@ def judge(fault: Fault, found: Found) -> bool:
 
 def try_out(fault: Fault) -> Found:
     """One fault from launch to verdict, nothing left behind."""
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as place, ExitStack() as burning:
+        for _ in range(2 * (os.cpu_count() or 1) if fault.burners else 0):
+            burning.callback(subprocess.Popen(BURN).kill)
         folder = start(fault, Path(place))
         try:
             return first_finding(folder, fault.watch_s)
@@ -130,8 +171,8 @@ def try_out(fault: Fault) -> Found:
             wait_released(folder.lock)
 
 
-def can_limit_shm() -> bool:
-    """Whether this user may give a process a /dev/shm of its own."""
+def can_mount() -> bool:
+    """Whether this user may give a process a /dev/shm, or a disk, of its own."""
     try:
         return subprocess.run([*SMALL_SHM, "true"], capture_output=True, check=False).returncode == 0
     except FileNotFoundError:
@@ -140,18 +181,20 @@ def can_limit_shm() -> bool:
 
 def main(names: Sequence[str]) -> None:
     """Try them out and print the table."""
-    chosen = [fault for fault in FAULTS if not names or fault.name in names]
+    kind = HARDER if "--harder" in names else FAULTS
+    wanted = set(names) - {"--harder"}
+    chosen = [fault for fault in kind if not wanted or fault.name in wanted]
     right = 0
-    print(f"{'fault':<18}{'first cause':<20}{'sure':<10}{'steps':>6}{'seconds':>9}")
+    print(f"{'fault':<22}{'first cause':<20}{'sure':<10}{'steps':>6}{'seconds':>9}")
     for fault in chosen:
-        if fault.name == "shm-limit" and not can_limit_shm():
-            print(f"{fault.name:<18}cannot be injected here: no right to mount")
+        if fault.within and not can_mount():
+            print(f"{fault.name:<22}cannot be injected here: no right to mount")
             continue
         found = try_out(fault)
         good = judge(fault, found)
         right += good
         print(
-            f"{fault.name:<18}{found.cause or '–':<20}{found.confidence:<10}{found.steps:>6}{found.seconds:>9.1f}"
+            f"{fault.name:<22}{found.cause or '–':<20}{found.confidence:<10}{found.steps:>6}{found.seconds:>9.1f}"
             f"  {'right' if good else 'WRONG'}",
             flush=True,
         )

@@ -28,6 +28,8 @@ NEEDS_PLACE = frozenset({"gpu-oom", "host-oom", "disk-full", "checkpoint-io", "n
 STOPPED = frozenset({int(signal.SIGINT), int(signal.SIGTERM), int(signal.SIGHUP)})
 LONGEST_EVIDENCE = 400
 FULL_DISK_BYTES = 64e6
+PINNING = re.compile(r"/utils/data/_utils/pin_memory\.py:|:_?pin_memory(?:_loop)?$")
+"""Where page-locked host memory is asked for; CUDA's error for it is that of the card's memory."""
 PACKAGE = re.compile(
     r"No module named '?([\w.]+)|install `([\w-]+)`|pip install (?:-U )?['\"]?([\w-]+)"
     r"|requires (?:the )?`?([\w-]+)`? library|the package (\w+) seems"
@@ -180,7 +182,10 @@ def _of_reading(reading: Reading, lines: Sequence[Line], launched: Launched, obs
     sentence = f"The training failed: {_short(failure.headline, 160)}" if pattern is None else pattern.sentence
     confidence: Confidence = "likely" if pattern is None else pattern.confidence
     about = package_in(failure.headline) if reading.cause == "missing-package" else None
-    return Verdict(reading.cause, sentence, confidence, _evidence(failure, launched), where, about, failure.message)
+    cause = reading.cause
+    if cause == "gpu-oom" and any(PINNING.search(f"{file}:{name}") for file, name in failure.frames):
+        cause, sentence = "host-oom", "No page-locked host memory left"
+    return Verdict(cause, sentence, confidence, _evidence(failure, launched), where, about, failure.message)
 
 
 def _no_room(verdict: Verdict, situation: Situation) -> Verdict:

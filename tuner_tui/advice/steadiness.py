@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from tuner_tui.advice import thresholds
 from tuner_tui.advice.finding import Finding
 
+AT_ONCE = frozenset({"nan"})
+"""Causes that cannot flicker once they are certain, and of which every further step is lost."""
+
 
 @dataclass(frozen=True, slots=True)
 class Held:
@@ -21,7 +24,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Steadiness:
-    """What is under watch now. Feed it each diagnosis with `after`; read `shown`. Failures show at once.
+    """What is under watch now. Feed it each diagnosis with `after`; read `shown`. Failures, and nan, show at once.
 
     `appear_s` and `vanish_s` are seconds. The order of the newest diagnosis is kept; findings that linger come last.
     """
@@ -45,7 +48,8 @@ class Steadiness:
 
     def _seen(self, finding: Finding, earlier: Held | None, now_s: float) -> Held:
         since_s = now_s if earlier is None else earlier.since_s
-        shown = (earlier is not None and earlier.shown) or finding.severity == "failed"
+        urgent = finding.severity == "failed" or (finding.cause in AT_ONCE and finding.confidence == "certain")
+        shown = (earlier is not None and earlier.shown) or urgent
         return Held(finding, since_s, now_s, shown or now_s - since_s >= self.appear_s)
 
     def _lingers(self, held: Held, now_s: float) -> bool:

@@ -31,6 +31,7 @@ FRAMES = {
     "to": (f"{SITE}/torch/nn/modules/module.py", "to"),
     "place": (f"{SITE}/transformers/trainer.py", "_move_model_to_device"),
     "loader": (f"{SITE}/torch/utils/data/dataloader.py", "__next__"),
+    "pin": (f"{SITE}/torch/utils/data/_utils/pin_memory.py", "do_one_step"),
     "fetch": (f"{SITE}/torch/utils/data/_utils/fetch.py", "fetch"),
     "worker": (f"{SITE}/torch/utils/data/_utils/worker.py", "_worker_loop"),
     "dynamo": (f"{SITE}/torch/_dynamo/eval_frame.py", "compile_wrapper"),

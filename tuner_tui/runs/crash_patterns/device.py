@@ -20,6 +20,7 @@ ILLEGALS = (
     form("illegal-access", r"illegal memory access was encountered|misaligned address|cudaErrorIllegalAddress|hipErrorIllegalAddress", ILLEGAL),
     form("illegal-access", r"(?:CUDA|HIP) error: (?:unspecified launch failure|an illegal instruction|invalid (?:device )?address|warp illegal)", ILLEGAL),
     form("illegal-access", r"(?:[cC]uda|hip) runtime error \((?:4|77|700|716|719)\)", ILLEGAL),
+    form("illegal-access", r"^invalid device pointer: 0x", ILLEGAL, bare=True),
     form("illegal-access", r"^Memory access fault by GPU node", ILLEGAL, bare=True),
     form("illegal-access", r"HSA_STATUS_ERROR_(?:MEMORY_APERTURE_VIOLATION|MEMORY_FAULT|EXCEPTION|ILLEGAL_INSTRUCTION)", ILLEGAL, bare=True),
     form("illegal-access", r"NVRM: Xid \(.{1,40}\): (?:13|31),", ILLEGAL, bare=True),
@@ -47,6 +48,9 @@ UNEXPLAINED = (
     form("unknown", r"Found no NVIDIA driver|CUDA driver version is insufficient|driver on your system is too old|CUDA initialization: |CUDA unknown error", "The driver does not fit this torch"),
     form("unknown", r"DUE TO (?:TIME LIMIT|PREEMPTION|NODE FAILURE)", "The job system ended the job", bare=True),
     form("unknown", r"^(?:\S+: line \d+: +\d+ +)?Segmentation fault|^Fatal Python error: |^Illegal instruction|^Floating point exception", "Native code ended the training", "likely", bare=True),
+    form("unknown", r"UR_RESULT_ERROR_DEVICE_LOST", "The card stopped answering; Intel's driver says so when its memory runs out, too"),
+    form("unknown", r"^/\S+\.mm:\d+: failed assertion `", "Apple's libraries ended the training", bare=True),
+    form("unknown", r"Placeholder storage has not been allocated on MPS device", "A tensor was left on the CPU while the model is on the card"),
     form("unknown", r"^terminate called after throwing|^(?:\S+: line \d+: +\d+ +)?Aborted(?: \(core dumped\))?$", "Native code ended the training", "possible", bare=True, consequence=True),
 )  # fmt: skip
 PATTERNS = (*ASSERTS, *ILLEGALS, *COLLECTIVES)

@@ -36,6 +36,13 @@ PATTERNS = (
         r"(?:CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|hipErrorOutOfMemory|hipErrorMemoryAllocation)",
         FULL,
     ),
+    form(
+        "gpu-oom",
+        r"^level_zero backend failed with error: \d+ \(UR_RESULT_ERROR_OUT_OF_(?:DEVICE_MEMORY|RESOURCES)",
+        FULL,
+        bare=True,
+    ),
+    form("gpu-oom", r"Invalid buffer size: [\d.]+ [KMGT]i?B", "One buffer is larger than the card gives (MPS)"),
     form("gpu-oom", r"(?:OUT_OF_DEVICE_MEMORY|PI_ERROR_OUT_OF_RESOURCES|UR_RESULT_ERROR_OUT_OF_RESOURCES)", FULL),
     form("gpu-oom", r"kIOGPUCommandBufferCallbackErrorOutOfMemory|Insufficient Memory \(\d+:k?IOGPU", FULL, bare=True),
     form("gpu-oom", r"^(?:CUDA )?[Ee]rror:? out of memory at line \d+ in file", f"{FULL} (bitsandbytes)", bare=True),
@@ -45,7 +52,11 @@ PATTERNS = (
         r"CU(?:BLAS|DNN|SPARSE|FFT|SOLVER)_(?:STATUS_)?ALLOC_FAILED|(?:HIP|ROC)BLAS_STATUS_ALLOC_FAILED",
         LIBRARY,
     ),
-    form("gpu-oom", r"CUFFT_ALLOC_FAILED|rocblas_status_memory_error|MIOpen.*(?:workspace|memory) .*alloc", LIBRARY),
+    form(
+        "gpu-oom",
+        r"CUFFT_ALLOC_FAILED|rocblas_status_memory_error|miopenStatusAllocFailed|MIOpen.*(?:workspace|memory) .*alloc",
+        LIBRARY,
+    ),
     form("gpu-oom", r"CUDNN_STATUS_NOT_INITIALIZED|CUBLAS_STATUS_NOT_INITIALIZED", f"{LIBRARY} at its start", "likely"),
     form(
         "gpu-oom",

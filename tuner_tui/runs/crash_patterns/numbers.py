@@ -33,6 +33,7 @@ PRECISION = (
     form("precision-unsupported", r"Cannot convert a MPS Tensor to (?:float64|bfloat16)|MPS framework doesn't support (?:float64|bfloat16)", UNSUPPORTED),
     form("precision-unsupported", r"only supported on CUDA devices with compute capability|[Rr]equires? compute capability (?:of )?(?:>=|at least)? ?(?:8|9|10)\b.{0,60}(?:fp8|bf16)?", UNSUPPORTED),
     form("precision-unsupported", r"Feature '\.?(?:bf16|e4m3|e5m2|f8)\S*'.{0,60}requires \.target|fp8\w* (?:not supported|data type is not supported)", UNSUPPORTED),
+    form("precision-unsupported", r"Device compute capability [\d.]+ or higher required for FP8", UNSUPPORTED),
     form("precision-unsupported", r"type fp8\w+ not supported in this architecture", UNSUPPORTED),
     form("precision-unsupported", rf"\"[\w:<>, ]+\" not implemented for '{HALF}'", NOT_IMPLEMENTED),
     form("precision-unsupported", rf"not (?:implemented|supported) for (?:dtype )?'?(?:torch\.)?{HALF}", NOT_IMPLEMENTED),

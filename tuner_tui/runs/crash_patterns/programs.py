@@ -23,6 +23,8 @@ PACKAGES = (
     form("missing-package", r"requires (?:`|the )?(?:accelerate|bitsandbytes|peft|deepspeed|flash[-_]attn|sentencepiece|tiktoken|protobuf|datasets|apex|einops|triton|transformers|torch)`?(?: ?[>=<]|\b.{0,30}(?:install|library))", MISSING),
     form("missing-package", r"ImportError: .{0,300}(?:cannot import name|undefined symbol|cannot open shared object|DLL load failed|version `?GLIBC)", BROKEN),
     form("missing-package", r"OSError: .{0,200}\.so[.\d]*: (?:cannot open shared object|undefined symbol)|CUDA [Ss]etup failed|CUDA_SETUP.*failed", BROKEN),
+    form("missing-package", r"Attempted to use bitsandbytes native library functionality", BROKEN, bare=True),
+    form("missing-package", r"has no attribute 'cget_managed_ptr'|name 'str2optimizer\w+' is not defined", f"{BROKEN}: bitsandbytes has no code for this GPU's software"),
     form("missing-package", r"^ImportError: ", BROKEN, "likely"),
 )  # fmt: skip
 WORKERS = (
@@ -44,6 +46,7 @@ USAGE = (
     form("bad-arguments", r"ConfigAttributeError|ConfigKeyError|ConfigCompositionException|MissingConfigException|MissingMandatoryValue|OverrideParseException|UnsupportedInterpolationType", ARGUMENTS),
     form("bad-arguments", r"prefetch_factor.{0,60}(?:only be specified|can only be set)|persistent_workers option needs|num_workers option should", ARGUMENTS),
     form("bad-arguments", r"is not a valid \w+, please select one of|--?load_best_model_at_end requires|strategy \S+ requires|requires (?:either )?(?:a )?(?:non-zero|positive) |must be an integer", ARGUMENTS),
+    form("bad-arguments", r"Check batch related parameters\. train_batch_size is not equal to", "DeepSpeed's batch sizes contradict one another"),
     form("bad-arguments", r"you didn't pass an `?eval_dataset|requires an? (?:eval|train)_dataset|max_steps has to be specified|cannot instantiate unsupported optimizer|Got warmup_steps", ARGUMENTS),
     form("bad-arguments", r"(?:yaml|omegaconf)\.\w*\.?\w*(?:Error|Exception)|JSONDecodeError|TOMLDecodeError|ParserError|ScannerError", "A configuration file cannot be read"),
     form("bad-arguments", r"pydantic\S*ValidationError|validation errors? for \w+|jsonargparse|ArgumentError|BadParameter|UsageError|MissingParameter", ARGUMENTS),

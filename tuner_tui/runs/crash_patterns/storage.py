@@ -30,5 +30,6 @@ PATTERNS = (
     form("checkpoint-io", r"Can't find a valid checkpoint at|No valid checkpoint found in output directory", READ),
     form("checkpoint-io", r"CheckpointException|CheckpointError|checkpoint.{0,80}(?:FileNotFoundError|No such file)", READ),
     form("checkpoint-io", r"No such file or directory: .{0,400}(?:checkpoint-\d+|trainer_state\.json|optimizer\.pt|rng_state)", READ),
+    form("checkpoint-io", r"The checkpoint being loaded used a DP world size of", "The checkpoint was saved by another number of processes"),
     form("checkpoint-io", r"storage has wrong (?:byte )?size|unexpected EOF, expected \d+ more bytes|The file might be corrupted", READ),
 )  # fmt: skip

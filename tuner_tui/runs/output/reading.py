@@ -119,7 +119,7 @@ def _spanning(failure: Failure, chain: Sequence[Failure]) -> Failure:
         failure,
         first=min(each.first for each in chain),
         last=max(each.last for each in chain),
-        frames=failure.frames if len(failure.frames) > 2 else frames,
+        frames=failure.frames if len(failure.frames) > 2 or failure.frames == frames else (*frames, *failure.frames),
         uncaught=any(each.uncaught or each.thread for each in chain),
         aside=all(each.aside for each in chain),
     )
