@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from tests.benchmarks.followed_run import followed_run
 from tests.benchmarks.peers import OURS, commands, fake_box, opened
 from tests.benchmarks.screen_cost import settle
 from tests.fake_nvml.scenario import Scenario, a100
@@ -21,4 +22,17 @@ def test_moving_figures_repaint_no_panel() -> None:
     with box as (environment, folder), opened(commands()[OURS], environment, folder) as terminal:
         settle(terminal)
         cost = terminal.watch(WATCHED_S)
+    assert 0 < cost.bytes_s < MOST_BYTES_S
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler for the fake driver")
+def test_a_run_that_tells_much_repaints_no_panel() -> None:
+    box = fake_box(Scenario(gpus=(a100(0), a100(1))))
+    with (
+        box as (environment, folder),
+        followed_run(environment, folder),
+        opened(commands()[OURS], environment, folder) as terminal,
+    ):
+        settle(terminal)
+        cost = terminal.watch(2 * WATCHED_S)
     assert 0 < cost.bytes_s < MOST_BYTES_S

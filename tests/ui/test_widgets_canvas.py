@@ -96,6 +96,12 @@ async def test_a_change_of_style_alone_is_repainted() -> None:
     assert await repainted(plain, marked) == [("Board", Region(2, 0, 2, 1))]
 
 
+async def test_a_row_more_is_repainted_alone() -> None:
+    one, two = (Row(line("first")),), (Row(line("first")), Row(line("second")))
+    assert await repainted(one, two) == [("Board", Region(0, 1, 6, 1))]
+    assert await repainted(two, one) == [("Board", Region(0, 1, 6, 1))]
+
+
 async def test_several_requests_are_one_drawing() -> None:
     app = BoardApp(Row(line("a")))
     drawn = 0

@@ -12,6 +12,7 @@ from textual.reactive import reactive
 from tuner_tui.ui import format as f
 from tuner_tui.ui.log_place import LogPlace, Move, arrived, moved, next_hit, shown_at, to_end, to_start
 from tuner_tui.ui.messages import LogSearchWanted
+from tuner_tui.ui.widgets.framed import Framed
 from tuner_tui.ui.widgets.log_lines import LogLines
 from tuner_tui.ui.widgets.search_field import SearchField
 
@@ -48,7 +49,7 @@ OUTPUT_KEYS = (
 )
 
 
-class OutputPanel(Vertical, can_focus=True):
+class OutputPanel(Framed, Vertical, can_focus=True):
     """Shows `log_window`, asks for others by `LogWindowWanted` and for hits by `LogSearchWanted`."""
 
     BINDINGS: ClassVar[list[BindingType]] = list(OUTPUT_KEYS)
@@ -120,10 +121,11 @@ class OutputPanel(Vertical, can_focus=True):
         return self._place.top + self._height >= len(window.lines)
 
     def _say_where(self) -> None:
-        """Told only where it differs: a title that is set, even to what it was, paints the whole panel anew."""
+        """Told only where it differs: a title that is set, even to what it was, is painted anew."""
         where = self._where(self.log_window)
         if where != self._told:
-            self._told = self.border_subtitle = where
+            self._told = where
+            self.say_below(where)
 
     def _where(self, window: LogWindow | None) -> str:
         if window is None or not window.lines:
@@ -133,7 +135,7 @@ class OutputPanel(Vertical, can_focus=True):
         return f"{searched}{f.size(self._told_size(window.total_bytes))} · {where}"
 
     def _told_size(self, size_bytes: int) -> int:
-        """The size told before, until it is a tenth off: a new subtitle paints the whole panel anew."""
+        """The size told before, until it is a tenth off: a new subtitle paints its row of the frame anew."""
         if not 0.9 * size_bytes <= self._told_bytes <= size_bytes:
             self._told_bytes = size_bytes
         return self._told_bytes

@@ -121,7 +121,10 @@ class Canvas(Widget):
         width, height = self.size
         if width and height:
             rows = self._window(list(self.rows(width, height)), height)
-            self._show([fit(row.line, width) for row in rows], merge_slices(rows, width))
+            lines = [fit(row.line, width) for row in rows]
+            # As many lines as there is room for: one that comes or goes is a changed line, not another picture.
+            lines += [fit((), width)] * (height - len(lines))
+            self._show(lines, merge_slices(rows, width))
 
     def _window(self, rows: list[Row], height: int) -> list[Row]:
         """The rows that are visible; at an end beyond which there are more stands a sign instead."""
