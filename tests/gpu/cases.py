@@ -94,7 +94,7 @@ def measured_from(data: dict[str, Any]) -> Measured:
 
 def cpu_cases() -> list[Case]:
     """Small enough for a processor: every kind of model and setting at least once, the tiny ones in every pairing."""
-    return list(dict.fromkeys([*_tiny_grid(), *_small_models(), *_large_models()]))
+    return list(dict.fromkeys([*_tiny_grid(), *_small_models(), *_large_models(), *_batches()]))
 
 
 def gpu_cases() -> list[Case]:
@@ -150,6 +150,19 @@ def _small_models() -> Iterator[Case]:
         yield from (replace(base, adapter=adapter) for adapter in ("lora", "dora"))
         yield replace(base, adapter="lora", checkpointing=True, batch=8)
         yield replace(base, adapter="lora", precision="bf16")
+
+
+def _batches() -> Iterator[Case]:
+    """The same training at several batches: two to learn from, the others to be foretold."""
+    for model, task in (
+        ("tiny", "classification"), ("tiny", "causal-lm"), ("small-llama", "causal-lm"),
+        ("small-roberta", "classification"), ("small-qwen", "classification"),
+    ):  # fmt: skip
+        base = Case(model, task, length=96, optim="adamw_torch_fused")
+        for kind in (
+            base, replace(base, precision="bf16"), replace(base, checkpointing=True), replace(base, adapter="lora")
+        ):  # fmt: skip
+            yield from (replace(kind, batch=batch) for batch in (2, 4, 12, 24))
 
 
 def _large_models() -> Iterator[Case]:

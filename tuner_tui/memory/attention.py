@@ -30,7 +30,7 @@ def attention(shape: ModelShape, settings: Settings, device: Device, n: Numerics
         return Attention(sums)
     if _plain(shape, settings, device):
         return Attention(repeated + _plain_bytes(shape, n, scores, tokens), scores * 4, repeated + scores * 8)
-    mask = 0.0 if shape.language_model or not device.on_gpu else float(tokens * tokens * n.compute)
+    mask = 0.0 if shape.language_model else float(tokens * tokens * n.compute)
     return Attention(
         sums + mask + (0.0 if shape.language_model else repeated)
     )  # with a mask keys are repeated here too

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tuner_tui.memory.activations import Activations, activations
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.optimizers import optimizer_bytes
-from tuner_tui.memory.parameters import Parameters, count
+from tuner_tui.memory.parameters import Parameters, count, linears
 from tuner_tui.memory.shapes import ModelShape
 from tuner_tui.settings.model import Settings
 
@@ -43,7 +43,8 @@ class Sizes:
     `copies` are the 16-bit copies of weights that backward needs, `block_copies` those of one block and the head,
     `cached` those that autocast itself keeps until its end (of weights that train). `accumulated` gradients stand from
     one micro batch to the next, `buckets` are their second form where several processes train. `word_matrix` is the
-    gradient of a language model's last layer, the first to come.
+    gradient of a language model's last layer, the first to come. `norms` is what DoRA takes to find the norms of the
+    widest layer's weights: a unit matrix of its inputs, and the low-rank product twice.
     """
 
     weights: float
@@ -55,6 +56,7 @@ class Sizes:
     buckets: float
     accumulated: float
     word_matrix: float
+    norms: float
     numbers: Parameters
 
 
@@ -72,7 +74,7 @@ def moments(
         _optimizer_step(shape, settings, sizes, together),
         Moment(
             "evaluation", sizes.weights + sizes.cached, sizes.buckets, sizes.states,
-            acts.evaluation * settings.per_device_eval_batch_size, 0,
+            sizes.norms + acts.evaluation * settings.per_device_eval_batch_size, 0,
         ),
     )  # fmt: skip
 
@@ -96,8 +98,13 @@ def sizes_of(shape: ModelShape, settings: Settings, processes: int) -> Sizes:
         buckets=gradients if processes > 1 else 0.0,
         accumulated=gradients if settings.gradient_accumulation_steps > 1 else 0.0,
         word_matrix=float(shape.vocab * shape.hidden * each) if full and shape.language_model else 0.0,
+        norms=_norms(shape) if settings.peft_method == "dora" else 0.0,
         numbers=numbers,
     )
+
+
+def _norms(shape: ModelShape) -> float:
+    return 4.0 * max(one.inputs * (one.inputs + 2 * one.outputs) for one in linears(shape))
 
 
 def _forward_and_backward(shape: ModelShape, settings: Settings, acts: Activations, sizes: Sizes) -> tuple[Moment, ...]:
@@ -113,6 +120,7 @@ def _forward_and_backward(shape: ModelShape, settings: Settings, acts: Activatio
         return Moment(name, sizes.weights + copied, held, sizes.states, temporary, sample)
 
     return (
+        moment("forward", before, 0, sizes.norms, kept + again),
         moment("loss", before, 0, 0, kept + acts.loss_forward),
         moment("loss", copies, 0, 0, kept + acts.loss_backward),
         moment("backward", copies, sizes.word_matrix, 0, kept + again + acts.block_extra),
