@@ -40,6 +40,21 @@ def test_a_run_trains_every_step_it_was_asked_for(tmp_path: Path) -> None:
     assert [event["step"] for event in events if event["kind"] == "checkpoint"] == [20, 40]
 
 
+def test_the_built_in_job_trains_in_two_ranks(tmp_path: Path) -> None:
+    words = ["--launcher", "torchrun", "--processes", "2", "--set", "max_steps=6", "--set", "eval_steps=6"]
+    command = [*PROGRAM, "run", "--preset", "demo", *words, "--set", "save_steps=6", "--json"]
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    result = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE_S
+    )
+    assert result.returncode == 0, result.stderr
+    events = [json.loads(line) for line in result.stdout.splitlines()]
+    assert (events[-1]["outcome"], events[-1]["step"]) == ("completed", 6)
+    last = {event["rank"]: event for event in events if event["kind"] == "steps"}
+    assert {rank: (event["own_steps"], event["samples"]) for rank, event in last.items()} == {0: (6, 192), 1: (6, 192)}
+    assert len([event for event in events if event["kind"] == "checkpoint"]) == 1
+
+
 def test_a_training_outlives_the_screen_that_started_it(tmp_path: Path) -> None:
     state = tmp_path / "state"
     environment = {**os.environ, "TUNER_STATE_DIR": str(state), "TERM": "xterm-256color"}

@@ -40,6 +40,7 @@ def test_the_jobs_launcher_counts_first() -> None:
     job = CommandJob(command=("python", "train.py"), launcher="torchrun", processes=6)
     assert processes_of(job, cards=2) == 6
     assert processes_of(BuiltinJob(), cards=2) == 1
+    assert processes_of(BuiltinJob(launcher="torchrun", processes=2)) == 2
 
 
 def test_tools_read_the_environment() -> None:

@@ -45,10 +45,9 @@ def job_for(words: JobWords, preset: Preset | None, record: RunRecord | None = N
         return _checked(known.model_copy(update=changes | ({"command": words.command} if words.command else {})))
     if known is None and preset is None:
         raise SettingsError("What shall be trained? Give a preset (--preset demo) or a command (-- python train.py).")
-    if changes:
-        flags = " and ".join(f"--{name}" for name in changes)
-        raise SettingsError(f"{flags} is for a command; the built-in job needs none.")
-    return BuiltinJob() if known is None else known
+    if "apply" in changes:
+        raise SettingsError("--apply is for a command; the built-in job takes all settings by itself.")
+    return _checked((BuiltinJob() if known is None else known).model_copy(update=changes))
 
 
 def _changes(words: JobWords) -> dict[str, Any]:
@@ -64,7 +63,7 @@ def _changes(words: JobWords) -> dict[str, Any]:
     return changes
 
 
-def _checked(job: CommandJob) -> CommandJob:
+def _checked(job: Job) -> Job:
     if job.processes > 1 and job.launcher == "plain":
         raise SettingsError("Several processes need a launcher: --launcher torchrun, or accelerate.")
     return job

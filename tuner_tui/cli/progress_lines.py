@@ -9,9 +9,13 @@ from tuner_tui.runs import events as ev
 from tuner_tui.runs.progress import eta, phase_at
 from tuner_tui.runs.state import RunState
 
+SAID_BY_ALL = (ev.Plan, ev.Evaluated, ev.InEffect, ev.Injected)
+
 
 def event_line(event: ev.Event) -> str | None:
-    """A story event as a line; None for one that says nothing to a person."""
+    """A story event as a line; None for one that says nothing to a person, or that rank 0 says for all."""
+    if event.rank not in (None, 0) and isinstance(event, SAID_BY_ALL):
+        return None
     say = _LINES.get(type(event))
     return None if say is None else say(event)
 

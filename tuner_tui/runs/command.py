@@ -91,8 +91,6 @@ def own_config(job: Job, cwd: Path) -> Mapping[str, Any] | None:
 
 def with_launcher(argv: tuple[str, ...], job: Job, interpreter: Interpreter) -> tuple[str, ...]:
     """The argv as the job's launcher starts it."""
-    if not isinstance(job, CommandJob):
-        return argv
     return launched_by(job.launcher, argv, job.processes, interpreter.path)
 
 
@@ -110,7 +108,7 @@ def check_command(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> Non
 
 def check_launcher(job: Job, env: Mapping[str, str]) -> None:
     """Raise `LaunchError` where the launcher would silently start fewer processes than asked for."""
-    if isinstance(job, CommandJob) and job.launcher == "accelerate" and job.processes > 1 and not has_gpu(env):
+    if job.launcher == "accelerate" and job.processes > 1 and not has_gpu(env):
         raise LaunchError(
             f"accelerate starts several processes only on accelerators and would start 1 of {job.processes} here; "
             "choose the launcher torchrun."

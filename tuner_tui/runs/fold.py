@@ -87,6 +87,8 @@ def _plan(state: RunState, event: ev.Plan) -> RunState:
 
 
 def _evaluated(state: RunState, event: ev.Evaluated) -> RunState:
+    if event.rank not in (None, 0):
+        return state
     kept = (*state.evaluations, event)
     if len(kept) > MOST_EVALUATIONS:
         kept = (*kept[:-1:2], kept[-1])

@@ -220,7 +220,7 @@ def _builtin(job: BuiltinJob, settings: Settings, interpreter: Interpreter | Non
     targets = None if interpreter is None else interpreter.training_arguments
     carried = hf.to_hf(settings, targets, extra=SCRIPT_FIELDS)
     values = {
-        **job.model_dump(exclude={"kind", "interpreter", "fallback"}),
+        **job.model_dump(exclude={"kind", "interpreter", "fallback", "launcher", "processes"}),
         "output_dir": output_dir,
         **carried.values,
         "report_to": "none",

@@ -14,13 +14,17 @@ Launcher = Literal["plain", "torchrun", "accelerate"]
 
 
 class _AnyJob(BaseModel):
-    """What every job has. `fallback` says how its end for want of memory is met; it is no part of what trains."""
+    """What every job has. `launcher` starts it in `processes` processes. `fallback` says how its end for want of memory
+    is met; it is no part of what trains.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     fallback: int = Field(
         0, ge=0, le=MOST_FALLBACKS, description="Out of memory: go on with a smaller micro batch, at most so many times"
     )
+    launcher: Launcher = "plain"
+    processes: int = Field(1, ge=1, description="Processes that the launcher starts, one a GPU")
 
 
 class BuiltinJob(_AnyJob):
@@ -48,8 +52,6 @@ class CommandJob(_AnyJob):
     aliases: dict[str, str] = Field(default_factory=dict, description="Settings name to the command's key")
     cwd: str | None = None
     env: dict[str, str] = Field(default_factory=dict)
-    launcher: Launcher = "plain"
-    processes: int = Field(1, ge=1)
     interpreter: str | None = Field(None, description="The Python whose packages train; it runs the launcher")
 
     @field_validator("aliases")

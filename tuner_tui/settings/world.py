@@ -20,10 +20,10 @@ def processes_of(job: BuiltinJob | CommandJob, cards: int | None = None) -> int:
     The word of the command's own launcher counts: torchrun's `--nproc-per-node` and `--nnodes`, accelerate's
     `--num_processes` (trl and axolotl hand it on), deepspeed's `--num_gpus`, ms-swift's `NPROC_PER_NODE`.
     """
-    if isinstance(job, BuiltinJob):
-        return 1
     if job.launcher != "plain":
         return job.processes
+    if isinstance(job, BuiltinJob):
+        return 1
     return max(1, _of_command(job.command, job.env, cards or 0))
 
 

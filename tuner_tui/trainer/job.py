@@ -58,8 +58,10 @@ def run_job(job: JobArguments, arguments: TrainingArguments) -> int:
     tokenizer = load_tokenizer(job)
     opened = open_data(job)
     model = prepare_model(job, arguments, tokenizer, opened)
-    data = prepare(job, opened, tokenizer)
-    report(job, opened, data)
+    with arguments.main_process_first(desc="preparing the data"):  # the other ranks find it in the cache
+        data = prepare(job, opened, tokenizer)
+    if arguments.process_index == 0:
+        report(job, opened, data)
     # Loader workers are forked from here on; they pad, which needs none of the tokenizer's threads.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     term = StopOnTerm()

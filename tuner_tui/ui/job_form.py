@@ -27,6 +27,10 @@ class JobLine:
 
 
 KIND_LINE = JobLine("kind", "what trains", "your own command, or the built-in training", (BUILTIN, COMMAND))
+LAUNCHER_LINES = (
+    JobLine("launcher", "launcher", "what starts the processes", get_args(Launcher)),
+    JobLine("processes", "processes", "one a GPU; needs torchrun or accelerate"),
+)
 FALLBACK_LINE = JobLine("fallback", "fall back", "out of memory: how often a smaller micro batch may go on by itself")
 COMMAND_LINES = (
     JobLine(
@@ -35,8 +39,7 @@ COMMAND_LINES = (
     JobLine("cwd", "working folder", "empty: where tuner-tui was started"),
     JobLine("env", "environment", "NAME=value words, added to the shell's own"),
     JobLine("interpreter", "interpreter", "the Python whose packages train; empty: the shell's"),
-    JobLine("launcher", "launcher", "what starts the processes", get_args(Launcher)),
-    JobLine("processes", "processes", "one a GPU; needs torchrun or accelerate"),
+    *LAUNCHER_LINES,
     JobLine("apply", "settings by", "how the settings reach the command", get_args(ApplyMode)),
     JobLine("dialect", "in words of", "whose names hf-args, hydra and yaml write", tuple(TOOLS)),
     JobLine("aliases", "own names", "setting=key words, such as learning_rate=optimizer.lr"),
@@ -52,6 +55,7 @@ BUILTIN_LINES = (
     JobLine("max_samples", "most samples", "empty: all of them"),
     JobLine("interpreter", "interpreter", "the Python that trains; empty: the shell's"),
     JobLine("trust_remote_code", "remote code", "whether code of the model's author may run here", ("off", "on")),
+    *LAUNCHER_LINES,
     FALLBACK_LINE,
 )
 APPLY_HELP: Mapping[str, str] = {
@@ -95,12 +99,15 @@ def job_of(texts: Mapping[str, str]) -> Job:
     values = {line.name: texts[line.name].strip() for line in lines_of(kind)}
     given: dict[str, Any] = {name: text for name, text in values.items() if text}
     if kind == BUILTIN:
-        return _validated(BuiltinJob, given | {"trust_remote_code": values["trust_remote_code"] == "on"})
+        return _launched(_validated(BuiltinJob, given | {"trust_remote_code": values["trust_remote_code"] == "on"}))
     given["command"] = _words("command", values["command"])
     for name in ("env", "aliases"):
         given[name] = _pairs(name, values[name])
-    job = _validated(CommandJob, given)
-    if isinstance(job, CommandJob) and job.processes > 1 and job.launcher == "plain":
+    return _launched(_validated(CommandJob, given))
+
+
+def _launched(job: Job) -> Job:
+    if job.processes > 1 and job.launcher == "plain":
         raise FieldError("processes", "Several processes need a launcher: torchrun, or accelerate.")
     return job
 
