@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuner_tui.cli.output import ALREADY_RUNNING, DONE, USAGE, fail, line, note
+from tuner_tui.tuning.terms import MOST_MINUTES
 
 if TYPE_CHECKING:
     from tuner_tui.cli.request import Asked
     from tuner_tui.tuning.tuner_process import TuningOrders
     from tuner_tui.tuning.tuning_folder import TuningFolder
 
-MINUTES = 9.0
-"""Enough for a small model and its dozen trials; a large one needs more, and can be given it later."""
 CONTEXT = {"allow_interspersed_args": False}
 
 
@@ -50,7 +49,7 @@ def tune(
         bool,
         typer.Option("--free-batch", help="The effective batch may change; the learning rate for it is then said."),
     ] = False,
-    most_minutes: Annotated[float, typer.Option(metavar="M", min=0.1, help="The time it may take.")] = MINUTES,
+    most_minutes: Annotated[float, typer.Option(metavar="M", min=0.1, help="The time it may take.")] = MOST_MINUTES,
     save_as: Annotated[
         str | None, typer.Option(metavar="NAME", help="The preset to save the winner as; else PRESET-tuned.")
     ] = None,

@@ -11,6 +11,7 @@ from tuner_tui.runs.prepare import LaunchRequest
 from tuner_tui.runs.record import resolved_json
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob, Job
+from tuner_tui.tuning.terms import MOST_MINUTES
 from tuner_tui.tuning.tuning_folder import TuningFolder, create_tuning_folder, tunings_dir
 from tuner_tui.tuning.tuning_record import TuningRecord, write_tuning
 
@@ -22,7 +23,7 @@ class Options:
     """How to tune. `free_batch`: the effective batch may change. `save_as`: the name of the winner's preset."""
 
     free_batch: bool = False
-    most_minutes: float = 9.0
+    most_minutes: float = MOST_MINUTES
     save_as: str | None = None
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+MOST_MINUTES = 9.0
+"""What a tuning may take where nobody says: enough for a small model and its dozen trials; a large one needs more, and
+can be given it later."""
 VARIABLE = "TUNER_TRIAL"
 """Tells the observer that this is a trial, and its terms."""
 

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import time
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,9 +19,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from tuner_tui.runs.command import LaunchError
 from tuner_tui.runs.lock import acquire
+from tuner_tui.runs.record import RecordError
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import Job
 from tuner_tui.tuning.detached import at_post, start_detached
+from tuner_tui.tuning.terms import MOST_MINUTES
 from tuner_tui.tuning.tuning_folder import TuningFolder
 
 MODULE = "tuner_tui.tuning.tuner_process"
@@ -35,7 +38,7 @@ class TuningOrders:
 
     job: Job
     environ: Mapping[str, str] = field(default_factory=dict)
-    minutes: float = 9.0
+    minutes: float = MOST_MINUTES
 
     def dump(self) -> bytes:
         """As JSON."""
@@ -80,8 +83,12 @@ def work(folder: TuningFolder, orders: TuningOrders) -> None:
     log = TuningLog(folder)
     try:
         ended = tune(folder, orders, log)
-    except (LaunchError, SettingsError, ValueError) as error:
+    except (LaunchError, SettingsError, RecordError) as error:
         ended = TuningEnded(t=time.time(), status="failed", sentence=str(error))
+    except Exception as error:  # noqa: BLE001  who looks at the folder has to learn that nobody works on it
+        traceback.print_exc()
+        sentence = f"The tuner failed: {type(error).__name__}: {error}. More is in {folder.log}."
+        ended = TuningEnded(t=time.time(), status="failed", sentence=sentence)
     log.add(ended)
 
 

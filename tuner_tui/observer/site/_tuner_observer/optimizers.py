@@ -24,7 +24,7 @@ def watch(module: Any, counters: Counters, peaks: Peaks | None, first_stepped: C
 
     `peaks`, where torch knows of a GPU, look at memory around a step now and then.
     """
-    is_compiling, journal = _compiling_test(), counters.journal
+    is_compiling, journal = compiling_test(), counters.journal
     notes, known = journal.notes, journal.optimizers
 
     def before(optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -81,7 +81,7 @@ def _wrapped(original: Any, before: StepHook, after: StepHook) -> Any:
     return step
 
 
-def _compiling_test() -> Callable[[], bool]:
+def compiling_test() -> Callable[[], bool]:
     """torch.compile may trace an optimizer step with its hooks: then they must vanish from the graph."""
     compiler = getattr(sys.modules["torch"], "compiler", None)
     for name in ("is_dynamo_compiling", "is_compiling"):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from . import longest, process
 from .importing import call_safely
 from .inject import Ledger, into_training_arguments
+from .optimizers import compiling_test
 from .speed import Speed
 from .trial_evaluation import evaluate
 from .trial_memory import TrialPeaks
@@ -89,8 +90,13 @@ class Trial:
     def watch_optimizers(self, module: Any) -> None:
         """Time the optimizer's part of a step, and tell its peak of memory apart. torch 1 has no such hooks."""
         if hasattr(module, "register_optimizer_step_pre_hook"):
-            module.register_optimizer_step_pre_hook(lambda *_: call_safely(self._optimizer_begins))
-            module.register_optimizer_step_post_hook(lambda *_: call_safely(self._optimizer_ends))
+            is_compiling = compiling_test()
+            module.register_optimizer_step_pre_hook(
+                lambda *_: None if is_compiling() else call_safely(self._optimizer_begins)
+            )
+            module.register_optimizer_step_post_hook(
+                lambda *_: None if is_compiling() else call_safely(self._optimizer_ends)
+            )
 
     def watch_arguments(self, module: Any) -> None:
         """Have TrainingArguments neither save, evaluate nor report."""
