@@ -211,3 +211,18 @@ def test_the_gain_of_more_workers_is_bounded_by_the_wait_and_by_their_number() -
     assert remedies_for("data-wait", starved)[0].effect == "at most 1.5 times the steps a second"
     mild = situation(state=training(rates={"data_wait_share": 0.2}), settings=Settings(dataloader_num_workers=4))
     assert remedies_for("data-wait", mild)[0].effect == "at most 1.25 times the steps a second"
+
+
+def test_a_script_whose_batch_is_not_known_is_told_no_figures() -> None:
+    unknown = situation(chosen=frozenset())
+    first, *rest = remedies_for("gpu-oom", unknown, "training")
+    assert first.title == "halve the micro batch, double the accumulation"
+    assert not first.change
+    for remedy in rest:
+        assert not remedy.change.keys() & {"per_device_train_batch_size", "max_length", "per_device_eval_batch_size"}
+
+
+def test_a_batch_that_was_seen_is_known() -> None:
+    seen = {"per_device_train_batch_size": 48, "gradient_accumulation_steps": 2}
+    known = situation(chosen=frozenset(), state=training(in_effect=seen))
+    assert remedies_for("gpu-oom", known, "training")[0].change["per_device_train_batch_size"] == 32

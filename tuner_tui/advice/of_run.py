@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+from tuner_tui.advice.seen import seen_settings
 from tuner_tui.advice.situation import Situation
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.survey import read_inventory
@@ -46,7 +47,7 @@ def checked_situation(state: RunState, record: RunRecord | None) -> Situation:
     return Situation(
         state=state,
         now_s=state.last_event_t or 0.0,
-        settings=None if record is None else record.resolved.settings,
+        settings=None if record is None else seen_settings(record.resolved, record.job, state.in_effect),
         interpreter=None if record is None else Interpreter(record.interpreter, packages=record.versions),
         job=None if record is None else record.job,
         chosen=handed_over(record),

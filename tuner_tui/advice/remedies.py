@@ -14,6 +14,11 @@ from tuner_tui.advice.situation import Situation
 
 Ladder = Callable[[Situation, str | None], tuple[Remedy, ...]]
 
+RELATIVE = frozenset({
+    "per_device_train_batch_size", "gradient_accumulation_steps", "per_device_eval_batch_size", "max_length",
+    "learning_rate", "eval_steps", "save_steps",
+})  # fmt: skip
+"""Settings whose new value is worked out from the old one."""
 LADDERS: Mapping[str, Ladder] = {
     "gpu-oom": out_of_memory.ladder,
     "gpu-memory-near-limit": out_of_memory.ladder,
@@ -28,7 +33,15 @@ LADDERS: Mapping[str, Ladder] = {
 def remedies_for(cause: str, situation: Situation, where: str | None = None) -> tuple[Remedy, ...]:
     """The remedies for `cause` at `where`, the one of least harm first; empty where none is known."""
     ladder = LADDERS.get(cause)
-    return () if ladder is None else tuple(r for r in ladder(situation, where) if changes_something(r, situation))
+    if ladder is None:
+        return ()
+    fitting = (r for r in ladder(situation, where) if changes_something(r, situation) and rests_on_known(r, situation))
+    return tuple(fitting)
+
+
+def rests_on_known(remedy: Remedy, situation: Situation) -> bool:
+    """Whether every value that the remedy starts from is the training's own, not a default that its script lacks."""
+    return all(situation.knows(name) for name in remedy.change.keys() & RELATIVE)
 
 
 def changes_something(remedy: Remedy, situation: Situation) -> bool:

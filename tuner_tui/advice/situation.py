@@ -38,6 +38,10 @@ class Situation:
     not_applied: tuple[str, ...] = ()
     memory_limit_bytes: int | None = None
 
+    def knows(self, name: str) -> bool:
+        """Whether the setting's value is the training's own: of another's command, where it was handed over or seen."""
+        return self.chosen is None or name in self.chosen or self.state.in_effect.get(name) is not None
+
     @property
     def processes(self) -> int:
         """Training processes, at least 1: what the effective batch is multiplied by."""

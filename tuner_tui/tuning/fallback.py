@@ -15,6 +15,7 @@ from tuner_tui.advice.finding import Finding, Remedy, Value
 from tuner_tui.advice.remedies import remedies_for
 from tuner_tui.advice.rules.numbers import LOSS_GROWS
 from tuner_tui.advice.scaling import smaller_micro_batches
+from tuner_tui.advice.seen import seen_settings
 from tuner_tui.advice.situation import Situation
 from tuner_tui.runs.evidence import OUT_OF_MEMORY
 from tuner_tui.settings.job import BuiltinJob
@@ -65,7 +66,7 @@ class Fallback:
         if self.used >= self.most:
             times = "once" if self.most == 1 else f"{self.most} times"
             return GiveUp(f"Out of memory again; it has fallen back {times}, as often as it may.")
-        seen = seen_settings(situation, resolved)
+        seen = seen_settings(resolved, situation.job, situation.state.in_effect)
         rungs = remedies_for(finding.cause, replace(situation, settings=seen), finding.where)
         fitting = (rung for rung in rungs if usable(rung, finding, situation, seen, unreachable))
         chosen = next(fitting, None)
@@ -96,19 +97,6 @@ def out_of_memory(situation: Situation) -> Finding | None:
     if state.outcome != "out-of-memory":
         return None
     return Finding("gpu-oom", "failed", "The run ended out of memory", (), "likely")
-
-
-def seen_settings(situation: Situation, resolved: Resolved) -> Settings:
-    """What the run really had: a script that nobody gave a batch has its own, as the observer saw it."""
-    if isinstance(situation.job, BuiltinJob):
-        return resolved.settings
-    seen = situation.state.in_effect
-    own = {
-        name: value
-        for name in SAME_TRAINING - resolved.chosen
-        if type(value := seen.get(name)) in (int, bool)
-    }  # fmt: skip
-    return resolved.settings.changed(**own)
 
 
 def usable(rung: Remedy, finding: Finding, situation: Situation, seen: Settings, unreachable: frozenset[str]) -> bool:

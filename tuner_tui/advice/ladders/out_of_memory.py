@@ -26,9 +26,10 @@ def ladder(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     settings = situation.settings
     if settings is None:
         return UNKNOWN_SETTINGS
-    return tuple(
-        remedy for rung in RUNGS.get(where or "training", RUNGS["training"]) for remedy in rung(situation, settings)
-    )
+    rungs = RUNGS.get(where or "training", RUNGS["training"])
+    remedies = tuple(remedy for rung in rungs for remedy in rung(situation, settings))
+    unknown = smaller_micro_batch in rungs and not situation.knows("per_device_train_batch_size")
+    return (HALVE, *remedies) if unknown else remedies
 
 
 def smaller_micro_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
@@ -184,16 +185,14 @@ CHECKPOINTING = Remedy(
     rests_on="T4 and RTX 3090 as written there; not measured here",
     source=f"{NOTES_T4}, {NOTES_3090}",
 )
-UNKNOWN_SETTINGS = (
-    Remedy(
-        title="halve the micro batch, double the accumulation",
-        why="activations shrink with the micro batch; the effective batch and the learning rate stay",
-        effect="activation memory halves; weights and optimizer unchanged",
-        rests_on="activations are proportional to the micro batch",
-        source=f"{NOTES_3070}, {NOTES_T4}",
-    ),
-    CHECKPOINTING,
+HALVE = Remedy(
+    title="halve the micro batch, double the accumulation",
+    why="activations shrink with the micro batch; the effective batch and the learning rate stay",
+    effect="activation memory halves; weights and optimizer unchanged",
+    rests_on="activations are proportional to the micro batch",
+    source=f"{NOTES_3070}, {NOTES_T4}",
 )
+UNKNOWN_SETTINGS = (HALVE, CHECKPOINTING)
 
 RUNGS: dict[str, tuple[Rung, ...]] = {
     "training": (

@@ -44,7 +44,7 @@ def _why(situation: Situation) -> tuple[str | None, str]:
     """Where in the loading the time goes, and the reason in words."""
     samples, settings = recent(situation), situation.settings
     loads, cpu = worker_loads(samples), cpu_pct(samples)
-    if others_share(situation) is not None:
+    if others_share(situation) is not None and not _crowded(situation):
         return "others", "other programs use the cores"
     if enough(samples) and loads and cpu is not None and cpu >= thresholds.CPU_FULL_PCT.value:
         return "cpu", "every core is busy"

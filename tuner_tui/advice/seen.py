@@ -1,0 +1,27 @@
+"""The settings a training really has: a script that nobody gave a batch has its own, as the observer saw it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.model import Settings
+from tuner_tui.settings.origin import Resolved
+
+SEEN = (
+    "per_device_train_batch_size", "gradient_accumulation_steps", "per_device_eval_batch_size",
+    "gradient_checkpointing", "learning_rate", "max_grad_norm", "dataloader_num_workers",
+    "dataloader_prefetch_factor", "dataloader_persistent_workers", "dataloader_pin_memory",
+)  # fmt: skip
+"""Settings of which the observer tells the value in effect, under the same name."""
+
+
+def seen_settings(resolved: Resolved, job: BuiltinJob | CommandJob | None, in_effect: Mapping[str, Any]) -> Settings:
+    """What was chosen, and of another's command what was seen where nobody chose."""
+    if not isinstance(job, CommandJob):
+        return resolved.settings
+    names = [name for name in SEEN if name not in resolved.chosen]
+    return resolved.settings.changed(
+        **{name: value for name in names if type(value := in_effect.get(name)) in (int, bool, float)}
+    )
