@@ -6,6 +6,8 @@ import json
 import os
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -42,9 +44,8 @@ def trace(request: dict[str, Any]) -> dict[str, Any]:
     settings, on_gpu = request["settings"], request["on_gpu"]
     job = JobArguments(**request["job"])
     torch.set_num_threads(1)
-    take_blocks_as_whole()
     model = build_model(job, request["labels"], settings["gradient_checkpointing"])
-    with FakeTensorMode(allow_non_fake_inputs=True), cuda_rules(on_gpu):
+    with FakeTensorMode(allow_non_fake_inputs=True), cuda_rules(on_gpu), blocks_taken_as_whole():
         faked(model)
         optimizer = build_optimizer(model, settings["optim"], request["foreach"])
         traced = Traced(
@@ -67,15 +68,21 @@ def trace(request: dict[str, Any]) -> dict[str, Any]:
     return {**sizes, "train": peaks, "evaluation": evaluations}
 
 
-def take_blocks_as_whole() -> None:
+@contextmanager
+def blocks_taken_as_whole() -> Iterator[None]:
     """Keep Transformers from a mask for blocks of several texts: it looks at positions, which fake tensors do not have.
 
     Without such a mask a training on blocks of its own making runs, and so does the one that is traced.
     """
     from transformers import masking_utils
 
-    if hasattr(masking_utils, "find_packed_sequence_indices"):
-        masking_utils.find_packed_sequence_indices = lambda position_ids: None
+    name = "find_packed_sequence_indices"
+    before = getattr(masking_utils, name, None)
+    if before is not None:
+        setattr(masking_utils, name, lambda position_ids: None)
+    yield
+    if before is not None:
+        setattr(masking_utils, name, before)
 
 
 def sizes_of(traced: Any) -> dict[str, Any]:

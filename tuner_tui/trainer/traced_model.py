@@ -34,7 +34,8 @@ def configured(job: JobArguments, labels: int, checkpointing: bool) -> Any:
     model = with_adapters(family.from_config(config, **options), job, checkpointing)
     model.config.use_cache = False
     if checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+        enable({"use_reentrant": False})
     return model
 
 

@@ -1,0 +1,129 @@
+"""How far each way of estimating memory is off, on every hardware that was measured.
+
+Run: `python -m tests.benchmarks.estimate [--without-tracing]`. Truth are the files of `tests/gpu/results`: the peak of
+all tensors of a training of three steps and an evaluation. Cold: the closed form, tracing, and what
+`accelerate estimate-memory` prints as "Training using Adam" for the same model and precision. After two probes: the
+two smallest batches of a series are known, the others are foretold, by the fitted line and by the corrected estimates.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tests.gpu.cases import HELD_OUT, Case, Measured
+from tests.memory.truth import (
+    Errors,
+    Way,
+    closed_form,
+    device_of,
+    errors,
+    result_files,
+    results,
+    series,
+    settings_of,
+    shape_of,
+    traced,
+)
+from tuner_tui.memory.correct import MeasuredRun, corrected
+from tuner_tui.memory.device import Device
+from tuner_tui.memory.estimate import RESERVE, MemoryEstimate, estimate
+from tuner_tui.memory.fit import Point, fit
+from tuner_tui.settings.model import Settings
+
+PROBES = 2
+ACCELERATE_TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+Foretelling = Callable[[list[Measured], Case], float | None]
+
+
+def line(name: str, found: Errors) -> str:
+    """One row of the table."""
+    if not found.shares:
+        return f"  {name:<42} –"
+    return (
+        f"  {name:<42} {len(found.shares):4}  median {found.quantile(0.5):6.2%}  p90 {found.quantile(0.9):6.2%}  "
+        f"worst {found.quantile(1.0):6.1%}  too small with {RESERVE:.0%} reserve {found.under(RESERVE):6.2%}"
+    )
+
+
+@cache
+def empty_model(model: str, task: str) -> Any:
+    """The model as accelerate's command builds it: on no device."""
+    from accelerate import init_empty_weights
+
+    from tests.gpu.measure_memory import build_model
+    from tuner_tui.trainer.config import JobArguments
+
+    with init_empty_weights():
+        return build_model(Case(model, task), JobArguments(task=task))
+
+
+def accelerate_estimate(case: Case) -> float:
+    """The figure of `accelerate estimate-memory`, by its own functions: it knows neither batch nor settings."""
+    from accelerate.commands.estimate import estimate_training_usage
+    from accelerate.utils import calculate_maximum_sizes
+
+    total, _ = calculate_maximum_sizes(empty_model(case.model, case.task))
+    return float(max(estimate_training_usage(total, ACCELERATE_TYPES[case.precision]).values()))
+
+
+def by_fit(known: list[Measured], case: Case) -> float | None:
+    """The line through the probes, forward and backward known apart from the optimizer's step."""
+    points = [Point(one.case.batch, one.peak_bytes or 0, one.batch_peak_bytes) for one in known]
+    model = fit(points)
+    return None if model is None else model.peak_bytes(case.batch)
+
+
+def by_correction(device: Device) -> Foretelling:
+    """The closed form, put right by the probes."""
+
+    def way(known: list[Measured], case: Case) -> float | None:
+        runs = [MeasuredRun("probe", settings_of(one.case), tensor_bytes=one.peak_bytes) for one in known]
+        shape, settings = shape_of(case), settings_of(case)
+
+        def plain(other: Settings) -> MemoryEstimate:
+            return estimate(shape, other, device)
+
+        return corrected(plain(settings), settings, True, runs, plain).tensor_bytes(case.batch)
+
+    return way
+
+
+def foretold(way: Foretelling, measured: list[Measured]) -> Errors:
+    """The errors of `way` on all but the first batches of each series."""
+    found = []
+    for group in series(measured):
+        for one in group[PROBES:]:
+            said, peak = way(group[:PROBES], one.case), one.peak_bytes
+            if said is not None and peak:
+                found.append(said / peak - 1)
+    return Errors(tuple(found))
+
+
+def report(path: Path, folder: Path, tracing: bool) -> None:
+    """The table of one hardware."""
+    device, measured = device_of(path), results(path)
+    held_out = [one for one in measured if one.case.model in HELD_OUT]
+    print(f"{path.stem}: {len(measured)} trainings")
+    ways: list[tuple[str, Way]] = [("closed form", closed_form(device))]
+    ways += [("traced", traced(device, folder))] if tracing else []
+    ways += [("accelerate estimate-memory", accelerate_estimate)]
+    for name, way in ways:
+        print(line(name, errors(way, measured)), flush=True)
+        print(line(f"{name}, models not looked at before", errors(way, held_out)), flush=True)
+    print(line("two probes, fitted line", foretold(by_fit, measured)))
+    print(line("two probes, corrected closed form", foretold(by_correction(device), measured)))
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        for path in result_files():
+            report(path, Path(folder), "--without-tracing" not in sys.argv)
+
+
+if __name__ == "__main__":
+    main()
