@@ -17,6 +17,11 @@ def test_a_script_has_what_was_seen_of_it() -> None:
     assert found.dataloader_num_workers == Settings().dataloader_num_workers
 
 
+def test_what_the_settings_have_no_room_for_is_left_out() -> None:
+    seen = {"learning_rate": 1e30, "per_device_train_batch_size": 0, "gradient_accumulation_steps": True}
+    assert seen_settings(Resolved(Settings()), SCRIPT, seen) == Settings()
+
+
 def test_what_was_chosen_stays() -> None:
     chosen = Resolved(
         Settings(per_device_train_batch_size=8), {"per_device_train_batch_size": Origin(OriginKind.FLAG, "")}

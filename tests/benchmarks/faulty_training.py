@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 FAULT = sys.argv[1]
 OUTPUT = Path(sys.argv[2]) if len(sys.argv) > 2 else Path("output")
-SAMPLES, BATCH, STEP_S, STEPS = 4000, 4, 0.3, 400
+SAMPLES, BATCH, STEP_S, STEPS = 4800, 4, 0.3, 1200
 WORKERS = {"starved-loader": 1, "too-many-workers": 12, "killed-worker": 2, "shm-limit": 2}
 
 

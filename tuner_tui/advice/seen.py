@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tuner_tui.settings.errors import FieldError
+from tuner_tui.settings.fields import check_value
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Resolved
@@ -22,6 +24,15 @@ def seen_settings(resolved: Resolved, job: BuiltinJob | CommandJob | None, in_ef
     if not isinstance(job, CommandJob):
         return resolved.settings
     names = [name for name in SEEN if name not in resolved.chosen]
-    return resolved.settings.changed(
-        **{name: value for name in names if type(value := in_effect.get(name)) in (int, bool, float)}
-    )
+    return resolved.settings.changed(**{name: in_effect[name] for name in names if _holds(name, in_effect.get(name))})
+
+
+def _holds(name: str, value: object) -> bool:
+    """Whether the settings have room for the value; a script may have a learning rate of 1e30."""
+    if not isinstance(value, int | float):
+        return False
+    try:
+        check_value(name, value)
+    except FieldError:
+        return False
+    return True
