@@ -90,6 +90,8 @@ class Search:
         if len(self.tried) >= MOST_TRIALS or ends_at_once(self.tried):
             return None
         trial = beginning(self.start, self._first, self.space, self.tried, self._results)
+        if self.closing and trial is not None and trial.purpose == "noise":
+            trial = None
         if trial is None and self._results.best is not None:
             confirming = any(one.trial.purpose == "confirm" for one in self.tried)
             trial = (None if confirming or self.closing else self._improving.next()) or self._closing.next()

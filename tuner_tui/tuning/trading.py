@@ -76,8 +76,8 @@ class Trading:
             fastest = max(fit, key=lambda one: one.throughput or 0.0)
             yield from self._fed(fastest)
             size = self.sizes(fastest).larger()
-            if size is not None and size.bound is not None:
-                bound = self._over_best(fastest) * (1 + size.bound) - 1
+            if size is not None:
+                bound = None if size.bound is None else self._over_best(fastest) * (1 + size.bound) - 1
                 reason = f"slower at {micro_of(fastest)}, but with room for more: {size.reason}"
                 yield self._option(MICRO, self.sizes(fastest).after(size.micro), bound, reason)
 
@@ -110,17 +110,25 @@ class Trading:
 
     def _checkpointing_on(self, own: Sizes) -> Iterator[Option]:
         """Recomputing activations for a larger micro batch, where memory ends the growth and growth would pay."""
-        search, growth, model = own.search(), own.growth_bound(), own.model()
+        search, growth = own.search(), own.growth_bound()
         ended = search is not None and search.propose() is None and search.best is not None
-        if not ended or growth is None or model is None or own.micro >= own.most:
+        if not ended or own.micro >= own.most:
             return
         if self.best.settings.gradient_checkpointing or True not in self.space.candidates.get(CHECKPOINTING, ()):
             return
-        micro = self._permitted(own, model.steeper(bounds.CHECKPOINTING_ACTIVATIONS.value).largest_batch(self._limit))
+        micro = self._with_checkpointing(own)
         if micro > own.micro:
             after = own.after(micro).changed(**{CHECKPOINTING: True})
-            bound = (1 + growth) / bounds.CHECKPOINTING_COST.value - 1
+            bound = None if growth is None else (1 + growth) / bounds.CHECKPOINTING_COST.value - 1
             yield self._option(CHECKPOINTING, after, bound, "recomputing makes room for a larger micro batch")
+
+    def _with_checkpointing(self, own: Sizes) -> int:
+        """The size that fits by the usual saving; without a model twice the present one, were all of it activations."""
+        saving, model = bounds.CHECKPOINTING_ACTIVATIONS.value, own.model()
+        if model is not None:
+            return self._permitted(own, model.steeper(saving).largest_batch(self._limit))
+        twice = (self.best.peak_bytes or 0) * 2 * saving
+        return self._permitted(own, 2 * own.micro if twice <= self._limit else own.micro)
 
     def _checkpointing_off(self, own: Sizes) -> Iterator[Option]:
         """Recomputing saved, with as many samples as fit when activations are kept."""
