@@ -31,7 +31,7 @@ WARM_UP_SLOW_STEPS = Threshold(3, "steps, where ten would take longer than a min
 WARM_UP_SLOW_S = Threshold(60, "seconds of training", JUDGEMENT)
 COMPILE_WARM_UP_S = Threshold(120, "seconds of training under torch.compile", NOTES_T4)
 WINDOW_S = Threshold(30, "seconds of samples looked at", JUDGEMENT)
-WINDOW_FULL_S = Threshold(8, "seconds of samples needed before hardware is judged", JUDGEMENT)
+WINDOW_FULL_S = Threshold(6, "seconds of samples needed before hardware is judged", JUDGEMENT)
 
 # A finding appears after it held, and goes after it was gone.
 APPEAR_S = Threshold(4, "seconds a finding must hold", JUDGEMENT)
