@@ -35,6 +35,16 @@ def test_optimizers_that_take_turns_make_one_step(sections: Observed) -> None:
     assert (last_steps(events).own_steps, last_steps(events).micro_steps) == (5, 5)
 
 
+def test_saves_of_a_plain_loop_are_pauses(sections: Observed) -> None:
+    events = story(sections, "own_saves")
+    final = last_steps(events)
+    assert (final.own_steps, final.samples) == (3, 12)
+    assert 0 < final.save_s < final.train_s + final.save_s
+    phases = [event.phase for event in of(events, Phase)]
+    assert phases[:3] == ["training", "saving", "training"], "what is saved before the first step is no training's"
+    assert phases.count("saving") >= 3
+
+
 def test_accumulation_and_padding(sections: Observed) -> None:
     final = last_steps(story(sections, "accumulation"))
     assert (final.own_steps, final.micro_steps, final.samples) == (2, 6, 24)

@@ -1,6 +1,7 @@
 """Many kinds of training, each in a forked child of a parent that never trains: each child tells a story of its own."""
 
 import multiprocessing
+import tempfile
 from collections.abc import Iterator
 
 import accelerate  # noqa: F401 - once for all children
@@ -35,6 +36,22 @@ def two_optimizers() -> None:
             optimizer.zero_grad()
             model(inputs).mean().backward()
             optimizer.step()
+
+
+def own_saves() -> None:
+    """Saves before, within and after its steps, by torch and by safetensors."""
+    from safetensors.torch import save_file
+
+    model = nn.Linear(64, 64)
+    with tempfile.TemporaryDirectory() as folder:
+        torch.save(model.state_dict(), f"{folder}/first.pt")
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step, (inputs,) in enumerate(DataLoader(TensorDataset(torch.randn(12, 64)), batch_size=4)):
+            optimizer.zero_grad()
+            model(inputs).mean().backward()
+            optimizer.step()
+            torch.save({"model": model.state_dict(), "step": step}, f"{folder}/{step}.pt")
+        save_file(model.state_dict(), f"{folder}/last.safetensors")
 
 
 def accumulation() -> None:
@@ -169,8 +186,8 @@ def raising() -> None:
 
 
 SECTIONS = (
-    amp_with_a_skipped_step, two_optimizers, accumulation, iterable, compiled, no_loader, frozen_teacher, accelerated,
-    nested_batches, own_switches, raising,
+    amp_with_a_skipped_step, two_optimizers, own_saves, accumulation, iterable, compiled, no_loader, frozen_teacher,
+    accelerated, nested_batches, own_switches, raising,
 )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ WATCHED = (
     "torch.cuda.amp.grad_scaler",
     "torch.amp.autocast_mode",
     "torch._dynamo.callback",
+    "safetensors.torch",
     "transformers.training_args",
     "transformers.trainer",
     "lightning.pytorch.trainer.trainer",

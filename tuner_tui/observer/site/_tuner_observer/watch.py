@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from . import compiling, inject, inject_lightning, lightning, loaders, memory, optimizers, resuming, trainer, trial
+from . import (
+    compiling,
+    inject,
+    inject_lightning,
+    lightning,
+    loaders,
+    memory,
+    optimizers,
+    resuming,
+    saving,
+    trainer,
+    trial,
+)
 from .counters import Counters
 from .effective import Effective
 from .evaluation import Evaluation
@@ -33,6 +45,7 @@ class Watch:
         if self._ledger is not None:
             self.counters.on_flush.append(self._ledger.training_began)
         call_safely(memory.limit, torch)
+        call_safely(saving.watch_torch, torch, self.counters)
         terms = trial.wanted()
         self._trial = None if terms is None else trial.Trial(torch, session, self.counters, terms)
 
@@ -56,6 +69,8 @@ class Watch:
         elif name == "transformers.trainer":
             trainer.watch(module, self._session, self.counters, self._effective)
             resuming.watch(module, self._session)
+        elif name == "safetensors.torch":
+            saving.watch_safetensors(module, self.counters)
         elif name in LIGHTNING:
             lightning.watch(module, self._session, self.counters, self._effective)
             resuming.watch_lightning(module, self._session)
