@@ -1,7 +1,7 @@
 """The micro batch as a knob: which size to try next beside some settings, and what it can gain at most.
 
-Beside the optimizer's step and padding, the time of a sample is `own + once / b`: what it costs itself, and its part of what every
-micro batch of `b` samples costs once. Larger micro batches can save no more than `once / b`.
+Beside the optimizer's step and padding, the time of a sample is `own + once / b`: what it costs itself, and its part of
+what every micro batch of `b` samples costs once. Larger micro batches can save no more than `once / b`.
 """
 
 from __future__ import annotations

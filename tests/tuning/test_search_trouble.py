@@ -1,0 +1,188 @@
+"""Searches that meet trouble: out of memory at any moment, failures, commands that take no settings, aborted trials."""
+
+from __future__ import annotations
+
+from tests.benchmarks.tune_machines import GIB
+from tests.tuning.search_fakes import CARD, driven, line, measured, out_of_memory, purposes, sizes, space
+from tuner_tui.settings.model import Settings
+from tuner_tui.tuning.measurement import Breakdown, Measurement
+from tuner_tui.tuning.search import MOST_TRIALS, Search
+from tuner_tui.tuning.trial import Trial
+
+START = Settings(per_device_train_batch_size=64)
+
+
+def ended(outcome: str, sentence: str = "", **changes: object) -> Measurement:
+    return Measurement(outcome=outcome, seconds=3.0, sentence=sentence, **changes)  # type: ignore[arg-type]
+
+
+def test_a_start_that_does_not_fit_falls_with_its_effective_batch_held() -> None:
+    search = driven(Search(START, space(START)), line)
+    assert search.tried[0].measurement.outcome == "out-of-memory"
+    assert search.tried[1].trial.purpose == "batch"
+    assert "effective batch held" in search.tried[1].trial.reason
+    assert {one.trial.settings.effective_batch() for one in search.tried} == {64}
+    assert search.verdict is not None
+    assert search.verdict.winner.per_device_train_batch_size == 16
+    assert search.verdict.ratio is None
+    assert search.verdict.sentence.startswith("The start does not run here")
+
+
+def test_where_one_sample_does_not_fit_checkpointing_is_tried() -> None:
+    def run(trial: Trial) -> Measurement:
+        sample = GIB if trial.settings.gradient_checkpointing else 40 * GIB
+        return line(trial, sample=sample)
+
+    start = Settings(per_device_train_batch_size=4)
+    search = driven(Search(start, space(start)), run)
+    assert search.verdict is not None
+    assert search.verdict.winner.gradient_checkpointing
+    assert search.verdict.winner.effective_batch() == 4
+
+
+def test_where_nothing_fits_it_says_so() -> None:
+    search = driven(Search(START, space(START)), lambda trial: out_of_memory())
+    assert search.best is None
+    assert search.verdict is not None
+    assert search.verdict.winner == START
+    assert "Not even the smallest" in search.verdict.sentence
+    assert len(search.tried) <= 8
+
+
+def test_without_a_known_bound_of_memory_it_falls_by_halves() -> None:
+    start = Settings(per_device_train_batch_size=64)
+    bare = space(start)
+    unknown = type(bare)(box=bare.box, candidates=bare.candidates)
+    search = driven(Search(start, unknown), line)
+    assert sizes(search)[:3] == [64, 32, 16]
+    assert search.verdict is not None
+    assert search.verdict.winner.per_device_train_batch_size <= 16
+
+
+def test_a_start_that_takes_no_step_is_given_one_smaller_try() -> None:
+    search = driven(Search(START, space(START)), lambda trial: ended("no-step", "It took no optimizer step."))
+    assert sizes(search) == [64, 32]
+    assert search.verdict is not None
+    assert search.verdict.sentence == "It took no optimizer step."
+
+
+def test_a_start_that_fails_may_run_with_a_smaller_micro_batch() -> None:
+    def run(trial: Trial) -> Measurement:
+        return line(trial, sample=GIB // 8) if trial.settings.per_device_train_batch_size < 64 else ended("failed")
+
+    search = driven(Search(START, space(START)), run)
+    assert search.verdict is not None
+    assert search.verdict.winner.per_device_train_batch_size == 32
+
+
+def test_a_command_that_takes_no_settings_ends_it_in_plain_words() -> None:
+    search = driven(Search(START, space(START)), lambda trial: ended("not-applied", "It trained with batches of 8."))
+    assert purposes(search) == ["start"]
+    assert search.verdict is not None
+    assert "does not take the settings" in search.verdict.sentence
+    assert "batches of 8" in search.verdict.sentence
+
+
+def test_a_micro_batch_that_is_not_taken_ends_it() -> None:
+    start = Settings(gradient_accumulation_steps=8)
+
+    def run(trial: Trial) -> Measurement:
+        return line(trial) if trial.purpose in ("start", "noise") else ended("not-applied", "Still 8 at once.")
+
+    search = driven(Search(start, space(start)), run)
+    assert purposes(search) == ["start", "noise", "batch"]
+    assert search.verdict is not None
+    assert "Still 8 at once." in search.verdict.sentence
+
+
+def test_a_knob_that_is_not_taken_is_left_with_what_was_said() -> None:
+    start = Settings(gradient_accumulation_steps=1)
+
+    def run(trial: Trial) -> Measurement:
+        if trial.settings.precision == "bf16":
+            return ended("not-applied", "Autocast is off.", not_applied=("precision",))
+        return measured(100.0)
+
+    search = driven(Search(start, space(start)), run)
+    assert sum(one.trial.settings.precision == "bf16" for one in search.tried) == 1
+    assert ("precision", "Autocast is off.") in {(one.knob, one.reason) for one in search.skipped}
+    assert search.verdict is not None
+    assert search.verdict.winner.precision == "fp32"
+
+
+def test_out_of_memory_in_the_confirmation_falls_back_to_the_next_smaller_size() -> None:
+    start = Settings(gradient_accumulation_steps=8, per_device_train_batch_size=2)
+
+    def run(trial: Trial) -> Measurement:
+        large = trial.settings.per_device_train_batch_size > 8
+        return out_of_memory() if large and trial.purpose == "confirm" else line(trial)
+
+    search = driven(Search(start, space(start)), run)
+    assert 16 in sizes(search)
+    assert search.verdict is not None
+    assert search.verdict.winner.per_device_train_batch_size < 16
+    assert search.verdict.best is not None
+    assert search.verdict.best.outcome == "measured"
+
+
+def test_a_card_whose_memory_moves_is_trusted_at_its_worst() -> None:
+    start = Settings(gradient_accumulation_steps=8, per_device_train_batch_size=2)
+
+    def run(trial: Trial) -> Measurement:
+        moved = 4 * GIB if trial.purpose == "confirm" else 0
+        return line(trial, base=4 * GIB + moved)
+
+    search = driven(Search(start, space(start)), run)
+    assert search.verdict is not None
+    peaks = [
+        one.measurement.peak_bytes or CARD + 1
+        for one in search.tried
+        if one.trial.settings == search.verdict.winner
+    ]  # fmt: skip
+    assert max(peaks) <= CARD * 0.97
+
+
+def test_a_winner_that_is_no_faster_in_turn_gives_way_to_the_start() -> None:
+    start = Settings(gradient_accumulation_steps=8)
+
+    def run(trial: Trial) -> Measurement:
+        later = trial.purpose == "confirm" and trial.settings != start
+        return measured(70.0) if later else line(trial)
+
+    search = driven(Search(start, space(start)), run)
+    assert "confirm" in purposes(search)
+    assert search.verdict is not None
+    assert search.verdict.winner == start
+    assert "the start stays" in search.verdict.sentence
+
+
+def test_what_did_not_fit_with_a_knob_is_tried_smaller() -> None:
+    start = Settings(gradient_accumulation_steps=1, per_device_train_batch_size=16)
+
+    def run(trial: Trial) -> Measurement:
+        compiled = trial.settings.torch_compile
+        parts = Breakdown(data_wait=0.0, optimizer=0.0, padding=0.0)
+        result = line(trial, sample=(2 if compiled else 1) * GIB, own_s=0.005 if compiled else 0.01)
+        return result if result.outcome != "measured" else measured(
+            result.samples_s or 0.0, result.peak_bytes or 0, breakdown=parts
+        )  # fmt: skip
+
+    search = driven(Search(start, space(start)), run)
+    assert search.verdict is not None
+    assert search.verdict.winner.torch_compile
+    assert search.verdict.winner.per_device_train_batch_size == 8
+
+
+def test_an_aborted_trial_is_proposed_again() -> None:
+    search = Search(START, space(START))
+    first = search.propose()
+    assert first is not None
+    again = search.record(first, ended("aborted")).propose()
+    assert again is not None
+    assert (again.purpose, again.settings, again.number) == ("start", START, 2)
+
+
+def test_trials_that_are_always_aborted_come_to_an_end() -> None:
+    search = driven(Search(START, space(START)), lambda trial: ended("aborted"))
+    assert len(search.tried) == MOST_TRIALS
+    assert search.verdict is not None
