@@ -109,8 +109,11 @@ async def test_one_job_shows_its_cards_and_processes_only() -> None:
 
 
 async def test_one_job_that_ends_says_so() -> None:
-    async with watching(view(JOBS[:1]), 4000) as (app, pilot):
-        app.watch_screen.view = view(())
+    box = FakeWatch(view(JOBS[:1]))
+    app = WatchApp(lambda: box, 4000, "r007", heading="box42")
+    async with app.run_test(size=SIZE) as pilot:
+        await until(pilot, lambda: app.watch_screen.view is not None)
+        box.shown = view(())
         await until(pilot, lambda: "The job has ended." in text(app))
 
 
