@@ -185,9 +185,10 @@ class Training:
         if self.held:
             sizes = [size for size in sizes if effective % size == 0]
         kinds = (("fp32", False), ("fp32", True), ("bf16", False))
-        flags = itertools.product((False, True), repeat=4)
-        for micro, (precision, tf32), on, workers in itertools.product(sizes, kinds, tuple(flags), GRID_WORKERS):
-            yield Knobs(micro, max(1, round(effective / micro)), precision, tf32, *on, workers=workers)
+        flags = tuple(itertools.product((False, True), repeat=4))
+        for micro, (precision, tf32), on, workers in itertools.product(sizes, kinds, flags, GRID_WORKERS):
+            accumulation = max(1, round(effective / micro))
+            yield Knobs(micro, accumulation, precision, tf32, on[0], on[1], on[2], on[3], workers)
 
 
 def seconds_of(knobs: Knobs) -> float:

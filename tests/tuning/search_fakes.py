@@ -44,7 +44,7 @@ def out_of_memory() -> Measurement:
 def line(
     trial: Trial, base: int = 4 * GIB, sample: int = GIB, once_s: float = 0.02, own_s: float = 0.01
 ) -> Measurement:
-    """A training whose memory is a line in the micro batch and whose time has a part that each micro batch costs once."""
+    """Memory is a line in the micro batch; of the time a part is what each micro batch costs once."""
     micro = trial.settings.per_device_train_batch_size
     peak = base + sample * micro
     return measured(micro / (once_s + own_s * micro), peak) if peak <= CARD else out_of_memory()

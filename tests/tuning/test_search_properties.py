@@ -5,13 +5,15 @@ from __future__ import annotations
 import random
 import statistics
 
-from hypothesis import given, settings
+from hypothesis import given
+from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from tests.benchmarks.batch_search import quantile
 from tests.benchmarks.tune_machines import Training, random_training
 from tests.benchmarks.tune_search import WANTED, tuned
-from tuner_tui.settings.validity import problems
+from tuner_tui.settings.model import Settings
+from tuner_tui.settings.validity import Problem, problems
 from tuner_tui.tuning.measurement import Measurement, Outcome
 from tuner_tui.tuning.search import MOST_TRIALS, Search
 from tuner_tui.tuning.trial import Trial
@@ -27,7 +29,7 @@ def run(training: Training, trial: Trial, trouble: float) -> Measurement:
     return training.run(trial.settings, trial.number)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(max_examples=40, deadline=None)
 @given(st.integers(0, 10_000_000), st.sampled_from([0.0, 0.0, 0.1, 0.5]))
 def test_every_search_ends_and_proposes_only_what_may_run(seed: int, trouble: float) -> None:
     training = random_training(seed)
@@ -48,7 +50,7 @@ def test_every_search_ends_and_proposes_only_what_may_run(seed: int, trouble: fl
     assert verdict.winner == training.start or verdict.winner in {one.trial.settings for one in search.tried}
 
 
-@settings(max_examples=25, deadline=None)
+@examples(max_examples=25, deadline=None)
 @given(st.integers(0, 10_000_000), st.sampled_from([0.0, 0.2]))
 def test_a_search_built_anew_from_its_trials_goes_on_where_it_was(seed: int, trouble: float) -> None:
     training = random_training(seed)
@@ -71,7 +73,7 @@ def test_targets_over_many_trainings() -> None:
     assert all(one.chosen >= one.start * 0.995 for one in found)
 
 
-def _errors(training: Training, settings: object) -> list[object]:
+def _errors(training: Training, settings: Settings) -> list[Problem]:
     box = training.space.box
-    found = problems(settings, gpus=box.gpus, interpreter=box.interpreter, job=box.job, cores=training.cores)  # type: ignore[arg-type]
+    found = problems(settings, gpus=box.gpus, interpreter=box.interpreter, job=box.job, cores=training.cores)
     return [one for one in found if one.severity == "error"]

@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.measurement import Breakdown, Measurement
@@ -32,7 +33,7 @@ OTHER_THAN_MEMORY = frozenset(
 MEMORY = tuple(name for name in Settings.model_fields if name not in OTHER_THAN_MEMORY)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Result:
     """All runs of one settings, oldest first, aborted ones left out. Where they differ, the worse is trusted."""
 
@@ -40,27 +41,27 @@ class Result:
     runs: tuple[Measurement, ...]
     tokens: bool = True
 
-    @property
+    @cached_property
     def measured(self) -> bool:
         """Whether it ran, each time."""
         return all(run.outcome == "measured" for run in self.runs) and self.throughput is not None
 
-    @property
+    @cached_property
     def out_of_memory(self) -> bool:
         """Whether it ran out of memory, once at least."""
         return any(run.outcome == "out-of-memory" for run in self.runs)
 
-    @property
+    @cached_property
     def rates(self) -> tuple[float, ...]:
         """The throughput of each run that was measured."""
         return tuple(rates_of(self.runs, self.tokens))
 
-    @property
+    @cached_property
     def throughput(self) -> float | None:
         """The geometric mean of its runs."""
         return statistics.geometric_mean(self.rates) if self.rates else None
 
-    @property
+    @cached_property
     def peak_bytes(self) -> int | None:
         """The highest peak of its runs."""
         return max((run.peak_bytes for run in self.runs if run.peak_bytes is not None), default=None)
@@ -81,7 +82,7 @@ class Result:
         return self.runs[-1]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Results:
     """The results in the order in which their settings were first tried, and what a trusted one may take.
 
@@ -108,7 +109,7 @@ class Results:
         """The result of these settings, None where they were not tried."""
         return self._by_settings.get(settings)
 
-    @property
+    @cached_property
     def sigma(self) -> float:
         """Standard deviation between two runs of one settings, as a share of throughput."""
         groups = [[math.log(rate) for rate in one.rates] for one in self.results if len(one.rates) > 1]
@@ -121,7 +122,7 @@ class Results:
         spreads = [run.spread / 1.96 for one in self.results for run in one.runs if run.spread is not None]
         return statistics.median(spreads) if spreads else USUAL_SIGMA
 
-    @property
+    @cached_property
     def noise(self) -> float:
         """The share by which two single runs must differ to be told apart."""
         return max(LEAST_NOISE, CONFIDENCE * math.sqrt(2) * self.sigma)
@@ -147,7 +148,7 @@ class Results:
         peak = result.peak_bytes
         return self.limit_bytes is not None and peak is not None and peak > self.limit_bytes
 
-    @property
+    @cached_property
     def best(self) -> Result | None:
         """The fastest trusted result; of those that cannot be told apart, the earlier or the one that takes less."""
         noise, best = self.noise, None
