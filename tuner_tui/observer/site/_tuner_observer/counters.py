@@ -95,8 +95,11 @@ class Counters:
         if self.evaluation.running():
             self.pause("evaluating", began_s)
             return False
+        evaluated_s = self.evaluation.began_s()
         if not self.clock.runs:
             self.clock.run(began_s)
+        elif evaluated_s is not None:  # an evaluation that took its batches from no loader
+            self.clock.was_evaluation(began_s - evaluated_s)
         self.journal.steady = self.evaluation.is_out_of_question
         return True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -30,6 +31,7 @@ class Evaluation:
         self.depth = 0
         self.trains = False
         self._model: Any = None
+        self._since_s: float | None = None
         self._trusts_mode = True
         self._thread = get_ident()
 
@@ -52,6 +54,8 @@ class Evaluation:
         before()
         if self.trains:
             self._model = weakref.ref(module)
+            if self._since_s is None:
+                self._since_s = time.perf_counter()
 
     @property
     def is_out_of_question(self) -> bool:
@@ -70,9 +74,15 @@ class Evaluation:
             return False
         return True
 
+    def began_s(self) -> float | None:
+        """When the model went into eval mode since the last step, once it trains again: asked before its next batch."""
+        since_s, self._since_s = self._since_s, None
+        return since_s
+
     def stepped(self) -> None:
         """An optimizer stepped: what runs is training, whatever the model's mode."""
         self.trains = True
+        self._since_s = None
         if self._model is not None:
             model = self._model()
             if model is not None and not model.training:

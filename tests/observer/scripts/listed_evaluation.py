@@ -1,0 +1,23 @@
+"""A loop whose evaluation goes over a list of batches, in eval mode and without gradients: no loader tells of it."""
+
+import time
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+EVALUATION_S = 0.2
+
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+batches = [torch.randn(2, 4) for _ in range(4)]
+for step, (inputs,) in enumerate(DataLoader(TensorDataset(torch.randn(32, 4)), batch_size=4), 1):
+    model(inputs).mean().backward()
+    optimizer.step()
+    if step in (3, 6):
+        model.eval()
+        with torch.no_grad():
+            for batch in batches:
+                model(batch)
+                time.sleep(EVALUATION_S / len(batches))
+        model.train()
