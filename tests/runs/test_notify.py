@@ -8,8 +8,11 @@ import stat
 import subprocess
 import sys
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Thread
+from typing import ClassVar
 
 import pytest
 
@@ -96,3 +99,45 @@ def test_the_supervisor_tells_with_nobody_at_a_screen(box: Box, tmp_path: Path) 
 )
 def test_the_terminal_is_told_in_its_own_words(environ: dict[str, str], written: str) -> None:
     assert terminal_note("r007: \x1b\ndone", environ) == written
+
+
+class Inbox(BaseHTTPRequestHandler):
+    """Keeps what was posted to it."""
+
+    received: ClassVar[list[dict[str, str]]] = []
+
+    def do_POST(self) -> None:
+        self.received.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        return
+
+
+def test_an_address_gets_it_by_apprise(tmp_path: Path) -> None:
+    pytest.importorskip("apprise")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Inbox)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        environ = {**os.environ, notify.VARIABLE: f"json://127.0.0.1:{server.server_port}/"}
+        command = [sys.executable, "-P", "-m", "tuner_tui.runs.notify", str(ended(tmp_path).path)]
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    assert done.returncode == 0, done.stderr
+    [message] = Inbox.received
+    assert message["title"] == "tuner-tui r007: completed"
+    assert message["message"] == "r007 completed: All 3 steps; it's done."
+
+
+def test_an_address_that_nobody_answers_is_a_sentence(tmp_path: Path) -> None:
+    pytest.importorskip("apprise")
+    environ = {**os.environ, notify.VARIABLE: "json://127.0.0.1:9/"}
+    command = [sys.executable, "-P", "-m", "tuner_tui.runs.notify", str(ended(tmp_path).path)]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 1
+    assert "Nobody was notified: Apprise could not deliver" in done.stderr
