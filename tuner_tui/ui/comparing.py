@@ -55,11 +55,19 @@ def compared(names: tuple[str, str], one: RunView, other: RunView) -> Compared:
 
     return Compared(
         names,
-        (one.status.sentence, other.status.sentence),
+        (_said(one), _said(other)),
         compare(one, other),
         (tuple(over_samples(one, one.history.loss)), tuple(over_samples(other, other.history.loss))),
         one.status.live or other.status.live,
     )
+
+
+def _said(view: RunView) -> str:
+    """How a run stands, in a sentence short enough for a line."""
+    from tuner_tui.ui.drawing.ending import ending_sentence
+
+    limit_bytes = None if view.record is None else view.record.memory_limit_bytes
+    return ending_sentence(view.state, limit_bytes) or view.status.sentence
 
 
 def _begun(view: RunView) -> float:

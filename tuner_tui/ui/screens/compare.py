@@ -42,7 +42,8 @@ class CompareScreen(Backdrop, Screen[None]):
     def __init__(self, names: tuple[str, str]) -> None:
         super().__init__()
         self._panel = ComparisonPanel(classes="panel")
-        self._panel.border_title = Content(f"Compare · {names[0]} and {names[1]}")
+        self._names: tuple[str, str] | None = None
+        self._entitle(names)
 
     def compose(self) -> ComposeResult:
         yield self._panel
@@ -53,6 +54,14 @@ class CompareScreen(Backdrop, Screen[None]):
 
     def watch_compared(self, compared: Compared | None) -> None:
         self._panel.compared = compared
+        if compared is not None:
+            self._entitle(compared.names)
+
+    def _entitle(self, names: tuple[str, str]) -> None:
+        """A title that is set is painted, changed or not, and the panel with it."""
+        if names != self._names:
+            self._names = names
+            self._panel.border_title = Content(f"Compare · {names[0]} and {names[1]}")
 
     def action_help(self) -> None:
         """All keys, and the words of the screen."""
