@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.benchmarks.batch_search import quantile
 from tests.benchmarks.tune_machines import Training, random_training
-from tests.benchmarks.tune_search import WANTED, tuned
+from tests.benchmarks.tune_search import AS_FAST, WANTED, tuned
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.validity import Problem, problems
 from tuner_tui.tuning.measurement import Measurement, Outcome
@@ -70,7 +70,7 @@ def test_targets_over_many_trainings() -> None:
     assert quantile([one.share for one in found], 0.25) >= WANTED
     assert max(one.time_share for one in found) <= 0.15
     assert statistics.mean(one.ooms for one in found) <= 0.1
-    assert all(one.chosen >= one.start * 0.995 for one in found)
+    assert all(one.chosen >= one.start * AS_FAST for one in found)
 
 
 def _errors(training: Training, settings: Settings) -> list[Problem]:

@@ -116,11 +116,9 @@ class Trading:
             return
         if self.best.settings.gradient_checkpointing or True not in self.space.candidates.get(CHECKPOINTING, ()):
             return
-        micro = self._with_checkpointing(own)
-        if micro > own.micro:
-            after = own.after(micro).changed(**{CHECKPOINTING: True})
-            bound = None if growth is None else (1 + growth) / bounds.CHECKPOINTING_COST.value - 1
-            yield self._option(CHECKPOINTING, after, bound, "recomputing makes room for a larger micro batch")
+        after = own.after(max(own.micro, self._with_checkpointing(own))).changed(**{CHECKPOINTING: True})
+        bound = None if growth is None else (1 + growth) / bounds.CHECKPOINTING_COST.value - 1
+        yield self._option(CHECKPOINTING, after, bound, "recomputing makes room for a larger micro batch")
 
     def _with_checkpointing(self, own: Sizes) -> int:
         """The size that fits by the usual saving; without a model twice the present one, were all of it activations."""
