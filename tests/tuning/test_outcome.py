@@ -187,14 +187,3 @@ def test_what_the_figure_leaves_out_is_said() -> None:
     stream = rank(longest="the longest batch was not put first: the data is a stream", evaluated="one batch, x")
     assert measurement(stream).sentence == "the longest batch was not put first: the data is a stream"
     assert measurement(rank(longest="longest batch first, of 9 samples: up to 3")).sentence == ""
-
-
-def test_a_card_that_others_share_is_told_of() -> None:
-    from tuner_tui.tuning.trial import Tried
-    from tuner_tui.tuning.whole import room_moved
-
-    trial = Trial(number=1, purpose="start", settings=SETTINGS.settings, reason="")
-    rooms = [Measurement(outcome="measured", seconds=1.0, room_bytes=int(gib * 2**30)) for gib in (20, 19.9, 17)]
-    tried = [Tried(trial, one) for one in rooms]
-    assert room_moved(tried[:2]) == room_moved([]) == ""
-    assert "moved by 3.0 GiB; the least room was 17.0 GiB" in room_moved(tried)

@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One run in the list. Times are seconds since the epoch, `eta_s` seconds left."""
+    """One run in the list. Times are seconds since the epoch, `eta_s` seconds left; `tuning` is whose trial it is."""
 
     run: str
     status: str
@@ -39,6 +39,7 @@ class Row:
     preset: str | None = None
     command: tuple[str, ...] = ()
     parent: str | None = None
+    tuning: str | None = None
 
 
 def ps(as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False) -> None:
@@ -114,6 +115,7 @@ def row_of(folder: RunFolder, now: float) -> Row:
         preset=None if record is None else record.preset,
         command=() if record is None else record.argv,
         parent=None if record is None else record.parent,
+        tuning=None if record is None else record.tuning,
     )
 
 
@@ -128,6 +130,7 @@ def _cells(row: Row) -> tuple[str, str, str, str, str, str]:
     started = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.created_t)) if row.created_t else ""
     step = "" if row.step is None else f"{row.step:,}" + (f"/{row.total_steps:,}" if row.total_steps else "")
     left = "" if row.eta_s is None else duration(row.eta_s)
-    what = one_line(row.preset or " ".join(row.command) or row.sentence)
+    trial = f"trial of {row.tuning}: " if row.tuning else ""
+    what = one_line(trial + (row.preset or " ".join(row.command) or row.sentence))
     word = row.outcome or (row.phase if row.status == "running" else None) or row.status
     return (row.run, word, step, left, started, what[:60])

@@ -7,13 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tuner_tui.advice.recommending.target import limited
+from tuner_tui.advice.estimating import Estimating
+from tuner_tui.advice.recommending.target import limited, target_of
 from tuner_tui.hardware.interpreter import Interpreter, probe_interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.hardware.survey import read_inventory
+from tuner_tui.memory.fit import PeakModel
 from tuner_tui.runs.folder import RunFolder, runs_dir, state_dir
+from tuner_tui.runs.measured_memory import measured_runs
 from tuner_tui.runs.prepare import LaunchRequest, preview
 from tuner_tui.settings.errors import PresetError
+from tuner_tui.settings.job import BuiltinJob
+from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.run_trial import TrialRunner, end_run
 from tuner_tui.tuning.search import Search
 from tuner_tui.tuning.space import SearchSpace
@@ -50,7 +55,9 @@ def tune(folder: TuningFolder, orders: TuningOrders, log: TuningLog) -> TuningEn
     entries = read_entries(folder)
     request = request_of(folder, record, orders)
     _clear_up(entries, request)
-    setting = Setting(record, orders, read_inventory(state_dir(orders.environ)), interpreter_of(request))
+    inventory, interpreter = read_inventory(state_dir(orders.environ)), interpreter_of(request)
+    prior = estimated(limited(inventory, record.memory_limit_bytes), interpreter, orders, record.resolved.settings)
+    setting = Setting(record, orders, inventory, interpreter, prior)
     known = Known.from_entries(record.resolved.settings, entries)
     deadline_t = time.time() + orders.minutes * 60
     space = setting.space(known)
@@ -65,12 +72,13 @@ def tune(folder: TuningFolder, orders: TuningOrders, log: TuningLog) -> TuningEn
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is tuned, and where."""
+    """What is tuned, and where. `prior` is what its memory was estimated to be before any run."""
 
     record: TuningRecord
     orders: TuningOrders
     inventory: Inventory
     interpreter: Interpreter
+    prior: PeakModel | None = None
 
     def space(self, known: Known) -> SearchSpace:
         """What may be tried, by what is known now. Raises `SettingsError`."""
@@ -83,6 +91,7 @@ class Setting:
             memory_limit_bytes=min((size for size in (limit, known.room_bytes) if size is not None), default=None),
             dataset_size=known.dataset_samples,
             hold_effective_batch=not self.record.free_batch,
+            prior=self.prior,
         )
         unreachable = space.unreachable | known.unreachable
         return with_candidates(replace(space, unreachable=unreachable), known.start)
@@ -109,6 +118,24 @@ def request_of(folder: TuningFolder, record: TuningRecord, orders: TuningOrders)
 def interpreter_of(request: LaunchRequest) -> Interpreter:
     """The Python that trains. Raises `LaunchError`."""
     return probe_interpreter(Path(preview(request).interpreter.path))
+
+
+def estimated(
+    inventory: Inventory, interpreter: Interpreter, orders: TuningOrders, start: Settings
+) -> PeakModel | None:
+    """The peak of the built-in job on a card, without its context, which a trial does not count either.
+
+    None elsewhere: what a limit counts on the host is no resident set, which is what the estimate is of.
+    """
+    target = target_of(inventory, interpreter, orders.job)
+    if not target.on_gpu or not isinstance(orders.job, BuiltinJob):
+        return None
+    runs = measured_runs(orders.job, runs_dir(orders.environ))
+    found = Estimating(orders.job, target.device, target.processes, interpreter, runs).at_once(start)
+    if found is None:
+        return None
+    context, peak = found.overhead.context_bytes, found.peak
+    return replace(peak, base_bytes=peak.base_bytes - context, floor_bytes=max(0.0, peak.floor_bytes - context))
 
 
 def _clear_up(entries: list[Entry], request: LaunchRequest) -> None:

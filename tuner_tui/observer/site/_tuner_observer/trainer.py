@@ -34,7 +34,7 @@ class TrainerStory(Story):
         total, trainable = models.parameters(model)
         session.tell(
             "plan",
-            total_steps=state.max_steps,
+            total_steps=None if os.environ.get("TUNER_TRIAL") else state.max_steps,  # a trial has no such end
             first_step=state.global_step,
             epochs=number(state.num_train_epochs),
             accumulation=args.gradient_accumulation_steps,

@@ -1,0 +1,84 @@
+"""A tuning put together: what may be tried by what is known, the estimate it begins with, what is said of the card."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.advice.boxes import box, card, python
+from tests.tuning.fakes import SCRIPT, resolved
+from tests.tuning.tuner_fakes import measured
+from tuner_tui.hardware.inventory import Inventory
+from tuner_tui.memory.fit import PeakModel
+from tuner_tui.runs.record import resolved_json
+from tuner_tui.settings.job import BuiltinJob, Job
+from tuner_tui.tuning.run_trial import Done
+from tuner_tui.tuning.trial import Trial, Tried
+from tuner_tui.tuning.tuner import Known
+from tuner_tui.tuning.tuner_process import TuningOrders
+from tuner_tui.tuning.tuning_record import TuningRecord
+from tuner_tui.tuning.whole import Setting, estimated, room_moved
+
+GIB = 2**30
+START = resolved(per_device_train_batch_size=8)
+BERT = BuiltinJob(model="bert-base")
+
+
+def setting(inventory: Inventory, job: Job = BERT, prior: PeakModel | None = None, **options: Any) -> Setting:
+    record = TuningRecord(
+        id="t001", title="x", created_t=0.0, job=job, **resolved_json(START), cwd="/", most_minutes=9.0, **options
+    )
+    return Setting(record, TuningOrders(job), inventory, python(), prior)
+
+
+def known(**figures: Any) -> Known:
+    trial = Trial(number=1, purpose="start", settings=START.settings, reason="")
+    return Known(START.settings).after(trial, Done(measured(**figures), START.settings, frozenset({"precision"})))
+
+
+def test_what_the_trials_showed_bounds_what_is_tried() -> None:
+    space = setting(box(card("RTX 3090"))).space(known(room_bytes=20 * GIB, dataset_samples=100))
+    assert space.capacity_bytes == 20 * GIB
+    assert space.dataset_size == 100
+    assert "precision" in space.unreachable
+    assert "bf16" not in space.candidates.get("precision", ())
+
+
+def test_a_limit_below_the_room_stays_the_limit() -> None:
+    limited = setting(box(card("RTX 3090")), memory_limit_bytes=8 * GIB)
+    assert limited.space(known(room_bytes=20 * GIB)).capacity_bytes == 8 * GIB
+    assert limited.space(known(room_bytes=6 * GIB)).capacity_bytes == 6 * GIB
+
+
+def test_on_the_host_only_a_limit_bounds_memory() -> None:
+    assert setting(box()).space(Known(START.settings)).capacity_bytes is None
+    assert setting(box(), memory_limit_bytes=3 * GIB).space(Known(START.settings)).capacity_bytes == 3 * GIB
+
+
+def test_the_effective_batch_is_held_unless_asked_otherwise() -> None:
+    assert setting(box()).space(Known(START.settings)).hold_effective_batch
+    assert not setting(box(), free_batch=True).space(Known(START.settings)).hold_effective_batch
+
+
+def test_the_estimate_is_that_of_a_card_without_its_context(tmp_path: Path) -> None:
+    orders = TuningOrders(BERT, {"TUNER_STATE_DIR": str(tmp_path)})
+    found = estimated(box(card("RTX 3090")), python(), orders, START.settings)
+    assert found is not None
+    assert 1.5 * GIB < found.peak_bytes(1) < 6 * GIB, "weights, gradients and AdamW's states of 110 M parameters"
+    assert found.slope_bytes > 0
+    assert setting(box(), prior=found).space(Known(START.settings)).prior == found
+
+
+@pytest.mark.parametrize(("inventory", "job"), [(box(), BERT), (box(card("RTX 3090")), SCRIPT)])
+def test_elsewhere_there_is_no_estimate(inventory: Inventory, job: Job) -> None:
+    assert estimated(inventory, python(), TuningOrders(job), START.settings) is None
+
+
+def test_a_card_that_others_share_is_told_of() -> None:
+    trial = Trial(number=1, purpose="start", settings=START.settings, reason="")
+    tried = [Tried(trial, replace(measured(), room_bytes=int(gib * GIB))) for gib in (20, 19.9, 17)]
+    assert room_moved(tried[:2]) == room_moved([]) == ""
+    assert "moved by 3.0 GiB; the least room was 17.0 GiB" in room_moved(tried)
