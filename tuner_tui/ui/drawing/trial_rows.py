@@ -102,7 +102,7 @@ def _ending(view: TuningView, standing: Standing, one: Tried) -> tuple[str, Styl
     if view.limit_bytes is not None and found.peak_bytes is not None and found.peak_bytes > view.limit_bytes:
         return f"{WARN} too little left free", "warn"
     if one.trial.settings == standing.best:
-        return f"{GOOD} {'winner' if view.verdict is not None else 'best so far'}", "good"
+        return f"{GOOD} {'winner' if view.status == 'finished' else 'best so far'}", "good"
     return "", ""
 
 

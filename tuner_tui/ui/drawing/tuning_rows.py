@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from tuner_tui.ui import format as f
 from tuner_tui.ui.drawing.cells import Row, Run, Style, line
 from tuner_tui.ui.drawing.marks import BAD, GOOD, WARN
-from tuner_tui.ui.drawing.tuning_words import Standing, bound_text, changed_words, left_words, ratio_text
+from tuner_tui.ui.drawing.tuning_words import Standing, changed_words, left_words, ratio_text
 
 if TYPE_CHECKING:
-    from tuner_tui.tuning.trial import Trial, Verdict
+    from tuner_tui.tuning.trial import Verdict
     from tuner_tui.tuning.view import TuningView
 
 LABEL = 8
@@ -43,12 +43,7 @@ def _under_way(view: TuningView, now_s: float | None, width: int) -> list[Row]:
         f" · {changed_words(trial, given)}{for_how_long}",
         f" · {left}" if left else "",
     )
-    return [Row(first), *_why(trial, width)]
-
-
-def _why(trial: Trial, width: int) -> list[Row]:
-    gain = "" if trial.bound is None else f"can gain at most {bound_text(trial.bound)}: "
-    return _labelled("why", f"{gain}{trial.reason}", width)
+    return [Row(first), *_labelled("why", trial.reason, width)]
 
 
 def _ended(view: TuningView, width: int) -> list[Row]:
