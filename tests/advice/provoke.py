@@ -65,6 +65,32 @@ SNIPPETS = {
     "compile-failed..no-compiler": "import os; os.environ['CXX'] = '/no/such/compiler'\nimport torch\ntorch.compile(lambda x: x.sin() + 1)(torch.ones(8))\n",
     "nan..trainer": TRAINER + "for p in model.parameters(): p.data.fill_(float('nan'))\ntrain()\n",
     "nan..anomaly": "import torch\ntorch.autograd.set_detect_anomaly(True)\nx = torch.zeros(1, requires_grad=True)\n(x.sqrt() * 0 / x).sum().backward()\n",
+    "host-oom..worker": LIMIT
+    + DATA
+    + "    def __getitem__(self, i):\n        return torch.ones(1 << 31)\nfor b in DataLoader(D(), num_workers=1): pass\n",
+    "host-oom.evaluation.gather": LIMIT
+    + "import torch\ndef evaluate(parts):\n    return torch.cat(parts * 4096)\nevaluate([torch.ones(1 << 20)])\n",
+    "host-oom..numpy": LIMIT + "import numpy as np\nnp.ones((1 << 16, 1 << 16))\n",
+    "worker-crash..exits": DATA
+    + "    def __getitem__(self, i):\n        import os\n        os._exit(3)\nfor b in DataLoader(D(), num_workers=2): pass\n",
+    "worker-crash..pickle": DATA + "    def __getitem__(self, i):\n        return i\nd = D(); d.f = lambda: 0\n"
+    "if __name__ == '__main__':\n    for b in DataLoader(d, num_workers=1, multiprocessing_context='spawn'): pass\n",
+    "bad-arguments..no-cuda": "import torch\ntorch.nn.Linear(2, 2).to('cuda')\n",
+    "bad-arguments..token": "import torch\ntorch.nn.Embedding(10, 4)(torch.tensor([11]))\n",
+    "bad-arguments..model": "from transformers import AutoModel\nAutoModel.from_pretrained('/no/such/model')\n",
+    "checkpoint-io..safetensors": "import torch\nfrom safetensors.torch import load_file, save_file\nsave_file({'a': torch.ones(9)}, 'a.safetensors')\n"
+    "b = open('a.safetensors', 'rb').read(); open('a.safetensors', 'wb').write(b[:40])\nload_file('a.safetensors')\n",
+    "checkpoint-io..resume": TRAINER + "a = TrainingArguments('out', max_steps=2, use_cpu=True, report_to='none')\n"
+    "Trainer(model, a, train_dataset=data).train(resume_from_checkpoint='out/checkpoint-5')\n",
+    "checkpoint-io..weights-only": "import torch\nclass A: pass\ntorch.save({'a': A()}, 'a.pt')\ntorch.load('a.pt')\n",
+    "collective-timeout..gloo": "import datetime, os, sys, time\nimport torch.distributed as dist\n"
+    "os.environ.update(MASTER_ADDR='127.0.0.1', MASTER_PORT='29611')\nrank = 1 if os.fork() else 0\n"
+    "dist.init_process_group('gloo', rank=rank, world_size=2, timeout=datetime.timedelta(seconds=4))\n"
+    "if rank == 0:\n    time.sleep(9); os._exit(0)\ndist.barrier()\n",
+    "compile-failed..full-graph": "import torch\n@torch.compile(fullgraph=True, backend='eager')\ndef f(x):\n    torch._dynamo.graph_break()\n    return x\nf(torch.ones(2))\n",
+    "attention-unsupported..name": TRAINER
+    + "BertForSequenceClassification._from_config(model.config, attn_implementation='flash_attention_9')\n",
+    "unknown..segfault": "import ctypes, faulthandler\nfaulthandler.enable()\nctypes.string_at(0)\n",
     "unknown..bug": TRAINER + "data[3]['input_ids'] = None\ntrain()\n",
     "healthy..trainer": TRAINER + "train()\n",
     "healthy..caught": TRAINER

@@ -9,6 +9,7 @@ from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.scaling import Split, scaled
 from tuner_tui.advice.situation import Situation
 from tuner_tui.advice.thresholds import NOTES_3070, NOTES_3090, NOTES_T4, NOTES_UTILISATION
+from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 
 
@@ -183,6 +184,12 @@ LOG_LESS = Remedy(
     why="each stops the card for a moment; so does every `.item()` in the loop",
     source=f"{NOTES_UTILISATION}, {NOTES_3090}",
 )
+LOOP_HABITS = Remedy(
+    title="let the loop run ahead of the card",
+    why="`zero_grad(set_to_none=True)`, one `.item()` a step, and the sums of an evaluation kept on the card",
+    effect="5-10 % shorter steps, as written there; not measured here",
+    source=NOTES_3090,
+)
 COOLING = Remedy(
     title="look at cooling and power",
     why="the card holds its clocks down by itself; no setting makes up for that",
@@ -206,8 +213,9 @@ LARGER_MODEL = Remedy(
 
 
 def launch_bound(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
-    """Small kernels: more work in each."""
-    return (*underused(situation, where), LARGER_MODEL)
+    """Small kernels: more work in each, and nothing in the loop that waits for them."""
+    habits = () if isinstance(situation.job, BuiltinJob) else (LOOP_HABITS,)
+    return (*underused(situation, where), *habits, LARGER_MODEL)
 
 
 LADDERS: Mapping[str, Callable[[Situation, str | None], tuple[Remedy, ...]]] = {

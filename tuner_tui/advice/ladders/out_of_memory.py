@@ -29,7 +29,8 @@ def ladder(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     rungs = RUNGS.get(where or "training", RUNGS["training"])
     remedies = tuple(remedy for rung in rungs for remedy in rung(situation, settings))
     unknown = smaller_micro_batch in rungs and not situation.knows("per_device_train_batch_size")
-    return (HALVE, *remedies) if unknown else remedies
+    after = (GIVE_PREDICTIONS_UP,) if where == "evaluation" else ()
+    return (*((HALVE,) if unknown else ()), *remedies, *after)
 
 
 def smaller_micro_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
@@ -184,6 +185,14 @@ CHECKPOINTING = Remedy(
     effect="about 40 % less activation memory, a step about 20 % slower",
     rests_on="T4 and RTX 3090 as written there; not measured here",
     source=f"{NOTES_T4}, {NOTES_3090}",
+)
+GIVE_PREDICTIONS_UP = Remedy(
+    title="move predictions off the card now and then",
+    why="a Trainer keeps the predictions of the whole evaluation on the card, which is faster while they fit; "
+    "`eval_accumulation_steps=20` in its arguments hands them over every 20 batches",
+    effect="evaluation's memory no longer grows with its data; a little slower",
+    rests_on="transformers: eval_accumulation_steps",
+    source=f"{NOTES_3090}: GPU-side accumulation in evaluation",
 )
 HALVE = Remedy(
     title="halve the micro batch, double the accumulation",

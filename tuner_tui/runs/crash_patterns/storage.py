@@ -7,7 +7,7 @@ from __future__ import annotations
 from tuner_tui.runs.crash_patterns.pattern import form
 
 FULL = "The disk is full"
-WRITE = "A checkpoint could not be written"
+WRITE = "A checkpoint could not be written: most often its disk is full"
 READ = "A checkpoint could not be read: incomplete, damaged, or of another model"
 
 PATTERNS = (
