@@ -14,7 +14,8 @@ from tuner_tui.ui.drawing.bars import blocks, tall_blocks
 from tuner_tui.ui.drawing.cells import Row, Run, Style, line, right, shorten, text_width
 from tuner_tui.ui.drawing.figures import LABEL, SCALE, labelled
 from tuner_tui.ui.drawing.marks import BAD, WARN
-from tuner_tui.ui.drawing.sweep import BUCKET_S, sweep, within
+from tuner_tui.ui.drawing.recent import swept
+from tuner_tui.ui.drawing.sweep import BUCKET_S
 
 STALE_S = 3.0
 """A card that has not answered for this long shows old figures, and is marked."""
@@ -134,10 +135,11 @@ def _figures(scene: GpuScene, gpu: GpuSample, columns: Sequence[Column], width: 
 
 
 def _moments(scene: GpuScene, gpu: GpuSample, trace: Trace, width: int) -> list[float | None]:
-    now_s = scene.sample.time_s
-    near = within(scene.recent, now_s, width * BUCKET_S)
-    cards = ((sample.time_s, card_of(sample, gpu.index)) for sample in near)
-    return sweep(((time_s, trace.figure(card)) for time_s, card in cards if card and not card.lost), now_s, width)
+    def figure(sample: Sample) -> float | None:
+        card = card_of(sample, gpu.index)
+        return None if card is None or card.lost else trace.figure(card)
+
+    return swept(scene.recent, (gpu.index, trace.label), figure, scene.sample.time_s, width)
 
 
 def card_of(sample: Sample, index: int) -> GpuSample | None:

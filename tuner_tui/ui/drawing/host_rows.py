@@ -9,7 +9,8 @@ from tuner_tui.ui import format as f
 from tuner_tui.ui.drawing.bars import blocks, tall_blocks
 from tuner_tui.ui.drawing.cells import Row, Run, Style, right, shorten
 from tuner_tui.ui.drawing.figures import LABEL, SCALE, Figure, figure_rows, labelled
-from tuner_tui.ui.drawing.sweep import BUCKET_S, sweep, within
+from tuner_tui.ui.drawing.recent import swept
+from tuner_tui.ui.drawing.sweep import within
 
 CORES_EVERY_S = 5.0
 """Cores show the mean of the last whole five seconds: 128 blocks that jitter would cost 400 bytes a second."""
@@ -40,8 +41,8 @@ def _figures(host: HostSample) -> list[Figure]:
 
 def _history(sample: Sample, recent: Sequence[Sample], width: int, height: int) -> list[Row]:
     room = max(0, width - LABEL - SCALE)
-    moments = ((past.time_s, past.host.cpu_pct) for past in within(recent, sample.time_s, room * BUCKET_S))
-    chart = tall_blocks(sweep(moments, sample.time_s, room), 100, height)
+    history = swept(recent, "host", lambda past: past.host.cpu_pct, sample.time_s, room)
+    chart = tall_blocks(history, 100, height)
     span = ((LABEL, LABEL + room),)
     return [
         labelled(

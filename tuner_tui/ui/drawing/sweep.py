@@ -6,7 +6,7 @@ A history that scrolls repaints all of its cells each time; one that sweeps repa
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tuner_tui.hardware.sample import Sample
 
@@ -23,18 +23,27 @@ def sweep(moments: Iterable[Moment], now_s: float, width: int, bucket_s: float =
     The column of a moment depends on nothing but its time, so a column is drawn once and stays. The column after the
     newest is None: the gap that shows where the pen is.
     """
+    sums: dict[int, tuple[float, int]] = {}
+    for time_s, value in moments:
+        if value is not None:
+            bucket = int(time_s // bucket_s)
+            total, number = sums.get(bucket, (0.0, 0))
+            sums[bucket] = (total + value, number + 1)
+    return columns_of(sums, now_s, width, bucket_s)
+
+
+def columns_of(
+    sums: Mapping[int, tuple[float, int]], now_s: float, width: int, bucket_s: float = BUCKET_S
+) -> list[float | None]:
+    """The columns of `sweep`, from the sum and the number of the values of each bucket."""
     if width < 2:
         return [None] * max(0, width)
     newest = int(now_s // bucket_s)
-    sums: dict[int, tuple[float, int]] = {}
-    for time_s, value in moments:
-        bucket = int(time_s // bucket_s)
-        if value is not None and newest - width + 1 < bucket <= newest:
-            total, number = sums.get(bucket, (0.0, 0))
-            sums[bucket] = (total + value, number + 1)
     columns: list[float | None] = [None] * width
-    for bucket, (total, number) in sums.items():
-        columns[bucket % width] = total / number
+    for bucket in range(newest - width + 2, newest + 1):
+        if bucket in sums:
+            total, number = sums[bucket]
+            columns[bucket % width] = total / number
     return columns
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.history import History
 from tuner_tui.ui.drawing.cells import Row
 from tuner_tui.ui.drawing.live_rows import LiveScene, live_rows
+from tuner_tui.ui.drawing.recent import Recent, within_after
 from tuner_tui.ui.widgets.canvas import Canvas
 
 if TYPE_CHECKING:
@@ -30,9 +30,15 @@ class LivePanel(Canvas):
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
-        self._seen: deque[Sample] = deque(maxlen=REMEMBERED_SAMPLES)
+        self._seen = Recent(REMEMBERED_SAMPLES)
+        self._of_run = Recent(REMEMBERED_SAMPLES)
 
-    def watch_view(self) -> None:
+    def watch_view(self, view: RunView | None) -> None:
+        samples = () if view is None else view.samples
+        if not samples or (self._of_run and samples[-1].time_s < self._of_run[-1].time_s):
+            self._of_run.clear()
+        for sample in within_after(samples, self._of_run[-1].time_s) if self._of_run else samples:
+            self._of_run.append(sample)
         self.redraw()
 
     def watch_sample(self, sample: Sample | None) -> None:
@@ -47,12 +53,12 @@ class LivePanel(Canvas):
         return live_rows(self._scene(), width, height)
 
     def _scene(self) -> LiveScene:
-        view, seen = self.view, tuple(self._seen)
+        view, seen = self.view, self._seen
         if view is None:
             return LiveScene(self.now_s, None, History(), self.sample, seen)
         limit = None if view.record is None else view.record.memory_limit_bytes
         if view.sample is not None and not self._is_behind(view.sample):
-            return LiveScene(self.now_s, view.state, view.history, view.sample, view.samples, limit)
+            return LiveScene(self.now_s, view.state, view.history, view.sample, self._of_run, limit)
         return LiveScene(self.now_s, view.state, view.history, self.sample, seen, limit)
 
     def _is_behind(self, sample: Sample) -> bool:

@@ -23,6 +23,7 @@ from tuner_tui.ui.keys import SETTINGS_KEYS
 from tuner_tui.ui.messages import SettingEdited
 from tuner_tui.ui.widgets.estimate_bar import EstimateBar
 from tuner_tui.ui.widgets.field_help import FieldHelp
+from tuner_tui.ui.widgets.kept import Kept
 from tuner_tui.ui.widgets.settings_list import SettingsList
 from tuner_tui.ui.widgets.value_input import ValueInput
 
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 ROOM_FOR_ESTIMATE, ROOM_FOR_HELP, ROOM_FOR_MORE_HELP = 7, 9, 18
 
 
-class SettingsPanel(Vertical):
+class SettingsPanel(Kept, Vertical):
     """Edits settings. What the user wants goes up as `SettingEdited`; `view` comes down and is shown."""
 
     DEFAULT_CSS = "SettingsPanel { layers: base over; }"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from tuner_tui.hardware.sample import Sample
 from tuner_tui.ui.drawing.cells import Row, Run, line
 from tuner_tui.ui.drawing.gpu_rows import Detail, GpuScene, gpu_rows
 from tuner_tui.ui.drawing.marks import WARN
+from tuner_tui.ui.drawing.recent import Recent
 from tuner_tui.ui.panels.live import REMEMBERED_SAMPLES
 from tuner_tui.ui.widgets.canvas import Canvas
 
@@ -28,7 +28,7 @@ class WatchedCardsPanel(Canvas):
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
-        self._seen: deque[Sample] = deque(maxlen=REMEMBERED_SAMPLES)
+        self._seen = Recent(REMEMBERED_SAMPLES)
         self._drawn: tuple[BoxView | None, int] | None = None
         self._rows: list[Row] = []
 
@@ -55,7 +55,7 @@ class WatchedCardsPanel(Canvas):
             return [*sentences(view.problem.sentence, width), *quiet(view.problem.advice, width)]
         if not view.sample.gpus:
             return [Row(line(Run("asking the driver …", "dim")))]
-        rows = gpu_rows(GpuScene(kept(view.sample, self.only), tuple(self._seen)), width, Detail())
+        rows = gpu_rows(GpuScene(kept(view.sample, self.only), self._seen), width, Detail())
         return rows + [row for note in view.notes for row in quiet(note, width)]
 
 

@@ -15,12 +15,17 @@ from rich.style import Style as RichStyle
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.color import Color
+from textual.filter import LineFilter
 from textual.geometry import Region
 from textual.reactive import reactive
 from textual.strip import Strip
 from textual.widget import Widget
 
 from tuner_tui.ui.drawing.cells import STYLES, Line, Row, Run, cells_of, changed_span, crop, fit, line
+from tuner_tui.ui.widgets.kept import Kept
+
+Pieces = dict[tuple[int, int], Strip]
+"""Of one row: what was painted of it, by its first cell and the one behind its last."""
 
 
 class Slice(Widget):
@@ -48,11 +53,11 @@ class Slice(Widget):
         canvas, place = self.parent, self._place
         if not isinstance(canvas, Canvas):
             return [Strip.blank(crop.width)] * crop.height
-        strips = [canvas.filtered(place.y + y, place.x, place.right) for y in crop.line_range]
+        strips = canvas.filtered(place.y + crop.y, place.y + crop.bottom, place.x, place.right)
         return strips if crop.width == place.width else [strip.crop(*crop.column_span) for strip in strips]
 
 
-class Canvas(Widget):
+class Canvas(Kept):
     """Shows the rows that `rows` draws for the widget's size; redraws when asked, repaints what differs.
 
     Rows beyond the height are reached by scrolling, where the canvas may take the focus; a sign says that they exist.
@@ -87,7 +92,8 @@ class Canvas(Widget):
         self._lines: list[Line] = []
         self._slices: list[Region] = []
         self._styles: dict[str, RichStyle] = {}
-        self._strips: list[dict[tuple[int, int], Strip]] = []
+        self._strips: list[Pieces] = []
+        self._filtered: list[Pieces] = []
         self._behind: Color | None = None
         self._asked = False
 
@@ -113,7 +119,7 @@ class Canvas(Widget):
         """A new theme: look the styles up again."""
         self._styles.clear()
         self._behind = None
-        self._strips = [{} for _ in self._lines]
+        self._forget()
         super().notify_style_update()
 
     def _draw(self) -> None:
@@ -143,13 +149,12 @@ class Canvas(Widget):
 
     def _show(self, lines: list[Line], slices: list[Region]) -> None:
         old, self._lines = self._lines, lines
-        self._strips += [{} for _ in range(len(lines) - len(self._strips))]
         if slices != self._slices or len(old) != len(lines):
             self._arrange(slices)
             return
         differing = [y for y, (before, after) in enumerate(zip(old, lines, strict=True)) if before != after]
         for y in differing:
-            self._strips[y] = {}
+            self._strips[y], self._filtered[y] = {}, {}
         for owner, region in self._changes(old, differing):
             owner.refresh(region)
 
@@ -176,7 +181,7 @@ class Canvas(Widget):
 
     def _arrange(self, slices: list[Region]) -> None:
         self._slices = slices
-        self._strips = [{} for _ in self._lines]
+        self._forget()
         children = list(self.query_children(Slice))
         for child, place in zip(children, slices, strict=False):
             child.place = place
@@ -186,6 +191,11 @@ class Canvas(Widget):
         for child in children[len(slices) :]:
             child.remove()
         self.refresh()
+
+    def _forget(self) -> None:
+        """The rows are no longer what they were, or no longer look like it."""
+        self._strips = [{} for _ in self._lines]
+        self._filtered = [{} for _ in self._lines]
 
     def render_line(self, y: int) -> Strip:
         return self.strip(y, 0, self.size.width)
@@ -200,10 +210,19 @@ class Canvas(Widget):
             kept[start, end] = Strip([Segment(text, self._style(style)) for text, style in cells], end - start)
         return kept[start, end]
 
-    def filtered(self, y: int, start: int, end: int) -> Strip:
-        """The same as the app's filters (no colour, ASCII) let it through."""
-        strip = self.strip(y, start, end)
-        for line_filter in self.get_line_filters():
+    def filtered(self, top: int, bottom: int, start: int, end: int) -> list[Strip]:
+        """The same of rows `top` to `bottom`, as the app's filters (no colour, ASCII) let it through."""
+        span, strips, filters = (start, end), [], None
+        for y in range(top, bottom):
+            kept = self._filtered[y] if y < len(self._filtered) else {}
+            if span not in kept:
+                filters = self.get_line_filters() if filters is None else filters
+                kept[span] = self._through(filters, self.strip(y, start, end))
+            strips.append(kept[span])
+        return strips
+
+    def _through(self, filters: Sequence[LineFilter], strip: Strip) -> Strip:
+        for line_filter in filters:
             strip = strip.apply_filter(line_filter, self._background)
         return strip
 

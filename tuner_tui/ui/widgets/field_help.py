@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from rich.text import Text
 from textual.reactive import reactive
-from textual.widget import Widget
 
 from tuner_tui.ui.form import Help
+from tuner_tui.ui.widgets.kept import Kept
 
 
-class FieldHelp(Widget):
+class FieldHelp(Kept):
     """Facts of the field on one quiet line, its sentence below."""
 
     DEFAULT_CSS = """

@@ -6,10 +6,11 @@ from typing import Self
 
 from textual.geometry import Region
 from textual.visual import VisualType
-from textual.widget import Widget
+
+from tuner_tui.ui.widgets.kept import Kept
 
 
-class Framed(Widget):
+class Framed(Kept):
     """Sets titles by `entitle` and `say_below`: a title that is set the usual way paints the panel and all it holds."""
 
     _row: int | None = None

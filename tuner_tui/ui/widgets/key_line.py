@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from rich.cells import cell_len
 from rich.text import Text
 from textual.reactive import reactive
-from textual.widget import Widget
+
+from tuner_tui.ui.widgets.kept import Kept
 
 if TYPE_CHECKING:
     from textual.events import Click
@@ -20,7 +21,7 @@ RANK = {action: place for place, action in enumerate(("want('train')", "want('st
 """These stand first, then those of the panel with the focus, then the rest."""
 
 
-class KeyLine(Widget):
+class KeyLine(Kept):
     """As many keys as fit; help stands at the right end always, so that what did not fit is a key away."""
 
     DEFAULT_CSS = """

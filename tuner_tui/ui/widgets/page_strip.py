@@ -8,7 +8,8 @@ from rich.cells import cell_len
 from rich.text import Text
 from textual.message import Message
 from textual.reactive import reactive
-from textual.widget import Widget
+
+from tuner_tui.ui.widgets.kept import Kept
 
 if TYPE_CHECKING:
     from textual.events import Click
@@ -28,7 +29,7 @@ NAMES = {
 SHORT = {"settings": "Set", "hardware": "Box", "troubles": "Trbl", "output": "Out", "plots": "Plot", "in-effect": "Eff"}
 
 
-class PageStrip(Widget):
+class PageStrip(Kept):
     """The names of `pages` with their number keys; `shown` stands out, `marks` follow a name."""
 
     DEFAULT_CSS = """
