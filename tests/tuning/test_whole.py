@@ -16,6 +16,7 @@ from tuner_tui.memory.fit import PeakModel
 from tuner_tui.runs.record import resolved_json
 from tuner_tui.settings.job import BuiltinJob, Job
 from tuner_tui.tuning.run_trial import Done
+from tuner_tui.tuning.search import Search
 from tuner_tui.tuning.trial import Trial, Tried
 from tuner_tui.tuning.tuner import Known
 from tuner_tui.tuning.tuner_process import TuningOrders
@@ -75,6 +76,18 @@ def test_the_estimate_is_that_of_a_card_without_its_context(tmp_path: Path) -> N
 @pytest.mark.parametrize(("inventory", "job"), [(box(), BERT), (box(card("RTX 3090")), SCRIPT)])
 def test_elsewhere_there_is_no_estimate(inventory: Inventory, job: Job) -> None:
     assert estimated(inventory, python(), TuningOrders(job), START.settings) is None
+
+
+def test_a_start_above_the_data_which_its_own_trial_showed_is_not_the_winner() -> None:
+    """Its batches were never as large as asked for, so that it was as fast as anything."""
+    small = setting(box())
+    now = known(speed=200.0, dataset_samples=5)
+    while (trial := Search(now.start, small.space(now), now.tried).propose()) is not None:
+        assert trial.settings.per_device_train_batch_size <= 5
+        now = now.after(trial, Done(measured(100.0, dataset_samples=5), trial.settings))
+    verdict = Search(now.start, small.space(now), now.tried).verdict
+    assert verdict is not None
+    assert verdict.winner.per_device_train_batch_size <= 5
 
 
 def test_a_card_that_others_share_is_told_of() -> None:

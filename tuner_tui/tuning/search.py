@@ -71,7 +71,13 @@ class Search:
 
     @cached_property
     def _results(self) -> Results:
-        return Results.of(self.tried, self.space.limit_bytes)
+        return Results.of(self._within_data, self.space.limit_bytes)
+
+    @property
+    def _within_data(self) -> tuple[Tried, ...]:
+        """The trials whose micro batch the data can fill: how many samples there are is learned from the first one."""
+        most = self.space.most_micro
+        return tuple(one for one in self.tried if one.trial.settings.per_device_train_batch_size <= most)
 
     @cached_property
     def _first(self) -> Settings:
