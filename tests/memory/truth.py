@@ -118,7 +118,13 @@ def series(measured: Iterable[Measured]) -> list[list[Measured]]:
     """Measurements that differ in the batch alone, four and more of them, smallest batch first."""
 
     def rest(one: Measured) -> str:
-        return str({**one.case.settings, "per_device_train_batch_size": 0, "of": (one.case.model, one.case.task)})
+        return str(
+            {
+                **one.case.settings,
+                "per_device_train_batch_size": 0,
+                "of": (one.case.model, one.case.task, one.case.foreach),
+            }
+        )
 
     ordered = sorted(measured, key=lambda one: (rest(one), one.case.batch))
     groups = [list(group) for _, group in groupby(ordered, key=rest)]

@@ -25,7 +25,7 @@ from tuner_tui.memory.shapes import config_path
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 
-FORMAT = 1
+FORMAT = 2
 MARK = "tuner-tui-trace "
 TRAINER = Path(package).parent / "trainer"
 BATCHES = (2, 8, 32, 128)
@@ -190,14 +190,13 @@ def answer_in(output: str, python: Path, code: int) -> dict[str, Any]:
 
 def trace_of(answer: Mapping[str, Any]) -> Trace:
     """The answer as a trace."""
-    train = tuple(TracedPeak(batch=one["batch"], **one["batch_phase"]) for one in answer["train"])
     return Trace(
         parameters=answer["parameters"],
         trainable=answer["trainable"],
         weight_bytes=answer["weight_bytes"],
         gradient_bytes=answer["gradient_bytes"],
         state_bytes=answer["state_bytes"],
-        step_bytes=max(one["step"]["total"] for one in answer["train"]),
-        train=train,
+        step_bytes=answer["step"],
+        train=tuple(TracedPeak(**one) for one in answer["train"]),
         evaluation=tuple(TracedPeak(**one) for one in answer["evaluation"]),
     )

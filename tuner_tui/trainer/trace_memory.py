@@ -39,7 +39,7 @@ def trace(request: dict[str, Any]) -> dict[str, Any]:
     from .config import JobArguments
     from .cuda_rules import cuda_rules
     from .traced_model import build_model, build_optimizer, faked
-    from .traced_step import Traced, counted, evaluate, make_states, train_step
+    from .traced_step import Traced, make_states
 
     settings, on_gpu = request["settings"], request["on_gpu"]
     job = JobArguments(**request["job"])
@@ -54,18 +54,32 @@ def trace(request: dict[str, Any]) -> dict[str, Any]:
         )  # fmt: skip
         make_states(traced)
         sizes = sizes_of(traced)
-        peaks = []
-        for batch in request["batches"]:
-            with counted(traced) as storages:
-                train_step(traced, storages, batch)
-            phases = {name: asdict(peak) for name, peak in storages.peaks.items()}
-            peaks.append({"batch": batch, "batch_phase": phases["batch"], "step": phases["step"]})
-        evaluations = []
-        for batch in request["eval_batches"]:
-            with counted(traced) as storages:
-                evaluate(traced, storages, batch)
-            evaluations.append({"batch": batch, **asdict(storages.peaks["evaluation"])})
-    return {**sizes, "train": peaks, "evaluation": evaluations}
+        train = [train_peak(traced, batch, number == 0) for number, batch in enumerate(request["batches"])]
+        evaluation = [evaluation_peak(traced, batch) for batch in request["eval_batches"]]
+    return {**sizes, "step": train[0].pop("step"), "train": train, "evaluation": evaluation}
+
+
+def train_peak(traced: Any, batch: int, with_step: bool) -> dict[str, Any]:
+    """The peak of forward and backward at `batch`; and in `step`, where asked for, that of the optimizer's step."""
+    from .traced_step import counted, forward_and_backward, optimizer_step
+
+    found: dict[str, Any] = {"batch": batch}
+    with counted(traced) as storages:
+        forward_and_backward(traced, storages, batch)
+        if with_step:
+            optimizer_step(traced, storages)
+            found["step"] = storages.peaks["step"].total
+        traced.model.zero_grad()
+    return found | asdict(storages.peaks["batch"])
+
+
+def evaluation_peak(traced: Any, batch: int) -> dict[str, Any]:
+    """The peak of an evaluation at `batch`."""
+    from .traced_step import counted, evaluate
+
+    with counted(traced) as storages:
+        evaluate(traced, storages, batch)
+    return {"batch": batch, **asdict(storages.peaks["evaluation"])}
 
 
 @contextmanager

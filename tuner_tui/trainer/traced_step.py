@@ -43,20 +43,24 @@ def make_states(traced: Traced) -> None:
     traced.model.zero_grad()
 
 
-def train_step(traced: Traced, storages: Storages, batch: int) -> None:
-    """Forward, backward, clipping, optimizer, gradients to None; phases `batch` and `step`."""
+def forward_and_backward(traced: Traced, storages: Storages, batch: int) -> None:
+    """Up to the gradients; phase `batch`."""
     traced.model.train()
     storages.enter("batch")
     for _ in range(min(traced.accumulation, 2)):  # from the second micro batch on, gradients are there all the time
         loss = compute_loss(traced, inputs_of(traced, batch))[0]
         loss.backward()
         del loss
+    storages.enter("outside")
+
+
+def optimizer_step(traced: Traced, storages: Storages) -> None:
+    """Clipping and the optimizer, which no batch matters to; phase `step`."""
     storages.enter("step")
     if traced.max_grad_norm > 0:
         torch.nn.utils.clip_grad_norm_(traced.model.parameters(), traced.max_grad_norm)
     if traced.optimizer is not None:
         traced.optimizer.step()
-    traced.model.zero_grad()
     storages.enter("outside")
 
 

@@ -116,7 +116,7 @@ def _accumulation(draft: Draft, share: int) -> None:
 
 def _evaluation(draft: Draft, workload: Workload) -> None:
     micro = draft.settings.per_device_train_batch_size
-    if workload.language_model and workload.logit_bytes > workload.sample_bytes(True, False) / 3:
+    if workload.language_model and workload.logits_weigh:
         reason = "as the micro batch: the logits of a language model weigh as much in evaluation"
         draft.advise("per_device_eval_batch_size", micro, reason, "estimate")
     else:

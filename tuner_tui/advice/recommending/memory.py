@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from tuner_tui.advice.recommending.draft import Draft
-from tuner_tui.advice.recommending.target import GIB
 from tuner_tui.advice.recommending.workload import Workload
 from tuner_tui.advice.thresholds import NOTES_3070_8BIT, NOTES_3090, NOTES_T4, NOTES_UTILISATION
-from tuner_tui.settings.dialects.hf_names import BITSANDBYTES_OPTIMIZERS
+from tuner_tui.memory.estimate import estimate
 from tuner_tui.settings.job import BuiltinJob
 
-USABLE_SHARE = 0.9
-CONTEXT_BYTES = 1 * GIB
 SHORT_SHARE = 1 / 3
 """Weights, gradients and AdamW's states above this share of the card leave too little for a batch."""
 HOPELESS_SHARE = 0.75
 BITSANDBYTES_LEAST = (7, 0)
 COMFORTABLE_BATCH = 4
-BYTES_FULL, BYTES_8BIT, BYTES_SGD, BYTES_FROZEN = 16, 10, 12, 4
-"""A parameter's weight, gradient and optimizer states in bytes: fp32 with AdamW; 8-bit AdamW; SGD; a frozen weight."""
+BYTES_FULL, BYTES_8BIT = 16, 10
+"""A parameter's weight, gradient and optimizer states in bytes: fp32 with AdamW; with 8-bit AdamW."""
 
 
 def optimizer(draft: Draft, workload: Workload) -> None:
@@ -89,23 +86,18 @@ def checkpointing(draft: Draft, workload: Workload) -> None:
 
 
 def largest_batch(draft: Draft, workload: Workload, checkpointing: bool | None = None) -> int | None:
-    """The largest micro batch that fits by estimate; None where the card's memory is not known."""
-    memory = draft.target.memory_bytes
-    if memory is None:
+    """The largest micro batch that fits by estimate; None where the card's memory is not known.
+
+    Evaluation is left out: its batch follows from this one.
+    """
+    target, settings = draft.target, draft.settings
+    if target.memory_bytes is None:
         return None
-    settings = draft.settings
     checkpointing = settings.gradient_checkpointing if checkpointing is None else checkpointing
-    room = USABLE_SHARE * memory - CONTEXT_BYTES - model_bytes(draft, workload)
-    return max(0, int(room / workload.sample_bytes(settings.precision != "fp32", checkpointing)))
-
-
-def model_bytes(draft: Draft, workload: Workload) -> float:
-    """What weights, gradients and optimizer states take with the settings as they stand."""
-    settings = draft.settings
-    if settings.peft_method != "none":
-        return workload.model.parameters * BYTES_FROZEN
-    each = BYTES_8BIT if settings.optim in BITSANDBYTES_OPTIMIZERS else BYTES_FULL
-    return workload.model.parameters * (BYTES_SGD if settings.optim == "sgd" else each)
+    asked = settings.changed(
+        gradient_checkpointing=checkpointing, per_device_eval_batch_size=1, max_length=max(8, workload.tokens)
+    )
+    return estimate(workload.model.shape, asked, target.device, target.processes).largest_batch()
 
 
 def _short(draft: Draft, workload: Workload) -> bool:

@@ -1,0 +1,91 @@
+"""Runs that were measured put the estimate right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tuner_tui.memory.correct import CORRECTED_DOUBT, MeasuredRun, corrected
+from tuner_tui.memory.device import Device
+from tuner_tui.memory.estimate import MemoryEstimate, estimate
+from tuner_tui.memory.shapes import bert
+from tuner_tui.settings.model import Settings
+
+SHAPE = bert("bert-base", 12, 768, 12)
+CARD, CPU = Device(True, (8, 0), 24 * 2**30), Device(False, None, 16 * 2**30)
+
+
+def settings(batch: int = 16, **values: Any) -> Settings:
+    return Settings(per_device_train_batch_size=batch, **values)
+
+
+def on_card(one: Settings) -> MemoryEstimate:
+    return estimate(SHAPE, one, CARD)
+
+
+def on_cpu(one: Settings) -> MemoryEstimate:
+    return estimate(SHAPE, one, CPU)
+
+
+def run(name: str, one: Settings, ratio: float, slack: float = 1.0) -> MeasuredRun:
+    tensors = round(on_card(one).tensor_bytes(one.per_device_train_batch_size) * ratio)
+    return MeasuredRun(name, one, tensors, round(tensors * slack))
+
+
+def fix(one: Settings, *runs: MeasuredRun) -> MemoryEstimate:
+    return corrected(on_card(one), one, True, runs, on_card)
+
+
+def test_one_run_scales_every_batch() -> None:
+    found = fix(settings(64), run("r003", settings(16), 1.03))
+    assert found.tensor_bytes(64) == pytest.approx(1.03 * on_card(settings(64)).tensor_bytes(64))
+    assert "corrected by run r003: ×1.03" in found.rests_on
+    assert found.doubt == CORRECTED_DOUBT
+
+
+def test_between_two_runs_the_ratio_goes_from_one_to_the_other() -> None:
+    runs = run("r002", settings(48), 1.2), run("r001", settings(16), 1.0)
+    assert [round(fix(settings(32), *runs).ratio(batch), 3) for batch in (8, 16, 32, 48, 96)] == [
+        1.0, 1.0, 1.1, 1.2, 1.2,
+    ]  # fmt: skip
+
+
+def test_of_two_runs_of_one_batch_the_newer_counts() -> None:
+    found = fix(settings(), run("r009", settings(), 1.1), run("r001", settings(), 2.0))
+    assert found.ratio(16) == pytest.approx(1.1)
+
+
+def test_the_measured_slack_takes_the_place_of_the_assumed_one() -> None:
+    found = fix(settings(), run("r001", settings(), 1.0, slack=1.2))
+    assert found.parts.slack == pytest.approx(0.2 * found.tensor_bytes(16), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"max_length": 64}, {"precision": "bf16"}, {"optim": "sgd"}, {"gradient_checkpointing": True},
+        {"peft_method": "lora"}, {"attn_implementation": "eager"}, {"gradient_accumulation_steps": 2},
+    ],
+)  # fmt: skip
+def test_a_run_of_other_settings_says_nothing(other: dict[str, Any]) -> None:
+    assert fix(settings(), run("r001", settings(**other), 1.5)) == on_card(settings())
+
+
+def test_what_takes_no_memory_may_differ() -> None:
+    assert fix(settings(), run("r001", settings(learning_rate=1e-3, seed=7), 1.5)) != on_card(settings())
+
+
+def test_on_a_cpu_the_rest_of_the_process_is_what_was_measured() -> None:
+    rest = 700 * 2**20
+    resident = round(on_cpu(settings(8)).tensor_bytes(8)) + rest
+    found = corrected(
+        on_cpu(settings()), settings(), False, [MeasuredRun("r1", settings(8), None, None, resident)], on_cpu
+    )
+    assert found.parts.context == pytest.approx(rest, abs=2)
+    assert "corrected by run r1: 700 MiB beside the tensors" in found.rests_on
+
+
+def test_a_process_smaller_than_its_tensors_is_no_measurement() -> None:
+    run_of_little = MeasuredRun("r1", settings(8), None, None, 1000)
+    assert corrected(on_cpu(settings()), settings(), False, [run_of_little], on_cpu) == on_cpu(settings())

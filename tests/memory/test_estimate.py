@@ -1,0 +1,119 @@
+"""What the closed form knows: which setting takes more, which less, and what fits."""
+
+from __future__ import annotations
+
+import timeit
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tuner_tui.memory.device import MIB, Device
+from tuner_tui.memory.estimate import RESERVE, MemoryEstimate, estimate
+from tuner_tui.memory.optimizers import optimizer_bytes
+from tuner_tui.memory.parameters import count
+from tuner_tui.memory.shapes import GPT2, LLAMA_1B, bert
+from tuner_tui.settings.dialects.hf_names import OPTIMIZERS
+from tuner_tui.settings.model import Settings
+
+GIB = 2**30
+BERT = bert("bert-base", 12, 768, 12)
+CARD = Device(True, (8, 0), 24 * GIB)
+
+
+def of(shape: Any = BERT, device: Device = CARD, processes: int = 1, **settings: Any) -> MemoryEstimate:
+    values = {"per_device_train_batch_size": 16, "max_length": 256, **settings}
+    return estimate(shape, Settings.model_validate(values), device, processes)
+
+
+@pytest.mark.parametrize(
+    ("less", "more"),
+    [
+        ({"per_device_train_batch_size": 8}, {}),
+        ({"max_length": 128}, {}),
+        ({"precision": "bf16"}, {}),
+        ({"gradient_checkpointing": True}, {}),
+        ({"peft_method": "lora"}, {}),
+        ({"peft_method": "lora"}, {"peft_method": "dora"}),
+        ({"peft_method": "lora", "lora_r": 4}, {"peft_method": "lora", "lora_r": 256}),
+        ({}, {"attn_implementation": "eager"}),
+        ({"optim": "adamw_bnb_8bit"}, {}),
+        ({"optim": "sgd"}, {"optim": "adamw_bnb_8bit"}),
+        ({"optim": "adamw_torch_fused", "per_device_train_batch_size": 1}, {"per_device_train_batch_size": 1}),
+        ({}, {"gradient_accumulation_steps": 4}),
+    ],
+)
+def test_what_takes_less(less: dict[str, Any], more: dict[str, Any]) -> None:
+    assert of(**less).total_bytes < of(**more).total_bytes
+
+
+def test_adamw_in_fp32_takes_sixteen_bytes_a_parameter_and_four_more_in_its_step() -> None:
+    parts, trained = of(per_device_train_batch_size=1, max_length=8).parts, count(BERT, Settings()).total
+    assert (parts.weights, parts.gradients, parts.optimizer) == (4 * trained, 4 * trained, 8 * trained)
+    assert parts.activations == pytest.approx(4 * trained)
+    assert of(per_device_train_batch_size=1, max_length=8).moment == "optimizer step"
+
+
+def test_the_peak_of_a_language_model_is_at_its_logits() -> None:
+    found = of(LLAMA_1B, precision="bf16", optim="adamw_torch_fused", per_device_train_batch_size=8, max_length=1024)
+    assert found.moment == "loss"
+    assert found.parts.activations > 12 * 128_256 * 8 * 1024
+
+
+def test_several_processes_keep_their_gradients_twice() -> None:
+    one, two = of(), of(processes=2)
+    assert two.total_bytes - one.total_bytes >= 4 * count(BERT, Settings()).total
+
+
+def test_evaluation_can_set_the_peak() -> None:
+    found = of(GPT2, optim="sgd", per_device_train_batch_size=1, per_device_eval_batch_size=64, max_length=1024)
+    assert found.moment == "evaluation"
+
+
+@pytest.mark.parametrize(
+    ("gib", "verdict"), [(80, "fits"), (1.05, "too large"), (None, "unknown")], ids=["80", "1", "unknown"]
+)
+def test_the_verdict(gib: float | None, verdict: str) -> None:
+    capacity = None if gib is None else int(gib * GIB)
+    assert of(device=replace(CARD, capacity_bytes=capacity)).verdict == verdict
+
+
+def test_between_fitting_and_not_it_is_tight() -> None:
+    found = of()
+    for capacity in (found.low_bytes + 1, found.total_bytes, found.high_bytes):
+        assert replace(found, capacity_bytes=capacity).verdict == "tight"
+
+
+def test_the_largest_batch_fits_and_the_next_does_not() -> None:
+    found = of()
+    largest = found.largest_batch()
+    assert largest is not None
+    assert largest > 16
+    limit = 24 * GIB * (1 - RESERVE)
+    assert found.peak_bytes(largest) * (1 + found.doubt) <= limit < found.peak_bytes(largest + 1) * (1 + found.doubt)
+    assert of(device=replace(CARD, capacity_bytes=GIB)).largest_batch() == 0
+    assert of(device=Device(True)).largest_batch() is None
+
+
+def test_the_peak_as_floor_and_line_is_the_same_where_it_is_used() -> None:
+    found = of()
+    for batch in (16, 24, 32):
+        assert found.peak.peak_bytes(batch) == pytest.approx(found.peak_bytes(batch), rel=0.01)
+    assert found.peak.floor_bytes == pytest.approx(found.peak_bytes(1), rel=0.1)
+
+
+def test_the_parts_are_the_whole() -> None:
+    found = of()
+    assert found.parts.total == pytest.approx(found.total_bytes, abs=4)
+    assert found.parts.context >= 100 * MIB
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_optimizer_has_a_figure(name: str) -> None:
+    found = optimizer_bytes(name, True, 4)
+    assert 0 <= found.kept <= 12
+    assert 0 <= found.temporary <= 4
+
+
+def test_it_is_quick_enough_for_every_keystroke() -> None:
+    assert min(timeit.repeat(of, number=20, repeat=5)) / 20 < 0.001
