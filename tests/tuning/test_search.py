@@ -82,6 +82,14 @@ def test_knobs_are_tried_by_their_bound_and_left_where_it_is_within_the_noise() 
     assert search.verdict.ratio is None
 
 
+def test_a_busy_box_is_named_where_it_hides_what_could_be_gained() -> None:
+    rates = iter((100.0, 60.0, 90.0))
+    search = driven(Search(START, space(START)), lambda trial: measured(next(rates, 80.0)))
+    assert search.verdict is not None
+    assert search.verdict.winner == START
+    assert "is the box busy?" in search.verdict.sentence
+
+
 def test_a_change_is_kept_only_above_the_noise() -> None:
     def run(trial: Trial) -> Measurement:
         wobble = 1.05 if trial.purpose == "noise" else 1.0

@@ -14,6 +14,10 @@ from tuner_tui.tuning.space import SearchSpace
 from tuner_tui.tuning.trial import Trial, Tried, Verdict
 
 
+UNQUIET = 0.1
+"""From here on the noise hides gains that are worth having."""
+
+
 @dataclass(frozen=True, slots=True)
 class Closing:
     """The end of a search from `start`; `first` is the start, cut to the size of the data."""
@@ -63,7 +67,7 @@ class Closing:
             return Verdict(winner=self.start, sentence=self._nothing_ran())
         if winner.settings == self.first:
             sentence = "Nothing that was tried is faster than the start beyond the noise: it stays."
-            return self._verdict(winner, sentence)
+            return self._verdict(winner, sentence + self._unquiet())
         if not self._start_runs:
             return self._verdict(winner, "The start does not run here; these are the fastest settings that do.")
         return self._compared(winner)
@@ -77,7 +81,7 @@ class Closing:
         spread = f"{ratio:.2f}× the start ({low:.2f} … {high:.2f}, {len(self._pairs(winner).ratios)} pairs)"
         if low <= 1 and start is not None and self.results.trusted(start):
             sentence = f"In turn with the start the fastest came to {spread}, within the noise: the start stays."
-            return self._verdict(start, sentence, (ratio, low, high))
+            return self._verdict(start, sentence + self._unquiet(), (ratio, low, high))
         words = "Confirmed in turn with the start" if low > 1 else "The start leaves too little memory free"
         return self._verdict(winner, f"{words}: {spread}.", (ratio, low, high))
 
@@ -94,6 +98,15 @@ class Closing:
             start=None if started is None else typical(started),
             best=typical(winner),
             learning_rate_note=self._learning_rate(winner.settings),
+        )
+
+    def _unquiet(self) -> str:
+        """What is to be said of a box on which one settings runs at different speeds."""
+        noise = self.results.noise
+        if noise < UNQUIET:
+            return ""
+        return (
+            f" Runs of one settings differ by up to {noise:.0%} here, so smaller gains cannot be seen: is the box busy?"
         )
 
     def _learning_rate(self, settings: Settings) -> str:
