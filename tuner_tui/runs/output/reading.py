@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from tuner_tui.runs.crash_patterns import BARE, PATTERNS
+from tuner_tui.runs.crash_patterns.order import BARE, PATTERNS
 from tuner_tui.runs.crash_patterns.pattern import Pattern
 from tuner_tui.runs.output.failures import Failure, find_exceptions
 from tuner_tui.runs.output.handled import story_of
