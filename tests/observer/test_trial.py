@@ -11,7 +11,7 @@ import pytest
 from tests.observer.observed import SCRIPTS, Observed, observe
 from tuner_tui.observer.site._tuner_observer import longest
 from tuner_tui.observer.site._tuner_observer.speed import Speed
-from tuner_tui.runs.events import Checkpoint, Ended, Evaluated, OutOfMemory, TrialMeasured
+from tuner_tui.runs.events import Checkpoint, Ended, Evaluated, OutOfMemory, Phase, TrialMeasured
 
 pytestmark = pytest.mark.train
 
@@ -93,6 +93,15 @@ def test_too_short_a_training_says_so_by_its_steps(tmp_path: Path) -> None:
     observed = tried(tmp_path, "trial_loop.py", str(tmp_path / "after"), "1")
     assert measured(observed).steps == 0
     assert measured(observed).spread is None
+
+
+def test_what_is_compiled_on_the_way_sets_the_measuring_back(tmp_path: Path) -> None:
+    """Torch compiles the model for each new length until it gives that up."""
+    observed = tried(tmp_path, "trial_loop.py", str(tmp_path / "after"), FOREVER, "compiled", most_s=3.0)
+    compiled = [event.step for event in observed.of(Phase) if event.phase == "compiling" and event.step is not None]
+    assert len(compiled) > 1
+    assert measured(observed).warmup_steps > max(compiled) + 1
+    assert measured(observed).steps >= 3
 
 
 def test_a_stream_has_no_longest_batch(tmp_path: Path) -> None:

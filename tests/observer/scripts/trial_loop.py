@@ -1,6 +1,6 @@
 """A plain loop over samples of very different lengths. Arguments: a file to write at its end, batches, then words.
 
-`short`: it ends after so many batches by itself. `workers`: two of them. `stream`: an iterable dataset.
+`workers`: two of them. `stream`: an iterable dataset. `compiled`: the model is, once for each length.
 """
 
 import sys
@@ -47,13 +47,14 @@ def main() -> None:
         num_workers=workers,
     )  # fmt: skip
     model = nn.Embedding(64, 8)
+    forward = torch.compile(model, backend="eager", dynamic=False) if "compiled" in sys.argv else model
     optimizer = torch.optim.AdamW(model.parameters())
     for number, batch in enumerate(batch for _ in range(1000) for batch in loader):
         if number == int(sys.argv[2]):
             break
         print("longest", batch["input_ids"].shape[1], flush=True)
         optimizer.zero_grad()
-        model(batch["input_ids"]).square().sum().backward()
+        forward(batch["input_ids"]).square().sum().backward()
         optimizer.step()
     Path(sys.argv[1]).write_text("the script went on")
 

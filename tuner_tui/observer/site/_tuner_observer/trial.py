@@ -34,6 +34,8 @@ TERMS = {"warmup_steps": 2, "warmup_s": 0.5, "least_steps": 3, "least_s": 1.0, "
 ARGUMENTS = {"max_steps": 1_000_000, "save_strategy": "no", "eval_strategy": "no", "evaluation_strategy": "no",
              "load_best_model_at_end": False, "push_to_hub": False, "report_to": "none"}  # fmt: skip
 """What a trial's TrainingArguments say: it neither ends early nor leaves anything behind."""
+MOST_RESTARTS = 8
+"""Times that a compilation sets the measuring back: as often as torch compiles one function for new shapes."""
 GIVES_WAY_S = 60.0
 """A rank that has measured trains on until the others have too and all are ended; if nobody does that, so long."""
 
@@ -65,6 +67,7 @@ class Trial:
         self._given = 0
         self._arranged = False
         self._compiled_at = -1
+        self._restarts = 0
         self._first: dict[str, Any] | None = None
         self._before: dict[str, Any] = {}
         self._last: dict[str, Any] = {}
@@ -164,6 +167,8 @@ class Trial:
             self._first = now
         if self._fewest is None and steps >= self._terms["warmup_steps"]:
             self._fewest = now
+        if self._began is not None and self._compiled_at >= self._began["own_steps"]:
+            self._begin_anew()
         if self._began is None:
             if self._is_warm(now):
                 self._begin(now)
@@ -187,6 +192,13 @@ class Trial:
         self._peaks.warm()
         self._watch.begin()
         self._began = now
+
+    def _begin_anew(self) -> None:
+        """Something was compiled in the measured stretch, for a new shape: what was measured is no measure."""
+        if self._restarts < MOST_RESTARTS:
+            self._restarts += 1
+            self._began = None
+            self._speed = Speed()
 
     def _amount(self, now: dict[str, Any], before: dict[str, Any]) -> float:
         """Real tokens of a step, else its samples, else the step itself."""

@@ -25,8 +25,10 @@ class Stopwatch:
         self._late_s = 0.0
 
     def begin(self) -> None:
-        """The measured stretch begins."""
+        """The measured stretch begins, perhaps anew."""
         self._runs = True
+        self._optimizer_s = 0.0
+        self._pairs.clear()
         self._began = (time.perf_counter(), self._event())
 
     def optimizer_begins(self) -> None:
