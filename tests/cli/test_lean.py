@@ -24,6 +24,19 @@ import ssl
 print(ssl.create_default_context().__class__.__name__)
 """
 
+WITHOUT_PLUGINS = """
+import sys
+from tuner_tui.cli.lean import leave_out_pydantic_plugins
+leave_out_pydantic_plugins()
+from tuner_tui.settings.model import Settings
+print(Settings(per_device_train_batch_size=8).per_device_train_batch_size, "importlib.metadata" in sys.modules)
+"""
+
+
+def test_models_are_built_without_looking_for_plugins() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_PLUGINS], capture_output=True, text=True, check=True)
+    assert done.stdout == "8 False\n"
+
 
 def test_asyncio_and_hashlib_do_without_openssl_and_it_can_be_had_later() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True)

@@ -6,10 +6,12 @@ import ctypes
 import sys
 from importlib import import_module
 from importlib.util import find_spec
+from types import ModuleType
 from typing import Any, cast
 
 OPENSSL = ("ssl", "_hashlib")
 THEIR_USERS = ("asyncio", "hashlib", "hmac")
+PLUGIN_LOADER = "pydantic.plugin._loader"
 M_ARENA_MAX = -8
 """A parameter of glibc's mallopt(3)."""
 BUILT_IN_HASHES = (("_md5",), ("_sha1",), ("_sha2", "_sha512"), ("_sha3",), ("_blake2",))
@@ -31,6 +33,17 @@ def leave_out_openssl() -> None:
     finally:
         for name in OPENSSL:
             del modules[name]
+
+
+def leave_out_pydantic_plugins() -> None:
+    """Builds models without looking for plugins of pydantic's among all installed packages.
+
+    The screen's models need none; what looks for them takes 1.6 MB, and reads the metadata of every package.
+    """
+    if PLUGIN_LOADER not in sys.modules:
+        loader: Any = ModuleType(PLUGIN_LOADER)
+        loader.get_plugins = tuple
+        sys.modules[PLUGIN_LOADER] = loader
 
 
 def share_one_heap() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from tuner_tui.cli.lean import leave_out_openssl, share_one_heap
+from tuner_tui.cli.lean import leave_out_openssl, leave_out_pydantic_plugins, share_one_heap
 from tuner_tui.cli.output import fail
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def open_named(
 ) -> NoReturn:
     """Run the screen on the preset or the run `name`; without one, on what lives or was used last."""
     leave_out_openssl()
+    leave_out_pydantic_plugins()
     from tuner_tui.ui.wiring import Wishes
 
     wishes = Wishes(interpreter=interpreter, flags=flags or {}, environment=dict(os.environ), fallback=fallback)
@@ -43,6 +44,7 @@ def open_screen(
 ) -> NoReturn:
     """Run the screen until it is left; exits with its code."""
     leave_out_openssl()
+    leave_out_pydantic_plugins()
     share_one_heap()
     from tuner_tui.ui.app import TunerApp
     from tuner_tui.ui.wiring import real_services
