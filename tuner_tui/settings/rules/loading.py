@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.rules.problem import Box, Problem
+from tuner_tui.settings.world import processes_of
 
 
 def workers(settings: Settings, box: Box) -> Iterator[Problem]:
@@ -36,7 +37,7 @@ def batch(settings: Settings, box: Box) -> Iterator[Problem]:
     """A batch larger than the data."""
     if not isinstance(box.job, BuiltinJob) or box.job.max_samples is None:
         return
-    samples, effective = box.job.max_samples, settings.effective_batch()
+    samples, effective = box.job.max_samples, settings.effective_batch(processes_of(box.job))
     if effective > samples:
         sentence = f"An effective batch of {effective:,} is more than the {samples:,} samples the job takes."
         yield Problem(("gradient_accumulation_steps", "per_device_train_batch_size"), "warning", sentence)
