@@ -132,8 +132,22 @@ def test_an_abort_keeps_what_was_measured_and_is_gone_on_with(bench: Bench, numb
 def test_where_time_is_short_start_and_best_are_compared(tmp_path: Path) -> None:
     bench = Bench(tmp_path, minutes=1.0)
     runner = ListedRunner([measured(100, seconds=11.0), measured(101)])
-    assert bench.tune(runner).status == "finished"
+    ended = bench.tune(runner)
+    assert (ended.status, ended.early) == ("finished", True)
+    assert "tune --resume t001" in ended.sentence
     assert [trial.purpose for trial in runner.ran] == ["start", "confirm"]
+
+
+def test_what_was_closed_for_want_of_time_is_gone_on_with(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, minutes=1.0)
+    bench.tune(ListedRunner([measured(100, seconds=11.0), measured(101)]))
+    bench.deadline += 3600
+    more = ListedRunner([measured(130), measured(131)])
+    ended = bench.tune(more, bench.known())
+    assert [trial.purpose for trial in more.ran] == ["batch", "confirm"]
+    assert (ended.status, ended.early, ended.sentence) == ("finished", False, "")
+    assert [one.trial.purpose for one in bench.known().tried] == ["start", "knob", "batch", "confirm"]
+    assert [one.trial.purpose for one in TuningReader(bench.folder).poll().tried][1] == "confirm", "as it was run"
 
 
 def test_time_that_ends_in_a_trial_leaves_the_best_so_far(bench: Bench) -> None:

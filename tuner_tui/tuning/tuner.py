@@ -86,11 +86,22 @@ class Known:
 
     @staticmethod
     def from_entries(start: Settings, entries: list[Entry]) -> Known:
-        """As it was written down."""
-        done = [entry for entry in entries if isinstance(entry, TrialDone)]
-        tried = tuple(entry.tried for entry in done)
-        unreachable = frozenset(name for entry in done for name in entry.unreachable)
-        return Known(tried[0].trial.settings if tried else start, tried, unreachable)
+        """As it was written down. Where it was closed for want of time, its confirming trials are mere trials now."""
+        tried: tuple[Tried, ...] = ()
+        for entry in entries:
+            if isinstance(entry, TrialDone):
+                tried = (*tried, entry.tried)
+            elif isinstance(entry, TuningEnded) and entry.early:
+                tried = tuple(_reopened(one) for one in tried)
+        names = (name for entry in entries if isinstance(entry, TrialDone) for name in entry.unreachable)
+        return Known(tried[0].trial.settings if tried else start, tried, frozenset(names))
+
+
+def _reopened(tried: Tried) -> Tried:
+    """A confirming trial closes a search: what was only closed for want of time goes on."""
+    if tried.trial.purpose != "confirm":
+        return tried
+    return replace(tried, trial=replace(tried.trial, purpose="knob"))
 
 
 SearchFrom = Callable[[Known, bool], Searching]
@@ -99,7 +110,10 @@ SearchFrom = Callable[[Known, bool], Searching]
 
 @dataclass
 class Tuner:
-    """Works on one tuning. `deadline_t` is when it has to be done, in seconds since the epoch."""
+    """Works on one tuning. `deadline_t` is when it has to be done, in seconds since the epoch.
+
+    `early`: it was closed for want of time, when more could have been tried.
+    """
 
     folder: TuningFolder
     log: TuningLog
@@ -107,6 +121,7 @@ class Tuner:
     search_from: SearchFrom
     deadline_t: float
     now: Callable[[], float] = time.time
+    early: bool = False
 
     def tune(self, known: Known) -> TuningEnded:
         """Go on from what is known to the end, which is returned but not written. Raises `LaunchError`, `OSError`."""
@@ -127,7 +142,11 @@ class Tuner:
     def _search(self, known: Known) -> Searching:
         """The search, which closes where the time that is left is just that of closing."""
         search = self.search_from(known, False)
-        return self.search_from(known, True) if self._short_of_time(known.tried) else search
+        if not self._short_of_time(known.tried):
+            return search
+        following = search.propose()
+        self.early = self.early or (following is not None and following.purpose != "confirm")
+        return self.search_from(known, True)
 
     def _short_of_time(self, tried: tuple[Tried, ...]) -> bool:
         if not tried:
@@ -160,14 +179,16 @@ class Tuner:
         """Aborted, or out of time in the middle of a trial: what was measured stays, and the best of it is told."""
         best = self.search_from(known, False).best
         aborted = self.folder.aborted()
+        self.early = not aborted
         why = "It was aborted" if aborted else "The time for it was over"
         if best is None:
             ended = self._end("aborted" if aborted else "failed", None)
-            return replace(ended, sentence=f"{why} before anything was measured.")
+            return replace(ended, sentence=f"{why} before anything was measured. {ended.sentence}".rstrip())
         start = known.tried[0].measurement
         sentence = f"{why} before the fastest so far was compared with the start."
         verdict = Verdict(winner=best.trial.settings, sentence=sentence, start=start, best=best.measurement)
         return self._end("aborted" if aborted else "finished", verdict)
 
     def _end(self, status: Ending, verdict: Verdict | None) -> TuningEnded:
-        return TuningEnded(t=self.now(), status=status, verdict=verdict)
+        sentence = f"Time was short: `tuner-tui tune --resume {self.folder.id}` tries more." if self.early else ""
+        return TuningEnded(t=self.now(), status=status, verdict=verdict, sentence=sentence, early=self.early)

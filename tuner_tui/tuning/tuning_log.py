@@ -63,7 +63,7 @@ class TrialDone:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningEnded:
     """Nobody works on it any longer. `preset` is the file that the winner was saved to; `sentence` says what is wrong
-    where it failed, and what is to be said besides where it did not."""
+    where it failed, and what is to be said besides where it did not. `early`: time was short, more could be tried."""
 
     t: float
     status: Ending
@@ -72,6 +72,7 @@ class TuningEnded:
     verdict: Verdict | None = None
     preset: str | None = None
     sentence: str = ""
+    early: bool = False
 
 
 Entry = Begun | TrialBegun | TrialDone | TuningEnded
