@@ -51,6 +51,14 @@ def test_between_two_runs_the_ratio_goes_from_one_to_the_other() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("measured", "taken"), [(0.8, 1.0), (1.1, 1.1)])
+def test_what_was_seen_at_another_moment_raises_and_never_lowers(measured: float, taken: float) -> None:
+    small = run("r001", settings(1), measured)
+    assert on_card(settings(1)).moment != on_card(settings(64)).moment
+    assert fix(settings(64), small).ratio(64) == pytest.approx(taken)
+    assert fix(settings(1), small).ratio(1) == pytest.approx(measured)
+
+
 def test_of_two_runs_of_one_batch_the_newer_counts() -> None:
     found = fix(settings(), run("r009", settings(), 1.1), run("r001", settings(), 2.0))
     assert found.ratio(16) == pytest.approx(1.1)

@@ -62,7 +62,10 @@ class MemoryEstimate:
     @property
     def top(self) -> Moment:
         """The moment that sets the peak."""
-        return max(self.lines, key=lambda line: line.bytes_at(self.batch))
+        return self._top(self.batch)
+
+    def _top(self, batch: int) -> Moment:
+        return max(self.lines, key=lambda line: line.bytes_at(batch))
 
     @property
     def moment(self) -> str:
@@ -110,18 +113,23 @@ class MemoryEstimate:
 
     def tensor_bytes(self, batch: int) -> float:
         """The peak of all tensors at another micro batch: what torch calls allocated."""
-        return max(line.bytes_at(batch) for line in self.lines) * self.ratio(batch)
+        return self._top(batch).bytes_at(batch) * self.ratio(batch)
 
     def peak_bytes(self, batch: int) -> float:
         """The peak at another micro batch, context and allocator included."""
         return self._whole(self.tensor_bytes(batch))
 
     def ratio(self, batch: int) -> float:
-        """How much more than estimated the tensors take, by the runs nearest in batch; 1 where there was none."""
-        if not self.ratios:
+        """How much more than estimated the tensors take, by the runs nearest in batch; 1 where there was none.
+
+        A run that peaked at another moment of the step can raise the estimate and never lowers it.
+        """
+        moment = self._top(batch).name
+        known = [(b, r if self._top(b).name == moment else max(1.0, r)) for b, r in self.ratios]
+        if not known:
             return 1.0
-        below = [one for one in self.ratios if one[0] <= batch]
-        above = [one for one in self.ratios if one[0] > batch]
+        below = [one for one in known if one[0] <= batch]
+        above = [one for one in known if one[0] > batch]
         if not below or not above:
             return below[-1][1] if below else above[0][1]
         (low, first), (high, last) = below[-1], above[0]

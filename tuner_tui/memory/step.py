@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tuner_tui.memory.activations import Activations, activations
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.optimizers import optimizer_bytes
-from tuner_tui.memory.parameters import Parameters, count, linears
+from tuner_tui.memory.parameters import Parameters, count, linears, outside
 from tuner_tui.memory.shapes import ModelShape
 from tuner_tui.settings.model import Settings
 
@@ -44,7 +44,8 @@ class Sizes:
     `cached` those that autocast itself keeps until its end (of weights that train). `accumulated` gradients stand from
     one micro batch to the next, `buckets` are their second form where several processes train. `word_matrix` is the
     gradient of a language model's last layer, the first to come. `norms` is what DoRA takes to find the norms of the
-    widest layer's weights: a unit matrix of its inputs, and the low-rank product twice.
+    widest layer's weights: a unit matrix of its inputs, and the low-rank product twice. `earlier` are the gradients
+    there when the backward pass comes to the first block.
     """
 
     weights: float
@@ -57,6 +58,7 @@ class Sizes:
     accumulated: float
     word_matrix: float
     norms: float
+    earlier: float
     numbers: Parameters
 
 
@@ -99,8 +101,15 @@ def sizes_of(shape: ModelShape, settings: Settings, processes: int) -> Sizes:
         accumulated=gradients if settings.gradient_accumulation_steps > 1 else 0.0,
         word_matrix=float(shape.vocab * shape.hidden * each) if full and shape.language_model else 0.0,
         norms=_norms(shape) if settings.peft_method == "dora" else 0.0,
+        earlier=each * float(numbers.trainable - numbers.layer_trainable - (_first(shape, numbers) if full else 0)),
         numbers=numbers,
     )
+
+
+def _first(shape: ModelShape, numbers: Parameters) -> int:
+    """Parameters before the first block whose gradients come last; a tied matrix has its first one already."""
+    shared = shape.language_model and shape.tied
+    return outside(shape) + (0 if shared else numbers.embedding)
 
 
 def _norms(shape: ModelShape) -> float:
@@ -124,7 +133,7 @@ def _forward_and_backward(shape: ModelShape, settings: Settings, acts: Activatio
         moment("loss", before, 0, 0, kept + acts.loss_forward),
         moment("loss", copies, 0, 0, kept + acts.loss_backward),
         moment("backward", copies, sizes.word_matrix, 0, kept + again + acts.block_extra),
-        moment("backward's end", 0, sizes.gradients, 0, acts.ends + acts.block + acts.block_extra),
+        moment("backward's end", 0, sizes.earlier, 0, acts.ends + acts.block + acts.block_extra),
         moment("backward's end", 0, sizes.gradients, tied, acts.checkpoint),
     )
 
