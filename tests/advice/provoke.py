@@ -44,7 +44,7 @@ SNIPPETS = {
     "bad-arguments..hf-parser": "from transformers import HfArgumentParser, TrainingArguments\n"
     "HfArgumentParser(TrainingArguments).parse_dict({'output_dir': 'o', 'learning_rat': 1})\n",
     "bad-arguments..label": TRAINER + "data[5]['labels'] = 7\ntrain()\n",
-    "checkpoint-io.checkpoint.full": "import torch\ndef save_checkpoint():\n    torch.save(torch.ones(1 << 20), '/dev/full')\nsave_checkpoint()\n",
+    "disk-full.checkpoint.full": "import torch\ndef save_checkpoint():\n    torch.save(torch.ones(1 << 20), '/dev/full')\nsave_checkpoint()\n",
     "disk-full..write": "with open('/dev/full', 'w') as f:\n    f.write('x' * (1 << 20))\n",
     "checkpoint-io..truncated": "import torch\ntorch.save(torch.ones(1000), 'a.pt')\nb = open('a.pt', 'rb').read()\n"
     "open('a.pt', 'wb').write(b[:500])\ntorch.load('a.pt')\n",

@@ -12,6 +12,7 @@ from tuner_tui.advice.situation import Situation
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.runs.state import RunState
+from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 
 T4 = box(card(name="T4", capability=(7, 5), memory_total_bytes=16 * GB))
@@ -226,3 +227,9 @@ def test_a_batch_that_was_seen_is_known() -> None:
     seen = {"per_device_train_batch_size": 48, "gradient_accumulation_steps": 2}
     known = situation(chosen=frozenset(), state=training(in_effect=seen))
     assert remedies_for("gpu-oom", known, "training")[0].change["per_device_train_batch_size"] == 32
+
+
+@pytest.mark.parametrize(("times", "offered"), [(0, True), (2, False)])
+def test_automatic_fallback_is_offered_where_it_is_off(times: int, offered: bool) -> None:
+    titles = [r.title for r in remedies_for("gpu-oom", situation(job=BuiltinJob(fallback=times)), "training")]
+    assert ("let it fall back by itself" in titles) is offered

@@ -30,7 +30,13 @@ def ladder(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     remedies = tuple(remedy for rung in rungs for remedy in rung(situation, settings))
     unknown = smaller_micro_batch in rungs and not situation.knows("per_device_train_batch_size")
     after = (GIVE_PREDICTIONS_UP,) if where == "evaluation" else ()
-    return (*((HALVE,) if unknown else ()), *remedies, *after)
+    return (*((HALVE,) if unknown else ()), *remedies, *after, *fall_back(situation))
+
+
+def fall_back(situation: Situation) -> Iterator[Remedy]:
+    """Where nobody switched it on: the program can take these steps by itself."""
+    if situation.job is not None and not situation.job.fallback:
+        yield FALL_BACK
 
 
 def smaller_micro_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
@@ -185,6 +191,12 @@ CHECKPOINTING = Remedy(
     effect="about 40 % less activation memory, a step about 20 % slower",
     rests_on="T4 and RTX 3090 as written there; not measured here",
     source=f"{NOTES_T4}, {NOTES_3090}",
+)
+FALL_BACK = Remedy(
+    title="let it fall back by itself",
+    why="`fallback: 3` in the job, or `--fallback 3`: the next smaller micro batch, resumed from the newest checkpoint",
+    effect="the effective batch is held exactly; every step of it is told",
+    source="automatic fallback, off unless asked for",
 )
 GIVE_PREDICTIONS_UP = Remedy(
     title="move predictions off the card now and then",

@@ -7,7 +7,8 @@ from __future__ import annotations
 from tuner_tui.runs.crash_patterns.pattern import form
 
 FULL = "The disk is full"
-WRITE = "A checkpoint could not be written: most often its disk is full"
+WRITE = "A checkpoint could not be written"
+CUT_OFF = "A checkpoint was cut off while it was written: its disk is most likely full"
 READ = "A checkpoint could not be read: incomplete, damaged, or of another model"
 
 PATTERNS = (
@@ -15,8 +16,8 @@ PATTERNS = (
     form("disk-full", r"\[Errno 122\]|Disk quota exceeded|\(os error 122\)|EDQUOT", "The disk quota is used up"),
     form("disk-full", r"Not enough (?:free )?disk space|insufficient disk space|There is not enough space on the disk", FULL),
     form("disk-full", r"^(?:\w+: )*(?:error: )?write error: No space left on device|^cp: .*No space left on device", FULL, bare=True),
-    form("checkpoint-io", r"PytorchStreamWriter failed writing|inline_container\.cc.{0,80}(?:unexpected pos|writing)", WRITE),
-    form("checkpoint-io", r"unexpected pos \d+ vs \d+", WRITE),
+    form("checkpoint-io", r"PytorchStreamWriter failed writing|inline_container\.cc.{0,80}writing", WRITE),
+    form("disk-full", r"unexpected pos \d+ vs \d+", CUT_OFF, "likely"),
     form("checkpoint-io", r"Error while serializing|Parent directory .{1,400} does not exist", WRITE),
     form("checkpoint-io", r"\[Errno 30\]|Read-only file system|\(os error 30\)", "The output folder is read-only"),
     form("checkpoint-io", r"\[Errno (?:5|116|121)\]|Input/output error|Stale (?:NFS )?file handle", "The storage gave an error"),
