@@ -9,7 +9,7 @@ from textual.binding import Binding
 from textual.command import CommandList
 
 from tests.ui.fakes import FakeBox, busy_box, failed_box
-from tests.ui.pilots import app_of, cursor_on, dialog, on_screen, until
+from tests.ui.pilots import ScreenPilot, app_of, cursor_on, dialog, on_screen, until
 from tuner_tui.ui.arrangement import PAGES
 from tuner_tui.ui.keys import EDIT_KEYS, MAIN_KEYS, PAGE_KEYS, SETTINGS_KEYS, TROUBLES_KEYS
 from tuner_tui.ui.panels.output import OUTPUT_KEYS
@@ -162,3 +162,17 @@ async def test_ascii_means_ascii() -> None:
     async with on_screen(busy_box(), ascii_only=True) as pilot:
         lines = [strip.text for strip in pilot.app.screen._compositor.render_strips()]
         assert "".join(lines).isascii()
+
+
+async def test_what_has_come_under_a_dialog_is_seen_after_it() -> None:
+    async with on_screen(FakeBox()) as pilot:
+        await pilot.press("question_mark")
+        await until(pilot, lambda: dialog(pilot) == "Help")
+        assert not app_of(pilot).main.is_current
+        app_of(pilot).main.findings = failed_box().findings
+        await pilot.press("escape")
+        await until(pilot, lambda: "The GPU ran out of memory" in text(pilot))
+
+
+def text(pilot: ScreenPilot) -> str:
+    return "\n".join(strip.text for strip in pilot.app.screen._compositor.render_strips())

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tuner_tui.ui import format as f
+from tuner_tui.ui.drawing.ending import plain
 from tuner_tui.ui.drawing.run_rows import metrics_told
 from tuner_tui.ui.screens.pick import Item
 
@@ -125,4 +126,5 @@ def preset_items(presets: Sequence[PresetLine]) -> list[Item[str]]:
 
 def run_items(runs: Sequence[RunLine]) -> list[Item[Path]]:
     """Runs as lines to pick from."""
-    return [Item(one.id, f"{one.status:<9} {one.sentence}".rstrip(), one.folder) for one in runs]
+    width = max((len(one.status) for one in runs), default=0)
+    return [Item(one.id, f"{one.status:<{width}}  {plain(one.sentence)}".rstrip(), one.folder) for one in runs]

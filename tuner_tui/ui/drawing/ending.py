@@ -10,8 +10,12 @@ OUT_OF_MEMORY = "Out of memory"
 
 def ending_sentence(state: RunState, limit_bytes: int | None) -> str:
     """The sentence of the run's end; of an end for want of memory, where it was and what the run might take."""
-    sentence = "" if state.finished is None else state.finished.sentence
-    if not sentence.startswith(OUT_OF_MEMORY):
+    sentence = plain(state.finished.sentence) if state.finished is not None else ""
+    if not sentence.startswith(OUT_OF_MEMORY) or limit_bytes is None:
         return sentence
-    plain = sentence.partition(": ")[0].rstrip(".")
-    return f"{plain}; its limit was {f.size(limit_bytes)}." if limit_bytes is not None else f"{plain}."
+    return f"{sentence.rstrip('.')}; its limit was {f.size(limit_bytes)}."
+
+
+def plain(sentence: str) -> str:
+    """The sentence of an end, without the words of an allocator."""
+    return f"{sentence.partition(': ')[0].rstrip('.')}." if sentence.startswith(OUT_OF_MEMORY) else sentence

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.content import Content
 from textual.reactive import reactive
-from textual.screen import Screen
 
 from tuner_tui.ui.keys import COMPARE_KEYS
 from tuner_tui.ui.messages import ThemeWanted
 from tuner_tui.ui.panels.comparison import ComparisonPanel
+from tuner_tui.ui.screens.full import FullScreen
 from tuner_tui.ui.screens.help import HelpScreen
-from tuner_tui.ui.widgets.backdrop import Backdrop
 from tuner_tui.ui.widgets.key_line import KeyLine
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ WORDS = (
 )
 
 
-class CompareScreen(Backdrop, Screen[None]):
+class CompareScreen(FullScreen):
     """Shows `compared`, which comes down from the app."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*COMPARE_KEYS]

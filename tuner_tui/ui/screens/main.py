@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import on
 from textual.content import Content
 from textual.reactive import reactive
-from textual.screen import Screen
 
 from tuner_tui.runs.history import History
 from tuner_tui.ui.arrangement import PAGES, STRIP, arrange
@@ -38,9 +37,9 @@ from tuner_tui.ui.panels.output import OUTPUT_KEYS, OutputPanel
 from tuner_tui.ui.panels.plots import PlotsPanel
 from tuner_tui.ui.panels.settings import SettingsPanel
 from tuner_tui.ui.panels.troubles import TroublesPanel
+from tuner_tui.ui.screens.full import FullScreen
 from tuner_tui.ui.screens.help import HelpScreen
 from tuner_tui.ui.screens.why import WhyScreen
-from tuner_tui.ui.widgets.backdrop import Backdrop
 from tuner_tui.ui.widgets.key_line import KeyLine
 from tuner_tui.ui.widgets.page_strip import PageStrip
 from tuner_tui.ui.widgets.settings_list import SettingsList
@@ -71,7 +70,7 @@ WANTED: dict[str, type[Message]] = {
 NAMES = {"hardware": "Hardware", "live": "Live", "output": "Output", "plots": "Plots", "in-effect": "In effect"}
 
 
-class MainScreen(Backdrop, Screen[None]):
+class MainScreen(FullScreen):
     """Reactives come from the app; what the user wants goes up to it."""
 
     AUTO_FOCUS = "SettingsList"

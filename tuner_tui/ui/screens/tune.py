@@ -8,13 +8,12 @@ from textual import on
 from textual.containers import Horizontal
 from textual.content import Content
 from textual.reactive import reactive
-from textual.screen import Screen
 
 from tuner_tui.ui.keys import TUNE_KEYS
 from tuner_tui.ui.messages import ThemeWanted, TuningWanted
 from tuner_tui.ui.panels.tuning import SkippedPanel, TrialsPanel, TuningHead, TuningPanel, TuningPlots
+from tuner_tui.ui.screens.full import FullScreen
 from tuner_tui.ui.screens.help import HelpScreen
-from tuner_tui.ui.widgets.backdrop import Backdrop
 from tuner_tui.ui.widgets.key_line import KeyLine
 from tuner_tui.ui.widgets.page_strip import PageStrip
 
@@ -40,7 +39,7 @@ WORDS = (
 )
 
 
-class TuneScreen(Backdrop, Screen[None]):
+class TuneScreen(FullScreen):
     """Shows `looked`, which comes down from the app; what is wanted goes up as `TuningWanted`."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*TUNE_KEYS]

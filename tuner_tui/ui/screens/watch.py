@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.content import Content
 from textual.reactive import reactive
-from textual.screen import Screen
 
 from tuner_tui.ui.keys import WATCH_JOB_KEYS, WATCH_KEYS
 from tuner_tui.ui.messages import QuitWanted, ThemeWanted
 from tuner_tui.ui.panels.watched_cards import WatchedCardsPanel
 from tuner_tui.ui.panels.watched_host import WatchedHostPanel
 from tuner_tui.ui.panels.watched_jobs import WatchedJobsPanel
+from tuner_tui.ui.screens.full import FullScreen
 from tuner_tui.ui.screens.help import HelpScreen
 from tuner_tui.ui.widgets.key_line import KeyLine
 
@@ -38,7 +38,7 @@ WORDS = (
 )
 
 
-class WatchScreen(Screen[None]):
+class WatchScreen(FullScreen):
     """Shows `view`. `one_job` watches a single job: its processes are shown, and only its cards."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*WATCH_KEYS]
