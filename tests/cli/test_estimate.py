@@ -136,6 +136,18 @@ def test_a_command_names_no_model(call: Call, tmp_path: Path) -> None:
     assert call("--preset", str(preset), "--model", "gpt2", "--task", "causal-lm").exit_code == 0
 
 
+def test_a_model_known_by_its_name_alone_is_estimated_with_more_doubt(call: Call) -> None:
+    document = json.loads(call("--model", "org/some-7b", "--task", "causal-lm", "--json").stdout)
+    assert document["rests_on"] == "closed form, the shape taken from the name some-7b"
+    assert document["high_bytes"] == pytest.approx(1.3 * document["total_bytes"])
+    assert document["parts"]["weights"] == pytest.approx(4 * 7e9, rel=0.15)
+
+
+def test_a_preset_without_a_job_needs_a_model(call: Call) -> None:
+    assert "Name a model" in call("--preset", "t4-16gb").stderr
+    assert call("--preset", "t4-16gb", "--model", "bert-base").exit_code == 0
+
+
 def test_without_a_card_it_is_the_processors_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TUNER_STATE_DIR", str(tmp_path / "state"))

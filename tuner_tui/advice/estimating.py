@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
+from tuner_tui.advice.recommending.workload import model_of
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.memory.correct import MeasuredRun, corrected
 from tuner_tui.memory.device import Device
@@ -14,6 +16,9 @@ from tuner_tui.memory.trace import Trace, TraceError, known_trace, trace
 from tuner_tui.memory.traced import traced_estimate
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
+
+NAMED_DOUBT = 0.3
+"""Where a model's name is all that is known of it; judgement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +44,17 @@ class Estimating:
         return self.closed_form(settings) if found is None else self._of_trace(found, settings)
 
     def closed_form(self, settings: Settings) -> MemoryEstimate | None:
-        """The closed form; None for an architecture that has none."""
+        """The closed form; where only the model's name is known, of the shape it speaks of; None where of none."""
         shape = known_shape(self.job.model, self.job.task)
-        if shape is None:
+        if shape is not None:
+            return self._put_right(settings, lambda one: estimate(shape, one, self.device, self.processes))
+        guess = model_of(self.job.model, self.job.task)
+        if guess.guessed:
             return None
-        return self._put_right(settings, lambda one: estimate(shape, one, self.device, self.processes))
+        named = partial(
+            replace, doubt=NAMED_DOUBT, rests_on=f"closed form, the shape taken from the name {guess.words}"
+        )
+        return self._put_right(settings, lambda one: named(estimate(guess.shape, one, self.device, self.processes)))
 
     def traced(self, settings: Settings) -> MemoryEstimate:
         """The traced estimate; takes seconds where it is not remembered. Raises `TraceError`."""

@@ -83,7 +83,7 @@ def job_of(job: Job | None, model: str | None, task: str | None) -> BuiltinJob:
             "causal-lm), or run the command for some steps: its memory is then measured."
         )
     if model is None and job is None:
-        raise SettingsError("Whose memory? Give a preset (--preset demo) or a model (--model gpt2 --task causal-lm).")
+        raise SettingsError("Whose memory? Name a model (--model gpt2 --task causal-lm) or a preset that has a job.")
     known = job if isinstance(job, BuiltinJob) else BuiltinJob()
     changes = {name: value for name, value in (("model", model), ("task", task)) if value is not None}
     try:

@@ -20,7 +20,11 @@ def main() -> int:
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     warnings.simplefilter("ignore")
     from .errors import JobError, first_line
+    from .main import needs_hub
+    from .network import go_offline_if_unreachable
 
+    if needs_hub({"model": request["job"]["model"]}):
+        go_offline_if_unreachable()
     try:
         answer = trace(request)
     except JobError as error:
