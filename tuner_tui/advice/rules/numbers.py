@@ -41,9 +41,9 @@ def not_finite(situation: Situation) -> Finding | None:
 
 def loss_scaled(situation: Situation) -> Finding | None:
     """The model's loss is not divided by the batches that are accumulated: it and the gradient grow with them."""
-    state, seen = situation.state, situation.state.in_effect
+    seen = situation.state.in_effect
     times = seen.get("gradient_accumulation_steps")
-    if state.outcome is not None or seen.get(LOSS_GROWS) is not True or not isinstance(times, int) or times < 2:
+    if seen.get(LOSS_GROWS) is not True or not isinstance(times, int) or times < 2:
         return None
     version = seen.get("transformers") or (situation.interpreter and situation.interpreter.packages.get("transformers"))
     clip = seen.get("max_grad_norm")
