@@ -36,6 +36,11 @@ def test_the_commands_own_launcher_counts(command: str, processes: int) -> None:
     assert processes_of(CommandJob(command=tuple(command.split())), cards=3) == processes
 
 
+def test_without_a_card_accelerate_starts_one() -> None:
+    job = CommandJob(command=("accelerate", "launch", "--num_processes", "4", "train.py"))
+    assert [processes_of(job, cards) for cards in (0, 2, None)] == [1, 4, 4]
+
+
 def test_the_jobs_launcher_counts_first() -> None:
     job = CommandJob(command=("python", "train.py"), launcher="torchrun", processes=6)
     assert processes_of(job, cards=2) == 6

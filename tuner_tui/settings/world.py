@@ -24,21 +24,21 @@ def processes_of(job: BuiltinJob | CommandJob, cards: int | None = None) -> int:
         return job.processes
     if isinstance(job, BuiltinJob):
         return 1
-    return max(1, _of_command(job.command, job.env, cards or 0))
+    return max(1, _of_command(job.command, job.env, cards))
 
 
-def _of_command(command: Sequence[str], env: Mapping[str, str], cards: int) -> int:
+def _of_command(command: Sequence[str], env: Mapping[str, str], cards: int | None) -> int:
     for place, word in enumerate(command):
         name, options = PurePath(word).name, _options(command[place + 1 :])
         if name in TORCHRUN:
             each = options.get("nproc_per_node") or env.get("PET_NPROC_PER_NODE", "1")
             return _count(each, cards) * _nodes(options.get("nnodes") or env.get("PET_NNODES", "1"))
         if name in ACCELERATE:
-            return _count(options.get("num_processes", "auto"), cards)
+            return _accelerated(options, cards)
         if name == "deepspeed":
             return _deepspeed(options, cards)
         if name in {"trl", "axolotl"}:
-            return _count(_options(command, whole=True).get("num_processes", "auto"), cards)
+            return _accelerated(_options(command, whole=True), cards)
         if name == "swift":
             return _count(env.get("NPROC_PER_NODE", "1"), cards)
         if name in SPREADING:
@@ -58,7 +58,12 @@ def _options(words: Sequence[str], whole: bool = False) -> dict[str, str]:
     return found
 
 
-def _deepspeed(options: Mapping[str, str], cards: int) -> int:
+def _accelerated(options: Mapping[str, str], cards: int | None) -> int:
+    """accelerate starts several processes only on accelerators, whatever it is told."""
+    return 1 if cards == 0 else _count(options.get("num_processes", "auto"), cards)
+
+
+def _deepspeed(options: Mapping[str, str], cards: int | None) -> int:
     """`--include host:0,2@other:1` names the cards; otherwise `--num_gpus` on each of `--num_nodes`."""
     included = options.get("include")
     if included:
@@ -66,11 +71,11 @@ def _deepspeed(options: Mapping[str, str], cards: int) -> int:
     return _count(options.get("num_gpus", "auto"), cards) * _nodes(options.get("num_nodes", "1"))
 
 
-def _count(word: str, cards: int) -> int:
+def _count(word: str, cards: int | None) -> int:
     """A number, or `auto` and `gpu`: one a card."""
     if word.isdigit():
         return int(word)
-    return max(1, cards) if word in {"auto", "gpu"} else 1
+    return max(1, cards or 0) if word in {"auto", "gpu"} else 1
 
 
 def _nodes(word: str) -> int:
