@@ -132,3 +132,13 @@ def test_a_batch_that_cannot_be_held_exactly_is_not_touched(state: Any) -> None:
     step = Fallback(3).decide(crashed(resolved(), state, SCRIPT), resolved())
     assert isinstance(step, Step)
     assert "per_device_train_batch_size" not in step.change
+
+
+def test_it_is_told_that_the_gradient_would_grow_with_the_accumulation() -> None:
+    seen = {
+        "per_device_train_batch_size": 24, "gradient_accumulation_steps": 2, "loss_ignores_accumulation": True,
+        "gradient_checkpointing": True,
+    }  # fmt: skip
+    told = Fallback(3).decide(crashed(resolved(), ended(in_effect=seen), SCRIPT), resolved())
+    assert isinstance(told, GiveUp)
+    assert "grow with the accumulation" in told.sentence

@@ -71,7 +71,7 @@ class Fallback:
         fitting = (rung for rung in rungs if usable(rung, finding, situation, seen, unreachable))
         chosen = next(fitting, None)
         if chosen is None:
-            return GiveUp(f"Out of memory{_at(finding)}, and {_nothing_left(rungs)}.")
+            return GiveUp(f"Out of memory{_at(finding)}, and {_nothing_left(rungs, situation)}.")
         change = self._bolder(chosen.change, seen)
         origin = Origin(OriginKind.REMEDY, finding.cause)
         after = Resolved(seen.changed(**change), {**resolved.origins, **dict.fromkeys(change, origin)})
@@ -132,9 +132,11 @@ def _holds_effective_batch(rung: Remedy, situation: Situation, seen: Settings) -
     )
 
 
-def _nothing_left(rungs: tuple[Remedy, ...]) -> str:
+def _nothing_left(rungs: tuple[Remedy, ...], situation: Situation) -> str:
     others = [rung.title for rung in _outside(rungs)]
     nothing = "nothing is left to try that keeps the training the same"
+    if situation.state.in_effect.get(LOSS_GROWS):
+        nothing += " (this model's gradient would grow with the accumulation)"
     return f"{nothing}; by hand: {', '.join(others[:3])}" if others else nothing
 
 
