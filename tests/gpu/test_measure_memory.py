@@ -1,0 +1,80 @@
+"""The harness measures what is there: known allocations to the byte, and a training as it was measured before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("transformers")
+import torch
+
+from tests.gpu.cases import Case, cpu_cases, gpu_cases, measured_from
+from tests.gpu.measure_memory import file_of, measure, quiet, read_results, write_results
+from tests.gpu.meters import CpuMeter, storage_bytes
+
+RESULTS = {one.case: one for path in Path(__file__).parent.glob("results/cpu-*.json") for one in read_results(path)}
+
+
+def test_every_allocation_is_counted_in_its_phase() -> None:
+    meter = CpuMeter()
+    with meter.measuring():
+        meter.enter("batch")
+        kept = torch.empty(1000)
+        torch.empty(5000)
+        meter.enter("step")
+        torch.empty(64, dtype=torch.float64)
+        meter.enter("outside")
+        del kept
+    peaks = meter.peaks()
+    assert (peaks["batch"], peaks["step"]) == (24_000, 4_512)
+
+
+def test_what_was_there_before_is_left_out() -> None:
+    before = torch.empty(100_000)
+    meter = CpuMeter()
+    with meter.measuring():
+        meter.enter("batch")
+        torch.empty(10)
+    assert meter.peaks()["batch"] == 40
+    assert len(before) == 100_000
+
+
+def test_shared_weights_count_once() -> None:
+    layer = torch.nn.Linear(10, 10, bias=False)
+    other = torch.nn.Linear(10, 10, bias=False)
+    other.weight = layer.weight
+    assert storage_bytes(torch.nn.ModuleList([layer, other])) == 400
+
+
+@pytest.mark.train
+@pytest.mark.parametrize("task", ["classification", "causal-lm"])
+def test_a_training_takes_what_it_took_before(task: str) -> None:
+    case = Case("tiny", task, 8, 64, eval_batch=8)
+    with quiet():
+        found = measure(case, "cpu", CpuMeter())
+    known = RESULTS[case]
+    for name in ("weights_bytes", "first_bytes", "batch_peak_bytes", "step_peak_bytes", "evaluation_peak_bytes"):
+        assert getattr(found, name) == pytest.approx(getattr(known, name), rel=0.02), name
+
+
+def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
+    one = replace(next(iter(RESULTS.values())), problem="out of memory", driver_bytes=7)
+    write_results(tmp_path / "x.json", "cpu", [one])
+    assert read_results(tmp_path / "x.json") == [one]
+    assert measured_from(one.as_json()) == one
+
+
+def test_a_card_is_measured_on_every_kind_of_model_and_setting() -> None:
+    cases = gpu_cases()
+    assert {one.model for one in cases} == {"bert-base", "bert-large", "gpt2", "llama-1b"}
+    assert {one.precision for one in cases} == {"fp32", "fp16", "bf16"}
+    assert {one.adapter for one in cases} == {"none", "lora", "dora"}
+    assert len({one.settings["optim"] for one in cases}) >= 3
+    assert len(set(cases)) == len(cases)
+
+
+def test_the_processor_was_measured() -> None:
+    assert file_of("cpu").parent.name == "results"
+    assert len(RESULTS) >= 0.75 * len(cpu_cases())
