@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.ui import live_fakes
 from tests.ui.estimate_fakes import GIB, H100, estimated, outlook_of
 from tests.ui.fakes import INTERPRETER, FakeBox
-from tests.ui.pilots import app_of, on_screen, until
+from tests.ui.pilots import app_of, on_screen, until, value
 from tuner_tui.hardware.inventory import HostMemory
 from tuner_tui.memory.device import Device
 from tuner_tui.settings.job import BuiltinJob, CommandJob
@@ -103,6 +103,19 @@ async def test_the_bar_moves_as_a_value_is_edited() -> None:
         await until(pilot, lambda: bar.outlook == Outlook(estimated(16)))
         await pilot.press("plus")
         await until(pilot, lambda: bar.outlook == Outlook(estimated(24)))
+
+
+async def test_the_bar_shows_what_is_being_typed_and_goes_back_where_it_is_not_taken() -> None:
+    async with on_screen(FakeBox()) as pilot:
+        bar = app_of(pilot).main.query_one(EstimateBar)
+        await pilot.press("enter", "backspace", "backspace", "4", "0")
+        await until(pilot, lambda: bar.outlook == Outlook(estimated(40)))
+        await pilot.press("escape")
+        await until(pilot, lambda: bar.outlook == Outlook(estimated(16)))
+        assert value(pilot, "per_device_train_batch_size") == 16
+        await pilot.press("enter", "backspace", "backspace", "8", "enter")
+        await until(pilot, lambda: bar.outlook == Outlook(estimated(8)))
+        assert value(pilot, "per_device_train_batch_size") == 8
 
 
 class Answers:

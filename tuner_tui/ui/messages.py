@@ -131,6 +131,15 @@ class SettingEdited(Message):
         self.text = text
 
 
+class ValueTyped(Newest):
+    """A value is being typed for the field `name`; `text` is None once the typing is over, for good or not."""
+
+    def __init__(self, name: str, text: str | None) -> None:
+        super().__init__()
+        self.name = name
+        self.text = text
+
+
 class UndoWanted(Message):
     """Take back the last change of settings."""
 

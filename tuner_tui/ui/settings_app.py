@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tuner_tui.ui import run_words as words
@@ -28,6 +29,16 @@ class SettingsApp(StateApp):
             self._show(steps.edited(self.state, wanted.name, wanted.text))
         except FieldError as error:
             self.say(str(error), severity="error")
+
+    def on_value_typed(self, typed: m.ValueTyped) -> None:
+        """The memory of what is being typed is seen before it is accepted."""
+        from tuner_tui.settings.errors import FieldError
+
+        state = self.state
+        if typed.text is not None:
+            with suppress(FieldError):
+                state = steps.edited(state, typed.name, typed.text)
+        self._ask_memory(state)
 
     def on_undo_wanted(self) -> None:
         self._show(steps.undone(self.state))

@@ -20,7 +20,7 @@ from tuner_tui.ui.form import (
     stored,
 )
 from tuner_tui.ui.keys import SETTINGS_KEYS
-from tuner_tui.ui.messages import SettingEdited
+from tuner_tui.ui.messages import SettingEdited, ValueTyped
 from tuner_tui.ui.widgets.estimate_bar import EstimateBar
 from tuner_tui.ui.widgets.field_help import FieldHelp
 from tuner_tui.ui.widgets.kept import Kept
@@ -175,6 +175,8 @@ class SettingsPanel(Kept, Vertical):
         typed.focus(scroll_visible=False)
 
     def _close(self) -> None:
+        if self._doing == "editing" and self.spec is not None:
+            self.post_message(ValueTyped(self.spec.name, None))
         self._doing = None
         typed = self._typed
         typed.remove_class("-shown", "-wrong")
@@ -201,7 +203,10 @@ class SettingsPanel(Kept, Vertical):
         wrong = parsed_or_wrong(self.view, spec, text)
         self._typed.set_class(wrong is not None and wrong.tone == "error", "-wrong")
         self.query_one(FieldHelp).shown = wrong or field_help(self.view, spec)
-        return wrong is None or wrong.tone != "error"
+        if wrong is not None and wrong.tone == "error":
+            return False
+        self.post_message(ValueTyped(spec.name, text))
+        return True
 
     @on(ValueInput.Accepted)
     def _accept(self, event: ValueInput.Accepted) -> None:
