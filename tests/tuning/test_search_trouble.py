@@ -110,6 +110,21 @@ def test_a_knob_that_is_not_taken_is_left_with_what_was_said() -> None:
     assert search.verdict.winner.precision == "fp32"
 
 
+def test_where_accumulation_is_not_taken_the_micro_batch_stays_and_other_knobs_go_on() -> None:
+    start = Settings(gradient_accumulation_steps=8)
+
+    def run(trial: Trial) -> Measurement:
+        if trial.settings.gradient_accumulation_steps != 8:
+            return ended("not-applied", "Accumulation stays 8.", not_applied=("gradient_accumulation_steps",))
+        return measured(100.0 if trial.settings.precision == "fp32" else 150.0)
+
+    search = driven(Search(start, space(start)), run)
+    assert purposes(search).count("batch") == 1
+    assert search.verdict is not None
+    assert search.verdict.winner.precision == "bf16"
+    assert search.verdict.winner.per_device_train_batch_size == 8
+
+
 def test_out_of_memory_in_the_confirmation_falls_back_to_the_next_smaller_size() -> None:
     start = Settings(gradient_accumulation_steps=8, per_device_train_batch_size=2)
 

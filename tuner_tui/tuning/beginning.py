@@ -46,12 +46,13 @@ def ends_at_once(tried: tuple[Tried, ...]) -> bool:
 
 def refusal(tried: tuple[Tried, ...]) -> Tried | None:
     """The trial that showed that the start's settings or the micro batch do not reach the training."""
-    for one in tried:
-        if one.measurement.outcome == "not-applied":
-            ignored = one.measurement.not_applied or one.trial.changed
-            if one.trial.purpose in ("start", "batch") or MICRO in ignored:
-                return one
-    return None
+    ignored = (one for one in tried if one.measurement.outcome == "not-applied")
+    return next((one for one in ignored if one.trial.purpose == "start" or MICRO in not_taken(one)), None)
+
+
+def not_taken(tried: Tried) -> tuple[str, ...]:
+    """The fields that the training was seen not to take; without a word on it the first of those that were changed."""
+    return tried.measurement.not_applied or tried.trial.changed[:1]
 
 
 def _fall(first: Settings, result: Result, space: SearchSpace, results: Results) -> Trial | None:

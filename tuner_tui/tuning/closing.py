@@ -41,9 +41,11 @@ class Closing:
         return self._trial(pairs.next(), "start and winner in turn")
 
     def left(self) -> tuple[int, int]:
-        """Confirming trials still needed: at least, at most."""
+        """Confirming trials still needed: at least, at most. None where nothing turns out to be faster."""
         done = sum(one.trial.purpose == "confirm" for one in self.tried)
-        return max(0, 2 * LEAST_PAIRS - done), max(0, 2 * MOST_PAIRS - done)
+        winner = self.candidate
+        needed = winner is not None and winner.settings != self.first
+        return max(0, 2 * LEAST_PAIRS - done) if needed else 0, max(0, 2 * MOST_PAIRS - done)
 
     @property
     def candidate(self) -> Result | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tuner_tui.settings.fields import FIELDS
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning import knobs
+from tuner_tui.tuning.beginning import not_taken
 from tuner_tui.tuning.knobs import Option
 from tuner_tui.tuning.objective import Result, Results
 from tuner_tui.tuning.space import MICRO, SearchSpace
@@ -64,7 +65,7 @@ class Improving:
         changing = {name for name, value in option.change.items() if value != getattr(self._best, name)}
         if changing & self.space.unreachable:
             return "it does not reach this training"
-        ignored = self._ignored(option)
+        ignored = self._ignored(changing)
         if ignored is not None:
             return ignored
         if self.results.get(self._after(option)) is not None or self._answered(option):
@@ -96,12 +97,10 @@ class Improving:
     def _after(self, option: Option) -> Settings:
         return self._best.changed(**option.change)
 
-    def _ignored(self, option: Option) -> str | None:
-        """What was said where this knob, once tried, turned out not to be applied."""
+    def _ignored(self, changing: set[str]) -> str | None:
+        """What was said where one of these fields, once tried, turned out not to be applied."""
         for one in self.tried:
-            if one.measurement.outcome == "not-applied" and option.knob in (
-                one.measurement.not_applied or one.trial.changed
-            ):
+            if one.measurement.outcome == "not-applied" and changing & set(not_taken(one)):
                 return one.measurement.sentence or "the training does not take it"
         return None
 

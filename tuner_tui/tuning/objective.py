@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.measurement import Breakdown, Measurement
@@ -24,13 +25,14 @@ LESS_MEMORY = 0.03
 """As fast and this share smaller is better."""
 OTHER_THAN_MEMORY = frozenset(
     {
-        "per_device_train_batch_size", "gradient_accumulation_steps", "train_sampling_strategy",
+        "per_device_train_batch_size", "gradient_accumulation_steps", "train_sampling_strategy", "optim",
         "dataloader_num_workers", "dataloader_prefetch_factor", "dataloader_pin_memory",
         "dataloader_persistent_workers",
     }
 )  # fmt: skip
-"""Knobs beside which memory is a line in the micro batch; any other moves the line."""
-MEMORY = tuple(name for name in Settings.model_fields if name not in OTHER_THAN_MEMORY)
+"""Knobs that leave the line of memory against micro batch where it is; any other moves it."""
+FUSED = "_fused"
+_MEMORY = attrgetter(*(name for name in Settings.model_fields if name not in OTHER_THAN_MEMORY))
 
 
 @dataclass(frozen=True)
@@ -176,5 +178,8 @@ def better(result: Result, than: Result, noise: float) -> bool:
 
 
 def same_memory(one: Settings, other: Settings) -> bool:
-    """Whether two settings lie on one line of memory against micro batch."""
-    return all(getattr(one, name) == getattr(other, name) for name in MEMORY)
+    """Whether two settings lie on one line of memory against micro batch.
+
+    A fused optimizer moves only what the optimizer's own step takes.
+    """
+    return _MEMORY(one) == _MEMORY(other) and one.optim.removesuffix(FUSED) == other.optim.removesuffix(FUSED)

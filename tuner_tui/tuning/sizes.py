@@ -6,16 +6,21 @@ what every micro batch of `b` samples costs once. Larger micro batches can save 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 
 from tuner_tui.memory.fit import PeakModel, Point, fit
+from tuner_tui.settings.fields import Value
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning import bounds
 from tuner_tui.tuning.batch_search import BatchSearch, Probe
 from tuner_tui.tuning.objective import Result, Results, same_memory
 from tuner_tui.tuning.space import ACCUMULATION, MICRO, SearchSpace
 
+_REST: Callable[[Settings], tuple[Value, ...]] = attrgetter(
+    *(name for name in Settings.model_fields if name not in (MICRO, ACCUMULATION))
+)
 LARGEST_SHARE = 0.9
 """No more than this share of a sample's time is believed to be the micro batch's, whatever two noisy runs say."""
 
@@ -160,7 +165,7 @@ class Sizes:
 
 def groups_of(results: Iterable[Result]) -> list[list[Result]]:
     """Measured results that differ in the micro batch alone, together, smallest first."""
-    groups: dict[Settings, list[Result]] = {}
+    groups: dict[tuple[Value, ...], list[Result]] = {}
     for one in results:
         if one.throughput:
             groups.setdefault(but_micro(one.settings), []).append(one)
@@ -172,9 +177,9 @@ def micro_of(result: Result) -> int:
     return result.settings.per_device_train_batch_size
 
 
-def but_micro(settings: Settings) -> Settings:
-    """The settings with the micro batch taken out."""
-    return settings.changed(**{MICRO: 1, ACCUMULATION: 1})
+def but_micro(settings: Settings) -> tuple[Value, ...]:
+    """All values but the micro batch and its accumulation."""
+    return _REST(settings)
 
 
 def _once_s(alike: list[Result], beside: Result, sigma: float) -> float | None:
