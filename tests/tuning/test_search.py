@@ -163,6 +163,15 @@ def test_time_left_shrinks_to_nothing() -> None:
     assert driven(search, line).left() == (0.0, 0.0)
 
 
+def test_a_search_broken_off_concludes_from_the_pairs_it_has() -> None:
+    whole = driven(Search(START, space(START)), line)
+    broken_off = Search(START, whole.space, whole.tried[:-2])
+    assert broken_off.verdict is None
+    assert broken_off.conclusion.winner == whole.conclusion.winner
+    assert broken_off.conclusion.ratio == pytest.approx((16 / 0.18) / (8 / 0.1))
+    assert "1 pair)" in broken_off.conclusion.sentence
+
+
 def test_a_search_that_closes_compares_and_changes_nothing_more() -> None:
     search = Search(START, space(START))
     while search.best is None or search.best.trial.settings.per_device_train_batch_size < 16:

@@ -13,7 +13,6 @@ from tuner_tui.tuning.objective import Result, Results
 from tuner_tui.tuning.space import SearchSpace
 from tuner_tui.tuning.trial import Trial, Tried, Verdict
 
-
 UNQUIET = 0.1
 """From here on the noise hides gains that are worth having."""
 
@@ -80,7 +79,8 @@ class Closing:
             return self._verdict(winner, "The fastest settings of the trials; they were not compared with the start.")
         ratio, low, high = interval
         start = self.results.get(self.first)
-        spread = f"{ratio:.2f}× the start ({low:.2f} … {high:.2f}, {len(self._pairs(winner).ratios)} pairs)"
+        count = len(self._pairs(winner).ratios)
+        spread = f"{ratio:.2f}× the start ({low:.2f} … {high:.2f}, {count} {'pair' if count == 1 else 'pairs'})"
         if low <= 1 and start is not None and self.results.trusted(start):
             sentence = f"In turn with the start the fastest came to {spread}, within the noise: the start stays."
             return self._verdict(start, sentence + self._unquiet(), (ratio, low, high))

@@ -11,7 +11,7 @@ from tuner_tui.tuning.objective import Results, rates_of
 from tuner_tui.tuning.trial import Tried
 
 LEAST_PAIRS = 2
-MOST_PAIRS = 4
+MOST_PAIRS = 3
 INTERVAL = 1.96
 """Standard deviations of a 95 % interval."""
 

@@ -58,7 +58,12 @@ class Search:
     @cached_property
     def verdict(self) -> Verdict | None:
         """How the search ended; None while it has not."""
-        return None if self._next is not None else self._closing.verdict()
+        return None if self._next is not None else self.conclusion
+
+    @cached_property
+    def conclusion(self) -> Verdict:
+        """What the trials so far amount to: the verdict of a search that is broken off here."""
+        return self._closing.verdict()
 
     def left(self) -> tuple[float, float] | None:
         """Seconds still needed, from and to, the trial under way included; None before the first measurement."""
