@@ -153,6 +153,21 @@ async def test_there_is_nothing_to_take_before_the_end() -> None:
         await until(pilot, lambda: "no winner yet" in said(pilot))
 
 
+async def test_a_training_beside_a_tuning_is_asked_about() -> None:
+    box = box_with(under_way())
+    async with on_screen(box) as pilot:
+        await pilot.press("t")
+        await until(pilot, lambda: dialog(pilot) == "Train")
+        assert "t003 is tuning" in text(pilot)
+        await pilot.press("n")
+        await until(pilot, lambda: dialog(pilot) == "")
+        assert not box.launched
+        await pilot.press("t")
+        await until(pilot, lambda: dialog(pilot) == "Train")
+        await pilot.press("y")
+        await until(pilot, lambda: len(box.launched) == 1)
+
+
 async def test_on_a_small_terminal_the_panels_take_turns() -> None:
     async with on_screen(box_with(under_way()), size=(80, 24)) as pilot:
         await pilot.press("o")

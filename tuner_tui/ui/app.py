@@ -43,11 +43,20 @@ class TunerApp(TuneApp):
         if current is None or refusal:
             self.say(refusal, severity="warning")
             return
-        if not await self._agreed(current):
+        if not await self._alone() or not await self._agreed(current):
             return
         self.say("Starting the training.")
         self._follow(await off_loop(lambda: self.services.launch(current)))
         self.main.show_page("live")
+
+    async def _alone(self) -> bool:
+        """Whether no tuning is under way, or somebody wants to train beside it all the same."""
+        lines = await off_loop(self.services.tuning.all)
+        tuning = next((one.id for one in lines if one.status == "running"), None)
+        if tuning is None:
+            return True
+        question = f"{tuning} is tuning: a training beside it takes its memory and spoils its figures. Train anyway?"
+        return await self.push_screen_wait(ConfirmScreen("Train", question, "train")) is True
 
     async def _agreed(self, current: Opened) -> bool:
         """Another's command is shown as it will run, with what it will not get; the built-in job is known."""
