@@ -89,7 +89,7 @@ def known_shape(model: str, task: Task) -> ModelShape | None:
     """
     if (model, task) in BUILT_IN:
         return BUILT_IN[model, task]
-    path = config_path(model)
+    path = config_path(model) if model else None
     if path is None:
         return None
     try:

@@ -61,6 +61,11 @@ class Sizes:
     earlier: float
     numbers: Parameters
 
+    @property
+    def before_a_sample(self) -> float:
+        """What a training takes whatever its batch: weights, gradients and optimizer states."""
+        return self.weights + self.gradients + self.states
+
 
 def moments(
     shape: ModelShape, settings: Settings, device: Device, processes: int = 1, foreach: bool | None = None
@@ -81,7 +86,7 @@ def moments(
     )  # fmt: skip
 
 
-def sizes_of(shape: ModelShape, settings: Settings, processes: int) -> Sizes:
+def sizes_of(shape: ModelShape, settings: Settings, processes: int = 1) -> Sizes:
     """The fixed sizes of one process."""
     numbers = count(shape, settings)
     each, full = shape.weight_bytes, settings.peft_method == "none"

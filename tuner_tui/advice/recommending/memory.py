@@ -6,15 +6,15 @@ from tuner_tui.advice.recommending.draft import Draft
 from tuner_tui.advice.recommending.workload import Workload
 from tuner_tui.advice.thresholds import NOTES_3070_8BIT, NOTES_3090, NOTES_T4, NOTES_UTILISATION
 from tuner_tui.memory.estimate import estimate
+from tuner_tui.memory.step import sizes_of
 from tuner_tui.settings.job import BuiltinJob
+from tuner_tui.settings.model import Settings
 
 SHORT_SHARE = 1 / 3
 """Weights, gradients and AdamW's states above this share of the card leave too little for a batch."""
 HOPELESS_SHARE = 0.75
 BITSANDBYTES_LEAST = (7, 0)
 COMFORTABLE_BATCH = 4
-BYTES_FULL, BYTES_8BIT = 16, 10
-"""A parameter's weight, gradient and optimizer states in bytes: fp32 with AdamW; with 8-bit AdamW."""
 
 
 def optimizer(draft: Draft, workload: Workload) -> None:
@@ -39,8 +39,8 @@ def optimizer(draft: Draft, workload: Workload) -> None:
 
 def _eight_bit(draft: Draft, workload: Workload) -> bool:
     target = draft.target
-    size = _gb(workload.model.parameters * BYTES_FULL)
-    short = f"{workload.model.words} takes {size} with AdamW's states in fp32, too much of this card"
+    size = _gb(_full_bytes(workload, "adamw_torch"))
+    short = f"{workload.model.words} takes {size} with AdamW's full states, too much of this card"
     card = target.weakest
     if card is None or card.capability is None or card.capability < BITSANDBYTES_LEAST:
         draft.reject("optim", "adamw_bnb_8bit", f"{short}; but bitsandbytes wants capability 7.0", NOTES_3070_8BIT)
@@ -58,7 +58,7 @@ def adapter(draft: Draft, workload: Workload) -> None:
     target, memory = draft.target, draft.target.memory_bytes
     if memory is None or not isinstance(target.job, BuiltinJob):
         return
-    least = workload.model.parameters * (BYTES_8BIT if target.has("bitsandbytes") else BYTES_FULL)
+    least = _full_bytes(workload, "adamw_bnb_8bit" if target.has("bitsandbytes") else "adamw_torch")
     if least < HOPELESS_SHARE * memory:
         why = f"a full training of {workload.model.words} fits; LoRA and DoRA train some percent of the parameters"
         draft.reject("peft_method", "lora", why, NOTES_3090)
@@ -104,7 +104,12 @@ def _short(draft: Draft, workload: Workload) -> bool:
     memory = draft.target.memory_bytes
     if memory is None or draft.settings.peft_method != "none":
         return False
-    return workload.model.parameters * BYTES_FULL > SHORT_SHARE * memory
+    return _full_bytes(workload, "adamw_torch") > SHORT_SHARE * memory
+
+
+def _full_bytes(workload: Workload, optim: str) -> float:
+    """What a full training takes before its first sample."""
+    return sizes_of(workload.model.shape, Settings(optim=optim)).before_a_sample
 
 
 def _gb(size: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from tuner_tui.memory.activations import activations
 from tuner_tui.memory.device import Device
@@ -89,6 +90,7 @@ BUILT_IN_WORDS = {
 }  # fmt: skip
 
 
+@lru_cache(maxsize=64)
 def _of_size(parameters: float, task: Task) -> ModelShape:
     """A decoder of so many parameters in the proportions of Llama: heads of 128, as many of them as layers."""
     vocab = 128_256 if parameters >= 4e8 else 50_257
