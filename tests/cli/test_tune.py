@@ -76,7 +76,7 @@ def test_a_plain_loop_that_waits_for_its_data_gets_workers(tuner: Shell) -> None
 
 @pytest.mark.train
 def test_a_trainers_script_takes_its_settings_from_within(tuner: Shell) -> None:
-    words = ("--json", "--most-minutes", "0.8", "--apply", "inject", "--save-as", "mine", "--", *TRAINER)
+    words = ("--json", "--most-minutes", "0.6", "--apply", "inject", "--save-as", "mine", "--", *TRAINER)
     done = tune(tuner, *words, str(tuner.home / "out"))
     assert done.returncode == 0, done.stderr + done.stdout
     entries = json_lines(done.stdout)
@@ -89,6 +89,27 @@ def test_a_trainers_script_takes_its_settings_from_within(tuner: Shell) -> None:
     assert first["measurement"]["outcome"] == "measured", first
     assert preset_of(tuner).name == "mine"
     assert not (tuner.home / "out" / "final").exists(), "a trial ends before the script saves"
+
+
+@pytest.mark.train
+def test_the_winner_under_a_memory_limit_was_run_and_fits(tuner: Shell) -> None:
+    words = ("--free-batch", "--memory-limit", "1500MiB", "--most-minutes", "0.8", "--set",
+             "per_device_train_batch_size=2", "--", sys.executable, str(SCRIPTS / "memory_loop.py"))  # fmt: skip
+    done = tune(tuner, *words, "{per_device_train_batch_size}")
+    assert done.returncode == 0, done.stderr + done.stdout
+    view = TuningReader(tuning(tuner)).poll()
+    assert view.verdict is not None
+    assert view.limit_bytes is not None
+    assert view.limit_bytes < 1500 * 2**20
+    runs = [one for one in view.tried if one.trial.settings == view.verdict.winner]
+    assert runs
+    for one in runs:
+        assert one.measurement.outcome == "measured"
+        assert one.measurement.peak_bytes is not None
+        assert one.measurement.peak_bytes <= view.limit_bytes
+    outcomes = [one.measurement.outcome for one in view.tried]
+    assert outcomes.count("out-of-memory") <= 1, done.stdout
+    assert set(outcomes) <= {"measured", "out-of-memory"}, done.stdout
 
 
 @pytest.mark.train
