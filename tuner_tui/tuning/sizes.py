@@ -103,13 +103,20 @@ class Sizes:
         """The search for the largest size; None where memory has no known bound."""
         if self.space.capacity_bytes is None:
             return None
-        probes = tuple(
-            Probe(micro_of(one), None if one.out_of_memory else one.peak_bytes, one.batch_peak_bytes)
-            for one in self._line(self.beside)
-            if one.out_of_memory or one.peak_bytes is not None
-        )
         prior, reserve = self._prior(), self.space.reserve
-        return BatchSearch(self.space.capacity_bytes, self.most, prior, reserve, probes, self.allowed)
+        return BatchSearch(self.space.capacity_bytes, self.most, prior, reserve, self._probes(), self.allowed)
+
+    def _probes(self) -> tuple[Probe, ...]:
+        """One a size, of all settings on the line of memory: the worse where they differ."""
+        probes: dict[int, Probe] = {}
+        for one in self._line(self.beside):
+            if not one.out_of_memory and one.peak_bytes is None:
+                continue
+            micro, peak = micro_of(one), None if one.out_of_memory else one.peak_bytes
+            known = probes.setdefault(micro, Probe(micro, peak, one.batch_peak_bytes))
+            if known.peak_bytes is not None and (peak is None or peak > known.peak_bytes):
+                probes[micro] = Probe(micro, peak, one.batch_peak_bytes)
+        return tuple(probes.values())
 
     def model(self) -> PeakModel | None:
         """Memory against micro batch: measured where two sizes tell it, else another line's, scaled to this one."""
