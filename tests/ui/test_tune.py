@@ -116,6 +116,21 @@ async def test_one_that_was_ended_early_goes_on() -> None:
         assert box.tuner.asked == [("resume", "t003")]
 
 
+async def test_one_whose_time_was_short_goes_on_too_and_one_at_its_end_does_not() -> None:
+    short = at_its_end(trouble="Time was short: more could be tried.")
+    async with on_screen(box_with(at_its_end(), short)) as pilot:
+        await pilot.press("o")
+        await until(pilot, lambda: shown(pilot) is not None)
+        await pilot.press("R")
+        await until(pilot, lambda: "nothing to go on with" in said(pilot))
+        await pilot.press("r")
+        await until(pilot, lambda: dialog(pilot) == "Tunings")
+        await pilot.press("j", "enter")
+        await until(pilot, lambda: "Time was short" in text(pilot))
+        await pilot.press("R")
+        await until(pilot, lambda: shown(pilot) == under_way(id="t002"))
+
+
 async def test_another_tuning_is_picked_from_the_list() -> None:
     async with on_screen(box_with(under_way(), at_its_end(title="older"))) as pilot:
         await pilot.press("o")

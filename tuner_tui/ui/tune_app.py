@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tuner_tui.ui import run_words as words
 from tuner_tui.ui import state as steps
 from tuner_tui.ui.compare_app import CompareApp
+from tuner_tui.ui.drawing.tuning_words import can_go_on
 from tuner_tui.ui.looking import LookFeed
 from tuner_tui.ui.messages import TuningArrived
 from tuner_tui.ui.screens.confirm import ConfirmScreen
@@ -116,7 +117,10 @@ class TuneApp(CompareApp):
 
     async def _resume_tuning(self) -> None:
         folder = self._tuning
-        if folder is not None:
+        look = None if self._tune_screen is None else self._tune_screen.looked
+        if look is not None and not can_go_on(look.view):
+            self.say(f"{look.view.id} is {look.view.status}: there is nothing to go on with.", severity="warning")
+        elif folder is not None:
             current = self.state.current
             await off_loop(lambda: self.services.tuning.resume(folder, current))
             self._follow_tuning(folder)

@@ -48,7 +48,7 @@ def _under_way(view: TuningView, now_s: float | None, width: int) -> list[Row]:
 
 def _ended(view: TuningView, width: int) -> list[Row]:
     if view.status == "finished":
-        return []
+        return _labelled("note", view.trouble, width, "warn") if view.trouble else []
     mark, style, words = STOPPED[view.status]
     rows = [Row(line(Run(f"{mark} {words}", style)))]
     return rows + (_labelled("trouble", view.trouble, width, style) if view.trouble else [])

@@ -103,3 +103,8 @@ def left_words(view: TuningView) -> str:
     if view.left_high_s is None:
         return ""
     return f"{high} left" if low in (high, f.UNKNOWN) else f"{low} … {high} left"
+
+
+def can_go_on(view: TuningView) -> bool:
+    """Whether there is more to try: it was ended early, or its time was short."""
+    return view.status in ("aborted", "killed", "failed") or (view.status == "finished" and bool(view.trouble))

@@ -9,6 +9,7 @@ from textual.containers import Horizontal
 from textual.content import Content
 from textual.reactive import reactive
 
+from tuner_tui.ui.drawing.tuning_words import can_go_on
 from tuner_tui.ui.keys import TUNE_KEYS
 from tuner_tui.ui.messages import ThemeWanted, TuningWanted
 from tuner_tui.ui.panels.tuning import SkippedPanel, TrialsPanel, TuningHead, TuningPanel, TuningPlots
@@ -106,7 +107,7 @@ class TuneScreen(FullScreen):
         idle = {
             "tuning('apply')": view is None or view.verdict is None,
             "tuning('abort')": view is None or view.status != "running",
-            "tuning('resume')": view is None or view.status not in ("aborted", "killed"),
+            "tuning('resume')": view is None or not can_go_on(view),
             "tuning('start')": view is None or view.status == "running",
         }
         self.query_one(KeyLine).idle = frozenset(action for action, is_idle in idle.items() if is_idle)

@@ -1,0 +1,83 @@
+"""Tunings over this machine: what is planned, listed, read and ended, in real folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.ui.tuning_fakes import under_way
+from tuner_tui.runs.launch import LaunchRequest
+from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.model import Settings
+from tuner_tui.settings.origin import Resolved
+from tuner_tui.tuning.begin import Options, new_tuning
+from tuner_tui.tuning.tuning_folder import TuningFolder
+from tuner_tui.tuning.tuning_log import Begun, TrialDone, TuningEnded, TuningLog
+from tuner_tui.tuning.tuning_record import read_tuning
+from tuner_tui.ui.services import Opened, ServiceError
+from tuner_tui.ui.tuning_wiring import TuningsHere, _job_of
+from tuner_tui.ui.wiring import Wishes
+
+SECRET = CommandJob(command=("python", "train.py", "--api-key", "abc"), apply="hf-args", env={"WANDB_API_KEY": "abc"})
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNER_STATE_DIR", str(tmp_path))
+
+
+def opened(job: BuiltinJob | CommandJob | None = None) -> Opened:
+    return Opened(Resolved(Settings(per_device_train_batch_size=8)), job or BuiltinJob(), "demo")
+
+
+def tuning(job: BuiltinJob | CommandJob | None = None) -> TuningFolder:
+    request = LaunchRequest(job=job or BuiltinJob(), resolved=opened().resolved, preset="demo")
+    return new_tuning(request, Options())
+
+
+def test_a_plan_says_what_is_done_for_how_long_and_what_becomes_of_it() -> None:
+    said = dict(TuningsHere(Wishes()).plan(opened()))
+    assert "short real runs" in said["Does"]
+    assert said["Takes"].startswith("at most 9 min")
+    assert said["Holds"].startswith("the effective batch, 8")
+    assert "demo-tuned" in said["Saves"]
+    assert "trainer" in said["Command"]
+
+
+def test_a_command_that_no_setting_reaches_is_refused() -> None:
+    with pytest.raises(ServiceError, match="No setting reaches"):
+        TuningsHere(Wishes()).plan(opened(CommandJob(command=("python", "train.py"))))
+
+
+def test_tunings_are_listed_newest_first_and_read_again_and_again() -> None:
+    first, second = tuning(), tuning()
+    log = TuningLog(first)
+    log.add(Begun(t=1.0))
+    log.add(TrialDone(t=2.0, tried=under_way().tried[0]))
+    log.add(TuningEnded(t=3.0, status="aborted", sentence="It was aborted."))
+    here = TuningsHere(Wishes())
+    assert [line.id for line in here.all()] == [second.id, first.id]
+    assert here.all()[1].status == "aborted"
+    look = here.follow(first.path).look()
+    assert (look.view.title, len(look.view.tried), look.now_s) == ("demo", 1, None)
+    assert here.follow(second.path).look().now_s is not None
+
+
+def test_ending_one_asks_in_its_folder() -> None:
+    folder = tuning()
+    TuningsHere(Wishes()).abort(folder.path)
+    assert folder.aborted()
+
+
+def test_a_tuning_goes_on_with_the_secrets_of_the_job_that_is_shown() -> None:
+    record = read_tuning(tuning(SECRET))
+    assert record.job != SECRET
+    assert _job_of(record, opened(SECRET)) == SECRET
+    assert _job_of(record, opened()) == record.job
+    assert _job_of(record, None) == record.job
+
+
+def test_a_tuning_that_is_gone_cannot_go_on(tmp_path: Path) -> None:
+    with pytest.raises(ServiceError):
+        TuningsHere(Wishes()).resume(tmp_path / "t009", None)
