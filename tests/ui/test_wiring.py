@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.runs.test_record import record
+from tuner_tui.runs.folder import create_folder
+from tuner_tui.runs.record import write_record
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.preset import find_preset
+from tuner_tui.ui.job_wiring import launch_request
 from tuner_tui.ui.services import NameTaken
-from tuner_tui.ui.wiring import Wishes, load_preset, real_services
+from tuner_tui.ui.wiring import Wishes, load_preset, opened_from_run, real_services
 
 
 @pytest.fixture(autouse=True)
@@ -42,3 +46,23 @@ def test_settings_saved_without_a_preset_before_them() -> None:
     services = real_services(Wishes())
     services.save_preset("bare", replace(services.load_preset("demo"), base=None), False)
     assert find_preset("bare").preset.settings["max_steps"] == 400
+
+
+def test_a_run_that_is_opened_keeps_its_memory_limit(tmp_path: Path) -> None:
+    folder = create_folder(tmp_path / "runs")
+    write_record(folder, record(memory_limit_bytes=3 << 30))
+    opened = opened_from_run(folder.path, Wishes())
+    assert launch_request(opened, Wishes()).memory_limit_bytes == 3 << 30
+
+
+def test_the_interpreter_of_the_command_line_may_be_edited_and_is_not_saved() -> None:
+    wishes = Wishes(interpreter=Path("/opt/train/bin/python"))
+    opened = load_preset("demo", wishes)
+    assert opened.job.interpreter == "/opt/train/bin/python"
+    real_services(wishes).save_preset("mine-here", opened, False)
+    saved = find_preset("mine-here").preset.job
+    assert saved is not None
+    assert saved.interpreter is None
+    edited = replace(opened, job=opened.job.model_copy(update={"interpreter": "/other/python"}))
+    assert launch_request(edited, wishes).job.interpreter == "/other/python"
+    assert launch_request(edited, wishes).interpreter is None
