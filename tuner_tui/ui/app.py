@@ -139,9 +139,6 @@ class TunerApp(TuneApp):
         else:
             await self.compare(self.state.folder, picked.folder)
 
-    def on_attach_wanted(self, wanted: m.AttachWanted) -> None:
-        self._follow(wanted.folder)
-
     # log
 
     def on_log_window_wanted(self, wanted: m.LogWindowWanted) -> None:

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tuner_tui.advice.finding import Finding, Remedy, Value
-    from tuner_tui.hardware.interpreter import Interpreter
-    from tuner_tui.hardware.inventory import Inventory
     from tuner_tui.hardware.sample import Sample
     from tuner_tui.runs.box_watch import BoxView
     from tuner_tui.runs.log import LogWindow
@@ -30,22 +28,6 @@ class Newest(Message):
 
     def can_replace(self, message: Message) -> bool:
         return type(message) is type(self)
-
-
-class InventoryArrived(Newest):
-    """The box was read."""
-
-    def __init__(self, inventory: Inventory) -> None:
-        super().__init__()
-        self.inventory = inventory
-
-
-class InterpreterArrived(Newest):
-    """The Python that trains has answered."""
-
-    def __init__(self, interpreter: Interpreter) -> None:
-        super().__init__()
-        self.interpreter = interpreter
 
 
 class SampleArrived(Newest):
@@ -148,23 +130,6 @@ class RedoWanted(Message):
     """Make the last change taken back again."""
 
 
-class PresetLoadWanted(Message):
-    """Replace the settings by those of the preset `preset`."""
-
-    def __init__(self, preset: str) -> None:
-        super().__init__()
-        self.preset = preset
-
-
-class PresetSaveWanted(Message):
-    """Save the settings as the preset `preset`; `overwrite` only after the user's yes."""
-
-    def __init__(self, preset: str, overwrite: bool = False) -> None:
-        super().__init__()
-        self.preset = preset
-        self.overwrite = overwrite
-
-
 class TrainWanted(Message):
     """Start a training with the settings shown."""
 
@@ -187,14 +152,6 @@ class StopWanted(Message):
 
 class CheckpointWanted(Message):
     """Save a checkpoint of the followed run now."""
-
-
-class AttachWanted(Message):
-    """Follow the run in `folder`; None follows none."""
-
-    def __init__(self, folder: Path | None) -> None:
-        super().__init__()
-        self.folder = folder
 
 
 class RemedyWanted(Message):

@@ -11,16 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tuner_tui.ui import run_wiring
 from tuner_tui.ui.advice_wiring import Diagnosing, Recommending, findings_of_box, problems_of
 from tuner_tui.ui.comparing import ComparingRuns
 from tuner_tui.ui.estimate_wiring import EstimatingHere
 from tuner_tui.ui.services import (
-    Log,
     Opened,
     PresetLine,
     RestartOffer,
-    RunFollower,
-    RunLine,
     Sampler,
     Services,
 )
@@ -30,7 +28,6 @@ from tuner_tui.ui.tuning_wiring import TuningsHere
 if TYPE_CHECKING:
     from tuner_tui.hardware.interpreter import Interpreter
     from tuner_tui.hardware.inventory import Inventory
-    from tuner_tui.runs.control import Order
     from tuner_tui.settings.fields import FieldSpec
     from tuner_tui.settings.job import Job
     from tuner_tui.settings.preset_read import LoadedPreset
@@ -73,13 +70,13 @@ def real_services(wishes: Wishes) -> Services:
         preview=lambda opened: _preview(opened, wishes),
         launch=lambda opened: _launch(opened, wishes),
         restart=_restart,
-        runs=_runs,
+        runs=run_wiring.runs,
         comparing=ComparingRuns,
         tuning=TuningsHere(wishes),
-        adopt=_adopt,
-        follow=_follow,
-        open_log=_open_log,
-        order=_order,
+        adopt=run_wiring.adopt,
+        follow=run_wiring.follow,
+        open_log=run_wiring.open_log,
+        order=run_wiring.order,
     )
 
 
@@ -208,49 +205,6 @@ def _restart(folder: Path, opened: Opened | None) -> RestartOffer:
             return offer.go()
 
     return RestartOffer(offer.question, go)
-
-
-def _runs() -> Sequence[RunLine]:
-    from tuner_tui.runs.folder import list_runs, runs_dir
-    from tuner_tui.runs.status import status
-
-    with spoken():
-        folders = list_runs(runs_dir())[:200]
-        lines = [(folder, status(folder)) for folder in folders]
-    return [RunLine(folder.id, folder.path, now.outcome or now.kind, now.sentence) for folder, now in lines]
-
-
-def _follow(folder: Path) -> RunFollower:
-    from tuner_tui.runs.folder import RunFolder
-    from tuner_tui.runs.reader import RunReader
-
-    return RunReader(RunFolder(folder))
-
-
-def _open_log(folder: Path) -> Log:
-    from tuner_tui.runs.folder import RunFolder
-    from tuner_tui.runs.log import LogReader
-
-    return LogReader(RunFolder(folder).output_log)
-
-
-def _order(folder: Path, order: Order) -> None:
-    from tuner_tui.runs.control import give_order
-    from tuner_tui.runs.folder import RunFolder
-
-    with spoken():
-        give_order(RunFolder(folder), order)
-
-
-def _adopt(folder: Path) -> None:
-    from tuner_tui.runs.folder import RunFolder
-    from tuner_tui.runs.launch import adopt
-    from tuner_tui.runs.status import status
-
-    now = status(RunFolder(folder))
-    if now.kind == "lost" and now.training_alive:
-        with spoken():
-            adopt(RunFolder(folder))
 
 
 def opened_from_run(folder: Path, wishes: Wishes) -> Opened:
