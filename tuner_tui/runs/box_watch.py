@@ -110,7 +110,8 @@ class BoxWatch:
         runs = self._runs.read()
         use = uses(sample.gpus) if self._host_pids else {}
         self._find(pid, use.keys(), {run.training for run in runs if run.training is not None})
-        jobs = [self._job(tree, use, runs) for tree in self._trees]
+        found = (self._job(tree, use, runs) for tree in self._trees)
+        jobs = [job for job in found if job.processes]  # the others ended since the table was read
         if pid is None:
             shown = {process.pid for job in jobs for process in job.processes}
             jobs += [unseen(number, use[number]) for number in use if number not in shown]
