@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 from pathlib import Path
@@ -199,3 +200,12 @@ def test_lengths_are_read_for_a_bounded_time() -> None:
 def test_the_length_of_a_sample(sample: object, length: int | None) -> None:
     found = longest.lengths_of([sample], 1, 1.0)
     assert found == ({} if length is None else {0: length})
+
+
+def test_an_optimizer_that_runs_the_model_itself_has_no_part_of_its_own(tmp_path: Path) -> None:
+    """Lightning hands forward and backward to the optimizer as a closure."""
+    if importlib.util.find_spec("lightning") is None:
+        pytest.skip("lightning is not installed")
+    figures = measured(tried(tmp_path, "lightning_fit.py", str(tmp_path / "out")))
+    assert figures.steps >= 2
+    assert figures.optimizer_s is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.runs.processes import Box, box, wait_ended
+from tests.runs.processes import Box, box, supervision, wait_ended, wait_gone
 from tests.tuning.fakes import resolved
 from tuner_tui.runs.folder import RunFolder
 from tuner_tui.runs.prepare import LaunchRequest
@@ -146,6 +147,21 @@ def test_the_time_of_the_tuning_is_not_overrun(trials: Trials) -> None:
     job = trials.script("import signal\nwhile True: signal.pause()")
     found = trials.run(trials.runner(job), Asker(deadline_t=time.time())).measurement
     assert (found.outcome, found.sentence) == ("aborted", "The time for the tuning was over.")
+
+
+def test_a_trial_whose_supervisor_is_killed_is_ended_all_the_same(trials: Trials) -> None:
+    job = trials.script("import signal\nwhile True: signal.pause()")
+
+    def kill(folder: RunFolder) -> None:
+        trials.folders.append(folder)
+        supervisor = supervision(folder).supervisor
+        os.kill(supervisor.pid, signal.SIGKILL)
+        wait_gone(supervisor)
+
+    trial = Trial(number=1, purpose="start", settings=Settings(**START), reason="")
+    found = trials.runner(job).run(trial, Asker(launched=kill)).measurement
+    assert (found.outcome, found.sentence) == ("no-step", "Its supervisor was killed, and it was ended.")
+    assert not status(trials.folders[0]).training_alive
 
 
 def test_a_trial_that_somebody_left_behind_is_ended(box: Box) -> None:

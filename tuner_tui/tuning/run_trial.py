@@ -123,6 +123,7 @@ class _Waiting:
         while not supervisor_ended(self._folder, LOOK_EVERY_S):
             self._look(time.time())
         if status(self._folder).training_alive:  # its supervisor was killed; the training was not
+            self.given_up = "Its supervisor was killed, and it was ended."
             adopt(self._folder)
             self._end()
             self.wait()

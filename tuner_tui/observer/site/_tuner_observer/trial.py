@@ -68,6 +68,7 @@ class Trial:
         self._arranged = False
         self._compiled_at = -1
         self._restarts = 0
+        self._closure = False
         self._first: dict[str, Any] | None = None
         self._before: dict[str, Any] = {}
         self._last: dict[str, Any] = {}
@@ -95,7 +96,7 @@ class Trial:
         if hasattr(module, "register_optimizer_step_pre_hook"):
             is_compiling = compiling_test()
             module.register_optimizer_step_pre_hook(
-                lambda *_: None if is_compiling() else call_safely(self._optimizer_begins)
+                lambda _, args, kwargs: None if is_compiling() else call_safely(self._optimizer_begins, args, kwargs)
             )
             module.register_optimizer_step_post_hook(
                 lambda *_: None if is_compiling() else call_safely(self._optimizer_ends)
@@ -140,13 +141,15 @@ class Trial:
         self._given += due
         return due
 
-    def _optimizer_begins(self) -> None:
-        if self._told_s is None:
+    def _optimizer_begins(self, args: Any, kwargs: Any) -> None:
+        """A closure (Lightning's way) runs forward and backward inside the step: its part cannot be told apart then."""
+        self._closure = self._closure or any(map(callable, (*args, *kwargs.values())))
+        if self._told_s is None and not self._closure:
             self._peaks.before_step()
             self._watch.optimizer_begins()
 
     def _optimizer_ends(self) -> None:
-        if self._told_s is None:
+        if self._told_s is None and not self._closure:
             self._watch.optimizer_ends()
             self._peaks.after_step()
 
