@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from tuner_tui.ui.screens.compare import CompareScreen
 
 
+PERIOD_S = 5.0
+"""A comparison moves slowly: a run that lives is read again so often."""
+
+
 class CompareApp(SettingsApp):
     """Asks for a second run, and shows the two."""
 
@@ -46,6 +50,7 @@ class CompareApp(SettingsApp):
             lambda found: self.post_message(ComparedArrived(found)),
             self.post_message,
             over=lambda found: not found.live,
+            period_s=PERIOD_S,
         )
         self._compare_screen = CompareScreen((first.name, second.name))
         feed.start()
