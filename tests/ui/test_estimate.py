@@ -69,8 +69,8 @@ def test_small_memory_has_a_digit_after_the_point_and_whose_it_is() -> None:
 
 
 def test_what_is_unknown_says_why_in_a_row() -> None:
-    assert texts(Outlook(unknown="not known for a command before it has run")) == [
-        "peak memory not known for a command before it has run"
+    assert texts(Outlook(unknown="not known for a command: its run measures it")) == [
+        "peak memory not known for a command: its run measures it"
     ]
     assert texts(None) == ["peak VRAM"]
 

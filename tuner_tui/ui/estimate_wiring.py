@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tuner_tui.memory.estimate import MemoryEstimate
     from tuner_tui.settings.job import BuiltinJob
 
-OF_A_COMMAND = "not known for a command before it has run"
+OF_A_COMMAND = "not known for a command: its run measures it"
 
 
 class EstimatingHere:

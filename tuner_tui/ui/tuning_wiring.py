@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tuner_tui.ui.wiring import Wishes
 
 MOST_LISTED = 100
+UNREACHABLE = "No setting reaches this command: e edits the job; choose a way such as inject or placeholders."
 DOES = (
     "short real runs, one after another: the settings as they are, twice; larger micro batches, up to what fits; "
     "then the knobs that can gain more than the noise; last the winner and the start in turn"
@@ -67,10 +68,14 @@ class TuningsHere:
 
     def _request(self, opened: Opened) -> LaunchRequest:
         from tuner_tui.runs.twins import living_twin
+        from tuner_tui.settings.errors import SettingsError
         from tuner_tui.tuning.begin import refuse_unreachable
 
         request = launch_request(opened, self.wishes)
-        refuse_unreachable(request.job)
+        try:
+            refuse_unreachable(request.job)
+        except SettingsError as error:
+            raise ServiceError(UNREACHABLE) from error
         twin = living_twin(request)
         if twin is not None:
             raise ServiceError(f"This training runs as {twin.id}; trials beside it would measure nothing.")
