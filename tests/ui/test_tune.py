@@ -291,6 +291,11 @@ def test_a_scatter_keeps_to_its_place(
     assert all(width_of(row.line) <= width for row in drawn)
 
 
+def test_figures_next_to_nothing_are_drawn() -> None:
+    shown = Scatter("t", [Point(1, 5e-324), Point(2, 0.0)], f.gib, "b", (1, 2))
+    assert len(scatter_rows(shown, 31, 8)) == 8
+
+
 def test_points_stand_where_their_figures_are() -> None:
     points = [Point(1, 0.0), Point(16, 8.0, "◆"), Point(256, 10.0)]
     rows = [text_of(row.line) for row in scatter_rows(Scatter("t", points, f.gib, "b", (1, 256), top=10.0), 31, 13)]

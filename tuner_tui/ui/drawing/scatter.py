@@ -10,6 +10,8 @@ from tuner_tui.ui.drawing.cells import Row, Run, Style, fit, line, right, shorte
 from tuner_tui.ui.drawing.plot import AXIS
 
 LEAST_WIDTH, LEAST_HEIGHT = AXIS + 10, 5
+LEAST_TOP = 1e-12
+"""Less is nothing; an axis for it could not be divided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ def scatter_rows(shown: Scatter, width: int, height: int) -> list[Row]:
 
 def _top(largest: float) -> float:
     """The end of the y axis: rounded up to two digits, with room above the largest."""
-    if largest <= 0:
+    if largest < LEAST_TOP:
         return 1.0
     step = 10.0 ** math.floor(math.log10(largest)) / 2
     return math.ceil(largest * 1.02 / step) * step

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import groupby
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
@@ -12,6 +11,7 @@ from textual.widgets import Static
 
 from tuner_tui.ui.keys import spelled
 from tuner_tui.ui.screens.dialog import Dialog
+from tuner_tui.ui.screens.labelled import labelled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -46,35 +46,23 @@ class HelpScreen(Dialog[None]):
         self._words = words
 
     def body(self) -> Iterable[Widget]:
-        yield VerticalScroll(Static(help_text(self._keys) + words_text(self._words), markup=False))
+        groups = [*help_groups(self._keys), ("Words", self._words)]
+        width = max(len(written) for _, rows in groups for written, _ in rows)
+        yield VerticalScroll(*(part for heading, rows in groups for part in self._group(heading, rows, width)))
+
+    def _group(self, heading: str, rows: Sequence[tuple[str, str]], width: int) -> Iterable[Widget]:
+        yield Static(Text(heading, "bold"))
+        yield Static(labelled(rows, width, quiet=False), classes="rows")
 
 
-def help_text(keys: Sequence[Binding]) -> Text:
-    """Keys by group as aligned lines."""
-    rows = [
-        (_group(key), ", ".join(map(spelled, key.key.split(","))), key.tooltip)
-        for key in keys
-        if (key.id or "").rpartition(".")[2] not in MOVES
-    ]
-    order = list(dict.fromkeys(group for group, _, _ in rows))
-    rows.sort(key=lambda row: order.index(row[0]))
-    width = max(len(written) for _, written, _ in rows)
-    text = Text()
-    for group, members in groupby(rows, key=lambda row: row[0]):
-        text.append(f"{group}\n", "bold")
-        for _, written, tip in members:
-            text.append(f"  {written:<{width}}  {tip}\n")
-    return text
-
-
-def words_text(words: Sequence[tuple[str, str]] = WORDS) -> Text:
-    """The words of the screen and what they mean."""
-    width = max(len(word) for word, _ in words)
-    text = Text().append("Words\n", "bold")
-    for word, meaning in words:
-        text.append(f"  {word:<{width}}  {meaning}\n")
-    text.rstrip()
-    return text
+def help_groups(keys: Sequence[Binding]) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Keys by group, groups in the order of their first key: how each is written, and what it does."""
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for key in keys:
+        if (key.id or "").rpartition(".")[2] not in MOVES:
+            written = ", ".join(map(spelled, key.key.split(",")))
+            groups.setdefault(_group(key), []).append((written, key.tooltip))
+    return list(groups.items())
 
 
 def _group(key: Binding) -> str:

@@ -8,12 +8,12 @@ from rich.table import Table
 from rich.text import Text
 
 
-def labelled(lines: Iterable[tuple[str, str | None]]) -> Table:
-    """A row for each label that has something to say."""
+def labelled(lines: Iterable[tuple[str, str | None]], width: int | None = None, quiet: bool = True) -> Table:
+    """A row for each label that has something to say; labels take `width` cells, or what they need."""
     table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, min_width=width)
     table.add_column(overflow="fold")
     for label, said in lines:
         if said:
-            table.add_row(Text(label, "dim"), Text(said))
+            table.add_row(Text(label, "dim" if quiet else ""), Text(said))
     return table
