@@ -17,7 +17,7 @@ from tuner_tui.settings.preset import find_preset
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("6GiB", 6 << 30), ("6.5 GB", 6_500_000_000), ("800M", 800_000_000), ("512 mib", 512 << 20), ("1024", 1024)],
+    [("6GiB", 6 << 30), ("6.5 GB", 6_500_000_000), ("800M", 800_000_000), ("512 mib", 512 << 20), ("1048576", 1 << 20)],
 )
 def test_sizes(text: str, size: int) -> None:
     assert parse_size(text) == size
@@ -27,6 +27,12 @@ def test_sizes(text: str, size: int) -> None:
 def test_what_is_no_size(text: str) -> None:
     with pytest.raises(SettingsError, match="6GiB"):
         parse_size(text)
+
+
+@pytest.mark.parametrize(("text", "said"), [("24", "24 bytes"), ("900k", "900,000 bytes")])
+def test_a_size_without_its_unit_is_asked_for_it(text: str, said: str) -> None:
+    with pytest.raises(SettingsError, match=f"--memory '{text}' is {said}; write the unit"):
+        parse_size(text, "--memory")
 
 
 def t4_box(_interpreter: Path | None) -> ThisBox:

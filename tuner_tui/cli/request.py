@@ -63,11 +63,16 @@ def request_for(asked: Asked, read_box: ReadBox = this_box) -> LaunchRequest:
 
 
 def parse_size(text: str, flag: str = "--memory-limit") -> int:
-    """Bytes from `6GiB`, `6.5 GB`, `800M` or a plain number; raises `SettingsError`, which names `flag`."""
+    """Bytes from `6GiB`, `6.5 GB`, `800M` or a plain number of bytes; raises `SettingsError`, which names `flag`.
+
+    Less than 1 MiB is refused: whoever writes 24 means another unit than bytes.
+    """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?", text.strip().lower())
     size = int(float(found[1]) * UNITS[found[2] or ""]) if found else 0
     if size <= 0:
         raise SettingsError(f"{flag} {text!r} is no size; write one such as 6GiB or 800MB.")
+    if size < 1 << 20:
+        raise SettingsError(f"{flag} {text!r} is {size:,} bytes; write the unit, such as 6GiB or 800MB.")
     return size
 
 

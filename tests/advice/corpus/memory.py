@@ -108,6 +108,7 @@ HOST = (
     Case("fork fails", trace("OSError: [Errno 12] Cannot allocate memory", "main", "loader"), "host-oom"),
     Case("Arrow", trace("pyarrow.lib.ArrowMemoryError: malloc of size 4294967296 failed", "main", "launch"), "host-oom"),
     Case("C++", HEALTHY_START + "terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc\nAborted (core dumped)\n", "host-oom"),
+    Case("OpenBLAS under a limit of address space", HEALTHY_START + "OpenBLAS error: Memory allocation still failed after 10 retries, giving up.\n", "host-oom"),
     Case("the shell says killed", HEALTHY_START + bar(40, 900) + "\nKilled\n", "host-oom"),
     Case("bash with a line number", HEALTHY_START + "run.sh: line 12: 40211 Killed                  python train.py --bf16\n", "host-oom"),
     Case("SLURM", HEALTHY_START + "slurmstepd: error: Detected 1 oom_kill event in StepId=881.batch. Some of the step tasks have been OOM Killed.\n", "host-oom"),

@@ -30,6 +30,7 @@ HOST = (
     form("host-oom", r"\[WinError 1455\]|[Pp]aging file is too small", FULL),
     form("host-oom", r"std::bad_alloc|memory allocation of \d+ bytes failed", FULL, bare=True),
     form("host-oom", r"malloc of size \d+ failed|(?:realloc|calloc|mmap).{0,40}Cannot allocate memory", FULL),
+    form("host-oom", r"OpenBLAS error: Memory allocation still failed after \d+ retries", FULL, bare=True),
     form("host-oom", r"UR_RESULT_ERROR_OUT_OF_HOST_MEMORY", FULL),
     form("host-oom", r"ray\.exceptions\.OutOfMemoryError|running low on memory", KILLED),
     form("host-oom", r"killed by signal: Killed.{0,400}oom", KILLED),
