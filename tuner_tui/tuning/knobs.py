@@ -26,8 +26,8 @@ class Option:
     """One change of one knob. `change` may take other fields along that the knob needs.
 
     `bound` is the most it can gain as a share of throughput, None where nothing was seen that says; `rests_on` says in
-    words what the bound is from. `aside` marks one beside other settings than the best: nobody misses it where it is not
-    tried.
+    words what the bound is from. `aside` marks one beside other settings than the best: nobody misses it where it is
+    not tried.
     """
 
     knob: str
