@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
+from tests.ui.estimate_fakes import estimated
 from tests.ui.fakes import FakeBox, busy_box, failed_box, opened
-from tests.ui.pilots import ScreenPilot, dialog, settled, until
+from tests.ui.pilots import ScreenPilot, app_of, dialog, settled, until, value
+from tuner_tui.ui.estimating import Outlook
 
 Box = Callable[[], FakeBox]
+BATCH = "per_device_train_batch_size"
 Compare = Callable[..., bool]
 SMALL, USUAL, WIDE = (80, 24), (120, 40), (200, 60)
 
@@ -28,6 +31,7 @@ def snapshot(
     async def before(pilot: ScreenPilot) -> None:
         await until(pilot, settled(pilot, box))
         await pilot.press(*keys)
+        await until(pilot, lambda: app_of(pilot).main.outlook == Outlook(estimated(value(pilot, BATCH))))
         if title is not None:
             await until(pilot, lambda: dialog(pilot) == title)
         await pilot.pause()

@@ -114,7 +114,7 @@ class SettingEdited(Message):
 
 
 class ValueTyped(Newest):
-    """A value is being typed for the field `name`; `text` is None once the typing is over, for good or not."""
+    """A value is being typed for the field `name`; `text` is None where it means nothing, and once it is over."""
 
     def __init__(self, name: str, text: str | None) -> None:
         super().__init__()

@@ -203,10 +203,9 @@ class SettingsPanel(Kept, Vertical):
         wrong = parsed_or_wrong(self.view, spec, text)
         self._typed.set_class(wrong is not None and wrong.tone == "error", "-wrong")
         self.query_one(FieldHelp).shown = wrong or field_help(self.view, spec)
-        if wrong is not None and wrong.tone == "error":
-            return False
-        self.post_message(ValueTyped(spec.name, text))
-        return True
+        right = wrong is None or wrong.tone != "error"
+        self.post_message(ValueTyped(spec.name, text if right else None))
+        return right
 
     @on(ValueInput.Accepted)
     def _accept(self, event: ValueInput.Accepted) -> None:
