@@ -116,7 +116,7 @@ def say(found: Estimating, settings: Settings, as_json: bool) -> None:
     first = found.at_once(settings)
     watched = sys.stderr.isatty() and not as_json
     if watched and first is not None and first.rests_on.startswith("closed form"):
-        note(f"{first.total_bytes / 2**30:.1f} GiB ± {first.doubt:.0%} by closed form; tracing the model …")
+        note(f"{first.total_bytes / 2**30:.1f} GiB ± {first.doubt * 100:.0f} % by closed form; tracing the model …")
     problem = None
     best: MemoryEstimate | None
     try:

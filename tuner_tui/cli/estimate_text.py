@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 from tuner_tui.memory.estimate import RESERVE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tuner_tui.advice.estimating import Estimating
     from tuner_tui.memory.estimate import MemoryEstimate
     from tuner_tui.settings.model import Settings
 
 WIDTH = 100
 BAR = 40
-GIB = 2**30
+MIB, GIB = 2**20, 2**30
 
 
 def report(found: Estimating, settings: Settings, best: MemoryEstimate) -> list[str]:
@@ -59,9 +61,17 @@ def part_lines(found: Estimating, best: MemoryEstimate) -> list[str]:
         (context, parts.context),
         ("allocator's slack", parts.slack),
     )
-    shown = [f"  {name:<18} {size / GIB:8.2f} GiB  {block(size / parts.total)}".rstrip() for name, size in rows]
-    whole = f"  {'peak':<18} {parts.total / GIB:8.2f} GiB  ± {best.doubt:.0%}, in {best.moment}"
+    figure = figures_of(parts.total)
+    shown = [f"  {name:<18} {figure(size)}  {block(size / parts.total)}".rstrip() for name, size in rows]
+    whole = f"  {'peak':<18} {figure(parts.total)}  ± {best.doubt * 100:.0f} %, in {best.moment}"
     return [*shown, whole]
+
+
+def figures_of(total_bytes: float) -> Callable[[float], str]:
+    """How every figure of a table is written that adds up to `total_bytes`: one unit, so that they compare."""
+    if total_bytes < GIB:
+        return lambda size: f"{size / MIB:8.1f} MiB"
+    return lambda size: f"{size / GIB:8.2f} GiB"
 
 
 def block(share: float) -> str:
@@ -82,8 +92,8 @@ def verdict_sentence(best: MemoryEstimate) -> str:
     """Whether it fits."""
     span = f"{best.low_bytes / GIB:.1f} to {best.high_bytes / GIB:.1f} GiB"
     words = {
-        "fits": f"Fits: {span}, with {RESERVE:.0%} left free.",
-        "tight": f"May not fit: {span} is too near to what there is, {RESERVE:.0%} of which should stay free.",
+        "fits": f"Fits: {span}, with {RESERVE * 100:.0f} % left free.",
+        "tight": f"May not fit: {span} is too near to what there is, {RESERVE * 100:.0f} % of which should stay free.",
         "too large": f"Does not fit: {span}.",
         "unknown": f"Between {span}.",
     }
