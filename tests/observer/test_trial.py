@@ -206,6 +206,6 @@ def test_an_optimizer_that_runs_the_model_itself_has_no_part_of_its_own(tmp_path
     """Lightning hands forward and backward to the optimizer as a closure."""
     if importlib.util.find_spec("lightning") is None:
         pytest.skip("lightning is not installed")
-    figures = measured(tried(tmp_path, "lightning_fit.py", str(tmp_path / "out")))
+    figures = measured(tried(tmp_path, "lightning_fit.py", str(tmp_path / "out"), warmup_s=60))
     assert figures.steps >= 2
     assert figures.optimizer_s is None

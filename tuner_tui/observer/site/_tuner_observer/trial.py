@@ -7,7 +7,6 @@ are measured until the figure is stable. Nothing of the script runs after that: 
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import sys
@@ -17,8 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from . import longest, process
 from .importing import call_safely
-from .inject import Ledger, into_training_arguments
-from .optimizers import compiling_test
 from .speed import Speed
 from .trial_evaluation import evaluate
 from .trial_memory import TrialPeaks
@@ -31,9 +28,6 @@ if TYPE_CHECKING:
 TERMS = {"warmup_steps": 2, "warmup_s": 0.5, "least_steps": 3, "least_s": 1.0, "spread": 0.02, "most_s": 8.0,
          "lengths_s": 2.0, "evaluate": True}  # fmt: skip
 """What holds where `TUNER_TRIAL` says nothing else. Seconds are those of training."""
-ARGUMENTS = {"max_steps": 1_000_000, "save_strategy": "no", "eval_strategy": "no", "evaluation_strategy": "no",
-             "load_best_model_at_end": False, "push_to_hub": False, "report_to": "none"}  # fmt: skip
-"""What a trial's TrainingArguments say: it neither ends early nor leaves anything behind."""
 MOST_RESTARTS = 8
 """Times that a compilation sets the measuring back: as often as torch compiles one function for new shapes."""
 GIVES_WAY_S = 60.0
@@ -78,54 +72,17 @@ class Trial:
         self._told_s: float | None = None
         counters.on_step = self._stepped
 
-    # hooks
+    # what the hooks tell
 
-    def watch_loaders(self, module: Any) -> None:
-        """Arrange the first loader of the training before it is read."""
-        original = module.DataLoader.__iter__
-
-        @functools.wraps(original)
-        def __iter__(loader: Any) -> Any:
-            call_safely(self._read, loader)
-            return original(loader)
-
-        module.DataLoader.__iter__ = __iter__
-
-    def watch_optimizers(self, module: Any) -> None:
-        """Time the optimizer's part of a step, and tell its peak of memory apart. torch 1 has no such hooks."""
-        if hasattr(module, "register_optimizer_step_pre_hook"):
-            is_compiling = compiling_test()
-            module.register_optimizer_step_pre_hook(
-                lambda _, args, kwargs: None if is_compiling() else call_safely(self._optimizer_begins, args, kwargs)
-            )
-            module.register_optimizer_step_post_hook(
-                lambda *_: None if is_compiling() else call_safely(self._optimizer_ends)
-            )
-
-    def watch_arguments(self, module: Any) -> None:
-        """Have TrainingArguments neither save, evaluate nor report."""
-        into_training_arguments(module, _Silent(self._session, ARGUMENTS))
-
-    def watch_trainer(self, module: Any) -> None:
-        """Know the Trainer, for its evaluation; its end is the trial's."""
-        original = module.Trainer.train
-
-        @functools.wraps(original)
-        def train(trainer: Any, *args: Any, **kwargs: Any) -> Any:
-            self._trainer = weakref.ref(trainer)
-            try:
-                return original(trainer, *args, **kwargs)
-            finally:
-                if sys.exc_info()[1] is None:
-                    call_safely(self.ended)
-
-        module.Trainer.train = train
+    def trains(self, trainer: Any) -> None:
+        """A Trainer begins: it will show how it evaluates."""
+        self._trainer = weakref.ref(trainer)
 
     def compiling(self) -> None:
         """The compiler is at work: this step and the next are no measure of anything."""
         self._compiled_at = self._counters.own_steps
 
-    def _read(self, loader: Any) -> None:
+    def reads(self, loader: Any) -> None:
         """A loader is about to be read: if it is the training's first one, its longest batch comes first."""
         if self._arranged or self._counters.evaluation.running():
             return
@@ -141,14 +98,15 @@ class Trial:
         self._given += due
         return due
 
-    def _optimizer_begins(self, args: Any, kwargs: Any) -> None:
+    def optimizer_begins(self, args: Any, kwargs: Any) -> None:
         """A closure (Lightning's way) runs forward and backward inside the step: its part cannot be told apart then."""
         self._closure = self._closure or any(map(callable, (*args, *kwargs.values())))
         if self._told_s is None and not self._closure:
             self._peaks.before_step()
             self._watch.optimizer_begins()
 
-    def _optimizer_ends(self) -> None:
+    def optimizer_ends(self) -> None:
+        """It is done."""
         if self._told_s is None and not self._closure:
             self._watch.optimizer_ends()
             self._peaks.after_step()
@@ -260,13 +218,6 @@ class Trial:
             "longest": self._longest,
             **self._peaks.fields(),
         }
-
-
-class _Silent(Ledger):
-    """Sets what a trial sets, and tells nobody: it is no setting that was asked for."""
-
-    def tell(self, place: str, values: dict[str, Any], last: bool = False) -> None:
-        return None
 
 
 def _difference(one: Any, other: Any) -> Any:

@@ -16,6 +16,7 @@ from . import (
     saving,
     trainer,
     trial,
+    trial_hooks,
 )
 from .counters import Counters
 from .effective import Effective
@@ -88,15 +89,15 @@ class Watch:
     def _try(self, name: str, module: Any, tried: trial.Trial) -> None:
         """In a trial. Its hooks lie inside those that everything else is counted by."""
         if name == "torch.utils.data.dataloader":
-            tried.watch_loaders(module)
+            trial_hooks.watch_loaders(module, tried)
         elif name == "torch.optim.optimizer":
-            tried.watch_optimizers(module)
+            trial_hooks.watch_optimizers(module, tried)
         elif name == "torch._dynamo.callback":
             compiling.watch(module, (tried.compiling,))
         elif name == "transformers.training_args":
-            tried.watch_arguments(module)
+            trial_hooks.set_arguments(module, self._session)
         elif name == "transformers.trainer":
-            tried.watch_trainer(module)
+            trial_hooks.watch_trainer(module, tried)
 
     def at_exit(self) -> None:
         """The process ends by itself."""
