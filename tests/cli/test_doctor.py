@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import typer
 from typer.testing import CliRunner, Result
@@ -37,6 +38,16 @@ def test_what_is_wrong_has_a_mark_advice_and_an_exit_code() -> None:
 def test_json_is_one_document() -> None:
     document = json.loads(call(box(card("T4", gib=15.0)), "--preset", "t4-16gb", "--json").stdout)
     assert {check["state"] for check in document} == {"good"}
+
+
+def test_data_that_is_not_there_is_told_before_the_training(tmp_path: Path) -> None:
+    preset = tmp_path / "mine.yaml"
+    preset.write_text(f"version: 1\nname: mine\njob: {{kind: builtin, model: tiny, data: {tmp_path}/gone.csv}}\n")
+    result = call(box(card("T4", gib=15.0)), "--preset", str(preset))
+    assert result.exit_code == 1
+    assert f"✗ Files The data {tmp_path}/gone.csv is not there" in " ".join(result.stdout.split())
+    (tmp_path / "gone.csv").write_text("text,label\na,0\n")
+    assert call(box(card("T4", gib=15.0)), "--preset", str(preset)).exit_code == 0
 
 
 def test_bad_input_ends_with_2() -> None:

@@ -33,15 +33,19 @@ def register(app: typer.Typer, read_box: ReadBox | None = None) -> None:
 
         Exit codes: 0 nothing is wrong, 1 something is, 2 bad input.
         """
-        from tuner_tui.advice.checkup import checkup
+        from tuner_tui.advice.checkup import Check, checkup
         from tuner_tui.advice.recommend import with_recommended
         from tuner_tui.cli.box import this_box
         from tuner_tui.cli.recommend import asked_for
+        from tuner_tui.runs.local_paths import missing_path
+        from tuner_tui.settings.job import BuiltinJob
 
         chosen, job = asked_for(preset, values or [])
         box = (read_box or this_box)(interpreter)
         settings = with_recommended(chosen, box.inventory, box.interpreter, job).settings
-        checks = checkup(box.inventory, box.interpreter, settings, job)
+        missing = missing_path(job, Path.cwd()) if preset is not None and isinstance(job, BuiltinJob) else None
+        files = () if missing is None else (Check("Files", "wrong", missing),)
+        checks = (*checkup(box.inventory, box.interpreter, settings, job), *files)
         if as_json:
             document([asdict(check) for check in checks])
         else:
