@@ -61,7 +61,9 @@ def test_what_cannot_be_meant(words: JobWords, said: str) -> None:
         job_for(words, None)
 
 
-def test_the_built_in_job_has_no_launcher() -> None:
-    assert job_for(JobWords(), Preset(name="p")) == BuiltinJob()
-    with pytest.raises(SettingsError, match="--launcher is for a command"):
-        job_for(JobWords(launcher="torchrun"), Preset(name="p"))
+def test_the_built_in_job_takes_a_launcher_and_all_settings_by_itself() -> None:
+    preset = Preset(name="p")
+    assert job_for(JobWords(), preset) == BuiltinJob()
+    assert job_for(JobWords(launcher="torchrun", processes=2), preset) == BuiltinJob(launcher="torchrun", processes=2)
+    with pytest.raises(SettingsError, match="--apply is for a command"):
+        job_for(JobWords(apply="inject"), preset)
