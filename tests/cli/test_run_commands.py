@@ -96,6 +96,15 @@ def test_run_follows_to_the_end(shell: Shell) -> None:
     assert "r001" in done.stderr
 
 
+def test_a_flag_that_does_not_choose_what_starts_the_command_says_so(shell: Shell) -> None:
+    link = shell.home / "python3"
+    link.symlink_to(sys.executable)
+    done = shell("run", "--interpreter", str(link), "--", sys.executable, "-c", "pass")
+    other = shell("run", "--interpreter", sys.executable, "--", sys.executable, "-c", "pass")
+    assert done.returncode == other.returncode == 0
+    assert ("only asked for its packages" in done.stderr, "only asked" in other.stderr) == (True, False)
+
+
 def test_run_json_is_json_lines_and_ends_with_finished(shell: Shell) -> None:
     done = shell("run", "--json", "--", sys.executable, shell.script("import sys; sys.exit(3)"))
     assert done.returncode == 1
@@ -122,6 +131,8 @@ def test_run_out_of_memory_exits_3(shell: Shell) -> None:
         (["run", "--apply", "hf-arg", "--", "sh"], "hf-args"),
         (["run", "--memory-limit", "much", "--", "sh"], "6GiB"),
         (["run", "--interpreter", "/no/python", "--preset", "demo"], "/no/python"),
+        (["run", "--interpreter", "/no/python", "--", "sh", "-c", ":"], "/no/python"),
+        (["run", "--interpreter", "/bin/ls", "--", "sh", "-c", ":"], "/bin/ls"),
         (["run", "--resume", "r9"], "no run 'r9'"),
         (["attach", "r9"], "no run 'r9'"),
         (["logs", "r9"], "no run 'r9'"),

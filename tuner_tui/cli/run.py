@@ -80,6 +80,7 @@ def run(
     """
     from tuner_tui.cli.announce import announce
     from tuner_tui.cli.follow import launch_and_follow
+    from tuner_tui.cli.given_python import check_given
     from tuner_tui.cli.job_words import JobWords
     from tuner_tui.cli.request import Asked, request_for
     from tuner_tui.runs.command import LaunchError
@@ -94,7 +95,9 @@ def run(
         twin = living_twin(request)
         if twin is not None:
             fail(f"This training already runs as {twin.id}; `tuner-tui attach {twin.id}` follows it.", ALREADY_RUNNING)
-        announce(preview(request))
+        prepared = preview(request)
+        check_given(interpreter, request, prepared)
+        announce(prepared)
         _warn_of_logout()
         start = partial(_start, request)
         code = _launch_only(start, as_json) if detach else launch_and_follow(start, as_json)

@@ -1,0 +1,33 @@
+"""What `--interpreter` means for a launch: refused where it is no Python, and told where it does not start the command."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tuner_tui.cli.output import USAGE, fail, note
+from tuner_tui.hardware.interpreter import located
+from tuner_tui.runs.prepare import working_folder
+from tuner_tui.runs.training_python import training_python
+from tuner_tui.settings.job import CommandJob
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tuner_tui.runs.prepare import LaunchRequest, Prepared
+
+
+def check_given(given: Path | None, request: LaunchRequest, prepared: Prepared) -> None:
+    """End with 2 where `given`, the path of the flag, is no Python; say so where the command does not start by it."""
+    if given is None:
+        return
+    if prepared.interpreter.python_version is None:
+        fail(f"--interpreter: {prepared.interpreter.problem}", USAGE)
+    if _only_asked(request, given):
+        note(f"--interpreter {given} is only asked for its packages: the command starts by its own {prepared.argv[0]}.")
+
+
+def _only_asked(request: LaunchRequest, given: Path) -> bool:
+    job = request.job
+    if not isinstance(job, CommandJob) or job.launcher != "plain":
+        return False
+    return located(training_python(job, request.environ, working_folder(request))) != located(given)
