@@ -11,6 +11,7 @@ from tuner_tui.advice.rules.numbers import loss_scaled, not_finite
 from tuner_tui.advice.rules.resumed import not_resumed
 from tuner_tui.advice.rules.rule import Rule
 from tuner_tui.advice.rules.stall import stalled
+from tuner_tui.advice.rules.stepless import no_step
 from tuner_tui.advice.situation import Situation
 
 RULES: tuple[Rule, ...] = (
@@ -26,6 +27,7 @@ RULES: tuple[Rule, ...] = (
     card.throttled,
     card.other_process,
     not_resumed,
+    no_step,
     not_in_effect,
     loss_scaled,
     host.memory_near_limit,

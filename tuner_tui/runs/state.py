@@ -80,3 +80,10 @@ class RunState:
     def outcome(self) -> str | None:
         """How the run ended, or None while it lives."""
         return None if self.finished is None else self.finished.outcome
+
+    @property
+    def ended_without_step(self) -> bool:
+        """Whether every process that the observer was in has imported torch and ended without an optimizer step."""
+        ended = bool(self.ranks) and all(rank.ended for rank in self.ranks.values())
+        stepped = bool(self.step) or any(rank.latest and rank.latest.own_steps for rank in self.ranks.values())
+        return ended and "torch" in self.versions and not stepped

@@ -60,7 +60,8 @@ def _by_itself(state: RunState) -> Verdict:
     unfinished = state.total_steps is None or state.step is None or state.step < state.total_steps
     if state.stop_requested is not None and unfinished:
         return Verdict("stopped", f"Stopped on request{_at(state)}.")
-    return Verdict("completed", f"Completed{_at(state)}.")
+    seen = "; no optimizer step was seen" if state.ended_without_step else ""
+    return Verdict("completed", f"Completed{_at(state)}{seen}.")
 
 
 def _memory(state: RunState, exited: Exited, memory_line: str | None) -> str | None:
