@@ -94,6 +94,14 @@ def test_on_a_cpu_the_rest_of_the_process_is_what_was_measured() -> None:
     assert "corrected by run r1: 700 MiB beside the tensors" in found.rests_on
 
 
+def test_on_a_cpu_the_context_is_in_doubt_until_a_run_was_measured() -> None:
+    first = on_cpu(settings())
+    tensors = first.tensor_bytes(16)
+    assert first.low_bytes < tensors + 450 * 2**20 < tensors + 620 * 2**20 < first.high_bytes
+    measured = corrected(first, settings(), False, [MeasuredRun("r1", settings(), resident_bytes=2**33)], on_cpu)
+    assert measured.doubt_bytes == round(measured.total_bytes * CORRECTED_DOUBT)
+
+
 def test_a_process_smaller_than_its_tensors_is_no_measurement() -> None:
     run_of_little = MeasuredRun("r1", settings(8), None, None, 1000)
     assert corrected(on_cpu(settings()), settings(), False, [run_of_little], on_cpu) == on_cpu(settings())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from queue import SimpleQueue
 from threading import Event
 from typing import Any
@@ -13,18 +14,28 @@ from hypothesis import strategies as st
 
 from tests.ui import live_fakes
 from tests.ui.estimate_fakes import GIB, H100, estimated, outlook_of
-from tests.ui.fakes import INTERPRETER, FakeBox
+from tests.ui.fakes import INTERPRETER, FakeBox, FakeRun, ended, running
 from tests.ui.pilots import app_of, on_screen, until, value
 from tuner_tui.hardware.inventory import HostMemory
 from tuner_tui.memory.device import Device
+from tuner_tui.memory.estimate import of_lines
+from tuner_tui.memory.step import Moment
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.ui.drawing.cells import text_of, width_of
-from tuner_tui.ui.drawing.estimate_rows import estimate_rows, memory_bar, source
+from tuner_tui.ui.drawing.estimate_rows import estimate_rows, figures_of, memory_bar, source
 from tuner_tui.ui.estimate_wiring import EstimatingHere
 from tuner_tui.ui.estimating import EstimateFeed, EstimateRequest, Outlook
 from tuner_tui.ui.messages import EstimateArrived
 from tuner_tui.ui.widgets.estimate_bar import EstimateBar
+
+SMALL = of_lines(
+    (Moment("loss", 0.0, 0.0, 0.0, 0.0, 10 * 2**20),),
+    Settings(per_device_train_batch_size=32),
+    Device(False, capacity_bytes=16 * GIB),
+    0.0,
+    "traced",
+)
 
 
 def request(batch: int = 8, **changes: Any) -> EstimateRequest:
@@ -65,7 +76,7 @@ def test_a_model_that_fits_at_no_batch_says_so() -> None:
 def test_small_memory_has_a_digit_after_the_point_and_whose_it_is() -> None:
     found = estimated(1, Device(False, None, 16 * GIB))
     assert texts(Outlook(found, False, "host memory"))[0].startswith("peak RAM ▕")
-    assert texts(Outlook(found, False, "host memory"))[0].endswith("! 15.0 of 16.0 GiB ± 0.6 host memory")
+    assert texts(Outlook(found, False, "host memory"))[0].endswith("! 15.1 of 16.0 GiB ± 0.7 host memory")
 
 
 def test_what_is_unknown_says_why_in_a_row() -> None:
@@ -82,12 +93,24 @@ def test_an_unknown_capacity_shows_the_figure_alone() -> None:
     assert "largest" not in said
 
 
+@pytest.mark.parametrize("doubt", [0.0, 0.01, 0.05])
+def test_a_small_doubt_is_told_in_mib(doubt: float) -> None:
+    small = replace(SMALL, doubt=doubt)
+    assert figures_of(small) == f"855 MiB of 16.0 GiB ± {85 + 855 * doubt:.0f} MiB"
+    assert figures_of(replace(estimated(1), doubt=0.002)).endswith("of 80 GiB ± 32 MiB")
+
+
+def test_no_more_samples_than_there_are() -> None:
+    said = texts(Outlook(replace(SMALL, samples=50), False))[1]
+    assert said.startswith("fits · largest micro batch 50 ·")
+
+
 @given(st.integers(1, 300), st.integers(8, 120), st.floats(0.0, 0.5))
 def test_the_bar_never_outgrows_its_place(batch: int, width: int, doubt: float) -> None:
     found = estimated(batch, doubt=doubt)
     assert len(memory_bar(found, width)) == width
     bar = estimate_rows(Outlook(found, True, "host memory"), width)[0]
-    assert width_of(bar.line) <= max(width, len("peak VRAM ✗ 15.5 of 80 GiB ± 12.0"))
+    assert width_of(bar.line) <= max(width, len("peak VRAM ✗ 15.5 of 80 GiB ± 102 MiB"))
 
 
 def test_the_source_of_the_figure_is_shortened_to_its_newest_part() -> None:
@@ -219,3 +242,19 @@ async def test_only_settings_that_somebody_changed_are_worth_a_trace() -> None:
         assert not asked[-1].worked_on
         await pilot.press("plus")
         await until(pilot, lambda: asked[-1].worked_on)
+
+
+async def test_the_figure_is_asked_for_again_when_a_run_has_ended() -> None:
+    asked: list[EstimateRequest] = []
+
+    def remember(wanted: EstimateRequest) -> Outlook:
+        asked.append(wanted)
+        return outlook_of(wanted)
+
+    box, run = FakeBox(), FakeRun(running())
+    services = replace(box.services(), estimate=remember, follow=lambda folder: run)
+    async with on_screen(box, services=services, folder=Path("/runs/r001")) as pilot:
+        await until(pilot, lambda: asked and app_of(pilot).state.running)
+        before = len(asked)
+        run.view = ended("completed", "Completed.")
+        await until(pilot, lambda: len(asked) > before)

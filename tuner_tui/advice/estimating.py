@@ -66,4 +66,6 @@ class Estimating:
         return self._put_right(settings, lambda one: traced_estimate(found, one, self.device, self.processes))
 
     def _put_right(self, settings: Settings, way: Callable[[Settings], MemoryEstimate]) -> MemoryEstimate:
-        return corrected(way(settings), settings, self.device.on_gpu, self.runs, way)
+        found = corrected(way(settings), settings, self.device.on_gpu, self.runs, way)
+        most = self.job.max_samples
+        return found if most is None else replace(found, samples=max(1, most // self.processes))

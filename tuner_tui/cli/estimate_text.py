@@ -63,7 +63,7 @@ def part_lines(found: Estimating, best: MemoryEstimate) -> list[str]:
     )
     figure = figures_of(parts.total)
     shown = [f"  {name:<18} {figure(size)}  {block(size / parts.total)}".rstrip() for name, size in rows]
-    whole = f"  {'peak':<18} {figure(parts.total)}  ± {best.doubt * 100:.0f} %, in {best.moment}"
+    whole = f"  {'peak':<18} {figure(parts.total)}  ± {doubt_percent(best)} %, in {best.moment}"
     return [*shown, whole]
 
 
@@ -74,6 +74,24 @@ def figures_of(total_bytes: float) -> Callable[[float], str]:
     return lambda size: f"{size / GIB:8.2f} GiB"
 
 
+def size_words(size_bytes: float) -> str:
+    """`612 MiB`, `1.31 GiB` or `22.5 GiB`: three digits or so, for a doubt is a few percent."""
+    if size_bytes < GIB:
+        return f"{size_bytes / MIB:.0f} MiB"
+    return f"{size_bytes / GIB:.{2 if size_bytes < 10 * GIB else 1}f} GiB"
+
+
+def span_words(low_bytes: float, joint: str, high_bytes: float) -> str:
+    """Two sizes: `612 to 705 MiB`, `980 MiB to 1.10 GiB`."""
+    low, high = size_words(low_bytes), size_words(high_bytes)
+    return f"{low.removesuffix(high[-4:])} {joint} {high}"
+
+
+def doubt_percent(best: MemoryEstimate) -> str:
+    """By how much the peak may be off, in percent of it."""
+    return f"{best.doubt_bytes / best.total_bytes * 100:.0f}"
+
+
 def block(share: float) -> str:
     """A bar of at most `BAR` cells."""
     return "▇" * round(share * BAR)
@@ -82,15 +100,15 @@ def block(share: float) -> str:
 def bar_line(best: MemoryEstimate) -> str:
     """The peak against what there is."""
     if best.capacity_bytes is None:
-        return f"{best.total_bytes / GIB:.1f} GiB; how much there is, is not known (--memory SIZE)"
+        return f"{size_words(best.total_bytes)}; how much there is, is not known (--memory SIZE)"
     filled = min(BAR, round(best.total_bytes / best.capacity_bytes * BAR))
     bar = "█" * filled + " " * (BAR - filled)
-    return f"▕{bar}▏ {best.total_bytes / GIB:.1f} of {best.capacity_bytes / GIB:.1f} GiB"
+    return f"▕{bar}▏ {span_words(best.total_bytes, 'of', best.capacity_bytes)}"
 
 
 def verdict_sentence(best: MemoryEstimate) -> str:
     """Whether it fits."""
-    span = f"{best.low_bytes / GIB:.1f} to {best.high_bytes / GIB:.1f} GiB"
+    span = span_words(best.low_bytes, "to", best.high_bytes)
     words = {
         "fits": f"Fits: {span}, with {RESERVE * 100:.0f} % left free.",
         "tight": f"May not fit: {span} is too near to what there is, {RESERVE * 100:.0f} % of which should stay free.",
@@ -107,7 +125,9 @@ def batch_sentence(best: MemoryEstimate, settings: Settings) -> str:
         return ""
     if largest == 0:
         return "Not even one sample at a time fits with that reserve."
-    return f"Largest micro batch that fits with that reserve: {largest} (now {settings.per_device_train_batch_size})."
+    every = ", all its samples" if largest == best.samples else ""
+    now = settings.per_device_train_batch_size
+    return f"Largest micro batch that fits with that reserve: {largest:,}{every} (now {now})."
 
 
 def assumed(found: Estimating) -> str:

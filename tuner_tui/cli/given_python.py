@@ -1,4 +1,4 @@
-"""What `--interpreter` means for a launch: refused where it is no Python, and told where it does not start the command."""
+"""What `--interpreter` means for a launch: refused where it is no Python, told where it starts nothing."""
 
 from __future__ import annotations
 

@@ -90,5 +90,5 @@ def _on_cpu(
     if rest <= 0:
         return found
     words = f"{found.rests_on}, corrected by run {run.id}: {rest / 2**20:,.0f} MiB beside the tensors"
-    overhead = replace(found.overhead, context_bytes=rest)
+    overhead = replace(found.overhead, context_bytes=rest, context_doubt_bytes=0.0)
     return replace(found, overhead=overhead, doubt=CORRECTED_DOUBT, rests_on=words)

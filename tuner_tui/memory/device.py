@@ -7,8 +7,10 @@ from dataclasses import dataclass
 MIB = 2**20
 CONTEXT_BYTES = 500 * MIB
 """CUDA's context with the kernels of torch and cuBLAS; assumed, not measured: commonly reported as 300–600 MB."""
-CPU_CONTEXT_BYTES = 450 * MIB
-"""Resident size of a Python that has imported torch and transformers; measured with torch 2.13 (CPU build)."""
+CPU_CONTEXT_BYTES = 535 * MIB
+CPU_CONTEXT_DOUBT_BYTES = 85 * MIB
+"""Resident size of a Python that has imported torch and transformers, beside its tensors: 450 MiB after the imports,
+up to 620 MiB in a training; measured with torch 2.13 (CPU build)."""
 FLASH_LEAST = (8, 0)
 
 
@@ -29,3 +31,8 @@ class Device:
     def context_bytes(self) -> int:
         """What the process takes before the first tensor."""
         return CONTEXT_BYTES if self.on_gpu else CPU_CONTEXT_BYTES
+
+    @property
+    def context_doubt_bytes(self) -> int:
+        """By how much that may be more or less, beside an estimate's own doubt."""
+        return 0 if self.on_gpu else CPU_CONTEXT_DOUBT_BYTES

@@ -46,8 +46,9 @@ class MemoryEstimate:
     """What one process takes of its device at `batch`, the micro batch of the settings.
 
     `lines` are the moments of a step; the highest at `batch` sets the peak. `doubt` is the share by which the total may
-    be off, up or down. `rests_on` says in words where the figure comes from. `ratios` are, by batch, how much more the
-    tensors of earlier runs took than estimated. `capacity_bytes` is None where it is not known.
+    be off, up or down, beside the doubt of the overhead. `rests_on` says in words where the figure comes from. `ratios`
+    are, by batch, how much more the tensors of earlier runs took than estimated. `capacity_bytes` is None where it is
+    not known, and so is `samples`, how many samples this process trains on.
     """
 
     batch: int
@@ -58,6 +59,7 @@ class MemoryEstimate:
     rests_on: str
     capacity_bytes: int | None = None
     ratios: tuple[tuple[int, float], ...] = ()
+    samples: int | None = None
 
     @property
     def top(self) -> Moment:
@@ -93,14 +95,19 @@ class MemoryEstimate:
         return round(self.peak_bytes(self.batch))
 
     @property
+    def doubt_bytes(self) -> int:
+        """By how much the peak may be off, up or down."""
+        return round(self.total_bytes * self.doubt + self.overhead.context_doubt_bytes)
+
+    @property
     def low_bytes(self) -> int:
         """The least it may be, doubt counted."""
-        return round(self.total_bytes * (1 - self.doubt))
+        return self.total_bytes - self.doubt_bytes
 
     @property
     def high_bytes(self) -> int:
         """The most it may be, doubt counted."""
-        return round(self.total_bytes * (1 + self.doubt))
+        return self.total_bytes + self.doubt_bytes
 
     @property
     def verdict(self) -> Verdict:
@@ -150,17 +157,20 @@ class MemoryEstimate:
         return tensors + self.overhead.context_bytes + self.overhead.slack(tensors)
 
     def largest_batch(self, reserve: float = RESERVE) -> int | None:
-        """The largest micro batch that fits with `reserve` left free and the doubt against it; None if unknown."""
+        """The largest micro batch that fits with `reserve` left free and the doubt against it; None if unknown.
+
+        Never more than there are samples.
+        """
         if self.capacity_bytes is None:
             return None
-        limit = self.capacity_bytes * (1 - reserve) / (1 + self.doubt)
+        limit = (self.capacity_bytes * (1 - reserve) - self.overhead.context_doubt_bytes) / (1 + self.doubt)
         low, high = 0, 1
         while high <= LARGEST_BATCH and self.peak_bytes(high) <= limit:
             low, high = high, 2 * high
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if self.peak_bytes(middle) <= limit else (low, middle)
-        return low
+        return low if self.samples is None else min(low, self.samples)
 
 
 def estimate(shape: ModelShape, settings: Settings, device: Device, processes: int = 1) -> MemoryEstimate:

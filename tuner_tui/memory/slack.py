@@ -14,11 +14,15 @@ SEGMENT_BYTES = 20 * MIB
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """Bytes of the context, and of the allocator: a share of the tensors and a part that is always there."""
+    """Bytes of the context, and of the allocator: a share of the tensors and a part that is always there.
+
+    `context_doubt_bytes` is by how much a context that was not measured may be more or less.
+    """
 
     context_bytes: float
     slack_share: float
     slack_bytes: float
+    context_doubt_bytes: float = 0.0
 
     def slack(self, tensor_bytes: float) -> float:
         """What the allocator holds beyond tensors of so many bytes."""
@@ -28,5 +32,5 @@ class Overhead:
 def overhead_of(device: Device) -> Overhead:
     """The overhead on `device`; a CPU's allocator gives back what is freed."""
     if not device.on_gpu:
-        return Overhead(device.context_bytes, 0.0, 0.0)
-    return Overhead(device.context_bytes, SLACK_SHARE, SEGMENT_BYTES)
+        return Overhead(device.context_bytes, 0.0, 0.0, device.context_doubt_bytes)
+    return Overhead(device.context_bytes, SLACK_SHARE, SEGMENT_BYTES, device.context_doubt_bytes)

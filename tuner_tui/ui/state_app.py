@@ -168,11 +168,14 @@ class StateApp(BaseApp):
 
     def on_run_view_arrived(self, news: m.RunViewArrived) -> None:
         before = self.state.view
-        if before is not None and before.status.live and news.view.status.kind == "ended":
+        just_ended = before is not None and before.status.live and news.view.status.kind == "ended"
+        if just_ended:
             self.ring(news.view.status.sentence)
         self.main.view = news.view
         self._sampler.watched = () if news.view.status.pid is None else (news.view.status.pid,)
         self._show(replace(self.state, view=news.view))
+        if just_ended:
+            self._ask_memory(self.state)  # what the run took puts the figure right
         if before is not None:
             self._tell_fallback(before.state, news.view.state)
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 LEAST_BAR, MOST_BAR = 6, 40
 LEAST_SOURCE = 12
 SMALL_BYTES = 20 * f.GIB
+LEAST_GIB_BYTES = 0.1 * f.GIB
+"""Less than this has no digit to show in GiB."""
 GPU, HOST = "peak VRAM", "peak RAM"
 MARKS: Mapping[str, tuple[str, Style]] = {
     "fits": (GOOD, "good"),
@@ -67,15 +69,24 @@ def memory_bar(found: MemoryEstimate, width: int) -> str:
 
 
 def figures_of(found: MemoryEstimate) -> str:
-    """`61 of 80 GiB ± 2`, with a digit after the point where the memory is small."""
-    capacity, doubt = found.capacity_bytes, found.total_bytes * found.doubt
+    """`61 of 80 GiB ± 2`, with a digit after the point where the memory is small, and `612 MiB of 31 GiB ± 95 MiB`."""
+    capacity, doubt = found.capacity_bytes, found.doubt_bytes
+    if found.total_bytes < f.GIB:
+        of = f" of {_gib(capacity)} GiB" if capacity else ""
+        return f"{_mib(found.total_bytes)}{of} ± {_mib(doubt)}"
     of = f" of {_gib(capacity)}" if capacity else ""
     small = found.total_bytes < SMALL_BYTES or doubt < f.GIB / 2
+    if doubt < LEAST_GIB_BYTES:
+        return f"{_gib(found.total_bytes)}{of} GiB ± {_mib(doubt)}"
     return f"{_gib(found.total_bytes)}{of} GiB ± {f.gib(doubt) if small else f.whole_gib(doubt)}"
 
 
 def _gib(size_bytes: float) -> str:
     return f.gib(size_bytes) if size_bytes < SMALL_BYTES else f.whole_gib(size_bytes)
+
+
+def _mib(size_bytes: float) -> str:
+    return f"{size_bytes / f.MIB:.0f} MiB"
 
 
 def _words_row(found: MemoryEstimate, width: int) -> Row:
