@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tests.tuning.tuner_fakes import measured
-from tuner_tui.cli.tune_lines import TuneLines, differences, figures
+from tuner_tui.cli.tune_lines import TuneLines, differences, figures, not_tried
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.measurement import Measurement
-from tuner_tui.tuning.trial import Trial, Tried, Verdict
+from tuner_tui.tuning.trial import Skipped, Trial, Tried, Verdict
 from tuner_tui.tuning.tuning_log import Begun, Entry, TrialBegun, TrialDone, TuningEnded
 
 START = Settings(per_device_train_batch_size=8)
@@ -62,6 +62,15 @@ def test_what_a_figure_leaves_out_is_said_once() -> None:
     entry = done(START, measured(sentence="no evaluation: several processes"))
     told = lines(entry, entry)
     assert [line.strip() for line in told].count("(no evaluation: several processes)") == 1
+
+
+def test_what_was_not_tried_is_told_by_reasons_and_the_rest_counted() -> None:
+    alike = [Skipped(knob="precision", value=value, reason="no kernels") for value in ("bf16", "fp16")]
+    others = [Skipped(knob="torch_compile", value="on", reason=f"reason {number}") for number in range(8)]
+    told = list(not_tried([*others, *alike]))
+    assert told[0] == "not tried precision bf16, precision fp16: no kernels"
+    assert len(told) == 8
+    assert told[-1] == "not tried 2 more, for other reasons (--json)"
 
 
 def test_what_was_not_measured_says_what_happened() -> None:

@@ -90,6 +90,12 @@ def test_a_training_that_ends_early_is_measured_by_what_there_was(tmp_path: Path
     assert (tmp_path / "after").exists()
 
 
+def test_a_training_that_ends_right_after_its_warm_up_is_measured_by_nearly_all_of_it(tmp_path: Path) -> None:
+    observed = tried(tmp_path, "trial_loop.py", str(tmp_path / "after"), "8", "workers", warmup_s=0)
+    assert (measured(observed).warmup_steps, measured(observed).steps) == (2, 6)
+    assert measured(observed).optimizer_s is None, "it was timed in the last step alone"
+
+
 def test_too_short_a_training_says_so_by_its_steps(tmp_path: Path) -> None:
     observed = tried(tmp_path, "trial_loop.py", str(tmp_path / "after"), "1")
     assert measured(observed).steps == 0

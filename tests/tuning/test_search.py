@@ -90,6 +90,16 @@ def test_a_busy_box_is_named_where_it_hides_what_could_be_gained() -> None:
     assert "is the box busy?" in search.verdict.sentence
 
 
+def test_where_nothing_but_the_start_can_be_tried_it_says_why() -> None:
+    only = Settings(gradient_accumulation_steps=1)
+    nowhere = space(only, CommandJob(command=("python", "train.py")))
+    verdict = driven(Search(only, nowhere), line).verdict
+    assert verdict is not None
+    assert verdict.winner == only
+    assert verdict.sentence.startswith("Nothing but the start was tried: the effective batch of 8 is held")
+    assert "--apply" in verdict.sentence
+
+
 def test_a_change_is_kept_only_above_the_noise() -> None:
     def run(trial: Trial) -> Measurement:
         wobble = 1.05 if trial.purpose == "noise" else 1.0
@@ -122,7 +132,7 @@ def test_where_nothing_computes_in_16_bit_it_is_not_tried() -> None:
     assert all(one.trial.settings.precision == "fp32" and one.trial.settings.tf32 is None for one in search.tried)
     assert {one.value for one in search.skipped if one.knob == "precision"} == {"bf16", "fp16"}
     assert reasons(search, "dataloader_pin_memory") == []
-    assert any("--memory-limit" in reason for reason in reasons(search, "per_device_train_batch_size"))
+    assert max(sizes(search)) > START.per_device_train_batch_size, "the host's memory bounds the micro batch"
 
 
 def test_what_does_not_reach_the_training_is_not_tried() -> None:

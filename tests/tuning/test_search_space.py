@@ -9,6 +9,7 @@ import pytest
 from tests.advice.fakes import box, card
 from tests.benchmarks.tune_machines import GIB, PYTHON
 from tuner_tui.hardware.interpreter import Interpreter
+from tuner_tui.hardware.inventory import HostMemory
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
@@ -85,8 +86,10 @@ def test_a_limit_counts_where_it_is_below_the_card(limit: int | None, capacity: 
     assert space_for(box(card()), PYTHON, BuiltinJob(), START, memory_limit_bytes=limit).capacity_bytes == capacity
 
 
-def test_memory_of_the_host_is_bounded_by_a_limit_alone() -> None:
-    assert space_for(box(), PYTHON, BuiltinJob(), START).capacity_bytes is None
+def test_memory_of_the_host_is_bounded_by_a_limit_else_by_what_is_available() -> None:
+    busy = replace(box(), memory=HostMemory(64 * GIB, available_bytes=10 * GIB, limit_bytes=32 * GIB))
+    assert space_for(busy, PYTHON, BuiltinJob(), START).capacity_bytes == 10 * GIB
+    assert space_for(box(), PYTHON, BuiltinJob(), START).capacity_bytes == box().memory.total_bytes
     assert space_for(box(), PYTHON, BuiltinJob(), START, memory_limit_bytes=3 * GIB).capacity_bytes == 3 * GIB
 
 

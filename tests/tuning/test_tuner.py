@@ -12,11 +12,18 @@ from tuner_tui.runs.lock import acquire
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.begin import Options, new_tuning, title_of
+from tuner_tui.tuning.budget import Budget, minutes_for
 from tuner_tui.tuning.measurement import Measurement
 from tuner_tui.tuning.run_trial import Done
-from tuner_tui.tuning.trial import Trial, Verdict
+from tuner_tui.tuning.trial import Trial, Tried, Verdict
 from tuner_tui.tuning.tuner import Known, Tuner
-from tuner_tui.tuning.tuning_folder import TuningFolder, TuningNotFoundError, find_tuning
+from tuner_tui.tuning.tuning_folder import (
+    AlreadyTuningError,
+    TuningFolder,
+    TuningNotFoundError,
+    find_tuning,
+    refuse_second,
+)
 from tuner_tui.tuning.tuning_log import (
     Begun,
     Entry,
@@ -131,7 +138,7 @@ def test_an_abort_keeps_what_was_measured_and_is_gone_on_with(bench: Bench, numb
 
 def test_where_time_is_short_start_and_best_are_compared(tmp_path: Path) -> None:
     bench = Bench(tmp_path, minutes=1.0)
-    runner = ListedRunner([measured(100, seconds=11.0), measured(101)])
+    runner = ListedRunner([measured(100, seconds=20.0), measured(101)])
     ended = bench.tune(runner)
     assert (ended.status, ended.early) == ("finished", True)
     assert "tune --resume t001" in ended.sentence
@@ -140,7 +147,7 @@ def test_where_time_is_short_start_and_best_are_compared(tmp_path: Path) -> None
 
 def test_what_was_closed_for_want_of_time_is_gone_on_with(tmp_path: Path) -> None:
     bench = Bench(tmp_path, minutes=1.0)
-    bench.tune(ListedRunner([measured(100, seconds=11.0), measured(101)]))
+    bench.tune(ListedRunner([measured(100, seconds=20.0), measured(101)]))
     bench.deadline += 3600
     more = ListedRunner([measured(130), measured(131)])
     ended = bench.tune(more, bench.known())
@@ -148,6 +155,40 @@ def test_what_was_closed_for_want_of_time_is_gone_on_with(tmp_path: Path) -> Non
     assert (ended.status, ended.early, ended.sentence) == ("finished", False, "")
     assert [one.trial.purpose for one in bench.known().tried] == ["start", "knob", "batch", "confirm"]
     assert [one.trial.purpose for one in TuningReader(bench.folder).poll().tried][1] == "confirm", "as it was run"
+
+
+def test_a_trial_that_time_lacks_for_gives_way_to_a_cheaper_one() -> None:
+    start, plain = START, START.changed(dataloader_num_workers=2)
+    compiled = START.changed(torch_compile=True)
+    tried = [Tried(Trial(number=1, purpose="start", settings=start, reason=""), measured(seconds=17.0))]
+    budget = Budget(tried, start, left_s=73.0)
+    assert not budget.fits(Trial(number=2, purpose="knob", settings=compiled, reason=""))
+    assert budget.fits(Trial(number=2, purpose="knob", settings=plain, reason=""))
+    after = Budget(tried, plain, left_s=73.0)
+    assert not after.fits(Trial(number=2, purpose="batch", settings=start.changed(tf32=True), reason=""))
+    assert after.fits(Trial(number=2, purpose="confirm", settings=start, reason="")), (
+        "a winner is compared first of all"
+    )
+    assert minutes_for(61) == 2
+
+
+def test_too_little_time_for_any_trial_says_how_much_is_needed(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, minutes=0.1)
+    trial = Trial(number=1, purpose="start", settings=START, reason="")
+    known = Known(START).after(trial, Done(measured(seconds=40.0), START))
+    runner = ListedRunner([])
+    ended = bench.tune(runner, known)
+    assert (runner.ran, ended.status, ended.early) == ([], "finished", True)
+    assert "--most-minutes 3`" in ended.sentence, "forty seconds and some, and a pair to compare"
+
+
+def test_a_second_tuning_is_refused_while_one_is_under_way(bench: Bench) -> None:
+    refuse_second(bench.folder.path.parent)
+    lock = acquire(bench.folder.lock)
+    with pytest.raises(AlreadyTuningError, match="t001"):
+        refuse_second(bench.folder.path.parent)
+    refuse_second(bench.folder.path.parent, bench.folder)
+    assert lock >= 0
 
 
 def test_time_that_ends_in_a_trial_leaves_the_best_so_far(bench: Bench) -> None:

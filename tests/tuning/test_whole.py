@@ -54,8 +54,8 @@ def test_a_limit_below_the_room_stays_the_limit() -> None:
     assert limited.space(known(room_bytes=6 * GIB)).capacity_bytes == 6 * GIB
 
 
-def test_on_the_host_only_a_limit_bounds_memory() -> None:
-    assert setting(box()).space(Known(START.settings)).capacity_bytes is None
+def test_on_the_host_a_limit_or_its_own_memory_is_the_bound() -> None:
+    assert setting(box()).space(Known(START.settings)).capacity_bytes == box().memory.usable_bytes
     assert setting(box(), memory_limit_bytes=3 * GIB).space(Known(START.settings)).capacity_bytes == 3 * GIB
 
 

@@ -50,12 +50,17 @@ class ListedSearch:
         return (Skipped(knob="torch_compile", value="on", reason="within the noise"),)
 
     @property
-    def verdict(self) -> Verdict | None:
+    def conclusion(self) -> Verdict:
         best = self.best
-        if self.propose() is not None or best is None:
-            return None
+        assert best is not None
         start = self.tried[0].measurement
-        return Verdict(winner=best.trial.settings, sentence="Done.", ratio=1.5, start=start, best=best.measurement)
+        ratio = None if self.proposals else 1.5
+        return Verdict(winner=best.trial.settings, sentence="Done.", ratio=ratio, start=start, best=best.measurement)
+
+    @property
+    def proposals(self) -> tuple[Trial, ...]:
+        trial = self.propose()
+        return () if trial is None else (trial,)
 
     def propose(self) -> Trial | None:
         purposes = [one.trial.purpose for one in self.tried]

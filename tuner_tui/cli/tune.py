@@ -71,6 +71,7 @@ def tune(
     from tuner_tui.runs.command import LaunchError
     from tuner_tui.settings.errors import SettingsError
     from tuner_tui.tuning.tuner_process import start_tuning
+    from tuner_tui.tuning.tuning_folder import AlreadyTuningError
 
     words = JobWords(tuple(command or ()), apply, launcher, processes)
     asked = Asked(words, preset, tuple(values or ()), None, memory_limit, interpreter)
@@ -83,6 +84,8 @@ def tune(
             start_tuning(folder, orders)
             note(f"Tuning {folder.id}, in {folder.path}")
             code = _detached(folder, as_json) if detach else follow_tuning(folder, as_json, interrupts)
+    except AlreadyTuningError as error:
+        fail(str(error), ALREADY_RUNNING)
     except (SettingsError, LaunchError) as error:
         fail(str(error), USAGE)
     raise typer.Exit(code)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tuner_tui.cli.progress_lines import duration
 from tuner_tui.settings.fields import FIELDS, format_value
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.measurement import Measurement
-from tuner_tui.tuning.trial import Trial, Verdict
+from tuner_tui.tuning.trial import Skipped, Trial, Verdict
 from tuner_tui.tuning.tuning_log import Begun, Entry, TrialBegun, TrialDone, TuningEnded
+from tuner_tui.tuning.untried import grouped
 from tuner_tui.tuning.words import GIB, memory_words, speed_words
 
 KNOBS_SHOWN = 4
+REASONS_SHOWN = 8
 
 
 class TuneLines:
@@ -21,6 +23,7 @@ class TuneLines:
     def __init__(self) -> None:
         self._start: Settings | None = None
         self._said = ""
+        self._skipped: tuple[Skipped, ...] = ()
 
     def of(self, entry: Entry) -> Iterator[str]:
         """The lines that an entry is worth."""
@@ -33,6 +36,7 @@ class TuneLines:
             case TrialDone():
                 if self._start is None:
                     self._start = entry.tried.trial.settings
+                self._skipped = entry.skipped
                 measured = entry.tried.measurement
                 yield f"          {figures(measured)}"
                 if measured.outcome == "measured" and measured.sentence not in ("", self._said):
@@ -54,6 +58,7 @@ class TuneLines:
         if entry.verdict is not None:
             yield f"verdict   {entry.verdict.sentence}"
             yield from self._compared(entry.verdict)
+            yield from not_tried(self._skipped)
         if entry.sentence:
             yield f"{entry.status:<9} {entry.sentence}"
         if entry.preset is not None:
@@ -67,6 +72,17 @@ class TuneLines:
             yield f"changed   {', '.join(changes)}"
         if verdict.learning_rate_note:
             yield f"rate      {verdict.learning_rate_note}"
+
+
+def not_tried(skipped: Sequence[Skipped]) -> Iterator[str]:
+    """What was not tried and why, a line a reason; the reasons that kept least are counted where there are many."""
+    groups = list(grouped(skipped).items())
+    shown = groups if len(groups) <= REASONS_SHOWN else groups[: REASONS_SHOWN - 1]
+    for reason, labels in shown:
+        more = f" and {len(labels) - KNOBS_SHOWN} more" if len(labels) > KNOBS_SHOWN else ""
+        yield f"not tried {', '.join(labels[:KNOBS_SHOWN])}{more}: {reason}"
+    if len(groups) > len(shown):
+        yield f"not tried {sum(len(labels) for _, labels in groups[len(shown) :])} more, for other reasons (--json)"
 
 
 def differences(start: Settings, settings: Settings) -> list[str]:

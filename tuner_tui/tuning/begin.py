@@ -12,7 +12,7 @@ from tuner_tui.runs.record import resolved_json
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob, Job
 from tuner_tui.tuning.terms import MOST_MINUTES
-from tuner_tui.tuning.tuning_folder import TuningFolder, create_tuning_folder, tunings_dir
+from tuner_tui.tuning.tuning_folder import TuningFolder, create_tuning_folder, refuse_second, tunings_dir
 from tuner_tui.tuning.tuning_record import TuningRecord, write_tuning
 
 LONGEST_TITLE = 80
@@ -28,9 +28,13 @@ class Options:
 
 
 def new_tuning(request: LaunchRequest, options: Options) -> TuningFolder:
-    """A folder for the tuning of what `request` would launch. Raises `LaunchError` where it cannot be written."""
+    """A folder for the tuning of what `request` would launch.
+
+    Raises `LaunchError` where it cannot be written, `AlreadyTuningError` where another tuning is under way.
+    """
     job = redact_job(request.job)
     try:
+        refuse_second(tunings_dir(request.environ))
         folder = create_tuning_folder(tunings_dir(request.environ))
         record = TuningRecord(
             id=folder.id,

@@ -58,8 +58,8 @@ def not_taken(tried: Tried) -> tuple[str, ...]:
 def _fall(first: Settings, result: Result, space: SearchSpace, results: Results) -> Trial | None:
     """Smaller micro batches, the effective batch held; where not even one sample fits, with checkpointing on."""
     failed = not results.over(result)
-    if failed and len(results.results) > 1:
-        return None
+    if failed and (len(results.results) > 1 or result.last.outcome == "no-step"):
+        return None  # a training that is too short, or takes no step, does so with any micro batch
     why = "the start failed" if failed else "the start needs more memory than there is"
     now = results.results[-1]
     micro = _smaller(first, now, space, results, failed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuner_tui.advice.batch_change import batch_change
@@ -11,7 +12,8 @@ from tuner_tui.tuning.confirm import LEAST_PAIRS, MOST_PAIRS, Pairs
 from tuner_tui.tuning.measurement import Measurement
 from tuner_tui.tuning.objective import Result, Results
 from tuner_tui.tuning.space import SearchSpace
-from tuner_tui.tuning.trial import Trial, Tried, Verdict
+from tuner_tui.tuning.trial import Skipped, Trial, Tried, Verdict
+from tuner_tui.tuning.untried import chief_reasons, only_start
 
 UNQUIET = 0.1
 """From here on the noise hides gains that are worth having."""
@@ -57,8 +59,8 @@ class Closing:
                 break
         return self.results.best
 
-    def verdict(self) -> Verdict:
-        """How it ended."""
+    def verdict(self, skipped: Sequence[Skipped] = ()) -> Verdict:
+        """How it ended. `skipped` says why nothing more was tried, where nothing was left to try."""
         ignored = refusal(self.tried)
         if ignored is not None:
             said = ignored.measurement.sentence or "it trained with settings of its own"
@@ -67,11 +69,16 @@ class Closing:
         if winner is None:
             return Verdict(winner=self.start, sentence=self._nothing_ran())
         if winner.settings == self.first:
-            sentence = "Nothing that was tried is faster than the start beyond the noise: it stays."
-            return self._verdict(winner, sentence + self._unquiet())
+            return self._verdict(winner, self._start_stays(skipped) + self._unquiet())
         if not self._start_runs:
             return self._verdict(winner, "The start does not run here; these are the fastest settings that do.")
         return self._compared(winner)
+
+    def _start_stays(self, skipped: Sequence[Skipped]) -> str:
+        if not only_start(self.tried):
+            return "Nothing that was tried is faster than the start beyond the noise: it stays."
+        reasons = chief_reasons(skipped)
+        return f"Nothing but the start was tried: {reasons}." if reasons else "Nothing but the start was tried."
 
     def _compared(self, winner: Result) -> Verdict:
         interval = self._pairs(winner).interval

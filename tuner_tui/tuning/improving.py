@@ -15,6 +15,7 @@ from tuner_tui.tuning.objective import Result, Results
 from tuner_tui.tuning.space import MICRO, SearchSpace
 from tuner_tui.tuning.trading import Trading
 from tuner_tui.tuning.trial import Skipped, Trial, Tried
+from tuner_tui.tuning.untried import UNREACHED
 
 AGAIN = 2.0
 """A change that did not win is tried again where its bound has grown this many times: other winners shift the time."""
@@ -29,12 +30,11 @@ class Improving:
     tried: tuple[Tried, ...]
     results: Results
 
-    def next(self) -> Trial | None:
-        """The trial with the highest bound above the noise; None where there is none."""
-        offers = self.offers()
-        if not offers:
-            return None
-        option = offers[0]
+    def trials(self) -> list[Trial]:
+        """A trial of each change whose bound is above the noise, the highest first."""
+        return [self._trial(option) for option in self.offers()]
+
+    def _trial(self, option: Option) -> Trial:
         return Trial(
             number=0,
             purpose="batch" if option.knob == MICRO else "knob",
@@ -64,7 +64,7 @@ class Improving:
         """Why a change is not tried; empty where it was tried already, None where it is worth it."""
         changing = {name for name, value in option.change.items() if value != getattr(self._best, name)}
         if changing & self.space.unreachable:
-            return "it does not reach this training"
+            return UNREACHED
         ignored = self._ignored(changing)
         if ignored is not None:
             return ignored

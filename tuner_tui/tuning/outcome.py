@@ -189,7 +189,7 @@ def _too_few(ended: Ended) -> str:
     taken = ended.situation.state.step or 0
     samples = next((rank.dataset_samples for rank in ended.measured if rank.dataset_samples is not None), None)
     of = "" if samples is None else f" of {samples:,} samples"
-    return f"The training ended after {taken:,} optimizer steps{of}: too few to measure its speed."
+    return f"The training is too short to be measured: {taken:,} optimizer steps{of}. More data or epochs would do."
 
 
 def _sentence(ended: Ended) -> str:

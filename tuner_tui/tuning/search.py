@@ -7,6 +7,7 @@ that it knows is the list of trials, so a search that is built anew from that li
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -36,7 +37,12 @@ class Search:
 
     def propose(self) -> Trial | None:
         """The next trial; None at the end."""
-        return self._next
+        return next(iter(self.proposals), None)
+
+    @cached_property
+    def proposals(self) -> tuple[Trial, ...]:
+        """The trials of which one comes next, the best first; where time lacks for it a later one will do."""
+        return tuple(replace(trial, number=len(self.tried) + 1) for trial in self._proposals())
 
     def record(self, trial: Trial, measurement: Measurement) -> Search:
         """The search that knows what `trial` came to."""
@@ -58,12 +64,12 @@ class Search:
     @cached_property
     def verdict(self) -> Verdict | None:
         """How the search ended; None while it has not."""
-        return None if self._next is not None else self.conclusion
+        return None if self.proposals else self.conclusion
 
     @cached_property
     def conclusion(self) -> Verdict:
         """What the trials so far amount to: the verdict of a search that is broken off here."""
-        return self._closing.verdict()
+        return self._closing.verdict(() if self._improving.offers() else self.skipped)
 
     def left(self) -> tuple[float, float] | None:
         """Seconds still needed, from and to, the trial under way included; None before the first measurement."""
@@ -96,24 +102,29 @@ class Search:
     def _closing(self) -> Closing:
         return Closing(self.start, self._first, self.space, self.tried, self._results)
 
-    @cached_property
-    def _next(self) -> Trial | None:
+    def _proposals(self) -> Sequence[Trial]:
         if len(self.tried) >= MOST_TRIALS or ends_at_once(self.tried):
-            return None
-        trial = beginning(self.start, self._first, self.space, self.tried, self._results)
-        if self.closing and trial is not None and trial.purpose == "noise":
-            trial = None
-        if trial is None and self._results.best is not None:
-            confirming = any(one.trial.purpose == "confirm" for one in self.tried)
-            trial = (None if confirming or self.closing else self._improving.next()) or self._closing.next()
-        return None if trial is None else replace(trial, number=len(self.tried) + 1)
+            return ()
+        first = beginning(self.start, self._first, self.space, self.tried, self._results)
+        if first is not None and first.purpose != "noise":
+            return (first,)
+        if self._results.best is None:
+            return ()
+        again = () if first is None else (first,)
+        confirming = any(one.trial.purpose == "confirm" for one in self.tried)
+        changes = () if confirming else (*again, *self._improving.trials())
+        if changes and not self.closing:
+            return changes
+        last = self._closing.next()
+        return () if last is None else (last,)
 
     def _trials_left(self) -> tuple[int, int]:
-        if self._next is None:
+        following = self.propose()
+        if following is None:
             return 0, 0
         confirming = self._closing.left()
-        if self._next.purpose == "confirm":
+        if following.purpose == "confirm":
             return confirming
-        beginning_left = 1 if self._next.purpose in ("start", "noise") else 0
+        beginning_left = 1 if following.purpose in ("start", "noise") else 0
         offers = len(self._improving.offers()) if self._results.best else 4
         return beginning_left + confirming[0] + min(offers, 1), beginning_left + confirming[1] + offers + 2

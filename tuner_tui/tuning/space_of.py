@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from tuner_tui.advice.recommending.target import target_of
+from tuner_tui.advice.recommending.target import Target, target_of
 from tuner_tui.hardware.capability import FLASH_3
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
@@ -17,6 +17,7 @@ from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.knobs import PERSISTENT, PIN, PREFETCH, WORKERS
 from tuner_tui.tuning.space import ACCUMULATION, MICRO, SearchSpace
 from tuner_tui.tuning.trial import Skipped
+from tuner_tui.tuning.untried import UNREACHED
 
 TUNED = (
     MICRO, ACCUMULATION, "precision", "tf32", "attn_implementation", "gradient_checkpointing", "optim",
@@ -54,13 +55,12 @@ def space_for(
     """What may be tried for `job` here.
 
     `memory_limit_bytes` caps what the training may take of a card, or of the host where there is none; without it a
-    training on the host has no known bound, since other programs share its memory.
+    training on the host may take what other programs leave of its memory.
     """
     target = target_of(inventory, interpreter, job)
-    sizes = [size for size in (target.memory_bytes, memory_limit_bytes) if size is not None]
     bare = SearchSpace(
         box=target.box,
-        capacity_bytes=min(sizes, default=None),
+        capacity_bytes=_capacity(target, memory_limit_bytes),
         dataset_size=_dataset_size(job, dataset_size),
         processes=target.replicas,
         cores=max(1, inventory.cpu.usable_cores // target.processes),
@@ -69,6 +69,20 @@ def space_for(
         unreachable=unreachable_of(job, start, interpreter),
     )
     return with_candidates(bare, start)
+
+
+def _capacity(target: Target, limit_bytes: int | None) -> int | None:
+    """Bytes that one process may take; None where a card does not tell.
+
+    On the host a limit counts private memory and stands alone: what is available there counts resident memory.
+    """
+    if target.on_gpu:
+        return min((size for size in (target.memory_bytes, limit_bytes) if size is not None), default=None)
+    if limit_bytes is not None:
+        return limit_bytes
+    memory = target.inventory.memory
+    known = (size for size in (memory.usable_bytes, memory.available_bytes) if size is not None)
+    return min(known) // target.processes
 
 
 def unreachable_of(job: BuiltinJob | CommandJob, start: Settings, interpreter: Interpreter | None) -> frozenset[str]:
@@ -107,7 +121,7 @@ def worker_counts(space: SearchSpace) -> tuple[int, ...]:
 def _rejection(space: SearchSpace, start: Settings, name: str, value: Value) -> str | None:
     """Why a value cannot run here, whatever the other knobs."""
     if name in space.unreachable:
-        return "it does not reach this training"
+        return UNREACHED
     if not space.on_gpu and name in GPU_ONLY:
         return "it has no effect without a GPU"
     if value == "fp16" and space.refusal(start, {"precision": "bf16"}) is None and space.on_gpu:

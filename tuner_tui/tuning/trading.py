@@ -48,7 +48,7 @@ class Trading:
             why = f"the effective batch of {effective} is prime: only 1 and {effective} hold it"
             return (Skipped(knob=MICRO, value=f"2 … {effective - 1}", reason=why),)
         if sizes is not None and own.micro == own.most and own.most < self.space.most_micro:
-            why = f"the effective batch of {effective} is held, and no larger micro batch divides it"
+            why = f"the effective batch of {effective} is held (--free-batch frees it), and no larger one divides it"
             return (Skipped(knob=MICRO, value=f"above {own.micro}", reason=why),)
         return ()
 

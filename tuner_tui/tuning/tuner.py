@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from tuner_tui.runs.folder import RunFolder
+from tuner_tui.settings.fields import format_value
 from tuner_tui.settings.model import Settings
+from tuner_tui.tuning.budget import Budget, minutes_for
 from tuner_tui.tuning.run_trial import Asker, Done
 from tuner_tui.tuning.space import SearchSpace
 from tuner_tui.tuning.trial import Skipped, Trial, Tried, Verdict
 from tuner_tui.tuning.tuning_folder import TuningFolder
 from tuner_tui.tuning.tuning_log import Ending, Entry, TrialBegun, TrialDone, TuningEnded, TuningLog
-
-CONFIRMING_TRIALS = 4
-"""Start and winner, twice each: time for these is kept."""
-SLACK = 1.3
-"""The next trials may take that many times what the last ones took."""
 
 
 class Searching(Protocol):
@@ -37,11 +34,12 @@ class Searching(Protocol):
         """What is not tried, and why."""
 
     @property
-    def verdict(self) -> Verdict | None:
-        """How it ended; None while it has not."""
+    def conclusion(self) -> Verdict:
+        """What the trials so far amount to, were it ended here."""
 
-    def propose(self) -> Trial | None:
-        """The next trial; None at the end."""
+    @property
+    def proposals(self) -> Sequence[Trial]:
+        """The trials of which one comes next, the best first; none at the end."""
 
     def left(self) -> tuple[float, float] | None:
         """Seconds still needed, from and to."""
@@ -112,7 +110,7 @@ SearchFrom = Callable[[Known, bool], Searching]
 class Tuner:
     """Works on one tuning. `deadline_t` is when it has to be done, in seconds since the epoch.
 
-    `early`: it was closed for want of time, when more could have been tried.
+    `early`: it was closed for want of time, when more could have been tried; `needed_s` is what the next trial needs.
     """
 
     folder: TuningFolder
@@ -122,15 +120,15 @@ class Tuner:
     deadline_t: float
     now: Callable[[], float] = time.time
     early: bool = False
+    needed_s: float | None = None
 
     def tune(self, known: Known) -> TuningEnded:
         """Go on from what is known to the end, which is returned but not written. Raises `LaunchError`, `OSError`."""
         runner = self.runner.begun_from(known.start) if known.tried else self.runner
         while not self.folder.aborted():
-            search = self._search(known)
-            trial = search.propose()
+            search, trial = self._next(known)
             if trial is None:
-                return self._end("finished", search.verdict)
+                return self._end("finished", search.conclusion)
             done = runner.run(trial, self._asker(trial, search))
             if done.measurement.outcome == "aborted":
                 break
@@ -139,20 +137,21 @@ class Tuner:
             self._write(known, done)
         return self._broken_off(known)
 
-    def _search(self, known: Known) -> Searching:
-        """The search, which closes where the time that is left is just that of closing."""
+    def _next(self, known: Known) -> tuple[Searching, Trial | None]:
+        """The best proposal that the time left holds, with its search; where none does, one that only compares."""
         search = self.search_from(known, False)
-        if not self._short_of_time(known.tried):
-            return search
-        following = search.propose()
-        self.early = self.early or (following is not None and following.purpose != "confirm")
-        return self.search_from(known, True)
+        budget = self._budget(known, search)
+        trial = next(filter(budget.fits, search.proposals), None)
+        if trial is not None or not search.proposals:
+            return search, trial
+        self.early = True
+        self.needed_s = min(map(budget.needed_s, search.proposals))
+        search = self.search_from(known, True)
+        return search, next(filter(budget.fits, search.proposals), None)
 
-    def _short_of_time(self, tried: tuple[Tried, ...]) -> bool:
-        if not tried:
-            return False
-        mean_s = sum(one.measurement.seconds for one in tried) / len(tried)
-        return self.now() + (CONFIRMING_TRIALS + 1) * mean_s * SLACK > self.deadline_t
+    def _budget(self, known: Known, search: Searching) -> Budget:
+        best = search.best
+        return Budget(known.tried, None if best is None else best.trial.settings, self.deadline_t - self.now())
 
     def _asker(self, trial: Trial, search: Searching) -> Asker:
         def launched(run: RunFolder) -> None:
@@ -168,27 +167,42 @@ class Tuner:
         entry = TrialDone(
             t=self.now(),
             tried=known.tried[-1],
-            skipped=search.skipped,
+            skipped=(*search.skipped, *self._too_long(known, search)),
             unreachable=tuple(sorted(done.unreachable)),
             capacity_bytes=search.space.capacity_bytes,
             limit_bytes=None if limit is None else int(limit),
         )
         self.log.add(entry)
 
+    def _too_long(self, known: Known, search: Searching) -> Iterator[Skipped]:
+        """The changes that time lacks for."""
+        budget = self._budget(known, search)
+        for trial in search.proposals:
+            if trial.changed and not budget.fits(trial):
+                knob = trial.changed[0]
+                value = format_value(knob, getattr(trial.settings, knob))
+                yield Skipped(knob=knob, value=value, reason="the time left does not hold its trial")
+
     def _broken_off(self, known: Known) -> TuningEnded:
-        """Aborted, or out of time in the middle of a trial: what was measured stays, and the best of it is told."""
-        best = self.search_from(known, False).best
+        """Aborted, or out of time in the middle of a trial: what was measured stays, and what it amounts to is told."""
+        search = self.search_from(known, False)
         aborted = self.folder.aborted()
         self.early = not aborted
         why = "It was aborted" if aborted else "The time for it was over"
-        if best is None:
+        if search.best is None:
             ended = self._end("aborted" if aborted else "failed", None)
             return replace(ended, sentence=f"{why} before anything was measured. {ended.sentence}".rstrip())
-        start = known.tried[0].measurement
-        sentence = f"{why} before the fastest so far was compared with the start."
-        verdict = Verdict(winner=best.trial.settings, sentence=sentence, start=start, best=best.measurement)
+        verdict = search.conclusion
+        verdict = replace(verdict, sentence=f"{why} before its end. {verdict.sentence}")
         return self._end("aborted" if aborted else "finished", verdict)
 
     def _end(self, status: Ending, verdict: Verdict | None) -> TuningEnded:
-        sentence = f"Time was short: `tuner-tui tune --resume {self.folder.id}` tries more." if self.early else ""
+        sentence = self._more_time() if self.early else ""
         return TuningEnded(t=self.now(), status=status, verdict=verdict, sentence=sentence, early=self.early)
+
+    def _more_time(self) -> str:
+        resume = f"tuner-tui tune --resume {self.folder.id}"
+        if self.needed_s is None:
+            return f"Time was short: `{resume}` tries more."
+        minutes = minutes_for(self.needed_s)
+        return f"Time was short: the next trial needs {minutes} min; `{resume} --most-minutes {minutes}` tries it."

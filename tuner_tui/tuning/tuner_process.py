@@ -24,7 +24,7 @@ from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import Job
 from tuner_tui.tuning.detached import at_post, start_detached
 from tuner_tui.tuning.terms import MOST_MINUTES
-from tuner_tui.tuning.tuning_folder import TuningFolder
+from tuner_tui.tuning.tuning_folder import TuningFolder, refuse_second
 
 MODULE = "tuner_tui.tuning.tuner_process"
 
@@ -59,8 +59,10 @@ class TuningOrders:
 def start_tuning(folder: TuningFolder, orders: TuningOrders) -> None:
     """Have somebody work on the tuning in `folder`, from its beginning or from where it is.
 
-    Raises `LaunchError` where the process does not come up, as when there is one already.
+    Raises `LaunchError` where the process does not come up, as when there is one already, and `AlreadyTuningError`
+    where another tuning is under way.
     """
+    refuse_second(folder.path.parent, folder)
     folder.control.unlink(missing_ok=True)
     start_detached(MODULE, folder.path, orders.dump(), folder.log, "The tuner")
 

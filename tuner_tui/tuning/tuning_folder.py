@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tuner_tui.runs.command import LaunchError
 from tuner_tui.runs.folder import state_dir
 from tuner_tui.runs.lock import is_held
 from tuner_tui.runs.numbered import Numbered
@@ -16,6 +17,10 @@ ABORT = "abort"
 
 class TuningNotFoundError(LookupError):
     """No tuning answers to a name; the message says which there are."""
+
+
+class AlreadyTuningError(LaunchError):
+    """A tuning is under way on this box; the message says which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +91,15 @@ def create_tuning_folder(root: Path) -> TuningFolder:
 def list_tunings(root: Path) -> list[TuningFolder]:
     """All tuning folders in `root`, newest first."""
     return [TuningFolder(path) for path in TUNINGS.newest_first(root)]
+
+
+def refuse_second(root: Path, but: TuningFolder | None = None) -> None:
+    """Raise `AlreadyTuningError` where a tuning other than `but` is worked on. Raises `OSError`."""
+    for folder in list_tunings(root):
+        if folder != but and folder.live:
+            raise AlreadyTuningError(
+                f"Tuning {folder.id} is under way on this box; two at once would measure each other."
+            )
 
 
 def find_tuning(name: str, root: Path) -> TuningFolder:

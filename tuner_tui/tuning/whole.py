@@ -39,6 +39,7 @@ from tuner_tui.tuning.tuning_log import (
     tried_in,
 )
 from tuner_tui.tuning.tuning_record import TuningRecord, read_tuning
+from tuner_tui.tuning.untried import only_start
 from tuner_tui.tuning.winner import name_for, save_winner, winning_preset
 from tuner_tui.tuning.words import GIB
 
@@ -159,6 +160,9 @@ def _saved(ended: TuningEnded, setting: Setting, folder: TuningFolder, earlier: 
     verdict, record = ended.verdict, setting.record
     if ended.status != "finished" or verdict is None or verdict.best is None or verdict.best.throughput is None:
         return ended
+    if only_start(tried_in(read_entries(folder))):
+        unsaved = "Nothing but the start was tried, so no preset is saved."
+        return replace(ended, sentence=f"{ended.sentence} {unsaved}".lstrip())
     before = next((one for one in reversed(earlier) if isinstance(one, TuningEnded)), None)
     if before is not None and before.verdict == verdict and before.preset and Path(before.preset).exists():
         return replace(ended, preset=before.preset)

@@ -200,19 +200,33 @@ class Trial:
             self._session.tell("ended", step=self._counters.step)
             _leave(0)
 
+    def _counts_from(self) -> dict[str, Any]:
+        """Where the measured stretch begins: after the warm-up, or its first steps where it took nearly all there is.
+
+        Hundreds of quick steps may end before the warm-up's seconds do; they tell the speed well.
+        """
+        began, fewest = self._began, self._fewest or self._last
+        if began is None:
+            return fewest
+        enough = self._last["own_steps"] - began["own_steps"] >= self._terms["least_steps"]
+        return began if enough or self._compiled_at >= fewest["own_steps"] else fewest
+
     def _figures(self) -> dict[str, Any]:
-        began, last = self._began or self._fewest or self._last, self._last
+        last = self._last
+        began = self._counts_from()
+        watched = began is self._began
         names = ("samples", "tokens", "padding_tokens", "data_wait_s")
         counted = {name: _difference(last[name], began[name]) for name in names}
         steps = last["own_steps"] - began["own_steps"]
+        seconds = last["train_s"] - began["train_s"]
         return {
             "steps": steps,
             "warmup_steps": began["own_steps"],
             "micro_steps": last["micro_steps"] - began["micro_steps"],
-            "seconds": round(self._watch.corrected(last["train_s"] - began["train_s"]), 6),
+            "seconds": round(self._watch.corrected(seconds) if watched else seconds, 6),
             **counted,
             "spread": self._speed.spread(),
-            "optimizer_s": self._watch.optimizer_s(steps),
+            "optimizer_s": self._watch.optimizer_s(steps) if watched else None,
             "batch_shape": last["batch_shape"],
             "dataset_samples": self._samples,
             "longest": self._longest,

@@ -1,0 +1,74 @@
+"""What a trial needs of the time that is left: its own, and that of comparing a winner with the start after it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from tuner_tui.settings.model import Settings
+from tuner_tui.tuning.confirm import LEAST_PAIRS
+from tuner_tui.tuning.trial import Trial, Tried
+
+SLACK = 1.3
+"""The next trial may take that many times what is expected of it."""
+COMPILING = 2.0
+"""Trials that compile are taken to last this much longer until one was run."""
+LEAST_STEPS = 4
+"""A trial takes at least so many optimizer steps, warm-up included, however long they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """`left_s` seconds after the trials `tried`, of which `best` has the fastest settings; None while none ran."""
+
+    tried: Sequence[Tried]
+    best: Settings | None
+    left_s: float
+
+    def fits(self, trial: Trial) -> bool:
+        """Whether there is time for it. The first trial of all is always run."""
+        return not self.tried or self.needed_s(trial) <= self.left_s
+
+    def needed_s(self, trial: Trial) -> float:
+        """Seconds for the trial, and for what has to follow it to be of use."""
+        return SLACK * self.cost_s(trial.settings) + self._after_s(trial)
+
+    def cost_s(self, settings: Settings) -> float:
+        """Seconds that a trial of these settings is expected to take, by the ones most like it."""
+        same = [one for one in self.tried if one.trial.settings == settings]
+        if same:
+            return _mean_s(same)
+        alike = [one for one in self.tried if one.trial.settings.torch_compile == settings.torch_compile]
+        known_s = _mean_s(alike) if alike else _mean_s(self.tried) * (COMPILING if settings.torch_compile else 1.0)
+        return known_s + self._longer_steps_s(settings)
+
+    def _longer_steps_s(self, settings: Settings) -> float:
+        """What steps of more samples than the start's add to the fewest that a trial takes."""
+        start = self.tried[0]
+        growth = settings.effective_batch() / start.trial.settings.effective_batch() - 1
+        return LEAST_STEPS * max(0.0, growth) * (start.measurement.step_time_s or 0.0)
+
+    def _after_s(self, trial: Trial) -> float:
+        """One pair of start and winner where this trial may bring the winner, all of them where there is one."""
+        start = self.tried[0].trial.settings
+        winner = self.best or start
+        if trial.purpose == "confirm":  # the second of a pair goes with the first
+            return self.cost_s(winner) if trial.settings == start != winner else 0.0
+        if self.best is None:
+            return 0.0
+        if trial.purpose == "noise":  # of use only where a change can be tried and compared after it
+            return 3 * self.cost_s(start)
+        if winner == start:
+            return self.cost_s(start) + self.cost_s(trial.settings)
+        return LEAST_PAIRS * (self.cost_s(start) + self.cost_s(winner))
+
+
+def minutes_for(seconds: float) -> int:
+    """Whole minutes that surely hold so many seconds, the tuner's own start included."""
+    return math.ceil(seconds * 1.1 / 60)
+
+
+def _mean_s(tried: Sequence[Tried]) -> float:
+    return fmean(one.measurement.seconds for one in tried)
