@@ -9,7 +9,8 @@ from tests.ui import live_fakes
 from tests.ui.fakes import FakeBox, ended, opened, running
 from tests.ui.pilots import app_of, on_screen
 from tuner_tui.runs.events import Checkpoint
-from tuner_tui.ui.run_words import quiet_line
+from tuner_tui.ui.run_words import quiet_line, run_items
+from tuner_tui.ui.services import RunLine
 from tuner_tui.ui.state import UiState
 
 FOLDER = Path("/runs/r007")
@@ -47,3 +48,14 @@ async def test_settings_that_cannot_train_are_not_recommended_for_it() -> None:
     async with on_screen(FakeBox(opened=opened(dataloader_prefetch_factor=4))) as pilot:
         told = app_of(pilot).main.quiet_line
         assert told.startswith("Nothing is wrong with this box. The settings cannot train yet: Prefetch needs")
+
+
+def test_the_list_of_runs_says_what_each_trained() -> None:
+    lines = [
+        RunLine("r002", FOLDER, "completed", "Completed.", "demo"),
+        RunLine("r001", FOLDER, "failed", "It raised.", "python train.py --lr 1e-4 --epochs 3"),
+    ]
+    assert [item.about for item in run_items(lines)] == [
+        "completed  demo                            Completed.",
+        "failed     python train.py --lr 1e-4 --e…  It raised.",
+    ]

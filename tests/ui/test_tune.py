@@ -323,3 +323,14 @@ def test_it_looks(snap_compare: Compare, view: TuningView, size: tuple[int, int]
         await until(pilot, lambda: "as given, again" in text(pilot))
 
     assert snap_compare(box.app(), terminal_size=size, run_before=before)
+
+
+async def test_the_winner_of_another_training_is_said_to_be_that() -> None:
+    box = box_with(at_its_end(title="gpt2-sft"))
+    box.tuner.same_job = False
+    async with on_screen(box) as pilot:
+        await pilot.press("o")
+        await until(pilot, lambda: shown(pilot) is not None)
+        await pilot.press("a")
+        await until(pilot, lambda: dialog(pilot) == "The winner of t003")
+        await until(pilot, lambda: "for another training than" in text(pilot))

@@ -121,6 +121,7 @@ class FakeTuner:
     """Tunings by their name, newest first, and what was asked of them."""
 
     views: dict[str, TuningView] = field(default_factory=dict)
+    same_job: bool = True
     begins: TuningView = field(default_factory=under_way)
     asked: list[tuple[str, str]] = field(default_factory=list)
 
@@ -137,6 +138,9 @@ class FakeTuner:
 
     def follow(self, folder: Path) -> FakeLook:
         return FakeLook(replace(self.views[folder.name], id=folder.name))
+
+    def tunes(self, folder: Path, opened: Opened) -> bool:
+        return self.same_job
 
     def abort(self, folder: Path) -> None:
         self.asked.append(("abort", folder.name))

@@ -22,7 +22,10 @@ def register(app: typer.Typer) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One run in the list. Times are seconds since the epoch, `eta_s` seconds left; `tuning` is whose trial it is."""
+    """One run in the list. Times are seconds since the epoch, `eta_s` seconds left.
+
+    `tuning` is whose trial it is, `what` says what it trains.
+    """
 
     run: str
     status: str
@@ -40,6 +43,7 @@ class Row:
     command: tuple[str, ...] = ()
     parent: str | None = None
     tuning: str | None = None
+    what: str = ""
 
 
 def ps(as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False) -> None:
@@ -116,6 +120,7 @@ def row_of(folder: RunFolder, now: float) -> Row:
         command=() if record is None else record.argv,
         parent=None if record is None else record.parent,
         tuning=None if record is None else record.tuning,
+        what="" if record is None else record.what,
     )
 
 
@@ -130,7 +135,7 @@ def _cells(row: Row) -> tuple[str, str, str, str, str, str]:
     started = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.created_t)) if row.created_t else ""
     step = "" if row.step is None else f"{row.step:,}" + (f"/{row.total_steps:,}" if row.total_steps else "")
     left = "" if row.eta_s is None else duration(row.eta_s)
-    trial = f"trial of {row.tuning}: " if row.tuning else ""
-    what = one_line(trial + (row.preset or " ".join(row.command) or row.sentence))
-    word = row.outcome or (row.phase if row.status == "running" else None) or row.status
-    return (row.run, word, step, left, started, what[:60])
+    lone = row.status == "lost" and row.pid is not None
+    what = one_line(f"{row.what}: {row.sentence}" if lone else row.what or row.sentence)
+    word = row.outcome or (row.phase if row.status == "running" or lone else None) or row.status
+    return (row.run, word, step, left, started, what if lone else what[:60])

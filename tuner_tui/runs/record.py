@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import PurePath
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tuner_tui.runs.folder import RunFolder
-from tuner_tui.settings.job import Job
+from tuner_tui.settings.job import BuiltinJob, Job
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Origin, OriginKind, Resolved
 
@@ -51,6 +52,17 @@ class RunRecord:
     resumed_from: str | None = None
     memory_limit_bytes: int | None = None
     tuning: str | None = None
+
+    @property
+    def what(self) -> str:
+        """What it trains, in a few words: the preset, the built-in job's model or the command; whose trial it is."""
+        trial = f"trial of {self.tuning}: " if self.tuning else ""
+        job = self.job
+        if self.preset:
+            return trial + self.preset
+        if isinstance(job, BuiltinJob):
+            return f"{trial}{job.task} with {job.model}"
+        return trial + " ".join((PurePath(self.argv[0]).name, *self.argv[1:]))
 
 
 class _Stored(BaseModel):

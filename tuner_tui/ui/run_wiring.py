@@ -11,6 +11,8 @@ from tuner_tui.ui.spoken import spoken
 
 if TYPE_CHECKING:
     from tuner_tui.runs.control import Order
+    from tuner_tui.runs.folder import RunFolder
+    from tuner_tui.runs.status import RunStatus
     from tuner_tui.ui.services import Log, RunFollower
 
 MOST_LISTED = 200
@@ -23,8 +25,17 @@ def runs() -> Sequence[RunLine]:
 
     with spoken():
         folders = list_runs(runs_dir())[:MOST_LISTED]
-        lines = [(folder, status(folder)) for folder in folders]
-    return [RunLine(folder.id, folder.path, now.outcome or now.kind, now.sentence) for folder, now in lines]
+        return [_line(folder, status(folder)) for folder in folders]
+
+
+def _line(folder: RunFolder, now: RunStatus) -> RunLine:
+    from tuner_tui.runs.record import RecordError, read_record
+
+    try:
+        trains = read_record(folder).what
+    except RecordError:
+        trains = ""
+    return RunLine(folder.id, folder.path, now.outcome or now.kind, now.sentence, trains)
 
 
 def follow(folder: Path) -> RunFollower:

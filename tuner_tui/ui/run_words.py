@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from tuner_tui.ui.services import PresetLine, RunLine
     from tuner_tui.ui.state import UiState
 
+MOST_TRAINS = 30
+"""Cells for what a run trains in a list of runs, beside its status and its last sentence."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rung:
@@ -126,5 +129,16 @@ def preset_items(presets: Sequence[PresetLine]) -> list[Item[str]]:
 
 def run_items(runs: Sequence[RunLine]) -> list[Item[Path]]:
     """Runs as lines to pick from."""
-    width = max((len(one.status) for one in runs), default=0)
-    return [Item(one.id, f"{one.status:<{width}}  {plain(one.sentence)}".rstrip(), one.folder) for one in runs]
+    status = max((len(one.status) for one in runs), default=0)
+    trains = [_cut(plain(one.trains)) for one in runs]
+    width = max(map(len, trains), default=0)
+    words = [
+        f"{one.status:<{status}}  {what:<{width}}  {plain(one.sentence)}".rstrip()
+        for one, what in zip(runs, trains, strict=True)
+    ]
+    return [Item(one.id, about, one.folder) for one, about in zip(runs, words, strict=True)]
+
+
+def _cut(words: str) -> str:
+    """At most `MOST_TRAINS` cells of it."""
+    return words if len(words) <= MOST_TRAINS else f"{words[: MOST_TRAINS - 1]}…"

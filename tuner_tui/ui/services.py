@@ -103,12 +103,13 @@ class RestartOffer:
 
 @dataclass(frozen=True, slots=True)
 class RunLine:
-    """One run in the list of runs."""
+    """One run in the list of runs; `trains` says what, in a few words."""
 
     id: str
     folder: Path
     status: str
     sentence: str = ""
+    trains: str = ""
 
 
 @dataclass(frozen=True, slots=True)

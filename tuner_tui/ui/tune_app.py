@@ -135,11 +135,14 @@ class TuneApp(CompareApp):
     async def _take_winner(self) -> None:
         """Put the winner into the settings, after its changes were shown."""
         look = None if self._tune_screen is None else self._tune_screen.looked
-        if look is None or look.view.verdict is None:
+        folder, current = self._tuning, self.state.current
+        if look is None or look.view.verdict is None or folder is None or current is None:
             self.say("There is no winner yet.", severity="warning")
             return
         remedy = steps.winner_of(self.state, look.view.id, look.view.verdict)
         changes = steps.changes_of(self.state, remedy)
-        if await self.push_screen_wait(DiffScreen(remedy, changes, "for the next run")):
+        same = await off_loop(lambda: self.services.tuning.tunes(folder, current))
+        when = "for the next run" if same else f"for another training than that tuned: {look.view.title}"
+        if await self.push_screen_wait(DiffScreen(remedy, changes, when)):
             self._show(steps.tuned(self.state, look.view.id, remedy))
             self.say("The winner's settings are those of the next run. u takes them back.")

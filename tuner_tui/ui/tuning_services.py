@@ -52,6 +52,9 @@ class TuningServices(Protocol):
     def follow(self, folder: Path) -> FollowedTuning:
         """Read one again and again."""
 
+    def tunes(self, folder: Path, opened: Opened) -> bool:
+        """Whether it tunes the job that is `opened`."""
+
     def abort(self, folder: Path) -> None:
         """End it after the trial under way was ended; every figure is kept."""
 

@@ -96,6 +96,14 @@ class TuningsHere:
         """Read one again and again."""
         return FollowedHere(folder)
 
+    def tunes(self, folder: Path, opened: Opened) -> bool:
+        """Whether it tunes the job that is `opened`; raises `ServiceError`."""
+        from tuner_tui.tuning.tuning_folder import TuningFolder
+        from tuner_tui.tuning.tuning_record import read_tuning
+
+        with spoken():
+            return _same_job(read_tuning(TuningFolder(folder)), opened)
+
     def abort(self, folder: Path) -> None:
         """Ask it to end; raises `ServiceError`."""
         from tuner_tui.tuning.tuning_folder import TuningFolder
@@ -118,12 +126,14 @@ class TuningsHere:
 
 def _job_of(record: TuningRecord, opened: Opened | None) -> Job:
     """The job of a tuning: as it is shown, secrets and all, where that is the same; else as it was written down."""
+    return opened.job if opened is not None and _same_job(record, opened) else record.job
+
+
+def _same_job(record: TuningRecord, opened: Opened) -> bool:
     from tuner_tui.runs.command import redact_job
     from tuner_tui.settings.job import same_training
 
-    if opened is not None and same_training(redact_job(opened.job), record.job):
-        return opened.job
-    return record.job
+    return same_training(redact_job(opened.job), record.job)
 
 
 class FollowedHere:
