@@ -134,6 +134,19 @@ def waiting(shell: Shell) -> tuple[str, ...]:
     return ("tune", "--apply", "inject", "--", sys.executable, shell.script(text), "{}")
 
 
+def test_a_second_tuning_is_refused_while_one_is_under_way(tuner: Shell) -> None:
+    up = tuner.home / "up"
+    os.mkfifo(up)
+    process = tuner.start(*(word.replace("{}", str(up)) for word in waiting(tuner)))
+    with up.open() as opened:
+        assert opened.read() == "up"
+    second = tune(tuner, "--apply", "inject", "--", sys.executable, tuner.script("print('other')"))
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert second.returncode == 4, second.stderr
+    assert "t001 is under way" in second.stderr
+
+
 def test_ctrl_c_ends_the_trial_and_keeps_the_folder(tuner: Shell) -> None:
     up = tuner.home / "up"
     os.mkfifo(up)

@@ -25,7 +25,7 @@ MOST_MICRO = int(FIELDS[MICRO].maximum or 0)
 class SearchSpace:
     """What a tuning may try.
 
-    `capacity_bytes` is what the training may take of a card, or of the host where it is limited; None where no bound is
+    `capacity_bytes` is what the training may take of a card, or of the host where there is none; None where no bound is
     known, and then no larger micro batch than the start's is tried. `reserve` is the share of it that stays free.
     `processes` are the copies of the model that share a step, `cores` the usable ones of each. `prior` is the estimate
     of memory made before any run. `candidates` holds, by field, the values that can run here besides the start's own;

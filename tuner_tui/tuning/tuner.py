@@ -110,7 +110,8 @@ SearchFrom = Callable[[Known, bool], Searching]
 class Tuner:
     """Works on one tuning. `deadline_t` is when it has to be done, in seconds since the epoch.
 
-    `early`: it was closed for want of time, when more could have been tried; `needed_s` is what the next trial needs.
+    `early`: it was closed for want of time, when more could have been tried; `needed_s` is what the next trial needs,
+    `lacking` are the changes that were given up for it.
     """
 
     folder: TuningFolder
@@ -121,6 +122,7 @@ class Tuner:
     now: Callable[[], float] = time.time
     early: bool = False
     needed_s: float | None = None
+    lacking: tuple[Skipped, ...] = ()
 
     def tune(self, known: Known) -> TuningEnded:
         """Go on from what is known to the end, which is returned but not written. Raises `LaunchError`, `OSError`."""
@@ -145,7 +147,8 @@ class Tuner:
         if trial is not None or not search.proposals:
             return search, trial
         self.early = True
-        self.needed_s = min(map(budget.needed_s, search.proposals))
+        self.lacking = self.lacking or tuple(self._too_long(known, search))
+        self.needed_s = self.needed_s or min(map(budget.needed_s, search.proposals))
         search = self.search_from(known, True)
         return search, next(filter(budget.fits, search.proposals), None)
 
@@ -167,7 +170,7 @@ class Tuner:
         entry = TrialDone(
             t=self.now(),
             tried=known.tried[-1],
-            skipped=(*search.skipped, *self._too_long(known, search)),
+            skipped=(*search.skipped, *(self.lacking or self._too_long(known, search))),
             unreachable=tuple(sorted(done.unreachable)),
             capacity_bytes=search.space.capacity_bytes,
             limit_bytes=None if limit is None else int(limit),
