@@ -105,3 +105,10 @@ def test_a_folder_that_is_no_run(app: typer.Typer, tmp_path: Path) -> None:
     result = run(app, str(tmp_path))
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == f"tuner-tui diagnose: {tmp_path} cannot be read: nothing of a run is in it.\n"
+
+
+@pytest.mark.parametrize("text", ["", "\n  \n"])
+def test_an_input_with_nothing_in_it_is_no_healthy_one(app: typer.Typer, text: str) -> None:
+    result = run(app, "-", stdin=text)
+    assert result.exit_code == 2
+    assert "the input is empty" in result.stderr

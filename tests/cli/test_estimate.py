@@ -117,7 +117,7 @@ def test_a_run_that_was_measured_corrects_it_and_is_named(call: Call, tmp_path: 
         (("--model", "gpt2", "--memory", "much"), "--memory 'much' is no size"),
         (("--model", "gpt2", "--set", "precisoin=bf16"), "precision"),
         (("--preset", "no-such-preset"), "no-such-preset"),
-        (("--model", "org/unheard-of"), "There is no closed form for this architecture either"),
+        (("--model", "org/unheard-of"), "The model org/unheard-of is not known here."),
     ],
 )
 def test_bad_input_is_a_sentence_and_2(call: Call, words: tuple[str, ...], sentence: str) -> None:

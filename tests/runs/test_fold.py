@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.runs.test_codec import events
 from tuner_tui.runs import events as ev
 from tuner_tui.runs.fold import MOST_EVALUATIONS, fold, fold_all
-from tuner_tui.runs.rates import MOST_POINTS, WINDOW_S
-from tuner_tui.runs.state import RunState
+from tuner_tui.runs.rates import MOST_POINTS, WINDOW_S, mean_rates
+from tuner_tui.runs.state import RankState, RunState
 
 
 def steps(t: float, own: int, train_s: float, rank: int = 0, **more: Any) -> ev.Steps:
@@ -137,3 +137,10 @@ def test_the_first_rank_to_raise_is_the_reason() -> None:
     assert fold_all(RunState(), [later, first]).raised == first
     assert fold_all(RunState(), [first, later]).raised == first
     assert fold_all(RunState(), [first, ev.Started(t=3.0, rank=1, pid=5)]).raised is None
+
+
+def test_the_mean_is_over_the_whole_run_and_summed_over_ranks() -> None:
+    counters = ev.Steps(t=9.0, step=100, own_steps=100, samples=800, train_s=50.0, data_wait_s=5.0)
+    mean = mean_rates([RankState(0, latest=counters), RankState(1, latest=counters), RankState(2)])
+    assert (mean.steps_s, mean.samples_s, mean.data_wait_share) == (2.0, 32.0, 0.1)
+    assert mean.tokens_s is None

@@ -42,6 +42,9 @@ def diagnose(
     except (OSError, RunNotFoundError) as error:
         typer.echo(f"tuner-tui diagnose: {_sentence(error, source)}", err=True)
         raise typer.Exit(BAD_INPUT) from error
+    if situation.state == RunState() and not any(line.strip() for line in situation.log):
+        typer.echo(f"tuner-tui diagnose: {'the input' if source == '-' else source} is empty.", err=True)
+        raise typer.Exit(BAD_INPUT)
     findings, marks = diagnose_situation(situation), verify(situation)
     if as_json:
         typer.echo(json.dumps(as_document(findings, marks), indent=2))

@@ -124,7 +124,7 @@ def say(found: Estimating, settings: Settings, as_json: bool) -> None:
     except TraceError as error:
         best, problem = first, str(error)
     if best is None:
-        fail(f"{problem} There is no closed form for this architecture either; a short run would measure it.")
+        fail(f"The model {found.job.model} is not known here. {problem} A short run would measure it.")
     if as_json:
         document(as_document(found, settings, best, problem))
         return

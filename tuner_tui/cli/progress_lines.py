@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tuner_tui.advice.verification import said
 from tuner_tui.runs import events as ev
 from tuner_tui.runs.progress import eta, phase_at
 from tuner_tui.runs.state import RunState
@@ -92,7 +93,7 @@ def _injected(event: ev.Injected) -> str:
 
 
 def _pairs(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in values.items())[:200]
+    return ", ".join(f"{name} {said(value)}" for name, value in values.items())[:200]
 
 
 _LINES: dict[type[ev.Event], Callable[[Any], str | None]] = {

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tuner_tui.runs.box_watch import BoxView, BoxWatch
 
 PERIOD_S = 1.0
+MOST_RUNS = 9999
 FIRST_ANSWER_S = 5.0
 """A sleeping card wakes in a second or two; a dead one is left out of the first look."""
 
@@ -36,7 +37,7 @@ def _pid_of(what: str) -> int:
         from tuner_tui.runs.processes import identify
 
         if identify(int(what)) is None:
-            fail(f"There is no process {what}; a run is named as in `tuner-tui ps`, such as r{int(what):03d}.")
+            fail(f"There is no process {what}; a run is named as in `tuner-tui ps`, such as {_run_like(what)}.")
         return int(what)
     from tuner_tui.cli.find import run_named
     from tuner_tui.runs.status import status
@@ -45,6 +46,11 @@ def _pid_of(what: str) -> int:
     if found.pid is None:
         fail(f"{what}: {found.sentence} There is nothing to watch.")
     return found.pid
+
+
+def _run_like(number: str) -> str:
+    """The run that the number may have meant; any name where no box comes to so many runs."""
+    return f"r{int(number):03d}" if int(number) <= MOST_RUNS else "r007"
 
 
 def _print(pid: int | None, once: bool, as_json: bool) -> int:

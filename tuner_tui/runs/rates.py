@@ -40,6 +40,15 @@ def rates_of(ranks: Iterable[RankState]) -> Rates:
     )
 
 
+def mean_rates(ranks: Iterable[RankState]) -> Rates:
+    """Speed over the whole of a run, as two runs are compared by it."""
+    return rates_of(
+        replace(rank, recent=(Steps(t=0.0, step=0, own_steps=0, tokens=0, padding_tokens=0), rank.latest))
+        for rank in ranks
+        if rank.latest is not None
+    )
+
+
 def _window(points: tuple[Steps, ...]) -> tuple[Steps, ...]:
     points = points[-MOST_POINTS:]
     while len(points) > 2 and points[-1].train_s - points[1].train_s >= WINDOW_S:

@@ -10,6 +10,7 @@ from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events import Steps
 from tuner_tui.runs.history import History
 from tuner_tui.runs.progress import eta, phase_at
+from tuner_tui.runs.rates import mean_rates
 from tuner_tui.runs.state import RunState
 from tuner_tui.ui import format as f
 from tuner_tui.ui.drawing.bars import bar
@@ -134,7 +135,8 @@ def _padding(part: float | None, latest: Sequence[Steps]) -> str:
 
 
 def _figures(scene: RunScene) -> list[Figure]:
-    state, rates = scene.state, scene.state.rates
+    state = scene.state
+    rates = state.rates if state.finished is None else mean_rates(state.ranks.values())
     latest = [rank.latest for rank in state.ranks.values() if rank.latest is not None]
     past: Style = "" if state.finished is None and phase_at(state, scene.now_s) != "stalled" else "dim"
     return [
