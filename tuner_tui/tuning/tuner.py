@@ -170,12 +170,18 @@ class Tuner:
         entry = TrialDone(
             t=self.now(),
             tried=known.tried[-1],
-            skipped=(*search.skipped, *(self.lacking or self._too_long(known, search))),
+            skipped=self._left_out(known, search),
             unreachable=tuple(sorted(done.unreachable)),
             capacity_bytes=search.space.capacity_bytes,
             limit_bytes=None if limit is None else int(limit),
         )
         self.log.add(entry)
+
+    def _left_out(self, known: Known, search: Searching) -> tuple[Skipped, ...]:
+        """What the search leaves, and of the rest what time lacks for."""
+        told = {(one.knob, one.value) for one in search.skipped}
+        lacking = self.lacking or self._too_long(known, search)
+        return (*search.skipped, *(one for one in lacking if (one.knob, one.value) not in told))
 
     def _too_long(self, known: Known, search: Searching) -> Iterator[Skipped]:
         """The changes that time lacks for."""
