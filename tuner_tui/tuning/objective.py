@@ -21,6 +21,10 @@ USUAL_WEIGHT = 2.0
 """How many repetitions that usual figure, or the spread within the runs, is worth."""
 CONFIDENCE = 1.3
 """A difference of two single runs is believed above this many of its standard deviations: nine in ten."""
+DISTURBED = 0.1
+"""A run whose own steps spread by more than this share was disturbed: by a cold cache, by another program."""
+DISTURBED_TIMES = 5.0
+"""And by so many times more than the steadiest run of the same settings."""
 LESS_MEMORY = 0.03
 """As fast and this share smaller is better."""
 OTHER_THAN_MEMORY = frozenset(
@@ -55,8 +59,8 @@ class Result:
 
     @cached_property
     def rates(self) -> tuple[float, ...]:
-        """The throughput of each run that was measured."""
-        return tuple(rates_of(self.runs, self.tokens))
+        """The throughput of each run that was measured; of one that was disturbed only where no other is left."""
+        return tuple(rates_of(undisturbed(self.runs), self.tokens))
 
     @cached_property
     def throughput(self) -> float | None:
@@ -158,6 +162,14 @@ class Results:
             if self.trusted(result) and (best is None or better(result, best, noise)):
                 best = result
         return best
+
+
+def undisturbed(runs: Iterable[Measurement]) -> list[Measurement]:
+    """The runs of one settings that are worth comparing: a disturbed one says little beside a steady one."""
+    found = list(runs)
+    steadiest = min((run.spread for run in found if run.spread is not None), default=0.0)
+    bound = max(DISTURBED, DISTURBED_TIMES * steadiest)
+    return [run for run in found if run.spread is None or run.spread <= bound]
 
 
 def rates_of(runs: Iterable[Measurement], tokens: bool) -> list[float]:
