@@ -41,17 +41,16 @@ for second in range(1, 36_000):
         out.append(encode(Metrics(t=now, rank=0, step=step, loss=loss, learning_rate=4e-5, grad_norm=0.7 + wave / 9)))
         print({"loss": f"{loss:.4f}", "grad_norm": f"{0.7 + wave / 9:.4f}", "learning_rate": "4e-05"}, flush=True)
 """
-NAME = "r001"
 
 
 @contextmanager
 def followed_run(environment: Mapping[str, str], folder: Path) -> Iterator[None]:
-    """The first run of `folder` lives for as long as the block lasts; the screen finds what lives by itself."""
+    """The run lives for as long as the block lasts; the screen finds what lives by itself."""
     ours = commands()[OURS]
     start = [*ours, "run", "--detach", "--preset", "demo", "--apply", "none", "--", sys.executable, "-c", SCRIPT]
-    quiet = partial(subprocess.run, env=dict(environment), cwd=folder, capture_output=True)
-    quiet(start, check=True)
+    quiet = partial(subprocess.run, env=dict(environment), cwd=folder, capture_output=True, text=True)
+    name = quiet(start, check=True).stdout.strip()
     try:
         yield
     finally:
-        quiet([*ours, "stop", NAME, "--now"], check=False)
+        quiet([*ours, "stop", name, "--now"], check=False)
