@@ -6,11 +6,11 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tuner_tui.cli.options import CommandWords, Detached, InterpreterPath, LauncherName, MemoryLimit, ProcessCount
 from tuner_tui.cli.output import ALREADY_RUNNING, DONE, USAGE, fail, line, note
 from tuner_tui.settings.fallback import MOST_FALLBACKS
 
@@ -27,9 +27,7 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    command: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="Your training; without it, the preset's job.")
-    ] = None,
+    command: CommandWords = None,
     preset: Annotated[str | None, typer.Option(metavar="P", help="A preset's name or file.")] = None,
     values: Annotated[
         list[str] | None, typer.Option("--set", metavar="K=V", help="A setting; wins over every other source.")
@@ -40,19 +38,13 @@ def run(
             metavar="MODE", help="placeholders, hf-args, hydra, yaml, inject or none: how settings reach COMMAND."
         ),
     ] = None,
-    launcher: Annotated[
-        str | None, typer.Option(metavar="NAME", help="plain, torchrun or accelerate: what starts COMMAND.")
-    ] = None,
-    processes: Annotated[
-        int | None, typer.Option(metavar="N", help="Processes that the launcher starts, one a GPU.")
-    ] = None,
+    launcher: LauncherName = None,
+    processes: ProcessCount = None,
     resume: Annotated[
         str | None, typer.Option(metavar="RUN", help="Go on from the newest complete checkpoint of RUN or its parents.")
     ] = None,
-    detach: Annotated[bool, typer.Option("--detach", help="Start it and return.")] = False,
-    memory_limit: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Most memory the training may take, such as 6GiB.")
-    ] = None,
+    detach: Detached = False,
+    memory_limit: MemoryLimit = None,
     fallback: Annotated[
         int | None,
         typer.Option(
@@ -63,7 +55,7 @@ def run(
             "Else TUNER_FALLBACK, else the preset's job.",
         ),
     ] = None,
-    interpreter: Annotated[Path | None, typer.Option(metavar="PATH", help="The Python that trains.")] = None,
+    interpreter: InterpreterPath = None,
     notify: Annotated[
         str | None,
         typer.Option(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tuner_tui.cli.options import CommandWords, Detached, InterpreterPath, LauncherName, MemoryLimit, ProcessCount
 from tuner_tui.cli.output import ALREADY_RUNNING, DONE, USAGE, fail, line, note
 from tuner_tui.tuning.terms import MOST_MINUTES
 
@@ -25,9 +25,7 @@ def register(app: typer.Typer) -> None:
 
 
 def tune(
-    command: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="Your training; without it, the preset's job.")
-    ] = None,
+    command: CommandWords = None,
     preset: Annotated[str | None, typer.Option(metavar="P", help="A preset's name or file: the start.")] = None,
     values: Annotated[
         list[str] | None, typer.Option("--set", metavar="K=V", help="A setting of the start; wins over every source.")
@@ -36,15 +34,9 @@ def tune(
         str | None,
         typer.Option(metavar="MODE", help="placeholders, hf-args, hydra, yaml or inject: how settings reach COMMAND."),
     ] = None,
-    launcher: Annotated[
-        str | None, typer.Option(metavar="NAME", help="plain, torchrun or accelerate: what starts COMMAND.")
-    ] = None,
-    processes: Annotated[
-        int | None, typer.Option(metavar="N", help="Processes that the launcher starts, one a GPU.")
-    ] = None,
-    memory_limit: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Most memory the training may take, such as 6GiB.")
-    ] = None,
+    launcher: LauncherName = None,
+    processes: ProcessCount = None,
+    memory_limit: MemoryLimit = None,
     free_batch: Annotated[
         bool,
         typer.Option("--free-batch", help="The effective batch may change; the learning rate for it is then said."),
@@ -54,8 +46,8 @@ def tune(
         str | None, typer.Option(metavar="NAME", help="The preset to save the winner as; else PRESET-tuned.")
     ] = None,
     resume: Annotated[str | None, typer.Option(metavar="TUNING", help="Go on with a tuning that was ended.")] = None,
-    detach: Annotated[bool, typer.Option("--detach", help="Start it and return.")] = False,
-    interpreter: Annotated[Path | None, typer.Option(metavar="PATH", help="The Python that trains.")] = None,
+    detach: Detached = False,
+    interpreter: InterpreterPath = None,
     as_json: Annotated[bool, typer.Option("--json", help="Entries as JSON lines on standard output.")] = False,
 ) -> None:
     """Find the fastest settings that fit, by short real runs, and save them as a preset.
