@@ -51,7 +51,7 @@ def test_memory_is_filled_with_the_effective_batch_held_and_the_winner_is_confir
     assert verdict.ratio_low is not None
     assert verdict.ratio_low > 1
     confirming = [one.trial.settings == START for one in search.tried if one.trial.purpose == "confirm"]
-    assert confirming == [True, False, True, False]
+    assert confirming == [True, False, False, True], "the order turns, so that a steady drift favours nobody"
     assert not any(one.measurement.outcome == "out-of-memory" for one in search.tried)
 
 

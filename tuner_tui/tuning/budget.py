@@ -54,8 +54,8 @@ class Budget:
         """One pair of start and winner where this trial may bring the winner, all of them where there is one."""
         start = self.tried[0].trial.settings
         winner = self.best or start
-        if trial.purpose == "confirm":  # the second of a pair goes with the first
-            return self.cost_s(winner) if trial.settings == start != winner else 0.0
+        if trial.purpose == "confirm":
+            return self._other_s(trial)
         if self.best is None:
             return 0.0
         if trial.purpose == "noise":  # of use only where a change can be tried and compared after it
@@ -63,6 +63,15 @@ class Budget:
         if winner == start:
             return self.cost_s(start) + self.cost_s(trial.settings)
         return LEAST_PAIRS * (self.cost_s(start) + self.cost_s(winner))
+
+    def _other_s(self, trial: Trial) -> float:
+        """The second of a pair goes with the first, whichever of start and winner that is."""
+        start = self.tried[0].trial.settings
+        confirmed = [one.trial.settings for one in self.tried if one.trial.purpose == "confirm"]
+        if len(confirmed) % 2 == 1 or self.tried[0].measurement.outcome != "measured":
+            return 0.0
+        compared = [settings for settings in (*reversed(confirmed), self.best, start) if settings is not None]
+        return self.cost_s(next((one for one in compared if one != trial.settings), start))
 
 
 def minutes_for(seconds: float) -> int:

@@ -89,7 +89,8 @@ class Closing:
         count = len(self._pairs(winner).ratios)
         spread = f"{ratio:.2f}× the start ({low:.2f} … {high:.2f}, {count} {'pair' if count == 1 else 'pairs'})"
         if low <= 1 and start is not None and self.results.trusted(start):
-            sentence = f"In turn with the start the fastest came to {spread}, within the noise: the start stays."
+            said = "slower" if high < 1 else "within the noise"
+            sentence = f"In turn with the start the fastest came to {spread}, {said}: the start stays."
             return self._verdict(start, sentence + self._unquiet(), (ratio, low, high))
         words = "Confirmed in turn with the start" if low > 1 else "The start leaves too little memory free"
         return self._verdict(winner, f"{words}: {spread}.", (ratio, low, high))

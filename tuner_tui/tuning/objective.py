@@ -121,10 +121,11 @@ class Results:
         groups = [[math.log(rate) for rate in one.rates] for one in self.results if len(one.rates) > 1]
         squares = sum(sum((rate - statistics.fmean(group)) ** 2 for rate in group) for group in groups)
         free = sum(len(group) - 1 for group in groups)
-        return math.sqrt((USUAL_WEIGHT * self._usual**2 + squares) / (USUAL_WEIGHT + free))
+        return math.sqrt((USUAL_WEIGHT * self.sigma_within**2 + squares) / (USUAL_WEIGHT + free))
 
     @property
-    def _usual(self) -> float:
+    def sigma_within(self) -> float:
+        """The part of it that shows within a run, as the usual run spreads; `USUAL_SIGMA` where none told."""
         spreads = [run.spread / 1.96 for one in self.results for run in one.runs if run.spread is not None]
         return statistics.median(spreads) if spreads else USUAL_SIGMA
 
