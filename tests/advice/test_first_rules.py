@@ -14,7 +14,7 @@ def test_a_healthy_training_yields_nothing() -> None:
 def test_waiting_for_data_is_told_with_its_share_and_a_remedy() -> None:
     (finding,) = diagnose(situation(state=training(rates={"data_wait_share": 0.4})))
     assert finding.cause == "data-wait"
-    assert "40%" in finding.evidence[0]
+    assert "40 %" in finding.evidence[0]
     assert finding.remedies[0].change == {"dataloader_num_workers": 10}
 
 

@@ -11,6 +11,7 @@ from tuner_tui.runs.compare import samples_a_step
 from tuner_tui.runs.reader import RunView
 from tuner_tui.settings.job import BuiltinJob, CommandJob, same_training
 from tuner_tui.settings.model import Settings
+from tuner_tui.settings.percent import share
 
 LEAST_TRAIN_S = 5.0
 LEAST_POINTS = 5
@@ -109,7 +110,9 @@ def expected_time(
     if alike:
         return _from_runs(samples, alike, 0.0, "with these settings")
     if same:
-        return _from_runs(samples, same, OTHER_SETTINGS, f"with other settings, {OTHER_SETTINGS:.0%} allowed for them")
+        return _from_runs(
+            samples, same, OTHER_SETTINGS, f"with other settings, {share(OTHER_SETTINGS)} allowed for them"
+        )
     noted = noted_speed(job, settings, cards)
     if noted is None:
         return None

@@ -39,7 +39,7 @@ def larger_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     share = micro * accumulation
     larger = next((size for size in range(micro + 1, 2 * micro + 1) if share % size == 0), None)
     if larger is not None:
-        split = Split(larger, share // larger, situation.processes)
+        split = Split(larger, share // larger, situation.replicas)
         yield Remedy(
             title=f"micro batch {micro} → {split.micro}, accumulation {accumulation} → {split.accumulation}",
             why=f"more work in each kernel; the effective batch stays {split.effective}, so the learning rate stays",
@@ -53,8 +53,8 @@ def larger_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
 def far_larger_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     """Four times the micro batch; what the accumulation does not give makes the effective batch larger."""
     micro, accumulation = settings.per_device_train_batch_size, settings.gradient_accumulation_steps
-    before = Split(micro, accumulation, situation.processes)
-    after = Split(4 * micro, max(1, accumulation // 4), situation.processes)
+    before = Split(micro, accumulation, situation.replicas)
+    after = Split(4 * micro, max(1, accumulation // 4), situation.replicas)
     change: dict[str, int | float] = {
         "per_device_train_batch_size": after.micro,
         "gradient_accumulation_steps": after.accumulation,

@@ -46,8 +46,8 @@ def smaller_micro_batch(situation: Situation, settings: Settings) -> Iterator[Re
     if not smaller:
         return
     if 2 * smaller[0] < micro:
-        yield _inexact(rebalance(micro, accumulation, situation.processes, micro * 3 // 4), settings)
-    yield _exact(Split(smaller[0], micro * accumulation // smaller[0], situation.processes), settings)
+        yield _inexact(rebalance(micro, accumulation, situation.replicas, micro * 3 // 4), settings)
+    yield _exact(Split(smaller[0], micro * accumulation // smaller[0], situation.replicas), settings)
 
 
 def _exact(split: Split, settings: Settings) -> Remedy:
@@ -170,7 +170,7 @@ def safe_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     micro, accumulation = settings.per_device_train_batch_size, settings.gradient_accumulation_steps
     fitting = [d for d in smaller_micro_batches(micro, accumulation) if d <= CONSERVATIVE_BATCH]
     if fitting and fitting[0] != next(iter(smaller_micro_batches(micro, accumulation))):
-        split = Split(fitting[0], micro * accumulation // fitting[0], situation.processes)
+        split = Split(fitting[0], micro * accumulation // fitting[0], situation.replicas)
         yield Remedy(
             title=f"back to a safe batch: {split.micro} × {split.accumulation}",
             why=f"the conservative preset's batch; the effective batch stays {split.effective}",

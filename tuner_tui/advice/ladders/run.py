@@ -10,6 +10,7 @@ from tuner_tui.advice.ladders.host import rarer_checkpoints
 from tuner_tui.advice.situation import Situation
 from tuner_tui.advice.thresholds import NOTES_3070_8BIT, NOTES_3090, NOTES_T4, NOTES_UTILISATION
 from tuner_tui.settings.model import Settings
+from tuner_tui.settings.percent import share
 
 WARMUP = 0.06
 
@@ -120,13 +121,13 @@ def save_share(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
 
 def padding(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     """Samples of like length together, or packed."""
-    share = situation.state.rates.padding_share
+    part = situation.state.rates.padding_share
     return (
         Remedy(
             title="put samples of like length together",
             why="a batch is padded to its longest sample",
             change={"train_sampling_strategy": "group_by_length"},
-            effect="" if share is None else f"at most {share:.0%} of the computation saved",
+            effect="" if part is None else f"at most {share(part)} of the computation saved",
             rests_on="the measured padding",
             source=NOTES_3090,
         ),

@@ -19,21 +19,22 @@ from tuner_tui.advice.measure import (
 from tuner_tui.advice.remedies import remedies_for
 from tuner_tui.advice.rules.host import others_share
 from tuner_tui.advice.situation import Situation
+from tuner_tui.settings.percent import percent, share
 
 
 def data_wait(situation: Situation) -> Finding | None:
     """Data wait ÷ step time is above its threshold; which remedy fits depends on what the workers and cores do."""
-    share = situation.state.rates.data_wait_share
-    if share is None or share < thresholds.DATA_WAIT_HINT.value or not warmed_up(situation):
+    part = situation.state.rates.data_wait_share
+    if part is None or part < thresholds.DATA_WAIT_HINT.value or not warmed_up(situation):
         return None
-    serious = share >= thresholds.DATA_WAIT_WARNING.value
+    serious = part >= thresholds.DATA_WAIT_WARNING.value
     where, why = _why(situation)
     cause = "too-many-workers" if where == "cpu" and _crowded(situation) else "data-wait"
     return Finding(
         cause=cause,
         severity="warning" if serious else "hint",
-        sentence=f"Training waits for data {share:.0%} of each step: {why}",
-        evidence=_evidence(situation, share),
+        sentence=f"Training waits for data {share(part)} of each step: {why}",
+        evidence=_evidence(situation, part),
         confidence="certain" if serious else "likely",
         where=where,
         remedies=remedies_for(cause, situation, where),
@@ -69,19 +70,19 @@ def _crowded(situation: Situation) -> bool:
     return cores is not None and len(loads) > max(1, cores - situation.processes)
 
 
-def _evidence(situation: Situation, share: float) -> tuple[str, ...]:
+def _evidence(situation: Situation, part: float) -> tuple[str, ...]:
     """The numbers, and for how long."""
     rates, samples = situation.state.rates, recent(situation)
-    lines = [f"data wait {share:.0%} of step time, {seconds(training_s(situation) or 0)} into the training"]
+    lines = [f"data wait {share(part)} of step time, {seconds(training_s(situation) or 0)} into the training"]
     if rates.step_time_s is not None:
-        lines.append(f"a step takes {rates.step_time_s:.3g} s, of it {rates.step_time_s * share:.3g} s waiting")
+        lines.append(f"a step takes {rates.step_time_s:.3g} s, of it {rates.step_time_s * part:.3g} s waiting")
     loads, busy, cpu = worker_loads(samples), gpu_busy_pct(situation, samples), cpu_pct(samples)
     if loads:
-        lines.append("workers at " + ", ".join(f"{load:.0f} %" for load in loads[:8]) + " of a core")
+        lines.append("workers at " + ", ".join(percent(load) for load in loads[:8]) + " of a core")
     if busy is not None:
-        lines.append(f"GPU busy {busy:.0f} %")
+        lines.append(f"GPU busy {percent(busy)}")
     if cpu is not None:
-        lines.append(f"all cores {cpu:.0f} %")
+        lines.append(f"all cores {percent(cpu)}")
     reads = middle(sample.host.disk_read_bytes_s for sample in samples)
     if reads is not None and reads >= thresholds.DISK_BUSY_BYTES_S.value:
         lines.append(f"the disk reads {reads / 1e6:.0f} MB/s")

@@ -19,13 +19,14 @@ from tuner_tui.advice.measure import (
 from tuner_tui.advice.remedies import remedies_for
 from tuner_tui.advice.situation import Situation
 from tuner_tui.hardware.sample import Sample
+from tuner_tui.settings.percent import percent, share
 
 
 def others_use_cpu(situation: Situation) -> Finding | None:
     """Other programs keep the cores busy, and the training stands in the queue for one."""
-    samples, share = recent(situation), others_share(situation)
+    samples, part = recent(situation), others_share(situation)
     queue = queue_pct(samples)
-    if share is None or queue is None or queue < thresholds.CPU_QUEUE_PCT.value or not warmed_up(situation):
+    if part is None or queue is None or queue < thresholds.CPU_QUEUE_PCT.value or not warmed_up(situation):
         return None
     own, cpu = own_cpu_pct(samples), cpu_pct(samples)
     assert own is not None
@@ -33,11 +34,11 @@ def others_use_cpu(situation: Situation) -> Finding | None:
     return Finding(
         cause="cpu-contended",
         severity="warning",
-        sentence=f"Other programs use {share:.0%} of the processor: training waits {queue:.0f} % of the time",
+        sentence=f"Other programs use {share(part)} of the processor: training waits {percent(queue)} of the time",
         evidence=(
-            f"all cores {cpu:.0f} % over {seconds(span_s(samples))}",
-            f"the training's processes take {own:.0f} % of one core",
-            f"its main thread could run and got no core {queue:.0f} % of the time",
+            f"all cores {percent(cpu)} over {seconds(span_s(samples))}",
+            f"the training's processes take {percent(own)} of one core",
+            f"its main thread could run and got no core {percent(queue)} of the time",
         ),
         confidence="certain",
         where="host",
@@ -53,9 +54,9 @@ def others_share(situation: Situation) -> float | None:
         return None
     processor = situation.inventory.cpu
     cores = min(processor.affinity_cores, processor.quota_cores or processor.affinity_cores)
-    share = cpu / 100 - own / (100 * cores)
-    full = cpu >= thresholds.CPU_FULL_PCT.value and share >= thresholds.CPU_OTHERS_SHARE.value
-    return share if full else None
+    part = cpu / 100 - own / (100 * cores)
+    full = cpu >= thresholds.CPU_FULL_PCT.value and part >= thresholds.CPU_OTHERS_SHARE.value
+    return part if full else None
 
 
 def memory_near_limit(situation: Situation) -> Finding | None:

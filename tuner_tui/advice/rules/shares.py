@@ -9,6 +9,7 @@ from tuner_tui.advice.remedies import remedies_for
 from tuner_tui.advice.situation import Situation
 from tuner_tui.advice.thresholds import Threshold
 from tuner_tui.runs.events import Steps
+from tuner_tui.settings.percent import share
 
 
 def evaluation_share(situation: Situation) -> Finding | None:
@@ -23,14 +24,14 @@ def save_share(situation: Situation) -> Finding | None:
 
 def padding(situation: Situation) -> Finding | None:
     """Much of each batch is padding."""
-    share = situation.state.rates.padding_share
-    if share is None or share < thresholds.PADDING_SHARE.value or not warmed_up(situation):
+    part = situation.state.rates.padding_share
+    if part is None or part < thresholds.PADDING_SHARE.value or not warmed_up(situation):
         return None
     return Finding(
         cause="padding",
         severity="hint",
-        sentence=f"{share:.0%} of all tokens are padding",
-        evidence=(f"padding {share:.0%} of the tokens of the last seconds",),
+        sentence=f"{share(part)} of all tokens are padding",
+        evidence=(f"padding {share(part)} of the tokens of the last seconds",),
         confidence="certain",
         where="training",
         remedies=remedies_for("padding", situation),
@@ -49,7 +50,7 @@ def _share(situation: Situation, kind: str, threshold: Threshold, sentence: str)
     return Finding(
         cause=cause,
         severity="warning",
-        sentence=sentence.format(f"{spent_s / total_s:.0%}"),
+        sentence=sentence.format(share(spent_s / total_s)),
         evidence=(f"{seconds(spent_s)} of {seconds(total_s)}, training {seconds(latest.train_s)}",),
         confidence="certain",
         where="evaluation" if kind == "evaluation" else "checkpoint",

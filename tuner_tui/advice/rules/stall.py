@@ -7,6 +7,7 @@ from tuner_tui.advice.measure import recent, seconds
 from tuner_tui.advice.remedies import remedies_for
 from tuner_tui.advice.situation import Situation
 from tuner_tui.runs.progress import phase_at
+from tuner_tui.settings.percent import percent
 
 
 def stalled(situation: Situation) -> Finding | None:
@@ -39,4 +40,4 @@ def _meanwhile(situation: Situation) -> tuple[str, ...]:
         return ()
     busiest = max(loads)
     meaning = "it computes" if busiest > 50 else "it waits: a lock, a disk, a network, another rank"
-    return (f"its busiest process uses {busiest:.0f} % of a core: {meaning}",)
+    return (f"its busiest process uses {percent(busiest)} of a core: {meaning}",)

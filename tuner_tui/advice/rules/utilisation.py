@@ -18,6 +18,7 @@ from tuner_tui.advice.measure import (
 )
 from tuner_tui.advice.remedies import remedies_for
 from tuner_tui.advice.situation import Situation
+from tuner_tui.settings.percent import percent, share
 
 
 def underused(situation: Situation) -> Finding | None:
@@ -28,13 +29,15 @@ def underused(situation: Situation) -> Finding | None:
     samples = recent(situation)
     cpu = cpu_pct(samples)
     both = cpu is not None and cpu < thresholds.CPU_LOW_PCT.value and busy < thresholds.GPU_VERY_LOW_PCT.value
-    load = () if cpu is None else (f"all cores {cpu:.0f} %" + (": neither card nor processor is busy" if both else ""),)
+    load = (
+        () if cpu is None else (f"all cores {percent(cpu)}" + (": neither card nor processor is busy" if both else ""),)
+    )
     return Finding(
         cause="gpu-underused",
         severity="warning" if busy < thresholds.GPU_VERY_LOW_PCT.value else "hint",
-        sentence=f"The GPU is busy only {busy:.0f} % of the time, and does not wait for data",
+        sentence=f"The GPU is busy only {percent(busy)} of the time, and does not wait for data",
         evidence=(
-            f"GPU busy {busy:.0f} % over {seconds(span_s(samples))}", *load, *_wait(situation), *_memory(situation),
+            f"GPU busy {percent(busy)} over {seconds(span_s(samples))}", *load, *_wait(situation), *_memory(situation),
         ),
         confidence="likely",
         where="training",
@@ -55,7 +58,7 @@ def launch_bound(situation: Situation) -> Finding | None:
         severity="hint",
         sentence="The GPU runs many small kernels: busy by the clock, idle by its power",
         evidence=(
-            f"GPU busy {busy:.0f} %, at {power:.0%} of its power limit",
+            f"GPU busy {percent(busy)}, at {share(power)} of its power limit",
             f"a micro step takes {micro_s * 1000:.0f} ms",
         ),
         confidence="likely",
@@ -76,7 +79,7 @@ def slow_kernels(situation: Situation) -> Finding | None:
         cause="slow-kernels",
         severity="hint",
         sentence="The GPU is busy, and this box can do the same work faster",
-        evidence=(f"GPU busy {busy:.0f} %", f"not in use: {', '.join(remedy.title for remedy in remedies)}"),
+        evidence=(f"GPU busy {percent(busy)}", f"not in use: {', '.join(remedy.title for remedy in remedies)}"),
         confidence="likely",
         where="training",
         remedies=remedies,
@@ -104,8 +107,8 @@ def compiling(situation: Situation) -> Finding | None:
 
 def waits_for_data(situation: Situation) -> bool:
     """Whether the loader is the limit: then nothing about the card is."""
-    share = situation.state.rates.data_wait_share
-    return share is not None and share >= thresholds.DATA_WAIT_HINT.value
+    part = situation.state.rates.data_wait_share
+    return part is not None and part >= thresholds.DATA_WAIT_HINT.value
 
 
 def micro_step_s(situation: Situation) -> float | None:
@@ -134,14 +137,14 @@ def _power_share(situation: Situation) -> float | None:
 
 
 def _wait(situation: Situation) -> tuple[str, ...]:
-    share = situation.state.rates.data_wait_share
+    part = situation.state.rates.data_wait_share
     since = seconds(training_s(situation) or 0)
-    return () if share is None else (f"data wait {share:.0%} of step time, {since} into the training",)
+    return () if part is None else (f"data wait {share(part)} of step time, {since} into the training",)
 
 
 def _memory(situation: Situation) -> tuple[str, ...]:
     samples = recent(situation)
     for gpu in samples[-1].gpus:
         if gpu.index in cards(situation, samples) and gpu.memory_used_bytes is not None and gpu.memory_total_bytes:
-            return (f"memory {gpu.memory_used_bytes / gpu.memory_total_bytes:.0%} of the card",)
+            return (f"memory {share(gpu.memory_used_bytes / gpu.memory_total_bytes)} of the card",)
     return ()
