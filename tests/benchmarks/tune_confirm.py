@@ -1,7 +1,8 @@
 """How often start and winner in turn call a winner faster: where it is, and where it is not.
 
-Run: `python -m tests.benchmarks.tune_confirm [tunings] [first seed]`. Each made-up tuning has some trials on a box whose
-speed drifts from trial to trial, beside noise of each run's own; then pairs are run until the confirmation is decided.
+Run: `python -m tests.benchmarks.tune_confirm [tunings] [first seed]`. Each made-up tuning has some trials on a box
+whose speed drifts from trial to trial, beside noise of each run's own; then pairs are run until the confirmation is
+decided.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ RATIOS = (1.0, 1.05, 1.08)
 
 @dataclass(frozen=True)
 class Box:
-    """How speed varies, as shares of it: `own` by run, `drift` by what lasts beyond one trial, of which `kept` is left a
-    trial later; `steady` more with every trial; `busy` less at first; a `burst` share of runs is slowed by up to 30 %."""
+    """How speed varies, as shares of it: `own` by run, `drift` by what lasts beyond a trial, `kept` of it to the next.
+
+    `steady` more with every trial, `busy` less at first; a `burst` share of runs is slowed by up to 30 %.
+    """
 
     name: str
     own: float
@@ -71,7 +74,8 @@ class Speeds:
 
 def confirmed(box: Box, ratio: float, seed: int) -> tuple[bool, int]:
     """Whether a winner that is `ratio` times as fast is called faster, and after how many pairs."""
-    speeds, tried = Speeds(box, seed), []
+    speeds = Speeds(box, seed)
+    tried: list[Tried] = []
 
     def run(purpose: Purpose, settings: Settings) -> None:
         trial = Trial(number=len(tried) + 1, purpose=purpose, settings=settings, reason="")

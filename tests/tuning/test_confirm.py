@@ -44,7 +44,8 @@ UNEASY = (run("start", START, 88.0), run("noise", START, 99.0), run("knob", WINN
 
 
 def test_the_order_within_a_pair_turns() -> None:
-    turns, tried = [], []
+    turns: list[Settings] = []
+    tried: list[Tried] = []
     for _ in range(2 * MOST_PAIRS):
         turns.append(pairs(*tried).next())
         tried.append(run("confirm", turns[-1], 100.0))
