@@ -25,8 +25,10 @@ def _clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
             patch.setenv(name, str(tmp_path_factory.mktemp(name.lower())))
         for name, value in OFFLINE.items():
             patch.setenv(name, value)
-        for name in ("NO_COLOR", "PYTHONPATH", "CUDA_VISIBLE_DEVICES"):
+        for name in ("NO_COLOR", "PYTHONPATH", "CUDA_VISIBLE_DEVICES", "COLUMNS", "LINES"):
             patch.delenv(name, raising=False)
+        if "PYTEST_XDIST_WORKER" in os.environ:  # trainings side by side: threads that spin for a core collapse
+            patch.setenv("OMP_NUM_THREADS", "1")
         yield
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from textwrap import wrap
 
 from tuner_tui.hardware.compatibility import Misfit
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Cpu, Gpu, GpuProblem, HostMemory, Inventory, Space
 from tuner_tui.hardware.place import sees_host_pids, visible_gpus
+from tuner_tui.settings.paragraph import wrap
+from tuner_tui.settings.percent import UNKNOWN
 
 LABEL = 13
 WIDTH = 100
-UNKNOWN = "–"
 
 
 def report(inventory: Inventory, interpreter: Interpreter, wrong: Sequence[Misfit]) -> list[str]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tuner_tui.cli.output import FAILED, document
+from tuner_tui.settings.paragraph import wrap
 
 if TYPE_CHECKING:
     from tuner_tui.advice.checkup import Check

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from tuner_tui.memory.estimate import RESERVE
+from tuner_tui.settings.paragraph import wrap
+from tuner_tui.settings.percent import share
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,7 +64,7 @@ def part_lines(found: Estimating, best: MemoryEstimate) -> list[str]:
     )
     figure = figures_of(parts.total)
     shown = [f"  {name:<18} {figure(size)}  {block(size / parts.total)}".rstrip() for name, size in rows]
-    whole = f"  {'peak':<18} {figure(parts.total)}  ± {doubt_percent(best)} %, in {best.moment}"
+    whole = f"  {'peak':<18} {figure(parts.total)}  ± {doubt(best)}, in {best.moment}"
     return [*shown, whole]
 
 
@@ -87,14 +88,14 @@ def span_words(low_bytes: float, joint: str, high_bytes: float) -> str:
     return f"{low.removesuffix(high[-4:])} {joint} {high}"
 
 
-def doubt_percent(best: MemoryEstimate) -> str:
-    """By how much the peak may be off, in percent of it."""
-    return f"{best.doubt_bytes / best.total_bytes * 100:.0f}"
+def doubt(best: MemoryEstimate) -> str:
+    """By how much the peak may be off, in per cent of it."""
+    return share(best.doubt_bytes / best.total_bytes)
 
 
-def block(share: float) -> str:
+def block(part: float) -> str:
     """A bar of at most `BAR` cells."""
-    return "▇" * round(share * BAR)
+    return "▇" * round(part * BAR)
 
 
 def bar_line(best: MemoryEstimate) -> str:
@@ -110,8 +111,8 @@ def verdict_sentence(best: MemoryEstimate) -> str:
     """Whether it fits."""
     span = span_words(best.low_bytes, "to", best.high_bytes)
     words = {
-        "fits": f"Fits: {span}, with {RESERVE * 100:.0f} % left free.",
-        "tight": f"May not fit: {span} is too near to what there is, {RESERVE * 100:.0f} % of which should stay free.",
+        "fits": f"Fits: {span}, with {share(RESERVE)} left free.",
+        "tight": f"May not fit: {span} is too near to what there is, {share(RESERVE)} of which should stay free.",
         "too large": f"Does not fit: {span}.",
         "unknown": f"Between {span}.",
     }

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterable
-from textwrap import wrap
 
 from tuner_tui.advice.batch_change import BatchChange
 from tuner_tui.advice.duration import NOTED_SIZES, Expected
@@ -16,6 +15,7 @@ from tuner_tui.advice.recommend import NOTES_JOB, Advised, Recommendation, Rejec
 from tuner_tui.settings.fields import FIELDS, Value, format_value
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.origin import Resolved
+from tuner_tui.settings.paragraph import wrap
 
 NARROWEST, WIDE, WIDEST = 80, 110, 132
 NOTES = re.compile(r"([^,;\[]+?) \((\d{3})\)")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from textwrap import wrap
 from typing import TYPE_CHECKING, Literal
 
 from rich.cells import cell_len, set_cell_size
+
+from tuner_tui.settings.paragraph import wrap
 
 if TYPE_CHECKING:
     from tuner_tui.advice.finding import Finding, Remedy

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from textwrap import wrap
 
 from tuner_tui.hardware.sample import GpuSample, Sample
 from tuner_tui.hardware.xid import xid_words
+from tuner_tui.settings.paragraph import wrap
 from tuner_tui.ui import format as f
 from tuner_tui.ui.drawing.bars import blocks, tall_blocks
 from tuner_tui.ui.drawing.cells import Row, Run, Style, line, right, shorten, text_width

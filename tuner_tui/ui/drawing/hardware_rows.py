@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from tuner_tui.hardware.compatibility import misfits
 from tuner_tui.hardware.inventory import Ability, Gpu, GpuProblem, Inventory
+from tuner_tui.settings.paragraph import wrap
 from tuner_tui.ui import format as f
 from tuner_tui.ui.drawing.cells import Row, Run, line, shorten
 from tuner_tui.ui.drawing.marks import BAD, GOOD, WARN

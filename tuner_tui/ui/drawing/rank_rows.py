@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from textwrap import wrap
 
 from tuner_tui.runs.state import RankState, RunState
+from tuner_tui.settings.paragraph import wrap
 from tuner_tui.ui import format as f
 from tuner_tui.ui.drawing.cells import Row, Run, line, right
 from tuner_tui.ui.drawing.figures import LABEL, labelled

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from textwrap import wrap
 
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events import Steps
@@ -12,6 +11,7 @@ from tuner_tui.runs.history import History
 from tuner_tui.runs.progress import eta, phase_at
 from tuner_tui.runs.rates import mean_rates
 from tuner_tui.runs.state import RunState
+from tuner_tui.settings.paragraph import wrap
 from tuner_tui.ui import format as f
 from tuner_tui.ui.drawing.bars import bar
 from tuner_tui.ui.drawing.cells import Line, Row, Run, Style, line, right, shorten, text_width

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from textwrap import wrap
 from typing import TYPE_CHECKING
 
+from tuner_tui.settings.paragraph import wrap
 from tuner_tui.ui import format as f
 from tuner_tui.ui.drawing.cells import Row, Run, Style, line
 from tuner_tui.ui.drawing.marks import BAD, GOOD, WARN

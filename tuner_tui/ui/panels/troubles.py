@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from textwrap import wrap
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
@@ -11,6 +10,7 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.widgets import Static
 
+from tuner_tui.settings.paragraph import wrap
 from tuner_tui.ui.keys import TROUBLES_KEYS
 from tuner_tui.ui.trouble_lines import Choice, Line, choices, trouble_lines
 

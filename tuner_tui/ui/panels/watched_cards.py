@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from textual.reactive import reactive
 
 from tuner_tui.hardware.sample import Sample
+from tuner_tui.settings.paragraph import wrap
 from tuner_tui.ui.drawing.cells import Row, Run, line
 from tuner_tui.ui.drawing.gpu_rows import Detail, GpuScene, gpu_rows
 from tuner_tui.ui.drawing.marks import WARN
