@@ -66,7 +66,7 @@ def test_a_run_that_is_not_there_is_said(call: Call) -> None:
 @pytest.mark.parametrize(
     ("value", "unit", "text"),
     [
-        (None, "B", "–"), (0.123, "share", "12.3%"), (2.5 * 2**30, "B", "2.50 GiB"), (0.25, "s", "0.250 s"),
+        (None, "B", "–"), (0.123, "share", "12.3 %"), (2.5 * 2**30, "B", "2.50 GiB"), (0.25, "s", "0.250 s"),
         (83.2, "s", "83.2 s"), (12_000.0, "samples", "12,000"), (160.04, "samples/s", "160.0 samples/s"),
     ],
 )  # fmt: skip

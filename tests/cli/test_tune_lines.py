@@ -19,7 +19,7 @@ def lines(*entries: Entry) -> list[str]:
 
 
 def begun(settings: Settings, low_s: float, high_s: float) -> TrialBegun:
-    trial = Trial(number=2, purpose="knob", settings=settings, reason="at most +30% to gain: the wait for data")
+    trial = Trial(number=2, purpose="knob", settings=settings, reason="at most +30 % to gain: the wait for data")
     return TrialBegun(t=1.0, trial=trial, run="r002", left_low_s=low_s, left_high_s=high_s)
 
 
@@ -30,8 +30,8 @@ def done(settings: Settings, measurement: Measurement) -> TrialDone:
 def test_a_trial_says_what_it_changes_why_and_what_came_of_it() -> None:
     told = lines(done(START, measured()), begun(AFTER, 30.0, 150.0))
     assert told == [
-        "          100 samples/s ± 1.0%, 5 steps, 10 s",
-        "trial 2   knob     workers 0 → 2, prefetch – → 4: at most +30% to gain: the wait for data"
+        "          100 samples/s ± 1.0 %, 5 steps, 10 s",
+        "trial 2   knob     workers 0 → 2, prefetch – → 4: at most +30 % to gain: the wait for data"
         "  (about 30 s to 2 min left)",
     ]
 
@@ -49,8 +49,8 @@ def test_memory_and_verdict() -> None:
     assert told[0] == "memory    1.00 of 2.00 GiB may be taken"
     assert told[2:] == [
         "verdict   Confirmed: 1.50×.",
-        "start     100 samples/s ± 1.0%, 5 steps, 10 s",
-        "best      15,000 samples/s ± 1.0%, 2.00 GiB, 5 steps, 10 s",
+        "start     100 samples/s ± 1.0 %, 5 steps, 10 s",
+        "best      15,000 samples/s ± 1.0 %, 2.00 GiB, 5 steps, 10 s",
         "changed   workers 0 → 2, prefetch – → 4",
         "rate      Take 2e-3.",
         "finished  Room moved.",

@@ -50,7 +50,7 @@ async def test_o_shows_the_newest_tuning_and_escape_leaves_it() -> None:
     async with on_screen(box_with(under_way(), at_its_end())) as pilot:
         await pilot.press("o")
         await until(pilot, lambda: shown(pilot) == under_way(id="t003"))
-        await until(pilot, lambda: "at most +11% to gain" in text(pilot))
+        await until(pilot, lambda: "at most +11 % to gain" in text(pilot))
         assert "Tune · t003 · llama-1b-sft · running" in text(pilot)
         await pilot.press("escape")
         await until(pilot, lambda: pilot.app.screen is app_of(pilot).main)
@@ -238,7 +238,7 @@ def test_samples_are_compared_where_no_tokens_were_counted() -> None:
 def test_the_head_says_what_is_tried_why_and_how_long_it_may_take() -> None:
     told = [text_of(row.line) for row in tuning_rows(under_way(), START_S, 116)]
     assert told[0] == "▸ trial 8 · compile on · for 43 s · 4 min … 7 min left"
-    assert told[1].startswith("why     at most +11% to gain: kernels")
+    assert told[1].startswith("why     at most +11 % to gain: kernels")
     assert told[2].startswith("best    ×2.47 of the start · 52.6k tokens/s · 44.0 GiB · trial 6: precision bf16")
 
 

@@ -34,7 +34,7 @@ def measured(tokens_s: float, peak_gib: float, seconds: float = 41.0, **more: An
     )  # fmt: skip
 
 
-WHY = "at most +11% to gain: kernels are launched one by one for 11 % of a step"
+WHY = "at most +11 % to gain: kernels are launched one by one for 11 % of a step"
 SIZE = "twice the micro batch; the model of memory expects 61 GiB"
 TRIED = (
     Tried(trial(1, "start", START, "the settings as they were given"), measured(21_400, 24.1)),

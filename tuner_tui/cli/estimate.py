@@ -110,13 +110,13 @@ def prepare(box: Any, resolved: Resolved, job: BuiltinJob, capacity: int | None)
 
 def say(found: Estimating, settings: Settings, as_json: bool) -> None:
     """The closed form first where somebody watches, then the best there is."""
-    from tuner_tui.cli.estimate_text import doubt_percent, report, size_words
+    from tuner_tui.cli.estimate_text import doubt, report, size_words
     from tuner_tui.memory.trace import TraceError
 
     first = found.at_once(settings)
     watched = sys.stderr.isatty() and not as_json
     if watched and first is not None and first.rests_on.startswith("closed form"):
-        note(f"{size_words(first.total_bytes)} ± {doubt_percent(first)} % by closed form; tracing the model …")
+        note(f"{size_words(first.total_bytes)} ± {doubt(first)} by closed form; tracing the model …")
     problem = None
     best: MemoryEstimate | None
     try:

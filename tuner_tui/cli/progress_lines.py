@@ -9,6 +9,7 @@ from tuner_tui.advice.verification import said
 from tuner_tui.runs import events as ev
 from tuner_tui.runs.progress import eta, phase_at
 from tuner_tui.runs.state import RunState
+from tuner_tui.settings.percent import share
 
 SAID_BY_ALL = (ev.Plan, ev.Evaluated, ev.InEffect, ev.Injected)
 
@@ -54,7 +55,7 @@ def _step(state: RunState) -> str:
         return ""
     if not state.total_steps:
         return f"step {state.step:,}"
-    return f"step {state.step:,}/{state.total_steps:,} ({state.step / state.total_steps:.0%})"
+    return f"step {state.step:,}/{state.total_steps:,} ({share(state.step / state.total_steps)})"
 
 
 def _figure(value: float | None, form: str) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from tuner_tui.cli.detect_text import UNKNOWN, hanging, shorten, size, table
+from tuner_tui.cli.detect_text import hanging, shorten, size, table
 from tuner_tui.cli.progress_lines import duration
 from tuner_tui.hardware.sample import GpuSample, HostSample
 from tuner_tui.hardware.xid import xid_words
 from tuner_tui.runs.box_watch import BoxView, WatchedJob
 from tuner_tui.runs.live_runs import LiveRun
 from tuner_tui.runs.watch_words import brief_command, card_list, crew
+from tuner_tui.settings.percent import UNKNOWN, percent
 
 COMMAND_WIDTH = 60
 CARD_HEADINGS = ("GPU", "name", "util", "memory", "of", "power", "of", "temp", "SM clock", "held back by")
@@ -97,11 +98,6 @@ def run_words(run: LiveRun) -> Iterator[str]:
         yield f"{run.step:,}" + (f"/{run.total_steps:,}" if run.total_steps else "")
     if run.phase and run.phase != "training":
         yield run.phase
-
-
-def percent(value: float | None) -> str:
-    """A share in percent."""
-    return UNKNOWN if value is None else f"{value:.0f} %"
 
 
 def unit(value: float | None, name: str) -> str:

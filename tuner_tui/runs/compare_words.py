@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tuner_tui.runs.compare import Figure, LossAt, OriginWords
+from tuner_tui.settings.percent import UNKNOWN, share
 
-UNKNOWN = "–"
 WITH_RATIO = ("samples/s", "tokens/s", "s", "B")
 """Units of which a ratio says something."""
 
@@ -17,17 +17,17 @@ def quantity(value: float | None, unit: str) -> str:
         return UNKNOWN
     match unit:
         case "share":
-            return f"{value:.1%}"
+            return share(value, digits=1)
         case "B":
             return f"{value / 2**30:.2f} GiB"
         case "":
             return f"{value:.4f}"
         case "s":
-            return f"{value:,.3f} s" if value < 10 else f"{value:,.1f} s"
+            return "0 s" if not value else f"{value:,.3f} s" if value < 10 else f"{value:,.1f} s"
         case "steps" | "samples":
             return f"{value:,.0f}"
         case _:
-            return f"{value:,.1f} {unit}"
+            return f"{value:,.1f} {unit}" if value < 1000 else f"{value:,.0f} {unit}"
 
 
 def ratio(row: Figure) -> str:

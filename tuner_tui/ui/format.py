@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 
-UNKNOWN = "–"
+from tuner_tui.settings.percent import UNKNOWN as UNKNOWN
+from tuner_tui.settings.percent import percent as percent
+from tuner_tui.settings.percent import share as share
+
 GIB = 1024**3
 MIB = 1024**2
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -61,18 +64,6 @@ def exponent(value: float | None) -> str:
     if value is None:
         return UNKNOWN
     return f"{value:.1e}" if math.isfinite(value) else _not_finite(value)
-
-
-def share(part: float | None) -> str:
-    """A share of 0 to 1 as per cent: `14 %`; above nothing and below one half per cent `<1 %`."""
-    if part is None:
-        return UNKNOWN
-    return "<1 %" if 0 < part < 0.005 else f"{part * 100:.0f} %"
-
-
-def percent(value: float | None) -> str:
-    """A percentage that is one already: `97 %`."""
-    return UNKNOWN if value is None else f"{value:.0f} %"
 
 
 def gib(size_bytes: float | None) -> str:

@@ -72,7 +72,7 @@ def bound_text(bound: float | None) -> str:
     """`+12 %`: the most that is to be gained; above twice as fast as a factor."""
     if bound is None:
         return f.UNKNOWN
-    return f"+{bound * 100:.0f} %" if bound < 1 else f"×{1 + bound:.1f}"
+    return f.share(bound, signed=True) if bound < 1 else f"×{1 + bound:.1f}"
 
 
 def changed_words(trial: Trial, given: Settings | None) -> str:
