@@ -282,3 +282,11 @@ def test_an_older_transformers_is_recommended_only_what_it_takes():
     assert found.settings.train_sampling_strategy == "group_by_length"
     bare = recommend(box(T4), python(names=("fp16",)))
     assert "no such argument" in left(bare, "dataloader_num_workers", 8)
+
+
+def test_a_command_with_two_cards_counts_one_and_says_so() -> None:
+    command = CommandJob(command=("python", "train.py"))
+    found = recommend(box(T4, T4), python(), command)
+    assert found.replicas == 1
+    assert any("holds a Trainer" in note for note in found.notes)
+    assert recommend(box(T4, T4), python(), command.model_copy(update={"apply": "hf-args"})).replicas == 2

@@ -15,6 +15,7 @@ from tuner_tui.runs.command import (
     LaunchError,
     added_environment,
     check_command,
+    check_launcher,
     git_revision,
     has_gpu,
     own_config,
@@ -24,6 +25,7 @@ from tuner_tui.runs.command import (
 from tuner_tui.runs.folder import RunFolder, create_folder
 from tuner_tui.runs.prepare import LaunchRequest, prepare
 from tuner_tui.runs.redact import HIDDEN
+from tuner_tui.settings.accelerate_file import AccelerateFile
 from tuner_tui.settings.apply import AppliedCommand
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob
@@ -144,3 +146,12 @@ def test_the_jobs_own_interpreter_trains_where_nobody_names_another(tmp_path: Pa
     assert prepare(request, RunFolder(tmp_path / "r001")).interpreter.path == sys.executable
     other = replace(request, interpreter="/no/such/python")
     assert prepare(other, RunFolder(tmp_path / "r001")).interpreter.path == "/no/such/python"
+
+
+def test_a_launch_by_accelerate_that_would_start_one_process_is_refused(tmp_path: Path) -> None:
+    job = CommandJob(command=("train.py",), launcher="accelerate", processes=2)
+    alone = AccelerateFile(tmp_path / "a.yaml", "NO", 1, None)
+    with pytest.raises(LaunchError, match=r"1 of 2 processes: .*a\.yaml says distributed_type NO"):
+        check_launcher(job, {}, alone)
+    check_launcher(job, {"CUDA_VISIBLE_DEVICES": ""}, replace(alone, distributed_type="MULTI_GPU"))
+    check_launcher(job.model_copy(update={"processes": 1}), {"CUDA_VISIBLE_DEVICES": ""}, alone)

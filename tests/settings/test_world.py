@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tuner_tui.settings.job import BuiltinJob, CommandJob
-from tuner_tui.settings.world import processes_of
+from tuner_tui.settings.world import devices_of_one, processes_of
 
 
 @pytest.mark.parametrize(
@@ -56,3 +56,13 @@ def test_tools_read_the_environment() -> None:
 
 def test_without_knowing_the_cards_what_is_not_told_is_one() -> None:
     assert processes_of(CommandJob(command=("torchrun", "--nproc-per-node", "gpu", "train.py"))) == 1
+
+
+def test_one_card_takes_one_process() -> None:
+    assert processes_of(CommandJob(command=("accelerate", "launch", "--num_processes", "4", "train.py")), 1) == 1
+
+
+def test_one_process_shares_a_step_among_the_cards_where_a_trainer_is_known() -> None:
+    unknown, trainer = CommandJob(command=("python", "t.py")), CommandJob(command=("python", "t.py"), apply="hf-args")
+    assert [devices_of_one(job, 1, 4) for job in (BuiltinJob(), trainer, unknown)] == [4, 4, None]
+    assert [devices_of_one(unknown, processes, cards) for processes, cards in ((1, 1), (1, 0), (2, 4))] == [1, 1, 1]

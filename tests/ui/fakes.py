@@ -236,6 +236,7 @@ class FakeBox:
             estimate=outlook_of,
             refined_estimate=lambda request: None,
             inventory=lambda: self.inventory,
+            accelerate=lambda job: None,
             python=lambda job: Path(job.interpreter or INTERPRETER.path),
             versions=self.asked_python,
             interpreter=self.asked_python,

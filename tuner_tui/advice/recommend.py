@@ -17,6 +17,7 @@ from tuner_tui.advice.recommending.target import target_of
 from tuner_tui.advice.recommending.workload import workload_of
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
+from tuner_tui.settings.accelerate_file import AccelerateFile
 from tuner_tui.settings.fields import FIELDS, Value
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
@@ -64,9 +65,13 @@ def recommend(
     interpreter: Interpreter | None,
     job: BuiltinJob | CommandJob = NOTES_JOB,
     given: Mapping[str, Value] | None = None,
+    accelerate: AccelerateFile | None = None,
 ) -> Recommendation:
-    """Settings for a training here. `given` are values already chosen: they stay, the rest is made to fit them."""
-    draft = Draft(target_of(inventory, interpreter, job), given or {})
+    """Settings for a training here. `given` are values already chosen: they stay, the rest is made to fit them.
+
+    `accelerate` is what files say of how accelerate starts the job.
+    """
+    draft = Draft(target_of(inventory, interpreter, job, accelerate), given or {})
     notes.notes(draft)
     workload = workload_of(job, draft.settings.max_length)
     speed.precision(draft)

@@ -44,5 +44,10 @@ class Situation:
 
     @property
     def processes(self) -> int:
-        """Training processes, at least 1: what the effective batch is multiplied by."""
+        """Training processes, at least 1."""
         return max(1, len(self.state.ranks))
+
+    @property
+    def replicas(self) -> int:
+        """What the effective batch is multiplied by, at least 1: processes, times the cards that share one's steps."""
+        return self.state.replicas or self.processes

@@ -78,9 +78,10 @@ def say(box: ThisBox, resolved: Resolved, job: BuiltinJob | CommandJob, preset: 
     from tuner_tui.advice.recommend import recommend
     from tuner_tui.cli.earlier import earlier_runs
     from tuner_tui.runs.folder import runs_dir
+    from tuner_tui.settings.accelerate_file import accelerate_file
 
     given = {name: getattr(resolved.settings, name) for name in resolved.chosen}
-    found = recommend(box.inventory, box.interpreter, job, given)
+    found = recommend(box.inventory, box.interpreter, job, given, accelerate_file(job, os.environ, Path.cwd()))
     earlier = earlier_runs(job, runs_dir())
     change = None if preset is None else changed_batch(box, job, preset, found)
     expected = expected_time(job, found.settings, found.replicas, earlier, found.cards)

@@ -14,6 +14,8 @@ def announcement(prepared: Prepared) -> list[tuple[str, str]]:
     lines = [("Command", shlex.join(prepared.shown))]
     if prepared.cwd != Path.cwd():
         lines.append(("Folder", str(prepared.cwd)))
+    if prepared.accelerate is not None:
+        lines.append(("accelerate", prepared.accelerate.words))
     if prepared.checkpoint is not None:
         lines.append(("Resumes", str(prepared.checkpoint)))
     if applied.inject:

@@ -16,6 +16,7 @@ from tuner_tui.hardware.interpreter import Interpreter, probe_interpreter, probe
 from tuner_tui.runs.folder import RunFolder
 from tuner_tui.runs.launchers import launched_by
 from tuner_tui.runs.redact import HIDDEN, redact_argv, redact_env
+from tuner_tui.settings.accelerate_file import ONE_PROCESS, AccelerateFile
 from tuner_tui.settings.apply import CONFIG, AppliedCommand, config_word
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.origin import Resolved
@@ -106,12 +107,20 @@ def check_command(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> Non
         raise LaunchError(f"The command {argv[0]!r} is not found on the PATH.")
 
 
-def check_launcher(job: Job, env: Mapping[str, str]) -> None:
+def check_launcher(job: Job, env: Mapping[str, str], accelerate: AccelerateFile | None) -> None:
     """Raise `LaunchError` where the launcher would silently start fewer processes than asked for."""
-    if job.launcher == "accelerate" and job.processes > 1 and not has_gpu(env):
+    if job.launcher != "accelerate" or job.processes == 1:
+        return
+    kind = None if accelerate is None else accelerate.distributed_type
+    if kind is None and not has_gpu(env):
         raise LaunchError(
             f"accelerate starts several processes only on accelerators and would start 1 of {job.processes} here; "
             "choose the launcher torchrun."
+        )
+    if accelerate is not None and kind in ONE_PROCESS:
+        raise LaunchError(
+            f"accelerate would start 1 of {job.processes} processes: {accelerate.path} says distributed_type {kind}. "
+            "Run `accelerate config`, or choose the launcher torchrun."
         )
 
 

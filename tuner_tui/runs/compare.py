@@ -172,7 +172,7 @@ def samples_a_step(view: RunView) -> float | None:
         return sum(one.samples / one.own_steps for one in ranks)
     if view.record is None:
         return None
-    return float(view.record.resolved.settings.effective_batch(max(1, len(view.state.ranks))))
+    return float(view.record.resolved.settings.effective_batch(view.state.replicas or max(1, len(view.state.ranks))))
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[Differs, ...]:

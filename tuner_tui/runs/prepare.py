@@ -27,6 +27,7 @@ from tuner_tui.runs.record import RecordError
 from tuner_tui.runs.redact import redact_argv
 from tuner_tui.runs.resuming import VARIABLE, tells_checkpoint, with_checkpoint
 from tuner_tui.runs.training_python import training_python
+from tuner_tui.settings.accelerate_file import AccelerateFile, accelerate_file
 from tuner_tui.settings.apply import AppliedCommand, command_for
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
@@ -61,7 +62,7 @@ class Prepared:
     """A launch ready to start in `folder`, which need not be there yet.
 
     `argv` is the command as it will run, secrets and all; `added` what the launch adds to the environment; `fallback`
-    how often it may go on after it ran out of memory.
+    how often it may go on after it ran out of memory; `accelerate` what its own files say of the start.
     """
 
     folder: RunFolder
@@ -73,6 +74,7 @@ class Prepared:
     checkpoint: Path | None = None
     fallback: int = 0
     warning: str | None = None
+    accelerate: AccelerateFile | None = None
 
     @property
     def shown(self) -> tuple[str, ...]:
@@ -104,8 +106,9 @@ def prepare(request: LaunchRequest, folder: RunFolder) -> Prepared:
         added[VARIABLE] = str(checkpoint)
     env = {**request.environ, **added}
     check_command(argv, cwd, env)
-    check_launcher(request.job, env)
-    return Prepared(folder, argv, cwd, added, interpreter, applied, checkpoint, request.job.fallback, tight)
+    accelerate = accelerate_file(request.job, env, request.cwd)
+    check_launcher(request.job, env, accelerate)
+    return Prepared(folder, argv, cwd, added, interpreter, applied, checkpoint, request.job.fallback, tight, accelerate)
 
 
 def preview(request: LaunchRequest) -> Prepared:

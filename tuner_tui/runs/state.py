@@ -82,6 +82,16 @@ class RunState:
         return None if self.finished is None else self.finished.outcome
 
     @property
+    def replicas(self) -> int | None:
+        """Micro batches that a step consists of at once: processes, times the cards that share one (a Trainer's).
+
+        None until a training was seen. A loop of its own that uses `DataParallel` splits the batch of its loader: one.
+        """
+        if "optimizer" not in self.in_effect:
+            return None
+        return max(1, len(self.ranks)) * max(1, self.in_effect.get("n_gpu") or 1)
+
+    @property
     def ended_without_step(self) -> bool:
         """Whether every process that the observer was in has imported torch and ended without an optimizer step."""
         ended = bool(self.ranks) and all(rank.ended for rank in self.ranks.values())

@@ -3,8 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from itertools import zip_longest
 
 from tuner_tui.settings.dialects import hf
+
+SCRIPT_FOLLOWS = frozenset({"-m", "--module", "--no-python", "--no_python"})
+
+
+def long_options(words: Sequence[str], whole: bool = False) -> dict[str, str]:
+    """`--name value` and `--name=value` of a launcher: up to its script, or in all the words (`whole`).
+
+    `-` in a name becomes `_`.
+    """
+    found: dict[str, str] = {}
+    for word, following in zip_longest(words, words[1:], fillvalue=""):
+        if not whole and (word.endswith(".py") or word in SCRIPT_FOLLOWS):
+            break
+        if word.startswith("--"):
+            name, equals, value = word[2:].partition("=")
+            found[name.replace("-", "_")] = value if equals else following
+    return found
 
 
 def without_options(argv: Sequence[str], names: Collection[str]) -> tuple[str, ...]:

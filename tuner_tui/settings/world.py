@@ -1,44 +1,63 @@
-"""How many processes train, told by the job alone: its launcher, or the launcher in its own command."""
+"""How many processes train, and on how many cards each, as far as the job tells: by its launcher or its own command."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import zip_longest
 from pathlib import PurePath
 
+from tuner_tui.settings.accelerate_file import ONE_PROCESS, PROGRAMS, TOOLS, AccelerateFile
+from tuner_tui.settings.argv import long_options
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 
 TORCHRUN = frozenset({"torchrun", "torch.distributed.run", "torch.distributed.launch"})
-ACCELERATE = frozenset({"accelerate", "accelerate-launch", "accelerate.commands.launch"})
+ACCELERATE_SPREADS = frozenset({"multi_gpu", "tpu", "use_fsdp", "use_deepspeed", "use_megatron_lm"})
+"""Options of `accelerate launch` that stand above the kind in its file."""
 SPREADING = frozenset({"llamafactory-cli", "llamafactory"})
 """Tools that start a process a card by themselves where there are several."""
 
 
-def processes_of(job: BuiltinJob | CommandJob, cards: int | None = None) -> int:
+def processes_of(
+    job: BuiltinJob | CommandJob, cards: int | None = None, accelerate: AccelerateFile | None = None
+) -> int:
     """The processes of the training, at least 1; `cards` are the GPUs that it can use, where that is known.
 
     The word of the command's own launcher counts: torchrun's `--nproc-per-node` and `--nnodes`, accelerate's
-    `--num_processes` (trl and axolotl hand it on), deepspeed's `--num_gpus`, ms-swift's `NPROC_PER_NODE`.
+    `--num_processes` (trl and axolotl hand it on) and its file `accelerate`, deepspeed's `--num_gpus`, ms-swift's
+    `NPROC_PER_NODE`.
     """
     if job.launcher != "plain":
         return job.processes
     if isinstance(job, BuiltinJob):
         return 1
-    return max(1, _of_command(job.command, job.env, cards))
+    return max(1, _of_command(job.command, job.env, cards, accelerate))
 
 
-def _of_command(command: Sequence[str], env: Mapping[str, str], cards: int | None) -> int:
+def devices_of_one(job: BuiltinJob | CommandJob, processes: int, cards: int) -> int | None:
+    """The cards among which one process shares a step, each with a micro batch of its own.
+
+    The Trainer does that (`DataParallel`) where a single process sees several. None where nobody can tell yet: a
+    command may hold a Trainer, a loop for one card, or a tool that starts further processes by itself.
+    """
+    if processes > 1 or cards <= 1:
+        return 1
+    of_trainer = isinstance(job, BuiltinJob) or job.apply == "hf-args"
+    return cards if of_trainer else None
+
+
+def _of_command(
+    command: Sequence[str], env: Mapping[str, str], cards: int | None, accelerate: AccelerateFile | None
+) -> int:
     for place, word in enumerate(command):
-        name, options = PurePath(word).name, _options(command[place + 1 :])
+        name, options = PurePath(word).name, long_options(command[place + 1 :])
         if name in TORCHRUN:
             each = options.get("nproc_per_node") or env.get("PET_NPROC_PER_NODE", "1")
             return _count(each, cards) * _nodes(options.get("nnodes") or env.get("PET_NNODES", "1"))
-        if name in ACCELERATE:
-            return _accelerated(options, cards)
+        if name in PROGRAMS:
+            return _accelerated(options, cards, accelerate)
         if name == "deepspeed":
             return _deepspeed(options, cards)
-        if name in {"trl", "axolotl"}:
-            return _accelerated(_options(command, whole=True), cards)
+        if name in TOOLS:
+            return _accelerated(long_options(command, whole=True), cards, accelerate)
         if name == "swift":
             return _count(env.get("NPROC_PER_NODE", "1"), cards)
         if name in SPREADING:
@@ -46,21 +65,19 @@ def _of_command(command: Sequence[str], env: Mapping[str, str], cards: int | Non
     return 1
 
 
-def _options(words: Sequence[str], whole: bool = False) -> dict[str, str]:
-    """`--name value` and `--name=value` up to the script, or in all the words (`whole`); `-` in names becomes `_`."""
-    found: dict[str, str] = {}
-    for word, following in zip_longest(words, words[1:], fillvalue=""):
-        if not whole and (word.endswith(".py") or word in {"-m", "--module", "--no-python", "--no_python"}):
-            break
-        if word.startswith("--"):
-            name, equals, value = word[2:].partition("=")
-            found[name.replace("-", "_")] = value if equals else following
-    return found
-
-
-def _accelerated(options: Mapping[str, str], cards: int | None) -> int:
-    """accelerate starts several processes only on accelerators, whatever it is told."""
-    return 1 if cards == 0 else _count(options.get("num_processes", "auto"), cards)
+def _accelerated(options: Mapping[str, str], cards: int | None, file: AccelerateFile | None) -> int:
+    """As `accelerate launch` decides: the kind in its file, else the cards, tell whether it starts several."""
+    kind = None if file is None else file.distributed_type
+    if "cpu" in options:
+        spreads = False
+    elif ACCELERATE_SPREADS & options.keys():
+        spreads = True
+    elif kind is not None:
+        spreads = kind not in ONE_PROCESS
+    else:
+        spreads = cards is None or cards > 1
+    told = None if file is None or file.num_processes is None else str(file.num_processes)
+    return _count(options.get("num_processes") or told or "auto", cards) if spreads else 1
 
 
 def _deepspeed(options: Mapping[str, str], cards: int | None) -> int:

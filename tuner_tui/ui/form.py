@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from tuner_tui.ui.spread import ALONE, Spread
+
 if TYPE_CHECKING:
     from tuner_tui.settings.fields import FieldSpec, Value
     from tuner_tui.settings.model import Settings
@@ -23,8 +25,7 @@ DEFAULT_STEPS = 100
 class SettingsView:
     """All that the settings panel shows.
 
-    `saved` is what the preset holds; `processes`, and the `cards` over which each spreads its batch, multiply it;
-    `check` finds the problems of other settings.
+    `saved` is what the preset holds; `spread` multiplies the batch; `check` finds the problems of other settings.
     """
 
     specs: tuple[FieldSpec, ...]
@@ -32,9 +33,8 @@ class SettingsView:
     saved: Resolved
     problems: tuple[Problem, ...] = ()
     preset: str | None = None
-    processes: int = 1
+    spread: Spread = ALONE
     check: Callable[[Settings], tuple[Problem, ...]] = lambda settings: ()
-    cards: int = 1
 
     @property
     def dirty(self) -> bool:
@@ -131,12 +131,16 @@ def _problem_help(view: SettingsView, facts: str, problem: Problem) -> Help:
 
 
 def effective_batch(view: SettingsView) -> str:
-    """`effective batch 128 = 16 × 4 × 2 processes`, or `× 2 GPUs` of one; shown always."""
-    settings = view.resolved.settings
+    """`effective batch 128 = 16 × 4 × 2 processes`, or `× 2 GPUs` of one; shown always.
+
+    Where only the run can tell whether one process shares a step among the cards, both stand there.
+    """
+    settings, spread = view.resolved.settings, view.spread
     parts = f"{settings.per_device_train_batch_size} × {settings.gradient_accumulation_steps}"
-    many = f" × {view.processes} processes" if view.processes > 1 else ""
-    many += f" × {view.cards} GPUs" if view.cards > 1 else ""
-    return f"effective batch {settings.effective_batch(view.processes * view.cards)} = {parts}{many}"
+    many = f" × {spread.processes} processes" if spread.processes > 1 else ""
+    many += f" × {spread.cards} GPUs" if spread.cards > 1 else ""
+    many += f" (× {spread.perhaps} GPUs with a Trainer)" if spread.perhaps > 1 else ""
+    return f"effective batch {settings.effective_batch(spread.processes * spread.cards)} = {parts}{many}"
 
 
 def stepped(spec: FieldSpec, value: Value, up: bool) -> Value:

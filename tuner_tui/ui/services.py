@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tuner_tui.runs.control import Order
     from tuner_tui.runs.log import LogMatch, LogWindow
     from tuner_tui.runs.reader import RunView
+    from tuner_tui.settings.accelerate_file import AccelerateFile
     from tuner_tui.settings.fields import FieldSpec
     from tuner_tui.settings.job import Job
     from tuner_tui.settings.model import Settings
@@ -125,8 +126,8 @@ class PresetLine:
 class Services:
     """The calls. Those that can fail raise `ServiceError`.
 
-    `python` is the one that trains a job; `versions` asks it for its packages only, `interpreter` for everything, which
-    takes longer.
+    `accelerate` reads what files say of how accelerate starts a job. `python` is the one that trains it; `versions`
+    asks it for its packages only, `interpreter` for everything, which takes longer.
     `recommended` fills in what nobody chose, `box_findings` says what is wrong before any run; like `problems` they
     only compute. `estimate` says at once what memory the settings would take, `refined_estimate` better and later, or
     None where it knows nothing better. `comparing` looks at two runs again and again. `adopt` gives a run whose
@@ -140,6 +141,7 @@ class Services:
     estimate: Quick
     refined_estimate: Refined
     inventory: Callable[[], Inventory]
+    accelerate: Callable[[Job], AccelerateFile | None]
     python: Callable[[Job], Path]
     versions: Callable[[Path], Interpreter]
     interpreter: Callable[[Path], Interpreter]

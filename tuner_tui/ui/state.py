@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tuner_tui.ui.form import SettingsView
+from tuner_tui.ui.spread import seen_spread, spread_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from tuner_tui.hardware.interpreter import Interpreter
     from tuner_tui.hardware.inventory import Inventory
     from tuner_tui.runs.reader import RunView
+    from tuner_tui.settings.accelerate_file import AccelerateFile
     from tuner_tui.settings.editing import Editing
     from tuner_tui.settings.fields import FieldSpec
     from tuner_tui.settings.job import Job
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 class UiState:
     """`opened` is what was loaded or saved last; `editing` the settings since then, with undo and redo.
 
-    `findings` are those of the followed run.
+    `findings` are those of the followed run. `accelerate` is what files say of how accelerate starts the job.
     """
 
     specs: tuple[FieldSpec, ...] = ()
@@ -41,6 +43,7 @@ class UiState:
     view: RunView | None = None
     findings: tuple[Finding, ...] = ()
     job_edited: bool = False
+    accelerate: AccelerateFile | None = None
 
     @property
     def running(self) -> bool:
@@ -162,8 +165,10 @@ def redone(state: UiState) -> UiState:
 
 def form_differs(before: UiState, now: UiState) -> bool:
     """Whether the form has to be worked out again; the news of a run, once a second, leaves it as it is."""
-    parts = ("specs", "opened", "editing", "inventory", "interpreter")
-    return any(getattr(before, part) is not getattr(now, part) for part in parts)
+    parts = ("specs", "opened", "editing", "inventory", "interpreter", "accelerate")
+    if any(getattr(before, part) is not getattr(now, part) for part in parts):
+        return True
+    return before.view is not now.view and seen_spread(before) != seen_spread(now)
 
 
 def settings_view(state: UiState, services: Services) -> SettingsView | None:
@@ -177,29 +182,15 @@ def settings_view(state: UiState, services: Services) -> SettingsView | None:
         return services.problems(settings, state.inventory, state.interpreter, job)
 
     resolved = state.editing.current
-    processes, cards = _spread(state, job)
     return SettingsView(
         specs=state.specs,
         resolved=resolved,
         saved=state.editing.saved,
         problems=check(resolved.settings),
         preset=state.opened.preset,
-        processes=processes,
-        cards=cards,
+        spread=spread_of(state, job),
         check=check,
     )
-
-
-def _spread(state: UiState, job: Job) -> tuple[int, int]:
-    """In how many processes the job trains, and on how many cards each."""
-    from tuner_tui.settings.world import processes_of
-
-    if state.inventory is None:
-        return processes_of(job), 1
-    from tuner_tui.advice.recommending.target import target_of
-
-    target = target_of(state.inventory, state.interpreter, job)
-    return target.processes, target.replicas // target.processes
 
 
 def changes_of(state: UiState, remedy: Remedy) -> tuple[Change, ...]:

@@ -104,7 +104,9 @@ class StateApp(BaseApp):
         self._show(replace(self.state, inventory=inventory))
 
     async def _ask_interpreter(self, job: Job) -> None:
-        """What the Python that trains this job has; nothing is asked where that is the Python known already."""
+        """What starts and trains this job; a Python that is known already is not asked again."""
+        accelerate = await off_loop(lambda: self.services.accelerate(job))
+        self._show(replace(self.state, accelerate=accelerate))
         python = await off_loop(lambda: self.services.python(job))
         if python == self._python:
             return

@@ -28,6 +28,7 @@ from tuner_tui.ui.tuning_wiring import TuningsHere
 if TYPE_CHECKING:
     from tuner_tui.hardware.interpreter import Interpreter
     from tuner_tui.hardware.inventory import Inventory
+    from tuner_tui.settings.accelerate_file import AccelerateFile
     from tuner_tui.settings.fields import FieldSpec
     from tuner_tui.settings.job import Job
     from tuner_tui.settings.preset_read import LoadedPreset
@@ -58,6 +59,7 @@ def real_services(wishes: Wishes) -> Services:
         estimate=memory.quick,
         refined_estimate=memory.refined,
         inventory=_inventory,
+        accelerate=_accelerate,
         python=_python,
         versions=_versions,
         interpreter=_interpreter,
@@ -93,6 +95,14 @@ def _inventory() -> Inventory:
     from tuner_tui.hardware.survey import read_inventory
 
     return read_inventory(Path.cwd())
+
+
+def _accelerate(job: Job) -> AccelerateFile | None:
+    import os
+
+    from tuner_tui.settings.accelerate_file import accelerate_file
+
+    return accelerate_file(job, os.environ, Path.cwd())
 
 
 def _python(job: Job) -> Path:

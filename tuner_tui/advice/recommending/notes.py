@@ -40,6 +40,11 @@ def _which_cards(draft: Draft) -> None:
             f"One process spreads each batch over {target.replicas} cards; a command started by torchrun, one process "
             "a card, is faster."
         )
+    if not target.spread_known:
+        draft.note(
+            "The batch counts for one card. Where the command holds a Trainer, its one process shares each step among "
+            f"{len(target.cards)} cards, and the effective batch is as many times as large: its first steps tell."
+        )
     if inventory.gpus and not target.cards and inventory.cuda_visible_devices is not None:
         draft.note(f"CUDA_VISIBLE_DEVICES={inventory.cuda_visible_devices} hides every card: this is for the CPU.")
     for card in target.cards:

@@ -10,9 +10,10 @@ from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Gpu, Inventory
 from tuner_tui.hardware.place import visible_gpus
 from tuner_tui.memory.device import Device
+from tuner_tui.settings.accelerate_file import AccelerateFile
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.rules.problem import Box
-from tuner_tui.settings.world import processes_of
+from tuner_tui.settings.world import devices_of_one, processes_of
 
 GIB = 2**30
 
@@ -22,7 +23,9 @@ class Target:
     """One training on one box. `cards` are those it will see; empty on a CPU.
 
     `replicas` are the copies of the model that a step is shared by, `processes` those that have loader workers of their
-    own. `memory_bytes` is what the card with the least has free, None where a card does not tell.
+    own. `spread_known` is False for a command of which only its run tells whether its one process shares a step among
+    the cards: `replicas` counts one then. `memory_bytes` is what the card with the least has free, None where a card
+    does not tell.
     """
 
     inventory: Inventory
@@ -31,6 +34,7 @@ class Target:
     cards: tuple[Gpu, ...]
     replicas: int
     processes: int
+    spread_known: bool = True
 
     @property
     def box(self) -> Box:
@@ -82,17 +86,21 @@ class Target:
         return f"{card.name} ({card_words(card.capability, card.architecture)})"
 
 
-def target_of(inventory: Inventory, interpreter: Interpreter | None, job: BuiltinJob | CommandJob) -> Target:
-    """What the training would have here."""
+def target_of(
+    inventory: Inventory,
+    interpreter: Interpreter | None,
+    job: BuiltinJob | CommandJob,
+    accelerate: AccelerateFile | None = None,
+) -> Target:
+    """What the training would have here. `accelerate` is what files say of how accelerate starts it."""
     cards = cards_of(inventory)
     if Box(cards, interpreter, job).no_gpu:
         cards = ()
-    launched = processes_of(job, len(cards))
-    # One process that sees several cards spreads each batch over them (the Trainer's DataParallel).
-    replicas = launched if launched > 1 else max(1, len(cards))
+    launched = processes_of(job, len(cards), accelerate)
+    each = devices_of_one(job, launched, len(cards))
     if launched > 1:
         cards = cards[:launched]
-    return Target(inventory, interpreter, job, cards, replicas, launched)
+    return Target(inventory, interpreter, job, cards, launched * (each or 1), launched, each is not None)
 
 
 def cards_of(inventory: Inventory) -> tuple[Gpu, ...]:

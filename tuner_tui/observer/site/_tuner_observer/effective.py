@@ -18,8 +18,9 @@ LOOK_EVERY = 10
 
 ARGUMENTS = ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps",
              "dataloader_drop_last", "learning_rate", "weight_decay", "max_grad_norm", "max_length",
-             "seed")  # fmt: skip
-"""Settings that a Trainer takes from its arguments as they are."""
+             "seed", "n_gpu")  # fmt: skip
+"""Settings that a Trainer takes from its arguments as they are. `n_gpu`: the cards among which its process shares a
+step, a micro batch on each (`DataParallel`); 0 on a CPU."""
 
 MICRO_BATCH = "per_device_train_batch_size"
 
@@ -87,7 +88,7 @@ class Effective:
         self._now["parameter_dtype"] = _dtypes(optimizer)
         if group["params"]:
             self._optimizer = weakref.ref(optimizer)
-            self._now["device"] = str(group["params"][0].device)
+            self._now["device"] = _devices(group["params"])
 
     def arguments_known(self, arguments: Any) -> None:
         """What a Trainer was built with that shows nowhere else; told at once, for the first step may be the last.
@@ -124,6 +125,9 @@ class Effective:
         inner = getattr(model, "_orig_mod", None)
         compiled = inner is not None or getattr(model, "_compiled_call_impl", None) is not None
         self._now["torch_compile"] = compiled or self._compiled
+        devices = getattr(inner or model, "device_ids", None)
+        if devices and type(inner or model).__name__ == "DataParallel":
+            self._now["data_parallel"] = len(devices)  # of a loop: it splits the batch that its loader gives
         modules = list((inner or model).modules())
         attention = [getattr(getattr(module, "config", None), "_attn_implementation", None) for module in modules]
         self._now["attn_implementation"] = next((word for word in attention if isinstance(word, str)), None)
@@ -176,6 +180,11 @@ _UNTOLD = object()
 
 def _word(dtype: Any) -> str:
     return str(dtype).replace("torch.", "")
+
+
+def _devices(parameters: Any) -> str:
+    """Where they lie: several devices where a model is spread over them."""
+    return "+".join(sorted({str(each.device) for each in parameters}))
 
 
 def _dtypes(optimizer: Any) -> str:

@@ -1,0 +1,47 @@
+"""What multiplies the micro batch: processes, and cards that one process shares a step among."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tuner_tui.settings.job import Job
+    from tuner_tui.ui.state import UiState
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """`cards` each of the `processes` shares a step among; `perhaps`: so many if the command holds a Trainer."""
+
+    processes: int = 1
+    cards: int = 1
+    perhaps: int = 1
+
+
+ALONE = Spread()
+
+
+def spread_of(state: UiState, job: Job) -> Spread:
+    """As the followed run of this very job showed it; before that, as far as job and box tell."""
+    from tuner_tui.settings.world import processes_of
+
+    seen = seen_spread(state)
+    if seen is not None and seen[0] == job:
+        return seen[1]
+    if state.inventory is None:
+        return Spread(processes_of(job, accelerate=state.accelerate))
+    from tuner_tui.advice.recommending.target import target_of
+
+    target = target_of(state.inventory, state.interpreter, job, state.accelerate)
+    perhaps = 1 if target.spread_known else len(target.cards)
+    return Spread(target.processes, target.replicas // target.processes, perhaps)
+
+
+def seen_spread(state: UiState) -> tuple[Job, Spread] | None:
+    """Which job the followed run trains, and how; None until its training was seen."""
+    view = state.view
+    if view is None or view.record is None or view.state.replicas is None:
+        return None
+    processes = max(1, len(view.state.ranks))
+    return view.record.job, Spread(processes, view.state.replicas // processes)
