@@ -30,7 +30,7 @@ from tests.gpu.cases import CONFIGS, Case, Measured, cpu_cases, gpu_cases, measu
 from tests.gpu.meters import CpuMeter, CudaMeter, Meter, storage_bytes
 from tuner_tui.trainer.adapters import with_adapters
 from tuner_tui.trainer.config import JobArguments, parse_config
-from tuner_tui.trainer.job import JobTrainer
+from tuner_tui.trainer.job_trainer import JobTrainer
 from tuner_tui.trainer.losses import classification_loss
 from tuner_tui.trainer.metrics import predicted_class
 from tuner_tui.trainer.shapes import shape_config

@@ -6,46 +6,19 @@ import os
 from pathlib import Path
 from typing import Any
 
-from transformers import DataCollatorWithPadding, Trainer, TrainingArguments, default_data_collator, set_seed
+from transformers import DataCollatorWithPadding, TrainingArguments, default_data_collator, set_seed
 
 from .adapters import with_adapters
 from .config import JobArguments
 from .errors import JobError, first_line
+from .job_trainer import JobTrainer
 from .losses import classification_loss
-from .metrics import classification_metrics, perplexity, predicted_class
+from .metrics import classification_metrics, predicted_class
 from .models import load_model, load_tokenizer, parameter_counts
 from .prepare import Opened, Prepared, open_data, prepare
-from .stopping import EXIT_CODE, EvaluationStopped, StopOnTerm
+from .stopping import EXIT_CODE, StopOnTerm
 
 TENSOR_CORE_MULTIPLE = 8
-
-
-class JobTrainer(Trainer):  # type: ignore[misc]  # Transformers is not typed
-    """The Trainer, with perplexity beside a language model's loss, and evaluations that SIGTERM can break off."""
-
-    language_model = False
-
-    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
-        """The Trainer's own, with perplexity added to its metrics."""
-        output = super().evaluation_loop(*args, **kwargs)
-        for name in [name for name in output.metrics if name.endswith("_loss") and self.language_model]:
-            output.metrics[name.removesuffix("loss") + "perplexity"] = perplexity(output.metrics[name])
-        return output
-
-    def get_train_dataloader(self) -> Any:
-        """The Trainer's own, of the micro batch asked for: until Transformers 5, resuming brings the checkpoint's."""
-        if not self.args.auto_find_batch_size:
-            self._train_batch_size = self.args.train_batch_size
-        return super().get_train_dataloader()
-
-    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
-        """The Trainer's own; broken off, it has no metrics, and the training saves and stops."""
-        try:
-            return super().evaluate(*args, **kwargs)
-        except EvaluationStopped:
-            self.control.should_save = True
-            self.control.should_training_stop = True
-            return {}
 
 
 def run_job(job: JobArguments, arguments: TrainingArguments) -> int:
