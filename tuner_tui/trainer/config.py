@@ -6,12 +6,14 @@ import dataclasses
 import difflib
 import types
 from dataclasses import dataclass, field
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
 
 import torch
-from transformers import TrainingArguments
 
 from .errors import JobError, first_line
+
+if TYPE_CHECKING:
+    from transformers import TrainingArguments
 
 TASKS = ("classification", "causal-lm")
 PEFT_METHODS = ("none", "lora", "dora")
@@ -39,6 +41,8 @@ class JobArguments:
 
 def parse_config(values: dict[str, Any], path: str = "config") -> tuple[JobArguments, TrainingArguments]:
     """`values` as checked arguments: unknown keys, wrong types and impossible combinations raise `JobError`."""
+    from transformers import TrainingArguments  # two seconds, which a trace of memory need not wait
+
     job_keys = get_type_hints(JobArguments)
     all_keys = {**get_type_hints(TrainingArguments), **job_keys}
     own = {f.name for f in dataclasses.fields(TrainingArguments) if f.init} | set(job_keys)
@@ -103,6 +107,8 @@ def checked_job(job: JobArguments, path: str) -> JobArguments:
 
 def training_arguments(values: dict[str, Any], job: JobArguments, path: str) -> TrainingArguments:
     """`TrainingArguments` of the installed Transformers, with what every job of ours needs where the file is silent."""
+    from transformers import TrainingArguments
+
     if "output_dir" not in values:
         raise JobError(f"{path}: `output_dir` is missing: the folder for checkpoints and the trained model")
     names = {f.name for f in dataclasses.fields(TrainingArguments)}
