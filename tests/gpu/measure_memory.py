@@ -38,6 +38,8 @@ from tuner_tui.trainer.shapes import shape_config
 RESULTS = Path(__file__).parent / "results"
 STEPS = 3
 LABELS = 2
+END = 2
+"""The token that ends a text."""
 
 
 class PhaseMarks(TrainerCallback):
@@ -59,7 +61,7 @@ class PhaseMarks(TrainerCallback):
 class RandomTokens(torch.utils.data.Dataset[dict[str, Any]]):
     """What the longest batch of a data set is: blocks of full length, or texts padded to it, so that there is a mask.
 
-    A batch of one text is not padded.
+    A batch of one text is not padded. A text ends with the token for it, which some classifiers look for.
     """
 
     def __init__(self, count: int, length: int, vocabulary: int, causal: bool, padded: bool) -> None:
@@ -76,18 +78,19 @@ class RandomTokens(torch.utils.data.Dataset[dict[str, Any]]):
         if self._causal:
             return {"input_ids": tokens, "labels": tokens}
         mask = (torch.arange(len(tokens)) < self._texts).long()
+        tokens[self._texts - 1] = END
         return {"input_ids": tokens, "attention_mask": mask, "labels": index % LABELS}
 
 
 def build_model(case: Case, job: JobArguments) -> Any:
     """The case's model with random weights, as the job builds a shape."""
     torch.manual_seed(0)
-    tokens = SimpleNamespace(pad_token_id=0, bos_token_id=1, eos_token_id=2)
+    special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": END}
     if case.model in CONFIGS:
         own = dict(CONFIGS[case.model])
-        config = AutoConfig.for_model(own.pop("model_type"), **own, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+        config = AutoConfig.for_model(own.pop("model_type"), **own, **special)
     else:
-        config = shape_config(case.model, case.task, tokens)
+        config = shape_config(case.model, case.task, SimpleNamespace(**special))
     family = AutoModelForCausalLM if case.task == "causal-lm" else AutoModelForSequenceClassification
     options = {} if case.attention == "auto" else {"attn_implementation": case.attention}
     model = with_adapters(family.from_config(config, **options), job, case.checkpointing)

@@ -42,6 +42,7 @@ def trace(request: dict[str, Any]) -> dict[str, Any]:
 
     from .config import JobArguments
     from .cuda_rules import cuda_rules
+    from .traced_experts import GroupedProducts
     from .traced_model import build_model, build_optimizer, faked
     from .traced_step import Traced, make_states
 
@@ -49,7 +50,8 @@ def trace(request: dict[str, Any]) -> dict[str, Any]:
     job = JobArguments(**request["job"])
     torch.set_num_threads(1)
     model = build_model(job, request["labels"], settings["gradient_checkpointing"])
-    with FakeTensorMode(allow_non_fake_inputs=True), cuda_rules(on_gpu), blocks_taken_as_whole():
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    with fake, GroupedProducts(), cuda_rules(on_gpu), blocks_taken_as_whole():
         faked(model)
         optimizer = build_optimizer(model, settings["optim"], request["foreach"])
         traced = Traced(
