@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 OWN_FOLDERS = ("TUNER_STATE_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")
-settings.register_profile("tuner", deadline=None, derandomize=bool(os.environ.get("CI")))
+settings.register_profile(  # nothing here judges the speed of the machine
+    "tuner", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=bool(os.environ.get("CI"))
+)
 settings.load_profile("tuner")
 OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "false"}
 

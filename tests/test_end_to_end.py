@@ -55,6 +55,7 @@ def test_the_built_in_job_trains_in_two_ranks(tmp_path: Path) -> None:
     assert len([event for event in events if event["kind"] == "checkpoint"]) == 1
 
 
+@pytest.mark.alone
 def test_a_training_outlives_the_screen_that_started_it(tmp_path: Path) -> None:
     state = tmp_path / "state"
     environment = {**os.environ, "TUNER_STATE_DIR": str(state), "TERM": "xterm-256color"}

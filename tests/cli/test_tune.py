@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.test_run_commands import Shell, json_lines, line_of, shell
+from tests.cli.test_run_commands import Shell, line_of, shell
 from tuner_tui.runs.folder import list_runs, runs_dir
 from tuner_tui.runs.record import read_record
 from tuner_tui.runs.status import status
@@ -54,8 +54,9 @@ def preset_of(shell: Shell) -> Any:
 
 
 @pytest.mark.train
+@pytest.mark.alone
 def test_a_plain_loop_that_waits_for_its_data_gets_workers(tuner: Shell) -> None:
-    done = tune(tuner, "--most-minutes", "5", *START, "--", *LOOP, "slow")
+    done = tune(tuner, "--most-minutes", "5", "--save-as", "mine", *START, "--", *LOOP, "slow")
     assert done.returncode == 0, done.stderr + done.stdout
     view = TuningReader(tuning(tuner)).poll()
     assert view.status == "finished"
@@ -64,7 +65,7 @@ def test_a_plain_loop_that_waits_for_its_data_gets_workers(tuner: Shell) -> None
     assert view.verdict.ratio is not None
     assert view.verdict.ratio > 1.2
     preset = preset_of(tuner)
-    assert preset.name == "plain_loop-tuned"
+    assert preset.name == "mine"
     assert preset.settings["dataloader_num_workers"] == view.verdict.winner.dataloader_num_workers
     assert "samples/s" in preset.before
     assert "samples/s" in preset.after
@@ -76,24 +77,24 @@ def test_a_plain_loop_that_waits_for_its_data_gets_workers(tuner: Shell) -> None
 
 @pytest.mark.train
 def test_a_trainers_script_takes_its_settings_from_within(tuner: Shell) -> None:
-    words = ("--json", "--most-minutes", "0.6", "--apply", "inject", "--save-as", "mine", "--", *TRAINER)
-    done = tune(tuner, *words, str(tuner.home / "out"))
-    assert done.returncode == 0, done.stderr + done.stdout
-    entries = json_lines(done.stdout)
-    assert [entry["kind"] for entry in entries[:3]] == ["begun", "trial-begun", "trial-done"]
-    assert entries[-1]["kind"] == "ended"
-    assert entries[-1]["status"] == "finished"
+    words = ("tune", "--json", "--apply", "inject", "--", *TRAINER, str(tuner.home / "out"))
+    process = tuner.start(*words)
+    entries = [json.loads(line_of(process.stdout)) for _ in range(3)]
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert [entry["kind"] for entry in entries] == ["begun", "trial-begun", "trial-done"]
     first = entries[2]["tried"]
+    assert first["measurement"]["outcome"] == "measured", first
     assert first["trial"]["settings"]["per_device_train_batch_size"] == 6, "the script's own"
     assert first["trial"]["settings"]["gradient_accumulation_steps"] == 2
-    assert first["measurement"]["outcome"] == "measured", first
-    assert preset_of(tuner).name == "mine"
     assert not (tuner.home / "out" / "final").exists(), "a trial ends before the script saves"
 
 
 @pytest.mark.train
+@pytest.mark.alone
 def test_the_winner_under_a_memory_limit_was_run_and_fits(tuner: Shell) -> None:
-    words = ("--free-batch", "--memory-limit", "1500MiB", "--most-minutes", "0.8", "--set",
+    words = ("--free-batch", "--memory-limit", "1500MiB", "--most-minutes", "5", "--set",
              "per_device_train_batch_size=2", "--", sys.executable, str(SCRIPTS / "memory_loop.py"))  # fmt: skip
     done = tune(tuner, *words, "{per_device_train_batch_size}")
     assert done.returncode == 0, done.stderr + done.stdout
