@@ -13,7 +13,7 @@ from tests.ui.fakes import FakeBox
 from tuner_tui.ui.app import TunerApp
 from tuner_tui.ui.widgets.settings_list import SettingsList
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 SIZE = (120, 40)
 ScreenPilot = Pilot[None]
 

@@ -44,7 +44,7 @@ class Posted:
     def next(self, kind: type[Message]) -> Message:
         """The next message of a kind; others before it are passed over."""
         while True:
-            message = self.queue.get(timeout=10)
+            message = self.queue.get(timeout=60)
             if isinstance(message, kind):
                 return message
 
@@ -92,7 +92,7 @@ def test_the_sampler_watches_the_processes_of_the_run() -> None:
     feed = SamplerFeed(lambda: Watching(Sample(1.0)), Posted(), SOON_S)
     feed.watched = (100,)
     feed.start()
-    assert seen.get(timeout=10) == (100,)
+    assert seen.get(timeout=60) == (100,)
     feed.stop()
 
 

@@ -26,7 +26,7 @@ def test_only_news_is_told_and_the_last_look_is_the_end() -> None:
     told, looks = Told(), iter([1, 1, 2, 2, 3])
     feed = LookFeed(lambda: lambda: next(looks), told.news.put, told.posted.put, lambda n: n == 3, QUICK_S)
     feed.start()
-    assert [told.news.get(timeout=10) for _ in range(3)] == [1, 2, 3]
+    assert [told.news.get(timeout=60) for _ in range(3)] == [1, 2, 3]
     assert told.news.empty()
     assert told.posted.empty()
 
@@ -40,7 +40,7 @@ def test_a_feed_that_is_stopped_looks_no_more() -> None:
 
     feed = LookFeed(lambda: look, told.news.put, told.posted.put, period_s=60.0)
     feed.start()
-    assert told.news.get(timeout=10) == 1
+    assert told.news.get(timeout=60) == 1
     feed.stop()
     for thread in threads():
         if thread.name == "tuner-look":
@@ -58,10 +58,10 @@ def test_what_cannot_be_read_is_said() -> None:
         raise ServiceError("There is no tuning t009.")
 
     LookFeed(lambda: gone, told.news.put, told.posted.put).start()
-    first = told.posted.get(timeout=10)
+    first = told.posted.get(timeout=60)
     assert isinstance(first, TroubleArrived)
     assert first.sentence == "It cannot be read any more: No such file or directory."
     LookFeed(refused, told.news.put, told.posted.put).start()
-    second = told.posted.get(timeout=10)
+    second = told.posted.get(timeout=60)
     assert isinstance(second, TroubleArrived)
     assert second.sentence == "There is no tuning t009."

@@ -18,7 +18,7 @@ from textual.message import Message
 
 from tuner_tui.ui.terminal_driver import Bell, QuietDriver, patience_s
 
-LONGEST_S = 20
+LONGEST_S = 60
 
 
 class Listening(QuietDriver):
