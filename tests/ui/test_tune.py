@@ -22,8 +22,9 @@ from tuner_tui.ui.drawing.scatter import Point, Scatter, scatter_rows
 from tuner_tui.ui.drawing.trial_rows import trial_rows
 from tuner_tui.ui.drawing.tuning_plots import tuning_plots
 from tuner_tui.ui.drawing.tuning_rows import skipped_rows, tuning_rows
-from tuner_tui.ui.messages import TuningArrived
+from tuner_tui.ui.messages import TuningArrived, TuningSeen
 from tuner_tui.ui.screens.tune import TuneScreen
+from tuner_tui.ui.screens.tune_start import WRONG, minutes_of, stepped
 from tuner_tui.ui.tuning_services import TuningLook
 
 Compare = Callable[..., bool]
@@ -56,15 +57,48 @@ async def test_o_shows_the_newest_tuning_and_escape_leaves_it() -> None:
         await until(pilot, lambda: pilot.app.screen is app_of(pilot).main)
 
 
-async def test_the_first_tuning_starts_after_a_yes_to_what_it_will_do() -> None:
+async def test_the_first_tuning_starts_once_what_it_does_and_its_minutes_are_agreed_to() -> None:
     box = FakeBox()
     async with on_screen(box) as pilot:
         await pilot.press("o")
         await until(pilot, lambda: dialog(pilot) == "Tune")
-        assert "8 to 20 min" in text(pilot)
-        await pilot.press("enter")
+        assert "short real runs" in text(pilot)
+        await pilot.press(*["backspace"] * 3, "enter")
+        await until(pilot, lambda: WRONG in text(pilot))
+        await pilot.press("1", "2", "up", "x", "enter")
         await until(pilot, lambda: shown(pilot) == under_way(id="t004"))
-        assert box.tuner.asked == [("start", "llama-1b-sft")]
+        assert (box.tuner.asked, box.tuner.minutes) == ([("start", "llama-1b-sft")], [15.0])
+
+
+@pytest.mark.parametrize(
+    ("minutes", "up", "then"),
+    [(9, True, 10), (10, True, 15), (12, True, 15), (15, False, 10), (10, False, 9), (2.5, False, 2), (1, False, 1)],
+)
+def test_minutes_step_to_sensible_ones(minutes: float, up: bool, then: float) -> None:
+    assert stepped(minutes, up) == then
+
+
+@pytest.mark.parametrize(("typed", "minutes"), [("9", 9.0), ("2.5", 2.5), ("", None), (".", None), ("0", None)])
+def test_minutes_are_a_number_above_nothing(typed: str, minutes: float | None) -> None:
+    assert minutes_of(typed) == minutes
+
+
+async def test_the_main_screen_tells_of_a_tuning_until_somebody_has_looked() -> None:
+    box = box_with(under_way())
+    box.tuner.seen = under_way()
+    async with on_screen(box) as pilot:
+        main = app_of(pilot).main
+        await until(pilot, lambda: main.tuning_sign == "t003 tunes, trial 8")
+        await until(pilot, lambda: text(pilot).splitlines()[-1].startswith(" o t003 tunes, trial 8 "))
+        assert "t003 is tuning llama-1b-sft (trial 8, 4 min … 7 min left). o shows it." in text(pilot)
+        pilot.app.post_message(TuningSeen(at_its_end()))
+        await until(pilot, lambda: main.tuning_sign == "t003 finished")
+        assert "o shows it" in said(pilot)
+        await pilot.press("o")
+        await until(pilot, lambda: shown(pilot) is not None)
+        assert main.tuning_sign == ""
+        await pilot.press("escape")
+        await until(pilot, lambda: " o Tune " in text(pilot).splitlines()[-1])
 
 
 async def test_no_is_an_answer() -> None:
@@ -112,8 +146,10 @@ async def test_one_that_was_ended_early_goes_on() -> None:
         await pilot.press("o")
         await until(pilot, lambda: "R goes on where it stood" in text(pilot))
         await pilot.press("R")
+        await until(pilot, lambda: dialog(pilot) == "Go on with t003")
+        await pilot.press("enter")
         await until(pilot, lambda: shown(pilot) == under_way(id="t003"))
-        assert box.tuner.asked == [("resume", "t003")]
+        assert (box.tuner.asked, box.tuner.minutes) == ([("resume", "t003")], [9.0])
 
 
 async def test_one_whose_time_was_short_goes_on_too_and_one_at_its_end_does_not() -> None:
@@ -128,6 +164,8 @@ async def test_one_whose_time_was_short_goes_on_too_and_one_at_its_end_does_not(
         await pilot.press("j", "enter")
         await until(pilot, lambda: "Time was short" in text(pilot))
         await pilot.press("R")
+        await until(pilot, lambda: dialog(pilot) == "Go on with t002")
+        await pilot.press("enter")
         await until(pilot, lambda: shown(pilot) == under_way(id="t002"))
 
 

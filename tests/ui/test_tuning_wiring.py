@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from tests.ui.tuning_fakes import under_way
 from tuner_tui.runs.launch import LaunchRequest
+from tuner_tui.runs.lock import acquire
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Resolved
@@ -36,10 +38,9 @@ def tuning(job: BuiltinJob | CommandJob | None = None) -> TuningFolder:
     return new_tuning(request, Options())
 
 
-def test_a_plan_says_what_is_done_for_how_long_and_what_becomes_of_it() -> None:
+def test_a_plan_says_what_is_done_and_what_becomes_of_it() -> None:
     said = dict(TuningsHere(Wishes()).plan(opened()))
     assert "short real runs" in said["Does"]
-    assert said["Takes"].startswith("at most 9 min")
     assert said["Holds"].startswith("the effective batch, 8")
     assert "demo-tuned" in said["Saves"]
     assert "trainer" in said["Command"]
@@ -64,6 +65,24 @@ def test_tunings_are_listed_newest_first_and_read_again_and_again() -> None:
     assert here.follow(second.path).look().now_s is not None
 
 
+def test_one_that_somebody_works_on_is_seen_until_its_end() -> None:
+    seen = TuningsHere(Wishes()).under_way()
+    assert seen.look() is None
+    folder, newer = tuning(), tuning()
+    log, lock = TuningLog(folder), acquire(folder.lock)
+    log.add(Begun(t=1.0))
+    found = seen.look()
+    assert found is not None
+    assert (found.id, found.status) == (folder.id, "running")
+    log.add(TuningEnded(t=3.0, status="finished"))
+    os.close(lock)
+    for _ in range(2):
+        found = seen.look()
+        assert found is not None
+        assert (found.id, found.status) == (folder.id, "finished")
+    assert newer.path.is_dir()
+
+
 def test_ending_one_asks_in_its_folder() -> None:
     folder = tuning()
     TuningsHere(Wishes()).abort(folder.path)
@@ -80,4 +99,4 @@ def test_a_tuning_goes_on_with_the_secrets_of_the_job_that_is_shown() -> None:
 
 def test_a_tuning_that_is_gone_cannot_go_on(tmp_path: Path) -> None:
     with pytest.raises(ServiceError):
-        TuningsHere(Wishes()).resume(tmp_path / "t009", None)
+        TuningsHere(Wishes()).resume(tmp_path / "t009", None, 9.0)

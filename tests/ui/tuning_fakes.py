@@ -124,17 +124,26 @@ class FakeTuner:
     same_job: bool = True
     begins: TuningView = field(default_factory=under_way)
     asked: list[tuple[str, str]] = field(default_factory=list)
+    minutes: list[float] = field(default_factory=list)
+    seen: TuningView | None = None
 
     def plan(self, opened: Opened) -> Sequence[tuple[str, str]]:
-        return (("Tunes", f"{opened.preset}, from the settings shown"), ("Takes", "6 to 14 trials, 8 to 20 min"))
+        return (("Tunes", f"{opened.preset}, from the settings shown"), ("Does", "short real runs, one after another"))
 
-    def start(self, opened: Opened) -> Path:
+    def start(self, opened: Opened, minutes: float) -> Path:
         self.asked.append(("start", opened.preset or ""))
+        self.minutes.append(minutes)
         self.views = {"t004": self.begins, **self.views}
         return Path("/tunings/t004")
 
     def all(self) -> Sequence[TuningLine]:
         return [TuningLine(name, Path("/tunings", name), one.status, one.title) for name, one in self.views.items()]
+
+    def under_way(self) -> FakeTuner:
+        return self
+
+    def look(self) -> TuningView | None:
+        return self.seen
 
     def follow(self, folder: Path) -> FakeLook:
         return FakeLook(replace(self.views[folder.name], id=folder.name))
@@ -145,6 +154,7 @@ class FakeTuner:
     def abort(self, folder: Path) -> None:
         self.asked.append(("abort", folder.name))
 
-    def resume(self, folder: Path, opened: Opened | None) -> None:
+    def resume(self, folder: Path, opened: Opened | None, minutes: float) -> None:
         self.asked.append(("resume", folder.name))
+        self.minutes.append(minutes)
         self.views[folder.name] = self.begins

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tuner_tui.runs.box_watch import BoxView
     from tuner_tui.runs.log import LogWindow
     from tuner_tui.runs.reader import RunView
+    from tuner_tui.tuning.view import TuningView
     from tuner_tui.ui.comparing import Compared
     from tuner_tui.ui.estimating import Outlook
     from tuner_tui.ui.tuning_services import TuningLook
@@ -93,6 +94,14 @@ class TuningArrived(Newest):
         super().__init__()
         self.folder = folder
         self.look = look
+
+
+class TuningSeen(Newest):
+    """A tuning is under way on this box, or the last one has ended; None where none was."""
+
+    def __init__(self, view: TuningView | None) -> None:
+        super().__init__()
+        self.view = view
 
 
 class TroubleArrived(Message):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tuner_tui.ui import format as f
 from tuner_tui.ui.drawing.ending import plain
 from tuner_tui.ui.drawing.run_rows import metrics_told
+from tuner_tui.ui.drawing.tuning_words import sign_of, under_way_line
 from tuner_tui.ui.screens.pick import Item
 
 if TYPE_CHECKING:
@@ -87,6 +88,8 @@ def run_title(state: UiState) -> str:
 
 def quiet_line(state: UiState, view: SettingsView | None = None) -> str:
     """What the troubleshooting panel says where nothing is wrong; the settings (`view`) may still not fit together."""
+    if state.tuning is not None and state.tuning.status == "running":
+        return under_way_line(state.tuning)
     if state.running:
         return "Nothing is wrong."
     wrong = settings_error(view)
@@ -115,11 +118,19 @@ def _how_it_ended(folder: Path, run: RunState, finished: Finished) -> str:
     return f"{' · '.join(parts)}\n{where}\n{again}"
 
 
+def tuning_sign(state: UiState) -> str:
+    """What the key line says of a tuning; empty where there is nothing to say."""
+    return "" if state.tuning is None else sign_of(state.tuning)
+
+
 def farewell(state: UiState) -> str | None:
     """What stands in the terminal after the screen was left."""
-    if not state.running or state.folder is None:
-        return None
-    return f"{state.folder.name} goes on training; `tuner-tui {state.folder.name}` shows it again."
+    lines = []
+    if state.running and state.folder is not None:
+        lines.append(f"{state.folder.name} goes on training; `tuner-tui {state.folder.name}` shows it again.")
+    if state.tuning is not None and state.tuning.status == "running":
+        lines.append(f"{state.tuning.id} goes on tuning; `tuner-tui` and o show it again.")
+    return "\n".join(lines) or None
 
 
 def preset_items(presets: Sequence[PresetLine]) -> list[Item[str]]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tuner_tui.settings.origin import Resolved
     from tuner_tui.settings.validity import Problem
     from tuner_tui.tuning.trial import Verdict
+    from tuner_tui.tuning.view import TuningView
     from tuner_tui.ui.screens.diff import Change
     from tuner_tui.ui.services import Opened, Services
 
@@ -32,6 +33,7 @@ class UiState:
     """`opened` is what was loaded or saved last; `editing` the settings since then, with undo and redo.
 
     `findings` are those of the followed run. `accelerate` is what files say of how accelerate starts the job.
+    `tuning` is one under way, or one that has ended and that nobody has looked at since.
     """
 
     specs: tuple[FieldSpec, ...] = ()
@@ -44,6 +46,7 @@ class UiState:
     findings: tuple[Finding, ...] = ()
     job_edited: bool = False
     accelerate: AccelerateFile | None = None
+    tuning: TuningView | None = None
 
     @property
     def running(self) -> bool:

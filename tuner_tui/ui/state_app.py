@@ -138,6 +138,7 @@ class StateApp(BaseApp):
         self.main.findings = steps.findings_shown(state, self.services)
         self.main.running = state.running
         self.main.run_title = words.run_title(state)
+        self.main.tuning_sign = words.tuning_sign(state)
         self.main.quiet_line = words.quiet_line(state, self.main.settings_view)
 
     def _ask_memory(self, state: UiState) -> None:

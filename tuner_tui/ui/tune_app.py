@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tuner_tui.ui import run_words as words
@@ -9,19 +10,23 @@ from tuner_tui.ui import state as steps
 from tuner_tui.ui.compare_app import CompareApp
 from tuner_tui.ui.drawing.tuning_words import can_go_on
 from tuner_tui.ui.looking import LookFeed
-from tuner_tui.ui.messages import TuningArrived
+from tuner_tui.ui.messages import TuningArrived, TuningSeen
 from tuner_tui.ui.screens.confirm import ConfirmScreen
 from tuner_tui.ui.screens.diff import DiffScreen
 from tuner_tui.ui.screens.pick import Item, PickScreen
 from tuner_tui.ui.threads import off_loop
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from tuner_tui.tuning.view import TuningView
     from tuner_tui.ui import messages as m
     from tuner_tui.ui.screens.tune import TuneScreen
     from tuner_tui.ui.tuning_services import TuningLook
 
+SIGN_PERIOD_S = 3.0
+"""How often somebody looks whether a tuning is under way."""
 ABORT = "End {name}? The trial under way is stopped; what was measured is kept, and R goes on with it."
 
 
@@ -31,14 +36,51 @@ class TuneApp(CompareApp):
     _tune_screen: TuneScreen | None = None
     _tuning_feed: LookFeed[TuningLook] | None = None
     _tuning: Path | None = None
+    _sign_feed: LookFeed[TuningView | None] | None = None
+    _minutes: float | None = None
+
+    def on_mount(self) -> None:
+        self.errand(self._watch_tunings())
+
+    def on_unmount(self) -> None:
+        if self._sign_feed is not None:
+            self._sign_feed.stop()
+
+    async def _watch_tunings(self) -> None:
+        """From when all that is needed to begin one is there: nothing may hold that up."""
+        await self._known.wait()
+        tuning = self.services.tuning
+        self._sign_feed = LookFeed(
+            lambda: tuning.under_way().look,
+            lambda view: self.post_message(TuningSeen(view)),
+            self.post_message,
+            period_s=SIGN_PERIOD_S,
+        )
+        self._sign_feed.start()
+
+    def on_tuning_seen(self, news: m.TuningSeen) -> None:
+        """A tuning is told of on the main screen while it goes on, and once it has ended until somebody looks."""
+        view, before = news.view, self.state.tuning
+        if view is not None and view.status != "running":
+            if before is None or self._tune_screen is not None:
+                view = None
+            elif before.status == "running":
+                self._tell_end(view)
+        self._show(replace(self.state, tuning=view))
+
+    def _tell_end(self, view: TuningView) -> None:
+        sentence = f"{view.id} · {view.title}: {view.status}."
+        self.ring(sentence)
+        self.say(f"{sentence} o shows it.")
 
     def on_tune_wanted(self) -> None:
         self.errand(self._open_tune())
 
     async def _open_tune(self) -> None:
-        """The newest tuning; where there is none, one is offered."""
+        """The tuning under way, else the newest; where there is none, one is offered."""
         lines = await off_loop(self.services.tuning.all)
-        folder = lines[0].folder if lines else await self._begin_tuning()
+        shown = next((one for one in lines if one.status == "running"), lines[0] if lines else None)
+        folder = await self._begin_tuning() if shown is None else shown.folder
         if folder is not None and self._tune_screen is None:
             await self._show_tuning(folder)
 
@@ -46,6 +88,8 @@ class TuneApp(CompareApp):
         from tuner_tui.ui.screens.tune import TuneScreen
 
         self._tune_screen = TuneScreen()
+        if self.state.tuning is not None and self.state.tuning.status != "running":
+            self._show(replace(self.state, tuning=None))
         self._follow_tuning(folder)
         try:
             await self.push_screen_wait(self._tune_screen)
@@ -96,17 +140,23 @@ class TuneApp(CompareApp):
 
     async def _begin_tuning(self) -> Path | None:
         """Start one after a yes; None where it is refused or not wanted."""
-        from tuner_tui.ui.screens.launch import LaunchScreen
-
         await self._known.wait()
         current, refusal = self.state.current, words.refusal(self.state, self.main.settings_view)
         if current is None or refusal:
             self.say(refusal, severity="warning")
             return None
         lines = await off_loop(lambda: self.services.tuning.plan(current))
-        if not await self.push_screen_wait(LaunchScreen(lines, "Tune")):
-            return None
-        return await off_loop(lambda: self.services.tuning.start(current))
+        minutes = await self._minutes_wanted("Tune", lines)
+        return None if minutes is None else await off_loop(lambda: self.services.tuning.start(current, minutes))
+
+    async def _minutes_wanted(self, heading: str, lines: Sequence[tuple[str, str]]) -> float | None:
+        """How long a tuning may take; None where it is not wanted. What was chosen last is offered again."""
+        from tuner_tui.tuning.terms import MOST_MINUTES
+        from tuner_tui.ui.screens.tune_start import TuneStartScreen
+
+        wanted = await self.push_screen_wait(TuneStartScreen(lines, self._minutes or MOST_MINUTES, heading))
+        self._minutes = wanted or self._minutes
+        return wanted
 
     async def _abort_tuning(self) -> None:
         folder = self._tuning
@@ -121,9 +171,11 @@ class TuneApp(CompareApp):
         if look is not None and not can_go_on(look.view):
             self.say(f"{look.view.id} is {look.view.status}: there is nothing to go on with.", severity="warning")
         elif folder is not None:
-            current = self.state.current
-            await off_loop(lambda: self.services.tuning.resume(folder, current))
-            self._follow_tuning(folder)
+            minutes = await self._minutes_wanted(f"Go on with {folder.name}", _stands(look))
+            if minutes is not None:
+                current = self.state.current
+                await off_loop(lambda: self.services.tuning.resume(folder, current, minutes))
+                self._follow_tuning(folder)
 
     async def _pick_tuning(self) -> None:
         lines = await off_loop(self.services.tuning.all)
@@ -146,3 +198,9 @@ class TuneApp(CompareApp):
         if await self.push_screen_wait(DiffScreen(remedy, changes, when)):
             self._show(steps.tuned(self.state, look.view.id, remedy))
             self.say("The winner's settings are those of the next run. u takes them back.")
+
+
+def _stands(look: TuningLook | None) -> list[tuple[str, str]]:
+    """Where a tuning goes on from."""
+    lines = [("Keeps", "every trial that was measured; what was tried is not tried again")]
+    return lines if look is None or not look.view.trouble else [("Stands", look.view.trouble), *lines]

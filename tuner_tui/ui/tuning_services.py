@@ -37,17 +37,27 @@ class FollowedTuning(Protocol):
         """The tuning as it is now. Raises `OSError`."""
 
 
+class WatchedTunings(Protocol):
+    """Looks whether a tuning is under way on this box, started here or elsewhere."""
+
+    def look(self) -> TuningView | None:
+        """The one that is under way; where none is any more, how the last one ended; None before the first."""
+
+
 class TuningServices(Protocol):
     """The calls; those that can fail raise `ServiceError`."""
 
     def plan(self, opened: Opened) -> Sequence[tuple[str, str]]:
-        """What a tuning of `opened` would do and how long it may take: label and text."""
+        """What a tuning of `opened` would do: label and text."""
 
-    def start(self, opened: Opened) -> Path:
-        """Begin one; it goes on without the screen. Gives its folder."""
+    def start(self, opened: Opened, minutes: float) -> Path:
+        """Begin one that may take so long; it goes on without the screen. Gives its folder."""
 
     def all(self) -> Sequence[TuningLine]:
         """The tunings there are, newest first."""
+
+    def under_way(self) -> WatchedTunings:
+        """Look for one again and again."""
 
     def follow(self, folder: Path) -> FollowedTuning:
         """Read one again and again."""
@@ -58,5 +68,5 @@ class TuningServices(Protocol):
     def abort(self, folder: Path) -> None:
         """End it after the trial under way was ended; every figure is kept."""
 
-    def resume(self, folder: Path, opened: Opened | None) -> None:
-        """Go on with one that was ended early, from where it stood; by the job of `opened` where it is the same."""
+    def resume(self, folder: Path, opened: Opened | None, minutes: float) -> None:
+        """Go on with one that was ended early for so long; by the job of `opened` where it is the same."""

@@ -17,7 +17,9 @@ from tuner_tui.ui.tuning_services import TuningLine, TuningLook
 if TYPE_CHECKING:
     from tuner_tui.runs.prepare import LaunchRequest
     from tuner_tui.settings.job import Job
+    from tuner_tui.tuning.tuning_reader import TuningReader
     from tuner_tui.tuning.tuning_record import TuningRecord
+    from tuner_tui.tuning.view import TuningView
     from tuner_tui.ui.services import Opened
     from tuner_tui.ui.wiring import Wishes
 
@@ -36,10 +38,9 @@ class TuningsHere:
     wishes: Wishes
 
     def plan(self, opened: Opened) -> Sequence[tuple[str, str]]:
-        """What a tuning would do and how long it may take; raises `ServiceError` where there is nothing to tune."""
+        """What a tuning would do; raises `ServiceError` where there is nothing to tune."""
         from tuner_tui.runs.announcement import announcement
         from tuner_tui.runs.prepare import preview
-        from tuner_tui.tuning.begin import Options
         from tuner_tui.tuning.winner import name_for
 
         with spoken():
@@ -49,21 +50,20 @@ class TuningsHere:
         saved = f"the winner as the preset {name_for(opened.preset, opened.job)}; the settings shown stay as they are"
         return [
             ("Does", DOES),
-            ("Takes", f"at most {Options().most_minutes:.0f} min; x ends it, and what was measured is kept"),
             ("Holds", f"the effective batch, {batch} a process, so that the learning rate stays right"),
             ("Saves", saved),
             *lines,
         ]
 
-    def start(self, opened: Opened) -> Path:
+    def start(self, opened: Opened, minutes: float) -> Path:
         """Begin one; raises `ServiceError`."""
         from tuner_tui.tuning.begin import Options, new_tuning
         from tuner_tui.tuning.tuner_process import TuningOrders, start_tuning
 
         with spoken():
-            request, options = self._request(opened), Options()
-            folder = new_tuning(request, options)
-            start_tuning(folder, TuningOrders(request.job, request.environ, options.most_minutes))
+            request = self._request(opened)
+            folder = new_tuning(request, Options(most_minutes=minutes))
+            start_tuning(folder, TuningOrders(request.job, request.environ, minutes))
             return folder.path
 
     def _request(self, opened: Opened) -> LaunchRequest:
@@ -92,6 +92,10 @@ class TuningsHere:
             ]
         return [TuningLine(folder.id, folder.path, view.status, view.title) for folder, view in views]
 
+    def under_way(self) -> UnderWayHere:
+        """Look for one again and again."""
+        return UnderWayHere()
+
     def follow(self, folder: Path) -> FollowedHere:
         """Read one again and again."""
         return FollowedHere(folder)
@@ -111,9 +115,8 @@ class TuningsHere:
         with spoken():
             TuningFolder(folder).abort()
 
-    def resume(self, folder: Path, opened: Opened | None) -> None:
+    def resume(self, folder: Path, opened: Opened | None, minutes: float) -> None:
         """Go on with it; raises `ServiceError`."""
-        from tuner_tui.tuning.begin import Options
         from tuner_tui.tuning.tuner_process import TuningOrders, start_tuning
         from tuner_tui.tuning.tuning_folder import TuningFolder
         from tuner_tui.tuning.tuning_record import read_tuning
@@ -121,7 +124,7 @@ class TuningsHere:
         tuning = TuningFolder(folder)
         with spoken():
             job = _job_of(read_tuning(tuning), opened)
-            start_tuning(tuning, TuningOrders(job, dict(os.environ), Options().most_minutes))
+            start_tuning(tuning, TuningOrders(job, dict(os.environ), minutes))
 
 
 def _job_of(record: TuningRecord, opened: Opened | None) -> Job:
@@ -134,6 +137,34 @@ def _same_job(record: TuningRecord, opened: Opened) -> bool:
     from tuner_tui.settings.job import same_training
 
     return same_training(redact_job(opened.job), record.job)
+
+
+class UnderWayHere:
+    """Looks for a tuning that somebody works on, and then at that one alone."""
+
+    def __init__(self) -> None:
+        self._reader: TuningReader | None = None
+        self._seen: TuningView | None = None
+
+    def look(self) -> TuningView | None:
+        """The tuning under way, or how the last one seen ended. Raises `OSError`."""
+        if self._reader is None:
+            self._reader = self._live()
+        if self._reader is not None:
+            self._seen = self._reader.poll()
+            if self._seen.status != "running":
+                self._reader = None
+        return self._seen
+
+    def _live(self) -> TuningReader | None:
+        from tuner_tui.tuning.tuning_folder import list_tunings, tunings_dir
+
+        found = next((folder for folder in list_tunings(tunings_dir(os.environ)) if folder.live), None)
+        if found is None:
+            return None
+        from tuner_tui.tuning.tuning_reader import TuningReader
+
+        return TuningReader(found)
 
 
 class FollowedHere:

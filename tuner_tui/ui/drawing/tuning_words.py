@@ -105,6 +105,20 @@ def left_words(view: TuningView) -> str:
     return f"{high} left" if low in (high, f.UNKNOWN) else f"{low} … {high} left"
 
 
+def sign_of(view: TuningView) -> str:
+    """A tuning in a few words, for a screen that shows something else: `t003 tunes, trial 8`, `t003 finished`."""
+    if view.status != "running":
+        return f"{view.id} {view.status}"
+    return f"{view.id} tunes" + (f", trial {view.current.number}" if view.current else "")
+
+
+def under_way_line(view: TuningView) -> str:
+    """The same in a sentence: what it tunes, how far it is, and how it is shown."""
+    trial = f"trial {view.current.number}" if view.current else ""
+    how_far = ", ".join(filter(None, (trial, left_words(view))))
+    return f"{view.id} is tuning {view.title}{f' ({how_far})' if how_far else ''}. o shows it."
+
+
 def can_go_on(view: TuningView) -> bool:
     """Whether there is more to try: it was ended early, or its time was short."""
     return view.status in ("aborted", "killed", "failed") or (view.status == "finished" and bool(view.trouble))

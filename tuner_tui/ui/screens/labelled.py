@@ -17,3 +17,16 @@ def labelled(lines: Iterable[tuple[str, str | None]], width: int | None = None, 
         if said:
             table.add_row(Text(label, "dim" if quiet else ""), Text(said))
     return table
+
+
+def announced(lines: Iterable[tuple[str, str]]) -> Table:
+    """What is about to start: the command stands out, and what it will not get is told as such."""
+    table = Table.grid(padding=(0, 2), expand=True)
+    table.add_column(no_wrap=True)
+    table.add_column(ratio=1, overflow="fold")
+    left_out = False
+    for label, said in lines:
+        left_out = label == "Not applied" or (left_out and not label)
+        style = "bold" if label in ("Command", "Not applied") else "dim" if left_out else ""
+        table.add_row(Text(label, "bold" if label == "Not applied" else "dim"), Text(said, style))
+    return table

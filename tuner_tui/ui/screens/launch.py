@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from rich.table import Table
-from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
 from tuner_tui.ui.screens.dialog import Dialog
+from tuner_tui.ui.screens.labelled import announced
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -33,19 +32,7 @@ class LaunchScreen(Dialog[bool]):
         self._lines = lines
 
     def body(self) -> Iterable[Widget]:
-        yield VerticalScroll(Static(self._table()))
-
-    def _table(self) -> Table:
-        """Labels and texts in two columns: a long command wraps beside its label."""
-        table = Table.grid(padding=(0, 2), expand=True)
-        table.add_column(no_wrap=True)
-        table.add_column(ratio=1, overflow="fold")
-        left_out = False
-        for label, said in self._lines:
-            left_out = label == "Not applied" or (left_out and not label)
-            style = "bold" if label in ("Command", "Not applied") else "dim" if left_out else ""
-            table.add_row(Text(label, "bold" if label == "Not applied" else "dim"), Text(said, style))
-        return table
+        yield VerticalScroll(Static(announced(self._lines)))
 
     def action_answer(self, yes: bool) -> None:
         """Give the answer."""

@@ -86,6 +86,7 @@ class MainScreen(FullScreen):
     log_window: reactive[LogWindow | None] = reactive(None, init=False, repaint=False)
     quiet_line: reactive[str] = reactive("", init=False, repaint=False)
     running: reactive[bool] = reactive(False, init=False, repaint=False)
+    tuning_sign: reactive[str] = reactive("", init=False, repaint=False)
     run_title: reactive[str] = reactive("", init=False, repaint=False)
     now_s: reactive[float] = reactive(0.0, init=False, repaint=False)
     history: reactive[History] = reactive(History(), init=False, repaint=False)
@@ -144,11 +145,14 @@ class MainScreen(FullScreen):
         self.query_one(PageStrip).trouble = (len(findings), worst)
         self._show_idle_keys()
 
+    def watch_tuning_sign(self, sign: str) -> None:
+        self.query_one(KeyLine).signs = {"want('tune')": sign} if sign else {}
+
     def watch_running(self) -> None:
         self._show_idle_keys()
 
     def _show_idle_keys(self) -> None:
-        idle = {"want('train')"} if self.running else {"want('stop')", "want('checkpoint')"}
+        idle = {"want('train')", "want('tune')"} if self.running else {"want('stop')", "want('checkpoint')"}
         if not any(remedy.change for finding in self.findings for remedy in finding.remedies):
             idle.add("apply_remedy")
         self.query_one(KeyLine).idle = frozenset(idle)

@@ -11,14 +11,17 @@ from textual.reactive import reactive
 from tuner_tui.ui.widgets.kept import Kept
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from textual.events import Click
     from textual.screen import Screen
 
 Key = tuple[str, str, str]
 """How the key is written, what it does, its action."""
 MORE = "help"
-RANK = {action: place for place, action in enumerate(("want('train')", "want('stop')", "want('checkpoint')"))}
-"""These stand first, then those of the panel with the focus, then the rest."""
+FIRST = ("want('train')", "want('stop')", "want('checkpoint')")
+"""These stand first, then those of the panel with the focus, then the rest, then those that help knows too."""
+LAST = ("find", "search")
 
 
 class KeyLine(Kept):
@@ -29,14 +32,17 @@ class KeyLine(Kept):
         dock: bottom; height: 1; background: $panel;
         .keys--key { color: $primary; text-style: bold; background: $panel; }
         .keys--what { color: $foreground; background: $panel; }
+        .keys--sign { color: $primary; background: $panel; }
         &:nocolor .keys--key { text-style: bold reverse; }
     }
     """
-    COMPONENT_CLASSES = {"keys--key", "keys--what"}  # noqa: RUF012
+    COMPONENT_CLASSES = {"keys--key", "keys--what", "keys--sign"}  # noqa: RUF012
 
     shown: reactive[tuple[Key, ...]] = reactive(())
     idle: reactive[frozenset[str]] = reactive(frozenset())
     """Actions that have nothing to act on now; their keys are left out."""
+    signs: reactive[Mapping[str, str]] = reactive({})
+    """Actions with news: what is told of them stands first of all."""
 
     def on_mount(self) -> None:
         self.screen.bindings_updated_signal.subscribe(self, self._read_keys)
@@ -55,14 +61,14 @@ class KeyLine(Kept):
                 and not _typed(screen, binding.key_display or "")
             ):
                 keys[binding.action] = (self.app.get_key_display(binding), binding.description, binding.action)
-        self.shown = tuple(sorted(keys.values(), key=lambda key: RANK.get(key[2], len(RANK))))
+        self.shown = tuple(sorted(keys.values(), key=_rank))
 
     def render(self) -> Text:
-        key, what = (self.get_component_rich_style(f"keys--{name}") for name in ("key", "what"))
+        key, what, sign = (self.get_component_rich_style(f"keys--{name}") for name in ("key", "what", "sign"))
         left, right = self._fitting()
         text = Text(no_wrap=True, end="")
-        for written, label, _ in left:
-            text.append(f" {written}", key).append(f" {label} ", what)
+        for written, label, action in left:
+            text.append(f" {written}", key).append(f" {label} ", sign if action in self.signs else what)
         text.append(" " * max(0, self.size.width - cell_len(text.plain) - _width(right)), what)
         for written, label, _ in right:
             text.append(f" {written}", key).append(f" {label} ", what)
@@ -81,11 +87,18 @@ class KeyLine(Kept):
 
     def _fitting(self) -> tuple[list[Key], list[Key]]:
         right = [entry for entry in self.shown if entry[2] == MORE]
+        told = [(written, self.signs[action], action) for written, _, action in self.shown if action in self.signs]
         left: list[Key] = []
-        for entry in self.shown:
-            if entry[2] != MORE and entry[2] not in self.idle and _width([*left, entry, *right]) <= self.size.width:
+        for entry in (*told, *(entry for entry in self.shown if entry[2] not in {*self.signs, *self.idle})):
+            if entry[2] != MORE and _width([*left, entry, *right]) <= self.size.width:
                 left.append(entry)
         return left, right
+
+
+def _rank(key: Key) -> int:
+    if key[2] in FIRST:
+        return FIRST.index(key[2])
+    return len(FIRST) + (key[2] in LAST)
 
 
 def _typed(screen: Screen[object], written: str) -> bool:
