@@ -17,6 +17,7 @@ from textual.app import App
 from textual.filter import NoColor
 
 from tuner_tui.runs.terminal_note import terminal_note
+from tuner_tui.ui.changed_cells import ShownCells
 from tuner_tui.ui.crash import report
 from tuner_tui.ui.services import ServiceError
 from tuner_tui.ui.theme import DARK, LIGHT, PLAIN, THEMES, Ascii
@@ -24,9 +25,11 @@ from tuner_tui.ui.theme import DARK, LIGHT, PLAIN, THEMES, Ascii
 if TYPE_CHECKING:
     from types import FrameType
 
+    from rich.console import RenderableType
     from textual.driver import Driver
     from textual.filter import LineFilter
     from textual.notifications import SeverityLevel
+    from textual.screen import Screen
 
 STDIN, STDERR = 0, 2
 LEAVE_SCREEN = b"\x1b[?1000l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[?1049l\x1b[?25h"
@@ -49,6 +52,7 @@ class BaseApp(App[None]):
             self.register_theme(one)
         self.theme = (LIGHT if theme == "light" else DARK).name if colour else PLAIN.name
         self.set_class(ascii_only, "-ascii")
+        self._shown = ShownCells()
         self._cooked = _terminal_now()
 
     def get_driver_class(self) -> type[Driver]:
@@ -62,6 +66,9 @@ class BaseApp(App[None]):
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         return [*super().get_line_filters(), *self._last_filters]
+
+    def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
+        super()._display(screen, self._shown.update(renderable))
 
     def change_theme(self) -> None:
         """From dark to light, or back; without colour there is nothing to change."""
