@@ -8,7 +8,8 @@ import pytest
 
 from tests.runs.test_record import record
 from tuner_tui.runs.codec import encode
-from tuner_tui.runs.events import Phase, Steps
+from tuner_tui.runs.command import redact_job
+from tuner_tui.runs.events import Event, InEffect, Phase, Steps
 from tuner_tui.runs.folder import RunFolder, create_folder
 from tuner_tui.runs.measured_memory import END_BYTES, MOST_READ, measured_runs
 from tuner_tui.runs.record import write_record
@@ -18,7 +19,7 @@ JOB = BuiltinJob(task="causal-lm", model="gpt2")
 GPU = Steps(t=2.0, step=9, own_steps=9, allocated_peak_bytes=700, reserved_peak_bytes=800, rss_peak_bytes=5000)
 
 
-def run(root: Path, *events: Steps | Phase, job: BuiltinJob | CommandJob = JOB) -> RunFolder:
+def run(root: Path, *events: Event, job: BuiltinJob | CommandJob = JOB) -> RunFolder:
     folder = create_folder(root)
     write_record(folder, record(id=folder.id, job=job))
     folder.events.write_bytes(b"".join(map(encode, events)))
@@ -72,3 +73,13 @@ def test_of_a_long_file_only_the_end_is_read(tmp_path: Path) -> None:
     early = encode(Steps(t=1.0, step=3, own_steps=3, allocated_peak_bytes=1))
     folder.events.write_bytes(early * (2 * END_BYTES // len(early)) + encode(GPU))
     assert measured_runs(JOB, tmp_path)[0].tensor_bytes == 700
+
+
+def test_a_command_is_known_by_its_words_and_its_batch_by_what_was_seen(tmp_path: Path) -> None:
+    seen = InEffect(t=1.0, values={"per_device_train_batch_size": 24})
+    script = CommandJob(command=("python", "x.py", "--api-key", "abc"), apply="inject")
+    run(tmp_path, seen, GPU, job=redact_job(script.model_copy(update={"apply": "none"})))
+    run(tmp_path, seen, GPU, job=CommandJob(command=("python", "y.py")))
+    run(tmp_path, GPU, job=redact_job(script))
+    (found,) = measured_runs(script, tmp_path)
+    assert (found.id, found.settings.per_device_train_batch_size) == ("r001", 24)

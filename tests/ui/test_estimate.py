@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.runs.test_record import record
 from tests.ui import live_fakes
 from tests.ui.estimate_fakes import GIB, H100, estimated, outlook_of
 from tests.ui.fakes import INTERPRETER, FakeBox, FakeRun, ended, running
@@ -20,11 +21,15 @@ from tuner_tui.hardware.inventory import HostMemory
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.estimate import of_lines
 from tuner_tui.memory.step import Moment
+from tuner_tui.runs.codec import encode
+from tuner_tui.runs.events import InEffect, Steps
+from tuner_tui.runs.folder import create_folder
+from tuner_tui.runs.record import write_record
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.ui.drawing.cells import text_of, width_of
 from tuner_tui.ui.drawing.estimate_rows import estimate_rows, figures_of, memory_bar, source
-from tuner_tui.ui.estimate_wiring import EstimatingHere
+from tuner_tui.ui.estimate_wiring import OF_A_COMMAND, EstimatingHere
 from tuner_tui.ui.estimating import EstimateFeed, EstimateRequest, Outlook
 from tuner_tui.ui.messages import EstimateArrived
 from tuner_tui.ui.widgets.estimate_bar import EstimateBar
@@ -201,6 +206,24 @@ def test_the_real_service_knows_the_built_in_shapes_and_says_what_it_does_not_kn
     assert "nobody/nothing" in here().quick(request(job=BuiltinJob(model="nobody/nothing"))).unknown
 
 
+def test_of_a_command_its_runs_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNER_STATE_DIR", str(tmp_path))
+    script = CommandJob(command=("python", "x.py"), apply="inject")
+    for batch in (16, 8, 4):
+        folder = create_folder(tmp_path / "runs")
+        write_record(folder, record(id=folder.id, job=script))
+        seen = InEffect(t=1.0, values={"per_device_train_batch_size": batch})
+        took = Steps(t=2.0, step=9, own_steps=9, rss_peak_bytes=(2 + batch) * GIB)
+        folder.events.write_bytes(encode(seen) + encode(took))
+    box = replace(live_fakes.inventory(0), memory=HostMemory(64 * GIB, 60 * GIB))
+    own = here().quick(request(job=script, inventory=box))
+    assert texts(own, 70)[1] == "fits · largest micro batch 58 · measured by run r003"
+    asked = here().quick(request(16, job=script, inventory=box, chosen=frozenset({"per_device_train_batch_size"})))
+    assert (own.estimate and own.estimate.batch, asked.estimate and asked.estimate.batch) == (4, 16)
+    other = request(32, job=script.model_copy(update={"command": ("python", "y.py")}), inventory=box)
+    assert here().quick(other).unknown == OF_A_COMMAND
+
+
 def test_without_a_card_the_host_or_the_limit_bounds_it() -> None:
     box = replace(live_fakes.inventory(0), memory=HostMemory(24 * GIB, 20 * GIB))
     host = here().quick(request(inventory=box))
@@ -219,7 +242,8 @@ def test_nothing_is_traced_that_nobody_works_on_or_that_is_a_command() -> None:
     service = here()
     assert service.refined(request(interpreter=nowhere)) == service.quick(request(interpreter=nowhere))
     assert not service._untraceable
-    assert service.refined(request(job=CommandJob(command=("python", "x.py")), worked_on=True)) is None
+    command = request(job=CommandJob(command=("python", "x.py")), worked_on=True)
+    assert service.refined(command) == Outlook(unknown=OF_A_COMMAND)
 
 
 def test_what_cannot_be_traced_is_not_tried_again() -> None:

@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from tuner_tui.memory.correct import MeasuredRun
 from tuner_tui.runs.codec import decode
+from tuner_tui.runs.command import redact_job
 from tuner_tui.runs.events import Steps
 from tuner_tui.runs.folder import RunFolder, list_runs
+from tuner_tui.runs.reader import RunReader
 from tuner_tui.runs.record import RecordError, RunRecord, read_record
 from tuner_tui.runs.tail import Tail
-from tuner_tui.settings.job import BuiltinJob
+from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 
 MOST_LOOKED_AT = 50
 MOST_READ = 12
 END_BYTES = 256 << 10
 LEAST_STEPS = 2
 """From the second step on the optimizer's states are there in forward and backward."""
+MICRO = "per_device_train_batch_size"
+OF_A_COMMAND = ("command", "cwd", "env", "launcher", "processes")
+"""What two runs of one command have in common, whichever way settings reach it."""
 
 
-def measured_runs(job: BuiltinJob, root: Path) -> tuple[MeasuredRun, ...]:
-    """Runs of the same task and model, newest first; at most `MOST_READ` of the `MOST_LOOKED_AT` newest runs."""
+def measured_runs(job: Job, root: Path) -> tuple[MeasuredRun, ...]:
+    """Runs of the same task and model, or of the same command, newest first; those of a command have the micro batch
+    that was seen. At most `MOST_READ` of the `MOST_LOOKED_AT` newest runs.
+    """
     found: list[MeasuredRun] = []
     for folder in list_runs(root)[:MOST_LOOKED_AT]:
         record = _record_of(folder, job)
         run = None if record is None else measured_run(folder, record)
+        if run is not None and record is not None and isinstance(record.job, CommandJob):
+            run = _as_seen(run, folder, record)
         if run is not None:
             found.append(run)
         if len(found) == MOST_READ:
@@ -55,11 +65,26 @@ def last_counters(events: Path) -> Steps | None:
     return next((event for event in reversed(decoded) if isinstance(event, Steps)), None)
 
 
-def _record_of(folder: RunFolder, job: BuiltinJob) -> RunRecord | None:
+def _as_seen(run: MeasuredRun, folder: RunFolder, record: RunRecord) -> MeasuredRun | None:
+    """With the micro batch that was seen in effect, else the one that somebody chose; None where neither tells it."""
+    seen = RunReader(folder).poll().state.in_effect.get(MICRO)
+    if type(seen) is int:
+        return replace(run, settings=run.settings.changed(**{MICRO: seen}))
+    return run if MICRO in record.resolved.given else None
+
+
+def _record_of(folder: RunFolder, job: Job) -> RunRecord | None:
     try:
         record = read_record(folder)
     except RecordError:
         return None
-    other = record.job
-    same = isinstance(other, BuiltinJob) and (other.task, other.model) == (job.task, job.model)
-    return record if same else None
+    return record if _same(record.job, job) else None
+
+
+def _same(one: Job, other: Job) -> bool:
+    if isinstance(one, BuiltinJob) and isinstance(other, BuiltinJob):
+        return (one.task, one.model) == (other.task, other.model)
+    if isinstance(one, CommandJob) and isinstance(other, CommandJob):
+        redacted = redact_job(other)
+        return all(getattr(one, name) == getattr(redacted, name) for name in OF_A_COMMAND)
+    return False

@@ -7,15 +7,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tuner_tui.ui.estimating import EstimateRequest, Outlook
+from tuner_tui.ui.format import size
 
 if TYPE_CHECKING:
     from tuner_tui.advice.estimating import Estimating
     from tuner_tui.advice.recommending.target import Target
     from tuner_tui.memory.correct import MeasuredRun
     from tuner_tui.memory.estimate import MemoryEstimate
-    from tuner_tui.settings.job import BuiltinJob
+    from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 
 OF_A_COMMAND = "not known for a command: its run measures it"
+MICRO = "per_device_train_batch_size"
 
 
 class EstimatingHere:
@@ -27,16 +29,16 @@ class EstimatingHere:
     def __init__(self, memory_limit_bytes: int | None) -> None:
         self._limit_bytes = memory_limit_bytes
         self._untraceable: set[tuple[str, str]] = set()
-        self._job: BuiltinJob | None = None
+        self._job: Job | None = None
         self._runs: tuple[MeasuredRun, ...] = ()
 
     def quick(self, request: EstimateRequest) -> Outlook:
         """The outlook for the settings asked for; for another job than before it reads the ends of earlier runs."""
         job = request.job
-        if job.kind != "builtin":
-            return Outlook(unknown=OF_A_COMMAND)
         if job != self._job:
             self._read_runs(job)
+        if job.kind == "command":
+            return self._measured(request, job)
         found, target, against = self._estimating(request, job)
         return _outlook(found.at_once(request.settings), target, against, job)
 
@@ -45,9 +47,9 @@ class EstimatingHere:
         from tuner_tui.memory.trace import TraceError
 
         job = request.job
-        if job.kind != "builtin":
-            return None
         self._read_runs(job)
+        if job.kind == "command":
+            return self._measured(request, job)
         found, target, against = self._estimating(request, job)
         best = found.at_once(request.settings)
         if self._may_trace(request, job):
@@ -62,7 +64,21 @@ class EstimatingHere:
         idle = os.getloadavg()[0] < request.inventory.cpu.usable_cores
         return request.worked_on and idle and (job.model, job.task) not in self._untraceable
 
-    def _read_runs(self, job: BuiltinJob) -> None:
+    def _measured(self, request: EstimateRequest, job: CommandJob) -> Outlook:
+        """What the command's own runs took; those are all that is known of it."""
+        from tuner_tui.memory.measured import NotAtThisBatch, measured_peak
+
+        target, against = self._target(request)
+        asked = request.settings.per_device_train_batch_size
+        batch = asked if MICRO in request.chosen and job.apply != "none" else None
+        found = measured_peak(self._runs, request.settings, target.device, batch)
+        if found is None:
+            return Outlook(unknown=OF_A_COMMAND)
+        if isinstance(found, NotAtThisBatch):
+            return Outlook(unknown=f"at micro batch {found.batch}: {size(found.peak_bytes)} ({found.run})")
+        return Outlook(found.estimate, target.on_gpu, against, "", True, found.largest)
+
+    def _read_runs(self, job: Job) -> None:
         from tuner_tui.runs.folder import runs_dir
         from tuner_tui.runs.measured_memory import measured_runs
 

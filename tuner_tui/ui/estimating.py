@@ -31,7 +31,8 @@ class EstimateRequest:
     """What the memory is asked of.
 
     `memory_limit_bytes` is what a training may take at most. `worked_on`: somebody changed something here and nothing
-    trains, so that a figure that takes some seconds of a processor is worth them.
+    trains, so that a figure that takes some seconds of a processor is worth them. `chosen` are the settings that
+    somebody chose; in the others a command has its own.
     """
 
     settings: Settings
@@ -40,6 +41,7 @@ class EstimateRequest:
     interpreter: Interpreter
     memory_limit_bytes: int | None = None
     worked_on: bool = False
+    chosen: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +49,20 @@ class Outlook:
     """The memory expected, of the card or the host (`on_gpu`).
 
     `against` says whose memory it is held against, where that is not plain; `unknown` why there is no figure.
+    `measured`: by runs of a command alone, and `measured_largest` is the largest batch by them, where they tell it.
     """
 
     estimate: MemoryEstimate | None = None
     on_gpu: bool = True
     against: str = ""
     unknown: str = ""
+    measured: bool = False
+    measured_largest: int | None = None
+
+    @property
+    def largest(self) -> int | None:
+        """The largest micro batch that fits; None where that is not known."""
+        return self.measured_largest if self.measured or self.estimate is None else self.estimate.largest_batch()
 
 
 Quick = Callable[[EstimateRequest], Outlook]

@@ -148,6 +148,7 @@ class StateApp(BaseApp):
                 EstimateRequest(
                     current.resolved.settings, current.job, inventory, interpreter,
                     current.memory_limit_bytes, steps.worked_on(state),
+                    frozenset(current.resolved.given),
                 )
             )  # fmt: skip
 

@@ -40,7 +40,7 @@ def estimate_rows(shown: Outlook | None, width: int) -> list[Row]:
         return [Row(line(Run(GPU, "dim")))]
     if shown.estimate is None:
         return [Row(line(Run(f"peak memory {shown.unknown}", "dim")))]
-    return [_bar_row(shown, shown.estimate, width), _words_row(shown.estimate, width)]
+    return [_bar_row(shown, shown.estimate, width), _words_row(shown, shown.estimate, width)]
 
 
 def _bar_row(shown: Outlook, found: MemoryEstimate, width: int) -> Row:
@@ -89,8 +89,8 @@ def _mib(size_bytes: float) -> str:
     return f"{size_bytes / f.MIB:.0f} MiB"
 
 
-def _words_row(found: MemoryEstimate, width: int) -> Row:
-    most = found.largest_batch()
+def _words_row(shown: Outlook, found: MemoryEstimate, width: int) -> Row:
+    most = shown.largest
     words = line(Run(VERDICTS[found.verdict], MARKS[found.verdict][1]))
     if most is not None:
         words = line(*words, f" · largest micro batch {most:,}" if most else " at any micro batch")
