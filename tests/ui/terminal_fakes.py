@@ -1,10 +1,19 @@
-"""A terminal that understands what the screen writes: where the cursor goes, colours, text."""
+"""A terminal that understands what the screen writes: where the cursor goes, colours, text; and an app that has one."""
 
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
+from textual._compositor import CompositorUpdate
+from textual.app import App
+
+from tuner_tui.ui.changed_cells import ShownCells
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from textual.screen import Screen
 
 _PARTS = re.compile(r"\x1b\[(?P<y>\d+);(?P<x>\d+)H|\x1b\[(?P<look>[\d;]*)m|(?P<down>\r?\n)|(?P<character>[^\x1b])")
 
@@ -47,3 +56,21 @@ def _after(look: str, codes: str) -> str:
         return codes[2:]
     assert look == "", "colours are put on top of others"
     return codes
+
+
+class TerminalApp(App[None]):
+    """An app without a head that writes to a fake terminal what it would write to a real one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.terminal = FakeTerminal()
+        self.written = ""
+        self._shown = ShownCells()
+
+    def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
+        update = self._shown.update(renderable)
+        if isinstance(update, CompositorUpdate):
+            written = update.render_segments(self.console)
+            self.terminal.feed(written)
+            self.written += written
+        super()._display(screen, renderable)

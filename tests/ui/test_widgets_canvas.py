@@ -1,16 +1,19 @@
-"""The canvas: which cells are repainted for a change, and what the terminal then shows."""
+"""The canvas: what is written for a change, and what the terminal then shows."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
-from textual.app import App, ComposeResult
-from textual.geometry import Region
+from textual.app import ComposeResult
 from textual.reactive import reactive
 
+from tests.ui.terminal_fakes import TerminalApp
 from tuner_tui.ui.drawing.cells import Row, Run, line
 from tuner_tui.ui.theme import DARK, LIGHT, Ascii
-from tuner_tui.ui.widgets.canvas import Canvas, Slice, merge_slices
+from tuner_tui.ui.widgets.canvas import Canvas
+
+_COLOURS = re.compile(r"\x1b\[[\d;]*m")
 
 
 class Board(Canvas, can_focus=True):
@@ -25,7 +28,7 @@ class Board(Canvas, can_focus=True):
         return self.shown
 
 
-class BoardApp(App[None]):
+class BoardApp(TerminalApp):
     CSS = "Board { width: 100%; height: 100%; }"
 
     def __init__(self, *rows: Row, ascii_only: bool = False) -> None:
@@ -48,58 +51,50 @@ class BoardApp(App[None]):
 
     @property
     def text(self) -> list[str]:
-        return [strip.text.rstrip() for strip in self.screen._compositor.render_strips()]
+        """What the terminal shows."""
+        return [self.terminal.text(y, self.size.width).rstrip() for y in range(self.size.height)]
 
 
 def rows(figure: str, tail: str = "rest") -> tuple[Row, ...]:
-    return (Row(line("label ", figure, "  ", tail), slices=((6, 11),)), Row(line("still")))
+    return (Row(line("label ", figure, "  ", tail)), Row(line("still")))
 
 
-async def repainted(before: tuple[Row, ...], after: tuple[Row, ...]) -> list[tuple[str, Region]]:
-    """Which widget repaints which cells when the rows change."""
+async def written(before: tuple[Row, ...], after: tuple[Row, ...]) -> str:
+    """What is written when the rows change; the terminal shows them then."""
     app = BoardApp(*before)
     async with app.run_test(size=(30, 4)) as pilot:
         await pilot.pause()
-        painted: list[tuple[str, Region]] = []
-        for widget in (app.board, *app.query(Slice)):
-            taken = widget._exchange_repaint_regions
-            name = type(widget).__name__
-
-            def exchange(taken=taken, name=name):
-                regions = taken()
-                painted.extend((name, region) for region in regions)
-                return regions
-
-            widget._exchange_repaint_regions = exchange
+        app.written = ""
         app.board.shown = after
         await pilot.pause()
         await pilot.pause()
-        assert app.text[0] == "".join(run.text for run in after[0].line).rstrip()
-        return painted
+        for y, row in enumerate(after):
+            assert app.text[y] == "".join(run.text for run in row.line).rstrip()
+        return _COLOURS.sub("", app.written)
 
 
-async def test_a_new_figure_repaints_its_own_cells_only() -> None:
-    assert await repainted(rows("12345"), rows("12395")) == [("Slice", Region(3, 0, 1, 1))]
+async def test_a_new_figure_is_written_alone() -> None:
+    assert await written(rows("12345"), rows("12395")) == "\x1b[1;10H9"
 
 
-async def test_a_change_outside_the_slices_is_the_canvas_own() -> None:
-    assert await repainted(rows("12345", "rest"), rows("12345", "best")) == [("Board", Region(13, 0, 1, 1))]
+async def test_figures_far_apart_are_written_apart() -> None:
+    assert await written(rows("12345", "rest"), rows("92345", "best")) == "\x1b[1;7H9\x1b[1;14Hb"
 
 
-async def test_the_same_picture_repaints_nothing() -> None:
-    assert await repainted(rows("12345"), rows("12345")) == []
+async def test_the_same_picture_writes_nothing() -> None:
+    assert await written(rows("12345"), rows("12345")) == ""
 
 
-async def test_a_change_of_style_alone_is_repainted() -> None:
+async def test_a_change_of_style_alone_is_written() -> None:
     plain = (Row(line("ab", "cd")),)
     marked = (Row(line("ab", Run("cd", "bad"))),)
-    assert await repainted(plain, marked) == [("Board", Region(2, 0, 2, 1))]
+    assert await written(plain, marked) == "\x1b[1;3Hcd"
 
 
-async def test_a_row_more_is_repainted_alone() -> None:
+async def test_a_row_more_is_written_alone() -> None:
     one, two = (Row(line("first")),), (Row(line("first")), Row(line("second")))
-    assert await repainted(one, two) == [("Board", Region(0, 1, 6, 1))]
-    assert await repainted(two, one) == [("Board", Region(0, 1, 6, 1))]
+    assert await written(one, two) == "\x1b[2;1Hsecond"
+    assert await written(two, one) == "\x1b[2;1H      "
 
 
 async def test_several_requests_are_one_drawing() -> None:
@@ -121,26 +116,8 @@ async def test_several_requests_are_one_drawing() -> None:
     assert drawn == 1
 
 
-async def test_another_shape_moves_the_slices() -> None:
-    app = BoardApp(*rows("12345"))
-    async with app.run_test(size=(30, 4)) as pilot:
-        await pilot.pause()
-        app.board.shown = (Row(line("a")), *rows("54321"), Row(line("c")))
-        await pilot.pause()
-        await pilot.pause()
-        assert [piece.place for piece in app.query(Slice)] == [Region(6, 1, 5, 1)]
-        assert app.text[:4] == ["a", "label 54321  rest", "still", "c"]
-
-
-async def test_slices_go_when_they_are_not_wanted() -> None:
-    app = BoardApp(*rows("12345"))
-    async with app.run_test(size=(30, 4)) as pilot:
-        await pilot.pause()
-        app.board.shown = (Row(line("plain")), Row(line("text")))
-        await pilot.pause()
-        await pilot.pause()
-        assert not app.query(Slice)
-        assert app.text[:2] == ["plain", "text"]
+async def test_another_shape_is_another_picture() -> None:
+    await written(rows("12345"), (Row(line("a")), *rows("54321"), Row(line("c"))))
 
 
 async def test_rows_that_do_not_fit_leave_a_sign_and_can_be_scrolled_to() -> None:
@@ -156,8 +133,8 @@ async def test_rows_that_do_not_fit_leave_a_sign_and_can_be_scrolled_to() -> Non
         assert app.text[1] == "row 2"
 
 
-async def test_ascii_reaches_slices_too() -> None:
-    app = BoardApp(Row(line("━━ ", "█▁"), slices=((3, 5),)), ascii_only=True)
+async def test_ascii_is_what_the_terminal_gets() -> None:
+    app = BoardApp(Row(line("━━ ", "█▁")), ascii_only=True)
     async with app.run_test(size=(30, 4)) as pilot:
         await pilot.pause()
         await pilot.pause()
@@ -165,7 +142,7 @@ async def test_ascii_reaches_slices_too() -> None:
 
 
 async def test_another_theme_recolours_everything() -> None:
-    app = BoardApp(Row(line("a ", Run("bad", "bad")), slices=((2, 5),)))
+    app = BoardApp(Row(line("a ", Run("bad", "bad"))))
     async with app.run_test(size=(30, 4)) as pilot:
         await pilot.pause()
         await pilot.pause()
@@ -176,8 +153,3 @@ async def test_another_theme_recolours_everything() -> None:
         after = list(app.screen._compositor.render_strips()[0])
     assert [segment.text for segment in before] == [segment.text for segment in after]
     assert all(a.style != b.style for a, b in zip(before, after, strict=True))
-
-
-def test_equal_spans_of_neighbours_are_one_slice() -> None:
-    table = [Row((), slices=((4, 9), (12, 20)))] * 3 + [Row((), slices=((4, 9),))]
-    assert merge_slices(table, 18) == [Region(4, 0, 5, 4), Region(12, 0, 6, 3)]

@@ -12,8 +12,6 @@ from tuner_tui.ui.drawing.cells import (
     STYLES,
     Line,
     Run,
-    cells_of,
-    changed_span,
     crop,
     cut,
     fit,
@@ -62,27 +60,8 @@ def test_neighbours_of_one_style_become_one_run(content: Line) -> None:
     assert all(a != b for a, b in pairwise(styles))
 
 
-@given(LINES)
-def test_there_is_a_cell_for_each_column(content: Line) -> None:
-    assert len(cells_of(content)) == width_of(content)
-
-
 def test_equal_styles_make_one_run_for_one_escape_sequence() -> None:
     assert line("a", "b", Run("c"), Run("d", "dim"), Run("e", "dim")) == (Run("abc"), Run("de", "dim"))
-
-
-@given(LINES, LINES, st.integers(1, 40))
-def test_the_changed_span_holds_every_difference_and_no_more(before: Line, after: Line, width: int) -> None:
-    old, new = cells_of(fit(before, width)), cells_of(fit(after, width))
-    span = changed_span(old, new, 0, width)
-    differing = [at for at in range(width) if old[at] != new[at]]
-    assert span == ((differing[0], differing[-1] + 1) if differing else None)
-
-
-def test_a_span_keeps_to_the_cells_asked_about() -> None:
-    old, new = cells_of(line("0123456789")), cells_of(line("X1234X678X"))
-    assert changed_span(old, new, 1, 9) == (5, 6)
-    assert changed_span(old, new, 6, 9) is None
 
 
 def test_a_wide_character_cut_in_two_leaves_a_blank() -> None:

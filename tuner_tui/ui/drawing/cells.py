@@ -6,7 +6,6 @@ A style is a word for a state; what it looks like is the widget's matter.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -25,20 +24,14 @@ class Run(NamedTuple):
 
 Line = tuple[Run, ...]
 Part = str | Run | Line
-Cell = tuple[str, Style]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of a picture.
-
-    `slices` are spans of cells (start, end) that change apart from the rest, `rank` says how soon the row goes when
-    there is no room: the highest goes first.
-    """
+    """One line of a picture. `rank` says how soon it goes when there is no room: the highest goes first."""
 
     line: Line
     rank: int = 0
-    slices: tuple[tuple[int, int], ...] = ()
 
 
 def line(*parts: Part) -> Line:
@@ -158,27 +151,3 @@ def right(text: str, width: int) -> str:
 def left(text: str, width: int) -> str:
     """`text` at the left end of `width` cells."""
     return cut(shorten(text, width), width)
-
-
-def changed_span(old: Sequence[Cell], new: Sequence[Cell], start: int, end: int) -> tuple[int, int] | None:
-    """The smallest span within `start`…`end` that holds every cell that differs, or None."""
-    if old[start:end] == new[start:end]:
-        return None
-    differing = [at for at in range(start, end) if old[at : at + 1] != new[at : at + 1]]
-    return differing[0], differing[-1] + 1
-
-
-def cells_of(content: Line) -> list[Cell]:
-    """A line cell by cell; the second cell of a wide character is empty, a mark without width joins the cell before."""
-    out: list[Cell] = []
-    for text, style in content:
-        if is_narrow(text):
-            out += [(character, style) for character in text]
-            continue
-        for character in text:
-            width = cell_len(character)
-            if width == 0 and out:
-                out[-1] = (out[-1][0] + character, out[-1][1])
-            elif width:
-                out += [(character, style)] + [("", style)] * (width - 1)
-    return out

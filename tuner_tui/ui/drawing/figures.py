@@ -1,8 +1,4 @@
-"""A grid of labels and right-aligned values: the values are slices, so a new figure repaints only itself.
-
-A slice takes in the blank behind its value: the compositor would move the cursor once more for a span that ends where
-its slice ends.
-"""
+"""A grid of labels and right-aligned values."""
 
 from __future__ import annotations
 
@@ -50,8 +46,7 @@ def _row(figures: Sequence[Figure], width: int) -> Row:
     cell = width // columns_for(width)
     start, end = value_span(width)
     parts = [_cell(figure, cell, start, end) for figure in figures]
-    slices = tuple((at + start, min(at + end + 1, at + cell)) for at in range(0, len(figures) * cell, cell))
-    return Row(line(*parts), min(figure.rank for figure in figures), slices)
+    return Row(line(*parts), min(figure.rank for figure in figures))
 
 
 def _cell(figure: Figure, cell: int, start: int, end: int) -> Line:
@@ -59,6 +54,6 @@ def _cell(figure: Figure, cell: int, start: int, end: int) -> Line:
     return line(Run(left(figure.label, start), "dim"), value, " " * max(0, cell - end))
 
 
-def labelled(label: str, *parts: str | Run | Line, rank: int = 1, slices: tuple[tuple[int, int], ...] = ()) -> Row:
+def labelled(label: str, *parts: str | Run | Line, rank: int = 1) -> Row:
     """A row of a quiet label and what stands beside it."""
-    return Row(line(Run(left(label, LABEL), "dim"), *parts), rank, slices)
+    return Row(line(Run(left(label, LABEL), "dim"), *parts), rank)

@@ -127,10 +127,9 @@ def _figures(scene: GpuScene, gpu: GpuSample, columns: Sequence[Column], width: 
     name = "  " + gpu.name.removeprefix("NVIDIA ")
     beside = name if text_width(name) <= width - taken else ""
     trace = Run(" " + blocks(_moments(scene, gpu, BUSY, history), 100), "dim") if history else Run(beside, "dim")
-    slices = ((INDEX, taken + 1), (taken + 1, width)) if history else ((INDEX, min(width, taken + 1)),)
     index = Run(right(str(gpu.index), 2), "strong")
     return Row(
-        line(index, Run(f"{mark} ", style), Run(values, "dim" if gpu.lost or is_stale(gpu) else ""), trace), 1, slices
+        line(index, Run(f"{mark} ", style), Run(values, "dim" if gpu.lost or is_stale(gpu) else ""), trace), rank=1
     )
 
 
@@ -169,7 +168,6 @@ def _history(scene: GpuScene, gpu: GpuSample, trace: Trace, width: int, height: 
             trace.label if number == 0 else "",
             Run(text + (words if number == 0 else " " * SCALE), "dim"),
             rank=rank,
-            slices=((LABEL, LABEL + room),),
         )
         for number, text in enumerate(chart)
     ]

@@ -43,13 +43,11 @@ def _history(sample: Sample, recent: Sequence[Sample], width: int, height: int) 
     room = max(0, width - LABEL - SCALE)
     history = swept(recent, "host", lambda past: past.host.cpu_pct, sample.time_s, room)
     chart = tall_blocks(history, 100, height)
-    span = ((LABEL, LABEL + room),)
     return [
         labelled(
             "busy" if number == 0 else "",
             Run(text + right("" if number else "100 %", SCALE), "dim"),
             rank=3,
-            slices=span,
         )
         for number, text in enumerate(chart)
     ]
@@ -68,7 +66,7 @@ def core_rows(recent: Sequence[Sample], now_s: float, width: int, all_cores: boo
 
 
 def _cores(label: str, means: Sequence[float]) -> Row:
-    return labelled(label, Run(blocks(means, 100), "dim"), rank=4, slices=((LABEL, LABEL + len(means)),))
+    return labelled(label, Run(blocks(means, 100), "dim"), rank=4)
 
 
 def core_means(recent: Sequence[Sample], now_s: float) -> list[float]:
@@ -89,9 +87,7 @@ def process_rows(processes: Sequence[ProcessSample], width: int) -> list[Row]:
         "others": [p for p in processes if p.role not in ("main", "worker")],
     }
     return [
-        labelled(label, shorten(_summary(group), width - LABEL), rank=3, slices=((LABEL, width),))
-        for label, group in groups.items()
-        if group
+        labelled(label, shorten(_summary(group), width - LABEL), rank=3) for label, group in groups.items() if group
     ]
 
 

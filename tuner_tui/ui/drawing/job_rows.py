@@ -11,7 +11,6 @@ from tuner_tui.runs.watch_words import brief_command, card_list
 from tuner_tui.ui import format as f
 from tuner_tui.ui.drawing.cells import Line, Row, Run, Style, left, line, right, shorten, text_width
 
-Spans = tuple[tuple[int, int], ...]
 MARK = 2
 SORTED = "▾"
 NOWHERE = "not to be seen from here"
@@ -34,11 +33,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its heading, width, the narrowest table that has room for it, its figure.
-
-    Figures that change together share a `slice`, painted apart from the rest of the row: one span of both is fewer
-    bytes than two.
-    """
+    """A column: its heading, width, the narrowest table that has room for it, its figure."""
 
     name: str
     heading: str
@@ -46,18 +41,17 @@ class Column:
     from_width: int
     figure: Callable[[Figures], str]
     flush: Callable[[str, int], str] = right
-    slice: str = ""
 
 
 COLUMNS = (
     Column("pid", "pid", 7, 0, lambda row: str(row.pid)),
     Column("user", " user", 10, 88, lambda row: f" {row.user or f.UNKNOWN}", left),
     Column("gpu", "GPU", 6, 0, lambda row: card_list(row.gpus) or f.UNKNOWN),
-    Column("memory", "GiB", 7, 0, lambda row: f.gib(row.gpu_memory_bytes), slice="memory"),
-    Column("sm", "SM %", 6, 0, lambda row: f.whole(row.sm_pct), slice="busy"),
-    Column("cpu", "CPU %", 7, 0, lambda row: f.whole(row.cpu_pct), slice="busy"),
-    Column("rss", "RSS", 9, 64, lambda row: f.short_size(row.rss_bytes), slice="rss"),
-    Column("age", "age", 8, 72, lambda row: age(row.age_s), slice="age"),
+    Column("memory", "GiB", 7, 0, lambda row: f.gib(row.gpu_memory_bytes)),
+    Column("sm", "SM %", 6, 0, lambda row: f.whole(row.sm_pct)),
+    Column("cpu", "CPU %", 7, 0, lambda row: f.whole(row.cpu_pct)),
+    Column("rss", "RSS", 9, 64, lambda row: f.short_size(row.rss_bytes)),
+    Column("age", "age", 8, 72, lambda row: age(row.age_s)),
     Column("crew", "processes", 11, 104, lambda row: row.crew),
 )
 """`sm` is the share of its cards' time, `crew` trainers + loader workers + others."""
@@ -92,9 +86,9 @@ def sorted_jobs(jobs: Sequence[WatchedJob], sort: str) -> list[WatchedJob]:
 def job_rows(scene: JobScene, width: int, height: int) -> list[Row]:
     """The heading and as many rows as fit, the cursor among them; signs say what lies beyond."""
     columns = [column for column in COLUMNS if width >= column.from_width]
-    top, apart = heading(columns, scene.sort, width), spans(columns, width)
+    top = heading(columns, scene.sort, width)
     if not scene.jobs:
-        return filled([top, Row(line(Run(f"  {scene.empty}", "dim")), slices=apart)], apart, height)
+        return [top, Row(line(Run(f"  {scene.empty}", "dim")))]
     rows: list[Row] = []
     at = 0
     for job in scene.jobs:
@@ -103,30 +97,25 @@ def job_rows(scene: JobScene, width: int, height: int) -> list[Row]:
         rows.append(job_row(job, scene, columns, width))
         if job.pid in scene.opened:
             rows += [process_row(process, scene.now_s, columns, width) for process in job.processes]
-    return filled([top, *window(rows, at, max(1, height - 1), apart)], apart, height)
+    return [top, *window(rows, at, max(1, height - 1))][:height]
 
 
-def filled(rows: list[Row], apart: Spans, height: int) -> list[Row]:
-    """The rows, and empty ones cut alike below them: a job that comes or goes then repaints its rows, not the panel."""
-    return [*rows[:height], *(Row((), slices=apart) for _ in range(height - len(rows)))]
-
-
-def window(rows: list[Row], at: int, height: int, apart: Spans) -> list[Row]:
+def window(rows: list[Row], at: int, height: int) -> list[Row]:
     """`height` of the rows with row `at` in sight; a sign stands for those beyond either end."""
     if len(rows) <= height:
         return rows
     top = max(0, min(at - height // 2, len(rows) - height))
     shown = rows[top : top + height]
     if top:
-        shown[0] = more(top + 1, apart)
+        shown[0] = more(top + 1)
     if top + height < len(rows):
-        shown[-1] = more(len(rows) - top - height + 1, apart)
+        shown[-1] = more(len(rows) - top - height + 1)
     return shown
 
 
-def more(rows: int, apart: Spans) -> Row:
+def more(rows: int) -> Row:
     """The sign for rows that are out of sight."""
-    return Row(line(Run(f"  … {rows} more lines", "dim")), slices=apart)
+    return Row(line(Run(f"  … {rows} more lines", "dim")))
 
 
 def heading(columns: Sequence[Column], sort: str, width: int) -> Row:
@@ -149,7 +138,7 @@ def job_row(job: WatchedJob, scene: JobScene, columns: Sequence[Column], width: 
     row = cells_of_row(figures, columns, "strong" if chosen else "")
     room = max(0, width - MARK - sum(column.width for column in columns) - 2)
     what = job_words(job, room, "strong" if chosen else "")
-    return Row(line(mark, row, "  ", what), slices=spans(columns, width))
+    return Row(line(mark, row, "  ", what))
 
 
 def process_row(process: WatchedProcess, now_s: float, columns: Sequence[Column], width: int) -> Row:
@@ -161,23 +150,12 @@ def process_row(process: WatchedProcess, now_s: float, columns: Sequence[Column]
     row = cells_of_row(figures, columns, "dim")
     room = max(0, width - MARK - sum(column.width for column in columns) - 4)
     command = shorten(brief_command(process.command) or NOWHERE, room)
-    return Row(line(" " * MARK, row, Run("    " + command, "dim")), slices=spans(columns, width))
+    return Row(line(" " * MARK, row, Run("    " + command, "dim")))
 
 
 def cells_of_row(figures: Figures, columns: Sequence[Column], style: Style) -> Run:
     """The figures in their columns."""
     return Run("".join(column.flush(column.figure(figures), column.width) for column in columns), style)
-
-
-def spans(columns: Sequence[Column], width: int) -> Spans:
-    """The cells that change apart from the rest: the slices with the blank behind each, and what a job is."""
-    found: dict[str, tuple[int, int]] = {}
-    at = MARK
-    for column in columns:
-        if column.slice:
-            found[column.slice] = (found.get(column.slice, (at + 1, 0))[0], at + column.width + 1)
-        at += column.width
-    return (*found.values(), (at + 2, width))
 
 
 def job_words(job: WatchedJob, room: int, style: Style) -> Line:

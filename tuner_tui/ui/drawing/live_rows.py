@@ -108,4 +108,4 @@ def _signed(row: Row, left_out: int, width: int) -> Row:
     room = width - len(sign)
     if room < width_of(row.line) + 1:
         return row
-    return Row(line(*fit(row.line, room), Run(sign, "dim")), row.rank, row.slices)
+    return Row(line(*fit(row.line, room), Run(sign, "dim")), row.rank)

@@ -30,8 +30,7 @@ def rank_rows(state: RunState, width: int) -> list[Row]:
 
 
 def _figures(label: str, values: list[str]) -> Row:
-    text = "".join(right(value, CELL) for value in values)
-    return labelled(label, text, rank=3, slices=((LABEL, LABEL + len(text)),))
+    return labelled(label, "".join(right(value, CELL) for value in values), rank=3)
 
 
 def _sentence(times: Mapping[int, float | None]) -> str:

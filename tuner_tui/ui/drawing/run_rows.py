@@ -98,8 +98,7 @@ def progress_row(state: RunState, now_s: float, width: int) -> Row:
     end = _end(done, _time_left(state, now_s), width - bar_at)
     end_at = max(bar_at, width - text_width(end))
     middle = f" {bar(done, end_at - bar_at - 1)}" if end_at - bar_at >= 8 else " " * (end_at - bar_at)
-    slices = tuple((a, b) for a, b in ((STEP_LABEL, bar_at), (bar_at, end_at), (end_at, width)) if a < b <= width)
-    return Row(line(Run("step ", "dim"), steps, middle, end), 0, slices)
+    return Row(line(Run("step ", "dim"), steps, middle, end), 0)
 
 
 def _end(done: float | None, time_left: str, room: int) -> str:
@@ -126,7 +125,7 @@ def loss_row(scene: RunScene, width: int) -> Row:
     start, end = value_span(width)
     value = Run(right(f.metric(scene.state.loss), end - start), _finite(scene.state.loss))
     curve = run_curve(scene.history.loss, scene.state.total_steps, width - end - 1)
-    return labelled("loss", value, " ", Run(curve, "dim"), rank=0, slices=((start, end), (end + 1, width)))
+    return labelled("loss", value, " ", Run(curve, "dim"), rank=0)
 
 
 def _padding(part: float | None, latest: Sequence[Steps]) -> str:
@@ -185,7 +184,7 @@ def _memory_rows(scene: RunScene, width: int) -> list[Row]:
     text = f"{f.gib(max(peaks))} of {f.gib(card)} GiB" if card else f"{f.gib(max(peaks))} GiB"
     room = width - LABEL - text_width(text) - 1
     filled = f" {bar(max(peaks) / card, room)}" if card and room >= 6 else ""
-    return [labelled("peak VRAM", text, filled, rank=2, slices=((LABEL, width),))]
+    return [labelled("peak VRAM", text, filled, rank=2)]
 
 
 def metrics_told(metrics: Mapping[str, float]) -> list[str]:
