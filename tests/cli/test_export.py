@@ -61,7 +61,16 @@ def test_a_tools_file_becomes_a_preset(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("a: [", "not valid YAML"), ("- a", "key: value"), ("x: 1", "gives no setting")]
+    ("text", "said"),
+    [
+        ("a: [", "not valid YAML"),
+        ("- a", "key: value"),
+        ("1: a", "no word"),
+        ("x: 1", "gives no setting"),
+        ("a: 2024-99-99", "cannot read: month must be in 1..12"),
+        (f"seed: {'1' * 5000}", "cannot read: Exceeds the limit"),
+        (f"a: {'[' * 3000}", "nested too deeply"),
+    ],
 )
 def test_a_file_that_gives_nothing(tmp_path: Path, text: str, said: str) -> None:
     result = run("import", str(written(tmp_path, text)), "--name", "x")

@@ -131,12 +131,19 @@ def test_the_commands_own_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"), [("a: [", "not valid YAML"), ("- a", "key: value"), (None, "cannot be read")]
+    ("text", "words"),
+    [
+        ("a: [", "not valid YAML"),
+        ("- a", "key: value"),
+        (None, "cannot be read"),
+        ("a: 2024-99-99", "month must be in"),
+        (f"a: {'[' * 3000}", "nested too deeply"),
+    ],
 )
 def test_a_file_that_settings_cannot_be_put_into(tmp_path: Path, text: str | None, words: str) -> None:
     if text is not None:
         (tmp_path / "my.yml").write_text(text)
-    with pytest.raises((LaunchError, SettingsError), match=words):
+    with pytest.raises(SettingsError, match=words):
         own_config(CommandJob(command=("t", "my.yml"), apply="yaml"), tmp_path)
 
 

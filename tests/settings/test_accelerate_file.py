@@ -105,3 +105,10 @@ def test_nobody_else_is_started_by_accelerate(home: Path) -> None:
     assert accelerate_file(BuiltinJob(), env, home) is None
     assert accelerate_file(CommandJob(command=("torchrun", "train.py")), env, home) is None
     assert accelerate_file(CommandJob(command=("x",), launcher="accelerate"), env, home) is not None
+
+
+@pytest.mark.parametrize("text", ["a: [", "- a", "a: 2024-99-99", f"a: {'[' * 3000}", "\x00"])
+def test_a_file_that_cannot_be_read_tells_nothing(home: Path, text: str) -> None:
+    default(home, text)
+    job = CommandJob(command=("accelerate", "launch", "train.py"))
+    assert accelerate_file(job, {"HF_HOME": str(home)}, home) is None

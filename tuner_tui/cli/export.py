@@ -86,17 +86,12 @@ def _carried(preset: str, to: str) -> Carried:
 
 
 def _imported(file: Path, tool: str | None) -> Imported:
-    import yaml
-
     from tuner_tui.settings.dialects.dialect import read
     from tuner_tui.settings.dialects.tools import tool_named, tool_of_file
     from tuner_tui.settings.errors import SettingsError
-    from tuner_tui.settings.yamltext import read_text
+    from tuner_tui.settings.tool_yaml import read_tool_yaml
 
-    try:
-        values = yaml.safe_load(read_text(file))
-    except yaml.YAMLError as error:
-        raise SettingsError(f"{file} is not valid YAML: {str(error).splitlines()[0]}.") from error
-    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
-        raise SettingsError(f"{file} must hold `key: value` lines.")
+    values = read_tool_yaml(file)
+    if not all(isinstance(key, str) for key in values):
+        raise SettingsError(f"{file} must hold `key: value` lines; a key of it is no word.")
     return read(tool_of_file(values) if tool is None else tool_named(tool), values)

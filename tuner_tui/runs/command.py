@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from tuner_tui.hardware.interpreter import Interpreter, probe_interpreter, probe_versions
 from tuner_tui.runs.folder import RunFolder
 from tuner_tui.runs.launchers import launched_by
@@ -20,7 +18,7 @@ from tuner_tui.settings.accelerate_file import ONE_PROCESS, AccelerateFile
 from tuner_tui.settings.apply import CONFIG, AppliedCommand, config_word
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.origin import Resolved
-from tuner_tui.settings.yamltext import read_text
+from tuner_tui.settings.tool_yaml import read_tool_yaml
 
 OBSERVER_SITE = Path(__file__).parent.parent / "observer" / "site"
 """The folder whose `sitecustomize` brings the observer into every Python of the training."""
@@ -76,18 +74,11 @@ def with_config(applied: AppliedCommand, folder: RunFolder) -> tuple[str, ...]:
 
 
 def own_config(job: Job, cwd: Path) -> Mapping[str, Any] | None:
-    """What the command's own YAML file says, where settings go into one. Raises `LaunchError`, `SettingsError`."""
+    """What the command's own YAML file says, where settings go into one. Raises `SettingsError`."""
     place = config_word(job.command) if isinstance(job, CommandJob) and job.apply == "yaml" else None
     if place is None or not isinstance(job, CommandJob) or CONFIG in job.command[place]:
         return None
-    path = cwd / job.command[place]
-    try:
-        values = yaml.safe_load(read_text(path))
-    except yaml.YAMLError as error:
-        raise LaunchError(f"{path} is not valid YAML: {str(error).splitlines()[0]}.") from error
-    if not isinstance(values, dict):
-        raise LaunchError(f"{path} must hold `key: value` lines, for settings to be put into it.")
-    return values
+    return read_tool_yaml(cwd / job.command[place])
 
 
 def with_launcher(argv: tuple[str, ...], job: Job, interpreter: Interpreter) -> tuple[str, ...]:

@@ -107,7 +107,7 @@ def _values(path: Path) -> Mapping[str, Any]:
     try:
         with path.open("rb") as file:
             values = yaml.safe_load(file.read(MOST_BYTES))
-    except (OSError, ValueError, yaml.YAMLError):
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return {}
     return values if isinstance(values, dict) else {}
 
