@@ -46,3 +46,13 @@ def test_a_full_disk_is_one_sentence(words: list[str], tmp_path: Path) -> None:
         )
     assert result.returncode == 1
     assert result.stderr == "Standard output cannot be written: No space left on device.\n"
+
+
+@pytest.mark.parametrize("words", [["ps"], ["logs", "r001"], ["recommend", "--json"], ["run", "--", "true"]])
+def test_a_state_folder_that_cannot_be_looked_into_is_one_sentence(words: list[str], tmp_path: Path) -> None:
+    unreachable = tmp_path / ("n" * 300)  # no file system takes such a name; root may look into everything else
+    environ = environment(tmp_path, TUNER_STATE_DIR=str(unreachable))
+    result = subprocess.run([*PROGRAM, *words], env=environ, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.splitlines()[-1] == f"{unreachable / 'runs'}: File name too long."
+    assert "Traceback" not in result.stderr

@@ -122,6 +122,23 @@ def test_the_commit_and_whether_files_differ(tmp_path: Path) -> None:
     assert git_revision(tmp_path) == (git("rev-parse", "HEAD"), True)
 
 
+def test_a_repository_with_a_file_whose_name_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"\xff.csv")).write_text("1")
+    for words in (("init", "-q"), ("config", "core.quotePath", "false"), ("add", "-A")):
+        subprocess.run(("git", *words), cwd=tmp_path, check=True)
+    who = ("-c", "user.name=t", "-c", "user.email=t@t", "-c", "commit.gpgsign=false")
+    subprocess.run(("git", *who, "commit", "-q", "-m", "a"), cwd=tmp_path, check=True)
+    (tmp_path / os.fsdecode(b"\xff.csv")).write_text("2")
+    assert git_revision(tmp_path)[1] is True
+
+
+def test_a_command_that_cannot_even_be_looked_at(tmp_path: Path) -> None:
+    job = CommandJob(command=(f"./{'n' * 300}/python", "train.py"))
+    request = LaunchRequest(job=job, resolved=Resolved(Settings()), cwd=tmp_path, root=tmp_path / "runs")
+    with pytest.raises(LaunchError, match="cannot be started: File name too long"):
+        prepare(request, RunFolder(tmp_path / "r001"))
+
+
 def test_the_commands_own_file(tmp_path: Path) -> None:
     (tmp_path / "my.yml").write_text("base_model: gpt2\nlr: 1e-5\n")
     job = CommandJob(command=("axolotl", "train", "my.yml"), apply="yaml")

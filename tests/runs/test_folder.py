@@ -69,3 +69,9 @@ def test_the_ranks_have_event_files_of_their_own(tmp_path: Path) -> None:
         (folder.path / name).touch()
     assert [path.name for path in folder.event_files()] == ["events.jsonl", "events-rank0.jsonl", "events-rank1.jsonl"]
     assert os.fspath(folder.output) == os.fspath(folder.path / "output")
+
+
+@pytest.mark.parametrize("name", ["./gone", "a/" * 3000])
+def test_a_path_that_is_none_is_said(tmp_path: Path, name: str) -> None:
+    with pytest.raises(RunNotFoundError, match="There is no run folder"):
+        find_run(name, tmp_path)

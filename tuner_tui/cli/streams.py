@@ -1,4 +1,4 @@
-"""Standard output and error as any terminal, pipe or file takes them."""
+"""Standard output and error as any terminal, pipe or file takes them; what the system refuses, in a sentence."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
 
-from tuner_tui.cli.output import FAILED
+from tuner_tui.cli.output import FAILED, fail
 
 PLAIN = str.maketrans({"·": "-", "–": "-", "—": "-", "−": "-", "…": "...", "×": "x", "→": "->", "≥": ">=", "≤": "<="})
 HANDLER = "tuner_tui.plain"
@@ -26,15 +26,17 @@ def take_any_text() -> None:
 
 
 @contextmanager
-def said_when_full() -> Iterator[None]:
-    """End with one sentence where standard output takes no more, such as a file on a full disk."""
+def said_when_refused() -> Iterator[None]:
+    """End with one sentence where the system refuses: standard output on a full disk, a folder that is not ours."""
     try:
         yield
     except BrokenPipeError:
         _close_quietly()
         raise SystemExit(FAILED) from None
     except OSError as error:
-        if error.errno not in NO_ROOM or error.filename is not None:
+        if error.filename is not None:
+            fail(f"{error.filename}: {error.strerror}.")
+        if error.errno not in NO_ROOM:
             raise
         _close_quietly()
         sys.stderr.write(f"Standard output cannot be written: {error.strerror}.\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -90,7 +91,7 @@ def check_command(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> Non
     """Raise `LaunchError` where the command cannot be started as it stands."""
     if HIDDEN in " ".join(argv):
         raise LaunchError(f"A secret of this command was hidden as {HIDDEN} in its record; give the command again.")
-    if not cwd.is_dir():
+    if not os.path.isdir(cwd):  # noqa: PTH112  Path.is_dir raises for what may not be looked at
         raise LaunchError(f"The command's folder {cwd} does not exist.")
     if "/" in argv[0]:
         _check_path(cwd / argv[0], argv[0])
@@ -149,15 +150,21 @@ def _able_to_train(interpreter: Interpreter) -> Interpreter:
 
 
 def _git(cwd: Path, *arguments: str) -> str | None:
+    """What git says; names of files in it may be no UTF-8. It takes no lock, which somebody's own git would meet."""
+    command = ["git", "--no-optional-locks", *arguments]
     try:
-        done = subprocess.run(["git", *arguments], cwd=cwd, capture_output=True, text=True, timeout=3, check=True)
+        done = subprocess.run(command, cwd=cwd, capture_output=True, timeout=3, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip()
+    return done.stdout.decode("utf-8", "replace").strip()
 
 
 def _check_path(path: Path, name: str) -> None:
-    if not path.exists():
-        raise LaunchError(f"The command {name!r} does not exist.")
-    if path.is_dir() or not os.access(path, os.X_OK):
+    try:
+        is_folder = stat.S_ISDIR(path.stat().st_mode)
+    except FileNotFoundError:
+        raise LaunchError(f"The command {name!r} does not exist.") from None
+    except OSError as error:
+        raise LaunchError(f"The command {name!r} cannot be started: {error.strerror}.") from None
+    if is_folder or not os.access(path, os.X_OK):
         raise LaunchError(f"The command {name!r} is not a program that may be run.")

@@ -41,7 +41,7 @@ class Numbered:
 
     def find(self, name: str, root: Path) -> Path | None:
         """The one named `name`: the id, the id without zeros or without its letter, or the path of a folder."""
-        if "/" in name and Path(name).is_dir():
+        if "/" in name and os.path.isdir(name):  # noqa: PTH112  Path.is_dir raises for what may not be looked at
             return Path(name).resolve()
         wanted = re.fullmatch(rf"{self.letter}?0*(\d{{1,9}})", name)
         number = None if wanted is None else int(wanted[1])

@@ -57,7 +57,7 @@ def _python_of(words: tuple[str, ...], cwd: Path, path: str) -> Path | None:
 def _found(name: str, cwd: Path, path: str) -> Path | None:
     """The program as the kernel would find it; links are not followed: an environment's python is one."""
     if "/" in name:
-        return cwd / name if (cwd / name).exists() else None
+        return cwd / name if os.path.exists(cwd / name) else None  # noqa: PTH110  Path.exists raises where it may not look
     found = shutil.which(name, path=path)
     return None if found is None else Path(found)
 

@@ -15,7 +15,7 @@ from tuner_tui.settings.yamltext import read_text
 def read_tool_yaml(path: Path) -> dict[Any, Any]:
     """The mapping in the file. Raises `PresetError` with one sentence where there is none.
 
-    Not only what is no YAML: a date such as 2024-99-99, a number of thousands of digits and nesting without end are none.
+    That is also for a date such as 2024-99-99, a number of thousands of digits, and nesting without end.
     """
     try:
         values = yaml.safe_load(read_text(path))
