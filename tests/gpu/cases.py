@@ -60,6 +60,7 @@ class Case:
     adapter: str = "none"
     accumulation: int = 1
     eval_batch: int = 4
+    compiled: bool = False
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -74,6 +75,7 @@ class Case:
             "gradient_checkpointing": self.checkpointing,
             "attn_implementation": self.attention,
             "peft_method": self.adapter,
+            "torch_compile": self.compiled,
         }
 
 

@@ -20,17 +20,17 @@ ENCODER: dict[str, Any] = {
 CAUSAL: dict[str, dict[str, Any]] = {
     "qwen3": {**GROUPED, "model_type": "qwen3", "head_dim": 64, "tie_word_embeddings": True},
     "smollm3": {**GROUPED, "model_type": "smollm3", "tie_word_embeddings": True},
-    "granite": {**GROUPED, "model_type": "granite"},
-    "olmo": {**GROUPED, "model_type": "olmo"},
+    "granite": {**GROUPED, "model_type": "granite", "tie_word_embeddings": False},
+    "olmo": {**GROUPED, "model_type": "olmo", "tie_word_embeddings": False},
     "gemma2": {**GROUPED, "model_type": "gemma2", "vocab_size": 32_000, "head_dim": 48},
     "gemma3_text": {**GROUPED, "model_type": "gemma3_text", "vocab_size": 32_000, "head_dim": 64},
-    "phi3": {**GROUPED, "model_type": "phi3"},
+    "phi3": {**GROUPED, "model_type": "phi3", "tie_word_embeddings": False},
     "falcon": {**COMMON, "model_type": "falcon", "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 8},
     "mpt": {
         "model_type": "mpt", "d_model": 256, "n_layers": 4, "n_heads": 8, "vocab_size": 8192, "max_seq_len": 1024,
         "expansion_ratio": 4,
     },
-    "gpt_neox": {**DECODER, "model_type": "gpt_neox"},
+    "gpt_neox": {**DECODER, "model_type": "gpt_neox", "tie_word_embeddings": False},
     "opt": {**COMMON, "model_type": "opt", "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 8,
             "ffn_dim": 1024, "word_embed_proj_dim": 256},
     "mixtral": {**GROUPED, "model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2},
@@ -48,7 +48,7 @@ CLASSIFYING: dict[str, dict[str, Any]] = {
         "model_type": "distilbert", "dim": 256, "n_layers": 4, "n_heads": 8, "hidden_dim": 1024, "vocab_size": 8192,
         "max_position_embeddings": 512,
     },
-    "albert": {**ENCODER, "model_type": "albert", "embedding_size": 128},
+    "albert": {**ENCODER, "model_type": "albert", "embedding_size": 128, "num_hidden_groups": 1},
     "deberta-v2": {
         **ENCODER, "model_type": "deberta-v2", "relative_attention": True, "position_buckets": 256,
         "norm_rel_ebd": "layer_norm", "share_att_key": True, "pos_att_type": ["p2c", "c2p"], "type_vocab_size": 0,
@@ -56,7 +56,7 @@ CLASSIFYING: dict[str, dict[str, Any]] = {
     },
     "t5": {
         "model_type": "t5", "d_model": 256, "d_kv": 32, "d_ff": 704, "num_layers": 4, "num_heads": 8,
-        "vocab_size": 8192, "feed_forward_proj": "gated-gelu", "decoder_start_token_id": 0,
+        "vocab_size": 8192, "feed_forward_proj": "gated-gelu", "decoder_start_token_id": 0, "is_encoder_decoder": True,
     },
 }  # fmt: skip
 UNSEEN_CAUSAL: dict[str, dict[str, Any]] = {
@@ -77,7 +77,7 @@ UNSEEN_CLASSIFYING: dict[str, dict[str, Any]] = {
     "bart": {
         "model_type": "bart", "d_model": 256, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 8,
         "decoder_attention_heads": 8, "encoder_ffn_dim": 1024, "decoder_ffn_dim": 1024, "vocab_size": 8192,
-        "max_position_embeddings": 512,
+        "max_position_embeddings": 512, "is_encoder_decoder": True,
     },
     "xlnet": {"model_type": "xlnet", "d_model": 256, "n_layer": 4, "n_head": 8, "d_inner": 1024, "vocab_size": 8192},
     "nomic_bert": {**ENCODER, "model_type": "nomic_bert"},

@@ -107,6 +107,7 @@ def arguments_of(case: Case, device: str, folder: str) -> tuple[JobArguments, An
         "gradient_checkpointing": case.checkpointing, "bf16": case.precision == "bf16",
         "fp16": case.precision == "fp16", "eval_strategy": "no", "save_strategy": "no", "disable_tqdm": True,
         "logging_strategy": "no", "use_cpu": device == "cpu",
+        "torch_compile": case.compiled,
     }  # fmt: skip
     return parse_config(values)
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tuner_tui.memory.correct import CORRECTED_DOUBT, MeasuredRun, corrected
-from tuner_tui.memory.device import Device
-from tuner_tui.memory.estimate import MemoryEstimate, estimate
+from tuner_tui.memory.device import MIB, RESERVED_BYTES, RESERVED_DOUBT_BYTES, Device, Started
+from tuner_tui.memory.estimate import CLOSED_FORM_DOUBT, MemoryEstimate, estimate, of_lines
 from tuner_tui.memory.shapes import bert
+from tuner_tui.memory.slack import CPU_SLACK_SHARE
+from tuner_tui.memory.step import Moment
 from tuner_tui.settings.model import Settings
 
 SHAPE = bert("bert-base", 12, 768, 12)
@@ -85,21 +88,48 @@ def test_what_takes_no_memory_may_differ() -> None:
 
 
 def test_on_a_cpu_the_rest_of_the_process_is_what_was_measured() -> None:
-    rest = 700 * 2**20
-    resident = round(on_cpu(settings(8)).tensor_bytes(8)) + rest
+    tensors, rest = on_cpu(settings(8)).tensor_bytes(8), 1200 * 2**20
+    resident = round(tensors) + rest
     found = corrected(
         on_cpu(settings()), settings(), False, [MeasuredRun("r1", settings(8), None, None, resident)], on_cpu
     )
-    assert found.parts.context == pytest.approx(rest, abs=2)
-    assert "corrected by run r1: 700 MiB beside the tensors" in found.rests_on
+    assert found.peak_bytes(8) == pytest.approx(resident, abs=4)
+    assert found.parts.context == pytest.approx(rest - CPU_SLACK_SHARE * tensors, abs=4)
+    assert "corrected by run r1: 1,200 MiB beside the tensors" in found.rests_on
 
 
-def test_on_a_cpu_the_context_is_in_doubt_until_a_run_was_measured() -> None:
+@pytest.mark.parametrize(("tensors_mib", "resident_mib"), [(31, 584), (219, 934), (370, 997), (1694, 2593)])
+def test_on_a_cpu_what_trainings_took_lies_within_the_doubt(tensors_mib: int, resident_mib: int) -> None:
+    moment = Moment("forward", tensors_mib * MIB, 0, 0, 0, 0)
+    found = of_lines((moment,), settings(), CPU, CLOSED_FORM_DOUBT, "measured tensors")
+    assert found.low_bytes < resident_mib * MIB < found.high_bytes
+
+
+def test_on_a_cpu_a_measured_run_leaves_little_doubt() -> None:
     first = on_cpu(settings())
-    tensors = first.tensor_bytes(16)
-    assert first.low_bytes < tensors + 450 * 2**20 < tensors + 620 * 2**20 < first.high_bytes
     measured = corrected(first, settings(), False, [MeasuredRun("r1", settings(), resident_bytes=2**33)], on_cpu)
     assert measured.doubt_bytes == round(measured.total_bytes * CORRECTED_DOUBT)
+
+
+@pytest.mark.parametrize(("tensors_mib", "private_mib"), [(31, 1649), (219, 1996), (370, 2070), (1694, 3651)])
+@pytest.mark.parametrize("started", [None, Started(463 * MIB, 1516 * MIB)])
+def test_under_a_limit_what_is_reserved_counts(tensors_mib: int, private_mib: int, started: Started | None) -> None:
+    moment = Moment("forward", tensors_mib * MIB, 0, 0, 0, 0)
+    device = Device(False, None, private_mib * MIB, limited=True, started=started)
+    found = of_lines((moment,), settings(), device, CLOSED_FORM_DOUBT, "measured tensors")
+    assert found.low_bytes < private_mib * MIB < found.high_bytes
+    assert found.verdict == "tight"
+    assert replace(found, capacity_bytes=(private_mib - 1000) * MIB).verdict == "too large"
+
+
+def test_what_is_reserved_stays_in_doubt_where_only_resident_memory_was_measured() -> None:
+    def limited(one: Settings) -> MemoryEstimate:
+        return estimate(SHAPE, one, replace(CPU, limited=True))
+
+    run = MeasuredRun("r1", settings(), resident_bytes=2**33)
+    found = corrected(limited(settings()), settings(), False, [run], limited)
+    assert found.total_bytes == pytest.approx(2**33 + RESERVED_BYTES, abs=4)
+    assert found.doubt_bytes > RESERVED_DOUBT_BYTES
 
 
 def test_a_process_smaller_than_its_tensors_is_no_measurement() -> None:

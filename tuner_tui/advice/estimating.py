@@ -9,9 +9,9 @@ from functools import partial
 from tuner_tui.advice.recommending.workload import model_of
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.memory.correct import MeasuredRun, corrected
-from tuner_tui.memory.device import Device
+from tuner_tui.memory.device import Device, Started
 from tuner_tui.memory.estimate import MemoryEstimate, estimate
-from tuner_tui.memory.shapes import known_shape
+from tuner_tui.memory.shapes import config_path, known_shape
 from tuner_tui.memory.trace import Trace, TraceError, known_trace, trace
 from tuner_tui.memory.traced import traced_estimate
 from tuner_tui.settings.job import BuiltinJob
@@ -19,6 +19,15 @@ from tuner_tui.settings.model import Settings
 
 NAMED_DOUBT = 0.3
 """Where a model's name is all that is known of it; judgement."""
+
+
+def under_limit(device: Device, limit_bytes: int, started: Started | None) -> Device:
+    """The processor as a training finds it that `--memory-limit` lets take so much private memory.
+
+    `started` is what its Python was measured to take by itself; None where that is not known.
+    """
+    least = limit_bytes if device.capacity_bytes is None else min(limit_bytes, device.capacity_bytes)
+    return replace(device, capacity_bytes=least, limited=True, started=started)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +58,7 @@ class Estimating:
         if shape is not None:
             return self._put_right(settings, lambda one: estimate(shape, one, self.device, self.processes))
         guess = model_of(self.job.model, self.job.task)
-        if guess.guessed:
+        if guess.guessed or config_path(self.job.model) is not None:  # its configuration says that it is none of ours
             return None
         named = partial(
             replace, doubt=NAMED_DOUBT, rests_on=f"closed form, the shape taken from the name {guess.words}"

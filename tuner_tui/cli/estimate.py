@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tuner_tui.cli.options import MemoryLimit
 from tuner_tui.cli.output import document, fail, note
 
 if TYPE_CHECKING:
     from tuner_tui.advice.estimating import Estimating
     from tuner_tui.cli.box import ReadBox
+    from tuner_tui.memory.device import Device
     from tuner_tui.memory.estimate import MemoryEstimate
     from tuner_tui.settings.job import BuiltinJob, Job
     from tuner_tui.settings.model import Settings
@@ -37,6 +39,7 @@ def register(app: typer.Typer, read_box: ReadBox | None = None) -> None:
         memory: Annotated[
             str | None, typer.Option(metavar="SIZE", help="What there is, such as 24GiB, in place of this box's.")
         ] = None,
+        memory_limit: MemoryLimit = None,
         interpreter: Annotated[Path | None, typer.Option(metavar="PATH", help="The Python that trains.")] = None,
         as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
     ) -> None:
@@ -52,9 +55,10 @@ def register(app: typer.Typer, read_box: ReadBox | None = None) -> None:
         try:
             resolved, job = asked_for(preset, values or [], model, task)
             capacity = None if memory is None else parse_size(memory, "--memory")
+            limit = None if memory_limit is None else parse_size(memory_limit)
         except SettingsError as error:
             fail(str(error))
-        found, settings = prepare((read_box or this_box)(interpreter), resolved, job, capacity)
+        found, settings = prepare((read_box or this_box)(interpreter), resolved, job, capacity, limit)
         say(found, settings, as_json)
 
 
@@ -92,19 +96,25 @@ def job_of(job: Job | None, model: str | None, task: str | None) -> BuiltinJob:
         raise SettingsError(f"--task {task!r} is none of classification, causal-lm.") from error
 
 
-def prepare(box: Any, resolved: Resolved, job: BuiltinJob, capacity: int | None) -> tuple[Estimating, Settings]:
-    """What is estimated: the job on this box, its settings filled in as `run` would."""
+def prepare(
+    box: Any, resolved: Resolved, job: BuiltinJob, capacity: int | None, limit: int | None = None
+) -> tuple[Estimating, Settings]:
+    """What is estimated: the job on this box, its settings filled in as `run` would, under a memory limit or none."""
     from dataclasses import replace
 
-    from tuner_tui.advice.estimating import Estimating
+    from tuner_tui.advice.estimating import Estimating, under_limit
     from tuner_tui.advice.recommend import with_recommended
-    from tuner_tui.advice.recommending.target import target_of
+    from tuner_tui.advice.recommending.target import limited, target_of
+    from tuner_tui.memory.started import started
     from tuner_tui.runs.folder import runs_dir
     from tuner_tui.runs.measured_memory import measured_runs
 
-    settings = with_recommended(resolved, box.inventory, box.interpreter, job).settings
-    target = target_of(box.inventory, box.interpreter, job)
+    inventory = limited(box.inventory, limit)
+    settings = with_recommended(resolved, inventory, box.interpreter, job).settings
+    target = target_of(inventory, box.interpreter, job)
     device = target.device if capacity is None else replace(target.device, capacity_bytes=capacity)
+    if limit is not None and not device.on_gpu:
+        device = under_limit(device, limit, started(box.interpreter, inventory.cpu.usable_cores))
     return Estimating(job, device, target.processes, box.interpreter, measured_runs(job, runs_dir())), settings
 
 
@@ -133,6 +143,11 @@ def say(found: Estimating, settings: Settings, as_json: bool) -> None:
     typer.echo("\n".join(report(found, settings, best)))
 
 
+def counted_as(device: Device) -> str:
+    """Which memory the figures are of."""
+    return "device" if device.on_gpu else "private" if device.limited else "resident"
+
+
 def as_document(found: Estimating, settings: Settings, best: MemoryEstimate, problem: str | None) -> dict[str, Any]:
     """Everything in one JSON document; sizes in bytes."""
     peak = best.peak
@@ -149,5 +164,6 @@ def as_document(found: Estimating, settings: Settings, best: MemoryEstimate, pro
         "largest_batch": best.largest_batch(),
         "model": {"floor_bytes": peak.floor_bytes, "base_bytes": peak.base_bytes, "slope_bytes": peak.slope_bytes},
         "rests_on": best.rests_on,
+        "counts": counted_as(found.device),
         "not_traced": problem,
     }

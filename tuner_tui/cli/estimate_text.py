@@ -31,7 +31,7 @@ def report(found: Estimating, settings: Settings, best: MemoryEstimate) -> list[
         *wrap(verdict_sentence(best), WIDTH),
         *wrap(batch_sentence(best, settings), WIDTH),
         "",
-        *wrap(f"Rests on: {best.rests_on}. {assumed(found)}", WIDTH),
+        *wrap(f"Rests on: {best.rests_on}. {assumed(found)}{counted(found, best)}", WIDTH),
     ]
 
 
@@ -136,3 +136,20 @@ def assumed(found: Estimating) -> str:
     if not found.device.on_gpu or any(run.tensor_bytes for run in found.runs):
         return ""
     return "The CUDA context and the allocator's slack are assumed until a run has been measured here."
+
+
+def counted(found: Estimating, best: MemoryEstimate) -> str:
+    """On a CPU, which memory is meant: a limit counts more than the kernel does."""
+    device = found.device
+    if device.on_gpu:
+        return ""
+    if not device.limited:
+        return (
+            "This is resident memory, what is really used; a --memory-limit counts what libraries reserve as well, "
+            "about 1 GiB more: give it here too."
+        )
+    known = "" if device.started is not None else " (assumed: this Python was not measured)"
+    return (
+        f"This is private memory, which a --memory-limit counts; {size_words(best.overhead.reserved_bytes)} of it are "
+        f"what libraries reserve and never use{known}."
+    )

@@ -55,7 +55,13 @@ def llama_block(shape: ModelShape, n: Numerics, adapted: bool) -> float:
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     inputs = 5 * n.compute if n.casts else 2 * n.stream
     norms = 2 * 4 + (0 if adapted else 2 * n.stream)
-    return shape.hidden * (inputs + norms) + (2 * queries + 2 * keys) * n.compute + shape.intermediate * 4 * n.compute
+    query_norms = (queries + keys) * (4 + (0 if adapted else n.compute)) if shape.query_norm else 0
+    return (
+        query_norms
+        + shape.hidden * (inputs + norms)
+        + (2 * queries + 2 * keys) * n.compute
+        + shape.intermediate * 4 * n.compute
+    )
 
 
 BLOCKS: Mapping[Family, Callable[[ModelShape, Numerics, bool], float]] = {

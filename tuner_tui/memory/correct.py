@@ -81,7 +81,10 @@ def _measured_slack(overhead: Overhead, run: MeasuredRun) -> Overhead:
 def _on_cpu(
     found: MemoryEstimate, runs: Sequence[MeasuredRun], again: Callable[[Settings], MemoryEstimate]
 ) -> MemoryEstimate:
-    """On a CPU only the whole process is measured: what stands above the tensors is libraries and data."""
+    """On a CPU only the whole process is measured: what stands above the tensors is libraries, data and slack.
+
+    What a limit counts beside the resident memory is not measured by a run and stays as it was.
+    """
     run = next((run for run in runs if run.resident_bytes), None)
     if run is None or run.resident_bytes is None:
         return found
@@ -90,5 +93,6 @@ def _on_cpu(
     if rest <= 0:
         return found
     words = f"{found.rests_on}, corrected by run {run.id}: {rest / 2**20:,.0f} MiB beside the tensors"
-    overhead = replace(found.overhead, context_bytes=rest, context_doubt_bytes=0.0)
+    context = max(0.0, rest - found.overhead.slack(tensors))
+    overhead = replace(found.overhead, context_bytes=context, context_doubt_bytes=0.0)
     return replace(found, overhead=overhead, doubt=CORRECTED_DOUBT, rests_on=words)

@@ -7,20 +7,46 @@ from dataclasses import dataclass
 MIB = 2**20
 CONTEXT_BYTES = 500 * MIB
 """CUDA's context with the kernels of torch and cuBLAS; assumed, not measured: commonly reported as 300–600 MB."""
-CPU_CONTEXT_BYTES = 535 * MIB
-CPU_CONTEXT_DOUBT_BYTES = 85 * MIB
-"""Resident size of a Python that has imported torch and transformers, beside its tensors: 450 MiB after the imports,
-up to 620 MiB in a training; measured with torch 2.13 (CPU build)."""
+IMPORTED_BYTES = 463 * MIB
+"""Resident size of a Python that has imported what a job imports; measured with torch 2.13 (CPU build)."""
+WORKING_BYTES = 105 * MIB
+WORKING_DOUBT_BYTES = 115 * MIB
+"""What a process takes on a CPU from there to its first steps, beside its tensors; 80 to 215 MiB in eight trainings."""
+RESERVED_BYTES = 1065 * MIB
+RESERVED_DOUBT_BYTES = 250 * MIB
+"""Private memory that the same Python reserves and does not touch, on two cores; every core more reserves some 40 MiB.
+Most of it are pools of pyarrow, which `datasets` imports."""
 FLASH_LEAST = (8, 0)
 
 
 @dataclass(frozen=True, slots=True)
+class Started:
+    """The Python that trains, after its imports: its resident memory, and its private memory (`VmData`), in bytes."""
+
+    resident_bytes: int
+    private_bytes: int
+
+    @property
+    def reserved_bytes(self) -> int:
+        """What it reserved and did not touch."""
+        return max(0, self.private_bytes - self.resident_bytes)
+
+
+@dataclass(frozen=True, slots=True)
 class Device:
-    """A card, or the processor. `capacity_bytes` is what it has for this training; None where that is not known."""
+    """A card, or the processor. `capacity_bytes` is what it has for this training; None where that is not known.
+
+    `limited`: on a processor, the capacity is a memory limit (`RLIMIT_DATA`), which counts private memory whether it
+    was touched or not. `started` is the measured beginning of the Python that trains there. `cards` are those that one
+    process spreads each batch over (`torch.nn.DataParallel`); this is the first of them, which takes most.
+    """
 
     on_gpu: bool
     capability: tuple[int, int] | None = None
     capacity_bytes: int | None = None
+    limited: bool = False
+    started: Started | None = None
+    cards: int = 1
 
     @property
     def flash(self) -> bool:
@@ -30,9 +56,23 @@ class Device:
     @property
     def context_bytes(self) -> int:
         """What the process takes before the first tensor."""
-        return CONTEXT_BYTES if self.on_gpu else CPU_CONTEXT_BYTES
+        if self.on_gpu:
+            return CONTEXT_BYTES
+        return WORKING_BYTES + (IMPORTED_BYTES if self.started is None else self.started.resident_bytes)
+
+    @property
+    def reserved_bytes(self) -> int:
+        """What it reserves beside that and a limit counts; 0 where no limit does."""
+        if self.on_gpu or not self.limited:
+            return 0
+        return RESERVED_BYTES if self.started is None else self.started.reserved_bytes
 
     @property
     def context_doubt_bytes(self) -> int:
-        """By how much that may be more or less, beside an estimate's own doubt."""
-        return 0 if self.on_gpu else CPU_CONTEXT_DOUBT_BYTES
+        """By how much the context may be more or less, beside an estimate's own doubt."""
+        return 0 if self.on_gpu else WORKING_DOUBT_BYTES
+
+    @property
+    def reserved_doubt_bytes(self) -> int:
+        """The same of what is reserved; nothing where it was measured."""
+        return RESERVED_DOUBT_BYTES if self.reserved_bytes and self.started is None else 0

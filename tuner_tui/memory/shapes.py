@@ -1,14 +1,14 @@
 """The sizes of a model that memory depends on, read from a `config.json` or known by name; nothing is imported for it.
 
-Closed forms exist for four families: BERT, ModernBERT, GPT-2 and Llama (with what is built like them). Any other
-architecture is `None` here and has to be traced.
+Closed forms exist for four families: BERT, ModernBERT, GPT-2 and Llama (with what is built like them). Another
+architecture is given the family nearest to it, and says so, or is `None` and has to be traced.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -18,7 +18,7 @@ Family = Literal["bert", "modernbert", "gpt2", "llama"]
 Task = Literal["classification", "causal-lm"]
 
 BERT_LIKE = ("bert", "roberta", "xlm-roberta", "camembert", "electra")
-LLAMA_LIKE = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "granite", "olmo")
+LLAMA_LIKE = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "granite")
 DTYPE_BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
 POSITIONS = 8192
 
@@ -29,7 +29,8 @@ class ModelShape:
 
     `weight_bytes` is the size of one number of the weights as they are loaded. `labels` are the outputs of a
     classifier. `qkv_bias` and `query_norm` tell what Llama's relatives differ in, `dense_head` what BERT's do: a
-    classifier of two layers in place of a pooling layer and one.
+    classifier of two layers in place of a pooling layer and one. `near` names another architecture that was given this
+    family for want of its own; empty where it is of the family.
     """
 
     name: str
@@ -51,6 +52,7 @@ class ModelShape:
     query_norm: bool = False
     dense_head: bool = False
     weight_bytes: int = 4
+    near: str = ""
 
     @property
     def language_model(self) -> bool:
@@ -126,14 +128,23 @@ def _read(path: Path, stamp: int, model: str, task: Task) -> ModelShape | None:
 
 
 def shape_of_config(config: Mapping[str, Any], model: str, task: Task) -> ModelShape | None:
-    """The shape that a `config.json` describes; None for an architecture without a closed form or a torn file."""
-    builders = {**dict.fromkeys(BERT_LIKE, _bert), **dict.fromkeys(LLAMA_LIKE, _llama)}
-    builders |= {"gpt2": _gpt2, "modernbert": _modernbert}
-    build = builders.get(str(config.get("model_type")))
+    """The shape that a `config.json` describes; None for an architecture near to no family or a torn file."""
     try:
-        return None if build is None else replace(build(config, model, task), weight_bytes=_weight_bytes(config))
+        shape = _builder(config)(config, model, task)
+        return None if shape is None else replace(shape, weight_bytes=_weight_bytes(config))
     except (KeyError, TypeError, ValueError, ZeroDivisionError):
         return None
+
+
+def _builder(config: Mapping[str, Any]) -> Callable[[Mapping[str, Any], str, Task], ModelShape | None]:
+    from tuner_tui.memory.nearest import nearest_shape
+
+    kind = str(config.get("model_type"))
+    if kind in BERT_LIKE and config.get("embedding_size") in (None, config.get("hidden_size")):
+        return _bert
+    if kind in LLAMA_LIKE:
+        return _llama
+    return {"gpt2": _gpt2, "modernbert": _modernbert}.get(kind, nearest_shape)
 
 
 def _weight_bytes(config: Mapping[str, Any]) -> int:

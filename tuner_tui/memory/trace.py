@@ -150,12 +150,14 @@ def read_entry(entry: Path) -> Trace | None:
         return None
 
 
-def ask(python: Path, question: Mapping[str, Any], timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
-    """The tracer's answer; every way in which there is none is a `TraceError`."""
+def ask(
+    python: Path, question: Mapping[str, Any], timeout_s: float = TIMEOUT_S, verb: str = "trace-memory"
+) -> dict[str, Any]:
+    """The trainer's answer to `verb`; every way in which there is none is a `TraceError`."""
     try:
         # A session of its own, so that on a timeout everything it started ends with it.
         process = subprocess.Popen(
-            [str(python), str(TRAINER), "trace-memory"],
+            [str(python), str(TRAINER), verb],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -1,6 +1,7 @@
 """Starts the job: loads this folder as the package `tuner_trainer` and runs it.
 
-With `trace-memory` in place of a configuration it says instead what memory the job would take; see `trace_memory`.
+With `trace-memory` in place of a configuration it says instead what memory the job would take, see `trace_memory`; with
+`started-memory` what its Python takes before there is a model, see `started_memory`.
 
 Python puts a folder that it runs on `sys.path`; there, files named `data.py` or `metrics.py` would hide modules of the
 same name from every library. So the folder leaves the path and becomes a package of its own name.
@@ -27,6 +28,6 @@ def load_package() -> None:
 
 if __name__ == "__main__":  # a worker process that re-imports the main module must not train again
     load_package()
-    if sys.argv[1:] == ["trace-memory"]:
-        sys.exit(import_module(f"{PACKAGE}.trace_memory").main())
+    if sys.argv[1:] in (["trace-memory"], ["started-memory"]):
+        sys.exit(import_module(f"{PACKAGE}.{sys.argv[1].replace('-', '_')}").main())
     sys.exit(import_module(f"{PACKAGE}.main").main(sys.argv[1:]))

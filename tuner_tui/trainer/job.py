@@ -41,10 +41,10 @@ def run_job(job: JobArguments, arguments: TrainingArguments) -> int:
     trainer = build_trainer(job, arguments, model, tokenizer, data, term)
     with term.listening():
         train(trainer, resume_from)
-        stopped = term.requested and trainer.state.global_step < trainer.state.max_steps
+        stopped = term.stopping and trainer.state.global_step < trainer.state.max_steps
         if not stopped:
             finish(trainer)
-    if stopped:
+    if stopped and arguments.process_index == 0:
         print(f"stopped by SIGTERM after step {trainer.state.global_step}; checkpoint in {arguments.output_dir}")
     return EXIT_CODE if stopped else 0
 

@@ -7,7 +7,7 @@ from typing import Any
 from transformers import Trainer
 
 from .metrics import perplexity
-from .stopping import EvaluationStopped
+from .stopping import EvaluationStopped, SparedWorker
 
 
 class JobTrainer(Trainer):  # type: ignore[misc]  # Transformers is not typed
@@ -26,7 +26,11 @@ class JobTrainer(Trainer):  # type: ignore[misc]  # Transformers is not typed
         """The Trainer's own, of the micro batch asked for: until Transformers 5, resuming brings the checkpoint's."""
         if not self.args.auto_find_batch_size:
             self._train_batch_size = self.args.train_batch_size
-        return super().get_train_dataloader()
+        return _spared(super().get_train_dataloader())
+
+    def get_eval_dataloader(self, *args: Any, **kwargs: Any) -> Any:
+        """The Trainer's own."""
+        return _spared(super().get_eval_dataloader(*args, **kwargs))
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
         """The Trainer's own; broken off, it has no metrics, and the training saves and stops."""
@@ -36,3 +40,10 @@ class JobTrainer(Trainer):  # type: ignore[misc]  # Transformers is not typed
             self.control.should_save = True
             self.control.should_training_stop = True
             return {}
+
+
+def _spared(loader: Any) -> Any:
+    """The loader, whose workers outlive a SIGTERM that the trainer answers with a checkpoint."""
+    if not isinstance(loader.worker_init_fn, SparedWorker):
+        loader.worker_init_fn = SparedWorker(loader.worker_init_fn)
+    return loader
