@@ -172,14 +172,15 @@ async def test_ascii_means_ascii() -> None:
         assert "".join(lines).isascii()
 
 
-async def test_what_has_come_under_a_dialog_is_seen_after_it() -> None:
+async def test_the_screen_goes_on_under_a_dialog() -> None:
     async with on_screen(FakeBox()) as pilot:
-        await pilot.press("question_mark")
-        await until(pilot, lambda: dialog(pilot) == "Help")
-        assert not app_of(pilot).main.is_current
+        await pilot.press("p")
+        await until(pilot, lambda: dialog(pilot) == "Presets")
         app_of(pilot).main.findings = failed_box().findings
-        await pilot.press("escape")
         await until(pilot, lambda: "The GPU ran out of memory" in text(pilot))
+        await pilot.press("escape")
+        await until(pilot, lambda: dialog(pilot) == "")
+        assert "The GPU ran out of memory" in text(pilot)
 
 
 def text(pilot: ScreenPilot) -> str:

@@ -8,13 +8,19 @@ from tuner_tui.ui.widgets.backdrop import Backdrop
 
 
 class FullScreen(Backdrop, Screen[None]):
-    """Stands still while another screen lies over it.
+    """Goes on moving while a dialog lies over it, by those cells alone that changed.
 
-    For every figure that moves below, the toolkit would paint all of the screen on top anew: over SSH that is some
-    kilobytes a second, for as long as a dialog is open.
+    The toolkit would have all of it painted anew for each of them: a screen below marks itself for what it has just
+    painted, and one that was painted whole, as when a dialog opens, is painted whole from then on.
     """
 
-    @property
-    def is_current(self) -> bool:
-        """Whether this screen is the one on top, and is painted."""
-        return self.app.screen is self
+    def _compositor_refresh(self) -> None:
+        top = self.app.screen
+        if self is top or self not in self.app._background_screens:
+            super()._compositor_refresh()
+            return
+        regions = self._compositor._dirty_regions
+        if regions:
+            top.refresh(*regions)
+            regions.clear()
+        self._dirty_widgets.clear()
