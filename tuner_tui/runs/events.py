@@ -244,7 +244,8 @@ class Steps(Event):
     `step` is the optimizer step of the whole training (it starts above 0 on resume), `own_steps` those of this process.
     `tokens` leaves padding out; `tokens_estimated` where batches came so fast, or were so large, that of tokens and
     padding only some were counted, and the rest is estimated by them. `train_s` is wall time between optimizer steps,
-    evaluation and saving left out; `data_wait_s` is the part of it spent waiting for the next batch. `own_steps` counts
+    evaluation and saving left out; `data_wait_s` is the part of it spent waiting for the next batch, `between_s` the
+    part from an optimizer step to the next request for a batch, None where no loader is asked. `own_steps` counts
     steps that a gradient scaler left out too; `skipped_steps` says how many. `slowest_step_s` is of the last window,
     the peaks are of the process so far: `allocated`, `reserved` and `step` (where the optimizer step set the peak) by
     CUDA's allocator, and `rss_peak_bytes`, which every process has, its largest resident set (VmHWM).
@@ -261,6 +262,7 @@ class Steps(Event):
     tokens_estimated: bool = False
     train_s: float = 0.0
     data_wait_s: float = 0.0
+    between_s: float | None = None
     eval_s: float = 0.0
     save_s: float = 0.0
     skipped_steps: int = 0

@@ -36,6 +36,7 @@ def rates_of(ranks: Iterable[RankState]) -> Rates:
         tokens_s=_summed(spans, lambda counters: counters.tokens),
         padding_share=_padding_share(spans),
         data_wait_share=max(_data_wait_share(a, b) for a, b in spans),
+        between_share=_between_share(spans),
         step_time_s=step_time_s,
     )
 
@@ -71,6 +72,14 @@ def _padding_share(spans: list[tuple[Steps, Steps]]) -> float | None:
     if padding is None or tokens is None or padding + tokens <= 0:
         return None
     return padding / (padding + tokens)
+
+
+def _between_share(spans: list[tuple[Steps, Steps]]) -> float | None:
+    """Of the rank that spends most of its time so: the others wait for it."""
+    shares = [
+        (b.between_s - (a.between_s or 0.0)) / (b.train_s - a.train_s) for a, b in spans if b.between_s is not None
+    ]
+    return min(1.0, max(0.0, *shares)) if shares else None
 
 
 def _data_wait_share(a: Steps, b: Steps) -> float:

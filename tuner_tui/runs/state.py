@@ -22,13 +22,17 @@ class RankState:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Speed over the last seconds of training, summed over ranks. Shares are of step time, 0 to 1."""
+    """Speed over the last seconds of training, summed over ranks. Shares are of step time, 0 to 1.
+
+    `between_share` is what passes from an optimizer step to the next request for a batch.
+    """
 
     steps_s: float | None = None
     samples_s: float | None = None
     tokens_s: float | None = None
     padding_share: float | None = None
     data_wait_share: float | None = None
+    between_share: float | None = None
     step_time_s: float | None = None
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from .between import length_s
+
 if TYPE_CHECKING:
     from .session import Session
 
@@ -25,7 +27,9 @@ class Clock:
         self.runs = False
         self._paused: tuple[str, float, str] | None = None
         self._since_s: float | None = None
-        self._excluded_s = 0.0
+        self._evaluated: list[tuple[float, float]] = []
+        self._pauses: list[tuple[float, float]] = []
+        self._between_s: float | None = None
         self._train_s = self._eval_s = self._save_s = self._slowest_s = 0.0
 
     @property
@@ -58,30 +62,42 @@ class Clock:
         if self._paused is not None and resumes:
             self._end_pause(now)
         if self._since_s is not None and self._paused is None:
-            seconds = now - self._since_s - self._excluded_s
+            seconds = now - self._since_s - self._stood_s(self._since_s, now)
+            self._eval_s += self._evaluated_s(self._since_s, now)
             self._train_s += seconds
             if seconds > self._slowest_s:
                 self._slowest_s = seconds
         self._since_s = now
-        self._excluded_s = 0.0
+        self._evaluated.clear()
+        self._pauses.clear()
         if self._paused is None:
             self.runs = True
             if self._session.phase != "training":
                 self._session.enter("training")
 
-    def was_evaluation(self, seconds: float) -> None:
-        """Time since the last step that proves to have been an evaluation."""
-        self._eval_s += seconds
-        self._excluded_s += seconds
+    def was_evaluation(self, began_s: float, ended_s: float) -> None:
+        """Time since the last step that proves to have been an evaluation. It may overlap others, and pauses."""
+        self._evaluated.append((began_s, ended_s))
+
+    def asked(self, now: float) -> None:
+        """The training's first batch since the last step was asked for; told once all evaluations are known."""
+        if self._since_s is not None and self._since_s < now:
+            own_s = now - self._since_s - self._stood_s(self._since_s, now)
+            self._between_s = own_s + (self._between_s or 0.0)
+
+    def _stood_s(self, from_s: float, to_s: float) -> float:
+        """Seconds in pauses and evaluations."""
+        return length_s(self._evaluated + self._pauses, from_s, to_s) if self._evaluated or self._pauses else 0.0
+
+    def _evaluated_s(self, from_s: float, to_s: float) -> float:
+        """Seconds in evaluations that were no pauses: those were counted as they ended."""
+        return self._stood_s(from_s, to_s) - length_s(self._pauses, from_s, to_s) if self._evaluated else 0.0
 
     def pause(self, phase: str, now: float) -> bool:
         """Training stands still for an evaluation or a checkpoint. Returns whether it had not been paused already."""
         if self._paused is not None:
             self._session.settle_phase()
             return False
-        if self._since_s is not None:
-            self._train_s += now - self._since_s - self._excluded_s
-            self._excluded_s = 0.0
         self._paused = (phase, now, self._session.phase)
         self.runs = False
         if self._session.enter(phase):
@@ -103,8 +119,7 @@ class Clock:
         phase, since, before = self._paused
         self._add(phase, now - since)
         self._paused = None
-        if self._since_s is not None:
-            self._since_s = now
+        self._pauses.append((since, now))
         self._session.enter(before if before in STANDING else "training")
 
     def _add(self, phase: str, seconds: float) -> None:
@@ -120,6 +135,7 @@ class Clock:
         fields = {
             "train_s": round(self._train_s, 6),
             "eval_s": round(self._eval_s + (0.0 if saving else open_s), 6),
+            "between_s": None if self._between_s is None else round(self._between_s, 6),
             "save_s": round(self._save_s + (open_s if saving else 0.0), 6),
             "slowest_step_s": round(self._slowest_s, 6) or None,
         }

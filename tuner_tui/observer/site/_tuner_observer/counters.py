@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .batches import COUNTED_FIRST, Layout
+from .between import Between
 from .clock import Clock
 from .evaluation import Evaluation
 from .journal import TRAINER, Journal
@@ -57,6 +58,7 @@ class Counters:
         self.journal.clear()
         self.evaluation.reset()
         self.clock = Clock(self.session, self._pausing)
+        self._between = Between()
         self.first_step = self.own_steps = self.written_steps = self._skipped_steps = 0
         self._tally = Tally()
         self._masked: Layout | None = None
@@ -99,7 +101,7 @@ class Counters:
         if not self.clock.runs:
             self.clock.run(began_s)
         elif evaluated_s is not None:  # an evaluation that took its batches from no loader
-            self.clock.was_evaluation(began_s - evaluated_s)
+            self.clock.was_evaluation(evaluated_s, began_s)
         self.journal.steady = self.evaluation.is_out_of_question
         return True
 
@@ -129,6 +131,8 @@ class Counters:
         source.last_s = ended_s
         if thread == self._thread:
             source.wait_s += ended_s - began_s
+        else:
+            source.elsewhere = True
 
     def skipped_batches(self, accumulation: int) -> None:
         """What was fetched so far was skipped on resume, but for the batches of the first step."""
@@ -227,20 +231,36 @@ class Counters:
     def _step_done(self, now: float) -> None:
         self.own_steps += 1
         self.evaluation.stepped()
-        if self._pending:
-            self._commit()
+        self._commit(now)
         self.clock.step(now, resumes=not self.evaluation.depth)
 
-    def _commit(self) -> None:
-        """Pending batches are training's, except those of a source that was read to its end and never made a step."""
-        several = len(self._pending) > 1
-        for source in self._pending:
-            if several and source.exhausted and not source.stepped:
-                self.clock.was_evaluation(source.last_s - (source.first_s or source.last_s))
-            else:
+    def _commit(self, now: float) -> None:
+        """Pending batches are training's, except those that prove to have been an evaluation's."""
+        silent = self.journal.silent
+        if len(self._pending) < 2 and (not silent or silent[0][1] > now):
+            self._between.quiet_steps += 1
+            for source in self._pending:
+                self._asked(source)
                 self._tally.add(source)
+                source.clear()
+            self._pending.clear()
+            return
+        apart, evaluated = self._between.judge(self._pending, silent, now)
+        for began_s, ended_s in evaluated:
+            self.clock.was_evaluation(began_s, ended_s)
+        trained = [source for source in self._pending if source not in apart]
+        for source in trained[:1]:
+            self._asked(source)
+        for source in trained:
+            self._tally.add(source)
+        for source in self._pending:
             source.clear()
         self._pending.clear()
+
+    def _asked(self, source: Source) -> None:
+        """Of the batches of a step, these were asked for first."""
+        if source.first_s is not None and not source.elsewhere:
+            self.clock.asked(source.first_s)
 
     # lines
 

@@ -6,6 +6,7 @@ computes. A note is a tuple appended to a list; all reasoning about it happens l
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 TRAINER = 0
 """In place of an optimizer's id: a trainer says that its step is done."""
 
+MOST_SILENT = 4096
+"""Stretches without gradients left unread, as in a process that never trains: the oldest are forgotten."""
+
 MOST_NOTES = 16
 """Notes left unread where batches have masks: each such note keeps its mask."""
 
@@ -30,13 +34,15 @@ class Journal:
     `steady`: batches are training's unless gradients are off, so nobody need ask.
     `due_s`: from this time on, by `perf_counter`, whoever makes a note calls the counters.
     `optimizers`: ids of those that have been looked at.
+    `silent`: when gradients were off, from and to, oldest first.
     """
 
-    __slots__ = ("_taken", "due_s", "notes", "optimizers", "steady")
+    __slots__ = ("_taken", "due_s", "notes", "optimizers", "silent", "steady")
 
     def __init__(self) -> None:
         self.notes: list[Any] = []
         self.optimizers: set[int] = set()
+        self.silent: deque[tuple[float, float]] = deque(maxlen=MOST_SILENT)
         self._taken = 0
         self.clear()
 
@@ -44,6 +50,7 @@ class Journal:
         """As at the beginning."""
         self.notes.clear()
         self.optimizers.clear()
+        self.silent.clear()
         self.due_s = 0.0
         self.steady = False
 

@@ -18,19 +18,20 @@ class Source:
     """One iterator of a loader.
 
     `looks_ahead`: its reader fetches one batch more than it hands on (accelerate does); that batch waits in `ahead`.
-    `stepped`: an optimizer step followed one of its batches at some time. `estimated`: not all its tokens were counted,
+    `stepped`: an optimizer step followed one of its batches at some time. `elsewhere`: another thread than the
+    training's reads it. `estimated`: not all its tokens were counted,
     some were estimated. Times are those of `perf_counter`.
     """
 
-    __slots__ = ("_elements", "_real", "ahead", "batches", "estimated", "exhausted", "first_s", "last_s", "layout",
-                 "looks_ahead", "padding", "samples", "shape", "stepped", "tokens", "wait_s")  # fmt: skip
+    __slots__ = ("_elements", "_real", "ahead", "batches", "elsewhere", "estimated", "exhausted", "first_s", "last_s",
+                 "layout", "looks_ahead", "padding", "samples", "shape", "stepped", "tokens", "wait_s")  # fmt: skip
 
     def __init__(self, looks_ahead: bool = False) -> None:
         self.layout: Layout = NO_LAYOUT
         self.ahead: Measured | None = None
         self.looks_ahead = looks_ahead
         self.shape: tuple[int, ...] = ()
-        self.stepped = self.exhausted = self.estimated = False
+        self.stepped = self.exhausted = self.estimated = self.elsewhere = False
         self._real = self._elements = 0.0
         self.clear()
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import (
     compiling,
+    gradients,
     inject,
     inject_lightning,
     lightning,
@@ -46,6 +47,7 @@ class Watch:
         if self._ledger is not None:
             self.counters.on_flush.append(self._ledger.training_began)
         call_safely(memory.limit, torch)
+        call_safely(gradients.watch, torch.autograd.grad_mode, self.counters.journal, torch.is_grad_enabled)
         call_safely(saving.watch_torch, torch, self.counters)
         terms = trial.wanted()
         self._trial = None if terms is None else trial.Trial(torch, session, self.counters, terms)

@@ -1,0 +1,117 @@
+"""Evaluations of which a loop says nothing, and training that looks like one: each a forked child.
+
+Each prints its name and the seconds that its evaluations took.
+"""
+
+import multiprocessing
+import time
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+STEPS, EVERY = 12, 4
+BATCH_S = 0.01
+model = nn.Linear(4, 1)
+data = TensorDataset(torch.randn(4 * STEPS, 4))
+batches = [torch.randn(2, 4) for _ in range(6)]
+validation = DataLoader(TensorDataset(torch.randn(64, 4)), batch_size=2)
+
+
+def forward(inputs: torch.Tensor) -> None:
+    model(inputs)
+    time.sleep(BATCH_S)
+
+
+@torch.inference_mode()
+def no_loader() -> None:
+    for inputs in batches:
+        forward(inputs)
+
+
+def broken_off() -> None:
+    for number, (inputs,) in enumerate(validation):
+        forward(inputs)
+        if number == 5:
+            break
+
+
+def broken_off_inside() -> None:
+    for number, (inputs,) in enumerate(validation):
+        with torch.no_grad():
+            forward(inputs)
+        if number == 1:
+            break
+
+
+def whole_inside() -> None:
+    for (inputs,) in DataLoader(TensorDataset(torch.randn(8, 4)), batch_size=2):
+        with torch.inference_mode():
+            forward(inputs)
+
+
+@torch.no_grad()
+def average() -> None:
+    """Weights averaged after every step, as some models need."""
+    time.sleep(BATCH_S)
+
+
+Act = Callable[[], None]
+
+
+def nothing() -> None:
+    return None
+
+
+def singles() -> Iterator[torch.Tensor]:
+    for (inputs,) in DataLoader(data, batch_size=4):
+        yield inputs
+
+
+def pairs() -> Iterator[torch.Tensor]:
+    """Two loaders for one training."""
+    for (one,), (other,) in zip(DataLoader(data, batch_size=4), DataLoader(data, batch_size=4), strict=True):
+        yield one + other
+
+
+def timed(act: Act) -> float:
+    began_s = time.perf_counter()
+    act()
+    return time.perf_counter() - began_s
+
+
+def train(name: str, stream: Iterator[torch.Tensor], before: Act, every_step: Act, after: Act) -> None:
+    """`before` and `after` come every few steps: at the loop's top, and at its end but for the very last."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    spent_s = 0.0
+    for step, inputs in enumerate(stream, 1):
+        due = step % EVERY == 0
+        spent_s += timed(before) if due else 0.0
+        model(inputs).mean().backward()
+        time.sleep(BATCH_S)
+        every_step()
+        optimizer.step()
+        spent_s += timed(after) if due and step < STEPS else 0.0
+    print(name, spent_s, flush=True)
+
+
+CASES: tuple[tuple[str, Callable[[], Iterator[torch.Tensor]], Act, Act, Act], ...] = (
+    ("no-loader", singles, nothing, nothing, no_loader),
+    ("at-the-top", singles, no_loader, nothing, nothing),
+    ("broken-off", singles, nothing, nothing, broken_off),
+    ("broken-off-inside", singles, nothing, nothing, broken_off_inside),
+    ("whole-inside", singles, nothing, nothing, whole_inside),
+    ("beside-a-teacher", singles, nothing, average, no_loader),
+    ("teacher", singles, nothing, average, nothing),
+    ("pairs", pairs, nothing, nothing, nothing),
+)
+
+if __name__ == "__main__":
+    for name, stream, before, every_step, after in CASES:
+        arguments = (name, stream, before, every_step, after)
+        child = multiprocessing.get_context("fork").Process(
+            target=lambda name, stream, *acts: train(name, stream(), *acts), args=arguments
+        )
+        child.start()
+        child.join()
