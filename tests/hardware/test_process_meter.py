@@ -113,17 +113,18 @@ def test_cpu_of_one_core_and_memory(tmp_path: Path):
     assert sample.rss_bytes == 5 * PAGE_BYTES
 
 
-def test_the_queue_for_a_core_is_a_trainers(tmp_path: Path):
+def test_the_queue_for_a_core_is_a_trainers_and_its_workers(tmp_path: Path):
     clock = Clock()
-    process(tmp_path, 10, TRAIN, children=[11])
+    process(tmp_path, 10, TRAIN, children=[11, 12])
     process(tmp_path, 11, TRAIN, ppid=10)
-    write(tmp_path / "10", {"schedstat": "1000000000 500000000 40\n"})
-    write(tmp_path / "11", {"schedstat": "1000000000 500000000 40\n"})
+    process(tmp_path, 12, ("wandb-core",), ppid=10)
+    for pid in ("10", "11", "12"):
+        write(tmp_path / pid, {"schedstat": "1000000000 500000000 40\n"})
     meter = ProcessMeter(clock, tmp_path)
-    assert [sample.cpu_queue_pct for sample in meter.sample([10])] == [None, None]
+    assert [sample.cpu_queue_pct for sample in meter.sample([10])] == [None, None, None]
     clock.now_s += 2.0
     write(tmp_path / "10", {"schedstat": "1400000000 1700000000 90\n"})
-    assert [sample.cpu_queue_pct for sample in meter.sample([10])] == [pytest.approx(60.0), None]
+    assert [sample.cpu_queue_pct for sample in meter.sample([10])] == [pytest.approx(60.0), 0.0, None]
 
 
 @pytest.mark.parametrize("text", ["0 0 0\n", "", "1 2\n", "a b c\n"])
@@ -134,7 +135,8 @@ def test_a_kernel_that_does_not_count_the_queue_leaves_it_unknown(tmp_path: Path
     meter = ProcessMeter(clock, tmp_path)
     meter.sample([10])
     clock.now_s += 1.0
-    assert meter.sample([10])[0].cpu_queue_pct is None
+    sample = meter.sample([10])[0]
+    assert (sample.cpu_queue_pct, sample.could_run) == (None, False)
 
 
 def test_a_recycled_pid_starts_afresh(tmp_path: Path):

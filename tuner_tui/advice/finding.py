@@ -30,7 +30,10 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something wrong or improvable. `cause` is a stable identifier such as `gpu-oom` or `data-wait`."""
+    """Something wrong or improvable. `cause` is a stable identifier such as `gpu-oom` or `data-wait`.
+
+    `lost_share` is the share of the run's time that it costs by measurement, 0 to 1; None where that is not measured.
+    """
 
     cause: str
     severity: Severity
@@ -39,3 +42,4 @@ class Finding:
     confidence: Confidence
     where: str | None = None
     remedies: tuple[Remedy, ...] = ()
+    lost_share: float | None = None

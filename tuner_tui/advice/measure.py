@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from math import sqrt
 from statistics import median
 
 from tuner_tui.advice import thresholds
 from tuner_tui.advice.situation import Situation
-from tuner_tui.hardware.sample import GpuSample, Sample
+from tuner_tui.hardware.sample import GpuSample, ProcessSample, Sample
 from tuner_tui.runs.progress import phase_at
+
+MOMENTS = 12
+"""Looks at a process from which on they tell how often it could run."""
 
 
 def training_s(situation: Situation) -> float | None:
@@ -109,7 +113,7 @@ def worker_loads(samples: tuple[Sample, ...]) -> tuple[float, ...]:
 
 def process_loads(samples: tuple[Sample, ...], pid: int) -> list[float | None]:
     """CPU loads of the process `pid` over `samples`."""
-    return [process.cpu_pct for sample in samples for process in sample.processes if process.pid == pid]
+    return [process.cpu_pct for process in _of_process(samples, pid)]
 
 
 def cpu_pct(samples: tuple[Sample, ...]) -> float | None:
@@ -127,14 +131,41 @@ def own_cpu_pct(samples: tuple[Sample, ...]) -> float | None:
     return middle(totals)
 
 
-def queue_pct(samples: tuple[Sample, ...]) -> float | None:
-    """The share of the time in which the training waits for a core, in %, median: of the trainer that waits longest."""
-    pids = {process.pid for sample in samples[-1:] for process in sample.processes}
-    waits = [
-        middle(process.cpu_queue_pct for sample in samples for process in sample.processes if process.pid == pid)
-        for pid in pids
-    ]
+def training_share(situation: Situation) -> float:
+    """The share of the run's time that goes into steps, evaluation and saving left out; of the slowest rank."""
+    latest = [rank.latest for rank in situation.state.ranks.values() if rank.latest is not None]
+    totals = [(one.train_s, one.train_s + one.eval_s + one.save_s) for one in latest]
+    return min((train_s / total_s for train_s, total_s in totals if total_s > 0), default=1.0)
+
+
+def queue_pct(samples: tuple[Sample, ...], role: str | None = None) -> float | None:
+    """The share of the time in which a process waits for a core, in %, median: of the one that waits longest.
+
+    Trainers and workers alike, or those of one `role`.
+    """
+    newest = [process.pid for sample in samples[-1:] for process in sample.processes if role in (None, process.role)]
+    waits = [_wait_for_core_pct(_of_process(samples, pid)) for pid in newest]
     return max((wait for wait in waits if wait is not None), default=None)
+
+
+def _wait_for_core_pct(figures: list[ProcessSample]) -> float | None:
+    """As the kernel counts it; else from how often the process could run, beyond the time for which it did run.
+
+    The latter is a count of moments, so its own doubt is taken off; a process that computes in several threads counts
+    as running all the time, so that its wait comes out too small and never too large.
+    """
+    counted = middle(figure.cpu_queue_pct for figure in figures)
+    moments = [figure.could_run for figure in figures if figure.could_run is not None]
+    ran_pct = middle(figure.cpu_pct for figure in figures)
+    if counted is not None or len(moments) < MOMENTS or ran_pct is None:
+        return counted
+    could = sum(moments) / len(moments)
+    doubt = sqrt(could * (1 - could) / len(moments))
+    return max(0.0, 100 * (could - doubt) - min(100.0, ran_pct))
+
+
+def _of_process(samples: tuple[Sample, ...], pid: int) -> list[ProcessSample]:
+    return [process for sample in samples for process in sample.processes if process.pid == pid]
 
 
 def seconds(value: float) -> str:

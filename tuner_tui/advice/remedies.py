@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tuner_tui.advice.finding import Remedy
-from tuner_tui.advice.ladders import data, gpu, host, out_of_memory, refused, run
+from tuner_tui.advice.ladders import data, gpu, host, loop, out_of_memory, refused, run
 from tuner_tui.advice.situation import Situation
 
 Ladder = Callable[[Situation, str | None], tuple[Remedy, ...]]
@@ -27,6 +27,7 @@ LADDERS: Mapping[str, Ladder] = {
     **gpu.LADDERS,
     **refused.LADDERS,
     **run.LADDERS,
+    **loop.LADDERS,
 }
 
 

@@ -42,6 +42,7 @@ DATA_WAIT_WARNING = Threshold(0.25, "of step time", JUDGEMENT)
 DATA_WAIT_HINT = Threshold(0.10, "of step time", "RTX 3090 notes (003): 5-10 % gained where loading was the limit")
 EVAL_SHARE = Threshold(0.35, "of wall time", JUDGEMENT)
 SAVE_SHARE = Threshold(0.15, "of wall time", JUDGEMENT)
+BETWEEN_SHARE = Threshold(0.35, "of step time", JUDGEMENT)
 PADDING_SHARE = Threshold(0.35, "of all tokens", "RTX 3090 notes (003): bucketing and packing gain 15-30 %")
 SHORT_STEP_S = Threshold(0.05, "seconds a micro step", JUDGEMENT)
 
@@ -51,6 +52,7 @@ WORKER_IDLE_PCT = Threshold(25, "% of one core", JUDGEMENT)
 CPU_FULL_PCT = Threshold(90, "% of all cores", "judgement; RTX 3070 8-bit notes (002) look for processors at 100 %")
 CPU_OTHERS_SHARE = Threshold(0.25, "of all cores, used by other programs", JUDGEMENT)
 CPU_QUEUE_PCT = Threshold(25, "% of the time the training's main thread waits for a core", JUDGEMENT)
+WORKERS_FILL_SHARE = Threshold(0.4, "of all cores, used by loader workers that are too many", JUDGEMENT)
 CPU_LOW_PCT = Threshold(50, "% of all cores", "utilisation notes (004)")
 
 # Card.

@@ -14,18 +14,24 @@ from tuner_tui.hardware.sample import ProcessSample
 RESCAN_EVERY = 3
 TICKS_HZ = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+QUEUEING = (Role.MAIN, Role.WORKER)
+"""Those whose wait for a core is the training's: a launcher or a data server may wait as it likes."""
 ORDER = {role: place for place, role in enumerate(Role)}
 
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """What is used of /proc/<pid>/stat; `started` (ticks since boot) tells a recycled pid apart."""
+    """What is used of /proc/<pid>/stat; `started` (ticks since boot) tells a recycled pid apart.
+
+    `could_run`: its main thread was on a core, or stood in the queue for one.
+    """
 
     comm: str
     ppid: int
     cpu_s: float
     started: int
     rss_bytes: int
+    could_run: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +82,15 @@ class ProcessMeter:
         stat = read_stat(self._proc, member.pid)
         if stat is None:
             return None
-        queued_s = read_queued_s(self._proc, member.pid) if member.person.role is Role.MAIN else None
+        queueing = member.person.role in QUEUEING
+        queued_s = read_queued_s(self._proc, member.pid) if queueing else None
+        could_run = stat.could_run if queueing and queued_s is None else None
         now = Reading(stat.started, stat.cpu_s, self._clock(), queued_s)
         self._readings[member.pid] = now
         cpu_pct, queue_pct = shares_since(before, now)
-        return ProcessSample(member.pid, member.person.role.value, cpu_pct, stat.rss_bytes, member.rank, queue_pct)
+        return ProcessSample(
+            member.pid, member.person.role.value, cpu_pct, stat.rss_bytes, member.rank, queue_pct, could_run
+        )
 
 
 def shares_since(before: Reading | None, now: Reading) -> tuple[float | None, float | None]:
@@ -138,6 +148,7 @@ def read_stat(proc: Path, pid: int) -> Stat | None:
         cpu_s=(int(fields[11]) + int(fields[12])) / TICKS_HZ,
         started=int(fields[19]),
         rss_bytes=int(fields[21]) * PAGE_BYTES,
+        could_run=fields[0] == "R",
     )
 
 

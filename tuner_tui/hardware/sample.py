@@ -63,7 +63,9 @@ class ProcessSample:
     """One process of the training: its trainer (`main`), a loader `worker`, or another child (`other`).
 
     `cpu_pct` is of one core: a process with four busy threads shows 400. `cpu_queue_pct` is the share of the time in
-    which a trainer's main thread could run and got no core. A worker has its trainer's `rank`.
+    which the main thread of a trainer or worker could run and got no core. Where the kernel does not
+    count that, `could_run` tells whether it was on a core or in the queue at this moment, else None. A worker has its
+    trainer's `rank`.
     """
 
     pid: int
@@ -72,6 +74,7 @@ class ProcessSample:
     rss_bytes: int | None = None
     rank: int | None = None
     cpu_queue_pct: float | None = None
+    could_run: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,15 +10,18 @@ from tuner_tui.advice.measure import (
     enough,
     gpu_busy_pct,
     middle,
+    queue_pct,
     recent,
     seconds,
     training_s,
+    training_share,
     warmed_up,
     worker_loads,
 )
 from tuner_tui.advice.remedies import remedies_for
 from tuner_tui.advice.rules.host import others_share
 from tuner_tui.advice.situation import Situation
+from tuner_tui.hardware.sample import Sample
 from tuner_tui.settings.percent import percent, share
 
 
@@ -38,6 +41,7 @@ def data_wait(situation: Situation) -> Finding | None:
         confidence="certain" if serious else "likely",
         where=where,
         remedies=remedies_for(cause, situation, where),
+        lost_share=part * training_share(situation),
     )
 
 
@@ -45,14 +49,17 @@ def _why(situation: Situation) -> tuple[str | None, str]:
     """Where in the loading the time goes, and the reason in words."""
     samples, settings = recent(situation), situation.settings
     loads, cpu = worker_loads(samples), cpu_pct(samples)
-    if others_share(situation) is not None and not _crowded(situation):
+    full = enough(samples) and cpu is not None and cpu >= thresholds.CPU_FULL_PCT.value
+    if full and _crowded(situation):
+        return "cpu", "every core is busy"
+    if others_share(situation) is not None and _queues(samples):
         return "others", "other programs use the cores"
-    if enough(samples) and loads and cpu is not None and cpu >= thresholds.CPU_FULL_PCT.value:
+    if full and loads and not _idle(loads):
         return "cpu", "every core is busy"
     if enough(samples) and _one_works(loads):
         return "one-worker", f"1 of {len(loads)} workers is busy, the others idle"
-    if enough(samples) and loads and loads[0] < thresholds.WORKER_IDLE_PCT.value:
-        return "storage", "the workers wait too, for storage or a network"
+    if enough(samples) and loads and _idle(loads):
+        return "storage", "the workers wait too, for storage, a network or one another"
     if not loads and (settings is None or settings.dataloader_num_workers == 0):
         return "main-process", "batches are prepared in the training process"
     return "workers", "the workers are too few or too slow"
@@ -64,10 +71,23 @@ def _one_works(loads: tuple[float, ...]) -> bool:
     return len(loads) > 1 and loads[0] >= full and all(load < idle for load in loads[1:])
 
 
+def _idle(loads: tuple[float, ...]) -> bool:
+    """Not even the busiest worker has much to do."""
+    return loads[0] < thresholds.WORKER_IDLE_PCT.value
+
+
 def _crowded(situation: Situation) -> bool:
-    """More loader processes than cores left beside the training processes."""
+    """More loader processes than cores left beside the training processes, and it is they that fill the cores."""
     cores, loads = usable_cores(situation), worker_loads(recent(situation))
-    return cores is not None and len(loads) > max(1, cores - situation.processes)
+    if cores is None or len(loads) <= max(1, cores - situation.processes):
+        return False
+    return sum(loads) >= 100 * cores * thresholds.WORKERS_FILL_SHARE.value
+
+
+def _queues(samples: tuple[Sample, ...]) -> bool:
+    """Whether a process of the training stands in the queue for a core; taken for granted where nobody can tell."""
+    queue = queue_pct(samples)
+    return queue is None or queue >= thresholds.CPU_QUEUE_PCT.value
 
 
 def _evidence(situation: Situation, part: float) -> tuple[str, ...]:

@@ -25,24 +25,24 @@ from tuner_tui.settings.percent import percent, share
 def others_use_cpu(situation: Situation) -> Finding | None:
     """Other programs keep the cores busy, and the training stands in the queue for one."""
     samples, part = recent(situation), others_share(situation)
-    queue = queue_pct(samples)
+    queue = queue_pct(samples, "main")
     if part is None or queue is None or queue < thresholds.CPU_QUEUE_PCT.value or not warmed_up(situation):
         return None
-    own, cpu = own_cpu_pct(samples), cpu_pct(samples)
-    assert own is not None
-    assert cpu is not None
+    counted = any(process.cpu_queue_pct is not None for process in samples[-1].processes)
     return Finding(
         cause="cpu-contended",
         severity="warning",
         sentence=f"Other programs use {share(part)} of the processor: training waits {percent(queue)} of the time",
         evidence=(
-            f"all cores {percent(cpu)} over {seconds(span_s(samples))}",
-            f"the training's processes take {percent(own)} of one core",
-            f"its main thread could run and got no core {percent(queue)} of the time",
+            f"all cores {percent(cpu_pct(samples))} over {seconds(span_s(samples))}",
+            f"the training's processes take {percent(own_cpu_pct(samples))} of one core",
+            f"its main thread could run and got no core {percent(queue)} of the time"
+            + ("" if counted else ", by looks at it once a second: the kernel here does not count that"),
         ),
-        confidence="certain",
+        confidence="certain" if counted else "likely",
         where="host",
         remedies=remedies_for("cpu-contended", situation),
+        lost_share=queue / 100,
     )
 
 

@@ -55,6 +55,7 @@ def _share(situation: Situation, kind: str, threshold: Threshold, sentence: str)
         confidence="certain",
         where="evaluation" if kind == "evaluation" else "checkpoint",
         remedies=remedies_for(cause, situation),
+        lost_share=spent_s / total_s,
     )
 
 
