@@ -21,6 +21,8 @@ BASE_SHARE = 0.4
 """Weights, gradients and optimizer take at least about this share of the peak of very small batches."""
 WORTH = 0.04
 """A further probe must promise a batch this much larger than the best one."""
+CAREFUL_DOUBT = 1.25
+"""In place of `CORRECTED_DOUBT` where the training ran out of memory beside other settings."""
 MOST_PROBES = 7
 
 
@@ -50,6 +52,7 @@ class BatchSearch:
 
     `allowed` are the only sizes that may be run, where not all may: those that hold an effective batch. Of several runs
     of one size, and where a smaller size failed after a larger one had fitted, the worse is trusted.
+    `careful`: what is not proved is left alone sooner, as after another search that ran out of memory.
     `prior` is the estimate made before any run. It chooses where to look first; from the second run on, measurements
     decide how far it is trusted.
     """
@@ -60,6 +63,7 @@ class BatchSearch:
     reserve: float = RESERVE
     probes: tuple[Probe, ...] = ()
     allowed: tuple[int, ...] | None = None
+    careful: bool = False
 
     def record(self, probe: Probe) -> BatchSearch:
         """The search that has seen `probe`."""
@@ -76,6 +80,10 @@ class BatchSearch:
         failed = self._failed
         trusted = [p for p in self.probes if p.batch < failed]
         return max(trusted, key=lambda probe: probe.batch, default=None)
+
+    @property
+    def _warned(self) -> bool:
+        return self.careful or any(probe.peak_bytes is None for probe in self.probes)
 
     @property
     def _failed(self) -> int:
@@ -147,7 +155,8 @@ class BatchSearch:
         last = self._points[-1]
         known = last.batch_peak_bytes is not None
         expected = prior.base_bytes + prior.slope_bytes * last.batch if known else prior.peak_bytes(last.batch)
-        corrected = prior.scaled(last.line_bytes / expected * CORRECTED_DOUBT)
+        doubt = CAREFUL_DOUBT if self._warned else CORRECTED_DOUBT
+        corrected = prior.scaled(last.line_bytes / expected * doubt)
         return max(corrected.largest_batch(self.limit_bytes), self._proved(last))
 
     def _proved(self, point: Point) -> int:
@@ -156,5 +165,7 @@ class BatchSearch:
         Where that proves nothing, one sample more is tried if it fits with `BASE_SHARE` of the run being base.
         """
         proved = int(point.batch * self.limit_bytes / point.line_bytes)
+        if self._warned:
+            return proved
         one_more = point.line_bytes * (1 + (1 - BASE_SHARE) / point.batch)
         return point.batch + 1 if proved <= point.batch and one_more <= self.limit_bytes else proved

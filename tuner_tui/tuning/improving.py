@@ -12,11 +12,17 @@ from tuner_tui.tuning import knobs
 from tuner_tui.tuning.beginning import not_taken
 from tuner_tui.tuning.knobs import Option
 from tuner_tui.tuning.objective import Result, Results
+from tuner_tui.tuning.rivals import MOST_RUNS, Rivals
+from tuner_tui.tuning.second_look import SecondLook
 from tuner_tui.tuning.space import MICRO, SearchSpace
 from tuner_tui.tuning.trading import Trading
 from tuner_tui.tuning.trial import Skipped, Trial, Tried
 from tuner_tui.tuning.untried import UNREACHED
 
+TOLD_APART = math.sqrt(MOST_RUNS)
+"""Runs of two rivals can tell differences so many times smaller than single runs."""
+LEAST_GAIN = 0.02
+"""What a second look must promise."""
 AGAIN = 2.0
 """A change that did not win is tried again where its bound has grown this many times: other winners shift the time."""
 
@@ -31,8 +37,14 @@ class Improving:
     results: Results
 
     def trials(self) -> list[Trial]:
-        """A trial of each change whose bound is above the noise, the highest first."""
-        return [self._trial(option) for option in self.offers()]
+        """A trial of each change whose bound is above the noise, the highest first; then rivals of the best again."""
+        return [self._trial(option) for option in self.offers()] or self._once_more()
+
+    def _once_more(self) -> list[Trial]:
+        found = None if self.results.best is None else Rivals(self.results.best, self.results).next()
+        if found is None:
+            return []
+        return [Trial(number=0, purpose="knob", settings=found[0].settings, reason=found[1])]
 
     def _trial(self, option: Option) -> Trial:
         return Trial(
@@ -45,9 +57,24 @@ class Improving:
         )
 
     def offers(self) -> list[Option]:
-        """The changes worth a trial, the highest bound first; what has no bound last, but the micro batch first."""
+        """The changes worth a trial, the highest bound first; what has no bound last, but the micro batch first.
+
+        Where none is left, those of a second look.
+        """
         worth = [option for option in self._options() if self.objection(option) is None]
-        return sorted(worth, key=_rank)
+        return sorted(worth or self._second_look(), key=_rank)
+
+    def _second_look(self) -> list[Option]:
+        best = self.results.best
+        if best is None:
+            return []
+        look = SecondLook(self.start, best, self.results, self.space)
+        options = [*self._options(), *look.options()]
+        return [option for option in options if self._again(option) and self.objection(option, again=True) is None]
+
+    def _again(self, option: Option) -> bool:
+        """Whether a change is of a second look: not one that was tried in vain and of which nothing new is known."""
+        return option.aside or not self._answered(option)
 
     def skipped(self) -> tuple[Skipped, ...]:
         """The changes that are not worth a trial, and why."""
@@ -60,22 +87,26 @@ class Improving:
         ]
         return (*self._trading(self.results.best).skipped(), *found)
 
-    def objection(self, option: Option) -> str | None:
-        """Why a change is not tried; empty where it was tried already, None where it is worth it."""
+    def objection(self, option: Option, again: bool = False) -> str | None:
+        """Why a change is not tried; empty where it was tried already, None where it is worth it.
+
+        `again`: that it was tried beside other settings is no reason.
+        """
         changing = {name for name, value in option.change.items() if value != getattr(self._best, name)}
         if changing & self.space.unreachable:
             return UNREACHED
         ignored = self._ignored(changing)
         if ignored is not None:
             return ignored
-        if self.results.get(self._after(option)) is not None or self._answered(option):
+        if self.results.get(self._after(option)) is not None or (self._answered(option) and not again):
             return ""
         refused = self.space.refusal(self._best, option.change)
         if refused is not None:
             return refused
         if option.bound is not None and option.bound <= 0:
             return f"it could not gain: {option.rests_on}"
-        if option.bound is not None and option.bound <= self.results.noise:
+        least = max(LEAST_GAIN, self.results.noise / TOLD_APART) if again else self.results.noise
+        if option.bound is not None and option.bound <= least:
             noise = _percent(self.results.noise).lstrip("+")
             return f"at most {_percent(option.bound)} ({option.rests_on}), within the noise of {noise}"
         return None

@@ -31,7 +31,7 @@ OTHER_THAN_MEMORY = frozenset(
     {
         "per_device_train_batch_size", "gradient_accumulation_steps", "train_sampling_strategy", "optim",
         "dataloader_num_workers", "dataloader_prefetch_factor", "dataloader_pin_memory",
-        "dataloader_persistent_workers",
+        "dataloader_persistent_workers", "tf32",
     }
 )  # fmt: skip
 """Knobs that leave the line of memory against micro batch where it is; any other moves it."""
@@ -76,6 +76,11 @@ class Result:
     def batch_peak_bytes(self) -> int | None:
         """The highest peak of forward and backward alone."""
         return max((run.batch_peak_bytes for run in self.runs if run.batch_peak_bytes is not None), default=None)
+
+    @property
+    def line_bytes(self) -> int | None:
+        """What the micro batch is answerable for, where that is known apart; else the peak."""
+        return self.peak_bytes if self.batch_peak_bytes is None else self.batch_peak_bytes
 
     @property
     def breakdown(self) -> Breakdown:
@@ -182,12 +187,16 @@ def rates_of(runs: Iterable[Measurement], tokens: bool) -> list[float]:
 def better(result: Result, than: Result, noise: float) -> bool:
     """Whether `result` is faster by more than the noise, or as fast and smaller."""
     ratio = (result.throughput or 0.0) / (than.throughput or 1.0)
-    apart = noise * math.sqrt((1 / len(result.rates) + 1 / len(than.rates)) / 2)
-    if ratio > 1 + apart:
+    if ratio > 1 + apart(result, than, noise):
         return True
     if ratio < 1 or result.peak_bytes is None or than.peak_bytes is None:
         return False
     return result.peak_bytes < than.peak_bytes * (1 - LESS_MEMORY)
+
+
+def apart(one: Result, other: Result, noise: float) -> float:
+    """The share by which two results must differ to be told apart: `noise` where each was run once."""
+    return noise * math.sqrt((1 / len(one.rates) + 1 / len(other.rates)) / 2)
 
 
 def same_memory(one: Settings, other: Settings) -> bool:

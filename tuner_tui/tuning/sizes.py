@@ -70,7 +70,7 @@ class Sizes:
         What a micro batch costs once is taken from other knobs where these were measured at one size only. Where the
         effective batch is free, the optimizer's step is spread over more samples as well.
         """
-        once_s = self._once_s()
+        once_s = self.once_s()
         if once_s is None or not self.beside.throughput:
             return None
         optimizer = 0.0 if self.space.hold_effective_batch else self.beside.breakdown.optimizer or 0.0
@@ -103,8 +103,9 @@ class Sizes:
         """The search for the largest size; None where memory has no known bound."""
         if self.space.capacity_bytes is None:
             return None
-        prior, reserve = self._prior(), self.space.reserve
-        return BatchSearch(self.space.capacity_bytes, self.most, prior, reserve, self._probes(), self.allowed)
+        prior, reserve, probes = self._prior(), self.space.reserve, self._probes()
+        careful = any(one.out_of_memory for one in self.results.results)
+        return BatchSearch(self.space.capacity_bytes, self.most, prior, reserve, probes, self.allowed, careful)
 
     def _probes(self) -> tuple[Probe, ...]:
         """One a size, of all settings on the line of memory: the worse where they differ."""
@@ -127,18 +128,31 @@ class Sizes:
         return self.space.with_micro(self.beside.settings, self.start, micro)
 
     def _bound_at(self, micro: int) -> float | None:
-        once_s = self._once_s()
+        once_s = self.once_s()
         if once_s is None or not self.beside.throughput:
             return None
         return bounds.without(max(0.0, once_s * (1 / self.micro - 1 / micro) * self.beside.throughput))
 
-    def _once_s(self) -> float | None:
+    def permitted(self, micro: int) -> int:
+        """The largest size up to `micro` that may be tried; 0 where none may."""
+        if self.allowed is None:
+            return min(micro, self.most)
+        return max((size for size in self.allowed if size <= micro), default=0)
+
+    def next_above(self, micro: int) -> int | None:
+        """The next size that may be tried, a quarter more where any may; None where there is none."""
+        if self.allowed is None:
+            return min(self.most, micro + max(1, micro // 4)) if micro < self.most else None
+        return next((size for size in self.allowed if size > micro), None)
+
+    def once_s(self) -> float | None:
+        """Seconds that a micro batch costs once, at most; None while no two sizes were measured that can tell."""
         found = _once_s(self.alike, self.beside, self.results.sigma)
         if found is not None:
             return found
         groups = groups_of(self.results.results)
-        costs = (_once_s(group, group[-1], self.results.sigma) for group in reversed(groups))
-        return next((cost for cost in costs if cost is not None), None)
+        costs = (_once_s(group, group[-1], self.results.sigma) for group in groups)
+        return max((cost for cost in costs if cost is not None), default=None)
 
     def _line(self, result: Result) -> Iterator[Result]:
         return (one for one in self.results.results if same_memory(one.settings, result.settings))
@@ -204,9 +218,9 @@ def _once_s(alike: list[Result], beside: Result, sigma: float) -> float | None:
 
 
 def _time_point(result: Result) -> tuple[int, float]:
-    """The micro batch, and seconds a sample beside the optimizer's step and padding, which grows with the batch."""
+    """The micro batch, and the seconds that a sample computes, without padding, which grows with the batch."""
     parts = result.breakdown
-    share = 1 - (parts.optimizer or 0.0) - (parts.padding or 0.0) * bounds.computing(parts)
+    share = bounds.computing(parts) * (1 - (parts.padding or 0.0))
     return micro_of(result), share / (result.throughput or 1.0)
 
 

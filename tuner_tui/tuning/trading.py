@@ -124,9 +124,9 @@ class Trading:
         """The size that fits by the usual saving; without a model twice the present one, were all of it activations."""
         saving, model = bounds.CHECKPOINTING_ACTIVATIONS.value, own.model()
         if model is not None:
-            return self._permitted(own, model.steeper(saving).largest_batch(self._limit))
+            return own.permitted(model.steeper(saving).largest_batch(self._limit))
         twice = (self.best.peak_bytes or 0) * 2 * saving
-        return self._permitted(own, 2 * own.micro if twice <= self._limit else own.micro)
+        return own.permitted(2 * own.micro if twice <= self._limit else own.micro)
 
     def _checkpointing_off(self, own: Sizes) -> Iterator[Option]:
         """Recomputing saved, with as many samples as fit when activations are kept."""
@@ -135,7 +135,7 @@ class Trading:
         model, micro = own.model(), own.micro
         if model is not None and self.space.limit_bytes is not None:
             steeper = model.steeper(bounds.KEPT_ACTIVATIONS.value)
-            micro = max(1, min(micro, self._permitted(own, steeper.largest_batch(self._limit))))
+            micro = max(1, min(micro, own.permitted(steeper.largest_batch(self._limit))))
         bound = bounds.faster_compute(self.best.breakdown, bounds.RECOMPUTING)
         reason = f"recomputing saved ({bounds.RECOMPUTING.source})"
         yield self._option(CHECKPOINTING, own.after(micro).changed(**{CHECKPOINTING: False}), bound, reason)
@@ -143,12 +143,6 @@ class Trading:
     @property
     def _limit(self) -> float:
         return self.space.limit_bytes or 0.0
-
-    def _permitted(self, own: Sizes, micro: int) -> int:
-        """The largest size up to `micro` that may be tried."""
-        if own.allowed is None:
-            return min(micro, own.most)
-        return max((size for size in own.allowed if size <= micro), default=0)
 
     def _over_best(self, result: Result) -> float:
         return (result.throughput or 0.0) / (self.best.throughput or 1.0)

@@ -1,0 +1,132 @@
+"""A second look: changes that did nothing at first are weighed again beside the best, and near rivals are run again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.benchmarks.tune_machines import GIB
+from tests.tuning.search_fakes import driven, measured, out_of_memory, space
+from tuner_tui.settings.model import Settings
+from tuner_tui.tuning.effects import Effects, Parts
+from tuner_tui.tuning.measurement import Breakdown, Measurement
+from tuner_tui.tuning.objective import Result, Results
+from tuner_tui.tuning.rivals import MOST_RUNS, Rivals
+from tuner_tui.tuning.search import Search
+from tuner_tui.tuning.trial import Trial, Tried
+
+START = Settings(per_device_train_batch_size=4, gradient_accumulation_steps=4)
+BF16: Mapping[str, Any] = {"precision": "bf16"}
+
+
+def results(*runs: tuple[Settings, Measurement]) -> Results:
+    tried = (Tried(Trial(number=1, purpose="knob", settings=settings, reason=""), run) for settings, run in runs)
+    return Results.of(tried, 24.0 * GIB)
+
+
+def found(all_results: Results, settings: Settings) -> Result:
+    result = all_results.get(settings)
+    assert result is not None
+    return result
+
+
+def test_the_parts_of_a_sample_add_up_to_its_time() -> None:
+    run = measured(50.0, breakdown=Breakdown(data_wait=0.3, optimizer=0.1, padding=0.2))
+    parts = Parts.of(found(results((START, run)), START))
+    assert parts.seconds == pytest.approx(1 / 50.0)
+    assert (parts.waiting, parts.optimizer) == pytest.approx((0.3 / 50, 0.1 / 50))
+    assert parts.computing == pytest.approx(0.6 / 50 * 0.8)
+
+
+def test_what_a_change_did_to_computing_is_seen_although_the_wait_hid_it() -> None:
+    waited = Breakdown(data_wait=0.2, optimizer=0.0), Breakdown(data_wait=0.6, optimizer=0.0)
+    known = results(
+        (START, measured(100.0, breakdown=waited[0])), (START.changed(**BF16), measured(100.0, breakdown=waited[1]))
+    )
+    workers = START.changed(dataloader_num_workers=4)
+    assert Effects(known, None).on_computing(workers, BF16) == pytest.approx(0.5)
+    assert Effects(known, None).on_computing(START.changed(**BF16), {"precision": "fp32"}) == pytest.approx(2.0)
+    assert Effects(known, None).on_computing(START, {"torch_compile": True}) is None
+
+
+def test_sizes_are_made_alike_by_what_a_micro_batch_costs_once() -> None:
+    def run(micro: int, own: float) -> Measurement:
+        return measured(1 / (own + 0.02 / micro))
+
+    larger = START.changed(per_device_train_batch_size=8, **BF16)
+    known = results((START, run(4, 0.01)), (larger, run(8, 0.005)))
+    expected = (0.005 + 0.02 / 4) / (0.01 + 0.02 / 4)
+    assert Effects(known, 0.02).on_computing(START, BF16) == pytest.approx(expected)
+
+
+def test_memory_that_a_change_adds_is_taken_to_grow_with_the_batch() -> None:
+    peaks = {(4, False): 8 * GIB, (4, True): 9 * GIB}
+    runs = [
+        (START.changed(per_device_train_batch_size=micro, torch_compile=compiled), measured(100.0, peak))
+        for (micro, compiled), peak in peaks.items()
+    ]
+    before = START.changed(per_device_train_batch_size=16)
+    known = results(*runs, (before, measured(150.0, 20 * GIB)))
+    effects = Effects(known, None)
+    assert effects.more_bytes(found(known, before), {"torch_compile": True}) == pytest.approx(4 * GIB)
+    compiled = found(known, START.changed(torch_compile=True))
+    assert effects.more_bytes(compiled, {"torch_compile": False}) == pytest.approx(-GIB)
+
+
+def test_a_change_that_the_wait_for_data_hid_is_tried_again_once_nothing_waits() -> None:
+    """Compiling halves the computing, but the one worker was the limit when it was tried."""
+
+    def run(trial: Trial) -> Measurement:
+        settings = trial.settings
+        computing = 0.5 if settings.torch_compile else 1.0
+        loading = 1.2 / max(1, settings.dataloader_num_workers)
+        total = max(computing, loading)
+        parts = Breakdown(data_wait=(total - computing) / total, optimizer=0.0, padding=0.0)
+        return measured(100 / total, breakdown=parts)
+
+    start = Settings(gradient_accumulation_steps=1, dataloader_num_workers=1, precision="bf16")
+    search = driven(Search(start, space(start)), run)
+    assert search.verdict is not None
+    assert search.verdict.winner.torch_compile
+    assert search.verdict.winner.dataloader_num_workers >= 3
+
+
+def test_a_second_look_does_not_put_back_what_would_not_fit() -> None:
+    """16 bit made room for the batch; fp32 beside it would need twice the activations."""
+
+    def run(trial: Trial) -> Measurement:
+        settings = trial.settings
+        micro, wide = settings.per_device_train_batch_size, settings.precision == "fp32"
+        peak = 4 * GIB + micro * (GIB if not wide else 2 * GIB)
+        if peak > 24 * GIB:
+            return out_of_memory()
+        return measured(micro / (0.02 + 0.01 * micro), peak)
+
+    search = driven(Search(START, space(START)), run)
+    assert not any(one.measurement.outcome == "out-of-memory" for one in search.tried)
+    assert search.verdict is not None
+    assert search.verdict.winner.per_device_train_batch_size == 16
+
+
+def test_a_rival_within_the_noise_is_run_again_until_it_is_told_apart() -> None:
+    one, other = START, START.changed(torch_compile=True)
+    noisy = [(START, measured(100.0, spread=0.06)), (START, measured(104.0, spread=0.06))]
+    close = results(*noisy, (other, measured(105.0, spread=0.06)))
+    following = Rivals(found(close, one), close).next()
+    assert following is not None
+    assert following[0].settings == other
+    assert "once more" in following[1]
+    often = results(*noisy * 2, *[(other, measured(105.0, spread=0.06))] * MOST_RUNS)
+    assert Rivals(found(often, one), often).next() is None
+    slower = results(*noisy, (other, measured(99.0, spread=0.06)))
+    assert Rivals(found(slower, one), slower).next() is None
+
+
+def test_the_best_is_run_again_where_it_was_run_less_often_than_its_rival() -> None:
+    best, rival = START, START.changed(torch_compile=True)
+    known = results((best, measured(100.0, spread=0.08)), *[(rival, measured(103.0, spread=0.08))] * 2)
+    following = Rivals(found(known, best), known).next()
+    assert following is not None
+    assert following[0].settings == best
