@@ -86,10 +86,11 @@ def config_file(folder: Path, **values: Any) -> Path:
     return path
 
 
-def start(config: Path) -> subprocess.Popen[str]:
-    """The job as tuner-tui starts it: a script with a configuration file."""
+def start(config: Path, *launcher: str) -> subprocess.Popen[str]:
+    """The job as tuner-tui starts it: a script with a configuration file, in a session of its own."""
     return subprocess.Popen(
-        [sys.executable, "-P", str(TRAINER), str(config)],
+        [sys.executable, "-P", *launcher, str(TRAINER), str(config)],
+        start_new_session=True,
         cwd=config.parent,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
@@ -121,13 +122,15 @@ def test_bad_input_is_one_line_and_exit_code_two(tmp_path: Path) -> None:
     assert "Traceback" not in err
 
 
-def test_sigterm_saves_a_checkpoint_from_which_training_goes_on(tmp_path: Path) -> None:
-    process = start(
-        config_file(tmp_path, max_steps=100_000, logging_steps=1, save_strategy="steps", save_steps=100_000)
-    )
+LONG = {"max_steps": 100_000, "logging_steps": 1, "save_strategy": "steps", "save_steps": 100_000}
+
+
+def test_sigterm_to_all_saves_a_checkpoint_from_which_training_goes_on(tmp_path: Path) -> None:
+    """Loader workers get the signal too, as from a cluster's scheduler."""
+    process = start(config_file(tmp_path, **LONG, dataloader_num_workers=1))
     assert process.stdout is not None
     assert next(line for line in process.stdout if "'loss'" in line)
-    process.send_signal(signal.SIGTERM)
+    os.killpg(process.pid, signal.SIGTERM)
     out, err = process.communicate(timeout=100)
     assert process.returncode == 128 + signal.SIGTERM, err
     (checkpoint,) = (tmp_path / "out").glob("checkpoint-*")
@@ -135,6 +138,23 @@ def test_sigterm_saves_a_checkpoint_from_which_training_goes_on(tmp_path: Path) 
     assert f"stopped by SIGTERM after step {step}" in out
     resumed = train(tmp_path / "out", max_steps=step + 1, logging_steps=1, resume_from_checkpoint=str(checkpoint))
     assert resumed["global_step"] == step + 1
+
+
+def test_two_ranks_agree_on_the_step_after_which_they_stop(tmp_path: Path) -> None:
+    """torchrun hands the signal on to each rank; here one has got it before, and only that one twice."""
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    process = start(config_file(tmp_path, **LONG, use_cpu=True), *torchrun)
+    assert process.stdout is not None
+    assert next(line for line in process.stdout if "'loss'" in line)
+    ranks = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.kill(int(ranks[-1]), signal.SIGTERM)
+    os.killpg(process.pid, signal.SIGTERM)
+    out, err = process.communicate(timeout=100)
+    (checkpoint,) = (tmp_path / "out").glob("checkpoint-*")
+    step = state(checkpoint)["global_step"]
+    assert out.count(f"stopped by SIGTERM after step {step}") == 1, err
+    assert "RuntimeError" not in err
+    assert len(list(checkpoint.glob("rng_state_*.pth"))) == 2
 
 
 def test_the_default_task_is_learnt(tmp_path: Path) -> None:

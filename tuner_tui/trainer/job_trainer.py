@@ -44,6 +44,7 @@ class JobTrainer(Trainer):  # type: ignore[misc]  # Transformers is not typed
 
 def _spared(loader: Any) -> Any:
     """The loader, whose workers outlive a SIGTERM that the trainer answers with a checkpoint."""
-    if not isinstance(loader.worker_init_fn, SparedWorker):
-        loader.worker_init_fn = SparedWorker(loader.worker_init_fn)
+    inner = getattr(loader, "base_dataloader", loader)  # what accelerate's loader really reads
+    if not isinstance(inner.worker_init_fn, SparedWorker):
+        inner.worker_init_fn = SparedWorker(inner.worker_init_fn)
     return loader
