@@ -2,7 +2,8 @@
 
 Start, and the same again to learn the noise; then always the change with the highest bound on its gain (the micro
 batch first, while nothing is known of it), until no bound stands above the noise; then a second look at what was tried
-beside other settings, and rivals of the best once more; then start and winner in turn. All that it knows is the list of trials, so a search that is built anew from that list goes on where it was.
+beside other settings, and rivals of the best once more; then start and winner in turn. All that it knows is the list of
+trials, so a search that is built anew from that list goes on where it was.
 """
 
 from __future__ import annotations

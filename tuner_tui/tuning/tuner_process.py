@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import time
 import traceback
@@ -18,13 +19,13 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from tuner_tui.runs.command import LaunchError
-from tuner_tui.runs.lock import acquire
+from tuner_tui.runs.lock import is_held
 from tuner_tui.runs.record import RecordError
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import Job
 from tuner_tui.tuning.detached import at_post, start_detached
 from tuner_tui.tuning.terms import MOST_MINUTES
-from tuner_tui.tuning.tuning_folder import TuningFolder, refuse_second
+from tuner_tui.tuning.tuning_folder import WHY_ONE, AlreadyTuningError, TuningFolder, refuse_second, take_turn
 
 MODULE = "tuner_tui.tuning.tuner_process"
 
@@ -59,22 +60,39 @@ class TuningOrders:
 def start_tuning(folder: TuningFolder, orders: TuningOrders) -> None:
     """Have somebody work on the tuning in `folder`, from its beginning or from where it is.
 
-    Raises `LaunchError` where the process does not come up, as when there is one already, and `AlreadyTuningError`
-    where another tuning is under way.
+    Raises `LaunchError` where the process does not come up, and `AlreadyTuningError` where another tuning is under way,
+    or began in the same moment: a folder that nobody ever worked on is then removed.
     """
-    refuse_second(folder.path.parent, folder)
-    folder.control.unlink(missing_ok=True)
-    start_detached(MODULE, folder.path, orders.dump(), folder.log, "The tuner")
+    try:
+        refuse_second(folder.path.parent, folder)
+        folder.control.unlink(missing_ok=True)
+        _start(folder, orders)
+    except AlreadyTuningError:
+        if not folder.trials.exists():
+            shutil.rmtree(folder.path, ignore_errors=True)
+        raise
+
+
+def _start(folder: TuningFolder, orders: TuningOrders) -> None:
+    """Start the process. Where it did not come up because another one has the turn, that is what is raised."""
+    try:
+        start_detached(MODULE, folder.path, orders.dump(), folder.log, "The tuner")
+    except LaunchError as error:
+        refuse_second(folder.path.parent, folder)
+        if is_held(folder.turn):
+            raise AlreadyTuningError(f"Another tuning is beginning on this box; {WHY_ONE}.") from error
+        raise
 
 
 def main(argv: list[str]) -> None:
     """Tune in the folder `argv[0]`; says `ok` or one sentence, then lets go of whoever started it."""
     folder = TuningFolder(Path(argv[0]))
-    orders, lock = at_post(lambda data: (TuningOrders.load(data), acquire(folder.lock)))
+    orders, locks = at_post(lambda data: (TuningOrders.load(data), take_turn(folder)))
     try:
         work(folder, orders)
     finally:
-        os.close(lock)
+        for lock in locks:
+            os.close(lock)
 
 
 def work(folder: TuningFolder, orders: TuningOrders) -> None:

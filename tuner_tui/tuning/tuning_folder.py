@@ -8,11 +8,13 @@ from pathlib import Path
 
 from tuner_tui.runs.command import LaunchError
 from tuner_tui.runs.folder import state_dir
-from tuner_tui.runs.lock import is_held
+from tuner_tui.runs.lock import acquire, is_held
 from tuner_tui.runs.numbered import Numbered
 
 TUNINGS = Numbered("t")
 ABORT = "abort"
+TURN = "lock"
+WHY_ONE = "two at once would measure each other"
 
 
 class TuningNotFoundError(LookupError):
@@ -64,6 +66,11 @@ class TuningFolder:
         """Whether somebody works on it. Raises `OSError`."""
         return is_held(self.lock)
 
+    @property
+    def turn(self) -> Path:
+        """Held by whoever tunes on this box: one file for all tunings of a state directory."""
+        return self.path.parent / TURN
+
     def abort(self) -> None:
         """Ask the process to end its trial and stop; what was measured stays. Raises `OSError`."""
         fresh = self.control.with_suffix(".new")
@@ -97,9 +104,16 @@ def refuse_second(root: Path, but: TuningFolder | None = None) -> None:
     """Raise `AlreadyTuningError` where a tuning other than `but` is worked on. Raises `OSError`."""
     for folder in list_tunings(root):
         if folder != but and folder.live:
-            raise AlreadyTuningError(
-                f"Tuning {folder.id} is under way on this box; two at once would measure each other."
-            )
+            raise AlreadyTuningError(f"Tuning {folder.id} is under way on this box; {WHY_ONE}.")
+
+
+def take_turn(folder: TuningFolder) -> tuple[int, int]:
+    """The descriptors of the locks that make the caller the one who tunes, and who works on `folder`.
+
+    Its own lock first: whoever has the turn can be named. Raises `LockedError`, `OSError`.
+    """
+    own = acquire(folder.lock)
+    return own, acquire(folder.turn)
 
 
 def find_tuning(name: str, root: Path) -> TuningFolder:
