@@ -1,7 +1,8 @@
 """What the driver's critical errors mean: Xid numbers in words, and whose fault each most likely is.
 
-After NVIDIA's catalogue, https://docs.nvidia.com/deploy/xid-errors/. A number alone rarely proves a cause: those that a
-program's bug brings about can come from broken memory too.
+Each was compared with NVIDIA's catalogue, https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html, and with
+the names in the driver's own source (`nverror.h` of open-gpu-kernel-modules), which still has 61. A number alone rarely
+proves a cause: those that a program's bug brings about can come from broken memory too.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ MEANINGS = {
     38: XidMeaning("driver firmware error"),
     43: XidMeaning("a program's work was stopped after its own error", "program"),
     45: XidMeaning("a program's work was cleaned up after an earlier error", "program"),
+    46: XidMeaning("the GPU stopped processing and needs a reset"),
     48: XidMeaning("memory error that ECC cannot correct (two bits)", "card"),
-    61: XidMeaning("internal microcontroller halted", "card"),
+    61: XidMeaning("breakpoint in an internal microcontroller, not fatal"),
     62: XidMeaning("internal microcontroller halted", "card"),
     63: XidMeaning("bad memory was retired or remapped; in force after a reset", "card"),
     64: XidMeaning("bad memory could not be retired or remapped", "card"),
@@ -42,7 +44,7 @@ MEANINGS = {
     109: XidMeaning("switching between programs timed out"),
     119: XidMeaning("the GPU's system processor (GSP) does not answer", "card"),
     120: XidMeaning("error in the GPU's system processor (GSP)", "card"),
-    121: XidMeaning("corrected error on the link between chips (C2C)", "card"),
+    121: XidMeaning("corrected error on the link to the processor (C2C), without effect", "card"),
     140: XidMeaning("memory error that was not recovered", "card"),
 }
 
