@@ -29,7 +29,7 @@ async def test_one_key_trains_and_the_run_is_followed() -> None:
         await until(pilot, lambda: app_of(pilot).main.view is not None)
         assert box.launched[0].resolved.settings.per_device_train_batch_size == 24
         assert app_of(pilot).state.folder == Path("/runs/r001")
-        assert app_of(pilot).main.page == "live"
+        assert app_of(pilot).main.page == "settings"  # it is seen beside the settings
         assert "r001" in app_of(pilot).main.run_title
 
 

@@ -47,7 +47,6 @@ class TunerApp(TuneApp):
             return
         self.say("Starting the training.")
         self._follow(await off_loop(lambda: self.services.launch(current)))
-        self.main.show_page("live")
 
     async def _alone(self) -> bool:
         """Whether no tuning is under way, or somebody wants to train beside it all the same."""

@@ -161,6 +161,7 @@ class StateApp(BaseApp):
     def _follow(self, folder: Path | None) -> None:
         if folder is not None:
             self.errand(off_loop(lambda: self.services.adopt(folder)))
+            self.main.bring("live")
         self._follower.follow(folder)
         self.main.view, self.main.log_window = None, None
         self._show(replace(self.state, folder=folder, view=None, findings=()))

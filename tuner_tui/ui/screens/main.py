@@ -191,6 +191,12 @@ class MainScreen(FullScreen):
         else:
             self.set_focus(None)
 
+    def bring(self, page: str) -> None:
+        """Bring the panel to the screen where it shares its place; where it is seen already, the focus stays."""
+        strip = self.query_one(PageStrip)
+        if page in strip.pages and strip.shown != page:
+            self.show_page(page)
+
     def on_descendant_focus(self) -> None:
         """A panel that got the focus by a click is the one asked for."""
         focused = self.focused

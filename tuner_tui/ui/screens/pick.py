@@ -44,6 +44,7 @@ class PickScreen(Dialog[T]):
     def __init__(self, heading: str, items: Sequence[Item[T]], empty: str) -> None:
         super().__init__()
         self.heading = heading
+        self.hint = self.hint if items else "esc back"
         self._items = items
         self._empty = empty
 
