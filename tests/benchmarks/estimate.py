@@ -79,6 +79,15 @@ def by_fit(known: list[Measured], case: Case) -> float | None:
     return None if model is None else model.peak_bytes(case.batch)
 
 
+def by_doubted_fit(known: list[Measured], case: Case) -> float | None:
+    """The same with its doubt, as a search for the largest batch counts it."""
+    model = fit([Point(one.case.batch, one.peak_bytes or 0, one.batch_peak_bytes) for one in known])
+    if model is None:
+        return None
+    beyond = max(0, case.batch - model.reach) * model.doubt_slope_bytes
+    return model.peak_bytes(case.batch) + model.doubt_bytes + beyond
+
+
 def by_correction(device: Device) -> Foretelling:
     """The closed form, put right by the probes."""
 
@@ -117,6 +126,7 @@ def report(path: Path, folder: Path, tracing: bool) -> None:
         print(line(name, errors(way, measured)), flush=True)
         print(line(f"{name}, models not looked at before", errors(way, held_out)), flush=True)
     print(line("two probes, fitted line", foretold(by_fit, measured)))
+    print(line("two probes, fitted line and its doubt", foretold(by_doubted_fit, measured)))
     print(line("two probes, corrected closed form", foretold(by_correction(device), measured)))
 
 

@@ -117,3 +117,30 @@ def test_every_optimizer_has_a_figure(name: str) -> None:
 
 def test_it_is_quick_enough_for_every_keystroke() -> None:
     assert min(timeit.repeat(of, number=20, repeat=5)) / 20 < 0.001
+
+
+def test_the_line_of_a_bent_peak_is_never_too_small_up_to_the_largest_that_fits() -> None:
+    values = {"precision": "bf16", "gradient_checkpointing": True, "optim": "adamw_torch_fused", "max_length": 512}
+    found = of(LLAMA_1B, replace(CARD, capacity_bytes=80 * GIB), per_device_train_batch_size=2, **values)
+    largest = found.largest_batch()
+    assert largest is not None
+    for batch in range(2, largest + 1):
+        assert found.peak.peak_bytes(batch) >= 0.999 * found.peak_bytes(batch)
+
+
+def test_a_compiled_training_may_take_much_less_and_no_more() -> None:
+    plain, compiled = of(), of(torch_compile=True)
+    assert (compiled.total_bytes, compiled.high_bytes) == (plain.total_bytes, plain.high_bytes)
+    assert compiled.low_bytes < 0.57 * plain.total_bytes < 0.9 * plain.low_bytes
+    assert "torch.compile" in compiled.rests_on
+
+
+def test_the_first_of_several_cards_gathers_logits_and_gradients() -> None:
+    values = {"precision": "bf16", "optim": "adamw_torch_fused"}
+    for batch in (1, 64):
+        one, four = (
+            of(GPT2, replace(CARD, cards=cards), per_device_train_batch_size=batch, **values) for cards in (1, 4)
+        )
+        assert four.total_bytes > 1.05 * one.total_bytes
+        assert four.doubt > one.doubt
+        assert "DataParallel" in four.rests_on

@@ -51,3 +51,22 @@ def test_far_jumps_are_held_back_by_the_noise_of_near_points() -> None:
 def test_nothing_fits_above_the_floor() -> None:
     model = PeakModel(base_bytes=4 * GIB, slope_bytes=GIB, floor_bytes=30 * GIB)
     assert model.largest_batch(24 * GIB) == 0
+
+
+def bent(batch: int) -> int:
+    """Flat at first and steep beyond 14 samples, as with checkpointing."""
+    return int(max(4 + 0.05 * batch, 2.6 + 0.15 * batch) * GIB)
+
+
+@pytest.mark.parametrize("prior", [None, PeakModel(2.6 * GIB, 0.15 * GIB)])
+def test_before_a_bend_the_line_is_doubted_beyond_its_points(prior: PeakModel | None) -> None:
+    model = fit([Point(b, bent(b), bent(b)) for b in (4, 12)], prior)
+    assert model is not None
+    largest = model.largest_batch(20 * GIB)
+    assert 10 * GIB < bent(largest) <= 20 * GIB
+
+
+def test_points_that_reach_far_are_not_doubted_for_a_bend() -> None:
+    steep = fit([Point(b, line(b, base=2), line(b, base=2)) for b in (4, 24)])
+    assert steep is not None
+    assert steep.largest_batch(76 * GIB) >= 0.97 * (76 - 2) / 0.5

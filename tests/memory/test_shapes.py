@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.gpu.cases import CONFIGS, Case
+from tests.gpu.families import CAUSAL, FAMILIES
 from tests.memory.truth import shape_of
+from tuner_tui.memory.device import Device
+from tuner_tui.memory.estimate import NEAREST_DOUBT, estimate
 from tuner_tui.memory.parameters import count
 from tuner_tui.memory.shapes import BUILT_IN, hub_cache, known_shape, shape_of_config
 from tuner_tui.settings.model import Settings
@@ -75,3 +78,24 @@ def test_what_has_no_closed_form_is_none(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize("wrong", [{"num_attention_heads": 0}, {"hidden_size": "wide"}, {"vocab_size": None}])
 def test_a_torn_configuration_is_none(wrong: dict[str, object]) -> None:
     assert shape_of_config({**LLAMA, **wrong}, "m", "causal-lm") is None
+
+
+@pytest.mark.parametrize("model", ["gemma2", "phi3", "olmo", "falcon", "opt", "gpt_neox", "electra"])
+def test_another_architecture_is_given_the_nearest_family_and_says_so(model: str) -> None:
+    shape = shape_of_config(FAMILIES[model], model, "causal-lm" if model in CAUSAL else "classification")
+    assert shape is not None
+    assert shape.near == model
+    found = estimate(shape, Settings(), Device(False))
+    assert found.doubt >= NEAREST_DOUBT
+    assert f"for want of one of {model}" in found.rests_on
+
+
+@pytest.mark.parametrize("model", ["mixtral", "qwen3_moe", "mamba", "albert", "deberta-v2", "t5"])
+def test_what_is_near_to_no_family_has_no_shape(model: str) -> None:
+    assert shape_of_config(FAMILIES[model], model, "causal-lm") is None
+
+
+def test_a_model_of_pictures_has_no_shape() -> None:
+    vit = {"model_type": "vit", "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
+           "intermediate_size": 3072, "image_size": 224}  # fmt: skip
+    assert shape_of_config(vit, "vit", "classification") is None

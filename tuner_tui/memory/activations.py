@@ -17,7 +17,8 @@ class Activations:
     """Bytes a sample: what a block keeps, what a checkpointed block keeps, what embedding and final layers keep.
 
     `block_extra` is what a block's backward pass takes beside what it keeps. `loss_forward` and `loss_backward` are
-    what the loss of a language model takes at its worst; `evaluation` is a batch without gradients.
+    what the loss of a language model takes at its worst; `evaluation` is a batch without gradients. `words` counts the
+    logits.
     """
 
     block: float
@@ -27,6 +28,7 @@ class Activations:
     loss_forward: float
     loss_backward: float
     evaluation: float
+    words: float
 
 
 def activations(shape: ModelShape, settings: Settings, device: Device) -> Activations:
@@ -44,6 +46,7 @@ def activations(shape: ModelShape, settings: Settings, device: Device) -> Activa
         loss_forward=words * _loss_forward(n),
         loss_backward=words * 12,  # the log-softmax, its gradient and that of the logits, each in fp32
         evaluation=max(words * _loss_forward(n), tokens * _evaluation(shape, n) + scores.evaluation),
+        words=words,
     )
 
 

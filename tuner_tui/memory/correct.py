@@ -65,7 +65,9 @@ def _on_gpu(
         if run.tensor_bytes
     )
     last = next(iter(newest.values()))
-    better = replace(found, ratios=ratios, overhead=_measured_slack(found.overhead, last), doubt=CORRECTED_DOUBT)
+    better = replace(
+        found, ratios=ratios, overhead=_measured_slack(found.overhead, last), doubt=CORRECTED_DOUBT, less=0.0
+    )
     words = f"{found.rests_on}, corrected by run {last.id}: ×{better.ratio(found.batch):.2f}"
     return replace(better, rests_on=words)
 
@@ -95,4 +97,4 @@ def _on_cpu(
     words = f"{found.rests_on}, corrected by run {run.id}: {rest / 2**20:,.0f} MiB beside the tensors"
     context = max(0.0, rest - found.overhead.slack(tensors))
     overhead = replace(found.overhead, context_bytes=context, context_doubt_bytes=0.0)
-    return replace(found, overhead=overhead, doubt=CORRECTED_DOUBT, rests_on=words)
+    return replace(found, overhead=overhead, doubt=CORRECTED_DOUBT, rests_on=words, less=0.0)

@@ -11,6 +11,12 @@ from dataclasses import dataclass
 
 NOISE_SHARE = 0.004
 """Two runs of one size differ by about this share of their peak (two standard deviations)."""
+FLAT_SHARE = 0.25
+"""Points whose batch makes up less than this share of the peak may lie before a bend: with checkpointing the backward
+pass of one block, which grows slowly, sets the peak of small batches, and the logits that of large ones."""
+BEND_SHARE = 0.40
+"""Behind such a bend a sample may take this share of what it took on average before: of three bends that were measured
+the steepest was 0.43, which the reserve then covers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +71,12 @@ class PeakModel:
         return self.reach + int(beyond / (self.slope_bytes + self.doubt_slope_bytes))
 
 
-def fit(points: Sequence[Point]) -> PeakModel | None:
+def fit(points: Sequence[Point], prior: PeakModel | None = None) -> PeakModel | None:
     """The model through two or more points off the floor; None while the slope cannot be told from the noise.
+
+    The peak is a convex curve of straight pieces, so that a line through small batches can only be too flat for large
+    ones. Where the points do not reach far, the line is doubted beyond them; `prior`, an estimate that knows the bend,
+    says by how much.
 
     Where the peak of forward and backward is not known apart, points of (nearly) one peak are taken to lie on the
     floor: only the largest of them says anything of the line, and that only from above.
@@ -78,15 +88,26 @@ def fit(points: Sequence[Point]) -> PeakModel | None:
     if slope <= 0:
         return None
     spread = max(abs(point.line_bytes - base - slope * point.batch) for point in sloped)
-    noise = NOISE_SHARE * sloped[-1].line_bytes
+    last = sloped[-1]
+    noise = NOISE_SHARE * last.line_bytes
     return PeakModel(
         base_bytes=base,
         slope_bytes=slope,
         floor_bytes=_floor(points, base, slope),
-        reach=sloped[-1].batch,
+        reach=last.batch,
         doubt_bytes=max(noise, spread),
-        doubt_slope_bytes=noise / (sloped[-1].batch - sloped[0].batch),
+        doubt_slope_bytes=max(noise / (last.batch - sloped[0].batch), _bend(last, slope, prior)),
     )
+
+
+def _bend(last: Point, slope: float, prior: PeakModel | None) -> float:
+    """By how much a sample may take more beyond `last` than up to it."""
+    if slope * last.batch >= FLAT_SHARE * last.line_bytes:
+        return 0.0
+    if prior is None:
+        return max(0.0, BEND_SHARE * last.line_bytes / last.batch - slope)
+    expected = prior.base_bytes + prior.slope_bytes * last.batch
+    return max(0.0, prior.slope_bytes * last.line_bytes / expected - slope)
 
 
 def _floor(points: Sequence[Point], base: float, slope: float) -> float:

@@ -5,7 +5,7 @@ In the backward pass activations go as gradients come, block by block: it peaks 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tuner_tui.memory.activations import Activations, activations
 from tuner_tui.memory.device import Device
@@ -45,7 +45,8 @@ class Sizes:
     one micro batch to the next, `buckets` are their second form where several processes train. `word_matrix` is the
     gradient of a language model's last layer, the first to come. `norms` is what DoRA takes to find the norms of the
     widest layer's weights: a unit matrix of its inputs, and the low-rank product twice. `earlier` are the gradients
-    there when the backward pass comes to the first block.
+    there when the backward pass comes to the first block. `summed` is what the first of several cards takes at the end
+    of DataParallel's backward pass: the sum of all cards' gradients stands beside its own.
     """
 
     weights: float
@@ -60,6 +61,7 @@ class Sizes:
     norms: float
     earlier: float
     numbers: Parameters
+    summed: float = 0.0
 
     @property
     def before_a_sample(self) -> float:
@@ -74,7 +76,8 @@ def moments(
 
     `foreach` says whether the optimizer works on all tensors at once; None: as torch chooses on `device`.
     """
-    acts, sizes = activations(shape, settings, device), sizes_of(shape, settings, processes)
+    acts, sizes = gathered(activations(shape, settings, device), device), sizes_of(shape, settings, processes)
+    sizes = replace(sizes, summed=sizes.gradients if device.cards > 1 else 0.0)
     together = device.on_gpu if foreach is None else foreach
     return (
         *_forward_and_backward(shape, settings, acts, sizes),
@@ -84,6 +87,14 @@ def moments(
             sizes.norms + acts.evaluation * settings.per_device_eval_batch_size, 0,
         ),
     )  # fmt: skip
+
+
+def gathered(acts: Activations, device: Device) -> Activations:
+    """The logits of all cards come together on the first one, in fp32 (torch/nn/parallel/data_parallel.py)."""
+    if device.cards == 1:
+        return acts
+    logits = acts.words * 4 * device.cards
+    return replace(acts, loss_forward=acts.loss_forward + logits, evaluation=acts.evaluation + logits)
 
 
 def sizes_of(shape: ModelShape, settings: Settings, processes: int = 1) -> Sizes:
@@ -139,7 +150,7 @@ def _forward_and_backward(shape: ModelShape, settings: Settings, acts: Activatio
         moment("loss", copies, 0, 0, kept + acts.loss_backward),
         moment("backward", copies, sizes.word_matrix, 0, kept + again + acts.block_extra),
         moment("backward's end", 0, sizes.earlier, 0, acts.ends + acts.block + acts.block_extra),
-        moment("backward's end", 0, sizes.gradients, tied, acts.checkpoint),
+        moment("backward's end", 0, sizes.gradients, max(tied, sizes.summed), acts.checkpoint),
     )
 
 

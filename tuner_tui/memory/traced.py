@@ -30,6 +30,9 @@ def traced_lines(trace: Trace, settings: Settings, device: Device, processes: in
         step += states + round(each.temporary * trace.trainable)
     known = trace.state_bytes or 0
     lines = [_chord(low, high, trace.weight_bytes, buckets, states, known) for low, high in pairwise(trace.train)]
+    if device.cards > 1:  # DataParallel sums all cards' gradients beside its own
+        end = Moment("backward's end", trace.weight_bytes, 2 * trace.gradient_bytes, states, 0, 0)
+        lines = [*lines, end]
     fixed = trace.weight_bytes + trace.gradient_bytes + states
     step_line = Moment(
         "optimizer step", trace.weight_bytes, trace.gradient_bytes + buckets, states, max(0, step - fixed), 0

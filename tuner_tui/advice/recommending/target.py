@@ -58,8 +58,8 @@ class Target:
         """What one process computes on, for the estimate of its memory."""
         if not self.on_gpu:
             return Device(False, None, self.inventory.memory.usable_bytes)
-        card = self.weakest
-        return Device(True, None if card is None else card.capability, self.memory_bytes)
+        card, spread = self.weakest, self.replicas if self.processes == 1 else 1
+        return Device(True, None if card is None else card.capability, self.memory_bytes, cards=spread)
 
     @property
     def weakest(self) -> Gpu | None:
