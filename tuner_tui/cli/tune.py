@@ -86,6 +86,7 @@ def tune(
 def _new(asked: Asked, free_batch: bool, minutes: float, save_as: str | None) -> tuple[TuningFolder, TuningOrders]:
     """A new tuning's folder and orders. Raises `SettingsError` and `LaunchError`, with nothing left behind."""
     from tuner_tui.cli.announce import announce
+    from tuner_tui.cli.given_python import check_given
     from tuner_tui.cli.request import request_for
     from tuner_tui.runs.prepare import preview
     from tuner_tui.runs.twins import living_twin
@@ -100,7 +101,9 @@ def _new(asked: Asked, free_batch: bool, minutes: float, save_as: str | None) ->
     twin = living_twin(request)
     if twin is not None:
         fail(f"This training runs as {twin.id}; trials beside it would measure nothing.", ALREADY_RUNNING)
-    announce(preview(request))
+    prepared = preview(request)
+    check_given(asked.interpreter, request, prepared)
+    announce(prepared)
     folder = new_tuning(request, Options(free_batch, minutes, save_as))
     return folder, TuningOrders(request.job, request.environ, minutes)
 
@@ -117,8 +120,11 @@ def _earlier(name: str, asked: Asked, minutes: float) -> tuple[TuningFolder, Tun
     from tuner_tui.tuning.tuning_folder import TuningNotFoundError, find_tuning, tunings_dir
     from tuner_tui.tuning.tuning_record import read_tuning
 
-    if asked.preset is not None or asked.values or asked.memory_limit is not None:
-        raise SettingsError("--resume goes on with what was begun: give it no other preset, setting or limit.")
+    others = (asked.preset, asked.values or None, asked.memory_limit, asked.interpreter)
+    if any(other is not None for other in others):
+        raise SettingsError(
+            "--resume goes on with what was begun: give it no other preset, setting, limit or interpreter."
+        )
     try:
         folder = find_tuning(name, tunings_dir(os.environ))
         record = read_tuning(folder)
