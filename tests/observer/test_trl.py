@@ -10,6 +10,17 @@ from tuner_tui.runs.events import InEffect, Injected, Metrics, Plan, Steps
 pytestmark = pytest.mark.train
 
 
+def losses(output: str) -> list[str]:
+    """Losses and gradient norms that the script printed."""
+    return [line for line in output.splitlines() if line.startswith("loss")]
+
+
+def test_same_seed_same_losses_with_and_without(trl: Observed, trl_unwatched: str) -> None:
+    assert trl.exit_code == 0, trl.errors
+    assert len(losses(trl.output)) == 6
+    assert losses(trl.output) == losses(trl_unwatched)
+
+
 def test_two_trainings_in_one_process(trl: Observed) -> None:
     assert trl.exit_code == 0, trl.errors
     assert [(plan.total_steps, plan.first_step) for plan in trl.of(Plan)] == [(3, 0), (3, 0)]

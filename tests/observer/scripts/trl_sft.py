@@ -1,5 +1,6 @@
-"""TRL's supervised fine-tuning of a tiny Llama, no network: once padded, once packed. Argument: a folder."""
+"""TRL's supervised fine-tuning of a tiny Llama, no network: once padded, once packed. Arguments: a folder, and perhaps settings as JSON."""
 
+import json
 import sys
 
 from datasets import Dataset
@@ -27,7 +28,6 @@ def main() -> None:
             output_dir=sys.argv[1],
             per_device_train_batch_size=4,
             max_steps=3,
-            max_length=16,
             packing=packing,
             packing_strategy="wrapped",
             logging_steps=1,
@@ -36,6 +36,7 @@ def main() -> None:
             use_cpu=True,
             bf16=False,
             disable_tqdm=True,
+            **{"max_length": 16, **(json.loads(sys.argv[2]) if sys.argv[2:] else {})},
         )
         trainer = SFTTrainer(
             model, args=arguments, train_dataset=Dataset.from_list(texts), processing_class=tokenizer()
@@ -43,6 +44,7 @@ def main() -> None:
         arguments.max_grad_norm = 0.5
         trainer.train()
         print("weight decay", arguments.weight_decay)
+        print(*(f"loss {entry['loss']!r} {entry['grad_norm']!r}" for entry in trainer.state.log_history[:-1]), sep="\n")
 
 
 if __name__ == "__main__":
