@@ -1,9 +1,9 @@
 """Faults injected into real trainings on the CPU: which cause is found first, and after how many steps.
 
-Run: `python -m tests.benchmarks.fault_bench [--harder] [FAULT…]` (about five minutes for all of either kind). Each
+Run: `python -m tests.benchmarks.fault_bench [--harder|--idioms] [FAULT…]` (about five minutes for all of a kind). Each
 fault is a small training under the observer and its supervisor, diagnosed once a second as the screen does it. Budget:
 the right first cause for nine in ten, within 30 steps; nothing for the healthy one. `--harder` has the same kinds of
-faults in forms that the rules were not written by.
+faults in forms that the rules were not written by; `--idioms` has them as they come in other people's code.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from tuner_tui.settings.origin import Resolved
 
 TRAINING = Path(__file__).with_name("faulty_training.py")
 HARDER_TRAINING = Path(__file__).with_name("harder_training.py")
+IDIOMS = Path(__file__).with_name("fault_idioms.py")
 SMALL_SHM = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=2m tmpfs /dev/shm && exec "$@"', "sh")
 SMALL_DISK = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=1m tmpfs /mnt && exec "$@" /mnt', "sh")
 BURN = ("sh", "-c", "while :; do :; done")
@@ -98,6 +99,24 @@ HARDER = (
     harder("full-disk", "disk-full", within=SMALL_DISK),
     harder("stolen-cores", "cpu-contended", burners=True),
     harder("workers-healthy", watch_s=60.0),
+)
+
+OTHER_IDIOMS = tuple(
+    Fault(name, tuple(causes), 60.0 if causes else GIVE_UP_S, IDIOMS)
+    for name, *causes in (
+        ("generation", "evaluation-share"),
+        ("validation-broken-off", "evaluation-share"),
+        ("validation-by-switch", "evaluation-share"),
+        ("validation-at-the-top", "evaluation-share"),
+        ("metrics-each-step", "between-steps"),
+        ("shared-lock", "data-wait"),
+        ("decoding", "data-wait"),
+        ("slow-save", "save-share"),
+        ("pickled-save", "between-steps"),
+        ("padded", "padding"),
+        ("hanging-worker", "stalled"),
+        ("idioms-healthy",),
+    )
 )
 
 
@@ -181,8 +200,8 @@ def can_mount() -> bool:
 
 def main(names: Sequence[str]) -> None:
     """Try them out and print the table."""
-    kind = HARDER if "--harder" in names else FAULTS
-    wanted = set(names) - {"--harder"}
+    kind = HARDER if "--harder" in names else OTHER_IDIOMS if "--idioms" in names else FAULTS
+    wanted = set(names) - {"--harder", "--idioms"}
     chosen = [fault for fault in kind if not wanted or fault.name in wanted]
     right = 0
     print(f"{'fault':<22}{'first cause':<20}{'sure':<10}{'steps':>6}{'seconds':>9}")

@@ -27,6 +27,17 @@ def test_any_events_in_any_order_give_a_state(story: list[ev.Event]) -> None:
     assert all(len(rank.recent) <= MOST_POINTS for rank in state.ranks.values())
     assert state.rates.data_wait_share is None or 0 <= state.rates.data_wait_share <= 1
     assert state.rates.padding_share is None or 0 <= state.rates.padding_share <= 1
+    assert state.rates.between_share is None or 0 <= state.rates.between_share <= 1
+
+
+def test_time_between_steps_is_that_of_the_rank_with_most_and_unknown_without_a_loader() -> None:
+    story = [
+        steps(1.0, 2, 1.0, rank=0, between_s=0.1), steps(1.0, 2, 1.0, rank=1),
+        steps(3.0, 6, 3.0, rank=0, between_s=0.9), steps(3.0, 6, 3.0, rank=1, between_s=0.2),
+    ]  # fmt: skip
+    assert fold_all(RunState(), story).rates.between_share == pytest.approx(0.4)
+    assert fold_all(RunState(), story[1:2]).rates.between_share is None
+    assert fold_all(RunState(), [steps(1.0, 2, 1.0), steps(3.0, 6, 3.0)]).rates.between_share is None
 
 
 def test_a_run_from_launch_to_end() -> None:
