@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from tests.gpu.families import CAUSAL, FAMILIES, UNSEEN, UNSEEN_CAUSAL
+
 SMALL_LLAMA: dict[str, Any] = {
     "model_type": "llama", "hidden_size": 512, "num_hidden_layers": 6, "num_attention_heads": 8,
     "num_key_value_heads": 2, "head_dim": 64, "intermediate_size": 1536, "vocab_size": 16_000,
@@ -42,6 +44,8 @@ HELD_OUT: dict[str, dict[str, Any]] = {
 """Models whose figures were not looked at while the closed form was made: they say how well it carries over."""
 CONFIGS |= HELD_OUT
 """Models given by a `config.json`, as any local folder or Hub id is."""
+EVERY = {**CONFIGS, **FAMILIES, **UNSEEN}
+"""The same with models of many other architectures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +121,32 @@ def measured_from(data: dict[str, Any]) -> Measured:
 def cpu_cases() -> list[Case]:
     """Small enough for a processor: every kind of model and setting at least once, the tiny ones in every pairing."""
     return list(dict.fromkeys([*_tiny_grid(), *_small_models(), *_large_models(), *_batches(), *_held_out()]))
+
+
+def family_cases() -> list[Case]:
+    """A model of each architecture, in a few kinds of training."""
+    return [case for model in (*FAMILIES, *UNSEEN) for case in _of_family(model)]
+
+
+def _of_family(model: str) -> Iterator[Case]:
+    task = "causal-lm" if model in CAUSAL or model in UNSEEN_CAUSAL else "classification"
+    small = Case(model, task, 4, 128, optim="adamw_torch_fused")
+    base = replace(small, batch=12, eval_batch=12)
+    yield from (small, base, replace(base, precision="bf16"), replace(base, checkpointing=True))
+    yield replace(base, adapter="lora")
+    yield replace(base, batch=24, length=64, optim="sgd")
+
+
+def compiled_cases() -> list[Case]:
+    """Trainings with and without the compiler, side by side."""
+    bases = (
+        Case("tiny", "causal-lm", 24, 128),
+        Case("small-llama", "causal-lm", 8, 128),
+        Case("small-roberta", batch=12),
+    )
+    kinds = [replace(base, optim="adamw_torch_fused", length=128) for base in bases]
+    kinds = [kind for one in kinds for kind in (one, replace(one, precision="bf16"), replace(one, checkpointing=True))]
+    return [replace(kind, compiled=compiled) for kind in kinds for compiled in (False, True)]
 
 
 def gpu_cases() -> list[Case]:

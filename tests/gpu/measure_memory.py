@@ -1,8 +1,9 @@
 """Measures what trainings really take, for the estimate to be held against.
 
-Run: `python -m tests.gpu.measure_memory --device cuda|cpu [--only WORD] [--out FILE]`. Every case is the built-in job's
-own Trainer on random tokens of full length: three optimizer steps and an evaluation. The result is
-`tests/gpu/results/<hardware>.json`; a case that is already in it is not measured again, so that a run can be continued.
+Run: `python -m tests.gpu.measure_memory --device cuda|cpu [--kind usual|families|compiled] [--only WORD] [--out FILE]`.
+Every case is the built-in job's own Trainer on random tokens of full length: three optimizer steps and an evaluation.
+The result is `tests/gpu/results/[<kind>/]<hardware>.json`; a case that is already in it is not measured again, so that
+a run can be continued. Needs torch, transformers, accelerate and peft, and nothing else of this program's packages.
 """
 
 from __future__ import annotations
@@ -26,7 +27,16 @@ import transformers
 from torch.optim import AdamW
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification, TrainerCallback
 
-from tests.gpu.cases import CONFIGS, Case, Measured, cpu_cases, gpu_cases, measured_from
+from tests.gpu.cases import (
+    EVERY,
+    Case,
+    Measured,
+    compiled_cases,
+    cpu_cases,
+    family_cases,
+    gpu_cases,
+    measured_from,
+)
 from tests.gpu.meters import CpuMeter, CudaMeter, Meter, storage_bytes
 from tuner_tui.trainer.adapters import with_adapters
 from tuner_tui.trainer.config import JobArguments, parse_config
@@ -83,11 +93,11 @@ class RandomTokens(torch.utils.data.Dataset[dict[str, Any]]):
 
 
 def build_model(case: Case, job: JobArguments) -> Any:
-    """The case's model with random weights, as the job builds a shape."""
+    """The case's model with random weights, as the job builds a shape, on the device of the context around the call."""
     torch.manual_seed(0)
     special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": END}
-    if case.model in CONFIGS:
-        own = dict(CONFIGS[case.model])
+    if case.model in EVERY:
+        own = dict(EVERY[case.model])
         config = AutoConfig.for_model(own.pop("model_type"), **own, **special)
     else:
         config = shape_config(case.model, case.task, SimpleNamespace(**special))
@@ -115,7 +125,8 @@ def arguments_of(case: Case, device: str, folder: str) -> tuple[JobArguments, An
 def build_trainer(case: Case, device: str, folder: str, meter: Meter) -> JobTrainer:
     """The job's Trainer on random tokens."""
     job, arguments = arguments_of(case, device, folder)
-    model = build_model(case, job)
+    with torch.device(device):  # a billion random numbers take a card no time
+        model = build_model(case, job)
     causal = case.task == "causal-lm"
     words = model.config.vocab_size
     train = RandomTokens(case.batch * case.accumulation * STEPS, case.length, words, causal, case.batch > 1)
@@ -167,9 +178,10 @@ def hardware(device: str) -> str:
     return f"cpu {platform.machine()}"
 
 
-def file_of(device: str) -> Path:
-    """The result file of this hardware."""
-    return RESULTS / f"{re.sub(r'[^a-z0-9]+', '-', hardware(device).lower()).strip('-')}.json"
+def file_of(device: str, kind: str = "usual") -> Path:
+    """The result file of this hardware; those that are not the usual trainings have folders of their own."""
+    folder = RESULTS if kind == "usual" else RESULTS / kind
+    return folder / f"{re.sub(r'[^a-z0-9]+', '-', hardware(device).lower()).strip('-')}.json"
 
 
 def read_results(path: Path) -> list[Measured]:
@@ -197,20 +209,28 @@ def quiet() -> Iterator[None]:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measures what trainings really take.")
     parser.add_argument("--device", choices=("cuda", "cpu"), required=True)
+    parser.add_argument("--kind", choices=("usual", "families", "compiled"), default="usual")
     parser.add_argument("--only", default="", help="cases whose words hold this")
     parser.add_argument("--out", type=Path)
     chosen = parser.parse_args()
-    path = chosen.out or file_of(chosen.device)
+    path = chosen.out or file_of(chosen.device, chosen.kind)
     meter: Meter = CudaMeter() if chosen.device == "cuda" else CpuMeter()
     found = read_results(path)
     done = {one.case for one in found}
+    usual = cpu_cases if chosen.device == "cpu" else gpu_cases
+    cases = {"usual": usual, "families": family_cases, "compiled": compiled_cases}[chosen.kind]()
     with quiet():
-        for case in cpu_cases() if chosen.device == "cpu" else gpu_cases():
+        for case in cases:
             if case in done or chosen.only not in str(case):
                 continue
-            found.append(measure(case, chosen.device, meter))
+            try:
+                found.append(measure(case, chosen.device, meter))
+            except (ValueError, TypeError, ImportError) as error:  # a model that cannot be trained so
+                print(f"        –      {case}: {error}", flush=True)
+                continue
             write_results(path, chosen.device, found)
             print(f"{(found[-1].peak_bytes or 0) / 2**20:9.1f} MiB  {case}", flush=True)
+            torch.compiler.reset()
             gc.collect()
 
 

@@ -2,7 +2,7 @@
 
 Run: `python -m tests.gpu.side_by_side [--device cuda|cpu] [--minutes M] [--rounds N] [--only WORD] [--out FILE]`.
 Each is a trial as the tuner makes them, in turn with the others, `--rounds` times; memory is capped at 8, 16 and 24 GB
-to stand for the cards of the notes. The result is `tests/gpu/results/side-by-side-<hardware>.json` and a table.
+to stand for the cards of the notes. The result is `tests/gpu/results/side-by-side/<hardware>.json` and a table.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def write(path: Path, device: str, rows: Iterable[Row]) -> None:
 
 def main() -> None:
     """Measure every scenario of the device, and say the table after each."""
-    from tests.gpu.measure_memory import RESULTS, file_of
+    from tests.gpu.measure_memory import file_of
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
@@ -207,7 +207,7 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--out", type=Path)
     chosen = parser.parse_args()
-    out = chosen.out or RESULTS / f"side-by-side-{file_of(chosen.device).name}"
+    out = chosen.out or file_of(chosen.device, "side-by-side")
     rows: list[Row] = []
     for scenario in ON_CARD if chosen.device == "cuda" else ON_CPU:
         if chosen.only not in scenario.name:

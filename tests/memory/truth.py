@@ -10,7 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from tests.gpu.cases import CONFIGS, Case, Measured, measured_from
+from tests.gpu.cases import EVERY, Case, Measured, measured_from
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.shapes import ModelShape, known_shape, shape_of_config
 from tuner_tui.memory.step import Moment, moments
@@ -47,9 +47,9 @@ def results(path: Path) -> list[Measured]:
     return [one for one in found if one.problem is None]
 
 
-def result_files() -> list[Path]:
+def result_files(kind: str = "") -> list[Path]:
     """One file for each hardware that was measured."""
-    return sorted(RESULTS.glob("*.json"))
+    return sorted((RESULTS / kind).glob("*.json"))
 
 
 def device_of(path: Path) -> Device:
@@ -65,7 +65,7 @@ def settings_of(case: Case) -> Settings:
 def shape_of(case: Case) -> ModelShape:
     """The case's model."""
     task = BuiltinJob.model_validate({"task": case.task}).task
-    own = CONFIGS.get(case.model)
+    own = EVERY.get(case.model)
     found = known_shape(case.model, task) if own is None else shape_of_config(own, case.model, task)
     assert found is not None, case.model
     return found
@@ -88,7 +88,7 @@ def closed_form(device: Device) -> Way:
 
 def traced(device: Device, folder: Path) -> Way:
     """Tracing on `device`; models that a configuration gives are written to `folder`."""
-    for name, config in CONFIGS.items():
+    for name, config in EVERY.items():
         (folder / name).mkdir(exist_ok=True)
         (folder / name / "config.json").write_text(json.dumps({**config, **SPECIAL}))
 
@@ -100,7 +100,7 @@ def traced(device: Device, folder: Path) -> Way:
 
     def way(case: Case) -> float:
         settings = settings_of(case)
-        model = str(folder / case.model) if case.model in CONFIGS else case.model
+        model = str(folder / case.model) if case.model in EVERY else case.model
         job = BuiltinJob.model_validate({"task": case.task, "model": model})
         question = {**request(job, settings, device, 2), "foreach": case.foreach or device.on_gpu}
         found = trace_of(answer(json.dumps(question, sort_keys=True)))

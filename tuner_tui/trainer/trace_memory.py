@@ -25,10 +25,14 @@ def main() -> int:
 
     if needs_hub({"model": request["job"]["model"]}):
         go_offline_if_unreachable()
+    from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+
     try:
         answer = trace(request)
     except JobError as error:
         answer = {"problem": str(error)}
+    except (DataDependentOutputException, DynamicOutputShapeException) as error:
+        answer = {"problem": f"the model's code goes by the values of its data, which a trace does not have ({error})"}
     except Exception as error:  # noqa: BLE001  whatever a model's own code raises on fake tensors is the answer
         answer = {"problem": f"{type(error).__name__}: {first_line(error)}"}
     sys.stdout.write("\n" + MARK + json.dumps(answer) + "\n")
