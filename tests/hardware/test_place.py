@@ -7,7 +7,7 @@ import pytest
 
 from tests.hardware.trees import write
 from tuner_tui.hardware.inventory import Gpu
-from tuner_tui.hardware.place import container_of, multiplexer_of, sees_host_pids, visible_gpus
+from tuner_tui.hardware.place import container_of, hides_every_card, multiplexer_of, sees_host_pids, visible_gpus
 
 
 @pytest.mark.parametrize(
@@ -61,6 +61,30 @@ def test_multiplexers(environment: Mapping[str, str], name: str | None):
 def test_cards_cuda_shows_a_training(variable: str | None, seen: tuple[int, ...]):
     gpus = [Gpu(index, "card", uuid=f"GPU-{letter}1") for index, letter in enumerate("abc")]
     assert visible_gpus(gpus, variable) == seen
+
+
+@pytest.mark.parametrize(
+    ("variable", "seen"),
+    [("MIG-5f", (1,)), ("MIG-5f,MIG-60", (1,)), ("MIG-GPU-c1/1/0", (2,)), ("MIG-GPU-a1/1/0", (1,)), ("0,MIG-5f", (0,))],
+)
+def test_the_card_of_a_slice_stands_for_it(variable: str, seen: tuple[int, ...]):
+    gpus = [Gpu(index, "card", uuid=f"GPU-{letter}1", mig=letter != "a") for index, letter in enumerate("abc")]
+    assert visible_gpus(gpus, variable) == seen
+
+
+def test_a_slice_where_no_card_is_sliced():
+    assert visible_gpus([Gpu(0, "card", uuid="GPU-a1")], "MIG-5f") == ()
+
+
+@pytest.mark.parametrize(
+    ("variable", "hidden"),
+    [
+        (None, False), ("0", False), (" 1,0", False), ("GPU-1f", False), ("MIG-1f", False), ("7", False),
+        ("", True), ("-1", True), (" -1", True), ("-1,0", True), ("NoDevFiles", True), ("none", True),
+    ],
+)  # fmt: skip
+def test_a_variable_that_hides_every_card(variable: str | None, hidden: bool):
+    assert hides_every_card(variable) is hidden
 
 
 @pytest.mark.parametrize(("link", "host"), [("pid:[4026531836]", True), ("pid:[4026532999]", False)])

@@ -9,6 +9,7 @@ from tuner_tui.hardware.cgroup import lines
 from tuner_tui.hardware.inventory import Gpu
 
 CGROUP_WORDS = (("kubepods", "kubernetes"), ("libpod", "podman"), ("docker", "docker"), ("lxc", "lxc"))
+MIG = "MIG-"
 MULTIPLEXERS = (("TMUX", "tmux"), ("STY", "screen"), ("ZELLIJ", "zellij"))
 
 
@@ -36,14 +37,17 @@ def visible_gpus(gpus: Sequence[Gpu], cuda_visible_devices: str | None) -> tuple
     """The driver's indexes of the cards CUDA will show a training, in its order.
 
     As CUDA reads the variable: numbers or beginnings of UUIDs; the first entry it does not know ends the list, and a
-    card named twice empties it. CUDA counts in the driver's order only with CUDA_DEVICE_ORDER=PCI_BUS_ID or where all
-    cards are alike.
+    card named twice empties it. Of MIG slices CUDA shows a process only the first; its card stands for it. CUDA counts
+    in the driver's order only with CUDA_DEVICE_ORDER=PCI_BUS_ID or where all cards are alike.
     """
     if cuda_visible_devices is None:
         return tuple(gpu.index for gpu in gpus)
+    entries = [entry.strip() for entry in cuda_visible_devices.split(",")]
+    if entries[0].startswith(MIG):
+        return card_of_slice(entries[0], gpus)
     seen: list[int] = []
-    for entry in cuda_visible_devices.split(","):
-        index = index_of(entry.strip(), gpus)
+    for entry in entries:
+        index = index_of(entry, gpus)
         if index in seen:
             return ()
         if index is None:
@@ -54,10 +58,25 @@ def visible_gpus(gpus: Sequence[Gpu], cuda_visible_devices: str | None) -> tuple
 
 def index_of(entry: str, gpus: Sequence[Gpu]) -> int | None:
     """The card one entry of CUDA_VISIBLE_DEVICES means."""
-    if entry.isdigit():
+    if entry.isdecimal():
         return int(entry) if int(entry) < len(gpus) else None
     matches = [gpu.index for gpu in gpus if entry and (gpu.uuid or "").startswith(entry)]
     return matches[0] if len(matches) == 1 else None
+
+
+def card_of_slice(entry: str, gpus: Sequence[Gpu]) -> tuple[int, ...]:
+    """The card of a MIG slice: older drivers name it, `MIG-GPU-<uuid>/1/0`, of newer ones it is the first sliced."""
+    sliced = [gpu for gpu in gpus if gpu.mig]
+    named = [gpu.index for gpu in sliced if gpu.uuid and entry.removeprefix(MIG).startswith(f"{gpu.uuid}/")]
+    return tuple(named or [gpu.index for gpu in sliced])[:1]
+
+
+def hides_every_card(cuda_visible_devices: str | None) -> bool:
+    """Whether CUDA shows a training no card at all, told by the variable alone."""
+    if cuda_visible_devices is None:
+        return False
+    first = cuda_visible_devices.split(",")[0].strip()
+    return not (first.isdecimal() or first.startswith(("GPU-", MIG)))
 
 
 def sees_host_pids(proc: Path = Path("/proc")) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner_tui.hardware.interpreter import Interpreter, probe_interpreter, probe_versions
+from tuner_tui.hardware.place import hides_every_card
 from tuner_tui.runs.folder import RunFolder
 from tuner_tui.runs.launchers import launched_by
 from tuner_tui.runs.redact import HIDDEN, redact_argv, redact_env
@@ -23,6 +24,9 @@ from tuner_tui.settings.tool_yaml import read_tool_yaml
 
 OBSERVER_SITE = Path(__file__).parent.parent / "observer" / "site"
 """The folder whose `sitecustomize` brings the observer into every Python of the training."""
+
+SAVE_ON_TERM = "TUNER_SAVE_ON_TERM"
+"""Tells the observer that a Trainer may take SIGTERM as a request for a checkpoint, where its version can."""
 
 
 class LaunchError(Exception):
@@ -118,7 +122,7 @@ def check_launcher(job: Job, env: Mapping[str, str], accelerate: AccelerateFile 
 
 def has_gpu(env: Mapping[str, str]) -> bool:
     """Whether the training can use an NVIDIA GPU: the driver's device is there and not hidden from it."""
-    return Path("/dev/nvidiactl").exists() and env.get("CUDA_VISIBLE_DEVICES", "all") not in ("", "-1")
+    return Path("/dev/nvidiactl").exists() and not hides_every_card(env.get("CUDA_VISIBLE_DEVICES"))
 
 
 def redact_job(job: Job) -> Job:
