@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import pytest
 
 from tests.runs.processes import Box, box, wait_ended
 from tuner_tui.runs.command import LaunchError
+from tuner_tui.runs.launch import launch
 from tuner_tui.runs.log import LogReader
 from tuner_tui.runs.reader import RunReader
 from tuner_tui.settings.job import CommandJob
@@ -61,4 +64,23 @@ def test_one_that_never_takes_a_step(box: Box) -> None:
 def test_what_cannot_start_leaves_no_run(box: Box, job: CommandJob, said: str) -> None:
     with pytest.raises(LaunchError, match=said):
         box.launch("", job=job)
+    assert list((box.root / "runs").iterdir()) == []
+
+
+class Interrupting(Mapping[str, str]):
+    """An environment in whose reading Ctrl-C comes."""
+
+    def __getitem__(self, key: str) -> str:
+        raise KeyboardInterrupt
+
+    def __iter__(self) -> Iterator[str]:
+        raise KeyboardInterrupt
+
+    def __len__(self) -> int:
+        return 1
+
+
+def test_an_interrupt_before_anything_started_leaves_no_run(box: Box) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        launch(replace(box.request(""), environ=Interrupting()))
     assert list((box.root / "runs").iterdir()) == []

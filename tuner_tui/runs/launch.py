@@ -43,7 +43,7 @@ def launch(request: LaunchRequest) -> RunFolder:
     except SettingsError as error:
         _discard(folder)
         raise LaunchError(str(error)) from error
-    except LaunchError:
+    except BaseException:  # an interrupt too: asking the interpreter takes seconds
         _discard(folder)
         raise
     start_supervisor(folder, plan)
