@@ -47,7 +47,8 @@ def measurement(
     *ranks: TrialMeasured, run: RunState | None = None, changed: tuple[str, ...] = (), **others: Any
 ) -> Measurement:
     trial = Trial(number=1, purpose="knob", settings=SETTINGS.settings, reason="", changed=changed)
-    given = {"given_up": others.pop("given_up", ""), "aborted": others.pop("aborted", "")}
+    given: dict[str, Any] = {"given_up": others.pop("given_up", ""), "aborted": others.pop("aborted", "")}
+    given |= {"disturbed": others.pop("disturbed", False)}
     end = Ended("r001", situation(run or state(), **others), ranks, 12.0, **given)
     return measurement_of(end, trial)
 
@@ -111,6 +112,17 @@ def test_no_step(ranks: tuple[TrialMeasured, ...], run: RunState, words: str) ->
 def test_given_up_is_no_step_with_its_reason() -> None:
     found = measurement(given_up="It took no optimizer step in 5 minutes.")
     assert (found.outcome, found.sentence) == ("no-step", "It took no optimizer step in 5 minutes.")
+
+
+def test_what_somebody_else_ended_says_little_of_its_settings() -> None:
+    def failed(**how: Any) -> RunState:
+        return state(exited=Exited(t=9.0, **how), finished=Finished(t=9.0, outcome="failed"), step=None)
+
+    assert measurement(run=failed(signal=15)).passing
+    assert not measurement(run=failed(signal=11)).passing
+    assert not measurement(run=failed(exit_code=1)).passing
+    assert measurement(given_up="It stood still for 121 s.", disturbed=True).passing
+    assert not measurement(given_up="It took no optimizer step in 5 minutes.").passing
 
 
 def test_batches_of_another_size_than_asked_for() -> None:

@@ -209,6 +209,11 @@ def test_patience(state: RunState, now: float, words: str) -> None:
     assert bool(why) == bool(words)
 
 
+def test_who_gives_more_time_waits_longer_for_the_first_step() -> None:
+    assert Terms.within(9.0).first_step_s == 300
+    assert Terms.within(60.0).first_step_s == 1200
+
+
 def test_the_built_in_fallback_is_off_in_a_trial(tmp_path: Path) -> None:
     runner = Trials(tmp_path).runner(command(fallback=3))
     assert runner.request(Settings()).job.fallback == 0

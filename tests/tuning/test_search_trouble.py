@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.benchmarks.tune_machines import GIB
 from tests.tuning.search_fakes import CARD, driven, line, measured, out_of_memory, purposes, sizes, space
 from tuner_tui.settings.model import Settings
@@ -64,6 +66,63 @@ def test_a_start_that_takes_no_step_ends_it_in_plain_words() -> None:
     assert sizes(search) == [64]
     assert search.verdict is not None
     assert search.verdict.sentence == "It took no optimizer step."
+
+
+def killed() -> Measurement:
+    return ended("failed", "Killed by SIGKILL.", passing=True)
+
+
+def test_a_start_that_was_killed_is_run_once_more_and_goes_on() -> None:
+    outcomes = iter((killed(),))
+    search = driven(Search(Settings(), space(Settings())), lambda trial: next(outcomes, None) or line(trial))
+    assert purposes(search)[:3] == ["start", "start", "noise"]
+    assert "once more" in search.tried[1].trial.reason
+    assert search.verdict is not None
+    assert search.verdict.start is not None
+    assert search.verdict.start.outcome == "measured"
+
+
+def test_a_start_that_is_killed_each_time_ends_it_with_what_to_do() -> None:
+    start = Settings(per_device_train_batch_size=1)
+    search = driven(Search(start, space(start)), lambda trial: killed())
+    assert purposes(search) == ["start", "start"]
+    assert search.verdict is not None
+    assert search.verdict.sentence.startswith("Killed by SIGKILL. See that nothing else")
+
+
+@pytest.mark.parametrize("at", [2, 3, 4, 5, 6])
+def test_a_run_that_fails_once_does_not_end_what_was_measured_before(at: int) -> None:
+    """The same settings are simply run again; the verdict is that of an undisturbed tuning."""
+    start = Settings(gradient_accumulation_steps=8, per_device_train_batch_size=2)
+    calm = driven(Search(start, space(start)), line).verdict
+    failures = iter((ended("failed", "Killed by SIGKILL.", passing=True),))
+
+    def run(trial: Trial) -> Measurement:
+        known = any(one.trial.settings == trial.settings for one in search.tried)
+        hit = trial.number >= at and known
+        return (next(failures, None) if hit else None) or line(trial)
+
+    search = Search(start, space(start))
+    while (trial := search.propose()) is not None:
+        search = search.record(trial, run(trial))
+    assert sum(one.measurement.outcome == "failed" for one in search.tried) == 1
+    assert calm is not None
+    assert search.verdict is not None
+    assert search.verdict.winner == calm.winner
+    assert search.verdict.ratio is not None
+
+
+def test_a_start_that_ran_out_of_memory_far_below_the_limit_is_run_once_more() -> None:
+    """Another program held the card for a moment: what fewer samples took proves that it fits."""
+    start = Settings(per_device_train_batch_size=4)
+    outcomes = iter((out_of_memory(),))
+    search = driven(Search(start, space(start)), lambda trial: next(outcomes, None) or line(trial, base=GIB))
+    assert [one.trial.settings.per_device_train_batch_size for one in search.tried[:3]][1] < 4
+    assert search.tried[2].trial.settings == start
+    assert search.verdict is not None
+    assert search.verdict.start is not None
+    assert search.verdict.start.outcome == "measured"
+    assert not search.verdict.sentence.startswith("The start does not run here")
 
 
 def test_a_start_that_fails_may_run_with_a_smaller_micro_batch() -> None:

@@ -292,3 +292,12 @@ def test_the_least_room_of_a_shared_card_and_the_size_of_the_data_are_known() ->
         known = known.after(trial, Done(measured(room_bytes=room, dataset_samples=samples), START))
     assert (known.room_bytes, known.dataset_samples) == (70, 40)
     assert (Known(START).room_bytes, Known(START).dataset_samples) == (None, None)
+
+
+def test_what_was_ended_from_outside_is_tried_again_by_whoever_goes_on() -> None:
+    trial = Trial(number=1, purpose="start", settings=START, reason="")
+    killed = Measurement(outcome="failed", seconds=1.0, passing=True)
+    over = TuningEnded(t=1.0, status="finished")
+    done = [TrialDone(t=1.0, tried=Tried(trial, one)) for one in (killed, measured())]
+    assert len(Known.from_entries(START, [*done]).tried) == 2
+    assert [one.measurement.outcome for one in Known.from_entries(START, [*done, over]).tried] == ["measured"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tuner_tui.settings.model import Settings
-from tuner_tui.tuning.objective import Result, Results
+from tuner_tui.tuning.objective import FAR_BELOW, Result, Results, same_memory
 from tuner_tui.tuning.sizes import Sizes
 from tuner_tui.tuning.space import MICRO, SearchSpace
 from tuner_tui.tuning.trial import Trial, Tried
@@ -25,6 +25,9 @@ def beginning(
     if result is None:
         cut = "" if first == start else ", with no more samples at once than there are"
         return Trial(number=0, purpose="start", settings=first, reason=f"the settings as they are{cut}")
+    again = _once_more(result, results)
+    if again is not None:
+        return Trial(number=0, purpose="start", settings=first, reason=again)
     if results.best is None:
         return _fall(first, result, space, results)
     purposes = [one.trial.purpose for one in tried]
@@ -53,6 +56,25 @@ def refusal(tried: tuple[Tried, ...]) -> Tried | None:
 def not_taken(tried: Tried) -> tuple[str, ...]:
     """The fields that the training was seen not to take; without a word on it the first of those that were changed."""
     return tried.measurement.not_applied or tried.trial.changed[:1]
+
+
+def _once_more(start: Result, results: Results) -> str | None:
+    """Why the start, which was run once and did not end well, is worth a second run; None where it is not."""
+    if len(start.runs) > 1 or start.measured:
+        return None
+    if start.last.passing:
+        return "it was ended from outside: the start once more"
+    fits = start.out_of_memory and any(_proves(one, start, results.limit_bytes) for one in results.results)
+    return "by what fewer samples took it should fit: the start once more" if fits else None
+
+
+def _proves(smaller: Result, start: Result, limit_bytes: float | None) -> bool:
+    """Whether the start stays far below the limit even if all memory grows with the micro batch."""
+    peak = smaller.peak_bytes
+    if peak is None or limit_bytes is None or not same_memory(smaller.settings, start.settings):
+        return False
+    grown = start.settings.per_device_train_batch_size / smaller.settings.per_device_train_batch_size
+    return smaller.measured and peak * grown <= FAR_BELOW * limit_bytes
 
 
 def _fall(first: Settings, result: Result, space: SearchSpace, results: Results) -> Trial | None:

@@ -17,6 +17,7 @@ from tuner_tui.tuning.untried import chief_reasons, only_start
 
 UNQUIET = 0.1
 """From here on the noise hides gains that are worth having."""
+OUTSIDE = "See that nothing else on this box ends it or takes its memory; `tuner-tui tune --resume` then tries again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,8 @@ class Closing:
         last = self.tried[-1].measurement
         if last.outcome == "out-of-memory":
             return "Not even the smallest micro batch fits: take a smaller model, shorter samples or an adapter."
-        return last.sentence or f"No trial could be measured; the last one ended as {last.outcome}."
+        said = last.sentence or f"No trial could be measured; the last one ended as {last.outcome}."
+        return f"{said} {OUTSIDE}" if last.passing else said
 
     @property
     def _start_runs(self) -> bool:

@@ -33,7 +33,8 @@ class Measurement:
     took, start and warm-up included. `dataset_samples` is how many the training data has, `room_bytes` what
     the card had for it: all but its context and what other programs held. `sentence` says in plain words what happened
     where no figure did, and what a figure leaves out. `not_applied` names the settings that the training was seen not
-    to have taken, where the outcome is that one.
+    to have taken, where the outcome is that one. `passing`: what ended it came from outside, or seemed to, and says
+    little of its settings: it was killed, or stood still.
     """
 
     outcome: Outcome
@@ -51,6 +52,7 @@ class Measurement:
     room_bytes: int | None = None
     sentence: str = ""
     not_applied: tuple[str, ...] = ()
+    passing: bool = False
 
     @property
     def throughput(self) -> float | None:

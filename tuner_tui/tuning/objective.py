@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter
@@ -25,6 +25,8 @@ DISTURBED = 0.1
 """A run whose own steps spread by more than this share was disturbed: by a cold cache, by another program."""
 DISTURBED_TIMES = 5.0
 """And by so many times more than the steadiest run of the same settings."""
+FAR_BELOW = 0.75
+"""What takes at most this share of the memory there is does not run out of it by itself."""
 LESS_MEMORY = 0.03
 """As fast and this share smaller is better."""
 OTHER_THAN_MEMORY = frozenset(
@@ -113,7 +115,7 @@ class Results:
         runs: dict[Settings, list[Measurement]] = {}
         for one in kept:
             runs.setdefault(one.trial.settings, []).append(one.measurement)
-        results = {settings: Result(settings, tuple(found), tokens) for settings, found in runs.items()}
+        results = {one: Result(one, standing(found, limit_bytes), tokens) for one, found in runs.items()}
         return cls(tuple(results.values()), limit_bytes, tokens, results)
 
     def get(self, settings: Settings) -> Result | None:
@@ -168,6 +170,22 @@ class Results:
             if self.trusted(result) and (best is None or better(result, best, noise)):
                 best = result
         return best
+
+
+def standing(runs: Sequence[Measurement], limit_bytes: float | None) -> tuple[Measurement, ...]:
+    """The runs of one settings without what passed: one failure where others were measured, and one run out of memory
+    where others stayed far below the limit. What happens twice stands.
+    """
+    peaks = [run.peak_bytes for run in runs if run.outcome == "measured"]
+    if not peaks:
+        return tuple(runs)
+    failed = [run for run in runs if run.outcome in ("failed", "no-step")]
+    passed = failed if len(failed) == 1 else []
+    short = [run for run in runs if run.outcome == "out-of-memory"]
+    known = [peak for peak in peaks if peak is not None]
+    if len(short) == 1 and limit_bytes is not None and known and max(known) <= FAR_BELOW * limit_bytes:
+        passed = [*passed, *short]
+    return tuple(run for run in runs if run not in passed)
 
 
 def undisturbed(runs: Iterable[Measurement]) -> list[Measurement]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,6 +17,10 @@ from tuner_tui.tuning.space import MICRO
 from tuner_tui.tuning.trial import Trial
 
 FEWEST_STEPS = 2
+KILLS = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+"""Signals that somebody else sends; the others are a program's own faults."""
+STEPLESS = "The training ended and took no optimizer step: `tuner-tui run` with the same command shows what it does."
+UNSEEN = "The training ended unseen: the observer cannot get into this command (a container, `python -I`)."
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +28,7 @@ class Ended:
     """A trial's run at its end: its situation, what each rank measured, and how long all of it took.
 
     `given_up` is why it was ended from outside, one sentence, where that says something of its settings; `aborted`
-    where it says nothing of them.
+    where it says nothing of them. `disturbed`: what it was given up for may not come again.
     """
 
     run_id: str
@@ -32,6 +37,7 @@ class Ended:
     seconds: float
     given_up: str = ""
     aborted: str = ""
+    disturbed: bool = False
 
 
 def measurement_of(ended: Ended, trial: Trial) -> Measurement:
@@ -42,7 +48,7 @@ def measurement_of(ended: Ended, trial: Trial) -> Measurement:
     if memory is not None:
         return _without(ended, "out-of-memory", _sentence(ended))
     if ended.given_up:
-        return _without(ended, "no-step", ended.given_up)
+        return replace(_without(ended, "no-step", ended.given_up), passing=ended.disturbed)
     if not ended.measured:
         return _unmeasured(ended)
     figures = _figures(ended)
@@ -57,11 +63,11 @@ def _unmeasured(ended: Ended) -> Measurement:
     """It ended by itself, and nothing was measured."""
     state = ended.situation.state
     if state.outcome == "completed" and not state.step:
-        seen = "took no optimizer step" if state.ranks else "was not seen: the observer cannot get into this command"
-        return _without(ended, "no-step", f"The training ended and {seen}.")
+        return _without(ended, "no-step", STEPLESS if state.ranks else UNSEEN)
     if state.outcome == "completed":
         return _without(ended, "no-step", _too_few(ended))
-    return _without(ended, "failed", _sentence(ended))
+    killed = state.outcome in ("stopped", "lost") or (state.exited is not None and state.exited.signal in KILLS)
+    return replace(_without(ended, "failed", _sentence(ended)), passing=killed)
 
 
 def _figures(ended: Ended) -> Measurement:

@@ -29,6 +29,7 @@ LOOK_EVERY_S = 0.5
 """How soon an order to abort, or a rank that has measured, is noticed. The end of a run is noticed at once."""
 PATIENCE = Patience(stop_s=1.0, kill_s=2.0, saving_s=10.0, leftover_s=0.5)
 """A trial has nothing to save."""
+SOONEST = " A third of --most-minutes is what it may take for it, five minutes at least."
 REPORTS_NOWHERE = {"WANDB_MODE": "disabled", "COMET_MODE": "disabled", "MLFLOW_TRACKING_URI": ""}
 """A trial is no experiment of the person's."""
 
@@ -83,6 +84,7 @@ class TrialRunner:
             seconds=time.monotonic() - began,
             given_up=waiting.given_up,
             aborted=waiting.aborted,
+            disturbed=waiting.disturbed,
         )
         seen = settings_seen(situation, trial.settings)
         return Done(measurement_of(ended, trial), seen, unreachable_seen(situation))
@@ -113,6 +115,7 @@ class _Waiting:
         self.measured: dict[int, TrialMeasured] = {}
         self.given_up = ""
         self.aborted = ""
+        self.disturbed = False
         self._folder = folder
         self._terms = terms
         self._asker = asker
@@ -123,7 +126,7 @@ class _Waiting:
         while not supervisor_ended(self._folder, LOOK_EVERY_S):
             self._look(time.time())
         if status(self._folder).training_alive:  # its supervisor was killed; the training was not
-            self.given_up = "Its supervisor was killed, and it was ended."
+            self.given_up, self.disturbed = "Its supervisor was killed, and it was ended.", True
             adopt(self._folder)
             self._end()
             self.wait()
@@ -142,6 +145,7 @@ class _Waiting:
         self.aborted = self._aborted(now)
         if not self.aborted and not self._all_measured(state):
             self.given_up = overdue(state, self._terms, now)
+            self.disturbed = state.last_step_t is not None
         if self.aborted or self.given_up or self._all_measured(state):
             self._end()
 
@@ -170,7 +174,7 @@ def overdue(state: RunState, terms: Terms, now: float) -> str:
         if now - began < patience:
             return ""
         seen = "" if state.ranks else " The observer was not seen in it: it may not get into this command."
-        return f"It took no optimizer step in {patience / 60:.0f} minutes.{seen}"
+        return f"It took no optimizer step in {patience / 60:.0f} minutes.{seen or SOONEST}"
     patience = max(terms.stalled_s, 5 * (state.rates.step_time_s or 0.0))
     patience = terms.compiling_s if state.phase == "compiling" else patience
     idle = now - max(last, state.phase_since_t or last)

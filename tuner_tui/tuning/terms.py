@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 MOST_MINUTES = 9.0
 """What a tuning may take where nobody says: enough for a small model and its dozen trials; a large one needs more, and
 can be given it later."""
+FIRST_STEP = 3.0
+"""The part of its time that a tuning waits for the first step of a trial, before it calls that one stuck."""
 VARIABLE = "TUNER_TRIAL"
 """Tells the observer that this is a trial, and its terms."""
 
@@ -28,6 +30,12 @@ class Terms:
     first_step_s: float = 300.0
     compiling_s: float = 1800.0
     stalled_s: float = 120.0
+
+    @staticmethod
+    def within(minutes: float) -> Terms:
+        """The terms of a tuning that may take so long: who gives it more time waits longer for a first step."""
+        usual = Terms()
+        return replace(usual, first_step_s=max(usual.first_step_s, minutes * 60 / FIRST_STEP))
 
     def text(self) -> str:
         """What the observer is told, as JSON."""

@@ -84,13 +84,17 @@ class Known:
 
     @staticmethod
     def from_entries(start: Settings, entries: list[Entry]) -> Known:
-        """As it was written down. Where it was closed for want of time, its confirming trials are mere trials now."""
+        """As it was written down. What was ended from outside may be run again by whoever goes on with a tuning.
+
+        Where that was closed for want of time, its confirming trials are mere trials now.
+        """
         tried: tuple[Tried, ...] = ()
         for entry in entries:
             if isinstance(entry, TrialDone):
                 tried = (*tried, entry.tried)
-            elif isinstance(entry, TuningEnded) and entry.early:
-                tried = tuple(_reopened(one) for one in tried)
+            elif isinstance(entry, TuningEnded):
+                tried = tuple(one for one in tried if not one.measurement.passing)
+                tried = tuple(map(_reopened, tried)) if entry.early else tried
         names = (name for entry in entries if isinstance(entry, TrialDone) for name in entry.unreachable)
         return Known(tried[0].trial.settings if tried else start, tried, frozenset(names))
 

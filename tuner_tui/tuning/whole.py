@@ -64,7 +64,7 @@ def tune(folder: TuningFolder, orders: TuningOrders, log: TuningLog) -> TuningEn
     space = setting.space(known)
     limit = None if space.limit_bytes is None else int(space.limit_bytes)
     log.add(Begun(t=time.time(), capacity_bytes=space.capacity_bytes, limit_bytes=limit, deadline_t=deadline_t))
-    tuner = Tuner(folder, log, TrialRunner(request, Terms()), setting.search_from(), deadline_t)
+    tuner = Tuner(folder, log, TrialRunner(request, Terms.within(orders.minutes)), setting.search_from(), deadline_t)
     ended = tuner.tune(known)
     moved = room_moved(tried_in(read_entries(folder)))
     ended = replace(ended, sentence=" ".join(filter(None, [ended.sentence, moved])))
