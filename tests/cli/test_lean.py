@@ -24,6 +24,29 @@ import ssl
 print(ssl.create_default_context().__class__.__name__)
 """
 
+PUT_OFF = """
+import sys
+from tuner_tui.cli.lean import put_off
+put_off()
+import textual.app, textual.command
+print("textual.widgets._tree" in sys.modules)
+from textual.types import IgnoreReturnCallbackType, DirEntry
+print("textual.widgets._tree" in sys.modules, DirEntry.__name__)
+from textual.types import CallbackType
+import textual.types
+print(hasattr(textual.types, "__path__"), hasattr(textual.types, "no such thing"))
+"""
+
+WITHOUT_PACKERS = """
+import sys
+from tuner_tui.cli.lean import leave_out_packers
+leave_out_packers()
+import shutil
+print([name for name in ("bz2", "lzma", "_bz2", "_lzma") if name in sys.modules], len(shutil.get_archive_formats()) > 0)
+import bz2
+print(bz2.decompress(bz2.compress(b"kept")))
+"""
+
 WITHOUT_PLUGINS = """
 import sys
 from tuner_tui.cli.lean import leave_out_pydantic_plugins
@@ -41,6 +64,16 @@ def test_models_are_built_without_looking_for_plugins() -> None:
 def test_asyncio_and_hashlib_do_without_openssl_and_it_can_be_had_later() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[:2] == ["[] e3b0c442", "SSLContext"]
+
+
+def test_modules_imported_for_an_annotation_come_when_more_is_asked_of_them() -> None:
+    done = subprocess.run([sys.executable, "-c", PUT_OFF], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\nTrue DirEntry\nFalse False\n"
+
+
+def test_shutil_does_without_packers_and_they_can_be_had_later() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_PACKERS], capture_output=True, text=True, check=True)
+    assert done.stdout == "[] True\nb'kept'\n"
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler for the fake driver")

@@ -4,17 +4,31 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, cast
 
 OPENSSL = ("ssl", "_hashlib")
-THEIR_USERS = ("asyncio", "hashlib", "hmac")
+OPENSSL_USERS = ("asyncio", "hashlib", "hmac")
+PACKERS = ("bz2", "lzma")
+PACKERS_USERS = ("shutil",)
+PUT_OFF = {"textual.types": ("IgnoreReturnCallbackType",)}
+"""Modules by name, and what of each is asked for while others are imported, as the type of an annotation."""
 PLUGIN_LOADER = "pydantic.plugin._loader"
 M_ARENA_MAX = -8
 """A parameter of glibc's mallopt(3)."""
 BUILT_IN_HASHES = (("_md5",), ("_sha1",), ("_sha2", "_sha512"), ("_sha3",), ("_blake2",))
+
+
+def be_lean() -> None:
+    """All that follows. To be called before Textual, asyncio and pydantic are imported."""
+    leave_out_openssl()
+    leave_out_packers()
+    leave_out_pydantic_plugins()
+    put_off()
+    share_one_heap()
 
 
 def leave_out_openssl() -> None:
@@ -23,16 +37,50 @@ def leave_out_openssl() -> None:
     Both are made to do without it, hashlib where Python was built with hashes of its own; elsewhere all stays as it
     is. `import ssl` works again afterwards.
     """
-    if any(name in sys.modules for name in OPENSSL) or not _hashes_of_its_own():
+    if _hashes_of_its_own():
+        _load_without(OPENSSL, OPENSSL_USERS)
+
+
+def leave_out_packers() -> None:
+    """Loads shutil without bzip2 and xz, 0.4 MB for archives that nobody packs: it is made to do without them."""
+    _load_without(PACKERS, PACKERS_USERS)
+
+
+def _load_without(names: Sequence[str], users: Sequence[str]) -> None:
+    """Imports `users` as if there were no modules `names`; these can be imported again afterwards."""
+    if any(name in sys.modules for name in names):
         return
     modules = cast("dict[str, Any]", sys.modules)
-    modules.update(dict.fromkeys(OPENSSL))  # None: an import of it fails
+    modules.update(dict.fromkeys(names))  # None: an import of it fails
     try:
-        for user in THEIR_USERS:
+        for user in users:
             import_module(user)
     finally:
-        for name in OPENSSL:
+        for name in names:
             del modules[name]
+
+
+def put_off() -> None:
+    """Puts a likeness in the place of modules that are imported for a name in an annotation, 0.4 MB of widgets.
+
+    Who asks for anything else of them gets it from the module itself.
+    """
+    for name, annotated in PUT_OFF.items():
+        if name not in sys.modules:
+            likeness = _Likeness(name)
+            vars(likeness).update(dict.fromkeys(annotated, Any))
+            sys.modules[name] = likeness
+
+
+class _Likeness(ModuleType):
+    """A module that is loaded when something is asked of it that it does not have."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        return getattr(import_module(self.__name__), name)
 
 
 def leave_out_pydantic_plugins() -> None:

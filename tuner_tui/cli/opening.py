@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from tuner_tui.cli.lean import leave_out_openssl, leave_out_pydantic_plugins, share_one_heap
+from tuner_tui.cli.lean import be_lean
 from tuner_tui.cli.output import fail
 
 if TYPE_CHECKING:
@@ -28,8 +28,7 @@ def open_named(
     fallback: int | None = None,
 ) -> NoReturn:
     """Run the screen on the preset or the run `name`; without one, on what lives or was used last."""
-    leave_out_openssl()
-    leave_out_pydantic_plugins()
+    be_lean()
     from tuner_tui.ui.wiring import Wishes
 
     wishes = Wishes(interpreter=interpreter, flags=flags or {}, environment=dict(os.environ), fallback=fallback)
@@ -43,9 +42,7 @@ def open_screen(
     wishes: Wishes, preset: str | None, folder: Path | None, theme: str = "dark", ascii_only: bool = False
 ) -> NoReturn:
     """Run the screen until it is left; exits with its code."""
-    leave_out_openssl()
-    leave_out_pydantic_plugins()
-    share_one_heap()
+    be_lean()
     from tuner_tui.ui.app import TunerApp
     from tuner_tui.ui.wiring import real_services
 

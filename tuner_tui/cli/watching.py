@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from tuner_tui.cli.lean import leave_out_openssl
+from tuner_tui.cli.lean import be_lean
 from tuner_tui.cli.output import DONE, INTERRUPTED, TERMINATED, fail, line
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _plain(view: BoxView) -> dict[str, object]:
 
 
 def _open_screen(pid: int | None, what: str | None, ascii_only: bool) -> NoReturn:
-    leave_out_openssl()
+    be_lean()
     from tuner_tui.cli.opening import colour_wanted
     from tuner_tui.runs.box_watch import open_box_watch
     from tuner_tui.runs.folder import runs_dir

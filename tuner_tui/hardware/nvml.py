@@ -7,6 +7,7 @@ and PCIe throughput (20 ms a call by definition) and graphics processes (4.5 ms 
 from __future__ import annotations
 
 import ctypes
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from tuner_tui.hardware.gpu_problems import gpu_problem
 from tuner_tui.hardware.gpu_reader import CardUnavailable, Driver, FastFigures, GpusUnavailable, SlowFigures
 from tuner_tui.hardware.inventory import Gpu, GpuProblemKind, GpuProcess
 from tuner_tui.hardware.throttle import throttle_words
+from tuner_tui.hardware.trimming import rubbish_collected, trim
 
 LIBRARY = "libnvidia-ml.so.1"
 ARCHITECTURES = {
@@ -231,13 +233,15 @@ class NvmlCard:
 
 
 def load(library: str) -> Any:
-    """`pynvml`, but only where the driver's library is: a box without one does not pay for the import."""
+    """What is needed of `pynvml`, but only where the driver's library is: a box without one pays nothing."""
     try:
         ctypes.CDLL(library)
     except OSError as error:
         raise GpusUnavailable(gpu_problem(GpuProblemKind.NO_LIBRARY)) from error
-    import pynvml
+    with rubbish_collected():
+        import pynvml
 
+        trim(pynvml, sys.modules[__name__])
     return pynvml
 
 

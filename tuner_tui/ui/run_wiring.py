@@ -66,10 +66,11 @@ def order(folder: Path, order: Order) -> None:
 def adopt(folder: Path) -> None:
     """Gives a run whose supervisor died a new one while its training lives; raises `ServiceError`."""
     from tuner_tui.runs.folder import RunFolder
-    from tuner_tui.runs.launch import adopt
     from tuner_tui.runs.status import status
 
     now = status(RunFolder(folder))
     if now.kind == "lost" and now.training_alive:
+        from tuner_tui.runs.launch import adopt
+
         with spoken():
             adopt(RunFolder(folder))
