@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+from tuner_tui.runs.command import SAVE_ON_TERM
 from tuner_tui.runs.prepare import Prepared
 
 
@@ -20,6 +21,8 @@ def announcement(prepared: Prepared) -> list[tuple[str, str]]:
         lines.append(("Resumes", str(prepared.checkpoint)))
     if applied.inject:
         lines.append(("Set inside", ", ".join(f"{name} {value}" for name, value in applied.inject.items())))
+    if SAVE_ON_TERM in prepared.added:
+        lines.append(("On SIGTERM", "a Trainer saves and ends, where nothing else is set (enable_jit_checkpoint)"))
     if prepared.fallback:
         times = "once" if prepared.fallback == 1 else f"at most {prepared.fallback} times"
         lines.append(("Fallback", f"out of memory: goes on with a smaller micro batch, {times}"))

@@ -10,6 +10,7 @@ from pathlib import Path
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.runs.checkpoints import lineage_checkpoint
 from tuner_tui.runs.command import (
+    SAVE_ON_TERM,
     LaunchError,
     added_environment,
     check_command,
@@ -32,6 +33,9 @@ from tuner_tui.settings.apply import AppliedCommand, command_for
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.origin import Resolved
+
+SAVES_ON_TERM_SINCE = 5
+"""The version of Transformers that brought `enable_jit_checkpoint`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +108,20 @@ def prepare(request: LaunchRequest, folder: RunFolder) -> Prepared:
     added = added_environment(request.job, request.environ, folder, applied.inject, request.memory_limit_bytes)
     if checkpoint is not None and isinstance(request.job, CommandJob):
         added[VARIABLE] = str(checkpoint)
+    if saves_on_term(request, interpreter):
+        added[SAVE_ON_TERM] = "1"
     env = {**request.environ, **added}
     check_command(argv, cwd, env)
     accelerate = accelerate_file(request.job, env, request.cwd)
     check_launcher(request.job, env, accelerate)
     return Prepared(folder, argv, cwd, added, interpreter, applied, checkpoint, request.job.fallback, tight, accelerate)
+
+
+def saves_on_term(request: LaunchRequest, interpreter: Interpreter) -> bool:
+    """Whether a Trainer in the command is told to save on SIGTERM: from within, and no trial, which saves nothing."""
+    within = isinstance(request.job, CommandJob) and request.job.apply == "inject" and request.tuning is None
+    major = interpreter.packages.get("transformers", "0").partition(".")[0]
+    return within and major.isdecimal() and int(major) >= SAVES_ON_TERM_SINCE
 
 
 def preview(request: LaunchRequest) -> Prepared:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tuner_tui.hardware.process_roles import LOADER_WORKER
+
 PROC = Path("/proc")
 
 
@@ -92,6 +94,11 @@ def command_line(pid: int) -> str:
     except OSError:
         return ""
     return b" ".join(word for word in words if word).decode("utf-8", "replace")[:120]
+
+
+def is_loader_worker(pid: int) -> bool:
+    """Whether the process calls itself a loader worker, as those of newer versions of torch do."""
+    return _text(PROC / str(pid) / "comm") == LOADER_WORKER
 
 
 def _everybody() -> Iterator[Stat]:

@@ -16,7 +16,7 @@ from tuner_tui.runs.journal import Journal
 from tuner_tui.runs.ladder import Patience, Situation, StopLadder
 from tuner_tui.runs.leftovers import Leftovers, find_leftovers
 from tuner_tui.runs.post_mortem import PostMortem
-from tuner_tui.runs.processes import Stat, is_alive
+from tuner_tui.runs.processes import Stat, is_alive, is_loader_worker
 from tuner_tui.runs.state import RunState
 from tuner_tui.runs.tail import Tail
 from tuner_tui.runs.training import ExitStatus, Training
@@ -97,18 +97,19 @@ class Watch:
             self._signal(due)
 
     def _signal(self, number: signal.Signals) -> None:
-        """To the training's group, at once; and to each process that is not in it.
+        """To the training's processes.
 
         Nobody gets SIGTERM twice, which a trainer may take for impatience. What a launcher started in sessions of
-        their own is the launcher's to terminate, but is killed with it.
+        their own is the launcher's to terminate, but is killed with it. Loader workers are their trainer's to end: one
+        that saves on SIGTERM needs their batches up to there.
         """
         group = self._training.group
-        in_group = self._exit is None and is_alive(self._training.process)
-        if in_group:
+        alive = self._exit is None and is_alive(self._training.process)
+        if alive and number == signal.SIGKILL:
             _send_group(group, number)
         for one in find_leftovers(group, self._observed()).own:
-            outside = one.group != group and (one.session == group or number == signal.SIGKILL)
-            if outside or not in_group:
+            asked = one.session == group and not is_loader_worker(one.pid)
+            if asked or not alive or number == signal.SIGKILL:
                 _send(one, number)
 
     def _goes_on(self, leftovers: Leftovers) -> bool:

@@ -117,4 +117,4 @@ class SparedWorker:
 
 def _has_peers() -> bool:
     distributed = torch.distributed
-    return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+    return bool(distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1)

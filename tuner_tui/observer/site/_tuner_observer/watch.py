@@ -15,6 +15,7 @@ from . import (
     optimizers,
     resuming,
     saving,
+    terminating,
     trainer,
     trial,
     trial_hooks,
@@ -72,6 +73,8 @@ class Watch:
         elif name == "transformers.trainer":
             trainer.watch(module, self._session, self.counters, self._effective)
             resuming.watch(module, self._session)
+        elif name == "transformers.training_args":
+            terminating.watch(module, self._session)
         elif name == "safetensors.torch":
             saving.watch_safetensors(module, self.counters)
         elif name in LIGHTNING:
