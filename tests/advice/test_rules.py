@@ -76,6 +76,7 @@ def test_each_rule_speaks(cause: str, changes: dict[str, Any]) -> None:
         {"samples": samples(gpu={}, cpu_pct=5.0)},
         {"samples": ()},
         {"state": training(rates={"data_wait_share": None, "padding_share": None, "step_time_s": None})},
+        {"state": training(rates={"data_wait_share": 0.15, "step_time_s": 0.002})},
         {
             "state": training(phase="evaluating", phase_since_t=NOW - 5),
             "samples": samples(gpu={"utilisation_pct": 20.0}),

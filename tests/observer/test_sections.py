@@ -32,7 +32,10 @@ def test_step_that_the_scaler_left_out(sections: Observed) -> None:
 
 def test_optimizers_that_take_turns_make_one_step(sections: Observed) -> None:
     events = story(sections, "two_optimizers")
-    assert (last_steps(events).own_steps, last_steps(events).micro_steps) == (5, 5)
+    final = last_steps(events)
+    assert (final.own_steps, final.micro_steps) == (5, 5)
+    assert final.between_s is not None
+    assert final.between_s < 0.3 * final.train_s, "the second optimizer's part is none of the loop's own time"
 
 
 def test_saves_of_a_plain_loop_are_pauses(sections: Observed) -> None:

@@ -40,6 +40,7 @@ VANISH_S = Threshold(10, "seconds a finding must be gone", JUDGEMENT)
 # Where the step goes.
 DATA_WAIT_WARNING = Threshold(0.25, "of step time", JUDGEMENT)
 DATA_WAIT_HINT = Threshold(0.10, "of step time", "RTX 3090 notes (003): 5-10 % gained where loading was the limit")
+DATA_WAIT_HINT_S = Threshold(0.001, "seconds a step: less than a worker takes to hand a batch over", JUDGEMENT)
 EVAL_SHARE = Threshold(0.35, "of wall time", JUDGEMENT)
 SAVE_SHARE = Threshold(0.15, "of wall time", JUDGEMENT)
 BETWEEN_SHARE = Threshold(0.35, "of step time", JUDGEMENT)

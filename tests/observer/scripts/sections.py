@@ -2,6 +2,7 @@
 
 import multiprocessing
 import tempfile
+import time
 from collections.abc import Iterator
 
 import accelerate  # noqa: F401 - once for all children
@@ -35,6 +36,7 @@ def two_optimizers() -> None:
         for model, optimizer in zip(models, optimizers, strict=True):
             optimizer.zero_grad()
             model(inputs).mean().backward()
+            time.sleep(0.01)
             optimizer.step()
 
 

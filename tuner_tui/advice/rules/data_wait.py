@@ -31,6 +31,9 @@ def data_wait(situation: Situation) -> Finding | None:
     if part is None or part < thresholds.DATA_WAIT_HINT.value or not warmed_up(situation):
         return None
     serious = part >= thresholds.DATA_WAIT_WARNING.value
+    step_s = situation.state.rates.step_time_s
+    if not serious and step_s is not None and part * step_s < thresholds.DATA_WAIT_HINT_S.value:
+        return None
     where, why = _why(situation)
     cause = "too-many-workers" if where == "cpu" and _crowded(situation) else "data-wait"
     return Finding(

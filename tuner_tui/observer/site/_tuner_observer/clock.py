@@ -30,6 +30,7 @@ class Clock:
         self._evaluated: list[tuple[float, float]] = []
         self._pauses: list[tuple[float, float]] = []
         self._between_s: float | None = None
+        self._stepped_s = 0.0
         self._train_s = self._eval_s = self._save_s = self._slowest_s = 0.0
 
     @property
@@ -79,10 +80,15 @@ class Clock:
         """Time since the last step that proves to have been an evaluation. It may overlap others, and pauses."""
         self._evaluated.append((began_s, ended_s))
 
+    def stepped_too(self, now: float) -> None:
+        """Another optimizer of the same step is done: until then it was no time of the loop's own."""
+        self._stepped_s = now
+
     def asked(self, now: float) -> None:
         """The training's first batch since the last step was asked for; told once all evaluations are known."""
         if self._since_s is not None and self._since_s < now:
-            own_s = now - self._since_s - self._stood_s(self._since_s, now)
+            from_s = max(self._since_s, self._stepped_s)
+            own_s = max(0.0, now - from_s - self._stood_s(from_s, now))
             self._between_s = own_s + (self._between_s or 0.0)
 
     def _stood_s(self, from_s: float, to_s: float) -> float:

@@ -213,6 +213,7 @@ class Counters:
             return
         elif self._taking_turns and key not in self._taking_turns:
             self._taking_turns.add(key)
+            self.clock.stepped_too(now)
         else:
             self._taking_turns = {key}
             self._step_done(now)
