@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from tests.ui.fakes import DATA_WAIT, OUT_OF_MEMORY, busy_box, failed_box
+from pathlib import Path
+
+from tests.ui.fakes import DATA_WAIT, OUT_OF_MEMORY, FakeBox, busy_box, ended, failed_box
 from tests.ui.pilots import app_of, dialog, on_screen, said, until, value
 from tuner_tui.settings.origin import OriginKind
+from tuner_tui.ui.arrangement import TROUBLES_MOST_ROWS
 from tuner_tui.ui.panels.troubles import TroublesPanel
 
 WORKERS = "dataloader_num_workers"
@@ -89,3 +92,16 @@ async def test_a_failure_is_framed_as_one() -> None:
         panel = app_of(pilot).main.query_one(TroublesPanel)
         assert panel.has_class("-failed")
         assert panel.styles.border_top[0] == "heavy"
+
+
+async def test_what_came_of_a_run_stands_above_what_is_wrong_with_the_box_and_all_of_it_is_seen() -> None:
+    box = FakeBox(view=ended("completed", "Completed."), findings=(DATA_WAIT,))
+    async with on_screen(box, folder=Path("/runs/r007")) as pilot:
+        panel = app_of(pilot).main.query_one(TroublesPanel)
+        for size in ((120, 40), (118, 34), (120, 40)):
+            await pilot.resize_terminal(*size)
+            await until(pilot, lambda: panel.size.height == panel.wanted_rows > 3)
+        app_of(pilot).main.findings = (DATA_WAIT, OUT_OF_MEMORY)
+        await until(pilot, lambda: panel.size.height == TROUBLES_MOST_ROWS - 2 < panel.wanted_rows)
+        seen = "\n".join(strip.text for strip in pilot.app.screen._compositor.render_strips())
+        assert 0 < seen.index("✓ Finished: ") < seen.index(OUT_OF_MEMORY.sentence)

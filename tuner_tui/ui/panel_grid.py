@@ -48,7 +48,9 @@ class PanelGrid(Backdrop):
         """Put the panels where `arrangement` has them; the others leave the screen."""
         if self._boxes.boxes == arrangement.boxes:
             return
-        self._boxes.boxes = dict(arrangement.boxes)
+        before, self._boxes.boxes = self._boxes.boxes, dict(arrangement.boxes)
         for child in self.children:
             child.display = child.id in arrangement.boxes
-        self.refresh(layout=True)
+            if child.display and before.get(child.id or "") != arrangement.boxes[child.id or ""]:
+                # A widget that asks for a layout has what is around it laid out anew, and not itself.
+                child.refresh(layout=True)

@@ -102,20 +102,34 @@ def quiet_line(state: UiState, view: SettingsView | None = None) -> str:
     return _how_it_ended(state.folder, state.view.state, state.view.state.finished)
 
 
-def _how_it_ended(folder: Path, run: RunState, finished: Finished) -> str:
-    """What came of a run that ended well: steps, time and metrics; where its result is; what can be done next."""
+def outcome_line(state: UiState) -> str:
+    """What came of a run that has ended well, which is said above what is wrong with the box; else empty."""
+    finished = None if state.view is None else state.view.state.finished
+    if state.view is None or finished is None or finished.outcome not in ("completed", "stopped"):
+        return ""
+    return "\n".join(_what_came(state.view.state, finished))
+
+
+def _what_came(run: RunState, finished: Finished) -> list[str]:
+    """Steps, time and metrics; where the result is."""
     ended = "Finished" if finished.outcome == "completed" else finished.outcome.capitalize()
     parts = [f"{ended}: {f.count(run.step)} of {f.count(run.total_steps)} steps"]
     if run.launched_t is not None:
         parts[0] += f" in {f.duration(finished.t - run.launched_t)}"
     parts += metrics_told(run.evaluations[-1].metrics) if run.evaluations else []
+    if run.checkpoint is None:
+        return [" · ".join(parts), "It saved no checkpoint."]
+    return [" · ".join(parts), f"Checkpoint of step {f.count(run.checkpoint.step)}: {run.checkpoint.path}"]
+
+
+def _how_it_ended(folder: Path, run: RunState, finished: Finished) -> str:
+    """What came of a run that ended well, and what can be done next."""
     again = "t trains again with the settings shown, r lists the runs."
     if run.checkpoint is None:
-        return f"{' · '.join(parts)}\nIt saved no checkpoint. {again}"
-    where = f"Checkpoint of step {f.count(run.checkpoint.step)}: {run.checkpoint.path}"
+        return "\n".join(_what_came(run, finished)) + f" {again}"
     if finished.outcome == "stopped":
         again = f"`tuner-tui run --resume {folder.name}` goes on from it; {again}"
-    return f"{' · '.join(parts)}\n{where}\n{again}"
+    return "\n".join([*_what_came(run, finished), again])
 
 
 def tuning_sign(state: UiState) -> str:

@@ -74,6 +74,7 @@ class StateApp(BaseApp):
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
+        self.tidy_once()
         self._sampler.start()
         self._follower.start()
         for errand in (self._open_start(), self._read_inventory()):
@@ -139,6 +140,7 @@ class StateApp(BaseApp):
         self.main.running = state.running
         self.main.run_title = words.run_title(state)
         self.main.tuning_sign = words.tuning_sign(state)
+        self.main.outcome_line = words.outcome_line(state)
         self.main.quiet_line = words.quiet_line(state, self.main.settings_view)
 
     def _ask_memory(self, state: UiState) -> None:

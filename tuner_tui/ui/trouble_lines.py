@@ -49,6 +49,12 @@ def choices(findings: Sequence[Finding]) -> tuple[Choice, ...]:
     return tuple(Choice(finding, remedy) for finding in ranked(findings) for remedy in (finding.remedies or (None,)))
 
 
+def outcome_lines(outcome: str, width: int) -> tuple[Line, ...]:
+    """What came of a run, with its mark."""
+    parts = [part for line in outcome.split("\n") if line for part in wrap(line, max(10, width - 2))]
+    return tuple(Line((("✓ ", "good") if i == 0 else ("  ", ""), (part, "quiet"))) for i, part in enumerate(parts))
+
+
 def trouble_lines(findings: Sequence[Finding], selected: int, width: int) -> tuple[Line, ...]:
     """The lines for `width` cells; the keys stand at the selected choice."""
     lines: list[Line] = []

@@ -12,7 +12,7 @@ from textual.widgets import Static
 
 from tuner_tui.settings.paragraph import wrap
 from tuner_tui.ui.keys import TROUBLES_KEYS
-from tuner_tui.ui.trouble_lines import Choice, Line, choices, trouble_lines
+from tuner_tui.ui.trouble_lines import Choice, Line, choices, outcome_lines, trouble_lines
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
@@ -25,7 +25,9 @@ TONES = ("quiet", "failed", "warning", "hint", "good", "keys", "title")
 
 
 class TroublesPanel(VerticalScroll, can_focus=True):
-    """Shows findings and their remedies; the cursor stands on a remedy. Says nothing where nothing is wrong."""
+    """Shows findings and their remedies; the cursor stands on a remedy. Where nothing is wrong it says `quiet_line`;
+    `outcome_line`, what came of a run, stands above the findings.
+    """
 
     DEFAULT_CSS = """
     TroublesPanel {
@@ -46,6 +48,7 @@ class TroublesPanel(VerticalScroll, can_focus=True):
 
     findings: reactive[tuple[Finding, ...]] = reactive((), init=False, repaint=False)
     quiet_line: reactive[str] = reactive("", init=False, repaint=False)
+    outcome_line: reactive[str] = reactive("", init=False, repaint=False)
     selected: reactive[int] = reactive(0, init=False, repaint=False)
 
     class RowsChanged(Message):
@@ -92,6 +95,9 @@ class TroublesPanel(VerticalScroll, can_focus=True):
         self._draw()
         self.post_message(self.RowsChanged())
 
+    def watch_outcome_line(self) -> None:
+        self._draw()
+
     def on_resize(self, event: Resize) -> None:
         self._draw()
 
@@ -109,7 +115,7 @@ class TroublesPanel(VerticalScroll, can_focus=True):
             return
         wanted = self.wanted_rows
         width = max(10, self.scrollable_content_region.width)
-        self._lines = trouble_lines(self.findings, self.selected, width)
+        self._lines = outcome_lines(self.outcome_line, width) + trouble_lines(self.findings, self.selected, width)
         self.query_one(Static).update(self._text())
         if self.wanted_rows != wanted:
             self.post_message(self.RowsChanged())

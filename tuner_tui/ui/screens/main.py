@@ -85,6 +85,7 @@ class MainScreen(FullScreen):
     findings: reactive[tuple[Finding, ...]] = reactive((), init=False, repaint=False)
     log_window: reactive[LogWindow | None] = reactive(None, init=False, repaint=False)
     quiet_line: reactive[str] = reactive("", init=False, repaint=False)
+    outcome_line: reactive[str] = reactive("", init=False, repaint=False)
     running: reactive[bool] = reactive(False, init=False, repaint=False)
     tuning_sign: reactive[str] = reactive("", init=False, repaint=False)
     run_title: reactive[str] = reactive("", init=False, repaint=False)
@@ -100,7 +101,7 @@ class MainScreen(FullScreen):
             HardwarePanel(id="hardware").data_bind(here.inventory, here.interpreter),
             SettingsPanel(id="settings").data_bind(here.outlook, view=here.settings_view),
             LivePanel(id="live").data_bind(here.view, here.sample, here.now_s),
-            TroublesPanel(id="troubles").data_bind(here.findings, here.quiet_line),
+            TroublesPanel(id="troubles").data_bind(here.findings, here.quiet_line, here.outcome_line),
             PageStrip(id=STRIP),
             OutputPanel(id="output").data_bind(here.log_window),
             PlotsPanel(id="plots").data_bind(here.history),
