@@ -63,7 +63,7 @@ async def test_plain_numbers_go_to_the_panels_from_anywhere_but_the_form() -> No
 
 
 async def test_tab_goes_round() -> None:
-    async with on_screen(busy_box(), size=(80, 24)) as pilot:
+    async with on_screen(FakeBox(), size=(80, 24)) as pilot:
         await pilot.press(*["tab"] * len(PAGES))
         assert app_of(pilot).main.page == "settings"
         assert cursor_on(pilot) is not None
