@@ -125,6 +125,18 @@ def test_a_process_the_host_does_not_show_is_shown_with_what_the_driver_knows(pl
     assert (job.pid, job.command, job.gpu_memory_bytes, job.cpu_pct) == (7, (), 8, None)
 
 
+def test_a_clock_that_is_set_back_hides_no_new_run(place: Place) -> None:
+    live = LiveRuns(place.root, place.clock)
+    assert live.read() == ()
+    folder = place.run_of(7)
+    lock = acquire(folder.lock)
+    try:
+        place.clock.now_s -= 3600
+        assert [run.run for run in live.read()] == [folder.id]
+    finally:
+        os.close(lock)
+
+
 def test_jobs_of_this_program_are_named(place: Place) -> None:
     folder = place.run_of(7)
     lock = acquire(folder.lock)

@@ -92,6 +92,8 @@ def test_a_young_folder_is_being_launched_an_old_one_never_was(folder: RunFolder
     late = status(folder, now=born + START_GRACE_S + 1)
     assert (late.kind, late.live) == ("lost", False)
     assert "never started" in late.sentence
+    assert status(folder, now=born - 1).kind == "starting"  # a file server's clock is a little ahead
+    assert status(folder, now=born - 3600).kind == "lost"  # the clock was set back
 
 
 def test_a_half_written_folder(folder: RunFolder) -> None:

@@ -15,6 +15,7 @@ from tuner_tui.runs.codec import encode
 from tuner_tui.runs.control import Order, give_order
 from tuner_tui.runs.events import Event, Finished
 from tuner_tui.runs.folder import RunFolder
+from tuner_tui.runs.moment import Moment
 from tuner_tui.runs.reader import RunReader
 from tuner_tui.runs.status import RunStatus, status
 from tuner_tui.runs.successor import successor, wait_decided
@@ -82,7 +83,7 @@ class _Follower:
         self._signals = interrupts
         self._pressed = 0
         self._terminated = False
-        self._next_progress = 0.0
+        self._next_progress_s = 0.0
 
     def follow(self) -> int:
         while True:
@@ -93,7 +94,7 @@ class _Follower:
                 return exit_code(self._reader.state.outcome, interrupted=self._pressed > 0)
             if not now_status.live:
                 return self._without_end(now_status)
-            self._print_progress(time.time())
+            self._print_progress(Moment.now())
             if self._act():
                 return INTERRUPTED
             self._signals.wait(LOOK_EVERY_S)
@@ -118,10 +119,10 @@ class _Follower:
             if text is not None:
                 line(text)
 
-    def _print_progress(self, now: float) -> None:
-        if not self._json and now >= self._next_progress and self._reader.state.step is not None:
-            self._next_progress = now + PROGRESS_EVERY_S
-            line(progress_line(self._reader.state, now))
+    def _print_progress(self, now: Moment) -> None:
+        if not self._json and now.s >= self._next_progress_s and self._reader.state.step is not None:
+            self._next_progress_s = now.s + PROGRESS_EVERY_S
+            line(progress_line(self._reader.state, now.t))
 
     def _act(self) -> bool:
         """Pass interrupts on to the run; True where they mean to leave."""

@@ -28,7 +28,10 @@ DEFAULT_PATIENCE = Patience()
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What the ladder has to know of the training at `now` (seconds). `obeys`: it saves and ends when asked to."""
+    """What the ladder has to know of the training at `now`, in monotonic seconds.
+
+    `obeys`: it saves and ends when asked to.
+    """
 
     now: float
     obeys: bool

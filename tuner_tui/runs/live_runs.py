@@ -53,7 +53,7 @@ class LiveRuns:
     def read(self) -> tuple[LiveRun, ...]:
         """Those that live now, newest first, with their newest step."""
         now_s = self._clock()
-        if now_s - self._looked_s >= LOOK_FOR_NEW_EVERY_S:
+        if not 0 <= now_s - self._looked_s < LOOK_FOR_NEW_EVERY_S:  # a clock that was set back waits for nothing
             self._looked_s = now_s
             self._look()
         return tuple(followed.read(now_s) for followed in self._followed.values())

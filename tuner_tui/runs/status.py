@@ -118,7 +118,7 @@ def _unknown(folder: RunFolder, now: float) -> RunStatus:
         return RunStatus(
             "broken", f"{folder.state} is damaged and no supervisor is there: how the run ended is not known."
         )
-    if now - folder.path.stat().st_mtime < START_GRACE_S:
+    if abs(now - folder.path.stat().st_mtime) < START_GRACE_S:  # a file server's clock may be ahead
         return RunStatus("starting", "The run is being launched.")
     if not folder.record.exists():
         return RunStatus("broken", f"The run folder is half written: {folder.record.name} is missing.")

@@ -20,6 +20,7 @@ from tuner_tui.runs.journal import Journal, say
 from tuner_tui.runs.ladder import DEFAULT_PATIENCE, Patience
 from tuner_tui.runs.leftovers import become_foster_parent
 from tuner_tui.runs.lock import LockedError, acquire
+from tuner_tui.runs.moment import Moment
 from tuner_tui.runs.notify import start_notifying
 from tuner_tui.runs.plan import Plan, load_plan
 from tuner_tui.runs.processes import ProcessId, identify, this_machine
@@ -86,14 +87,14 @@ def _supervise(folder: RunFolder, training: Training, journal: Journal, patience
     watch = Watch(folder, training, journal, patience)
     next_sample = 0.0
     try:
-        while not watch.done(time.time()):
+        while not watch.done(Moment.now()):
             now = time.monotonic()
             if now >= next_sample:
                 _sample(sampler, watch.pids(), journal)
                 next_sample = max(next_sample + TICK_S, now)
             wakeups.wait(max(0.0, next_sample - time.monotonic()))
             if wakeups.terminated:
-                watch.terminate(time.time())
+                watch.terminate(Moment.now())
     finally:
         sampler.close()
 

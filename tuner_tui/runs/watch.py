@@ -15,6 +15,7 @@ from tuner_tui.runs.folder import RunFolder
 from tuner_tui.runs.journal import Journal
 from tuner_tui.runs.ladder import Patience, Situation, StopLadder
 from tuner_tui.runs.leftovers import Leftovers, find_leftovers
+from tuner_tui.runs.moment import Moment
 from tuner_tui.runs.post_mortem import PostMortem
 from tuner_tui.runs.processes import Stat, is_alive, is_loader_worker
 from tuner_tui.runs.state import RunState
@@ -37,19 +38,20 @@ class Watch:
         self._tails: dict[str, Tail] = {}
         self._state = RunState()
         self._exit: ExitStatus | None = None
-        self._exit_t = 0.0
-        self._asked_leftovers_t: float | None = None
+        self._ended = Moment(0.0, 0.0)
+        self._asked_leftovers_s: float | None = None
+        self._saving: tuple[float | None, float] | None = None
 
     def pids(self) -> list[int]:
         """The processes to take samples of, with everything below them."""
         return [self._training.process.pid] if self._exit is None else sorted(self._observed())
 
-    def terminate(self, now: float) -> None:
+    def terminate(self, now: Moment) -> None:
         """The supervisor itself was asked to end: so is the training, and it is supervised until it has."""
         self._ordered("terminate", now)
 
-    def done(self, now: float) -> bool:
-        """Look at everything once; True when the run is over and written down. `now` in seconds since the epoch."""
+    def done(self, now: Moment) -> bool:
+        """Look at everything once; True when the run is over and written down."""
         self._follow()
         self._take_orders(now)
         self._press(now)
@@ -57,12 +59,12 @@ class Watch:
         if self._exit is None:
             if ended is None:
                 return False
-            self._exit, self._exit_t = ended, now
+            self._exit, self._ended = ended, now
         leftovers = find_leftovers(self._training.group, self._observed())
         if self._goes_on(leftovers):
             return False
         if self._state.exited is None:
-            self._record(self._post_mortem.examine(self._training.process.pid, self._exit, self._exit_t))
+            self._record(self._post_mortem.examine(self._training.process.pid, self._exit, self._ended.t))
         return not self._waits_for(leftovers, now) and self._finish(leftovers, now)
 
     def _follow(self) -> None:
@@ -73,28 +75,36 @@ class Watch:
                 if event is not None:
                     self._state = fold(self._state, event)
 
-    def _take_orders(self, now: float) -> None:
+    def _take_orders(self, now: Moment) -> None:
         found = read_order(self._folder.control)
         if found is None or found[1] == self._order_seen:
             return
         order, self._order_seen = found
         self._ordered(order, now)
 
-    def _ordered(self, order: Order, now: float) -> None:
-        if self._ladder.press(order, now) or order == "checkpoint":
-            self._record(StopRequested(t=now, how=order))
+    def _ordered(self, order: Order, now: Moment) -> None:
+        if self._ladder.press(order, now.s) or order == "checkpoint":
+            self._record(StopRequested(t=now.t, how=order))
 
     def _observed(self) -> set[int]:
         return {rank.pid for rank in self._state.ranks.values() if rank.pid is not None}
 
-    def _press(self, now: float) -> None:
+    def _press(self, now: Moment) -> None:
         state = self._state
-        saving_since = state.phase_since_t if state.phase == "saving" and self._exit is None else None
+        saving_since = self._saving_since(now) if self._exit is None else None
         evaluating = state.phase == "evaluating"
-        seen = Situation(now, state.takes_orders, saving_since, state.rates.step_time_s, evaluating)
+        seen = Situation(now.s, state.takes_orders, saving_since, state.rates.step_time_s, evaluating)
         due = self._ladder.due(seen)
         if due is not None:
             self._signal(due)
+
+    def _saving_since(self, now: Moment) -> float | None:
+        """When the save that goes on was first seen; the training's own time of it is by a clock that may be set."""
+        if self._state.phase != "saving":
+            self._saving = None
+        elif self._saving is None or self._saving[0] != self._state.phase_since_t:
+            self._saving = (self._state.phase_since_t, now.s)
+        return None if self._saving is None else self._saving[1]
 
     def _signal(self, number: signal.Signals) -> None:
         """To the training's processes.
@@ -119,21 +129,21 @@ class Watch:
         self._journal.problem(f"The command returned, but its training goes on: {leftovers.names()}.")
         return True
 
-    def _waits_for(self, leftovers: Leftovers, now: float) -> bool:
+    def _waits_for(self, leftovers: Leftovers, now: Moment) -> bool:
         """Whether to wait for what an ended training has left: first for it to notice, then for it to obey."""
         if not leftovers.own:
             return False
-        if self._asked_leftovers_t is not None:
-            return now - self._asked_leftovers_t < 2 * self._patience.leftover_s
-        if now - self._exit_t >= self._patience.leftover_s:
-            self._asked_leftovers_t = now
+        if self._asked_leftovers_s is not None:
+            return now.s - self._asked_leftovers_s < 2 * self._patience.leftover_s
+        if now.s - self._ended.s >= self._patience.leftover_s:
+            self._asked_leftovers_s = now.s
             for one in () if self._ladder.terminated else leftovers.own:
                 _send(one, signal.SIGTERM)
         return True
 
-    def _finish(self, leftovers: Leftovers, now: float) -> bool:
+    def _finish(self, leftovers: Leftovers, now: Moment) -> bool:
         self._follow()
-        exited = self._state.exited or Exited(t=now)
+        exited = self._state.exited or Exited(t=now.t)
         log = self._folder.output_log
         well = exited.exit_code == 0
         said = () if well else (log_says_out_of_memory(log), log_names_dead_rank(log), log_says_why(log))
@@ -141,7 +151,7 @@ class Watch:
         names = leftovers.names()
         sentence = judged.sentence + (f" It left processes running: {names}." if names else "")
         step, total = self._state.step, self._state.total_steps
-        self._record(Finished(t=now, outcome=judged.outcome, sentence=sentence, step=step, total_steps=total))
+        self._record(Finished(t=now.t, outcome=judged.outcome, sentence=sentence, step=step, total_steps=total))
         self._journal.update(
             lambda known: replace(
                 known,
