@@ -140,10 +140,10 @@ def test_a_shell_and_its_training_are_terminated_once_each(box: Box, fifo: Fifo)
 
 
 def test_a_daemon_is_named_and_left_alone(box: Box, fifo: Fifo) -> None:
-    script = "if os.fork(): os._exit(0)\nos.setsid()\nif os.fork(): os._exit(0)\nsay(str(os.getpid()))\n"
-    folder = box.launch(
-        SAY + "if os.fork():\n    os.wait()\n    sys.exit(3)\n" + script + WAIT_FOR_EVER, str(fifo.path)
-    )
+    parent = "there, here = os.pipe()\nif os.fork():\n    os.read(there, 1)\n    sys.exit(3)\n"
+    script = "if os.fork(): os._exit(0)\nos.setsid()\nif os.fork(): os._exit(0)\n"
+    script += "say(str(os.getpid()))\nos.write(here, b'.')\n"
+    folder = box.launch(SAY + parent + script + WAIT_FOR_EVER, str(fifo.path))
     pid = int(fifo.word())
     daemon = identify(pid)
     assert daemon is not None
