@@ -29,7 +29,12 @@ import sys
 from tuner_tui.cli.lean import put_off
 put_off()
 import textual.app, textual.command
-print("textual.widgets._tree" in sys.modules)
+from textual.suggestions import get_suggestions
+import difflib
+print("textual.widgets._tree" in sys.modules, difflib.__spec__ is not None)
+print(get_suggestions("tre", ["tree", "leaf"], 1))
+import difflib
+print(difflib.SequenceMatcher.__name__)
 from textual.types import IgnoreReturnCallbackType, DirEntry
 print("textual.widgets._tree" in sys.modules, DirEntry.__name__)
 from textual.types import CallbackType
@@ -66,9 +71,9 @@ def test_asyncio_and_hashlib_do_without_openssl_and_it_can_be_had_later() -> Non
     assert done.stdout.split("\n")[:2] == ["[] e3b0c442", "SSLContext"]
 
 
-def test_modules_imported_for_an_annotation_come_when_more_is_asked_of_them() -> None:
+def test_modules_that_are_put_off_come_when_more_is_asked_of_them() -> None:
     done = subprocess.run([sys.executable, "-c", PUT_OFF], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\nTrue DirEntry\nFalse False\n"
+    assert done.stdout == "False False\n['tree']\nSequenceMatcher\nTrue DirEntry\nFalse False\n"
 
 
 def test_shutil_does_without_packers_and_they_can_be_had_later() -> None:

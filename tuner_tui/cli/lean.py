@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
@@ -14,8 +15,8 @@ OPENSSL = ("ssl", "_hashlib")
 OPENSSL_USERS = ("asyncio", "hashlib", "hmac")
 PACKERS = ("bz2", "lzma")
 PACKERS_USERS = ("shutil",)
-PUT_OFF = {"textual.types": ("IgnoreReturnCallbackType",)}
-"""Modules by name, and what of each is asked for while others are imported, as the type of an annotation."""
+PUT_OFF = {"textual.types": "IgnoreReturnCallbackType", "difflib": "get_close_matches"}
+"""Modules by name, and what of each is asked for while others are imported: for annotations, for words of errors."""
 PLUGIN_LOADER = "pydantic.plugin._loader"
 M_ARENA_MAX = -8
 """A parameter of glibc's mallopt(3)."""
@@ -61,19 +62,22 @@ def _load_without(names: Sequence[str], users: Sequence[str]) -> None:
 
 
 def put_off() -> None:
-    """Puts a likeness in the place of modules that are imported for a name in an annotation, 0.4 MB of widgets.
+    """Puts a likeness in the place of modules that are imported for one name only, which is hardly ever used: 0.6 MB.
 
-    Who asks for anything else of them gets it from the module itself.
+    Who calls it, or asks for anything else of them, gets that from the module itself.
     """
-    for name, annotated in PUT_OFF.items():
+    for name, asked in PUT_OFF.items():
         if name not in sys.modules:
-            likeness = _Likeness(name)
-            vars(likeness).update(dict.fromkeys(annotated, Any))
-            sys.modules[name] = likeness
+            sys.modules[name] = likeness = _Likeness(name)
+            setattr(likeness, asked, partial(likeness.call, asked))
 
 
 class _Likeness(ModuleType):
     """A module that is loaded when something is asked of it that it does not have."""
+
+    def call(self, name: str, *given: Any, **named: Any) -> Any:
+        """What the module's own `name` answers."""
+        return self.__getattr__(name)(*given, **named)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Mapping
@@ -43,6 +44,7 @@ def open_screen(
 ) -> NoReturn:
     """Run the screen until it is left; exits with its code."""
     be_lean()
+    gc.disable()  # until the first frame is there: all that is made for it stays
     from tuner_tui.ui.app import TunerApp
     from tuner_tui.ui.wiring import real_services
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import termios
@@ -88,6 +89,13 @@ class BaseApp(App[None]):
 
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, told_to_leave)
+
+    def tidy_once(self) -> None:
+        """After the first frame, what its making left behind; what stays is not looked through for rubbish again."""
+        if not self.is_headless:
+            gc.collect()
+            gc.freeze()
+            gc.enable()
 
     def end_with_threads(self) -> None:
         """A thread that fails through a mistake of the program ends the screen as the loop itself would."""
