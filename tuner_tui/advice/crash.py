@@ -54,7 +54,7 @@ class Verdict:
 def crash_findings(situation: Situation) -> tuple[Finding, ...]:
     """Why the run failed, else numbers that are not finite; empty for a run that lives, ended well or was stopped."""
     state = situation.state
-    if state.launched_t is not None and state.finished is None and state.exited is None:
+    if situation.lives:
         return ()
     lines = read_lines(situation.log)
     if state.outcome in {"completed", "stopped"} or state.stop_requested:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tuner_tui.advice.crash import crash_findings
 from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.rules import card, host, shares, utilisation
 from tuner_tui.advice.rules.between_steps import between_steps
@@ -53,6 +52,10 @@ RANK = {"failed": 0, "warning": 1, "hint": 2}
 def diagnose(situation: Situation) -> tuple[Finding, ...]:
     """Every finding of this moment, worst first; empty where nothing is wrong. Pure: feed it through `Steadiness`."""
     live = [finding for rule in RULES if (finding := rule(situation)) is not None]
+    if situation.lives:
+        return ranked(live)
+    from tuner_tui.advice.crash import crash_findings  # its patterns are many, and a run that lives needs none
+
     return ranked((*crash_findings(situation), *live))
 
 

@@ -43,6 +43,11 @@ class Situation:
         return self.chosen is None or name in self.chosen or self.state.in_effect.get(name) is not None
 
     @property
+    def lives(self) -> bool:
+        """Whether it was launched and has not ended, as far as its events tell."""
+        return self.state.launched_t is not None and self.state.finished is None and self.state.exited is None
+
+    @property
     def processes(self) -> int:
         """Training processes, at least 1."""
         return max(1, len(self.state.ranks))
