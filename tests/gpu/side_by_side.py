@@ -2,7 +2,8 @@
 
 Run: `python -m tests.gpu.side_by_side [--device cuda|cpu] [--minutes M] [--rounds N] [--only WORD] [--out FILE]`.
 Each is a trial as the tuner makes them, in turn with the others, `--rounds` times; memory is capped at 8, 16 and 24 GB
-to stand for the cards of the notes. The result is `tests/gpu/results/side-by-side/<hardware>.json` and a table.
+to stand for the cards of the notes. The result is `tests/gpu/results/side-by-side/<hardware>.json` and a table. Needs
+the core packages of this program, but for textual, and those of the extra `train`.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from tuner_tui.tuning.terms import Terms
 from tuner_tui.tuning.trial import Trial
 from tuner_tui.tuning.words import GIB
 
+HERE = Path(__file__).parents[2]
 MAIN = "from tuner_tui.cli.main import main; main()"
 TRAINER_DEFAULTS: Mapping[str, Any] = {"optim": "adamw_torch_fused"}
 """Where Transformers' defaults differ from those of `Settings`: the fused optimizer since torch 2.8."""
@@ -97,15 +99,20 @@ def tuned(scenario: Scenario, root: Path, minutes: float) -> Settings:
     limit = [] if scenario.cap_bytes is None else ["--memory-limit", str(scenario.cap_bytes)]
     command = [sys.executable, "-c", MAIN, "tune", "--json", "--preset", str(preset), "--most-minutes", str(minutes)]
     done = subprocess.run([*command, *limit], env=environ(root), stdout=subprocess.PIPE, text=True, check=False)
-    ended = json.loads(done.stdout.splitlines()[-1])
+    lines = done.stdout.splitlines()
+    if not lines:
+        raise RuntimeError(f"The tuning did not begin (exit code {done.returncode}); what it said stands above.")
+    ended = json.loads(lines[-1])
     if ended.get("verdict") is None:
         raise RuntimeError(f"The tuning came to nothing: {ended.get('sentence')}")
     return Settings.model_validate(ended["verdict"]["winner"])
 
 
 def environ(root: Path) -> dict[str, str]:
-    """This environment, with runs and presets in `root`."""
-    return {**os.environ, "TUNER_STATE_DIR": str(root / "state"), "XDG_CONFIG_HOME": str(root / "config")}
+    """This environment, with runs and presets in `root`; the package is found where it is not installed."""
+    path = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
+    own = {"TUNER_STATE_DIR": str(root / "state"), "XDG_CONFIG_HOME": str(root / "config"), "PYTHONPATH": path}
+    return {**os.environ, **own}
 
 
 def compare(scenario: Scenario, rivals: Mapping[str, Settings], root: Path, rounds: int, terms: Terms) -> list[Row]:

@@ -133,9 +133,14 @@ def batch_sentence(best: MemoryEstimate, settings: Settings) -> str:
 
 def assumed(found: Estimating) -> str:
     """What of the figure nobody has measured."""
-    if not found.device.on_gpu or any(run.tensor_bytes for run in found.runs):
+    if not found.device.on_gpu:
         return ""
-    return "The CUDA context and the allocator's slack are assumed until a run has been measured here."
+    words = []
+    if not any(run.tensor_bytes for run in found.runs):
+        words.append("The CUDA context and the allocator's slack are assumed until a run has been measured here.")
+    if found.processes > 1:
+        words.append("What NCCL takes between the processes is not counted.")
+    return " ".join(words)
 
 
 def counted(found: Estimating, best: MemoryEstimate) -> str:
