@@ -61,6 +61,7 @@ def test_no_runs_yet(tmp_path: Path) -> None:
 def test_where_runs_live(tmp_path: Path) -> None:
     assert runs_dir({"TUNER_STATE_DIR": str(tmp_path)}) == tmp_path / "runs"
     assert state_dir({}).name == "tuner-tui"
+    assert state_dir({"TUNER_STATE_DIR": "mine"}) == Path.cwd() / "mine"
 
 
 def test_the_ranks_have_event_files_of_their_own(tmp_path: Path) -> None:

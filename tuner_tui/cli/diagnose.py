@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Mapping
@@ -18,11 +17,11 @@ from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.advice.of_run import situation_of_run
 from tuner_tui.advice.situation import Situation
 from tuner_tui.advice.verification import Mark, said, verify
+from tuner_tui.cli.output import document, fail, say
 from tuner_tui.runs import excerpt
 from tuner_tui.runs.folder import RunFolder, RunNotFoundError, find_run, runs_dir
 from tuner_tui.runs.state import RunState
 
-BAD_INPUT = 2
 VERDICTS = {"agrees": "✓", "differs": "✗", "unknown": "?"}
 MARKS = {"failed": "x", "warning": "!", "hint": "-"}
 
@@ -40,16 +39,14 @@ def diagnose(
     try:
         situation = situation_of(source)
     except (OSError, RunNotFoundError) as error:
-        typer.echo(f"tuner-tui diagnose: {_sentence(error, source)}", err=True)
-        raise typer.Exit(BAD_INPUT) from error
+        fail(f"tuner-tui diagnose: {_sentence(error, source)}")
     if situation.state == RunState() and not any(line.strip() for line in situation.log):
-        typer.echo(f"tuner-tui diagnose: {'the input' if source == '-' else source} is empty.", err=True)
-        raise typer.Exit(BAD_INPUT)
+        fail(f"tuner-tui diagnose: {'the input' if source == '-' else source} is empty.")
     findings, marks = diagnose_situation(situation), verify(situation)
     if as_json:
-        typer.echo(json.dumps(as_document(findings, marks), indent=2))
+        document(as_document(findings, marks))
     else:
-        typer.echo("\n\n".join(filter(None, [as_text(findings), checklist(marks)])))
+        say("\n\n".join(filter(None, [as_text(findings), checklist(marks)])))
 
 
 def situation_of(source: str) -> Situation:

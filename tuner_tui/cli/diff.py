@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner_tui.cli.output import document
+from tuner_tui.cli.output import document, say
 
 if TYPE_CHECKING:
     from tuner_tui.runs.reader import RunView
@@ -37,7 +37,7 @@ def diff(
         return
     from tuner_tui.cli.diff_text import report
 
-    typer.echo("\n".join(report([folder.id for folder in folders], found, [_said(one), _said(other)])))
+    say("\n".join(report([folder.id for folder in folders], found, [_said(one), _said(other)])))
 
 
 def _said(view: RunView) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from tuner_tui.cli.interrupts import Interrupts
-from tuner_tui.cli.output import DONE, FAILED, INTERRUPTED, OUT_OF_MEMORY, TERMINATED, line, note
+from tuner_tui.cli.output import DONE, FAILED, INTERRUPTED, OUT_OF_MEMORY, TERMINATED, line, note, say
 from tuner_tui.cli.progress_lines import event_line, progress_line
 from tuner_tui.runs.codec import encode
 from tuner_tui.runs.control import Order, give_order
@@ -117,7 +117,7 @@ class _Follower:
         for event in events:
             text = encode(event).decode("ascii").rstrip() if self._json else event_line(event)
             if text is not None:
-                line(text)
+                say(text)
 
     def _print_progress(self, now: Moment) -> None:
         if not self._json and now.s >= self._next_progress_s and self._reader.state.step is not None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from tuner_tui.advice.recommending.target import cards_of
-from tuner_tui.cli.output import USAGE, document, fail, note
+from tuner_tui.cli.output import USAGE, document, fail, note, say
 from tuner_tui.hardware.interpreter import default_interpreter, probe_versions
 from tuner_tui.hardware.survey import read_inventory
 from tuner_tui.runs.folder import state_dir
@@ -67,7 +67,7 @@ def list_all(as_json: AsJson = False) -> None:
         document([_listed(item) for item in found])
         return
     for item in found:
-        typer.echo(_line(item))
+        say(_line(item))
 
 
 def show(name: Annotated[str, typer.Argument(help="A preset's name, or a file")], as_json: AsJson = False) -> None:
@@ -103,7 +103,7 @@ def report(names: list[str], box: Box, as_json: bool) -> None:
         document([item.document() for item in checks])
     for item in checks:
         if not as_json:
-            typer.echo(str(item))
+            say(str(item))
         if item.error:
             note(item.error)
     if any(item.error for item in checks):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tuner_tui.cli.output import document, fail
+from tuner_tui.cli.output import document, fail, say
 
 if TYPE_CHECKING:
     from tuner_tui.advice.batch_change import BatchChange
@@ -42,7 +42,7 @@ def register(app: typer.Typer, read_box: ReadBox | None = None) -> None:
 
         resolved, job = asked_for(preset, values or [])
         box = (read_box or this_box)(interpreter)
-        say(box, resolved, job, preset, as_json)
+        tell(box, resolved, job, preset, as_json)
 
 
 def asked_for(preset: str | None, values: list[str]) -> tuple[Resolved, BuiltinJob | CommandJob]:
@@ -72,7 +72,7 @@ def changed_batch(box: ThisBox, job: BuiltinJob | CommandJob, preset: str, found
     return batch_change(recommend(box.inventory, box.interpreter, job, values).settings, found.settings, found.replicas)
 
 
-def say(box: ThisBox, resolved: Resolved, job: BuiltinJob | CommandJob, preset: str | None, as_json: bool) -> None:
+def tell(box: ThisBox, resolved: Resolved, job: BuiltinJob | CommandJob, preset: str | None, as_json: bool) -> None:
     """The recommendation as text, or as one document."""
     from tuner_tui.advice.duration import expected_time
     from tuner_tui.advice.recommend import recommend
@@ -96,7 +96,7 @@ def say(box: ThisBox, resolved: Resolved, job: BuiltinJob | CommandJob, preset: 
         return
     from tuner_tui.cli.recommend_text import report
 
-    typer.echo("\n".join(report(found, resolved, job, expected, change)))
+    say("\n".join(report(found, resolved, job, expected, change)))
 
 
 def as_document(found: Recommendation, resolved: Resolved, job: BuiltinJob | CommandJob) -> dict[str, Any]:

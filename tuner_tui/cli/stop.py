@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tuner_tui.cli.find import run_named
-from tuner_tui.cli.output import FAILED, document, fail, note
+from tuner_tui.cli.output import FAILED, document, fail, note, say
 
 
 def register(app: typer.Typer) -> None:
@@ -61,4 +61,4 @@ def stop(
     if as_json:
         document({"run": folder.id, **asdict(found)})
     else:
-        typer.echo(found.sentence)
+        say(found.sentence)

@@ -90,9 +90,12 @@ class RunFolder:
 
 
 def state_dir(environ: Mapping[str, str] = os.environ) -> Path:
-    """The state directory: `TUNER_STATE_DIR`, or the platform's own (`~/.local/state/tuner-tui` on Linux)."""
+    """The state directory: `TUNER_STATE_DIR`, or the platform's own (`~/.local/state/tuner-tui` on Linux).
+
+    Absolute, because supervisor and training run in folders of their own.
+    """
     chosen = environ.get("TUNER_STATE_DIR")
-    return Path(chosen) if chosen else platformdirs.user_state_path("tuner-tui", appauthor=False)
+    return (Path(chosen) if chosen else platformdirs.user_state_path("tuner-tui", appauthor=False)).absolute()
 
 
 def runs_dir(environ: Mapping[str, str] = os.environ) -> Path:
