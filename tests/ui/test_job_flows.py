@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from textual.events import Key
 from textual.widgets import Input, Label
 
 from tests.ui.fakes import FakeBox, busy_box, opened
@@ -13,6 +14,7 @@ from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.origin import Origin, OriginKind
 from tuner_tui.ui.services import Opened, RestartOffer, ServiceError
 from tuner_tui.ui.state import dirty
+from tuner_tui.ui.widgets.choice import Choice
 
 COMMAND_JOB = CommandJob(command=("python", "train.py"), apply="inject")
 
@@ -37,6 +39,23 @@ async def test_the_command_is_edited() -> None:
         await until(pilot, lambda: dialog(pilot) == "")
         assert job_of(pilot) == CommandJob(command=("python", "train.py", "--x"), apply="inject", cwd="out")
         assert dirty(app_of(pilot).state)
+        assert str(app_of(pilot).main.query_one("#settings").border_title).startswith("Settings · llama-1b-sft*")
+
+
+async def test_the_command_tells_how_settings_reach_it_and_enter_does_not_overtake_what_is_typed() -> None:
+    async with on_screen(FakeBox(opened=with_command())) as pilot:
+        await pilot.press("e")
+        await until(pilot, lambda: dialog(pilot) == "Job")
+        way = pilot.app.screen.query_one("#job-apply", Choice)
+        command = pilot.app.screen.query_one("#job-command", Input)
+        command.value = "python train.py {learning_rate}"
+        await until(pilot, lambda: way.value == "placeholders")
+        command.value = "python train.py '"
+        command.cursor_position = len(command.value)
+        for key in ("x", "'", "enter"):
+            pilot.app.post_message(Key(key, key if len(key) == 1 else None))
+        await until(pilot, lambda: dialog(pilot) == "")
+        assert job_of(pilot) == CommandJob(command=("python", "train.py", "x"), apply="inject")
 
 
 async def test_what_is_wrong_is_said_and_the_cursor_goes_there() -> None:

@@ -35,11 +35,12 @@ class SettingsView:
     preset: str | None = None
     spread: Spread = ALONE
     check: Callable[[Settings], tuple[Problem, ...]] = lambda settings: ()
+    job_edited: bool = False
 
     @property
     def dirty(self) -> bool:
-        """Whether the settings differ from the preset."""
-        return self.resolved.settings != self.saved.settings
+        """Whether settings or job differ from the preset."""
+        return self.job_edited or self.resolved.settings != self.saved.settings
 
 
 @dataclass(frozen=True, slots=True)

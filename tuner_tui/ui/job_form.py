@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from tuner_tui.settings.dialects.tools import TOOLS
 from tuner_tui.settings.errors import FieldError
+from tuner_tui.settings.guess import guess_apply
 from tuner_tui.settings.job import ApplyMode, BuiltinJob, CommandJob, Job, Launcher
 
 COMMAND, BUILTIN = "command", "built-in"
@@ -91,6 +92,14 @@ def texts_of(job: Job) -> dict[str, str]:
         "aliases": _pairs_text(job.aliases),
         "fallback": str(job.fallback),
     }
+
+
+def way_told(command: str) -> str | None:
+    """How settings can reach the command, by its own words; None where they cannot be read yet."""
+    try:
+        return guess_apply(shlex.split(command))
+    except ValueError:
+        return None
 
 
 def job_of(texts: Mapping[str, str]) -> Job:

@@ -191,6 +191,7 @@ def settings_view(state: UiState, services: Services) -> SettingsView | None:
         saved=state.editing.saved,
         problems=check(resolved.settings),
         preset=state.opened.preset,
+        job_edited=state.job_edited,
         spread=spread_of(state, job),
         check=check,
     )

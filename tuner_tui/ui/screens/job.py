@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.widgets import Input, Label
 
-from tuner_tui.ui.job_form import APPLY_HELP, COMMAND, KIND_LINE, JobLine, job_of, lines_of, texts_of
+from tuner_tui.ui.job_form import APPLY_HELP, COMMAND, KIND_LINE, JobLine, job_of, lines_of, texts_of, way_told
 from tuner_tui.ui.screens.dialog import Dialog
 from tuner_tui.ui.widgets.choice import Choice
 
@@ -26,7 +26,7 @@ class JobScreen(Dialog["Job"]):
     """The answer is the job as edited. What cannot be read is said, and the cursor goes there."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "accept", "Accept", id="job.accept", priority=True, tooltip="Take the job as it stands"),
+        Binding("enter", "accept", "Accept", id="job.accept", tooltip="Take the job as it stands"),
         Binding("down", "app.focus_next", "Down", id="job.down", show=False),
         Binding("up", "app.focus_previous", "Up", id="job.up", show=False),
     ]
@@ -37,6 +37,7 @@ class JobScreen(Dialog["Job"]):
         super().__init__()
         self._texts = texts_of(job)
         self._last = {self._texts["kind"]: dict(self._texts)}
+        self._way_told = way_told(self._texts.get("command", "")) == self._texts.get("apply")
 
     def body(self) -> Iterable[Widget]:
         yield _row(KIND_LINE, self._texts)
@@ -56,14 +57,24 @@ class JobScreen(Dialog["Job"]):
         """Show the lines of the other kind; what was typed for this one is kept."""
         self._last[self._texts["kind"]] = self._read()
         kind = event.choice.value
-        self._texts = self._last.get(kind) or texts_of(_fresh(kind))
+        if kind not in self._last:
+            self._last[kind], self._way_told = texts_of(_fresh(kind)), True
+        self._texts = self._last[kind]
         box = self.query_one("#job-lines", VerticalScroll)
         await box.remove_children()
         await box.mount(*self._rows())
 
     @on(Choice.Changed, "#job-apply")
     def _other_way(self, event: Choice.Changed) -> None:
+        self._way_told = False
         self._say(APPLY_HELP[event.choice.value])
+
+    @on(Input.Changed, "#job-command")
+    def _command_typed(self, event: Input.Changed) -> None:
+        """The command itself tells how settings reach it, as on the command line, until somebody chooses."""
+        told = way_told(event.value)
+        if self._way_told and told is not None:
+            self.query_one("#job-apply", Choice).value = told
 
     def on_descendant_focus(self, event: DescendantFocus) -> None:
         """Say what the line is for."""
@@ -73,6 +84,11 @@ class JobScreen(Dialog["Job"]):
             self._say(APPLY_HELP[event.widget.value])
         elif name in lines:
             self._say(lines[name].help)
+
+    @on(Input.Submitted)
+    def _submitted(self) -> None:
+        """Enter in a line comes after what was typed into it, however fast; a key of the screen would overtake it."""
+        self.action_accept()
 
     def action_accept(self) -> None:
         """Take the job, or say what is wrong with it."""

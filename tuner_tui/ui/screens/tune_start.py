@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, ClassVar
 
+from textual import on
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.widgets import Input, Label, Static
@@ -28,7 +29,6 @@ class TuneStartScreen(Dialog[float]):
     """Shows `lines` (label and text); the answer is the minutes that the tuning may take."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "accept", "Start", id="tune-start.accept", priority=True, tooltip="Start it"),
         Binding("up", "step(1)", "More", id="tune-start.more", show=False),
         Binding("down", "step(-1)", "Less", id="tune-start.less", show=False),
     ]
@@ -57,6 +57,7 @@ class TuneStartScreen(Dialog[float]):
         field.value = f"{stepped(minutes_of(field.value) or self._minutes, by > 0):g}"
         field.cursor_position = len(field.value)
 
+    @on(Input.Submitted)
     def action_accept(self) -> None:
         """Take the minutes, or say what is wrong with them."""
         minutes = minutes_of(self.query_one(Input).value)
