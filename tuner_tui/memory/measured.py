@@ -36,7 +36,8 @@ def measured_peak(
 ) -> Measured | NotAtThisBatch | None:
     """What runs (newest first) with these settings took, at `batch` or at that of the newest; None where none did.
 
-    The allocator's peak, to which CUDA's context is added, or a CPU's largest resident set. Between sizes and beyond
+    The allocator's peak, to which CUDA's context is added, or a CPU's largest resident set, to which is added what is
+    reserved beside it where a limit counts that. Between sizes and beyond
     them, the model fitted to at least two sizes off the floor.
     """
     newest: dict[int, tuple[MeasuredRun, int]] = {}
@@ -64,7 +65,7 @@ def measured_peak(
 
 def _peak(run: MeasuredRun, device: Device) -> int | None:
     if not device.on_gpu:
-        return run.resident_bytes
+        return None if run.resident_bytes is None else run.resident_bytes + device.reserved_bytes
     held = run.reserved_bytes or run.tensor_bytes
     return None if held is None else held + device.context_bytes
 
@@ -76,6 +77,5 @@ def _largest(model: PeakModel, capacity_bytes: int | None) -> int | None:
 def _estimate(batch: int, peak: int, doubt: float, words: str, device: Device) -> MemoryEstimate:
     """A peak of which the parts are not known."""
     whole = Moment("the run", 0.0, 0.0, 0.0, float(peak), 0.0)
-    return MemoryEstimate(
-        batch, (whole,), device.on_gpu, Overhead(0.0, 0.0, 0.0), doubt, words, device.capacity_bytes
-    )  # fmt: skip
+    nothing = Overhead(0.0, 0.0, 0.0, reserved_doubt_bytes=device.reserved_doubt_bytes)
+    return MemoryEstimate(batch, (whole,), device.on_gpu, nothing, doubt, words, device.capacity_bytes)
