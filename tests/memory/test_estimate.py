@@ -120,7 +120,12 @@ def test_it_is_quick_enough_for_every_keystroke() -> None:
 
 
 def test_the_line_of_a_bent_peak_is_never_too_small_up_to_the_largest_that_fits() -> None:
-    values = {"precision": "bf16", "gradient_checkpointing": True, "optim": "adamw_torch_fused", "max_length": 512}
+    values: dict[str, Any] = {
+        "precision": "bf16",
+        "gradient_checkpointing": True,
+        "optim": "adamw_torch_fused",
+        "max_length": 512,
+    }
     found = of(LLAMA_1B, replace(CARD, capacity_bytes=80 * GIB), per_device_train_batch_size=2, **values)
     largest = found.largest_batch()
     assert largest is not None
@@ -136,7 +141,7 @@ def test_a_compiled_training_may_take_much_less_and_no_more() -> None:
 
 
 def test_the_first_of_several_cards_gathers_logits_and_gradients() -> None:
-    values = {"precision": "bf16", "optim": "adamw_torch_fused"}
+    values: dict[str, Any] = {"precision": "bf16", "optim": "adamw_torch_fused"}
     for batch in (1, 64):
         one, four = (
             of(GPT2, replace(CARD, cards=cards), per_device_train_batch_size=batch, **values) for cards in (1, 4)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tuner_tui.advice.estimating import Estimating
     from tuner_tui.advice.recommending.target import Target
     from tuner_tui.memory.correct import MeasuredRun
+    from tuner_tui.memory.device import Device
     from tuner_tui.memory.estimate import MemoryEstimate
     from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 
@@ -50,9 +51,10 @@ class EstimatingHere:
         self._read_runs(job)
         if job.kind == "command":
             return self._measured(request, job)
-        found, target, against = self._estimating(request, job)
+        tracing = self._may_trace(request, job)
+        found, target, against = self._estimating(request, job, tracing)
         best = found.at_once(request.settings)
-        if self._may_trace(request, job):
+        if tracing:
             try:
                 best = found.traced(request.settings)
             except TraceError:
@@ -71,7 +73,7 @@ class EstimatingHere:
         target, against = self._target(request)
         asked = request.settings.per_device_train_batch_size
         batch = asked if MICRO in request.chosen and job.apply != "none" else None
-        found = measured_peak(self._runs, request.settings, target.device, batch)
+        found = measured_peak(self._runs, request.settings, _device(request, target, against), batch)
         if found is None:
             return Outlook(unknown=OF_A_COMMAND)
         if isinstance(found, NotAtThisBatch):
@@ -84,12 +86,15 @@ class EstimatingHere:
 
         self._job, self._runs = job, measured_runs(job, runs_dir())
 
-    def _estimating(self, request: EstimateRequest, job: BuiltinJob) -> tuple[Estimating, Target, str]:
+    def _estimating(
+        self, request: EstimateRequest, job: BuiltinJob, asking: bool = False
+    ) -> tuple[Estimating, Target, str]:
         """What is known of the job here, what it would have, and whose memory that is."""
         from tuner_tui.advice.estimating import Estimating
 
         target, against = self._target(request)
-        found = Estimating(job, target.device, target.processes, request.interpreter, self._runs)
+        device = _device(request, target, against, asking)
+        found = Estimating(job, device, target.processes, request.interpreter, self._runs)
         return found, target, against
 
     def _target(self, request: EstimateRequest) -> tuple[Target, str]:
@@ -102,6 +107,18 @@ class EstimatingHere:
         if limit is None or limit >= box.memory.usable_bytes:
             return target, "host memory"
         return replace(target, inventory=replace(box, memory=replace(box.memory, limit_bytes=limit))), "limit"
+
+
+def _device(request: EstimateRequest, target: Target, against: str, asking: bool = False) -> Device:
+    """What the training computes on. A limit without a GPU counts what its Python reserves: `asking` takes seconds."""
+    device = target.device
+    if device.on_gpu or against != "limit" or device.capacity_bytes is None:
+        return device
+    from tuner_tui.advice.estimating import under_limit
+    from tuner_tui.memory.started import known_started, started
+
+    measured = (started if asking else known_started)(request.interpreter, request.inventory.cpu.usable_cores)
+    return under_limit(device, device.capacity_bytes, measured)
 
 
 def _outlook(found: MemoryEstimate | None, target: Target, against: str, job: BuiltinJob) -> Outlook:
