@@ -118,3 +118,20 @@ def test_child_that_raises_says_why(sections: Observed) -> None:
     [error] = of(events, OutOfMemory)
     assert (error.message, error.where, error.step) == ("CUDA error: out of memory", "training", 1)
     assert events.index(error) > events.index(of(events, Steps)[-1])
+
+
+def test_an_optimizer_in_place_of_another(sections: Observed) -> None:
+    events = story(sections, "replaced_optimizer")
+    assert last_steps(events).own_steps == 10
+    assert (in_effect(events)["optimizer"], in_effect(events)["fused"]) == ("AdamW", True)
+
+
+def test_the_batch_in_effect_is_that_of_the_training(sections: Observed) -> None:
+    events = story(sections, "larger_validation_batches")
+    assert (last_steps(events).own_steps, last_steps(events).samples) == (10, 40)
+    assert in_effect(events)["per_device_train_batch_size"] == 4
+
+
+def test_a_step_may_call_the_model_often(sections: Observed) -> None:
+    final = last_steps(story(sections, "closure_of_the_optimizer"))
+    assert (final.own_steps, final.micro_steps, final.samples) == (3, 3, 12)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.runs.test_codec import events
 from tuner_tui.runs import events as ev
 from tuner_tui.runs.fold import MOST_EVALUATIONS, fold, fold_all
-from tuner_tui.runs.rates import MOST_POINTS, WINDOW_S, mean_rates
+from tuner_tui.runs.rates import MOST_POINTS, WINDOW_S, mean_rates, rates_of
 from tuner_tui.runs.state import RankState, RunState
 
 
@@ -155,3 +155,13 @@ def test_the_mean_is_over_the_whole_run_and_summed_over_ranks() -> None:
     mean = mean_rates([RankState(0, latest=counters), RankState(1, latest=counters), RankState(2)])
     assert (mean.steps_s, mean.samples_s, mean.data_wait_share) == (2.0, 32.0, 0.1)
     assert mean.tokens_s is None
+
+
+def test_without_a_loader_nobody_knows_the_wait_for_data() -> None:
+    def share(**last: Any) -> float | None:
+        points = (steps(0.0, 0, 0.0), steps(10.0, 10, 10.0, **last))
+        return rates_of([RankState(0, latest=points[1], recent=points)]).data_wait_share
+
+    assert share() is None
+    assert share(micro_steps=10) == 0.0
+    assert share(micro_steps=10, data_wait_s=2.5) == 0.25

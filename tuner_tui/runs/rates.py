@@ -35,7 +35,7 @@ def rates_of(ranks: Iterable[RankState]) -> Rates:
         samples_s=sum((b.samples - a.samples) / (b.train_s - a.train_s) for a, b in spans) or None,
         tokens_s=_summed(spans, lambda counters: counters.tokens),
         padding_share=_padding_share(spans),
-        data_wait_share=max(_data_wait_share(a, b) for a, b in spans),
+        data_wait_share=_data_wait_share(spans),
         between_share=_between_share(spans),
         step_time_s=step_time_s,
     )
@@ -82,5 +82,9 @@ def _between_share(spans: list[tuple[Steps, Steps]]) -> float | None:
     return min(1.0, max(0.0, *shares)) if shares else None
 
 
-def _data_wait_share(a: Steps, b: Steps) -> float:
-    return min(1.0, max(0.0, (b.data_wait_s - a.data_wait_s) / (b.train_s - a.train_s)))
+def _data_wait_share(spans: list[tuple[Steps, Steps]]) -> float | None:
+    """Of the rank that waits longest. None where no loader was seen: a script that makes its batches by itself."""
+    shares = [
+        (b.data_wait_s - a.data_wait_s) / (b.train_s - a.train_s) for a, b in spans if b.micro_steps or b.data_wait_s
+    ]
+    return min(1.0, max(0.0, *shares)) if shares else None

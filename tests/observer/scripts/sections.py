@@ -187,9 +187,52 @@ def raising() -> None:
     raise RuntimeError("CUDA error: out of memory")
 
 
+def replaced_optimizer() -> None:
+    """Warms up with one optimizer and goes on with another, in whose place in memory it may come."""
+    model = nn.Linear(4, 1)
+    optimizer: torch.optim.Optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step, (inputs,) in enumerate(DataLoader(TensorDataset(torch.randn(20, 4)), batch_size=2)):
+        if step == 4:
+            optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+        optimizer.zero_grad()
+        model(inputs).mean().backward()
+        optimizer.step()
+
+
+def larger_validation_batches() -> None:
+    """Validates with gradients on and in training mode, with other batches than it trains with."""
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    training = DataLoader(TensorDataset(torch.randn(20, 4)), batch_size=4, shuffle=True)
+    validation = DataLoader(TensorDataset(torch.randn(30, 4)), batch_size=10)
+    for _ in range(2):
+        for (inputs,) in training:
+            optimizer.zero_grad()
+            model(inputs).mean().backward()
+            optimizer.step()
+        for (inputs,) in validation:
+            model(inputs).mean().item()
+
+
+def closure_of_the_optimizer() -> None:
+    """L-BFGS calls the model several times for each of its steps."""
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=5)
+    for (inputs,) in DataLoader(TensorDataset(torch.randn(12, 4)), batch_size=4):
+
+        def closure(inputs: torch.Tensor = inputs) -> float:
+            optimizer.zero_grad()
+            loss = model(inputs).pow(2).mean()
+            loss.backward()
+            return float(loss)
+
+        optimizer.step(closure)
+
+
 SECTIONS = (
     amp_with_a_skipped_step, two_optimizers, own_saves, accumulation, iterable, compiled, no_loader, frozen_teacher,
-    accelerated, nested_batches, own_switches, raising,
+    accelerated, nested_batches, own_switches, replaced_optimizer, larger_validation_batches, closure_of_the_optimizer,
+    raising,
 )  # fmt: skip
 
 

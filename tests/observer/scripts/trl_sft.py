@@ -1,4 +1,4 @@
-"""TRL's supervised fine-tuning of a tiny Llama, no network: once padded, once packed. Arguments: a folder, and perhaps settings as JSON."""
+"""TRL's supervised fine-tuning of a tiny Llama: padded, then packed. Arguments: a folder, and perhaps settings as JSON."""
 
 import json
 import sys

@@ -211,7 +211,7 @@ class Counters:
             self._called_by_trainer(key, now)
         elif key == TRAINER:
             return
-        elif self._taking_turns and key not in self._taking_turns:
+        elif self.journal.takes_turns(key, self._taking_turns):
             self._taking_turns.add(key)
             self.clock.stepped_too(now)
         else:

@@ -10,6 +10,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from weakref import ReferenceType
+
     from .batches import Measured
     from .sources import Source
 
@@ -33,7 +35,7 @@ class Journal:
 
     `steady`: batches are training's unless gradients are off, so nobody need ask.
     `due_s`: from this time on, by `perf_counter`, whoever makes a note calls the counters.
-    `optimizers`: ids of those that have been looked at.
+    `optimizers`: those that have been looked at, by id.
     `silent`: when gradients were off, from and to, oldest first.
     """
 
@@ -41,7 +43,7 @@ class Journal:
 
     def __init__(self) -> None:
         self.notes: list[Any] = []
-        self.optimizers: set[int] = set()
+        self.optimizers: dict[int, ReferenceType[Any]] = {}
         self.silent: deque[tuple[float, float]] = deque(maxlen=MOST_SILENT)
         self._taken = 0
         self.clear()
@@ -60,6 +62,13 @@ class Journal:
         del self.notes[: len(taken)]
         self._taken += len(taken)
         return taken
+
+    def takes_turns(self, key: int, others: set[int]) -> bool:
+        """Whether the optimizer `key` steps beside `others`, which have; where they are gone it replaced them."""
+        if not others or key in others:
+            return False
+        gone = {each for each, found in self.optimizers.items() if found() is None}
+        return key in gone or not gone.issuperset(others)
 
     def written(self) -> int:
         """How many notes were ever made."""

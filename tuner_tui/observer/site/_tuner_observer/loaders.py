@@ -55,7 +55,7 @@ def _started(loader: Any, iterator: Any, counters: Counters, tell_settings: Tell
     if not counters.evaluation.running():
         counters.waiting(began_s)
         source.wait_s += perf_counter() - began_s
-        tell_settings(settings_of(loader))
+        source.on_trained = functools.partial(tell_settings, settings_of(loader))
 
 
 def _looks_ahead(loader: Any) -> bool:

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from .importing import call_safely
 
@@ -37,8 +38,9 @@ def watch(module: Any, counters: Counters, peaks: Peaks | None, first_stepped: C
         try:
             now, key = perf_counter(), id(optimizer)
             notes.append((key, now))
-            if key not in known:
-                known.add(key)
+            seen = known.get(key)
+            if seen is None or seen() is not optimizer:  # a new one may have the place of one that is gone
+                known[key] = ref(optimizer)
                 first_stepped(optimizer)
             if peaks is not None:
                 peaks.after_step()

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .batches import NO_LAYOUT
+from .importing import call_safely
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .batches import Layout, Measured
 
 
@@ -19,17 +22,19 @@ class Source:
 
     `looks_ahead`: its reader fetches one batch more than it hands on (accelerate does); that batch waits in `ahead`.
     `stepped`: an optimizer step followed one of its batches at some time. `elsewhere`: another thread than the
-    training's reads it. `estimated`: not all its tokens were counted,
-    some were estimated. Times are those of `perf_counter`.
+    training's reads it. `estimated`: not all its tokens were counted, some were estimated. `on_trained` is called once
+    when its batches prove to be training's. Times are those of `perf_counter`.
     """
 
     __slots__ = ("_elements", "_real", "ahead", "batches", "elsewhere", "estimated", "exhausted", "first_s", "last_s",
-                 "layout", "looks_ahead", "padding", "samples", "shape", "stepped", "tokens", "wait_s")  # fmt: skip
+                 "layout", "looks_ahead", "on_trained", "padding", "samples", "shape", "stepped", "tokens",
+                 "wait_s")  # fmt: skip
 
     def __init__(self, looks_ahead: bool = False) -> None:
         self.layout: Layout = NO_LAYOUT
         self.ahead: Measured | None = None
         self.looks_ahead = looks_ahead
+        self.on_trained: Callable[[], None] | None = None
         self.shape: tuple[int, ...] = ()
         self.stepped = self.exhausted = self.estimated = self.elsewhere = False
         self._real = self._elements = 0.0
@@ -119,6 +124,9 @@ class Tally:
     def add(self, source: Source) -> None:
         """A step was made with what this source delivered."""
         source.stepped = True
+        if source.on_trained is not None:
+            call_safely(source.on_trained)
+            source.on_trained = None
         self._batches += source.batches
         self._samples += source.samples
         self._wait_s += source.wait_s
