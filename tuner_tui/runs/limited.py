@@ -11,7 +11,8 @@ import sys
 
 def main(argv: list[str]) -> None:
     """Cap private writable memory (`RLIMIT_DATA`) at the first argument, then become the command of the others."""
-    limit = int(argv[0])
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    limit = min(int(argv[0]), sys.maxsize if hard == resource.RLIM_INFINITY else hard)  # nobody may raise a hard limit
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     try:
         os.execvp(argv[1], argv[1:])  # noqa: S606
