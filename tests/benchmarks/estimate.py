@@ -3,7 +3,8 @@
 Run: `python -m tests.benchmarks.estimate [--without-tracing]`. Truth are the files of `tests/gpu/results`: the peak of
 all tensors of a training of three steps and an evaluation. Cold: the closed form, tracing, and what
 `accelerate estimate-memory` prints as "Training using Adam" for the same model and precision. After two probes: the
-batches 4 and 12 of a series are known, 24 is foretold, by the fitted line and by the corrected estimate.
+batches 4 and 12 of a series are known, 24 is foretold, by the fitted line and by the corrected estimate. Then the same
+of other architectures, whose truth is in `tests/gpu/results/families`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.gpu.cases import HELD_OUT, Case, Measured
+from tests.gpu.families import FAMILIES, UNSEEN
 from tests.memory.truth import (
     Errors,
     Way,
@@ -33,10 +35,13 @@ from tuner_tui.memory.correct import MeasuredRun, corrected
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.estimate import RESERVE, MemoryEstimate, estimate
 from tuner_tui.memory.fit import Point, fit
+from tuner_tui.memory.shapes import shape_of_config
 from tuner_tui.settings.model import Settings
 
 PROBES = slice(1, 3)
 """The probes of a series of batches 2, 4, 12, 24: the tuner, too, begins with what it thinks safe, not with one."""
+UNTRACEABLE = ("t5", "bart")
+"""Their classifiers look for the end of a text, and a trace has no texts."""
 ACCELERATE_TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 Foretelling = Callable[[list[Measured], Case], float | None]
 
@@ -130,10 +135,29 @@ def report(path: Path, folder: Path, tracing: bool) -> None:
     print(line("two probes, corrected closed form", foretold(by_correction(device), measured)))
 
 
+def report_families(path: Path, folder: Path, tracing: bool) -> None:
+    """The table of other architectures: those that were looked at, and those that were scored once."""
+    device, ways = device_of(path), []
+    print(f"{path.stem}, other architectures")
+    ways += [("traced", traced(device, folder))] if tracing else []
+    for words, models in (("", FAMILIES), (", not looked at before", UNSEEN)):
+        found = [one for one in results(path) if one.case.model in models]
+        known = [one for one in found if shape_of_config(models[one.case.model], "", "causal-lm") is not None]
+        own = [one for one in known if not shape_of(one.case).near]
+        near = [one for one in known if shape_of(one.case).near]
+        print(line(f"closed form, own family{words}", errors(closed_form(device), own)))
+        print(line(f"closed form, nearest family{words}", errors(closed_form(device), near)))
+        for name, way in ways:
+            traceable = [one for one in found if one.case.model not in UNTRACEABLE]
+            print(line(f"{name}{words}", errors(way, traceable)), flush=True)
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for path in result_files():
             report(path, Path(folder), "--without-tracing" not in sys.argv)
+        for path in result_files("families"):
+            report_families(path, Path(folder), "--without-tracing" not in sys.argv)
 
 
 if __name__ == "__main__":
