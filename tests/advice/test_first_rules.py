@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.advice.fakes import NOW, samples, situation, training
+from tests.advice.fakes import NOW, box, samples, situation, training
 from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.settings.model import Settings
 
@@ -38,4 +38,9 @@ def test_batches_prepared_in_the_training_process_ask_for_workers() -> None:
 
 def test_a_training_that_makes_no_step_is_stalled() -> None:
     quiet = training(last_step_t=NOW - 200, last_event_t=NOW - 200)
-    assert [finding.cause for finding in diagnose(situation(state=quiet))] == ["stalled"]
+    idle = samples(gpu={}, workers=(0.0,) * 8)
+    assert [finding.cause for finding in diagnose(situation(state=quiet, samples=idle))] == ["stalled"]
+    (waiting,) = diagnose(situation(state=quiet))
+    assert (waiting.cause, waiting.where) == ("data-wait", "workers"), "its workers are at work"
+    crowded = situation(state=quiet, inventory=box(cores=2))
+    assert [finding.cause for finding in diagnose(crowded)] == ["too-many-workers"]

@@ -35,7 +35,7 @@ def data_wait(situation: Situation) -> Finding | None:
     if not serious and step_s is not None and part * step_s < thresholds.DATA_WAIT_HINT_S.value:
         return None
     where, why = _why(situation)
-    cause = "too-many-workers" if where == "cpu" and _crowded(situation) else "data-wait"
+    cause = "too-many-workers" if where == "cpu" and crowded(situation) else "data-wait"
     return Finding(
         cause=cause,
         severity="warning" if serious else "hint",
@@ -53,7 +53,7 @@ def _why(situation: Situation) -> tuple[str | None, str]:
     samples, settings = recent(situation), situation.settings
     loads, cpu = worker_loads(samples), cpu_pct(samples)
     full = enough(samples) and cpu is not None and cpu >= thresholds.CPU_FULL_PCT.value
-    if full and _crowded(situation):
+    if full and crowded(situation):
         return "cpu", "every core is busy"
     if others_share(situation) is not None and _queues(samples):
         return "others", "other programs use the cores"
@@ -79,7 +79,7 @@ def _idle(loads: tuple[float, ...]) -> bool:
     return loads[0] < thresholds.WORKER_IDLE_PCT.value
 
 
-def _crowded(situation: Situation) -> bool:
+def crowded(situation: Situation) -> bool:
     """More loader processes than cores left beside the training processes, and it is they that fill the cores."""
     cores, loads = usable_cores(situation), worker_loads(recent(situation))
     if cores is None or len(loads) <= max(1, cores - situation.processes):
