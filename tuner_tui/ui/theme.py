@@ -99,6 +99,8 @@ _SAME = {
     "u": "µμ",
     " ": "\u00a0\u2009\u202f⠀",
 }
+RIGHT_DOTS = 0xB8
+"""Of the eight dots of a braille character, the right ones: a curve that has none of them is a dotted one."""
 _ASCII = {ord(fancy): plain for plain, fancies in _SAME.items() for fancy in fancies}
 
 
@@ -113,7 +115,7 @@ def _likeness(character: str) -> str:
     if character.isascii():
         return character
     if "\u2801" <= character <= "\u28ff":
-        return "*"
+        return "*" if ord(character) & RIGHT_DOTS else "."
     from rich.cells import get_character_cell_size
 
     return "?" * get_character_cell_size(character)
