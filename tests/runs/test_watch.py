@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -92,3 +93,18 @@ def test_this_moment() -> None:
     before = time.time(), time.monotonic()
     now = Moment.now()
     assert (now.t, now.s) >= before
+
+
+def test_a_run_whose_folder_was_deleted_leaves_the_next_of_its_name_alone(
+    folder: RunFolder, child: subprocess.Popen[bytes]
+) -> None:
+    watch = watched(folder, child, "checkpoint")
+    looks(watch, (0, 0))
+    shutil.rmtree(folder.path)
+    assert create_folder(folder.path.parent) == folder
+    write_order(folder.control, "kill")  # the other run's
+    looks(watch, (1, 1))
+    child.kill()
+    assert child.wait(60) == -signal.SIGKILL
+    assert watch.done(Moment(START_T + 2, 2)) is True
+    assert [path.name for path in folder.path.iterdir()] == ["control"]

@@ -18,14 +18,26 @@ from tuner_tui.runs.supervision import Supervision, write_supervision
 
 
 class Journal:
-    """Events, samples and state of one run. No method raises for a file that cannot be written."""
+    """Events, samples and state of one run. No method raises for a file that cannot be written.
+
+    Where somebody deletes the folder of a living run, another run may get its name: nothing is written there.
+    """
 
     def __init__(self, folder: RunFolder, supervision: Supervision) -> None:
         """Writes the first state; raises `OSError` where not even that is possible."""
         self._folder = folder
+        self._place = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._files: dict[Path, Appender] = {}
         self.supervision = supervision
         write_supervision(folder.state, supervision)
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the folder is still the one that this run began in."""
+        try:
+            return os.path.samestat(os.fstat(self._place), self._folder.path.stat())
+        except OSError:
+            return False
 
     def event(self, event: Event) -> None:
         """Append an event of the supervisor's."""
@@ -38,6 +50,9 @@ class Journal:
     def update(self, change: Callable[[Supervision], Supervision]) -> None:
         """Change the state and write it."""
         self.supervision = change(self.supervision)
+        if not self.in_place:
+            say(f"{self._folder.path} was deleted; how the run ended is written nowhere.")
+            return
         try:
             write_supervision(self._folder.state, self.supervision)
         except OSError as error:
@@ -51,6 +66,8 @@ class Journal:
     def _append(self, path: Path, line: bytes, what: str) -> None:
         try:
             if path not in self._files:
+                if not self.in_place:
+                    return
                 self._files[path] = Appender(path)
             self._files[path].append(line)
         except OSError as error:

@@ -52,8 +52,9 @@ class Watch:
 
     def done(self, now: Moment) -> bool:
         """Look at everything once; True when the run is over and written down."""
-        self._follow()
-        self._take_orders(now)
+        if self._journal.in_place:
+            self._follow()
+            self._take_orders(now)
         self._press(now)
         ended = self._training.collect()
         if self._exit is None:
@@ -142,7 +143,8 @@ class Watch:
         return True
 
     def _finish(self, leftovers: Leftovers, now: Moment) -> bool:
-        self._follow()
+        if self._journal.in_place:
+            self._follow()
         exited = self._state.exited or Exited(t=now.t)
         log = self._folder.output_log
         well = exited.exit_code == 0
