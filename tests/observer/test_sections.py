@@ -135,3 +135,9 @@ def test_the_batch_in_effect_is_that_of_the_training(sections: Observed) -> None
 def test_a_step_may_call_the_model_often(sections: Observed) -> None:
     final = last_steps(story(sections, "closure_of_the_optimizer"))
     assert (final.own_steps, final.micro_steps, final.samples) == (3, 3, 12)
+
+
+def test_batches_asked_for_in_eval_mode(sections: Observed) -> None:
+    final = last_steps(story(sections, "evaluation_after_each_step"))
+    assert (final.own_steps, final.micro_steps, final.samples) == (6, 6, 24)
+    assert final.eval_s > 0

@@ -214,6 +214,22 @@ def larger_validation_batches() -> None:
             model(inputs).mean().item()
 
 
+def evaluation_after_each_step() -> None:
+    """Each batch is asked for while the model is still in eval mode."""
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    validation = DataLoader(TensorDataset(torch.randn(8, 4)), batch_size=8)
+    for (inputs,) in DataLoader(TensorDataset(torch.randn(24, 4)), batch_size=4, shuffle=True):
+        model.train()
+        optimizer.zero_grad()
+        model(inputs).mean().backward()
+        optimizer.step()
+        model.eval()
+        with torch.inference_mode():
+            for (held_out,) in validation:
+                model(held_out)
+
+
 def closure_of_the_optimizer() -> None:
     """L-BFGS calls the model several times for each of its steps."""
     model = nn.Linear(4, 1)
@@ -232,7 +248,7 @@ def closure_of_the_optimizer() -> None:
 SECTIONS = (
     amp_with_a_skipped_step, two_optimizers, own_saves, accumulation, iterable, compiled, no_loader, frozen_teacher,
     accelerated, nested_batches, own_switches, replaced_optimizer, larger_validation_batches, closure_of_the_optimizer,
-    raising,
+    evaluation_after_each_step, raising,
 )  # fmt: skip
 
 

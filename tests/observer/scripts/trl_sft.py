@@ -1,4 +1,4 @@
-"""TRL's supervised fine-tuning of a tiny Llama: padded, then packed. Arguments: a folder, and perhaps settings as JSON."""
+"""TRL's supervised fine-tuning of a tiny Llama: padded, then packed. Arguments: a folder, and settings as JSON."""
 
 import json
 import sys

@@ -91,10 +91,10 @@ class Counters:
 
     # batches
 
-    def waiting(self, began_s: float) -> bool:
+    def waiting(self, began_s: float, source: Source) -> bool:
         """Before a batch is fetched, unless all is steady. Returns whether it is for training."""
         self.read()
-        if self.evaluation.running():
+        if self.evaluation.running(source.stepped):
             self.pause("evaluating", began_s)
             return False
         evaluated_s = self.evaluation.began_s()

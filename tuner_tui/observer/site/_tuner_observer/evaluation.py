@@ -62,11 +62,14 @@ class Evaluation:
         """Whether only gradients that are off can make the next batch one of an evaluation."""
         return not self.depth and self._model is None
 
-    def running(self) -> bool:
-        """Asked before every batch."""
+    def running(self, trained: bool = False) -> bool:
+        """Asked before every batch. `trained`: steps followed what came from there before.
+
+        A loop that evaluates after each step may ask for its next batch before it calls `train()` again.
+        """
         if self.depth or not self.grad_enabled():
             return True
-        if self._model is None:
+        if self._model is None or trained:
             return False
         model = self._model()
         if model is None or model.training:

@@ -53,7 +53,7 @@ def _started(loader: Any, iterator: Any, counters: Counters, tell_settings: Tell
     counters.read()
     source.began()
     if not counters.evaluation.running():
-        counters.waiting(began_s)
+        counters.waiting(began_s, source)
         source.wait_s += perf_counter() - began_s
         source.on_trained = functools.partial(tell_settings, settings_of(loader))
 
@@ -105,7 +105,7 @@ def _watch_next(iterator_class: Any, counters: Counters) -> None:
             source = self.__dict__.get("_tuner_source")
             if source is None:
                 source = self._tuner_source = Source()
-            training = (journal.steady and grad_enabled()) or counters.waiting(began_s)
+            training = (journal.steady and grad_enabled()) or counters.waiting(began_s, source)
         except Exception:  # noqa: BLE001 - outermost edge inside somebody else's process
             return original(self)
         try:
