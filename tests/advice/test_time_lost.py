@@ -87,6 +87,15 @@ def test_workers_are_too_many_only_where_it_is_they_who_fill_the_cores(workers: 
     assert (cause, place) == ("too-many-workers" if where == "cpu" else "data-wait", where)
 
 
+@pytest.mark.parametrize(("workers", "found"), [(12, "too-many-workers"), (3, "data-wait")])
+def test_far_too_many_workers_queue_where_others_have_the_cores(workers: int, found: str) -> None:
+    queueing = tuple(
+        replace(one, processes=(*one.processes[:1], *(replace(w, cpu_queue_pct=70.0) for w in one.processes[1:])))
+        for one in on_cpu(5.0, (6.0,) * workers)
+    )
+    assert [cause for cause, _ in told(state=training(rates={"data_wait_share": 0.6}), samples=queueing)] == [found]
+
+
 @pytest.mark.parametrize(
     ("rates", "changes", "found"),
     [

@@ -80,11 +80,17 @@ def _idle(loads: tuple[float, ...]) -> bool:
 
 
 def crowded(situation: Situation) -> bool:
-    """More loader processes than cores left beside the training processes, and it is they that fill the cores."""
-    cores, loads = usable_cores(situation), worker_loads(recent(situation))
+    """More loader processes than cores left beside the training processes, and it is they that fill the cores.
+
+    Where others have the cores they cannot fill them; far too many of them stand in the queue for one then.
+    """
+    samples = recent(situation)
+    cores, loads = usable_cores(situation), worker_loads(samples)
     if cores is None or len(loads) <= max(1, cores - situation.processes):
         return False
-    return sum(loads) >= 100 * cores * thresholds.WORKERS_FILL_SHARE.value
+    queue = queue_pct(samples, "worker")
+    queueing = queue is not None and queue >= thresholds.CPU_QUEUE_PCT.value and len(loads) > 2 * cores
+    return queueing or sum(loads) >= 100 * cores * thresholds.WORKERS_FILL_SHARE.value
 
 
 def _queues(samples: tuple[Sample, ...]) -> bool:
