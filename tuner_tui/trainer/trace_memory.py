@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
+from .errors import first_line
+
 MARK = "tuner-tui-trace "
 
 
@@ -19,7 +21,7 @@ def main() -> int:
     request = json.load(sys.stdin)
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     warnings.simplefilter("ignore")
-    from .errors import JobError, first_line
+    from .errors import JobError
     from .main import needs_hub
     from .network import go_offline_if_unreachable
 
@@ -34,9 +36,16 @@ def main() -> int:
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
         answer = {"problem": f"the model's code goes by the values of its data, which a trace does not have ({error})"}
     except Exception as error:  # noqa: BLE001  whatever a model's own code raises on fake tensors is the answer
-        answer = {"problem": f"{type(error).__name__}: {first_line(error)}"}
+        answer = {"problem": sentence_of(error, request["job"])}
     sys.stdout.write("\n" + MARK + json.dumps(answer) + "\n")
     return 2 if "problem" in answer else 0
+
+
+def sentence_of(error: Exception, job: dict[str, Any]) -> str:
+    """What kept the model from being traced."""
+    if "Unrecognized configuration class" in str(error):
+        return f"{job['model']} is no model for {job['task']} of texts"
+    return f"{type(error).__name__}: {first_line(error)}"
 
 
 def trace(request: dict[str, Any]) -> dict[str, Any]:
