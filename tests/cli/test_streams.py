@@ -56,3 +56,14 @@ def test_a_state_folder_that_cannot_be_looked_into_is_one_sentence(words: list[s
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr.splitlines()[-1] == f"{unreachable / 'runs'}: File name too long."
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_leads_nowhere(closed: str, tmp_path: Path) -> None:
+    words = ["run", "--apply", "none", "--detach", "--", "echo", "hello"]
+    shell = ["sh", "-c", f'exec "$0" "$@" {closed}', *PROGRAM, *words]
+    result = subprocess.run(shell, env=environment(tmp_path), capture_output=True, text=True, check=False)
+    assert result.returncode == 0
+    assert result.stdout == ("" if ">&-" in closed.replace("2>&-", "") else "r001\n")
+    assert "Traceback" not in result.stderr
+    assert (tmp_path / "state" / "runs" / "r001").is_dir()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from tuner_tui.cli.streams import said_when_refused, take_any_text
+from tuner_tui.cli.streams import open_closed, said_when_refused, take_any_text
 
 COMMANDS = {
     "screen": "screen",
@@ -35,6 +35,7 @@ GLOBAL_FLAGS = ("--help", "--version", "--install-completion", "--show-completio
 
 def main(argv: list[str] | None = None) -> None:
     """The entry point of `tuner-tui`. Without a command, or with a preset or run in its place, opens the screen."""
+    open_closed()
     take_any_text()
     with said_when_refused():
         answer(list(sys.argv[1:] if argv is None else argv))

@@ -17,6 +17,18 @@ HANDLER = "tuner_tui.plain"
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
+def open_closed() -> None:
+    """Let a standard stream that was closed (`>&-`, a daemon's) lead nowhere.
+
+    Python has none for it then, and the next file that is opened would get its number, and be written to by children.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(descriptor, True)
+            setattr(sys, name, os.fdopen(descriptor, mode))
+
+
 def take_any_text() -> None:
     """Let a stream of another encoding than UTF-8 show what it can; it would raise `UnicodeEncodeError`."""
     codecs.register_error(HANDLER, _plain)
