@@ -17,7 +17,7 @@ from tuner_tui.cli.box import ThisBox
 from tuner_tui.cli.estimate import register
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
-from tuner_tui.memory.device import Device
+from tuner_tui.memory.device import RESERVED_BYTES, Device
 from tuner_tui.memory.trace import cache_entry, request
 from tuner_tui.runs.events import Steps
 from tuner_tui.settings.job import BuiltinJob
@@ -155,3 +155,21 @@ def test_without_a_card_it_is_the_processors_memory(monkeypatch: pytest.MonkeyPa
     assert result.exit_code == 0
     assert "Python and torch" in result.stdout
     assert "assumed" not in result.stdout
+
+
+def test_without_a_card_a_limit_is_held_against_private_memory(call: Call) -> None:
+    on_cpu = caller(box(cores=8), python())
+    plain = json.loads(on_cpu(*GPT2, "--json").stdout)
+    limited = json.loads(on_cpu(*GPT2, "--json", "--memory-limit", "3GiB").stdout)
+    assert (plain["counts"], limited["counts"]) == ("resident", "private")
+    assert limited["device"]["capacity_bytes"] == 3 * 1024 * MIB
+    assert limited["total_bytes"] - plain["total_bytes"] == pytest.approx(RESERVED_BYTES, abs=4)
+    words = " ".join(on_cpu(*GPT2, "--memory-limit", "3GiB").stdout.split())
+    assert "This is private memory, which a --memory-limit counts; 1.04 GiB of it" in words
+    assert "(assumed: this Python was not measured)" in words
+    assert "a --memory-limit counts what libraries reserve as well" in " ".join(on_cpu(*GPT2).stdout.split())
+
+
+def test_a_limit_on_a_card_is_its_capacity(call: Call) -> None:
+    found = json.loads(call(*GPT2, "--json", "--memory-limit", "8GiB").stdout)
+    assert (found["counts"], found["device"]["capacity_bytes"]) == ("device", 8 * 1024 * MIB)
