@@ -51,6 +51,7 @@ def _code(folder: TuningFolder, ended: TuningEnded | None, last: TrialDone | Non
         return TERMINATED if interrupts.terminated and not interrupts.interrupts else INTERRUPTED
     verdict = ended.verdict
     if ended.status == "finished" and verdict is not None and verdict.best is not None:
-        return DONE
+        # Time that held nothing but the start found nothing: whoever goes on with the winner has none.
+        return FAILED if ended.early and ended.preset is None else DONE
     out_of_memory = last is not None and last.tried.measurement.outcome == "out-of-memory"
     return OUT_OF_MEMORY if out_of_memory else FAILED

@@ -17,6 +17,10 @@ COMPILING = 2.0
 """Trials that compile are taken to last this much longer until one was run."""
 LEAST_STEPS = 4
 """A trial takes at least so many optimizer steps, warm-up included, however long they are."""
+TRIALS_AFTER_NOISE = 7
+"""Trials as long as the start's that must be left after it is run again: before that, a change is the better use."""
+CLEAR = 1.2
+"""One pair settles a lead of so many times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +55,30 @@ class Budget:
         return LEAST_STEPS * max(0.0, growth) * (start.measurement.step_time_s or 0.0)
 
     def _after_s(self, trial: Trial) -> float:
-        """One pair of start and winner where this trial may bring the winner, all of them where there is one."""
+        """The pairs of start and winner, this trial being the winner where that takes longer.
+
+        One pair where this trial may bring the first winner, or the winner is clear; else all of them.
+        """
         start = self.tried[0].trial.settings
         winner = self.best or start
         if trial.purpose == "confirm":
             return self._other_s(trial)
         if self.best is None:
             return 0.0
-        if trial.purpose == "noise":  # of use only where a change can be tried and compared after it
-            return 3 * self.cost_s(start)
-        if winner == start:
-            return self.cost_s(start) + self.cost_s(trial.settings)
-        return LEAST_PAIRS * (self.cost_s(start) + self.cost_s(winner))
+        if trial.purpose == "noise":  # of use only where several changes can be tried after it
+            return TRIALS_AFTER_NOISE * self.cost_s(start)
+        pairs = 1 if winner == start or self._clear() else LEAST_PAIRS
+        start_s, winner_s = self.cost_s(start), max(self.cost_s(winner), self.cost_s(trial.settings))
+        slack_s = (SLACK - 1) * max(start_s, winner_s)  # without it the first of a pair could not begin
+        return pairs * (start_s + winner_s) + slack_s
+
+    def _clear(self) -> bool:
+        """Whether the best is so far ahead of the start that one pair will tell."""
+        start = self.tried[0].measurement.throughput
+        best = next((one for one in reversed(self.tried) if one.trial.settings == self.best), None)
+        if start is None or best is None or best.measurement.throughput is None:
+            return False
+        return best.measurement.throughput > CLEAR * start
 
     def _other_s(self, trial: Trial) -> float:
         """The second of a pair goes with the first, whichever of start and winner that is."""

@@ -161,8 +161,7 @@ def _saved(ended: TuningEnded, setting: Setting, folder: TuningFolder, earlier: 
     if ended.status != "finished" or verdict is None or verdict.best is None or verdict.best.throughput is None:
         return ended
     if only_start(tried_in(read_entries(folder))):
-        unsaved = "Nothing but the start was tried, so no preset is saved."
-        return replace(ended, sentence=f"{ended.sentence} {unsaved}".lstrip())
+        return replace(ended, sentence=f"No preset is saved. {ended.sentence}".rstrip())
     before = next((one for one in reversed(earlier) if isinstance(one, TuningEnded)), None)
     if before is not None and before.verdict == verdict and before.preset and Path(before.preset).exists():
         return replace(ended, preset=before.preset)
