@@ -88,7 +88,13 @@ def test_an_interrupt_ends_it_with_its_code(tmp_path: Path, training: subprocess
     assert watching.returncode == 130
 
 
-@pytest.mark.parametrize(("what", "words"), [("4194399", "no process"), ("r077", "no run"), ("nonsense", "no run")])
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("4194399", "no process"), ("0", "such as r007"), ("9" * 30, "no process"),
+        ("r077", "no run"), ("nonsense", "no run"), ("²", "no run"),
+    ],
+)  # fmt: skip
 def test_what_is_not_there_is_said(tmp_path: Path, what: str, words: str) -> None:
     done = watch(tmp_path, what, "--once")
     assert (done.returncode, done.stdout) == (2, "")

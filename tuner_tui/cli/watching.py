@@ -33,7 +33,7 @@ def _pid_of(what: str) -> int:
 
     A number is a process; a run is named by `r007` or its folder.
     """
-    if what.isdigit():
+    if what.isdecimal():
         from tuner_tui.runs.processes import identify
 
         if identify(int(what)) is None:
@@ -50,7 +50,7 @@ def _pid_of(what: str) -> int:
 
 def _run_like(number: str) -> str:
     """The run that the number may have meant; any name where no box comes to so many runs."""
-    return f"r{int(number):03d}" if int(number) <= MOST_RUNS else "r007"
+    return f"r{int(number):03d}" if 1 <= int(number) <= MOST_RUNS else "r007"
 
 
 def _print(pid: int | None, once: bool, as_json: bool) -> int:
