@@ -346,6 +346,15 @@ def test_the_start_of_the_fakes_is_what_the_winner_is_held_against() -> None:
     assert at_its_end().tried[0].trial.settings == START
 
 
+def test_where_the_start_stays_there_is_nothing_to_take() -> None:
+    verdict = at_its_end().verdict
+    assert verdict is not None
+    kept = at_its_end(verdict=replace(verdict, winner=START))
+    assert [line for line in lines(kept) if "the start stays" in line]
+    told = "\n".join(text_of(row.line) for row in tuning_rows(kept, None, 100))
+    assert "puts it into the settings" not in told
+
+
 @pytest.mark.parametrize(
     ("view", "size"),
     [(under_way(), (120, 40)), (under_way(), (80, 24)), (at_its_end(), (200, 60))],

@@ -16,6 +16,7 @@ from tuner_tui.ui.drawing.tuning_words import (
     changed_words,
     outcome_words,
     ratio_text,
+    stays,
 )
 
 if TYPE_CHECKING:
@@ -102,7 +103,8 @@ def _ending(view: TuningView, standing: Standing, one: Tried) -> tuple[str, Styl
     if view.limit_bytes is not None and found.peak_bytes is not None and found.peak_bytes > view.limit_bytes:
         return f"{WARN} too little left free", "warn"
     if one.trial.settings == standing.best:
-        return f"{GOOD} {'winner' if view.status == 'finished' else 'best so far'}", "good"
+        final = "the start stays" if stays(view) else "winner"
+        return f"{GOOD} {final if view.status == 'finished' else 'best so far'}", "good"
     return "", ""
 
 

@@ -9,7 +9,7 @@ from tuner_tui.settings.paragraph import wrap
 from tuner_tui.ui import format as f
 from tuner_tui.ui.drawing.cells import Row, Run, Style, line
 from tuner_tui.ui.drawing.marks import BAD, GOOD, WARN
-from tuner_tui.ui.drawing.tuning_words import Standing, changed_words, left_words, ratio_text
+from tuner_tui.ui.drawing.tuning_words import Standing, changed_words, left_words, ratio_text, stays
 
 if TYPE_CHECKING:
     from tuner_tui.tuning.trial import Verdict
@@ -28,7 +28,7 @@ def tuning_rows(view: TuningView | None, now_s: float | None, width: int) -> lis
     if view is None:
         return [Row(line(Run("Reading the tuning.", "dim")))]
     rows = _ended(view, width) if view.status != "running" else _under_way(view, now_s, width)
-    return rows + _best(view, width) + (_verdict(view.verdict, view.preset, width) if view.verdict else [])
+    return rows + _best(view, width) + (_verdict(view.verdict, view.preset, stays(view), width) if view.verdict else [])
 
 
 def _under_way(view: TuningView, now_s: float | None, width: int) -> list[Row]:
@@ -68,8 +68,8 @@ def _best(view: TuningView, width: int) -> list[Row]:
     return _labelled("best", f"{figures} · {f.gib(best.peak_bytes)} GiB · trial {first.number}: {words}", width)
 
 
-def _verdict(verdict: Verdict, preset: str | None, width: int) -> list[Row]:
-    """The ratio with its spread first, then the sentence; what to do with it last."""
+def _verdict(verdict: Verdict, preset: str | None, stays: bool, width: int) -> list[Row]:
+    """The ratio with its spread first, then the sentence; what to do with it last, where there is something to take."""
     rows: list[Row] = []
     if verdict.ratio is not None:
         spread = ""
@@ -83,6 +83,8 @@ def _verdict(verdict: Verdict, preset: str | None, width: int) -> list[Row]:
         rows += _labelled("LR", verdict.learning_rate_note, width)
     if preset is not None:
         rows += _labelled("saved", preset, width)
+    if stays:
+        return rows
     return [*rows, *_labelled("next", "a shows what it would change, and puts it into the settings", width)]
 
 

@@ -119,6 +119,11 @@ def under_way_line(view: TuningView) -> str:
     return f"{view.id} is tuning {view.title}{f' ({how_far})' if how_far else ''}. o shows it."
 
 
+def stays(view: TuningView) -> bool:
+    """Whether the start itself is what the tuning came to: there is nothing to take over."""
+    return view.verdict is not None and bool(view.tried) and view.verdict.winner == view.tried[0].trial.settings
+
+
 def can_go_on(view: TuningView) -> bool:
     """Whether there is more to try: it was ended early, or its time was short."""
     return view.status in ("aborted", "killed", "failed") or (view.status == "finished" and bool(view.trouble))

@@ -9,7 +9,7 @@ from textual.containers import Horizontal
 from textual.content import Content
 from textual.reactive import reactive
 
-from tuner_tui.ui.drawing.tuning_words import can_go_on
+from tuner_tui.ui.drawing.tuning_words import can_go_on, stays
 from tuner_tui.ui.keys import TUNE_KEYS
 from tuner_tui.ui.messages import ThemeWanted, TuningWanted
 from tuner_tui.ui.panels.tuning import SkippedPanel, TrialsPanel, TuningHead, TuningPanel, TuningPlots
@@ -105,7 +105,7 @@ class TuneScreen(FullScreen):
     def _show_idle_keys(self) -> None:
         view = None if self.looked is None else self.looked.view
         idle = {
-            "tuning('apply')": view is None or view.verdict is None,
+            "tuning('apply')": view is None or view.verdict is None or stays(view),
             "tuning('abort')": view is None or view.status != "running",
             "tuning('resume')": view is None or not can_go_on(view),
             "tuning('start')": view is None or view.status == "running",
