@@ -1,6 +1,7 @@
 """Many kinds of training, each in a forked child of a parent that never trains: each child tells a story of its own."""
 
 import multiprocessing
+import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -178,6 +179,16 @@ def own_switches() -> None:
         optimizer.step()
 
 
+def leaving_at_once() -> None:
+    """Ends as scripts do whose libraries hang on their way out."""
+    weight = nn.Parameter(torch.zeros(3))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    for _ in range(7):
+        weight.sum().backward()
+        optimizer.step()
+    os._exit(0)
+
+
 def raising() -> None:
     """Runs out of memory in its second step, as far as words go."""
     weight = nn.Parameter(torch.zeros(3))
@@ -248,7 +259,7 @@ def closure_of_the_optimizer() -> None:
 SECTIONS = (
     amp_with_a_skipped_step, two_optimizers, own_saves, accumulation, iterable, compiled, no_loader, frozen_teacher,
     accelerated, nested_batches, own_switches, replaced_optimizer, larger_validation_batches, closure_of_the_optimizer,
-    evaluation_after_each_step, raising,
+    evaluation_after_each_step, leaving_at_once, raising,
 )  # fmt: skip
 
 

@@ -55,7 +55,7 @@ class Ending:
         session = self._session
         if session.opened and self._told is None and not self._over:
             self._over = True
-            self._last_counters()
+            self.last_counters()
             session.enter("ending")
             session.tell("ended", step=session.step)
 
@@ -68,7 +68,7 @@ class Ending:
             return
         self._told = error
         session.open()
-        self._last_counters()
+        self.last_counters()
         message = str(error)[:LONGEST_MESSAGE]
         where = self._where(error)
         if is_out_of_memory(kind, message):
@@ -84,7 +84,8 @@ class Ending:
             return session.failed_in[1]
         return PLACES.get(session.phase, session.phase)
 
-    def _last_counters(self) -> None:
+    def last_counters(self) -> None:
+        """Write the counters if steps were made since they were written last."""
         counters = self._counters_of()
         if counters is None:
             return

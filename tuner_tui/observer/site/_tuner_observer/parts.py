@@ -67,6 +67,11 @@ class Observer:
         if self._session is not None or sys.exc_info()[1] is not None or hasattr(sys, "last_value"):
             self.ending.at_exit()
 
+    def leaves_at_once(self) -> None:
+        """`os._exit` runs nothing on its way: the last counters are written before."""
+        if self.watch is not None and self._session is not None and self._session.opened:
+            self.ending.last_counters()
+
     def hooks(self) -> dict[str, Hook]:
         """What to do after which import. `import torch` brings most of them itself: those wait until it is done."""
         from .modules import WATCHED
@@ -107,5 +112,16 @@ def install(run_dir: str) -> None:
     sys.excepthook = observer.excepthook
     watch_imports(observer.hooks())
     atexit.register(lambda: call_safely(observer.at_exit))
+    _watch_exit(observer)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=lambda: call_safely(observer.forked))
+
+
+def _watch_exit(observer: Observer) -> None:
+    original = os._exit
+
+    def _exit(status: int) -> None:
+        call_safely(observer.leaves_at_once)
+        original(status)
+
+    os._exit = _exit  # type: ignore[assignment]
