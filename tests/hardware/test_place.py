@@ -56,6 +56,8 @@ def test_multiplexers(environment: Mapping[str, str], name: str | None):
         ("GPU-b", (1,)),
         ("GPU-", ()),
         ("NoDevFiles", ()),
+        ("0,²", (0,)),
+        ("9" * 5000, ()),
     ],
 )
 def test_cards_cuda_shows_a_training(variable: str | None, seen: tuple[int, ...]):

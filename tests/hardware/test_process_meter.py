@@ -38,6 +38,12 @@ def test_loader_workers_by_the_name_torch_gives_them(tmp_path: Path):
     assert roles(tmp_path, 10)[11] == "worker"
 
 
+@pytest.mark.parametrize("rank", ["²", "9" * 5000, "-1", ""])
+def test_a_rank_that_is_no_number(tmp_path: Path, rank: str):
+    process(tmp_path, 1, TRAIN, environ={"RANK": rank})
+    assert [sample.rank for sample in ProcessMeter(Clock(), tmp_path).sample([1])] == [None]
+
+
 def test_ranks_of_torchrun_and_their_spawned_workers(tmp_path: Path):
     process(tmp_path, 1, ("bash", "train.sh"), comm="bash", children=[2])
     process(

@@ -18,6 +18,8 @@ from tuner_tui.settings.world import devices_of_one, processes_of
         ("torchrun --nnodes=1:4 --nproc-per-node gpu train.py", 3),
         ("torchrun --nproc-per-node auto train.py", 3),
         ("torchrun --nproc-per-node cpu train.py", 1),
+        ("torchrun --nproc-per-node ² train.py", 1),
+        (f"deepspeed --num_gpus {'9' * 5000} train.py", 1),
         ("python -m torch.distributed.run --nproc-per-node=2 train.py", 2),
         ("/opt/venv/bin/accelerate launch --mixed_precision bf16 --num_processes 4 train.py", 4),
         ("accelerate launch train.py --num_processes 4", 3),

@@ -58,7 +58,7 @@ def visible_gpus(gpus: Sequence[Gpu], cuda_visible_devices: str | None) -> tuple
 
 def index_of(entry: str, gpus: Sequence[Gpu]) -> int | None:
     """The card one entry of CUDA_VISIBLE_DEVICES means."""
-    if entry.isdecimal():
+    if entry.isdecimal() and len(entry) < 7:
         return int(entry) if int(entry) < len(gpus) else None
     matches = [gpu.index for gpu in gpus if entry and (gpu.uuid or "").startswith(entry)]
     return matches[0] if len(matches) == 1 else None

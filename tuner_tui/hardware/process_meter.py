@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 QUEUEING = (Role.MAIN, Role.WORKER)
 """Those whose wait for a core is the training's: a launcher or a data server may wait as it likes."""
 ORDER = {role: place for place, role in enumerate(Role)}
+RANK = re.compile(r"[0-9]{1,6}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,7 @@ def rank_of(proc: Path, pid: int) -> int | None:
     """The rank torchrun and accelerate give in the environment; None in a training of one process."""
     for entry in read_text(proc / str(pid) / "environ").split("\0"):
         name, _, value = entry.partition("=")
-        if name == "RANK" and value.isdigit():
+        if name == "RANK" and RANK.fullmatch(value):
             return int(value)
     return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
@@ -14,6 +15,7 @@ ACCELERATE_SPREADS = frozenset({"multi_gpu", "tpu", "use_fsdp", "use_deepspeed",
 """Options of `accelerate launch` that stand above the kind in its file."""
 SPREADING = frozenset({"llamafactory-cli", "llamafactory"})
 """Tools that start a process a card by themselves where there are several."""
+NUMBER = re.compile(r"[0-9]{1,6}")
 
 
 def processes_of(
@@ -90,7 +92,7 @@ def _deepspeed(options: Mapping[str, str], cards: int | None) -> int:
 
 def _count(word: str, cards: int | None) -> int:
     """A number, or `auto` and `gpu`: one a card."""
-    if word.isdigit():
+    if NUMBER.fullmatch(word):
         return int(word)
     return max(1, cards or 0) if word in {"auto", "gpu"} else 1
 
@@ -98,4 +100,4 @@ def _count(word: str, cards: int | None) -> int:
 def _nodes(word: str) -> int:
     """torchrun's `2`, or `1:4` of an elastic training, which begins with the smaller."""
     first = word.partition(":")[0]
-    return int(first) if first.isdigit() and int(first) > 0 else 1
+    return int(first) if NUMBER.fullmatch(first) and int(first) > 0 else 1
