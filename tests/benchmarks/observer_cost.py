@@ -2,12 +2,13 @@
 
 Run: `python -m tests.benchmarks.observer_cost [pairs]` (about a minute). In one process, blocks of steps with the
 observer's hooks in place and without them take turns, so that a machine that others use slows both alike. Figures are
-CPU time of the training thread: the median of the differences of neighbouring blocks, with its 95 % interval by order
-statistics. Reading the notes is part of every block; the line that is written once a second is shown apart.
+CPU time of the training thread: the median of the differences of neighbouring blocks (of neighbouring steps where they
+are long), with its 95 % interval by order statistics. Reading the notes is part of every block; the line that is written once a second is shown apart.
 """
 
 from __future__ import annotations
 
+import compileall
 import gc
 import math
 import os
@@ -23,12 +24,14 @@ from typing import Any
 
 SITE = Path(__file__).parents[2] / "tuner_tui" / "observer" / "site"
 Step = Callable[[], None]
+STEPS_A_READING = 100
 
 
 def main() -> None:
     pairs = sys.argv[1] if len(sys.argv) > 1 else "300"
+    compileall.compile_dir(SITE, quiet=1)  # as an installed one is
     with tempfile.TemporaryDirectory() as folder:
-        shared = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPYCACHEPREFIX": folder}
+        shared = {**os.environ, "OMP_NUM_THREADS": "1"}
         watched = shared | {"PYTHONPATH": str(SITE), "TUNER_RUN_DIR": folder}
         print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; µs of CPU, median and 95 % interval")
         subprocess.run([sys.executable, __file__, "steps", pairs], env=watched, check=True)
@@ -70,7 +73,9 @@ def steps(pairs: int) -> None:
     report("idle loop, tokens and mask", switch.pairs_s(idle({"input_ids": ids, "mask": mask}), 200, pairs))
     report("small model", switch.pairs_s(classifier(0), 40, pairs))
     report("small model, tokens and mask", switch.pairs_s(tagger(), 30, pairs))
-    report("model of about 5 ms", switch.pairs_s(classifier(5e-3), 5, pairs))
+    long = classifier(5e-3)
+    report("about 5 ms, the same twice", switch.neighbours_s(long, 5 * pairs, (False, False)))
+    report("about 5 ms, step beside step", switch.neighbours_s(long, 5 * pairs))
     line_s = sorted(_cpu_s(switch.counters.flush) for _ in range(50))
     print(f"{'a line, once a second':34}{statistics.median(line_s) * 1e6:10.1f}")
 
@@ -105,6 +110,24 @@ class Switch:
         for index in range(pairs):
             times = [(place, self.block_s(step, steps, order[place])) for place in ((0, 1), (1, 0))[index % 2]]
             found.append((dict(times)[0], dict(times)[1]))
+        return found
+
+    def neighbours_s(
+        self, step: Step, pairs: int, order: tuple[bool, bool] = (False, True)
+    ) -> list[tuple[float, float]]:
+        """Seconds of neighbouring steps: where a step is long, two blocks are too far apart to be compared.
+
+        The notes are read as often as a second would have it, outside of the steps: a µs of each.
+        """
+        found = []
+        for index in range(pairs):
+            times = []
+            for place in ((0, 1), (1, 0))[index % 2]:
+                self.turn(order[place])
+                times.append((place, _cpu_s(step)))
+            found.append((dict(times)[0], dict(times)[1]))
+            if index % STEPS_A_READING == 0:
+                self.counters.read()
         return found
 
     def block_s(self, step: Step, steps: int, on: bool) -> float:
