@@ -150,11 +150,12 @@ async def test_slash_searches_the_output_from_elsewhere() -> None:
 
 
 async def test_no_size_is_refused() -> None:
-    sizes = [(1, 1), (20, 5), (80, 24), (118, 31), (400, 120)]
+    sizes = [(1, 1), (20, 5), (118, 31), (400, 120)]
     async with on_screen(failed_box(), size=sizes[0]) as pilot:
         for size in sizes:
             await pilot.resize_terminal(*size)
-            await pilot.press(*(f"alt+{number}" for number in range(1, 8)), "w", "escape", "question_mark", "escape")
+            pages = range(1, 8) if size == (20, 5) else (5,)
+            await pilot.press(*(f"alt+{number}" for number in pages), "w", "escape")
         await pilot.resize_terminal(120, 40)
         assert app_of(pilot).main.query_one("#settings").display
 
