@@ -13,6 +13,8 @@ from tuner_tui.advice.finding import Finding, Severity
 from tuner_tui.hardware.sample import ProcessSample, Sample
 
 BETWEEN = {"between_share": 0.5}
+ON_CPU = {"device": "cpu"}
+ON_CARD = {"device": "cuda:0"}
 
 
 def on_cpu(
@@ -60,7 +62,7 @@ def test_of_one_severity_the_dearest_comes_first(found: tuple[Finding, ...], ord
         (training(rates={"data_wait_share": 0.3}), 60.0, ["cpu-contended", "data-wait"]),
         (training(steps={"eval_s": 600.0}), 40.0, ["evaluation-share", "cpu-contended"]),
         (training(steps={"save_s": 90.0}), 60.0, ["cpu-contended", "save-share"]),
-        (training(rates=BETWEEN), 30.0, ["between-steps", "cpu-contended"]),
+        (training(rates=BETWEEN, in_effect=ON_CPU), 30.0, ["between-steps", "cpu-contended"]),
     ],
 )
 def test_on_a_box_that_others_use_both_are_told(state: Any, queue_pct: float, order: list[str]) -> None:
@@ -97,17 +99,23 @@ def test_far_too_many_workers_queue_where_others_have_the_cores(workers: int, fo
 
 
 @pytest.mark.parametrize(
-    ("rates", "changes", "found"),
+    ("part", "in_effect", "taken", "found"),
     [
-        (BETWEEN, {"samples": samples()}, True),
-        (BETWEEN, {"samples": samples(gpu={})}, False),
-        (BETWEEN, {"samples": samples(gpu={"utilisation_pct": 30.0})}, True),
-        (BETWEEN, {"samples": samples(gpu={"utilisation_pct": 30.0}, seconds=3)}, False),
-        ({"between_share": 0.2}, {"samples": samples()}, False),
-        ({"between_share": None}, {"samples": samples()}, False),
+        (0.5, ON_CPU, samples(), True),
+        (0.5, ON_CPU, samples(gpu={}), True),
+        (0.5, ON_CARD, samples(gpu={}), False),
+        (0.5, ON_CARD, samples(gpu={"utilisation_pct": 30.0}), True),
+        (0.5, ON_CARD, samples(gpu={"utilisation_pct": 30.0}, seconds=3), False),
+        (0.5, ON_CARD, samples(), False),
+        (0.5, {}, samples(), False),
+        (0.2, ON_CPU, samples(), False),
+        (None, ON_CPU, samples(), False),
     ],
-    ids=["no-card", "busy-card", "idle-card", "too-soon", "little", "unknown"],
+    ids=["cpu", "cpu-by-a-card", "busy", "idle", "too-soon", "unseen-card", "anywhere", "little", "unknown"],
 )
-def test_the_loops_own_code_after_the_step(rates: dict[str, Any], changes: dict[str, Any], found: bool) -> None:
-    findings = diagnose(situation(state=training(rates=rates), **changes))
+def test_the_loops_own_code_after_the_step(
+    part: float | None, in_effect: dict[str, str], taken: tuple[Sample, ...], found: bool
+) -> None:
+    state = training(rates={"between_share": part}, in_effect=in_effect)
+    findings = diagnose(situation(state=state, samples=taken))
     assert ("between-steps" in [one.cause for one in findings]) is found

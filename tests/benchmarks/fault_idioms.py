@@ -128,7 +128,7 @@ def pickled_save() -> None:
 
     def save(model: nn.Module) -> None:
         Path("own.pkl").write_bytes(pickle.dumps(model.state_dict()))
-        time.sleep(0.6)
+        time.sleep(1.0)
 
     fit(after=every(2, save))
 

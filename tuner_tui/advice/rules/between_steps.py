@@ -13,8 +13,8 @@ from tuner_tui.settings.percent import percent, share
 def between_steps(situation: Situation) -> Finding | None:
     """Much time passes from an optimizer step to the next request for a batch.
 
-    A card works on while the loop is there, and a loop that asks it for the loss waits for it there: on a card this
-    is a loss of time only where the card idles, too.
+    A device works on while the loop is there, and a loop that asks it for the loss waits for it there: this is a loss
+    of time on the processor alone, or where the card is seen to idle.
     """
     rates = situation.state.rates
     part = rates.between_share
@@ -22,7 +22,9 @@ def between_steps(situation: Situation) -> Finding | None:
         return None
     samples = recent(situation)
     busy = gpu_busy_pct(situation, samples)
-    if (busy is not None and busy >= thresholds.GPU_LOW_PCT.value) or (_has_card(situation) and not enough(samples)):
+    idle = enough(samples) and busy is not None and busy < thresholds.GPU_LOW_PCT.value
+    on_cpu = situation.state.in_effect.get("device") == "cpu"
+    if not on_cpu and not idle:
         return None
     spent = "" if rates.step_time_s is None else f": {rates.step_time_s * part:.3g} of {rates.step_time_s:.3g} s"
     return Finding(
@@ -32,14 +34,10 @@ def between_steps(situation: Situation) -> Finding | None:
         evidence=(
             f"from the optimizer step to the next request for a batch{spent}, "
             f"{seconds(training_s(situation) or 0)} into the training",
-            *(() if busy is None else (f"GPU busy {percent(busy)}",)),
+            *(() if on_cpu else (f"GPU busy {percent(busy)}",)),
         ),
         confidence="likely",
         where="training",
         remedies=remedies_for("between-steps", situation),
         lost_share=part * training_share(situation),
     )
-
-
-def _has_card(situation: Situation) -> bool:
-    return any(sample.gpus for sample in situation.samples[-1:])
