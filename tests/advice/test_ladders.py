@@ -233,3 +233,12 @@ def test_a_batch_that_was_seen_is_known() -> None:
 def test_automatic_fallback_is_offered_where_it_is_off(times: int, offered: bool) -> None:
     titles = [r.title for r in remedies_for("gpu-oom", situation(job=BuiltinJob(fallback=times)), "training")]
     assert ("let it fall back by itself" in titles) is offered
+
+
+@pytest.mark.parametrize(
+    ("seen", "replicas"), [({}, 1), ({"optimizer": "SGD"}, 1), ({"optimizer": "SGD", "n_gpu": 4}, 4)]
+)
+def test_cards_that_one_process_shares_a_step_among_count_in_the_effective_batch(
+    seen: dict[str, Any], replicas: int
+) -> None:
+    assert Situation(RunState(in_effect=seen), 0.0).replicas == replicas
