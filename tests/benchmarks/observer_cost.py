@@ -3,7 +3,8 @@
 Run: `python -m tests.benchmarks.observer_cost [pairs]` (about a minute). In one process, blocks of steps with the
 observer's hooks in place and without them take turns, so that a machine that others use slows both alike. Figures are
 CPU time of the training thread: the median of the differences of neighbouring blocks (of neighbouring steps where they
-are long), with its 95 % interval by order statistics. Reading the notes is part of every block; the line that is written once a second is shown apart.
+are long), with its 95 % interval by order statistics. Reading the notes is part of every block; the line that is
+written once a second is shown apart.
 """
 
 from __future__ import annotations
