@@ -230,6 +230,22 @@ def test_a_winner_that_is_no_faster_in_turn_gives_way_to_the_start() -> None:
     assert "the start stays" in search.verdict.sentence
 
 
+def test_a_box_that_became_faster_does_not_end_the_comparison_half_way() -> None:
+    """The start's confirming run is faster than the winner was: the winner has its turn all the same."""
+    start = Settings(gradient_accumulation_steps=8)
+
+    def run(trial: Trial) -> Measurement:
+        found = line(trial)
+        pace = 3.0 if trial.purpose == "confirm" else 1.0
+        return measured((found.samples_s or 0.0) * pace, found.peak_bytes or 0)
+
+    search = driven(Search(start, space(start)), run)
+    assert purposes(search).count("confirm") >= 4
+    assert search.verdict is not None
+    assert search.verdict.ratio == pytest.approx((16 / 0.18) / (8 / 0.1))
+    assert search.verdict.winner.per_device_train_batch_size == 16
+
+
 def test_what_did_not_fit_with_a_knob_is_tried_smaller() -> None:
     start = Settings(gradient_accumulation_steps=1, per_device_train_batch_size=16)
 
