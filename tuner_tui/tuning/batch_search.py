@@ -7,6 +7,7 @@ proves that batch `b · limit / p` fits as well, whatever the base is. No size i
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from tuner_tui.memory.fit import PeakModel, Point, fit
@@ -105,10 +106,18 @@ class BatchSearch:
         best = self.best.batch if self.best else 0
         if proposal.batch >= self._failed and self._failed <= self.most:
             proposal = Proposal((best + self._failed) // 2, "half way to the size that failed")
+        if best and len(self._points) == 1 and proposal.batch > (between := math.isqrt(best * self._failed)):
+            proposal = self._refuted(proposal, between)
         proposal = self._permitted(proposal)
         if proposal.batch <= best or (len(self.probes) > 1 and proposal.batch < best * (1 + WORTH)):
             return self._for_the_model(best)
         return proposal
+
+    def _refuted(self, proposal: Proposal, between: int) -> Proposal:
+        """Far below the size that failed, where an estimate said that it fits and one run is all that is known."""
+        if self._failed > self.most:
+            return proposal
+        return Proposal(max(between, self.best.batch + 1 if self.best else 1), "far below the size that failed")
 
     def _permitted(self, proposal: Proposal) -> Proposal:
         """The largest size up to the proposed one that may be run."""
