@@ -15,6 +15,7 @@ import termios
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -26,15 +27,15 @@ SHOWN = b"micro batch"
 
 
 class Terminal:
-    """A pseudo terminal with a `tuner-tui` in it."""
+    """A pseudo terminal with a `tuner-tui` in it; `errors` is where its standard error goes, if not there as well."""
 
-    def __init__(self, home: Path, *words: str, **environ: str) -> None:
+    def __init__(self, home: Path, *words: str, errors: IO[bytes] | None = None, **environ: str) -> None:
         self.master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
         self.attributes = termios.tcgetattr(slave)
         self.slave = slave
         self.process = subprocess.Popen(
-            [sys.executable, "-c", MAIN, *words], cwd=home, stdin=slave, stdout=slave, stderr=slave,
+            [sys.executable, "-c", MAIN, *words], cwd=home, stdin=slave, stdout=slave, stderr=errors or slave,
             start_new_session=True, preexec_fn=lambda: fcntl.ioctl(slave, termios.TIOCSCTTY, 0),
             env={**os.environ, "TERM": "xterm-256color", "TUNER_STATE_DIR": str(home / "state"), **environ},
         )  # fmt: skip
@@ -90,6 +91,17 @@ def test_it_opens_on_the_demo_and_q_leaves_it_as_it_was(terminals: list[Terminal
     assert terminal.end() == 0
     assert b"\x1b[?1049l" in terminal.written
     assert termios.tcgetattr(terminal.slave) == terminal.attributes
+
+
+def test_the_screen_is_seen_where_standard_error_is_a_file(terminals: list[Terminal], tmp_path: Path) -> None:
+    with (tmp_path / "errors").open("w+b") as errors:
+        terminals.append(Terminal(tmp_path, errors=errors))
+        terminals[0].read_until(SHOWN)
+        terminals[0].press(b"q")
+        assert terminals[0].end() == 0
+        assert b"\x1b[?1049l" in terminals[0].written
+        errors.seek(0)
+        assert errors.read() == b""
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])

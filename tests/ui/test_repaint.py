@@ -14,7 +14,10 @@ from tests.benchmarks.screen_cost import BUDGETS
 from tests.benchmarks.terminal import Terminal
 from tests.fake_nvml.scenario import Scenario, a100
 
+pytestmark = pytest.mark.alone
 WINDOW_S = 1.5
+REDRAW = b"\x0c"
+CELLS = 120 * 40
 LONGEST_S = 60.0
 
 
@@ -40,3 +43,5 @@ def test_moving_figures_repaint_no_panel(run: bool, windows: int) -> None:
             opened(commands()[OURS], seen, folder) as terminal,
         ):
             assert is_frugal(terminal, windows)
+            terminal.press(REDRAW)
+            assert terminal.watch(WINDOW_S).written_bytes > CELLS, "the whole screen, where it is asked for"

@@ -1,8 +1,8 @@
 """What the driver's critical errors mean: Xid numbers in words, and whose fault each most likely is.
 
-Each was compared with NVIDIA's catalogue, https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html, and with
-the names in the driver's own source (`nverror.h` of open-gpu-kernel-modules), which still has 61. A number alone rarely
-proves a cause: those that a program's bug brings about can come from broken memory too.
+Each was compared with NVIDIA's catalogue, https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html, and
+with the names in the driver's own source (`nverror.h` of open-gpu-kernel-modules), which still has 61. A number alone
+rarely proves a cause: those that a program's bug brings about can come from broken memory too.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Awaitable, Coroutine, Sequence
 from contextlib import suppress
 from threading import Timer
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.text import Text
 from textual.app import App
@@ -20,6 +20,7 @@ from textual.filter import NoColor
 from tuner_tui.runs.terminal_note import terminal_note
 from tuner_tui.ui.changed_cells import ShownCells
 from tuner_tui.ui.crash import report
+from tuner_tui.ui.keys import APP_KEYS
 from tuner_tui.ui.services import ServiceError
 from tuner_tui.ui.theme import DARK, LIGHT, PLAIN, THEMES, Ascii
 
@@ -27,12 +28,13 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from rich.console import RenderableType
+    from textual.binding import BindingType
     from textual.driver import Driver
     from textual.filter import LineFilter
     from textual.notifications import SeverityLevel
     from textual.screen import Screen
 
-STDIN, STDERR = 0, 2
+STDIN, STDOUT = 0, 1
 LEAVE_SCREEN = b"\x1b[?1000l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[?1049l\x1b[?25h"
 """No mouse, no bracketed paste, the screen of before, the cursor."""
 LAST_WORDS_S = 5.0
@@ -43,6 +45,8 @@ GRAVE_S, PASSING_S = 12.0, 5.0
 
 class BaseApp(App[None]):
     """An app without content. Nothing moves by itself, and nothing it does holds up the loop or the end."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*APP_KEYS]
 
     def __init__(self, theme: str, colour: bool, ascii_only: bool) -> None:
         super().__init__(ansi_color=None if colour else True)
@@ -70,6 +74,10 @@ class BaseApp(App[None]):
 
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
         super()._display(screen, self._shown.update(renderable))
+
+    def action_redraw(self) -> None:
+        """Write every cell again: another program has written over the screen."""
+        self._display(self.screen, self.screen._compositor.render_update(full=True))
 
     def change_theme(self) -> None:
         """From dark to light, or back; without colour there is nothing to change."""
@@ -151,8 +159,8 @@ def _end_in(seconds: float, code: int, cooked: list[Any] | None) -> None:
 
     def end() -> None:
         with suppress(OSError, termios.error):
-            os.set_blocking(STDERR, False)  # a terminal that takes no more holds nobody up
-            os.write(STDERR, LEAVE_SCREEN)
+            os.set_blocking(STDOUT, False)  # a terminal that takes no more holds nobody up
+            os.write(STDOUT, LEAVE_SCREEN)
             if cooked is not None:
                 termios.tcsetattr(STDIN, termios.TCSANOW, cooked)
         os._exit(code)

@@ -29,6 +29,7 @@ def spelled(key: str) -> str:
     return "+".join(SPELLED.get(part, part) for part in key.split("+"))
 
 
+APP_KEYS = (_key("ctrl+l", "app.redraw", "Redraw", "program.redraw", "Draw the whole screen again", PROGRAM, False),)
 MAIN_KEYS = (
     _key("t", "want('train')", "Train", "run.train", "Start a training with the settings shown", RUN),
     _key("s", "want('stop')", "Stop", "run.stop", "Ask the run to stop; then terminate; then kill, after a yes", RUN),

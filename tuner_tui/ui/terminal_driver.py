@@ -6,6 +6,7 @@ Textual's own looks for input ten times a second: 0.2 % of a core, a fifth of wh
 from __future__ import annotations
 
 import os
+import sys
 import time
 from codecs import getincrementaldecoder
 from selectors import EVENT_READ, DefaultSelector
@@ -45,13 +46,17 @@ class Bell(Event):
 
 
 class QuietDriver(LinuxDriver):
-    """Textual's driver for Linux, but for how it waits."""
+    """Textual's driver for Linux, but for how it waits, and that it draws on standard output.
+
+    Standard error may be a file (`tuner-tui 2>log`), standard output is the terminal.
+    """
 
     def __init__(
         self, app: App[object], *, debug: bool = False, mouse: bool = True, size: tuple[int, int] | None = None
     ) -> None:
         super().__init__(app, debug=debug, mouse=mouse, size=size)
         self.exit_event = self._bell = Bell()
+        self._file = sys.__stdout__ or self._file
 
     def run_input_thread(self) -> None:
         """Hand on what is typed, until the driver ends or the terminal is gone."""

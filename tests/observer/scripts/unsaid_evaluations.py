@@ -24,7 +24,7 @@ def forward(inputs: torch.Tensor) -> None:
     time.sleep(BATCH_S)
 
 
-@torch.inference_mode()
+@torch.inference_mode()  # type: ignore[untyped-decorator]
 def no_loader() -> None:
     for inputs in batches:
         forward(inputs)
@@ -51,7 +51,7 @@ def whole_inside() -> None:
             forward(inputs)
 
 
-@torch.no_grad()
+@torch.no_grad()  # type: ignore[untyped-decorator]
 def average() -> None:
     """Weights averaged after every step, as some models need."""
     time.sleep(BATCH_S)

@@ -10,7 +10,7 @@ from textual.reactive import reactive
 
 from tuner_tui.runs.history import History
 from tuner_tui.ui.arrangement import PAGES, STRIP, arrange
-from tuner_tui.ui.keys import MAIN_KEYS, PAGE_KEYS, SETTINGS_KEYS, TROUBLES_KEYS
+from tuner_tui.ui.keys import APP_KEYS, MAIN_KEYS, PAGE_KEYS, SETTINGS_KEYS, TROUBLES_KEYS
 from tuner_tui.ui.messages import (
     CheckpointWanted,
     CompareWanted,
@@ -248,4 +248,6 @@ class MainScreen(FullScreen):
 
     def action_help(self) -> None:
         """All keys."""
-        self.app.push_screen(HelpScreen([*MAIN_KEYS, *PAGE_KEYS, *SETTINGS_KEYS, *TROUBLES_KEYS, *OUTPUT_KEYS]))
+        self.app.push_screen(
+            HelpScreen([*MAIN_KEYS, *APP_KEYS, *PAGE_KEYS, *SETTINGS_KEYS, *TROUBLES_KEYS, *OUTPUT_KEYS])
+        )

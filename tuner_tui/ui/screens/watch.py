@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.content import Content
 from textual.reactive import reactive
 
-from tuner_tui.ui.keys import WATCH_JOB_KEYS, WATCH_KEYS
+from tuner_tui.ui.keys import APP_KEYS, WATCH_JOB_KEYS, WATCH_KEYS
 from tuner_tui.ui.messages import QuitWanted, ThemeWanted
 from tuner_tui.ui.panels.watched_cards import WatchedCardsPanel
 from tuner_tui.ui.panels.watched_host import WatchedHostPanel
@@ -115,7 +115,7 @@ class WatchScreen(FullScreen):
 
     def action_help(self) -> None:
         """All keys, and the words of the screen."""
-        self.app.push_screen(HelpScreen((*WATCH_JOB_KEYS, *WATCH_KEYS), WORDS))
+        self.app.push_screen(HelpScreen((*WATCH_JOB_KEYS, *WATCH_KEYS, *APP_KEYS), WORDS))
 
     def action_theme(self) -> None:
         """Dark or light."""
