@@ -77,8 +77,10 @@ def terminals(tmp_path: Path) -> Iterator[list[Terminal]]:
                 os.close(descriptor)
 
 
-def opened(terminals: list[Terminal], home: Path, *words: str, **environ: str) -> Terminal:
-    terminal = Terminal(home, *words, **environ)
+def opened(
+    terminals: list[Terminal], home: Path, *words: str, errors: IO[bytes] | None = None, **environ: str
+) -> Terminal:
+    terminal = Terminal(home, *words, errors=errors, **environ)
     terminals.append(terminal)
     terminal.read_until(SHOWN)
     return terminal
@@ -95,11 +97,10 @@ def test_it_opens_on_the_demo_and_q_leaves_it_as_it_was(terminals: list[Terminal
 
 def test_the_screen_is_seen_where_standard_error_is_a_file(terminals: list[Terminal], tmp_path: Path) -> None:
     with (tmp_path / "errors").open("w+b") as errors:
-        terminals.append(Terminal(tmp_path, errors=errors))
-        terminals[0].read_until(SHOWN)
-        terminals[0].press(b"q")
-        assert terminals[0].end() == 0
-        assert b"\x1b[?1049l" in terminals[0].written
+        terminal = opened(terminals, tmp_path, errors=errors)
+        terminal.press(b"q")
+        assert terminal.end() == 0
+        assert b"\x1b[?1049l" in terminal.written
         errors.seek(0)
         assert errors.read() == b""
 
