@@ -14,7 +14,7 @@ from tests.tuning.tuner_fakes import measured
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.memory.fit import PeakModel
 from tuner_tui.runs.record import resolved_json
-from tuner_tui.settings.job import BuiltinJob, Job
+from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.tuning.run_trial import Done
 from tuner_tui.tuning.search import Search
 from tuner_tui.tuning.trial import Trial, Tried
@@ -62,6 +62,15 @@ def test_on_the_host_a_limit_or_its_own_memory_is_the_bound() -> None:
 def test_the_effective_batch_is_held_unless_asked_otherwise() -> None:
     assert setting(box()).space(Known(START.settings)).hold_effective_batch
     assert not setting(box(), free_batch=True).space(Known(START.settings)).hold_effective_batch
+
+
+def test_a_command_starts_as_many_processes_as_accelerates_own_file_says(tmp_path: Path) -> None:
+    """Each of them takes its part of the data, and of the host's memory."""
+    told = tmp_path / "accelerate.yaml"
+    told.write_text("distributed_type: MULTI_GPU\nnum_processes: 2\n")
+    launch = ("accelerate", "launch", "--config_file", str(told), "train.py")
+    job = CommandJob(command=launch, apply="inject")
+    assert setting(box(card("RTX 3090"), card("RTX 3090")), job).space(Known(START.settings)).processes == 2
 
 
 def test_the_estimate_is_that_of_a_card_without_its_context(tmp_path: Path) -> None:

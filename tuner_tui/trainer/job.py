@@ -79,7 +79,7 @@ def prepare_model(job: JobArguments, arguments: TrainingArguments, tokenizer: An
     model = with_adapters(load_model(job, tokenizer, opened.class_names), job, arguments.gradient_checkpointing)
     model.config.use_cache = False
     total, trained = parameter_counts(model)
-    print(f"model {job.model}: {total:,} parameters, {trained:,} trained ({trained / total:.2%})")
+    print(f"model {job.model}: {total:,} parameters, {trained:,} trained ({100 * trained / total:.2f} %)")
     return model
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tuner_tui.settings.fields import FIELDS
 from tuner_tui.settings.model import Settings
+from tuner_tui.settings.percent import share
 from tuner_tui.tuning import knobs
 from tuner_tui.tuning.beginning import not_taken
 from tuner_tui.tuning.knobs import Option
@@ -163,5 +164,5 @@ def _rank(option: Option) -> tuple[float, str]:
     return -bound, list(FIELDS).index(option.knob).__format__("03")
 
 
-def _percent(share: float) -> str:
-    return f"{share:+.1%}" if share < 0.1 else f"{share:+.0%}"
+def _percent(bound: float) -> str:
+    return share(bound, 1 if bound < 0.1 else 0, signed=True)

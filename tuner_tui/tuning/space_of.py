@@ -10,6 +10,7 @@ from tuner_tui.hardware.capability import FLASH_3
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.memory.fit import PeakModel
+from tuner_tui.settings.accelerate_file import AccelerateFile
 from tuner_tui.settings.apply import command_for
 from tuner_tui.settings.fields import Value, format_value
 from tuner_tui.settings.job import BuiltinJob, CommandJob
@@ -51,13 +52,14 @@ def space_for(
     dataset_size: int | None = None,
     hold_effective_batch: bool = True,
     prior: PeakModel | None = None,
+    accelerate: AccelerateFile | None = None,
 ) -> SearchSpace:
-    """What may be tried for `job` here.
+    """What may be tried for `job` here. `accelerate` is what files say of how accelerate starts it.
 
     `memory_limit_bytes` caps what the training may take of a card, or of the host where there is none; without it a
     training on the host may take what other programs leave of its memory.
     """
-    target = target_of(inventory, interpreter, job)
+    target = target_of(inventory, interpreter, job, accelerate)
     bare = SearchSpace(
         box=target.box,
         capacity_bytes=_capacity(target, memory_limit_bytes),
