@@ -10,6 +10,7 @@ import pytest
 from tests.runs.processes import Box, box, wait_ended
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.runs.announcement import announcement
+from tuner_tui.runs.checkpoints import complete_checkpoints
 from tuner_tui.runs.command import SAVE_ON_TERM
 from tuner_tui.runs.ladder import Patience
 from tuner_tui.runs.launch import launch
@@ -60,7 +61,8 @@ def test_a_trainer_saves_when_it_is_terminated(box: Box) -> None:
     assert state.injected == {"enable_jit_checkpoint": True}
     assert state.not_injected == ()
     assert state.step is not None
-    assert (box.root / "out" / f"checkpoint-{state.step}" / "trainer_state.json").is_file()
+    [saved] = complete_checkpoints(box.root / "out")
+    assert state.step - saved.step in (0, 1), "transformers may save where a step begins, and still make that step"
 
 
 def test_it_is_shown_before_and_only_from_within(box: Box) -> None:
