@@ -6,6 +6,8 @@ from typing import Any
 
 from .config import JobArguments
 
+HEADS = ("classifier", "score", "classification_head")
+
 
 def with_adapters(model: Any, job: JobArguments, checkpointing: bool) -> Any:
     """`model` with adapters on all of its linear layers; the classification head, which is new, trains in full."""
@@ -31,9 +33,9 @@ def with_adapters(model: Any, job: JobArguments, checkpointing: bool) -> Any:
 
 
 def heads_of(model: Any) -> list[str]:
-    """What stands on top of the pretrained model and is new: a classifier, for some models of several parts.
+    """The parts of a classifier that no pretraining has seen, on top of `model`: they train in full.
 
-    peft by itself knows only two names of them, and would adapt a part that it also trains in full.
+    peft by itself takes `pre_classifier` for a `classifier` that it has adapted already, and knows no
+    `classification_head`: DistilBERT would not start, the heads of BART and T5 would keep their random weights.
     """
-    parts = model.named_children()
-    return [name for name, part in parts if name != model.base_model_prefix and any(True for _ in part.parameters())]
+    return [name for name, _ in model.named_children() if name.endswith(HEADS)]
