@@ -105,10 +105,7 @@ def target_of(
 
 def cards_of(inventory: Inventory) -> tuple[Gpu, ...]:
     """The cards that CUDA_VISIBLE_DEVICES leaves; the card of a MIG slice stands for the slice."""
-    visible = inventory.cuda_visible_devices
-    if visible is not None and visible.strip().startswith("MIG-"):
-        return tuple(card for card in inventory.gpus if card.mig)[:1]
-    numbers = visible_gpus(inventory.gpus, visible)
+    numbers = visible_gpus(inventory.gpus, inventory.cuda_visible_devices)
     return tuple(card for card in inventory.gpus if card.index in numbers)
 
 
