@@ -135,12 +135,18 @@ def waiting(shell: Shell) -> tuple[str, ...]:
     return ("tune", "--apply", "inject", "--", sys.executable, shell.script(text), "{}")
 
 
-def test_a_second_tuning_is_refused_while_one_is_under_way(tuner: Shell) -> None:
+def under_way(tuner: Shell) -> subprocess.Popen[str]:
+    """Such a tuning, its first trial up."""
     up = tuner.home / "up"
     os.mkfifo(up)
     process = tuner.start(*(word.replace("{}", str(up)) for word in waiting(tuner)))
     with up.open() as opened:
         assert opened.read() == "up"
+    return process
+
+
+def test_a_second_tuning_is_refused_while_one_is_under_way(tuner: Shell) -> None:
+    process = under_way(tuner)
     second = tune(tuner, "--apply", "inject", "--", sys.executable, tuner.script("print('other')"))
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
@@ -149,11 +155,7 @@ def test_a_second_tuning_is_refused_while_one_is_under_way(tuner: Shell) -> None
 
 
 def test_ctrl_c_ends_the_trial_and_keeps_the_folder(tuner: Shell) -> None:
-    up = tuner.home / "up"
-    os.mkfifo(up)
-    process = tuner.start(*(word.replace("{}", str(up)) for word in waiting(tuner)))
-    with up.open() as opened:
-        assert opened.read() == "up"
+    process = under_way(tuner)
     process.send_signal(signal.SIGINT)
     assert "--resume t001" in process.communicate(timeout=60)[1]
     assert process.returncode == 130
