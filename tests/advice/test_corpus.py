@@ -46,3 +46,8 @@ def test_the_corpus_covers_every_cause() -> None:
     }  # fmt: skip
     assert len(POSITIVES) >= 120
     assert len(NEGATIVES) >= 60
+
+
+def test_an_abort_after_the_training_is_told_with_what_prevents_it() -> None:
+    [finding] = read("step 6\nterminate called without an active exception\n")
+    assert "destroy_process_group" in finding.sentence

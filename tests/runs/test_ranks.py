@@ -21,7 +21,7 @@ __all__ = ["box", "fifo"]
 pytestmark = pytest.mark.train
 
 TRAIN = """
-    import os, sys, time
+    import gc, os, sys, time
     import torch
     import torch.distributed as dist
     from torch import nn
@@ -42,6 +42,8 @@ TRAIN = """
             with open(sys.argv[3], "w") as file:
                 file.write(str(os.getpid()))
             time.sleep(600)
+    del model, optimizer  # gloo's threads end with the last that holds the group; left alive they may abort the exit
+    gc.collect()
     dist.destroy_process_group()
 """
 
@@ -104,7 +106,7 @@ def test_a_rank_that_is_killed_is_named(box: Box, fifo: Fifo) -> None:
 
 
 TRAINER = """
-    import os, sys, torch
+    import gc, os, sys, torch
     from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainerCallback, TrainingArguments
     torch.set_num_threads(1)
 
@@ -124,6 +126,8 @@ TRAINER = """
     model = BertForSequenceClassification(BertConfig(vocab_size=64, **shape))
     arguments = TrainingArguments(sys.argv[1], max_steps=100000, use_cpu=True, report_to="none", disable_tqdm=True)
     Trainer(model=model, args=arguments, train_dataset=Samples(), callbacks=[Order()]).train()
+    gc.collect()
+    torch.distributed.destroy_process_group()
 """
 
 

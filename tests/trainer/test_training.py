@@ -157,6 +157,31 @@ def test_two_ranks_agree_on_the_step_after_which_they_stop(tmp_path: Path) -> No
     assert len(list(checkpoint.glob("rng_state_*.pth"))) == 2
 
 
+THEN_THREADS = """
+import sys
+from pathlib import Path
+from tuner_tui.trainer.main import main
+
+code = main(sys.argv[1:])
+left = sorted({path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")})
+print(f"left over: {left}\\n", end="")  # in one piece: both ranks write to one pipe
+sys.exit(code)
+"""
+
+
+def test_two_ranks_leave_no_thread_of_gloos_that_could_abort_them_as_python_ends(tmp_path: Path) -> None:
+    (tmp_path / "then_threads.py").write_text(THEN_THREADS)
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    configuration = config_file(tmp_path, use_cpu=True)
+    command = [*torchrun, str(tmp_path / "then_threads.py"), str(configuration)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=100)
+    assert result.returncode == 0, result.stderr
+    left = [line for line in result.stdout.splitlines() if line.startswith("left over:")]
+    assert len(left) == 2
+    assert not any("gloo" in line for line in left), left
+
+
 def test_the_default_task_is_learnt(tmp_path: Path) -> None:
     result = train(
         tmp_path, max_samples=2000, max_length=64, max_steps=40, logging_steps=10, learning_rate=2e-3, warmup_steps=4,

@@ -47,8 +47,11 @@ def train_from(path: str) -> int:
         go_offline_if_unreachable()
     from .config import parse_config
     from .job import run_job
+    from .peers import leave_peers
 
-    return run_job(*parse_config(values, path))
+    exit_code = run_job(*parse_config(values, path))
+    leave_peers()
+    return exit_code
 
 
 def needs_hub(values: Mapping[str, Any]) -> bool:

@@ -18,6 +18,8 @@ import torch
 import torch.distributed
 from transformers import TrainerCallback
 
+from .peers import has_peers
+
 EXIT_CODE = 128 + signal.SIGTERM
 
 SAME_S = 5.0
@@ -55,7 +57,7 @@ class StopOnTerm(TrainerCallback):  # type: ignore[misc]  # Transformers is not 
             signal.signal(signal.SIGTERM, before)
 
     def _request(self, number: int, frame: FrameType | None) -> None:
-        if not _has_peers():
+        if not has_peers():
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         elif self.requested and time.monotonic() - self._requested_s > SAME_S:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -65,7 +67,7 @@ class StopOnTerm(TrainerCallback):  # type: ignore[misc]  # Transformers is not 
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """A group of its own for the question: it is asked on the CPU, whatever the gradients travel by."""
-        if _has_peers():
+        if has_peers():
             self._group = torch.distributed.new_group(backend="gloo")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -113,8 +115,3 @@ class SparedWorker:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if self._own is not None:
             self._own(worker)
-
-
-def _has_peers() -> bool:
-    distributed = torch.distributed
-    return bool(distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1)

@@ -139,6 +139,8 @@ COLLECTIVES = (
 )  # fmt: skip
 WORKERS = (
     Case("killed", trace("RuntimeError: DataLoader worker (pid 331) is killed by signal: Killed. ", "main", "train", "loader"), "worker-crash"),
+    Case("a thread left over as Python ends", HEALTHY_START + "terminate called without an active exception\n" + trace(
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \ntrain.py FAILED\nRoot Cause (first observed failure):\n  exitcode  : -6 (pid: 391)\n  traceback : Signal 6 (SIGABRT) received by PID 391", "main"), "unknown"),
     Case("segmentation fault", trace("RuntimeError: DataLoader worker (pid 331) is killed by signal: Segmentation fault. ", "main", "loader"), "worker-crash"),
     Case("gone", trace("RuntimeError: DataLoader worker (pid(s) 12, 13) exited unexpectedly", "main", "loader"), "worker-crash"),
     Case("raised in a worker", trace("KeyError: Caught KeyError in DataLoader worker process 0.", "main", "train", "loader")

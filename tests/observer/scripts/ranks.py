@@ -1,5 +1,7 @@
 """Two gloo ranks on a CPU, as torchrun starts them."""
 
+import gc
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -12,4 +14,6 @@ for _ in range(3):
     optimizer.zero_grad()
     model(torch.randn(2, 4)).mean().backward()
     optimizer.step()
+del model, optimizer  # gloo's threads end with the last that holds the group; left alive they may abort the exit
+gc.collect()
 dist.destroy_process_group()

@@ -10,6 +10,11 @@ ASSERT = "A check inside a GPU kernel failed: usually a label or a token id outs
 ILLEGAL = "A GPU kernel touched memory that is not its own"
 TIMEOUT = "A collective operation between the processes did not finish"
 PEER = "Another process of the training went away"
+LEFT_OVER = (
+    "Python ended while a thread of native code was still at work; "
+    "where the training was over by then, `del model` and `torch.distributed.destroy_process_group()` "
+    "as its last lines prevent it"
+)
 
 ASSERTS = (
     form("device-assert", r"device-side assert triggered|cudaErrorAssert|hipErrorAssert|(?:[cC]uda|hip) runtime error \((?:59|710)\)", ASSERT),
@@ -51,6 +56,7 @@ UNEXPLAINED = (
     form("unknown", r"UR_RESULT_ERROR_DEVICE_LOST", "The card stopped answering; Intel's driver says so when its memory runs out, too"),
     form("unknown", r"^/\S+\.mm:\d+: failed assertion `", "Apple's libraries ended the training", bare=True),
     form("unknown", r"Placeholder storage has not been allocated on MPS device", "A tensor was left on the CPU while the model is on the card"),
+    form("unknown", r"^terminate called without an active exception", LEFT_OVER, "likely", bare=True, consequence=True),
     form("unknown", r"^terminate called after throwing|^(?:\S+: line \d+: +\d+ +)?Aborted(?: \(core dumped\))?$", "Native code ended the training", "possible", bare=True, consequence=True),
 )  # fmt: skip
 PATTERNS = (*ASSERTS, *ILLEGALS, *COLLECTIVES)
