@@ -53,6 +53,11 @@ def test_ranks_add_up() -> None:
     assert figure(two, two, "samples").first == 800.0  # 100 steps of 8 samples
 
 
+def test_no_loader_was_seen_and_the_wait_is_unknown() -> None:
+    unseen = view(ranks=(counters(10, 4, 10.0, data_wait_s=0.0),))
+    assert figure(unseen, view(), "data wait").first is None
+
+
 def test_losses_are_compared_after_as_many_samples() -> None:
     small = view(steps=100, batch=8, loss=((10, 2.0), (50, 1.0), (100, 0.5)))
     large = view(steps=50, batch=16, loss=((5, 2.0), (25, 1.0), (50, 0.5)))

@@ -18,6 +18,7 @@ from tuner_tui.ui.drawing.figures import LABEL
 from tuner_tui.ui.drawing.gpu_rows import Detail, GpuScene, gpu_rows, rows_more
 from tuner_tui.ui.drawing.host_rows import core_rows
 from tuner_tui.ui.drawing.live_rows import LiveScene, live_rows, without_least
+from tuner_tui.ui.drawing.rank_rows import rank_rows
 from tuner_tui.ui.drawing.run_rows import RunScene, run_rows
 
 NOW_S = START_S + 0.4
@@ -152,6 +153,14 @@ def test_an_old_sample_is_marked() -> None:
 def test_ranks_stand_side_by_side_and_the_slowest_is_named() -> None:
     shown = text(scene(running(START_S, ranks=8), gpus=0), 60, 45)
     assert "slowest is rank 3" in shown
+
+
+def test_a_ranks_wait_is_unknown_where_it_has_no_loader() -> None:
+    state = running(START_S, ranks=2, data_wait=0.0)
+    first, second = state.ranks.values()
+    no_loader = replace(second, recent=tuple(replace(counters, micro_steps=0) for counters in second.recent))
+    waits = rank_rows(replace(state, ranks={0: first, 1: no_loader}), 60)[2]
+    assert text_of(waits.line).split() == ["data", "wait", "0", "%", "–"]
 
 
 def test_ranks_without_room_are_counted() -> None:

@@ -98,6 +98,7 @@ def _as_object(finding: Finding) -> Mapping[str, Any]:
         "confidence": finding.confidence,
         "sentence": finding.sentence,
         "evidence": list(finding.evidence),
+        "lost_share": finding.lost_share,
         "remedies": [_remedy(remedy) for remedy in finding.remedies],
     }
 

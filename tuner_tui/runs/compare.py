@@ -14,6 +14,7 @@ from typing import Any
 
 from tuner_tui.runs.events import Steps
 from tuner_tui.runs.history import Series
+from tuner_tui.runs.rates import mean_rates
 from tuner_tui.runs.reader import RunView
 from tuner_tui.settings.fields import FIELDS, Value
 from tuner_tui.settings.job import same_training
@@ -135,7 +136,7 @@ def measured(view: RunView) -> list[tuple[str, str, float | None]]:
         ("throughput", "samples/s", _sum([one.samples / one.train_s for one in trained])),
         ("tokens", "tokens/s", _sum([one.tokens / one.train_s for one in trained if one.tokens is not None])),
         ("step time", "s", max((one.train_s / one.own_steps for one in trained if one.own_steps), default=None)),
-        ("data wait", "share", max((one.data_wait_s / one.train_s for one in trained), default=None)),
+        ("data wait", "share", mean_rates(view.state.ranks.values()).data_wait_share),
         ("padding", "share", _padding(trained)),
         ("peak memory", "B", _last(view.history.memory_bytes)),
         ("evaluation", "s", max((one.eval_s for one in ranks), default=None)),

@@ -83,8 +83,17 @@ def _between_share(spans: list[tuple[Steps, Steps]]) -> float | None:
 
 
 def _data_wait_share(spans: list[tuple[Steps, Steps]]) -> float | None:
-    """Of the rank that waits longest. None where no loader was seen: a script that makes its batches by itself."""
-    shares = [
-        (b.data_wait_s - a.data_wait_s) / (b.train_s - a.train_s) for a, b in spans if b.micro_steps or b.data_wait_s
-    ]
+    """Of the rank that waits longest."""
+    shares = [share for a, b in spans if (share := data_wait_share(a, b)) is not None]
     return min(1.0, max(0.0, *shares)) if shares else None
+
+
+def data_wait_share(first: Steps, last: Steps) -> float | None:
+    """The share of one rank's step time between two counters that it waited for data.
+
+    None where no loader was seen: a script that makes its batches by itself.
+    """
+    seconds = last.train_s - first.train_s
+    if seconds <= 0 or not (last.micro_steps or last.data_wait_s):
+        return None
+    return (last.data_wait_s - first.data_wait_s) / seconds

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tuner_tui.runs.rates import data_wait_share
 from tuner_tui.runs.state import RankState, RunState
 from tuner_tui.settings.paragraph import wrap
 from tuner_tui.ui import format as f
@@ -22,7 +23,7 @@ def rank_rows(state: RunState, width: int) -> list[Row]:
     rows = [
         labelled("rank", Run("".join(right(str(number), CELL) for number in shown), "dim"), rank=3),
         _figures("s a step", [f.figure(times[number]) for number in shown]),
-        _figures("data wait", [f.share(data_wait_share(state.ranks[number])) for number in shown]),
+        _figures("data wait", [f.share(_waited(state.ranks[number])) for number in shown]),
     ]
     if len(shown) < len(times):
         rows.append(Row(line(Run(f"{len(times) - len(shown)} ranks not shown", "dim")), rank=3))
@@ -51,9 +52,6 @@ def step_time_s(rank: RankState) -> float | None:
     return (last.train_s - first.train_s) / (last.own_steps - first.own_steps)
 
 
-def data_wait_share(rank: RankState) -> float | None:
-    """The share of the rank's recent step time spent waiting for data, 0 to 1."""
-    if len(rank.recent) < 2 or rank.recent[-1].train_s <= rank.recent[0].train_s:
-        return None
-    first, last = rank.recent[0], rank.recent[-1]
-    return (last.data_wait_s - first.data_wait_s) / (last.train_s - first.train_s)
+def _waited(rank: RankState) -> float | None:
+    """The share of the rank's recent step time that it waited for data, 0 to 1."""
+    return data_wait_share(rank.recent[0], rank.recent[-1]) if rank.recent else None
