@@ -43,6 +43,7 @@ def told(second: int, draw: random.Random, wait: float) -> Iterator[ev.Event]:
         t=t, rank=0, step=step, own_steps=step, micro_steps=2 * step, samples=96 * step, tokens=9000 * step,
         padding_tokens=700 * step, train_s=train_s, data_wait_s=wait * train_s * draw.uniform(0.95, 1.0),
         eval_s=5.0 * (second // 60), save_s=1.0 * (second // 60), slowest_step_s=draw.uniform(0.5, 0.7),
+        allocated_bytes=draw.randrange(14 * GB, 15 * GB), anonymous_bytes=draw.randrange(3 * GB, 4 * GB),
     )  # fmt: skip
     yield ev.Metrics(t=t, rank=0, step=step, loss=2.0 / (1 + second), grad_norm=draw.uniform(0.2, 2.0), epoch=0.1)
 

@@ -84,7 +84,7 @@ def harder(name: str, *causes: str, watch_s: float = GIVE_UP_S, **more: Any) -> 
 
 
 HARDER = (
-    harder("leak-in-step", "host-oom", limited=True),
+    harder("leak-in-step", "memory-grows", "host-oom", limited=True),
     harder("numpy-memory", "host-oom", limited=True),
     harder("bytes-memory", "host-oom", limited=True),
     harder("worker-memory", "host-oom", limited=True),

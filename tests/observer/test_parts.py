@@ -204,8 +204,8 @@ class FakeCuda:
         return self.peak
 
     def memory_stats_as_nested_dict(self) -> dict[str, Any]:
-        peak = {"all": {"peak": self.peak}}
-        return {"allocated_bytes": peak, "reserved_bytes": {"all": {"peak": 400}}, "num_alloc_retries": 2}
+        allocated = {"all": {"peak": self.peak, "current": 150}}
+        return {"allocated_bytes": allocated, "reserved_bytes": {"all": {"peak": 400}}, "num_alloc_retries": 2}
 
 
 def test_peaks_of_the_device_and_of_the_optimizer_step() -> None:
@@ -216,10 +216,12 @@ def test_peaks_of_the_device_and_of_the_optimizer_step() -> None:
     peaks.after_step()
     fields = peaks.fields()
     assert fields["rss_peak_bytes"]
+    assert fields["anonymous_bytes"]
+    assert fields["allocated_bytes"] == 150
     assert (fields["allocated_peak_bytes"], fields["reserved_peak_bytes"]) == (300, 400)
     assert (fields["step_peak_bytes"], fields["alloc_retries"]) == (300, 2)
     cuda.started = False
-    assert set(peaks.fields()) == {"rss_peak_bytes"}
+    assert set(peaks.fields()) == {"rss_peak_bytes", "anonymous_bytes"}
 
 
 def test_optimizers_of_torch_without_global_hooks(tmp_path: Path) -> None:

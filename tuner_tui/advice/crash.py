@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tuner_tui.advice.crash_where import where_of
 from tuner_tui.advice.finding import Finding
+from tuner_tui.advice.kept_memory import Place, kept_before_the_end
 from tuner_tui.advice.memory_limit import limit_of_card, limit_of_host, raise_limit, reached
 from tuner_tui.advice.not_finite import not_finite_in
 from tuner_tui.advice.oom_message import EXPANDABLE, fragmented, other_holders
@@ -25,6 +26,7 @@ from tuner_tui.runs.output.reading import Reading, classify, fatal_reading
 WHERE = {"evaluating": "evaluation", "saving": "checkpoint", "starting": "loading", "compiling": "training"}
 PLACES = frozenset({"training", "evaluation", "loading", "optimizer-step", "checkpoint"})
 NEEDS_PLACE = frozenset({"gpu-oom", "host-oom", "disk-full", "checkpoint-io", "nan"})
+MEMORY: Mapping[str, Place] = {"gpu-oom": "gpu", "host-oom": "host"}
 STOPPED = frozenset({int(signal.SIGINT), int(signal.SIGTERM), int(signal.SIGHUP)})
 LONGEST_EVIDENCE = 400
 FULL_DISK_BYTES = 64e6
@@ -84,14 +86,16 @@ def _finding(verdict: Verdict, situation: Situation) -> Finding:
     elif verdict.sentence == host_memory.FULL:
         limit = limit_of_host(situation)
         sentence = verdict.sentence if limit is None else reached(limit, "the host's")
+    place = MEMORY.get(verdict.cause)
+    kept = None if place is None else kept_before_the_end(situation, place)
     return Finding(
         verdict.cause,
         "failed",
         sentence,
-        (*verdict.evidence, *others),
+        (*verdict.evidence, *others, *(() if kept is None else (kept.evidence,))),
         verdict.confidence,
         verdict.where,
-        remedies,
+        (*(() if kept is None else remedies_for("memory-grows", situation, place)), *remedies),
     )
 
 

@@ -9,6 +9,7 @@ from tuner_tui.advice.rules import card, host, shares, utilisation
 from tuner_tui.advice.rules.between_steps import between_steps
 from tuner_tui.advice.rules.data_wait import data_wait
 from tuner_tui.advice.rules.in_effect import not_in_effect
+from tuner_tui.advice.rules.memory_grows import memory_grows
 from tuner_tui.advice.rules.numbers import loss_scaled, not_finite
 from tuner_tui.advice.rules.resumed import not_resumed
 from tuner_tui.advice.rules.rule import Rule
@@ -21,6 +22,7 @@ RULES: tuple[Rule, ...] = (
     card.driver_error,
     stalled,
     not_finite,
+    memory_grows,
     host.swapping,
     host.others_use_cpu,
     data_wait,

@@ -70,6 +70,14 @@ SWAP_IN_BYTES_S = Threshold(5e6, "bytes a second read back from swap", JUDGEMENT
 RAM_NEAR_LIMIT_SHARE = Threshold(0.95, "of the memory this training may use", JUDGEMENT)
 SHM_NEAR_LIMIT_BYTES = Threshold(32e6, "bytes free in /dev/shm", JUDGEMENT)
 DISK_FREE_BYTES = Threshold(2e9, "bytes free where checkpoints go", JUDGEMENT)
+KEPT_STRETCHES = Threshold(7, "stretches of the run in which what is held between steps rose", JUDGEMENT)
+KEPT_STRETCHES_AT_END = Threshold(
+    4, "such stretches before memory ran out, which proves that it was too much", JUDGEMENT
+)
+KEPT_BYTES = Threshold(64e6, "bytes kept in all", JUDGEMENT)
+KEPT_SHARE = Threshold(0.05, "of what was held at first, kept in all", JUDGEMENT)
+KEPT_SHARE_AT_END = Threshold(0.25, "of what was held at first, kept before memory ran out", JUDGEMENT)
+KEPT_WITHIN_S = Threshold(86_400, "seconds until memory is full, where the training's end is not known", JUDGEMENT)
 DISK_BUSY_BYTES_S = Threshold(80e6, "bytes a second read while the training waits for data", JUDGEMENT)
 
 # Numbers.

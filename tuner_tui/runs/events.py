@@ -248,7 +248,8 @@ class Steps(Event):
     part from an optimizer step to the next request for a batch, None where no loader is asked. `own_steps` counts
     steps that a gradient scaler left out too; `skipped_steps` says how many. `slowest_step_s` is of the last window,
     the peaks are of the process so far: `allocated`, `reserved` and `step` (where the optimizer step set the peak) by
-    CUDA's allocator, and `rss_peak_bytes`, which every process has, its largest resident set (VmHWM).
+    CUDA's allocator, and `rss_peak_bytes`, which every process has, its largest resident set (VmHWM). At that moment
+    `allocated_bytes` were given out by CUDA's allocator, and `anonymous_bytes` the process had beside files (RssAnon).
     """
 
     kind: ClassVar[str] = "steps"
@@ -273,6 +274,8 @@ class Steps(Event):
     step_peak_bytes: int | None = None
     alloc_retries: int | None = None
     rss_peak_bytes: int | None = None
+    allocated_bytes: int | None = None
+    anonymous_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

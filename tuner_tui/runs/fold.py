@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from tuner_tui.runs import events as ev
+from tuner_tui.runs.lows import NO_LOWS, with_low
 from tuner_tui.runs.rates import rates_of, with_counters
 from tuner_tui.runs.state import RankState, RunState
 
@@ -130,11 +131,21 @@ def _steps(state: RunState, event: ev.Steps) -> RunState:
     number = event.rank or 0
     before = state.ranks.get(number, RankState(rank=number))
     after = with_counters(before, event)
+    after = _with_memory(after, event, started=after.recent == (event,))
     ranks = {**state.ranks, number: after}
     state = replace(state, ranks=ranks, rates=rates_of(ranks.values()), step=_step(state, event), source=event.source)
     if before.latest is None or event.own_steps > before.latest.own_steps or after.recent == (event,):
         state = _stepped(state, event)
     return state
+
+
+def _with_memory(rank: RankState, event: ev.Steps, started: bool) -> RankState:
+    allocated, anonymous = (NO_LOWS, NO_LOWS) if started else (rank.allocated, rank.anonymous)
+    return replace(
+        rank,
+        allocated=with_low(allocated, event.own_steps, event.allocated_bytes),
+        anonymous=with_low(anonymous, event.own_steps, event.anonymous_bytes),
+    )
 
 
 def _stepped(state: RunState, event: ev.Steps) -> RunState:

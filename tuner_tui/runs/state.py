@@ -7,16 +7,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tuner_tui.runs.events import Checkpoint, Evaluated, Exited, FellBack, Finished, OutOfMemory, Raised, Steps
+from tuner_tui.runs.lows import NO_LOWS, Lows
 
 
 @dataclass(frozen=True, slots=True)
 class RankState:
-    """One rank: its process, its newest counters, and recent counters for rates (oldest first, at most 30)."""
+    """One rank: its process, its newest counters, and recent counters for rates (oldest first, at most 30).
+
+    `allocated` and `anonymous` are the lows of what it held on its GPU and in the host's memory, over its own steps.
+    """
 
     rank: int
     pid: int | None = None
     latest: Steps | None = None
     recent: tuple[Steps, ...] = ()
+    allocated: Lows = NO_LOWS
+    anonymous: Lows = NO_LOWS
     ended: bool = False
 
 

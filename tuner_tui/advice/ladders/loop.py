@@ -1,4 +1,4 @@
-"""What to do when the loop's own code takes the time."""
+"""What to do when the loop's own code takes the time, or the memory."""
 
 from __future__ import annotations
 
@@ -20,6 +20,29 @@ FIND_LINE = Remedy(
     source="py-spy",
 )
 
+KEEP_NUMBERS = Remedy(
+    title="keep numbers instead of tensors",
+    why="a loss that is summed or listed without `.item()`, or an output without `.detach()`, keeps its step's graph",
+    effect="memory stays as it is after the first steps",
+    rests_on="what is held between steps rises evenly",
+    source="PyTorch's FAQ on memory",
+)
+FIND_HOLDER_ON_CARD = Remedy(
+    title="find who holds it",
+    why="`torch.cuda.memory._record_memory_history()`, and after some steps `_dump_snapshot(FILE)`: "
+    "each block with the line that made it",
+    source="PyTorch's notes on CUDA memory",
+)
+FIND_HOLDER_ON_HOST = Remedy(
+    title="find who holds it",
+    why="`memray run` names the lines; a dataset that caches its samples is one of the usual ones",
+    source="memray",
+)
+
 LADDERS: Mapping[str, Callable[[Situation, str | None], tuple[Remedy, ...]]] = {
     "between-steps": lambda situation, where: (LESS_OFTEN, FIND_LINE),
+    "memory-grows": lambda situation, where: (
+        KEEP_NUMBERS,
+        FIND_HOLDER_ON_CARD if where == "gpu" else FIND_HOLDER_ON_HOST,
+    ),
 }

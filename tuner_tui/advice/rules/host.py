@@ -64,7 +64,7 @@ def memory_near_limit(situation: Situation) -> Finding | None:
     newest = _newest(situation)
     if newest is None:
         return None
-    used, limit = _memory(situation, newest)
+    used, limit = memory_in_use(situation, newest)
     if used is None or not limit or used / limit < thresholds.RAM_NEAR_LIMIT_SHARE.value:
         return None
     sentence = f"{gigabytes(limit - used)} of host memory left: the kernel kills when it is gone"
@@ -72,7 +72,7 @@ def memory_near_limit(situation: Situation) -> Finding | None:
     return _finding("host-memory-near-limit", "warning", sentence, evidence, situation)
 
 
-def _memory(situation: Situation, newest: Sample) -> tuple[float | None, float | None]:
+def memory_in_use(situation: Situation, newest: Sample) -> tuple[float | None, float | None]:
     """Bytes used and the limit that counts: the cgroup's for the training's own processes, else the host's."""
     inventory = situation.inventory
     limit = None if inventory is None else inventory.memory.limit_bytes

@@ -8,6 +8,7 @@ from typing import Any
 from .importing import call_safely
 
 STATUS = "/proc/self/status"
+RESIDENT_PEAK, ANONYMOUS = b"VmHWM", b"RssAnon"
 
 
 class Peaks:
@@ -27,10 +28,12 @@ class Peaks:
     def fields(self) -> dict[str, int | None]:
         """Memory fields of a `steps` line: those of CUDA once it is initialised, and the process's resident peak."""
         self._due = True
-        self._resident_peak = max(resident_peak_bytes() or 0, self._resident_peak or 0) or None
-        fields: dict[str, int | None] = {"rss_peak_bytes": self._resident_peak}
+        resident_peak, anonymous = status_bytes(RESIDENT_PEAK, ANONYMOUS)
+        self._resident_peak = max(resident_peak or 0, self._resident_peak or 0) or None
+        fields = {"rss_peak_bytes": self._resident_peak, "anonymous_bytes": anonymous}
         if self._torch.cuda.is_initialized():
             stats = self._torch.cuda.memory_stats_as_nested_dict()
+            fields["allocated_bytes"] = stats["allocated_bytes"]["all"]["current"]
             fields["allocated_peak_bytes"] = stats["allocated_bytes"]["all"]["peak"]
             fields["reserved_peak_bytes"] = stats["reserved_bytes"]["all"]["peak"]
             fields["alloc_retries"] = stats["num_alloc_retries"]
@@ -53,18 +56,22 @@ class Peaks:
             self._before = None
 
 
-def resident_peak_bytes() -> int | None:
-    """The process's largest resident set (`VmHWM`); None where the system does not tell.
+def status_bytes(*names: bytes) -> list[int | None]:
+    """Figures that the system tells of this process, such as `VmHWM`; None where it does not tell.
 
-    Not `ru_maxrss`: that one survives an exec, so it can be the parent's.
+    For the largest resident set not `ru_maxrss`: that one survives an exec, so it can be the parent's.
     """
     try:
         with open(STATUS, "rb") as file:
             status = file.read()
     except OSError:
-        return None
-    at = status.find(b"VmHWM:")
-    return None if at < 0 else int(status[at + 6 :].split(None, 1)[0]) * 1024
+        status = b""
+    return [_bytes_after(status, name + b":") for name in names]
+
+
+def _bytes_after(status: bytes, name: bytes) -> int | None:
+    at = status.find(name)
+    return None if at < 0 else int(status[at + len(name) :].split(None, 1)[0]) * 1024
 
 
 def limit(torch: Any) -> None:

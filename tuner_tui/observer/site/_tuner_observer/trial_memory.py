@@ -12,7 +12,7 @@ import os
 import threading
 from typing import Any
 
-from .memory import STATUS, resident_peak_bytes
+from .memory import RESIDENT_PEAK, status_bytes
 
 LOOK_EVERY_S = 0.001
 
@@ -50,7 +50,7 @@ class TrialPeaks:
 
     def fields(self) -> dict[str, int | None]:
         """The peaks, in the words of the event."""
-        fields: dict[str, int | None] = {"rss_peak_bytes": resident_peak_bytes()}
+        fields: dict[str, int | None] = {"rss_peak_bytes": status_bytes(RESIDENT_PEAK)[0]}
         if self._torch.cuda.is_initialized():
             return {**fields, **self._cuda_fields()}
         if is_limited():
@@ -84,14 +84,8 @@ class TrialPeaks:
 
 
 def private_bytes() -> int | None:
-    """The process's private writable memory now (`VmData`); None where the system does not tell."""
-    try:
-        with open(STATUS, "rb") as file:
-            status = file.read()
-    except OSError:
-        return None
-    at = status.find(b"VmData:")
-    return None if at < 0 else int(status[at + 7 :].split(None, 1)[0]) * 1024
+    """The process's private writable memory now; None where the system does not tell."""
+    return status_bytes(b"VmData")[0]
 
 
 def is_limited() -> bool:
