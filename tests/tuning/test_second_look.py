@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.benchmarks.tune_machines import GIB
-from tests.tuning.search_fakes import driven, measured, out_of_memory, space
+from tests.tuning.search_fakes import CARD, driven, measured, out_of_memory, sizes, space
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.effects import Effects, Parts
 from tuner_tui.tuning.measurement import Breakdown, Measurement
@@ -130,3 +131,26 @@ def test_the_best_is_run_again_where_it_was_run_less_often_than_its_rival() -> N
     following = Rivals(found(known, best), known).next()
     assert following is not None
     assert following[0].settings == best
+
+
+@pytest.mark.parametrize(
+    ("bend", "winner", "tried"),
+    [(0, 8, [2, 1, 4, 8]), (6 * GIB, 2, [2, 1, 4])],
+    ids=["straight", "bent"],
+)
+def test_a_size_that_only_a_bend_could_forbid_is_dared_once_where_much_is_to_be_gained(
+    bend: int, winner: int, tried: list[int]
+) -> None:
+    """Large weights and small batches: two runs on a flat line do not tell what lies beyond."""
+
+    def run(trial: Trial) -> Measurement:
+        micro = trial.settings.per_device_train_batch_size
+        peak = 18 * GIB + micro * GIB // 2 + (bend if micro > 2 else 0)
+        return measured(micro / (0.02 + 0.001 * micro), peak) if peak <= CARD else out_of_memory()
+
+    start = Settings(per_device_train_batch_size=2, gradient_accumulation_steps=8)
+    search = driven(Search(start, replace(space(start), candidates={})), run)
+    assert list(dict.fromkeys(sizes(search))) == tried
+    assert search.verdict is not None
+    assert search.verdict.winner.per_device_train_batch_size == winner
+    assert sum(one.measurement.outcome == "out-of-memory" for one in search.tried) == (bend > 0)

@@ -7,7 +7,7 @@ drawn through two points on the floor overshoots the card several times. All siz
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 NOISE_SHARE = 0.004
 """Two runs of one size differ by about this share of their peak (two standard deviations)."""
@@ -69,6 +69,10 @@ class PeakModel:
             return max(0, int(within))
         beyond = limit_bytes - self.base_bytes - self.doubt_bytes - self.slope_bytes * self.reach
         return self.reach + int(beyond / (self.slope_bytes + self.doubt_slope_bytes))
+
+    def straight(self) -> PeakModel:
+        """The same line, taken not to bend beyond what was measured."""
+        return replace(self, doubt_slope_bytes=0.0)
 
 
 def fit(points: Sequence[Point], prior: PeakModel | None = None) -> PeakModel | None:

@@ -16,7 +16,7 @@ from tuner_tui.tuning.effects import Effects, Parts
 from tuner_tui.tuning.knobs import CHECKPOINTING, Option
 from tuner_tui.tuning.objective import Result, Results, same_memory
 from tuner_tui.tuning.sizes import Sizes, micro_of
-from tuner_tui.tuning.space import SearchSpace
+from tuner_tui.tuning.space import MICRO, SearchSpace
 from tuner_tui.tuning.trading import difference
 
 COMPUTING = (("precision", "tf32"), ("attn_implementation",), ("torch_compile",), (CHECKPOINTING,))
@@ -26,6 +26,8 @@ SURE = 1.02
 CASTING = 1 / 1.15
 """TF32 may compute as fast as that beside 16 bit, which casts at every operation."""
 TENSOR_FLOAT = ("fp32", True)
+WORTH_DARING = 0.15
+"""What a run that may not fit must promise."""
 SAMPLING, OPTIMIZER = "train_sampling_strategy", "optim"
 
 
@@ -54,6 +56,16 @@ class SecondLook:
                         "what it did beside other settings",
                         True,
                     )
+        yield from self._daring()
+
+    def _daring(self) -> Iterator[Option]:
+        """A larger micro batch that may not fit, where it promises much."""
+        own = self._sizes(self.best)
+        size = own.daring()
+        if size is not None and size.bound is not None and size.bound >= WORTH_DARING:
+            yield Option(
+                MICRO, difference(own.after(size.micro), self.best.settings, MICRO), size.bound, size.reason, True
+            )
 
     def _room(self, change: Mapping[str, Value], micro: int) -> int:
         """The size that counts for the gain: a larger one where memory ended the growth and the change takes less."""

@@ -123,6 +123,19 @@ class Sizes:
         """Memory against micro batch: measured where two sizes tell it, else another line's, scaled to this one."""
         return fit(self._points(self.beside)) or self._prior()
 
+    def daring(self) -> Size | None:
+        """The next size up, where nothing but a possible bend in the line of memory speaks against it.
+
+        Only as long as no trial has run out of memory, so that it costs one such trial at most.
+        """
+        model, limit = fit(self._points(self.beside)), self.space.limit_bytes
+        if model is None or limit is None or any(one.out_of_memory for one in self.results.results):
+            return None
+        above = self.next_above(model.reach)
+        if above is None or model.straight().largest_batch(limit) < above:
+            return None
+        return Size(above, self._bound_at(above), "it fits if memory goes on as before, which is not certain")
+
     def after(self, micro: int) -> Settings:
         """The settings with another micro batch."""
         return self.space.with_micro(self.beside.settings, self.start, micro)
