@@ -154,3 +154,38 @@ def test_a_size_that_only_a_bend_could_forbid_is_dared_once_where_much_is_to_be_
     assert search.verdict is not None
     assert search.verdict.winner.per_device_train_batch_size == winner
     assert sum(one.measurement.outcome == "out-of-memory" for one in search.tried) == (bend > 0)
+
+
+@pytest.mark.parametrize(
+    ("sample", "winner", "failed"), [(1, 8, 0), (10, 1, 1)], ids=["mostly weights", "mostly batch"]
+)
+def test_from_one_sample_alone_the_second_is_dared(sample: int, winner: int, failed: int) -> None:
+    """One sample takes two thirds of the card: nothing is proved, but most of that is no sample's, as a rule."""
+
+    def run(trial: Trial) -> Measurement:
+        micro = trial.settings.per_device_train_batch_size
+        peak = (16 - sample + sample * micro) * GIB
+        return measured(micro / (0.02 + 0.001 * micro), peak) if peak <= CARD else out_of_memory()
+
+    start = Settings(per_device_train_batch_size=1, gradient_accumulation_steps=8)
+    search = driven(Search(start, replace(space(start), candidates={})), run)
+    assert search.verdict is not None
+    assert search.verdict.winner.per_device_train_batch_size == winner
+    assert sum(one.measurement.outcome == "out-of-memory" for one in search.tried) == failed
+
+
+def test_memory_that_the_optimizer_step_takes_is_no_samples() -> None:
+    """Forward and backward take less than weights, gradients and states do while the optimizer steps."""
+
+    def run(trial: Trial) -> Measurement:
+        micro = trial.settings.per_device_train_batch_size
+        line = (14 + 3 * micro) * GIB
+        peak = max(line, 22 * GIB)
+        return (
+            measured(micro / (0.02 + 0.001 * micro), peak, batch_peak_bytes=line) if peak <= CARD else out_of_memory()
+        )
+
+    start = Settings(per_device_train_batch_size=1, gradient_accumulation_steps=2)
+    search = driven(Search(start, replace(space(start), candidates={})), run)
+    assert search.verdict is not None
+    assert search.verdict.winner.per_device_train_batch_size == 2

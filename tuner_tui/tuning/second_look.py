@@ -15,7 +15,7 @@ from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.effects import Effects, Parts
 from tuner_tui.tuning.knobs import CHECKPOINTING, Option
 from tuner_tui.tuning.objective import Result, Results, same_memory
-from tuner_tui.tuning.sizes import Sizes, micro_of
+from tuner_tui.tuning.sizes import Sizes, groups_of, micro_of
 from tuner_tui.tuning.space import MICRO, SearchSpace
 from tuner_tui.tuning.trading import difference
 
@@ -59,13 +59,18 @@ class SecondLook:
         yield from self._daring()
 
     def _daring(self) -> Iterator[Option]:
-        """A larger micro batch that may not fit, where it promises much."""
-        own = self._sizes(self.best)
-        size = own.daring()
-        if size is not None and size.bound is not None and size.bound >= WORTH_DARING:
-            yield Option(
-                MICRO, difference(own.after(size.micro), self.best.settings, MICRO), size.bound, size.reason, True
-            )
+        """A larger micro batch that may not fit, beside any settings with which it promises much."""
+        for group in groups_of(self.results.results):
+            fit = [one for one in group if self.results.trusted(one)]
+            fastest = max(fit, key=lambda one: one.throughput or 0.0, default=None)
+            size = None if fastest is None else self._sizes(fastest).daring()
+            if fastest is None or size is None or not fastest.throughput or not self.best.throughput:
+                continue
+            most = size.micro / micro_of(fastest) - 1 if size.bound is None else size.bound
+            gain = fastest.throughput / self.best.throughput * (1 + most) - 1
+            if gain >= WORTH_DARING:
+                after = self._sizes(fastest).after(size.micro)
+                yield Option(MICRO, difference(after, self.best.settings, MICRO), gain, size.reason, True)
 
     def _room(self, change: Mapping[str, Value], micro: int) -> int:
         """The size that counts for the gain: a larger one where memory ended the growth and the change takes less."""

@@ -21,6 +21,9 @@ from tuner_tui.tuning.space import ACCUMULATION, MICRO, SearchSpace
 _REST: Callable[[Settings], tuple[Value, ...]] = attrgetter(
     *(name for name in Settings.model_fields if name not in (MICRO, ACCUMULATION))
 )
+MOSTLY_BASE, MOSTLY_BASE_OF_STEP = 0.6, 0.5
+"""What is no sample's is mostly such a share of the peak of a batch that is alone known, and of an optimizer step's,
+which lays some bytes a weight on top of those that stay."""
 LARGEST_SHARE = 0.9
 """No more than this share of a sample's time is believed to be the micro batch's, whatever two noisy runs say."""
 
@@ -124,17 +127,19 @@ class Sizes:
         return fit(self._points(self.beside)) or self._prior()
 
     def daring(self) -> Size | None:
-        """The next size up, where nothing but a possible bend in the line of memory speaks against it.
+        """The next size up, where it fits if memory goes on as it mostly does, which is not proved.
 
         Only as long as no trial has run out of memory, so that it costs one such trial at most.
         """
-        model, limit = fit(self._points(self.beside)), self.space.limit_bytes
-        if model is None or limit is None or any(one.out_of_memory for one in self.results.results):
+        points, limit = self._points(self.beside), self.space.limit_bytes
+        if not points or limit is None or any(one.out_of_memory for one in self.results.results):
             return None
-        above = self.next_above(model.reach)
-        if above is None or model.straight().largest_batch(limit) < above:
+        model = fit(points)
+        line = _believed(max(points, key=lambda point: point.batch)) if model is None else model.straight()
+        above = self.next_above(max(point.batch for point in points))
+        if above is None or line.largest_batch(limit) < above:
             return None
-        return Size(above, self._bound_at(above), "it fits if memory goes on as before, which is not certain")
+        return Size(above, self._bound_at(above), "it fits if memory goes on as it mostly does")
 
     def after(self, micro: int) -> Settings:
         """The settings with another micro batch."""
@@ -195,6 +200,13 @@ class Sizes:
         steeper = model.steeper(own / model.slope_bytes) if own > 0 else grown
         limit = self.space.limit_bytes or 0.0
         return min(grown, steeper, key=lambda one: one.largest_batch(limit))
+
+
+def _believed(point: Point) -> PeakModel:
+    """The line that one run makes likely: weights, gradients and states take the most of it."""
+    base = max(MOSTLY_BASE * point.line_bytes, MOSTLY_BASE_OF_STEP * point.peak_bytes)
+    own = max(0.0, point.line_bytes - base) / point.batch
+    return PeakModel(point.line_bytes - own * point.batch, own, float(point.peak_bytes))
 
 
 def groups_of(results: Iterable[Result]) -> list[list[Result]]:
