@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import statistics
 
+import pytest
 from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
@@ -15,7 +16,9 @@ from tests.benchmarks.tune_search import AS_FAST, WANTED, tuned
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.validity import Problem, problems
 from tuner_tui.tuning.measurement import Measurement, Outcome
+from tuner_tui.tuning.objective import same_memory
 from tuner_tui.tuning.search import MOST_TRIALS, Search
+from tuner_tui.tuning.space import MOST_MICRO
 from tuner_tui.tuning.trial import Trial
 
 TROUBLES: tuple[Outcome, ...] = ("out-of-memory", "failed", "no-step", "aborted", "not-applied")
@@ -48,6 +51,17 @@ def test_every_search_ends_and_proposes_only_what_may_run(seed: int, trouble: fl
     assert verdict is not None
     assert verdict.sentence
     assert verdict.winner == training.start or verdict.winner in {one.trial.settings for one in search.tried}
+
+
+@pytest.mark.parametrize("seed", [8500811, 7811138, *range(9_000_000, 9_000_030)])
+def test_where_a_size_ran_out_of_memory_no_larger_one_follows_on_its_line(seed: int) -> None:
+    failed: list[Settings] = []
+    for one in tuned(random_training(seed)).search.tried:
+        now = one.trial.settings
+        sizes = [before.per_device_train_batch_size for before in failed if same_memory(before, now)]
+        assert now.per_device_train_batch_size < min(sizes, default=MOST_MICRO + 1)
+        if one.measurement.outcome == "out-of-memory":
+            failed.append(now)
 
 
 @examples(max_examples=12, deadline=None)

@@ -9,7 +9,7 @@ from tuner_tui.settings.fields import Value
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning import bounds
 from tuner_tui.tuning.knobs import CHECKPOINTING, Option, loader, sampling
-from tuner_tui.tuning.objective import Result, Results
+from tuner_tui.tuning.objective import Result, Results, same_memory
 from tuner_tui.tuning.sizes import Sizes, but_micro, groups_of, micro_of
 from tuner_tui.tuning.space import MICRO, SearchSpace
 from tuner_tui.tuning.trial import Skipped, Tried
@@ -136,9 +136,21 @@ class Trading:
         if model is not None and self.space.limit_bytes is not None:
             steeper = model.steeper(bounds.KEPT_ACTIVATIONS.value)
             micro = max(1, min(micro, own.permitted(steeper.largest_batch(self._limit))))
+        micro = self._not_refuted(own, own.after(micro).changed(**{CHECKPOINTING: False}))
         bound = bounds.faster_compute(self.best.breakdown, bounds.RECOMPUTING)
         reason = f"recomputing saved ({bounds.RECOMPUTING.source})"
         yield self._option(CHECKPOINTING, own.after(micro).changed(**{CHECKPOINTING: False}), bound, reason)
+
+    def _not_refuted(self, own: Sizes, settings: Settings) -> int:
+        """The size of `settings`; where that or a smaller one did not fit on its line of memory, what did, or half."""
+        line = [one for one in self.results.results if same_memory(one.settings, settings)]
+        micro = settings.per_device_train_batch_size
+        failed = min((micro_of(one) for one in line if self.results.over(one)), default=micro + 1)
+        if micro < failed:
+            return micro
+        return max(
+            (micro_of(one) for one in line if self.results.trusted(one)), default=max(1, own.permitted(failed // 2))
+        )
 
     @property
     def _limit(self) -> float:
