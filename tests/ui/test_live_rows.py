@@ -19,7 +19,7 @@ from tuner_tui.ui.drawing.gpu_rows import Detail, GpuScene, gpu_rows, rows_more
 from tuner_tui.ui.drawing.host_rows import core_rows
 from tuner_tui.ui.drawing.live_rows import LiveScene, live_rows, without_least
 from tuner_tui.ui.drawing.rank_rows import rank_rows
-from tuner_tui.ui.drawing.run_rows import RunScene, run_rows
+from tuner_tui.ui.drawing.run_rows import RunScene, progress_row, run_rows
 
 NOW_S = START_S + 0.4
 
@@ -148,6 +148,17 @@ def test_an_error_of_the_driver_is_said_in_words() -> None:
 def test_an_old_sample_is_marked() -> None:
     old = replace(scene(), now_s=START_S + 720)
     assert "! sampled 12 min ago" in text(old)
+
+
+@pytest.mark.parametrize(
+    ("step", "total", "shown"),
+    [(512, None, "step 512"), (None, None, "step –"), (1240, 9000, "step 1,240/9,000"), (1200, 999, "step 1,200/999")],
+)
+def test_the_step_is_shown_whole_whether_or_not_the_end_is_known(
+    step: int | None, total: int | None, shown: str
+) -> None:
+    row = progress_row(RunState(phase="training", step=step, total_steps=total), NOW_S, 36)
+    assert text_of(row.line).startswith(shown)
 
 
 def test_ranks_stand_side_by_side_and_the_slowest_is_named() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.ui.live_fakes import START_S, samples
@@ -94,6 +94,9 @@ def test_nothing_known_is_blank() -> None:
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1))
+@example([5e-324])
+@example([0.0, 5e-324])
+@example([-5e-324, 0.0])
 def test_a_scale_holds_every_value(ys: list[float]) -> None:
     low, high = scale(ys)
     slack = 1e-9 * max(1.0, abs(low), abs(high))

@@ -51,7 +51,8 @@ def _filled(gathered: Sequence[Sequence[float]]) -> list[float | None]:
 def scale(ys: Sequence[float]) -> tuple[float, float]:
     """The ends of an axis that holds `ys`, rounded outwards so that a new point seldom moves them."""
     low, high = min(ys), max(ys)
-    if low == high:
-        return (low - abs(low) * 0.1, high + abs(high) * 0.1) if low else (0.0, 1.0)
-    step = 10 ** math.floor(math.log10(high - low)) / 2
+    step = 10 ** math.floor(math.log10(high - low)) / 2 if low < high else 0.0
+    if not step:  # all alike, or so near to it that no number lies between
+        room = abs(low) * 0.1
+        return (low - room, high + room) if room else (low, low + 1.0)
     return math.floor(low / step) * step, math.ceil(high / step) * step

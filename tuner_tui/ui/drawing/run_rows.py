@@ -90,9 +90,14 @@ def _wrapped(sentence: str, width: int) -> list[Row]:
 
 
 def progress_row(state: RunState, now_s: float, width: int) -> Row:
-    """Step of total, a bar where there is room, the share done and the time left."""
-    total = f.count(state.total_steps)
-    steps = f"{right(f.count(state.step), text_width(total))}/{total}"
+    """Step of total, a bar where there is room, the share done and the time left; the step alone where none is known.
+
+    A plain loop does not tell how many steps it will make.
+    """
+    if state.total_steps is None:
+        return Row(line(Run("step ", "dim"), f.count(state.step)), 0)
+    step, total = f.count(state.step), f.count(state.total_steps)
+    steps = f"{right(step, max(text_width(step), text_width(total)))}/{total}"
     done = state.step / state.total_steps if state.step is not None and state.total_steps else None
     bar_at = STEP_LABEL + text_width(steps)
     end = _end(done, _time_left(state, now_s), width - bar_at)
