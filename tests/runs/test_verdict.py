@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from signal import SIGKILL, SIGSEGV, SIGTERM
+from signal import SIGABRT, SIGKILL, SIGSEGV, SIGTERM
 
 import pytest
 
@@ -105,3 +105,13 @@ def test_a_complaint_stands_for_what_was_not_raised() -> None:
     assert judged.sentence == "The training ended with exit code 2: the data has no column `x`."
     raised = Raised(t=1.0, rank=0, type="KeyError", message="'x'")
     assert "column" not in verdict(with_(raised=raised), exited(1), complaint="the data has no column").sentence
+
+
+def test_a_rank_that_raised_is_the_reason_though_another_aborted_after_it() -> None:
+    enough = Raised(t=1.0, rank=1, type="ValueError", message="rank one had enough")
+    judged = verdict(with_(RANKS, raised=enough), exited(1), dead_rank=DeadRank(0, -SIGABRT))
+    assert judged.sentence.startswith("Rank 1 failed")
+    assert judged.sentence.endswith("ValueError: rank one had enough.")
+    lost = Raised(t=1.0, rank=1, type="RuntimeError", message="[pair.cc:553] Connection closed by peer [127.0.0.1]")
+    judged = verdict(with_(RANKS, raised=lost), exited(1), dead_rank=DeadRank(0, -SIGABRT))
+    assert judged.sentence.startswith("Rank 0 was ended")

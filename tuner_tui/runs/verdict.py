@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from dataclasses import dataclass
 
 from tuner_tui.runs.events import Exited
 from tuner_tui.runs.evidence import DeadRank
 from tuner_tui.runs.state import RunState
+
+LOST_PEER = re.compile(r"connection|broken pipe|peer|remote|socket|nccl|gloo", re.IGNORECASE)
+"""In what a rank raises because another one is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,7 @@ def _killed_on_request(state: RunState, exited: Exited) -> bool:
 
 def _failure(state: RunState, exited: Exited, dead: DeadRank | None, complaint: str | None) -> str:
     raised = state.raised
-    if dead is not None and dead.exit_code < 0 and (raised is None or raised.rank != dead.rank):
+    if dead is not None and dead.exit_code < 0 and not _raised_first(state, dead):
         name = signal_name(-dead.exit_code)
         return f"Rank {dead.rank} was ended{_at(state)} by {name}, and the others could not go on without it."
     if raised is not None:
@@ -114,6 +118,17 @@ def _failure(state: RunState, exited: Exited, dead: DeadRank | None, complaint: 
         return f"The training was ended{_at(state)} by {signal_name(exited.signal)}: {why}."
     ended = f"The training ended{_at(state)} with exit code {exited.exit_code}"
     return f"{ended}: {complaint}." if complaint else f"{ended}; the end of its output says more."
+
+
+def _raised_first(state: RunState, dead: DeadRank) -> bool:
+    """Whether the exception that came first is the reason, and not what the launcher saw die.
+
+    A rank that lost its peers raises in turn, and native code may abort it as it ends.
+    """
+    raised = state.raised
+    if raised is None or raised.rank == dead.rank:
+        return raised is not None
+    return dead.exit_code == -signal.SIGABRT and LOST_PEER.search(raised.message) is None
 
 
 def _who(state: RunState, rank: int | None) -> str:
