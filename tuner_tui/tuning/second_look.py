@@ -15,7 +15,7 @@ from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.effects import Effects, Parts
 from tuner_tui.tuning.knobs import CHECKPOINTING, Option
 from tuner_tui.tuning.objective import Result, Results, same_memory
-from tuner_tui.tuning.sizes import Sizes, groups_of, micro_of
+from tuner_tui.tuning.sizes import Sizes, fastest_of, groups_of, micro_of
 from tuner_tui.tuning.space import MICRO, SearchSpace
 from tuner_tui.tuning.trading import difference
 
@@ -61,8 +61,7 @@ class SecondLook:
     def _daring(self) -> Iterator[Option]:
         """A larger micro batch that may not fit, beside any settings with which it promises much."""
         for group in groups_of(self.results.results):
-            fit = [one for one in group if self.results.trusted(one)]
-            fastest = max(fit, key=lambda one: one.throughput or 0.0, default=None)
+            fastest = fastest_of(group, self.results)
             size = None if fastest is None else self._sizes(fastest).daring()
             if fastest is None or size is None or not fastest.throughput or not self.best.throughput:
                 continue

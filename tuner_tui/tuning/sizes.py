@@ -218,6 +218,12 @@ def groups_of(results: Iterable[Result]) -> list[list[Result]]:
     return [sorted(group, key=micro_of) for group in groups.values()]
 
 
+def fastest_of(group: Iterable[Result], results: Results) -> Result | None:
+    """The fastest of `group` that fits; None where none does."""
+    fit = (one for one in group if results.trusted(one))
+    return max(fit, key=lambda one: one.throughput or 0.0, default=None)
+
+
 def micro_of(result: Result) -> int:
     """Its micro batch."""
     return result.settings.per_device_train_batch_size

@@ -10,7 +10,7 @@ from tuner_tui.settings.model import Settings
 from tuner_tui.tuning import bounds
 from tuner_tui.tuning.knobs import CHECKPOINTING, Option, loader, sampling
 from tuner_tui.tuning.objective import Result, Results, same_memory
-from tuner_tui.tuning.sizes import Sizes, but_micro, groups_of, micro_of
+from tuner_tui.tuning.sizes import Sizes, but_micro, fastest_of, groups_of, micro_of
 from tuner_tui.tuning.space import MICRO, SearchSpace
 from tuner_tui.tuning.trial import Skipped, Tried
 
@@ -70,10 +70,9 @@ class Trading:
     def _overtaking(self) -> Iterator[Option]:
         """Larger sizes beside other knobs, which were slower at a size that they need not stop at."""
         for group in groups_of(self.results.results):
-            fit = [one for one in group if self.results.trusted(one)]
-            if not fit or but_micro(fit[0].settings) == but_micro(self.best.settings):
+            fastest = fastest_of(group, self.results)
+            if fastest is None or but_micro(fastest.settings) == but_micro(self.best.settings):
                 continue
-            fastest = max(fit, key=lambda one: one.throughput or 0.0)
             yield from self._fed(fastest)
             size = self.sizes(fastest).larger()
             if size is not None:
