@@ -9,8 +9,8 @@ import pytest
 
 from tests.advice.boxes import box, card, python
 from tuner_tui.advice.checkup import Check, checkup
-from tuner_tui.hardware.gpu_problems import gpu_problem
-from tuner_tui.hardware.interpreter import Interpreter
+from tuner_tui.hardware.gpu.driver import gpu_problem
+from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import GpuProblemKind, HostMemory, Inventory, Space
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Settings

@@ -9,7 +9,7 @@ import pytest
 from tests.advice.fakes import GB, box, card, samples, situation, training
 from tuner_tui.advice.remedies import LADDERS, remedies_for
 from tuner_tui.advice.situation import Situation
-from tuner_tui.hardware.interpreter import Interpreter
+from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.runs.state import RunState
 from tuner_tui.settings.job import BuiltinJob

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.ui.live_fakes import inventory
 from tuner_tui.advice.misfits import box_findings
-from tuner_tui.hardware.interpreter import Interpreter
+from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 
 COMMAND = CommandJob(command=("python", "train.py"))

@@ -9,7 +9,8 @@ import pytest
 from tests.advice.boxes import box, card, python
 from tuner_tui.advice.recommend import NOTES_JOB, recommend
 from tuner_tui.hardware.inventory import Gpu
-from tuner_tui.settings.preset import Preset, find_preset, shipped_folder
+from tuner_tui.settings.preset import find_preset, shipped_folder
+from tuner_tui.settings.preset_model import Preset
 from tuner_tui.settings.resolve import resolve
 from tuner_tui.settings.validity import problems
 

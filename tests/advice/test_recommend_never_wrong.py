@@ -11,13 +11,14 @@ from tests.advice.boxes import interpreters, inventories, jobs
 from tests.settings.strategies import settings_values
 from tuner_tui.advice.recommend import recommend, with_recommended
 from tuner_tui.advice.recommending.target import cards_of
-from tuner_tui.hardware.interpreter import Interpreter
+from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.settings.apply import command_for
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Origin, OriginKind, Resolved
-from tuner_tui.settings.validity import Problem, problems
+from tuner_tui.settings.rules.problem import Problem
+from tuner_tui.settings.validity import problems
 
 
 def wrong(found: Settings, inventory: Inventory, interpreter: Interpreter | None, job: Any) -> tuple[Problem, ...]:

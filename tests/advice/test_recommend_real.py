@@ -12,7 +12,7 @@ import pytest
 
 from tests.advice.boxes import box, card
 from tuner_tui.advice.recommend import NOTES_JOB, recommend
-from tuner_tui.hardware.interpreter import probe_interpreter
+from tuner_tui.hardware.interpreter.probe import probe_interpreter
 from tuner_tui.settings.apply import command_for
 from tuner_tui.settings.job import BuiltinJob
 

@@ -9,7 +9,7 @@ import pytest
 from tests.advice.fakes import box, card, counters, situation, training
 from tuner_tui.advice.rules.in_effect import not_in_effect
 from tuner_tui.advice.verification import Mark, differing, verify
-from tuner_tui.hardware.interpreter import Interpreter
+from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.settings.model import Settings
 
 CASES: tuple[tuple[dict[str, Any], dict[str, Any], str, str], ...] = (

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.fake_nvml.scenario import GIB, FakeProcess, Scenario, Wave, a100
+from tests.fakes.nvml.scenario import GIB, FakeProcess, Scenario, Wave, a100
 
 RANK = r"""
 import os, random, sys, time

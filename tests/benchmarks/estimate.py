@@ -18,7 +18,7 @@ from typing import Any
 
 from tests.gpu.cases import HELD_OUT, Case, Measured
 from tests.gpu.families import FAMILIES, UNSEEN
-from tests.memory.truth import (
+from tests.memory.ground_truth import (
     Errors,
     Way,
     closed_form,
@@ -31,11 +31,11 @@ from tests.memory.truth import (
     shape_of,
     traced,
 )
-from tuner_tui.memory.correct import MeasuredRun, corrected
+from tuner_tui.memory.calibration import MeasuredRun, calibrate
 from tuner_tui.memory.device import Device
-from tuner_tui.memory.estimate import RESERVE, MemoryEstimate, estimate
-from tuner_tui.memory.fit import Point, fit
-from tuner_tui.memory.shapes import shape_of_config
+from tuner_tui.memory.estimate import RESERVE_SHARE, MemoryEstimate, estimate
+from tuner_tui.memory.fit import PeakPoint, fit
+from tuner_tui.memory.model_shape import shape_from_config
 from tuner_tui.settings.model import Settings
 
 PROBES = slice(1, 3)
@@ -52,7 +52,7 @@ def line(name: str, found: Errors) -> str:
         return f"  {name:<42} –"
     return (
         f"  {name:<42} {len(found.shares):4}  median {found.quantile(0.5):6.2%}  p90 {found.quantile(0.9):6.2%}  "
-        f"worst {found.quantile(1.0):6.1%}  too small with {RESERVE:.0%} reserve {found.under(RESERVE):6.2%}"
+        f"worst {found.quantile(1.0):6.1%}  too small with {RESERVE_SHARE:.0%} reserve {found.under(RESERVE_SHARE):6.2%}"
     )
 
 
@@ -79,14 +79,14 @@ def accelerate_estimate(case: Case) -> float:
 
 def by_fit(known: list[Measured], case: Case) -> float | None:
     """The line through the probes, forward and backward known apart from the optimizer's step."""
-    points = [Point(one.case.batch, one.peak_bytes or 0, one.batch_peak_bytes) for one in known]
+    points = [PeakPoint(one.case.batch, one.peak_bytes or 0, one.batch_peak_bytes) for one in known]
     model = fit(points)
     return None if model is None else model.peak_bytes(case.batch)
 
 
 def by_doubted_fit(known: list[Measured], case: Case) -> float | None:
     """The same with its doubt, as a search for the largest batch counts it."""
-    model = fit([Point(one.case.batch, one.peak_bytes or 0, one.batch_peak_bytes) for one in known])
+    model = fit([PeakPoint(one.case.batch, one.peak_bytes or 0, one.batch_peak_bytes) for one in known])
     if model is None:
         return None
     beyond = max(0, case.batch - model.reach) * model.doubt_slope_bytes
@@ -103,7 +103,7 @@ def by_correction(device: Device) -> Foretelling:
         def plain(other: Settings) -> MemoryEstimate:
             return estimate(shape, other, device)
 
-        return corrected(plain(settings), settings, True, runs, plain).tensor_bytes(case.batch)
+        return calibrate(plain(settings), settings, True, runs, plain).tensor_bytes(case.batch)
 
     return way
 
@@ -142,7 +142,7 @@ def report_families(path: Path, folder: Path, tracing: bool) -> None:
     ways += [("traced", traced(device, folder))] if tracing else []
     for words, models in (("", FAMILIES), (", not looked at before", UNSEEN)):
         found = [one for one in results(path) if one.case.model in models]
-        known = [one for one in found if shape_of_config(models[one.case.model], "", "causal-lm") is not None]
+        known = [one for one in found if shape_from_config(models[one.case.model], "", "causal-lm") is not None]
         own = [one for one in known if not shape_of(one.case).near]
         near = [one for one in known if shape_of(one.case).near]
         print(line(f"closed form, own family{words}", errors(closed_form(device), own)))

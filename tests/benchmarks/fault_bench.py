@@ -25,8 +25,9 @@ from tuner_tui.advice.of_run import situation_of_view
 from tuner_tui.advice.steadiness import Steadiness
 from tuner_tui.runs.control import give_order
 from tuner_tui.runs.folder import RunFolder
-from tuner_tui.runs.launch import LaunchRequest, launch
+from tuner_tui.runs.launch import launch
 from tuner_tui.runs.lock import wait_released
+from tuner_tui.runs.prepare import LaunchRequest
 from tuner_tui.runs.reader import RunReader
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Settings

@@ -17,7 +17,7 @@ from statistics import median, quantiles
 
 from tests.benchmarks.peers import OURS, commands, fake_box, machine, opened
 from tests.benchmarks.terminal import Terminal
-from tests.fake_nvml.scenario import FakeGpu, Scenario, a100
+from tests.fakes.nvml.scenario import FakeGpu, Scenario, a100
 
 WARM_UP_S = 12.0
 PAUSE_S = 0.05

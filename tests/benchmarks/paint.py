@@ -15,7 +15,7 @@ from statistics import median
 
 from tests.benchmarks.peers import OURS, PEER, commands, fake_box, machine, opened
 from tests.benchmarks.terminal import Terminal
-from tests.fake_nvml.scenario import FakeGpu, Scenario, a100
+from tests.fakes.nvml.scenario import FakeGpu, Scenario, a100
 
 SLOW_S = 3.0
 FIRST_CALL = "nvmlDeviceGetHandleByIndex_v2"

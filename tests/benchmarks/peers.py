@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.benchmarks.terminal import Terminal
-from tests.fake_nvml.build import NO_COMPILER, build_library
-from tests.fake_nvml.scenario import Scenario
+from tests.fakes.nvml.build import NO_COMPILER, build_library
+from tests.fakes.nvml.scenario import Scenario
 from tuner_tui import __file__ as package
 
 OURS = "tuner-tui"

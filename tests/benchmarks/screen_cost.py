@@ -18,7 +18,7 @@ from typing import NamedTuple
 from tests.benchmarks.followed_run import followed_run
 from tests.benchmarks.peers import OURS, PEER, commands, fake_box, machine, opened
 from tests.benchmarks.terminal import Cost, Terminal
-from tests.fake_nvml.scenario import Scenario, a100
+from tests.fakes.nvml.scenario import Scenario, a100
 
 QUIET_S = 8
 QUIET_BYTES = 1500

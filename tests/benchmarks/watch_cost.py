@@ -15,7 +15,7 @@ from statistics import mean
 from tests.benchmarks.crowd import crowd, scenario_of
 from tests.benchmarks.peers import OURS, PEER, commands, fake_box, opened
 from tests.benchmarks.terminal import Cost
-from tuner_tui.hardware.place import sees_host_pids
+from tuner_tui.hardware.environment import sees_host_pids
 
 PROCESSES = 500
 WARM_UP_S = 14.0

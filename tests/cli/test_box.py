@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fake_nvml import scenario
-from tests.fake_nvml.build import NO_COMPILER, build_library
+from tests.fakes.nvml import scenario
+from tests.fakes.nvml.build import NO_COMPILER, build_library
 
 SELF = [sys.executable, "-c", "from tuner_tui.cli.main import main; main()"]
 

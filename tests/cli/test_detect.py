@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.fake_nvml import scenario
-from tests.fake_nvml.build import NO_COMPILER, build_library
-from tests.fake_nvml.scenario import FakeGpu, FakeProcess, Scenario
+from tests.fakes.nvml import scenario
+from tests.fakes.nvml.build import NO_COMPILER, build_library
+from tests.fakes.nvml.scenario import FakeGpu, FakeProcess, Scenario
 from tuner_tui.cli.detect_text import shorten
 
 

@@ -15,10 +15,10 @@ from tests.advice.boxes import box, card, python
 from tests.runs.test_measured_memory import run
 from tuner_tui.cli.box import ThisBox
 from tuner_tui.cli.estimate import register
-from tuner_tui.hardware.interpreter import Interpreter
+from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.memory.device import RESERVED_BYTES, Device
-from tuner_tui.memory.trace import cache_entry, request
+from tuner_tui.memory.trace import cache_entry, trace_request
 from tuner_tui.runs.events import Steps
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
@@ -48,7 +48,7 @@ def call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Call:
 def remember(settings: dict[str, Any], tmp_path: Path) -> None:
     """Puts a trace into the cache, as if it had been made before."""
     job, device = BuiltinJob(task="causal-lm", model="gpt2"), Device(on_gpu=True)
-    question = request(job, Settings.model_validate(settings), device, 2)
+    question = trace_request(job, Settings.model_validate(settings), device, 2)
     entry = cache_entry(python(), question, tmp_path / "cache" / "tuner-tui" / "traces")
     entry.parent.mkdir(parents=True, exist_ok=True)
     peaks = [{"batch": batch, "total": (1500 + 100 * batch) * MIB, "gradients": 0, "copies": 0} for batch in (2, 8, 32)]

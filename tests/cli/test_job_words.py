@@ -8,7 +8,7 @@ from tuner_tui.cli.job_words import JobWords, job_for
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.guess import guess_apply
 from tuner_tui.settings.job import BuiltinJob, CommandJob
-from tuner_tui.settings.preset import Preset
+from tuner_tui.settings.preset_model import Preset
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from tests.benchmarks.paint import seconds_until
 from tests.benchmarks.peers import OURS, commands, fake_box, opened
-from tests.fake_nvml.scenario import two_gpus
+from tests.fakes.nvml.scenario import two_gpus
 
 OPENSSL = ("libssl", "libcrypto", "/_ssl.", "/_hashlib.")
 WITHOUT = """

@@ -12,8 +12,10 @@ from typer.testing import CliRunner, Result
 
 from tuner_tui.cli.presets import register
 from tuner_tui.hardware.inventory import Gpu
-from tuner_tui.settings.preset import Preset, load_preset, preset_path, save_preset
-from tuner_tui.settings.validity import Box
+from tuner_tui.settings.preset import preset_path, save_preset
+from tuner_tui.settings.preset_model import Preset
+from tuner_tui.settings.preset_read import load_preset
+from tuner_tui.settings.rules.problem import Box
 
 T4 = Box((Gpu(0, "Tesla T4", capability=(7, 5), memory_total_bytes=16 * 2**30),), cores=8)
 Call = Callable[..., Result]

@@ -27,16 +27,7 @@ import transformers
 from torch.optim import AdamW
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification, TrainerCallback
 
-from tests.gpu.cases import (
-    EVERY,
-    Case,
-    Measured,
-    compiled_cases,
-    cpu_cases,
-    family_cases,
-    gpu_cases,
-    measured_from,
-)
+from tests.gpu.cases import EVERY, Case, Measured, compiled_cases, cpu_cases, family_cases, gpu_cases, measured_from
 from tests.gpu.meters import CpuMeter, CudaMeter, Meter, storage_bytes
 from tuner_tui.trainer.adapters import with_adapters
 from tuner_tui.trainer.config import JobArguments, parse_config

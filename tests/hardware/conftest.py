@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.fake_nvml.build import NO_COMPILER, build_library
-from tests.fake_nvml.scenario import Scenario
+from tests.fakes.nvml.build import NO_COMPILER, build_library
+from tests.fakes.nvml.scenario import Scenario
 
 
 @pytest.fixture(scope="session")

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.hardware.fakes import FakeCard, FakeReader
-from tuner_tui.hardware.host_meter import HostMeter
+from tests.fakes.gpu_reader import FakeCard, FakeReader
+from tuner_tui.hardware.host.host_sampler import HostSampler
 from tuner_tui.hardware.inventory import GpuProblemKind
-from tuner_tui.hardware.process_meter import ProcessMeter
+from tuner_tui.hardware.processes.process_sampler import ProcessSampler
 from tuner_tui.hardware.sampler import Sampler
 
 SOON_S = 30.0
@@ -24,7 +24,7 @@ class Ticks:
 
 def sampler_of(reader: FakeReader, tmp_path: Path) -> Sampler:
     ticks = Ticks()
-    return Sampler(reader, HostMeter(tmp_path, ticks), ProcessMeter(ticks), wall_clock=lambda: 1.5)
+    return Sampler(reader, HostSampler(tmp_path, ticks), ProcessSampler(ticks), wall_clock=lambda: 1.5)
 
 
 def test_every_card_has_a_row_in_the_drivers_order(tmp_path: Path):

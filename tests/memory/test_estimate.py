@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
+from tuner_tui.memory.closed_form import optimizer_bytes
 from tuner_tui.memory.device import MIB, Device
-from tuner_tui.memory.estimate import RESERVE, MemoryEstimate, estimate
-from tuner_tui.memory.optimizers import optimizer_bytes
-from tuner_tui.memory.parameters import count
-from tuner_tui.memory.shapes import GPT2, LLAMA_1B, bert
+from tuner_tui.memory.estimate import RESERVE_SHARE, MemoryEstimate, estimate
+from tuner_tui.memory.model_shape import GPT2, LLAMA_1B, bert_shape
+from tuner_tui.memory.parameter_count import count_parameters
 from tuner_tui.settings.dialects.hf_names import OPTIMIZERS
 from tuner_tui.settings.model import Settings
 
 GIB = 2**30
-BERT = bert("bert-base", 12, 768, 12)
+BERT = bert_shape("bert-base", 12, 768, 12)
 CARD = Device(True, (8, 0), 24 * GIB)
 
 
@@ -48,7 +48,7 @@ def test_what_takes_less(less: dict[str, Any], more: dict[str, Any]) -> None:
 
 
 def test_adamw_in_fp32_takes_sixteen_bytes_a_parameter_and_four_more_in_its_step() -> None:
-    parts, trained = of(per_device_train_batch_size=1, max_length=8).parts, count(BERT, Settings()).total
+    parts, trained = of(per_device_train_batch_size=1, max_length=8).parts, count_parameters(BERT, Settings()).total
     assert (parts.weights, parts.gradients, parts.optimizer) == (4 * trained, 4 * trained, 8 * trained)
     assert parts.activations == pytest.approx(4 * trained)
     assert of(per_device_train_batch_size=1, max_length=8).moment == "optimizer step"
@@ -62,7 +62,7 @@ def test_the_peak_of_a_language_model_is_at_its_logits() -> None:
 
 def test_several_processes_keep_their_gradients_twice() -> None:
     one, two = of(), of(processes=2)
-    assert two.total_bytes - one.total_bytes >= 4 * count(BERT, Settings()).total
+    assert two.total_bytes - one.total_bytes >= 4 * count_parameters(BERT, Settings()).total
 
 
 def test_evaluation_can_set_the_peak() -> None:
@@ -89,7 +89,7 @@ def test_the_largest_batch_fits_and_the_next_does_not() -> None:
     largest = found.largest_batch()
     assert largest is not None
     assert largest > 16
-    limit = 24 * GIB * (1 - RESERVE)
+    limit = 24 * GIB * (1 - RESERVE_SHARE)
     assert found.peak_bytes(largest) * (1 + found.doubt) <= limit < found.peak_bytes(largest + 1) * (1 + found.doubt)
     assert of(device=replace(CARD, capacity_bytes=GIB)).largest_batch() == 0
     assert of(device=Device(True)).largest_batch() is None

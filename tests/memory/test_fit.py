@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tuner_tui.memory.fit import PeakModel, Point, fit
+from tuner_tui.memory.fit import PeakModel, PeakPoint, fit
 
 GIB = 2**30
 
@@ -14,7 +14,7 @@ def line(batch: int, base: float = 4, slope: float = 0.5) -> int:
 
 
 def test_two_points_known_apart_give_the_line() -> None:
-    model = fit([Point(1, line(1), line(1)), Point(4, line(4), line(4))])
+    model = fit([PeakPoint(1, line(1), line(1)), PeakPoint(4, line(4), line(4))])
     assert model is not None
     assert model.base_bytes == pytest.approx(4 * GIB, rel=1e-6)
     assert model.slope_bytes == pytest.approx(0.5 * GIB, rel=1e-6)
@@ -22,7 +22,7 @@ def test_two_points_known_apart_give_the_line() -> None:
 
 def test_points_on_the_optimizer_floor_do_not_flatten_the_line() -> None:
     floor = 12 * GIB
-    model = fit([Point(b, max(floor, line(b)), line(b)) for b in (1, 2, 4)])
+    model = fit([PeakPoint(b, max(floor, line(b)), line(b)) for b in (1, 2, 4)])
     assert model is not None
     assert model.slope_bytes == pytest.approx(0.5 * GIB, rel=1e-6)
     assert model.peak_bytes(1) == floor
@@ -31,17 +31,17 @@ def test_points_on_the_optimizer_floor_do_not_flatten_the_line() -> None:
 
 def test_flat_points_of_unknown_parts_say_nothing_of_the_slope() -> None:
     floor = 12 * GIB
-    assert fit([Point(1, floor), Point(2, floor), Point(4, floor)]) is None
+    assert fit([PeakPoint(1, floor), PeakPoint(2, floor), PeakPoint(4, floor)]) is None
 
 
 def test_one_point_is_no_line() -> None:
-    assert fit([Point(8, line(8), line(8))]) is None
+    assert fit([PeakPoint(8, line(8), line(8))]) is None
     assert fit([]) is None
 
 
 def test_far_jumps_are_held_back_by_the_noise_of_near_points() -> None:
-    near = fit([Point(1, line(1), line(1)), Point(2, line(2), line(2))])
-    far = fit([Point(1, line(1), line(1)), Point(64, line(64), line(64))])
+    near = fit([PeakPoint(1, line(1), line(1)), PeakPoint(2, line(2), line(2))])
+    far = fit([PeakPoint(1, line(1), line(1)), PeakPoint(64, line(64), line(64))])
     assert near is not None
     assert far is not None
     true_maximum = int((76 - 4) / 0.5)
@@ -60,13 +60,13 @@ def bent(batch: int) -> int:
 
 @pytest.mark.parametrize("prior", [None, PeakModel(2.6 * GIB, 0.15 * GIB)])
 def test_before_a_bend_the_line_is_doubted_beyond_its_points(prior: PeakModel | None) -> None:
-    model = fit([Point(b, bent(b), bent(b)) for b in (4, 12)], prior)
+    model = fit([PeakPoint(b, bent(b), bent(b)) for b in (4, 12)], prior)
     assert model is not None
     largest = model.largest_batch(20 * GIB)
     assert 10 * GIB < bent(largest) <= 20 * GIB
 
 
 def test_points_that_reach_far_are_not_doubted_for_a_bend() -> None:
-    steep = fit([Point(b, line(b, base=2), line(b, base=2)) for b in (4, 24)])
+    steep = fit([PeakPoint(b, line(b, base=2), line(b, base=2)) for b in (4, 24)])
     assert steep is not None
     assert steep.largest_batch(76 * GIB) >= 0.97 * (76 - 2) / 0.5

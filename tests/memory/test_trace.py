@@ -10,22 +10,22 @@ from typing import Any
 
 import pytest
 
-from tuner_tui.hardware.interpreter import Interpreter
+from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.trace import (
     MARK,
-    Trace,
+    MemoryTrace,
     TracedPeak,
     TraceError,
-    answer_in,
-    ask,
+    ask_trainer,
     cache_entry,
-    known_trace,
-    request,
-    trace,
-    trace_of,
+    cached_trace,
+    estimate_from_trace,
+    parse_answer,
+    trace_from_answer,
+    trace_memory,
+    trace_request,
 )
-from tuner_tui.memory.traced import traced_estimate
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 
@@ -38,7 +38,7 @@ def peak(batch: int, total: int) -> TracedPeak:
     return TracedPeak(batch, total, gradients=10 * MIB if batch < 8 else 0, copies=0)
 
 
-TRACE = Trace(
+TRACE = MemoryTrace(
     parameters=10 * MIB, trainable=10 * MIB, weight_bytes=40 * MIB, gradient_bytes=40 * MIB, state_bytes=80 * MIB,
     step_bytes=200 * MIB, train=(peak(2, 150 * MIB), peak(8, 160 * MIB), peak(32, 400 * MIB)),
     evaluation=(TracedPeak(2, 130 * MIB, 0, 0), TracedPeak(8, 140 * MIB, 0, 0)),
@@ -49,12 +49,12 @@ TRACE = Trace(
 def test_a_trace_is_asked_for_once(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     settings = Settings(precision="bf16", max_length=32)
-    assert known_trace(PYTHON, JOB, settings, CARD, cache_folder=tmp_path) is None
-    found = trace(PYTHON, JOB, settings, CARD, cache_folder=tmp_path)
-    assert known_trace(PYTHON, JOB, settings.changed(seed=1), CARD, cache_folder=tmp_path) == found
+    assert cached_trace(PYTHON, JOB, settings, CARD, cache_folder=tmp_path) is None
+    found = trace_memory(PYTHON, JOB, settings, CARD, cache_folder=tmp_path)
+    assert cached_trace(PYTHON, JOB, settings.changed(seed=1), CARD, cache_folder=tmp_path) == found
     assert found.parameters == found.trainable == 918_144
     assert [one.batch for one in found.train] == [2, 8, 32, 128]
-    assert traced_estimate(found, settings, CARD).verdict == "fits"
+    assert estimate_from_trace(found, settings, CARD).verdict == "fits"
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_trace_is_asked_for_once(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_what_a_trace_depends_on(tmp_path: Path, changed: dict[str, Any], same: bool) -> None:
     def entry(settings: Settings) -> Path:
-        return cache_entry(PYTHON, request(JOB, settings, CARD, 2), tmp_path)
+        return cache_entry(PYTHON, trace_request(JOB, settings, CARD, 2), tmp_path)
 
     assert (entry(Settings()) == entry(Settings().changed(**changed))) is same
 
@@ -76,7 +76,7 @@ def test_another_version_or_configuration_is_another_trace(tmp_path: Path) -> No
     model = tmp_path / "model"
     model.mkdir()
     (model / "config.json").write_text("{}")
-    question = request(BuiltinJob(model=str(model)), Settings(), CARD, 2)
+    question = trace_request(BuiltinJob(model=str(model)), Settings(), CARD, 2)
     first = cache_entry(PYTHON, question, tmp_path)
     assert cache_entry(replace(PYTHON, packages={"torch": "2.14.0"}), question, tmp_path) != first
     (model / "config.json").write_text('{"hidden_size": 8}')
@@ -84,9 +84,9 @@ def test_another_version_or_configuration_is_another_trace(tmp_path: Path) -> No
 
 
 def test_a_damaged_entry_is_none(tmp_path: Path) -> None:
-    entry = cache_entry(PYTHON, request(JOB, Settings(), CARD, 2), tmp_path)
+    entry = cache_entry(PYTHON, trace_request(JOB, Settings(), CARD, 2), tmp_path)
     entry.write_text('{"parameters": 1')
-    assert known_trace(PYTHON, JOB, Settings(), CARD, cache_folder=tmp_path) is None
+    assert cached_trace(PYTHON, JOB, Settings(), CARD, cache_folder=tmp_path) is None
 
 
 @pytest.mark.parametrize(
@@ -98,16 +98,16 @@ def test_a_damaged_entry_is_none(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_traced_is_said(output: str, sentence: str) -> None:
     with pytest.raises(TraceError, match=sentence):
-        answer_in(output, Path("/python"), 2)
+        parse_answer(output, Path("/python"), 2)
 
 
 def test_the_answer_is_found_among_other_output() -> None:
-    assert answer_in(f"a warning\n{MARK}{json.dumps({'parameters': 3})}\n", Path("p"), 0) == {"parameters": 3}
+    assert parse_answer(f"a warning\n{MARK}{json.dumps({'parameters': 3})}\n", Path("p"), 0) == {"parameters": 3}
 
 
 def test_a_python_that_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="cannot be started"):
-        ask(tmp_path / "python", {})
+        ask_trainer(tmp_path / "python", {})
 
 
 @pytest.mark.parametrize(
@@ -115,26 +115,26 @@ def test_a_python_that_is_not_there_is_said(tmp_path: Path) -> None:
     [(2, 200, "optimizer step"), (8, 200, "optimizer step"), (20, 280, "forward and backward"), (64, 720, "forward")],
 )
 def test_between_traced_batches_lies_a_straight_line(batch: int, tensors: int, moment: str) -> None:
-    found = traced_estimate(TRACE, Settings(per_device_train_batch_size=batch), CARD)
+    found = estimate_from_trace(TRACE, Settings(per_device_train_batch_size=batch), CARD)
     assert found.tensor_bytes(batch) == pytest.approx(tensors * MIB)
     assert found.moment.startswith(moment)
 
 
 def test_evaluation_counts_with_its_own_batch() -> None:
-    found = traced_estimate(TRACE, Settings(per_device_eval_batch_size=68), CARD)
+    found = estimate_from_trace(TRACE, Settings(per_device_eval_batch_size=68), CARD)
     assert found.moment == "evaluation"
     assert found.tensor_bytes(8) == pytest.approx(240 * MIB)
 
 
 def test_an_optimizer_that_was_not_traced_comes_from_the_table() -> None:
     without = replace(TRACE, state_bytes=None, step_bytes=80 * MIB)
-    found = traced_estimate(without, Settings(per_device_train_batch_size=32, optim="adamw_bnb_8bit"), CARD)
+    found = estimate_from_trace(without, Settings(per_device_train_batch_size=32, optim="adamw_bnb_8bit"), CARD)
     assert found.parts.optimizer == pytest.approx(2 * (1 + 4 / 256) * 10 * MIB, rel=1e-6)
     assert found.tensor_bytes(32) == pytest.approx(400 * MIB + found.parts.optimizer, rel=1e-6)
 
 
 def test_several_processes_keep_buckets() -> None:
-    one, two = (traced_estimate(TRACE, Settings(per_device_train_batch_size=32), CARD, count) for count in (1, 2))
+    one, two = (estimate_from_trace(TRACE, Settings(per_device_train_batch_size=32), CARD, count) for count in (1, 2))
     assert two.tensor_bytes(32) - one.tensor_bytes(32) == pytest.approx(40 * MIB)
 
 
@@ -143,5 +143,5 @@ def test_an_answer_is_read_back_as_it_was_written() -> None:
         "parameters": 1, "trainable": 1, "weight_bytes": 4, "gradient_bytes": 4, "state_bytes": None, "step": 9,
         "train": [{"batch": 2, "total": 8, "gradients": 1, "copies": 0}], "evaluation": [],
     }  # fmt: skip
-    assert trace_of(answer).train == (TracedPeak(2, 8, 1, 0),)
-    assert trace_of(answer).step_bytes == 9
+    assert trace_from_answer(answer).train == (TracedPeak(2, 8, 1, 0),)
+    assert trace_from_answer(answer).step_bytes == 9

@@ -14,7 +14,8 @@ import pytest
 
 from tuner_tui.runs.folder import RunFolder
 from tuner_tui.runs.ladder import Patience
-from tuner_tui.runs.launch import LaunchRequest, launch
+from tuner_tui.runs.launch import launch
+from tuner_tui.runs.prepare import LaunchRequest
 from tuner_tui.runs.processes import ProcessId, is_alive
 from tuner_tui.runs.supervision import Supervision, read_supervision
 from tuner_tui.settings.job import CommandJob

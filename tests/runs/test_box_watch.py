@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.hardware.fakes import Clock, FakeCard, FakeReader
-from tests.hardware.trees import process
-from tuner_tui.hardware.host import ProcessIdentity
-from tuner_tui.hardware.host_meter import HostMeter
+from tests.fakes.gpu_reader import Clock, FakeCard, FakeReader
+from tests.fakes.procfs import write_process
+from tuner_tui.hardware.host.host_sampler import HostSampler
+from tuner_tui.hardware.host.system_info import ProcessIdentity
 from tuner_tui.hardware.inventory import GpuProblemKind
-from tuner_tui.hardware.process_meter import ProcessMeter
-from tuner_tui.hardware.process_table import ProcessTable
+from tuner_tui.hardware.processes.process_sampler import ProcessSampler
+from tuner_tui.hardware.processes.process_table import ProcessTable
 from tuner_tui.hardware.sampler import Sampler
 from tuner_tui.runs.box_watch import HOST_PIDS, BoxView, BoxWatch
 from tuner_tui.runs.folder import RunFolder, create_folder
@@ -41,17 +41,17 @@ class Place:
         self.proc.mkdir()
         self.reader = FakeReader(*cards, problem=problem)
         self.watches: list[BoxWatch] = []
-        process(self.proc, 7, COMMANDS[7])
-        process(self.proc, 8, COMMANDS[8], ppid=7)
-        process(self.proc, 20, COMMANDS[20])
-        process(self.proc, 30, COMMANDS[30], comm="vim")
+        write_process(self.proc, 7, COMMANDS[7])
+        write_process(self.proc, 8, COMMANDS[8], ppid=7)
+        write_process(self.proc, 20, COMMANDS[20])
+        write_process(self.proc, 30, COMMANDS[30], comm="vim")
 
     def identity(self, pid: int) -> ProcessIdentity:
         return ProcessIdentity("ann", COMMANDS.get(pid, ()), 50.0)
 
     def watch(self, host_pids: bool = True) -> BoxWatch:
         sampler = Sampler(
-            self.reader, HostMeter(self.proc, self.clock), ProcessMeter(self.clock), recognise=lambda seen: seen
+            self.reader, HostSampler(self.proc, self.clock), ProcessSampler(self.clock), recognise=lambda seen: seen
         )
         sampler.start()
         table = ProcessTable(self.clock, self.clock, proc=self.proc, identity=self.identity)

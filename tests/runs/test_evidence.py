@@ -6,13 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner_tui.runs.evidence import (
-    cgroup_kills,
-    kernel_log_kill,
-    log_says_killed,
-    log_says_out_of_memory,
-    log_says_why,
-)
+from tuner_tui.runs.evidence import cgroup_kills, kernel_log_kill, log_says_killed, log_says_out_of_memory, log_says_why
 
 CAUGHT_THEN_DIED = """Traceback (most recent call last):
   File "train.py", line 9, in step

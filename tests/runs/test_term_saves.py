@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.runs.processes import Box, box, wait_ended
-from tuner_tui.hardware.interpreter import Interpreter
+from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.runs.announcement import announcement
 from tuner_tui.runs.checkpoints import complete_checkpoints
 from tuner_tui.runs.command import SAVE_ON_TERM

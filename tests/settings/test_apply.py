@@ -11,12 +11,12 @@ import yaml
 from hypothesis import given
 
 from tests.settings.strategies import all_settings
-from tuner_tui.hardware.interpreter import Interpreter
+from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.settings.apply import AppliedCommand, command_for, trainer_folder
 from tuner_tui.settings.argv import without_options
 from tuner_tui.settings.dialects.hf import SWITCHES
 from tuner_tui.settings.errors import FieldError, SettingsError
-from tuner_tui.settings.fields import FIELDS
+from tuner_tui.settings.fieldspec import FIELDS
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 

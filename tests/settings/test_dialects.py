@@ -12,7 +12,7 @@ from tuner_tui.settings.dialects.dialect import Dialect, keys_of, read, write
 from tuner_tui.settings.dialects.hf import to_hf
 from tuner_tui.settings.dialects.tools import HF, TOOLS, tool_named, tool_of_command, tool_of_file
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.fields import FIELDS
+from tuner_tui.settings.fieldspec import FIELDS
 from tuner_tui.settings.model import Settings
 
 SETTINGS = Settings(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.settings.strategies import field_values
 from tuner_tui.settings.editing import UNDO_LIMIT, Editing
 from tuner_tui.settings.errors import FieldError
-from tuner_tui.settings.fields import FIELDS
+from tuner_tui.settings.fieldspec import FIELDS
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Origin, OriginKind, Resolved
 

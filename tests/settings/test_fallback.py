@@ -7,7 +7,8 @@ import pytest
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.fallback import MOST_FALLBACKS, with_fallback
 from tuner_tui.settings.job import BuiltinJob, CommandJob, same_training
-from tuner_tui.settings.preset import preset_from_text, preset_text
+from tuner_tui.settings.preset import preset_text
+from tuner_tui.settings.preset_read import preset_from_text
 
 JOB = CommandJob(command=("python", "train.py"), fallback=2)
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from tests.settings.strategies import field_values
 from tuner_tui.settings.errors import FieldError
-from tuner_tui.settings.fields import FIELDS, check_value, expected, format_value, parse_value
+from tuner_tui.settings.fields import check_value, expected, format_value, parse_value
+from tuner_tui.settings.fieldspec import FIELDS
 from tuner_tui.settings.model import Settings
 
 

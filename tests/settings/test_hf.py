@@ -10,7 +10,7 @@ from tuner_tui.settings.dialects.hf import as_args, owned_names, to_hf
 from tuner_tui.settings.dialects.hf_import import from_hf
 from tuner_tui.settings.dialects.hf_names import NOT_SETTINGS, SCRIPT_FIELDS
 from tuner_tui.settings.errors import FieldError
-from tuner_tui.settings.fields import FIELDS
+from tuner_tui.settings.fieldspec import FIELDS
 from tuner_tui.settings.model import Settings
 
 PLAIN = frozenset(FIELDS) - SCRIPT_FIELDS - {"precision", "train_sampling_strategy", "eval_strategy"}

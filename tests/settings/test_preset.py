@@ -13,23 +13,19 @@ from hypothesis import strategies as st
 
 from tests.settings.strategies import presets
 from tuner_tui.hardware.inventory import Gpu
+from tuner_tui.settings.errors import PresetError, PresetExistsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.preset import (
-    ForHardware,
-    LoadedPreset,
-    Preset,
-    PresetError,
-    PresetExistsError,
     find_preset,
     list_presets,
-    load_preset,
-    preset_from_text,
     preset_path,
     preset_text,
     save_preset,
     shipped_folder,
     user_folder,
 )
+from tuner_tui.settings.preset_model import ForHardware, Preset
+from tuner_tui.settings.preset_read import LoadedPreset, load_preset, preset_from_text
 
 GIB = 2**30
 

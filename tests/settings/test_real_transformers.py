@@ -14,7 +14,7 @@ import pytest
 from tuner_tui.settings.apply import command_for
 from tuner_tui.settings.dialects.hf import as_args, to_hf
 from tuner_tui.settings.dialects.hf_names import BITSANDBYTES_OPTIMIZERS, NOT_SETTINGS, OPTIMIZERS, SCHEDULES
-from tuner_tui.settings.fields import FIELDS
+from tuner_tui.settings.fieldspec import FIELDS
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.preset import list_presets, shipped_folder

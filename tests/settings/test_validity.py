@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 
 from tests.settings.strategies import all_settings
-from tuner_tui.hardware.interpreter import Interpreter
+from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Gpu
-from tuner_tui.settings.fields import FIELDS
+from tuner_tui.settings.fieldspec import FIELDS
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import OPTIMIZERS, SCHEDULES, Settings
-from tuner_tui.settings.preset import Preset, list_presets, shipped_folder
+from tuner_tui.settings.preset import list_presets, shipped_folder
+from tuner_tui.settings.preset_model import Preset
 from tuner_tui.settings.resolve import resolve
 from tuner_tui.settings.rules.problem import Problem
 from tuner_tui.settings.validity import problems

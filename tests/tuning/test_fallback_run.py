@@ -18,8 +18,9 @@ import yaml
 from tests.tuning.fakes import resolved
 from tuner_tui.runs.command import LaunchError
 from tuner_tui.runs.folder import RunFolder
-from tuner_tui.runs.launch import LaunchRequest, launch
+from tuner_tui.runs.launch import launch
 from tuner_tui.runs.lock import wait_released
+from tuner_tui.runs.prepare import LaunchRequest
 from tuner_tui.runs.reader import RunReader, RunView
 from tuner_tui.runs.record import read_record
 from tuner_tui.runs.successor import successor, undecided, wait_decided

@@ -14,7 +14,8 @@ from tests.benchmarks.batch_search import quantile
 from tests.benchmarks.tune_machines import Training, random_training
 from tests.benchmarks.tune_search import AS_FAST, WANTED, tuned
 from tuner_tui.settings.model import Settings
-from tuner_tui.settings.validity import Problem, problems
+from tuner_tui.settings.rules.problem import Problem
+from tuner_tui.settings.validity import problems
 from tuner_tui.tuning.measurement import Measurement, Outcome
 from tuner_tui.tuning.objective import same_memory
 from tuner_tui.tuning.search import MOST_TRIALS, Search

@@ -8,7 +8,7 @@ import pytest
 
 from tests.advice.fakes import box, card
 from tests.benchmarks.tune_machines import GIB, PYTHON
-from tuner_tui.hardware.interpreter import Interpreter
+from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import HostMemory
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob

@@ -13,18 +13,19 @@ from tests.ui.compare_fakes import FakeComparing, two_runs
 from tests.ui.estimate_fakes import outlook_of
 from tests.ui.tuning_fakes import FakeTuner
 from tuner_tui.advice.finding import Finding, Remedy
-from tuner_tui.hardware.interpreter import Interpreter
+from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.log import LogMatch, LogWindow
 from tuner_tui.runs.reader import RunView
 from tuner_tui.runs.state import RunState
 from tuner_tui.runs.status import RunStatus
-from tuner_tui.settings.fields import FIELDS
+from tuner_tui.settings.fieldspec import FIELDS
 from tuner_tui.settings.job import BuiltinJob, Job
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Origin, OriginKind, Resolved
-from tuner_tui.settings.validity import Problem, problems
+from tuner_tui.settings.rules.problem import Problem
+from tuner_tui.settings.validity import problems
 from tuner_tui.ui.app import TunerApp
 from tuner_tui.ui.comparing import Compared
 from tuner_tui.ui.services import NameTaken, Opened, PresetLine, RestartOffer, RunLine, ServiceError, Services

@@ -5,16 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
-from tuner_tui.hardware.inventory import (
-    Ability,
-    Cpu,
-    Gpu,
-    GpuProblem,
-    GpuProblemKind,
-    HostMemory,
-    Inventory,
-    Space,
-)
+from tuner_tui.hardware.inventory import Ability, Cpu, Gpu, GpuProblem, GpuProblemKind, HostMemory, Inventory, Space
 from tuner_tui.hardware.sample import GpuSample, HostSample, ProcessSample, Sample
 from tuner_tui.runs.events import Evaluated, Finished, Steps
 from tuner_tui.runs.history import History, Series

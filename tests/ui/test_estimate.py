@@ -18,9 +18,9 @@ from tests.ui.estimate_fakes import GIB, H100, estimated, outlook_of
 from tests.ui.fakes import INTERPRETER, FakeBox, FakeRun, ended, running
 from tests.ui.pilots import app_of, on_screen, until, value
 from tuner_tui.hardware.inventory import HostMemory
+from tuner_tui.memory.closed_form import MemoryPhase
 from tuner_tui.memory.device import Device
-from tuner_tui.memory.estimate import of_lines
-from tuner_tui.memory.step import Moment
+from tuner_tui.memory.estimate import estimate_from_phases
 from tuner_tui.runs.codec import encode
 from tuner_tui.runs.events import InEffect, Steps
 from tuner_tui.runs.folder import create_folder
@@ -34,8 +34,8 @@ from tuner_tui.ui.estimating import EstimateFeed, EstimateRequest, Outlook
 from tuner_tui.ui.messages import EstimateArrived
 from tuner_tui.ui.widgets.estimate_bar import EstimateBar
 
-SMALL = of_lines(
-    (Moment("loss", 0.0, 0.0, 0.0, 0.0, 10 * 2**20),),
+SMALL = estimate_from_phases(
+    (MemoryPhase("loss", 0.0, 0.0, 0.0, 0.0, 10 * 2**20),),
     Settings(per_device_train_batch_size=32),
     Device(False, capacity_bytes=16 * GIB),
     0.0,

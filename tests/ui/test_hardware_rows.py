@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.ui.live_fakes import GIB, inventory
-from tuner_tui.hardware.interpreter import Interpreter
+from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import GpuProcess, Inventory
 from tuner_tui.ui.drawing.cells import text_of
 from tuner_tui.ui.drawing.hardware_rows import hardware_rows

@@ -12,7 +12,7 @@ from tests.benchmarks.followed_run import followed_run
 from tests.benchmarks.peers import OURS, commands, fake_box, opened
 from tests.benchmarks.screen_cost import BUDGETS
 from tests.benchmarks.terminal import Terminal
-from tests.fake_nvml.scenario import Scenario, a100
+from tests.fakes.nvml.scenario import Scenario, a100
 
 pytestmark = pytest.mark.alone
 WINDOW_S = 1.5

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.ui.tuning_fakes import under_way
-from tuner_tui.runs.launch import LaunchRequest
 from tuner_tui.runs.lock import acquire
+from tuner_tui.runs.prepare import LaunchRequest
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Resolved

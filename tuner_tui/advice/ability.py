@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tuner_tui.advice.recommending.target import cards_of
 from tuner_tui.advice.situation import Situation
-from tuner_tui.hardware.capability import LEAST
+from tuner_tui.hardware.gpu.capabilities import MINIMUM_CAPABILITY
 from tuner_tui.settings.model import Precision
 
 
@@ -31,7 +31,10 @@ def able(situation: Situation, name: str) -> bool | None:
     if situation.inventory is None:
         return None
     capabilities = [card.capability for card in cards_of(situation.inventory)]
-    if any(capability is not None and capability < LEAST[name] for capability in capabilities) or not capabilities:
+    if (
+        any(capability is not None and capability < MINIMUM_CAPABILITY[name] for capability in capabilities)
+        or not capabilities
+    ):
         return False
     return None if None in capabilities else True
 

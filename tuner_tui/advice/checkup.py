@@ -9,8 +9,8 @@ from typing import Literal
 from tuner_tui.advice.recommending.loading import SMALL_SHM_BYTES
 from tuner_tui.advice.recommending.target import GIB, cards_of, held_bytes
 from tuner_tui.advice.thresholds import DISK_FREE_BYTES
-from tuner_tui.hardware.compatibility import misfits
-from tuner_tui.hardware.interpreter import Interpreter
+from tuner_tui.hardware.interpreter.compatibility import find_incompatibilities
+from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import GpuProblemKind, Inventory, Space
 from tuner_tui.settings.fields import format_value
 from tuner_tui.settings.job import BuiltinJob, CommandJob
@@ -95,7 +95,7 @@ def gpus(inventory: Inventory) -> Iterator[Check]:
 
 def fits(inventory: Inventory, interpreter: Interpreter) -> Iterator[Check]:
     """Whether the interpreter's torch runs on the cards."""
-    found = misfits(inventory, interpreter)
+    found = find_incompatibilities(inventory, interpreter)
     yield from (Check("torch and GPU", "wrong", one.sentence, one.advice) for one in found)
     if inventory.gpus and "torch" in interpreter.packages and not found:
         yield Check("torch and GPU", "good", "This torch has code for every card, and the driver runs its CUDA.")

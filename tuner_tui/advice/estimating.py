@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tuner_tui.advice.recommending.workload import model_of
-from tuner_tui.hardware.interpreter import Interpreter
-from tuner_tui.memory.correct import MeasuredRun, corrected
-from tuner_tui.memory.device import Device, Started
+from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.memory.calibration import MeasuredRun, calibrate
+from tuner_tui.memory.device import Device, ImportFootprint
 from tuner_tui.memory.estimate import MemoryEstimate, estimate
-from tuner_tui.memory.shapes import config_path, known_shape
-from tuner_tui.memory.trace import Trace, TraceError, known_trace, trace
-from tuner_tui.memory.traced import traced_estimate
+from tuner_tui.memory.model_shape import config_path, known_shape
+from tuner_tui.memory.trace import MemoryTrace, TraceError, cached_trace, estimate_from_trace, trace_memory
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 
@@ -21,7 +20,7 @@ NAMED_DOUBT = 0.3
 """Where a model's name is all that is known of it; judgement."""
 
 
-def under_limit(device: Device, limit_bytes: int, started: Started | None) -> Device:
+def under_limit(device: Device, limit_bytes: int, started: ImportFootprint | None) -> Device:
     """The processor as a training finds it that `--memory-limit` lets take so much private memory.
 
     `started` is what its Python was measured to take by itself; None where that is not known.
@@ -49,7 +48,7 @@ class Estimating:
         Microseconds, but for one small file to read.
         """
         python = self.interpreter
-        found = None if python is None else known_trace(python, self.job, settings, self.device)
+        found = None if python is None else cached_trace(python, self.job, settings, self.device)
         return self.closed_form(settings) if found is None else self._of_trace(found, settings)
 
     def closed_form(self, settings: Settings) -> MemoryEstimate | None:
@@ -69,12 +68,12 @@ class Estimating:
         """The traced estimate; takes seconds where it is not remembered. Raises `TraceError`."""
         if self.interpreter is None:
             raise TraceError("There is no Python to trace with: choose the interpreter that trains.")
-        return self._of_trace(trace(self.interpreter, self.job, settings, self.device), settings)
+        return self._of_trace(trace_memory(self.interpreter, self.job, settings, self.device), settings)
 
-    def _of_trace(self, found: Trace, settings: Settings) -> MemoryEstimate:
-        return self._put_right(settings, lambda one: traced_estimate(found, one, self.device, self.processes))
+    def _of_trace(self, found: MemoryTrace, settings: Settings) -> MemoryEstimate:
+        return self._put_right(settings, lambda one: estimate_from_trace(found, one, self.device, self.processes))
 
     def _put_right(self, settings: Settings, way: Callable[[Settings], MemoryEstimate]) -> MemoryEstimate:
-        found = corrected(way(settings), settings, self.device.on_gpu, self.runs, way)
+        found = calibrate(way(settings), settings, self.device.on_gpu, self.runs, way)
         most = self.job.max_samples
         return found if most is None else replace(found, samples=max(1, most // self.processes))

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from tuner_tui.advice.checkup import missing_packages
 from tuner_tui.advice.finding import Finding, Remedy
-from tuner_tui.hardware.compatibility import misfits
-from tuner_tui.hardware.interpreter import Interpreter
+from tuner_tui.hardware.interpreter.compatibility import find_incompatibilities
+from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 
@@ -37,7 +37,7 @@ def _missing(interpreter: Interpreter, job: BuiltinJob | CommandJob | None) -> I
 
 
 def _unfit(inventory: Inventory, interpreter: Interpreter) -> Iterator[Finding]:
-    for number, misfit in enumerate(misfits(inventory, interpreter)):
+    for number, misfit in enumerate(find_incompatibilities(inventory, interpreter)):
         remedy = Remedy(misfit.advice, "The settings cannot make up for it.")
         yield _finding(f"misfit-{number}", misfit.sentence, (remedy,), interpreter.path)
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from tuner_tui.advice.seen import seen_settings
 from tuner_tui.advice.situation import Situation
-from tuner_tui.hardware.interpreter import Interpreter
-from tuner_tui.hardware.survey import read_inventory
+from tuner_tui.hardware.detect import read_inventory
+from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.runs import excerpt
 from tuner_tui.runs.events import Finished
 from tuner_tui.runs.folder import RunFolder

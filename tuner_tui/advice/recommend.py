@@ -15,10 +15,10 @@ from tuner_tui.advice.recommending.batch import batch
 from tuner_tui.advice.recommending.draft import Advised, Draft, Rejected
 from tuner_tui.advice.recommending.target import target_of
 from tuner_tui.advice.recommending.workload import workload_of
-from tuner_tui.hardware.interpreter import Interpreter
+from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.settings.accelerate_file import AccelerateFile
-from tuner_tui.settings.fields import FIELDS, Value
+from tuner_tui.settings.fieldspec import FIELDS, Value
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Origin, OriginKind, Resolved

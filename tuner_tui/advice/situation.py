@@ -12,7 +12,7 @@ from tuner_tui.settings.job import Job
 from tuner_tui.settings.model import Settings
 
 if TYPE_CHECKING:
-    from tuner_tui.hardware.interpreter import Interpreter
+    from tuner_tui.hardware.interpreter.probe import Interpreter
 
 
 @dataclass(frozen=True, slots=True)

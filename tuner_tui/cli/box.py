@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner_tui.cli.output import note
-from tuner_tui.hardware.interpreter import Interpreter, default_interpreter, is_known, probe_interpreter
+from tuner_tui.hardware.detect import read_inventory
+from tuner_tui.hardware.interpreter.probe import Interpreter, default_interpreter, is_cached, probe_interpreter
 from tuner_tui.hardware.inventory import Inventory
-from tuner_tui.hardware.survey import read_inventory
 from tuner_tui.runs.folder import state_dir
 
 
@@ -30,6 +30,6 @@ ReadBox = Callable[[Path | None], ThisBox]
 def this_box(interpreter: Path | None) -> ThisBox:
     """This machine. The first look at an interpreter takes seconds, which a person is told; later ones are cached."""
     python = default_interpreter(os.environ) if interpreter is None else interpreter
-    if sys.stderr.isatty() and not is_known(python):
+    if sys.stderr.isatty() and not is_cached(python):
         note(f"Asking {python} for its torch and transformers: some seconds, once.")
     return ThisBox(read_inventory(state_dir()), probe_interpreter(python))

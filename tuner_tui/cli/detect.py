@@ -26,14 +26,14 @@ def detect(
     ),
 ) -> None:
     """Show the GPUs and what each can do, the processor, memory, disk, and the Python that trains."""
-    from tuner_tui.hardware.compatibility import misfits
-    from tuner_tui.hardware.interpreter import default_interpreter, probe_versions
-    from tuner_tui.hardware.survey import read_inventory
+    from tuner_tui.hardware.detect import read_inventory
+    from tuner_tui.hardware.interpreter.compatibility import find_incompatibilities
+    from tuner_tui.hardware.interpreter.probe import default_interpreter, probe_versions
     from tuner_tui.runs.folder import state_dir
 
     python = probe_versions(interpreter or default_interpreter())
     inventory = read_inventory(state_dir())
-    wrong = misfits(inventory, python)
+    wrong = find_incompatibilities(inventory, python)
     if as_json:
         document(
             {
@@ -51,7 +51,7 @@ def detect(
 
 def usable(inventory: Inventory) -> dict[str, Any]:
     """What a training started here may use, all limits counted in: cores, bytes of RAM, cards by driver's index."""
-    from tuner_tui.hardware.place import visible_gpus
+    from tuner_tui.hardware.environment import visible_gpus
 
     return {
         "cores": inventory.cpu.usable_cores,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from tuner_tui.hardware.compatibility import Misfit
-from tuner_tui.hardware.interpreter import Interpreter
+from tuner_tui.hardware.environment import sees_host_pids, visible_gpus
+from tuner_tui.hardware.interpreter.compatibility import Incompatibility
+from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Cpu, Gpu, GpuProblem, HostMemory, Inventory, Space
-from tuner_tui.hardware.place import sees_host_pids, visible_gpus
 from tuner_tui.settings.paragraph import wrap
 from tuner_tui.settings.percent import UNKNOWN
 
@@ -15,7 +15,7 @@ LABEL = 13
 WIDTH = 100
 
 
-def report(inventory: Inventory, interpreter: Interpreter, wrong: Sequence[Misfit]) -> list[str]:
+def report(inventory: Inventory, interpreter: Interpreter, wrong: Sequence[Incompatibility]) -> list[str]:
     """The whole report, line by line."""
     sections = [
         box_lines(inventory),
@@ -163,7 +163,7 @@ def python_lines(interpreter: Interpreter) -> list[str]:
     return lines + [labelled("", text) for text in wrap(packages, WIDTH - LABEL)]
 
 
-def problem_lines(problems: Sequence[GpuProblem | Misfit], python: str | None) -> list[str]:
+def problem_lines(problems: Sequence[GpuProblem | Incompatibility], python: str | None) -> list[str]:
     """What is wrong, each with what to do about it."""
     lines = [
         line for problem in problems for line in (*hanging("! ", problem.sentence), *hanging("  ", problem.advice))

@@ -105,7 +105,7 @@ def prepare(
     from tuner_tui.advice.estimating import Estimating, under_limit
     from tuner_tui.advice.recommend import with_recommended
     from tuner_tui.advice.recommending.target import limited, target_of
-    from tuner_tui.memory.started import started
+    from tuner_tui.memory.import_footprint import import_footprint
     from tuner_tui.runs.folder import runs_dir
     from tuner_tui.runs.measured_memory import measured_runs
 
@@ -114,7 +114,7 @@ def prepare(
     target = target_of(inventory, box.interpreter, job)
     device = target.device if capacity is None else replace(target.device, capacity_bytes=capacity)
     if limit is not None and not device.on_gpu:
-        device = under_limit(device, limit, started(box.interpreter, inventory.cpu.usable_cores))
+        device = under_limit(device, limit, import_footprint(box.interpreter, inventory.cpu.usable_cores))
     return Estimating(job, device, target.processes, box.interpreter, measured_runs(job, runs_dir())), settings
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tuner_tui.memory.estimate import RESERVE
+from tuner_tui.memory.estimate import RESERVE_SHARE
 from tuner_tui.settings.paragraph import wrap
 from tuner_tui.settings.percent import share
 
@@ -111,8 +111,8 @@ def verdict_sentence(best: MemoryEstimate) -> str:
     """Whether it fits."""
     span = span_words(best.low_bytes, "to", best.high_bytes)
     words = {
-        "fits": f"Fits: {span}, with {share(RESERVE)} left free.",
-        "tight": f"May not fit: {span} is too near to what there is, {share(RESERVE)} of which should stay free.",
+        "fits": f"Fits: {span}, with {share(RESERVE_SHARE)} left free.",
+        "tight": f"May not fit: {span} is too near to what there is, {share(RESERVE_SHARE)} of which should stay free.",
         "too large": f"Does not fit: {span}.",
         "unknown": f"Between {span}.",
     }

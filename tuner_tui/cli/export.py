@@ -55,7 +55,8 @@ def import_file(
 ) -> None:
     """Save what the file sets as a preset; keys that are no setting are named."""
     from tuner_tui.settings.errors import PresetExistsError, SettingsError
-    from tuner_tui.settings.preset import Preset, preset_path, save_preset
+    from tuner_tui.settings.preset import preset_path, save_preset
+    from tuner_tui.settings.preset_model import Preset
 
     try:
         found = _imported(file, tool)

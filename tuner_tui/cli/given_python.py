@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tuner_tui.cli.output import USAGE, fail, note
-from tuner_tui.hardware.interpreter import located
+from tuner_tui.hardware.interpreter.probe import resolve_executable
 from tuner_tui.runs.prepare import working_folder
 from tuner_tui.runs.training_python import training_python
 from tuner_tui.settings.job import CommandJob
@@ -30,4 +30,6 @@ def _only_asked(request: LaunchRequest, given: Path) -> bool:
     job = request.job
     if not isinstance(job, CommandJob) or job.launcher != "plain":
         return False
-    return located(training_python(job, request.environ, working_folder(request))) != located(given)
+    return resolve_executable(training_python(job, request.environ, working_folder(request))) != resolve_executable(
+        given
+    )

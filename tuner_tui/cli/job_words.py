@@ -12,7 +12,7 @@ from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.fields import nearest
 from tuner_tui.settings.guess import guess_apply
 from tuner_tui.settings.job import ApplyMode, BuiltinJob, CommandJob, Job, Launcher
-from tuner_tui.settings.preset import Preset
+from tuner_tui.settings.preset_model import Preset
 
 Word = TypeVar("Word", bound=str)
 

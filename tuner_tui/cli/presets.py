@@ -12,18 +12,15 @@ import typer
 
 from tuner_tui.advice.recommending.target import cards_of
 from tuner_tui.cli.output import USAGE, document, fail, note, say
-from tuner_tui.hardware.interpreter import default_interpreter, probe_versions
-from tuner_tui.hardware.survey import read_inventory
+from tuner_tui.hardware.detect import read_inventory
+from tuner_tui.hardware.interpreter.probe import default_interpreter, probe_versions
 from tuner_tui.runs.folder import state_dir
 from tuner_tui.settings.apply import command_for
 from tuner_tui.settings.errors import PresetExistsError, SettingsError
 from tuner_tui.settings.fields import parse_value
 from tuner_tui.settings.origin import Resolved
 from tuner_tui.settings.preset import (
-    ForHardware,
     ListedPreset,
-    LoadedPreset,
-    Preset,
     find_preset,
     list_presets,
     preset_path,
@@ -31,8 +28,11 @@ from tuner_tui.settings.preset import (
     save_preset,
     shipped_folder,
 )
+from tuner_tui.settings.preset_model import ForHardware, Preset
+from tuner_tui.settings.preset_read import LoadedPreset
 from tuner_tui.settings.resolve import parse_flags, resolve
-from tuner_tui.settings.validity import Box, Problem, problems
+from tuner_tui.settings.rules.problem import Box, Problem
+from tuner_tui.settings.validity import problems
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output")]
 ReadBox = Callable[[], Box]

@@ -11,8 +11,10 @@ from collections.abc import Iterable
 
 from tuner_tui.advice.batch_change import BatchChange
 from tuner_tui.advice.duration import NOTED_SIZES, Expected
-from tuner_tui.advice.recommend import NOTES_JOB, Advised, Recommendation, Rejected
-from tuner_tui.settings.fields import FIELDS, Value, format_value
+from tuner_tui.advice.recommend import NOTES_JOB, Recommendation
+from tuner_tui.advice.recommending.draft import Advised, Rejected
+from tuner_tui.settings.fields import format_value
+from tuner_tui.settings.fieldspec import FIELDS, Value
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.origin import Resolved
 from tuner_tui.settings.paragraph import wrap

@@ -16,7 +16,7 @@ from tuner_tui.settings.fallback import MOST_FALLBACKS
 
 if TYPE_CHECKING:
     from tuner_tui.runs.folder import RunFolder
-    from tuner_tui.runs.launch import LaunchRequest
+    from tuner_tui.runs.prepare import LaunchRequest
 
 CONTEXT = {"allow_interspersed_args": False}
 
@@ -120,7 +120,7 @@ def _notifying(request: LaunchRequest, target: str | None) -> LaunchRequest:
 
 def _warn_of_logout() -> None:
     """Say it where a logout would end the training, which outlives everything else."""
-    from tuner_tui.hardware.logout import logout_warning
+    from tuner_tui.hardware.host.logout import logout_warning
 
     warning = logout_warning()
     if warning is not None:

@@ -115,7 +115,7 @@ def _earlier(name: str, asked: Asked, minutes: float) -> tuple[TuningFolder, Tun
     from tuner_tui.cli.job_words import job_for
     from tuner_tui.runs.record import RecordError
     from tuner_tui.settings.errors import SettingsError
-    from tuner_tui.settings.preset import Preset
+    from tuner_tui.settings.preset_model import Preset
     from tuner_tui.tuning.tuner_process import TuningOrders
     from tuner_tui.tuning.tuning_folder import TuningNotFoundError, find_tuning, tunings_dir
     from tuner_tui.tuning.tuning_record import read_tuning

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tuner_tui.cli.progress_lines import duration
-from tuner_tui.settings.fields import FIELDS, format_value
+from tuner_tui.settings.fields import format_value
+from tuner_tui.settings.fieldspec import FIELDS
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.percent import share
 from tuner_tui.tuning.measurement import Measurement

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from tuner_tui.cli.detect_text import hanging, shorten, size, table
 from tuner_tui.cli.progress_lines import duration
+from tuner_tui.hardware.gpu.xid import format_xid
 from tuner_tui.hardware.sample import GpuSample, HostSample
-from tuner_tui.hardware.xid import xid_words
 from tuner_tui.runs.box_watch import BoxView, WatchedJob
 from tuner_tui.runs.live_runs import LiveRun
 from tuner_tui.runs.watch_words import brief_command, card_list, crew
@@ -48,7 +48,7 @@ def card_lines(view: BoxView) -> list[str]:
 def card_cells(gpu: GpuSample) -> tuple[str, ...]:
     """One card's cells."""
     state = "lost" if gpu.lost else "no answer" if gpu.age_s is not None else ", ".join(gpu.throttle)
-    error = "" if gpu.xid is None else xid_words(gpu.xid)
+    error = "" if gpu.xid is None else format_xid(gpu.xid)
     return (
         str(gpu.index),
         gpu.name,

@@ -9,16 +9,16 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from tuner_tui.hardware.card_watch import CardWatch, Processes
-from tuner_tui.hardware.cgroup import Cgroups
-from tuner_tui.hardware.gpu_reader import GpuReader, GpusUnavailable
-from tuner_tui.hardware.host_meter import HostMeter
+from tuner_tui.core.daemon_thread import start_daemon_thread
+from tuner_tui.hardware.gpu.driver import GpuReader, GpusUnavailable
+from tuner_tui.hardware.gpu.gpu_monitor import GpuMonitor, GpuProcesses
+from tuner_tui.hardware.gpu.nvml import NvmlReader
+from tuner_tui.hardware.host.cgroup import Cgroups
+from tuner_tui.hardware.host.host_sampler import HostSampler
 from tuner_tui.hardware.inventory import GpuProblem
-from tuner_tui.hardware.nvml import NvmlReader
-from tuner_tui.hardware.process_meter import ProcessMeter
-from tuner_tui.hardware.process_names import recognised
+from tuner_tui.hardware.processes.process_names import identify_gpu_processes
+from tuner_tui.hardware.processes.process_sampler import ProcessSampler
 from tuner_tui.hardware.sample import Sample
-from tuner_tui.hardware.threads import daemon
 
 
 class Sampler:
@@ -32,12 +32,12 @@ class Sampler:
     def __init__(
         self,
         reader: GpuReader,
-        host: HostMeter,
-        processes: ProcessMeter,
+        host: HostSampler,
+        processes: ProcessSampler,
         *,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
-        recognise: Callable[[Processes], Processes] = recognised,
+        recognise: Callable[[GpuProcesses], GpuProcesses] = identify_gpu_processes,
     ) -> None:
         self._reader = reader
         self._host = host
@@ -47,13 +47,13 @@ class Sampler:
         self._recognise = recognise
         self._closing = threading.Event()
         self._opened = threading.Event()
-        self._watches: tuple[CardWatch, ...] = ()
+        self._watches: tuple[GpuMonitor, ...] = ()
         self.problem: GpuProblem | None = None
         """Why there are no cards, once that is known."""
 
     def start(self) -> None:
         """Begins watching the cards, in the background."""
-        daemon("gpu-open", self._open)
+        start_daemon_thread("gpu-open", self._open)
 
     def sample(self, watched: Sequence[int] = ()) -> Sample:
         """The newest figures of the cards, and the host and the processes below the pids `watched` right now."""
@@ -82,13 +82,13 @@ class Sampler:
             self.problem = error.problem
         else:
             self._watches = tuple(
-                CardWatch(self._reader, index, self._clock, self._recognise) for index in range(count)
+                GpuMonitor(self._reader, index, self._clock, self._recognise) for index in range(count)
             )
             for index, watch in enumerate(self._watches):
-                daemon(f"gpu-{index}", partial(self._watch, watch))
+                start_daemon_thread(f"gpu-{index}", partial(self._watch, watch))
         self._opened.set()
 
-    def _watch(self, watch: CardWatch) -> None:
+    def _watch(self, watch: GpuMonitor) -> None:
         while not self._closing.is_set():
             watch.refresh()
             self._closing.wait(watch.pause_s())
@@ -98,13 +98,13 @@ def open_sampler(disk_folder: Path) -> Sampler:
     """A sampler of this box, watching from now on; `disk_folder`'s file system gives the free disk space."""
     clock = time.monotonic
     cgroups = Cgroups.of_this_process()
-    host = HostMeter(
+    host = HostSampler(
         disk_folder,
         clock,
         cores=frozenset(os.sched_getaffinity(0)),
         cpu=cgroups.tightest_cpu(),
         memory=cgroups.tightest_memory(),
     )
-    sampler = Sampler(NvmlReader(), host, ProcessMeter(clock))
+    sampler = Sampler(NvmlReader(), host, ProcessSampler(clock))
     sampler.start()
     return sampler

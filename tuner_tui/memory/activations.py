@@ -1,19 +1,182 @@
-"""What a training keeps from forward for backward, in bytes a sample."""
+"""Activations that a training keeps from forward for backward, in bytes per sample."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tuner_tui.memory.attention import attention
-from tuner_tui.memory.blocks import block_bytes
 from tuner_tui.memory.device import Device
-from tuner_tui.memory.numerics import Numerics, numerics_of
-from tuner_tui.memory.shapes import ModelShape
+from tuner_tui.memory.model_shape import Family, ModelShape
+from tuner_tui.memory.parameter_count import linear_layers
 from tuner_tui.settings.model import Settings
 
 
 @dataclass(frozen=True, slots=True)
-class Activations:
+class NumberSizes:
+    """Bytes of a number in matrix products (`compute`), in the residual stream, of a dropout mask.
+
+    `casts`: autocast makes a 16-bit copy of what a matrix product reads, one for each product, weights included.
+    `wide`: autocast runs powers and normalisations in fp32, as it does on a GPU and not on a CPU.
+    """
+
+    compute: int
+    stream: int
+    mask: int
+    casts: bool
+    wide: bool
+
+    @property
+    def normed(self) -> int:
+        """What one matrix product keeps of the output of a normalisation that it reads alone."""
+        return self.compute if self.casts else self.stream
+
+
+def number_sizes(shape: ModelShape, settings: Settings, device: Device) -> NumberSizes:
+    """Those of one training: autocast keeps fp32 what was fp32, and computes in 16 bit."""
+    mixed = settings.precision != "fp32"
+    compute = 2 if mixed else shape.weight_bytes
+    casts = mixed and shape.weight_bytes == 4
+    return NumberSizes(
+        compute=compute,
+        stream=shape.weight_bytes,
+        mask=1 if device.on_gpu else compute,
+        casts=casts,
+        wide=casts and device.on_gpu,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionBytes:
+    """Bytes a sample: kept by a block, and taken beside it while its backward pass or an evaluation runs."""
+
+    kept: float
+    extra: float = 0.0
+    evaluation: float = 0.0
+
+
+def attention_bytes(
+    shape: ModelShape, settings: Settings, device: Device, n: NumberSizes, tokens: int
+) -> AttentionBytes:
+    """Scores where they are kept, else the sums of a fused kernel; and the mask of padded texts."""
+    scores = float(shape.heads * tokens * tokens)
+    sums, repeated = shape.heads * tokens * 4.0, _repeated_key_bytes(shape, tokens, n)
+    if settings.attn_implementation == "eager":
+        kept = repeated + scores * _eager_score_bytes(shape, n, device) - _joint_qkv_bytes(shape, n, tokens)
+        return AttentionBytes(kept, scores * 4, scores * 8)
+    if settings.attn_implementation.startswith("flash"):
+        return AttentionBytes(sums)
+    if _uses_math_kernel(shape, settings, device):
+        return AttentionBytes(
+            repeated + _math_kernel_bytes(shape, n, scores, tokens), scores * 4, repeated + scores * 8
+        )
+    mask = 0.0 if shape.language_model else float(tokens * tokens * n.compute)
+    return AttentionBytes(
+        sums + mask + (0.0 if shape.language_model else repeated)
+    )  # with a mask keys are repeated here too
+
+
+def _eager_score_bytes(shape: ModelShape, n: NumberSizes, device: Device) -> int:
+    """A score's bytes: the softmax, what the product with the values reads, and the mask of dropout.
+
+    Adding the attention mask makes scores fp32 where they were 16 bit. BERT drops out before it casts, others after.
+    """
+    mixed = n.compute == 2
+    softmax = 4 if mixed else n.compute
+    if not shape.attention_dropout:
+        return softmax + (n.compute if mixed else 0)
+    late = shape.family == "bert" and not device.on_gpu
+    return softmax + n.compute + (softmax if late else n.mask)
+
+
+def _joint_qkv_bytes(shape: ModelShape, n: NumberSizes, tokens: int) -> float:
+    """ModernBERT's joint tensor does not live on where values are copied out of it."""
+    return 2.0 * tokens * shape.hidden * n.compute if shape.family == "modernbert" else 0.0
+
+
+def _uses_math_kernel(shape: ModelShape, settings: Settings, device: Device) -> bool:
+    """Whether torch falls back to the plain form, which keeps the scores.
+
+    On a CPU its fused kernel takes no dropout. On a GPU none takes grouped queries in fp32 (assumed from
+    aten/src/ATen/native/transformers/cuda/sdp_utils.cpp).
+    """
+    if not device.on_gpu:
+        return shape.attention_dropout > 0
+    grouped = shape.kv_heads < shape.heads and shape.language_model
+    return grouped and settings.precision == "fp32" and shape.weight_bytes == 4
+
+
+def _math_kernel_bytes(shape: ModelShape, n: NumberSizes, scores: float, tokens: int) -> float:
+    """Softmax, dropout's mask and result; in 16 bit all of it and queries, keys and values are made fp32 first."""
+    kept = 3 if shape.attention_dropout else 1
+    if n.compute == 4:
+        return scores * kept * 4
+    return scores * kept * 4 + 3 * (4 - n.compute) * tokens * shape.heads * shape.head_dim
+
+
+def _repeated_key_bytes(shape: ModelShape, tokens: int, n: NumberSizes) -> float:
+    """Keys and values once for every head, where grouped ones cannot be read as they are."""
+    return 2.0 * (shape.heads - shape.kv_heads) * shape.head_dim * tokens * n.compute
+
+
+def block_bytes(shape: ModelShape, settings: Settings, numerics: NumberSizes) -> float:
+    """Bytes that one block keeps for one token; adapters add what they read and make."""
+    adapted = settings.peft_method != "none"
+    kept = BLOCK_BYTES[shape.family](shape, numerics, adapted)
+    if not adapted:
+        return kept
+    ranks = len(linear_layers(shape)) * settings.lora_r * numerics.compute
+    copied = shape.heads * shape.head_dim * numerics.compute if numerics.casts else 0  # of what attention gives
+    return kept + ranks + copied + (_dora_bytes(shape, numerics) if settings.peft_method == "dora" else 0)
+
+
+def _dora_bytes(shape: ModelShape, n: NumberSizes) -> float:
+    """DoRA keeps the results of the frozen and of the low-rank layer; in 16 bit the first also without its bias."""
+    return float(sum(one.outputs * (3 if one.bias and n.casts else 2) for one in linear_layers(shape)) * n.compute)
+
+
+def bert_block(shape: ModelShape, n: NumberSizes, adapted: bool) -> float:
+    """Query, key, value and the first dense layer read the stream; two normalisations after their additions."""
+    inputs = 4 * n.compute if n.casts else 2 * n.stream
+    masks = 2 * n.mask if shape.hidden_dropout else 0
+    return shape.hidden * (inputs + 4 * n.compute + 2 * n.stream + masks) + shape.intermediate * 2 * n.compute
+
+
+def modernbert_block(shape: ModelShape, n: NumberSizes, adapted: bool) -> float:
+    """The joint tensor of query, key and value lives on beside the rotated query and key; a gated MLP."""
+    return shape.hidden * (2 * n.normed + 6 * n.compute + 2 * n.stream) + shape.intermediate * 4 * n.compute
+
+
+def gpt2_block(shape: ModelShape, n: NumberSizes, adapted: bool) -> float:
+    """GELU by its formula in Python keeps five tensors; on a GPU autocast makes its power and what follows fp32."""
+    masks = 2 * n.mask if shape.hidden_dropout else 0
+    gelu = 16 if n.wide else 5 * n.compute
+    return shape.hidden * (2 * n.normed + 4 * n.compute + 2 * n.stream + masks) + shape.intermediate * gelu
+
+
+def llama_block(shape: ModelShape, n: NumberSizes, adapted: bool) -> float:
+    """Each RMS normalisation keeps its input in fp32 and, where its weight trains, the scaled input."""
+    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    inputs = 5 * n.compute if n.casts else 2 * n.stream
+    norms = 2 * 4 + (0 if adapted else 2 * n.stream)
+    query_norms = (queries + keys) * (4 + (0 if adapted else n.compute)) if shape.query_norm else 0
+    return (
+        query_norms
+        + shape.hidden * (inputs + norms)
+        + (2 * queries + 2 * keys) * n.compute
+        + shape.intermediate * 4 * n.compute
+    )
+
+
+BLOCK_BYTES: Mapping[Family, Callable[[ModelShape, NumberSizes, bool], float]] = {
+    "bert": bert_block,
+    "modernbert": modernbert_block,
+    "gpt2": gpt2_block,
+    "llama": llama_block,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ActivationBytes:
     """Bytes a sample: what a block keeps, what a checkpointed block keeps, what embedding and final layers keep.
 
     `block_extra` is what a block's backward pass takes beside what it keeps. `loss_forward` and `loss_backward` are
@@ -31,31 +194,31 @@ class Activations:
     words: float
 
 
-def activations(shape: ModelShape, settings: Settings, device: Device) -> Activations:
+def activation_bytes(shape: ModelShape, settings: Settings, device: Device) -> ActivationBytes:
     """The activations of one sample of `max_length` tokens."""
-    n = numerics_of(shape, settings, device)
+    n = number_sizes(shape, settings, device)
     adapted = settings.peft_method != "none"
     tokens = min(settings.max_length, shape.positions)
-    scores = attention(shape, settings, device, n, tokens)
+    scores = attention_bytes(shape, settings, device, n, tokens)
     words = float(tokens * shape.vocab) if shape.language_model else 0.0
-    return Activations(
+    return ActivationBytes(
         block=tokens * block_bytes(shape, settings, n) + scores.kept,
         checkpoint=float(tokens * shape.hidden * n.stream),
-        ends=0.0 if adapted else tokens * shape.hidden * _ends(shape, n),
-        block_extra=max(tokens * _extra(shape, n, adapted), scores.extra),
-        loss_forward=words * _loss_forward(n),
+        ends=0.0 if adapted else tokens * shape.hidden * _embedding_and_head_bytes(shape, n),
+        block_extra=max(tokens * _mlp_backward_bytes(shape, n, adapted), scores.extra),
+        loss_forward=words * _loss_forward_bytes(n),
         loss_backward=words * 12,  # the log-softmax, its gradient and that of the logits, each in fp32
-        evaluation=max(words * _loss_forward(n), tokens * _evaluation(shape, n) + scores.evaluation),
+        evaluation=max(words * _loss_forward_bytes(n), tokens * _evaluation_bytes(shape, n) + scores.evaluation),
         words=words,
     )
 
 
-def _loss_forward(n: Numerics) -> int:
+def _loss_forward_bytes(n: NumberSizes) -> int:
     """Bytes a word: logits in 16 bit, their copy in fp32 and its log-softmax; without a copy where they are fp32."""
     return 10 if n.compute == 2 else 8
 
 
-def _ends(shape: ModelShape, n: Numerics) -> float:
+def _embedding_and_head_bytes(shape: ModelShape, n: NumberSizes) -> float:
     """Bytes a hidden unit and token, kept before the first block and after the last; none where both are frozen."""
     mask = n.mask if shape.hidden_dropout else 0
     if shape.family == "bert":
@@ -64,7 +227,7 @@ def _ends(shape: ModelShape, n: Numerics) -> float:
     return mask + final + (n.normed if shape.language_model else 0)
 
 
-def _extra(shape: ModelShape, n: Numerics, adapted: bool) -> float:
+def _mlp_backward_bytes(shape: ModelShape, n: NumberSizes, adapted: bool) -> float:
     """Bytes a token that are there only while a block's backward pass is in its MLP.
 
     Of an adapted layer the gradient comes in two parts, under autocast with a copy in fp32.
@@ -78,7 +241,7 @@ def _extra(shape: ModelShape, n: Numerics, adapted: bool) -> float:
     return float(tensors * n.compute * inner + (4 * hidden if n.casts else 0))
 
 
-def _evaluation(shape: ModelShape, n: Numerics) -> float:
+def _evaluation_bytes(shape: ModelShape, n: NumberSizes) -> float:
     """Bytes a token of one block at work without gradients."""
     widest = 4 if shape.family == "modernbert" else 2
     return float(shape.hidden * (2 * n.stream + 2 * n.compute) + shape.intermediate * widest * n.compute)

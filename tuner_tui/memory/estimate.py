@@ -9,30 +9,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from tuner_tui.memory.device import Device
+from tuner_tui.memory.closed_form import MemoryPhase, memory_phases
+from tuner_tui.memory.device import Device, RuntimeOverhead, runtime_overhead
 from tuner_tui.memory.fit import PeakModel
-from tuner_tui.memory.shapes import ModelShape
-from tuner_tui.memory.slack import Overhead, overhead_of
-from tuner_tui.memory.step import Moment, moments
+from tuner_tui.memory.model_shape import ModelShape
 from tuner_tui.settings.model import Settings
 
-RESERVE = 0.05
+RESERVE_SHARE = 0.05
 """Share of the card left free beside the estimate's own doubt: fragmentation grows over a long run."""
-CLOSED_FORM_DOUBT = 0.10
-NEAREST_DOUBT = 0.50
+CLOSED_FORM_UNCERTAINTY = 0.10
+NEAREST_FAMILY_UNCERTAINTY = 0.50
 """Of an architecture that was given the family nearest to it: on nine that were measured it was up to a third off."""
-SPREAD_DOUBT = 0.25
+DATA_PARALLEL_UNCERTAINTY = 0.25
 """Where one process spreads a batch over several cards: what the first of them takes besides was not measured."""
-COMPILED_LESS = 0.45
+COMPILE_SAVING = 0.45
 """By how much a compiled training may take less than estimated: the compiler keeps less for backward. On a CPU nine
 compiled trainings took 0.57 to 1.03 of the plain ones."""
 LARGEST_BATCH = 65_536
 
-Verdict = Literal["fits", "tight", "too large", "unknown"]
+FitVerdict = Literal["fits", "tight", "too large", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class MemoryParts:
     """The peak, part by part, in bytes. Activations include what the moment takes only for itself."""
 
     weights: int
@@ -60,9 +59,9 @@ class MemoryEstimate:
     """
 
     batch: int
-    lines: tuple[Moment, ...]
+    lines: tuple[MemoryPhase, ...]
     on_gpu: bool
-    overhead: Overhead
+    overhead: RuntimeOverhead
     doubt: float
     rests_on: str
     capacity_bytes: int | None = None
@@ -71,11 +70,11 @@ class MemoryEstimate:
     less: float = 0.0
 
     @property
-    def top(self) -> Moment:
+    def top(self) -> MemoryPhase:
         """The moment that sets the peak."""
         return self._top(self.batch)
 
-    def _top(self, batch: int) -> Moment:
+    def _top(self, batch: int) -> MemoryPhase:
         return max(self.lines, key=lambda line: line.bytes_at(batch))
 
     @property
@@ -84,12 +83,12 @@ class MemoryEstimate:
         return self.top.name
 
     @property
-    def parts(self) -> Parts:
+    def parts(self) -> MemoryParts:
         """The peak, part by part."""
         top, ratio = self.top, self.ratio(self.batch)
         tensors = top.bytes_at(self.batch) * ratio
         fixed = top.weights + top.gradients + top.optimizer
-        return Parts(
+        return MemoryParts(
             weights=round(top.weights),
             gradients=round(top.gradients),
             optimizer=round(top.optimizer),
@@ -119,11 +118,11 @@ class MemoryEstimate:
         return self.total_bytes + self.doubt_bytes
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> FitVerdict:
         """Against the capacity: fits with doubt and reserve; tight where doubt or reserve decide; too large."""
         if self.capacity_bytes is None:
             return "unknown"
-        if self.high_bytes <= self.capacity_bytes * (1 - RESERVE):
+        if self.high_bytes <= self.capacity_bytes * (1 - RESERVE_SHARE):
             return "fits"
         return "tight" if self.low_bytes <= self.capacity_bytes else "too large"
 
@@ -169,7 +168,7 @@ class MemoryEstimate:
         outside = self.overhead.context_bytes + self.overhead.reserved_bytes
         return tensors + outside + self.overhead.slack(tensors)
 
-    def largest_batch(self, reserve: float = RESERVE) -> int | None:
+    def largest_batch(self, reserve: float = RESERVE_SHARE) -> int | None:
         """The largest micro batch that fits with `reserve` left free and the doubt against it; None if unknown.
 
         Never more than there are samples.
@@ -188,22 +187,25 @@ class MemoryEstimate:
 
 def estimate(shape: ModelShape, settings: Settings, device: Device, processes: int = 1) -> MemoryEstimate:
     """The closed form. `processes` train together, each with a device of its own (DistributedDataParallel)."""
-    lines = moments(shape, settings, device, processes)
+    lines = memory_phases(shape, settings, device, processes)
     if shape.near:
         words = f"closed form of {shape.family}, for want of one of {shape.near}"
-        return of_lines(lines, settings, device, NEAREST_DOUBT, words)
-    return of_lines(lines, settings, device, CLOSED_FORM_DOUBT, "closed form")
+        return estimate_from_phases(lines, settings, device, NEAREST_FAMILY_UNCERTAINTY, words)
+    return estimate_from_phases(lines, settings, device, CLOSED_FORM_UNCERTAINTY, "closed form")
 
 
-def of_lines(
-    lines: tuple[Moment, ...], settings: Settings, device: Device, doubt: float, rests_on: str
+def estimate_from_phases(
+    lines: tuple[MemoryPhase, ...], settings: Settings, device: Device, doubt: float, rests_on: str
 ) -> MemoryEstimate:
     """The estimate that the moments of a step make at the micro batch of `settings`."""
-    batch, less = settings.per_device_train_batch_size, COMPILED_LESS if settings.torch_compile else 0.0
+    batch, less = settings.per_device_train_batch_size, COMPILE_SAVING if settings.torch_compile else 0.0
     if device.cards > 1:
-        doubt, rests_on = max(doubt, SPREAD_DOUBT), f"{rests_on}, the first of {device.cards} cards of DataParallel"
+        doubt, rests_on = (
+            max(doubt, DATA_PARALLEL_UNCERTAINTY),
+            f"{rests_on}, the first of {device.cards} cards of DataParallel",
+        )
     if less:
         rests_on += ", without what torch.compile saves"
     return MemoryEstimate(
-        batch, lines, device.on_gpu, overhead_of(device), doubt, rests_on, device.capacity_bytes, less=less
+        batch, lines, device.on_gpu, runtime_overhead(device), doubt, rests_on, device.capacity_bytes, less=less
     )

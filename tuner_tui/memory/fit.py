@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 NOISE_SHARE = 0.004
 """Two runs of one size differ by about this share of their peak (two standard deviations)."""
-FLAT_SHARE = 0.25
+SMALL_BATCH_SHARE = 0.25
 """Points whose batch makes up less than this share of the peak may lie before a bend: with checkpointing the backward
 pass of one block, which grows slowly, sets the peak of small batches, and the logits that of large ones."""
 BEND_SHARE = 0.40
@@ -20,7 +20,7 @@ the steepest was 0.43, which the reserve then covers."""
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class PeakPoint:
     """One measured run: its micro batch, its peak, and, where it is known apart, that of forward and backward alone."""
 
     batch: int
@@ -75,7 +75,7 @@ class PeakModel:
         return replace(self, doubt_slope_bytes=0.0)
 
 
-def fit(points: Sequence[Point], prior: PeakModel | None = None) -> PeakModel | None:
+def fit(points: Sequence[PeakPoint], prior: PeakModel | None = None) -> PeakModel | None:
     """The model through two or more points off the floor; None while the slope cannot be told from the noise.
 
     The peak is a convex curve of straight pieces, so that a line through small batches can only be too flat for large
@@ -104,9 +104,9 @@ def fit(points: Sequence[Point], prior: PeakModel | None = None) -> PeakModel | 
     )
 
 
-def _bend(last: Point, slope: float, prior: PeakModel | None) -> float:
+def _bend(last: PeakPoint, slope: float, prior: PeakModel | None) -> float:
     """By how much a sample may take more beyond `last` than up to it."""
-    if slope * last.batch >= FLAT_SHARE * last.line_bytes:
+    if slope * last.batch >= SMALL_BATCH_SHARE * last.line_bytes:
         return 0.0
     if prior is None:
         return max(0.0, BEND_SHARE * last.line_bytes / last.batch - slope)
@@ -114,13 +114,13 @@ def _bend(last: Point, slope: float, prior: PeakModel | None) -> float:
     return max(0.0, prior.slope_bytes * last.line_bytes / expected - slope)
 
 
-def _floor(points: Sequence[Point], base: float, slope: float) -> float:
+def _floor(points: Sequence[PeakPoint], base: float, slope: float) -> float:
     """The highest peak that stands clear above the line: what the optimizer step takes."""
     above = [p.peak_bytes for p in points if p.peak_bytes > (base + slope * p.batch) * (1 + NOISE_SHARE)]
     return float(max(above, default=0))
 
 
-def _above_floor(points: Sequence[Point]) -> list[Point]:
+def _above_floor(points: Sequence[PeakPoint]) -> list[PeakPoint]:
     """One point a batch, smallest first, without those that may lie on the floor.
 
     Where the parts are not known apart, even the smallest point that stands below the next may do so.
@@ -133,11 +133,11 @@ def _above_floor(points: Sequence[Point]) -> list[Point]:
     return ordered[1:]
 
 
-def _flat(small: Point, large: Point) -> bool:
+def _flat(small: PeakPoint, large: PeakPoint) -> bool:
     return large.line_bytes - small.line_bytes <= 2 * NOISE_SHARE * large.line_bytes
 
 
-def _least_squares(points: Sequence[Point]) -> tuple[float, float]:
+def _least_squares(points: Sequence[PeakPoint]) -> tuple[float, float]:
     """Slope and intercept of the line through `points`."""
     count = len(points)
     mean_batch = sum(point.batch for point in points) / count

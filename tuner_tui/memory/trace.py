@@ -1,8 +1,4 @@
-"""The traced figures of a job: asked of the Python that trains, remembered on disk.
-
-The question goes to `trainer/trace_memory.py`, which runs a step on fake tensors. The micro batch is no part of it: a
-few batches are traced, and any other lies between them.
-"""
+"""Traced memory of a job: a training step on fake tensors, run by the Python that trains, cached on disk."""
 
 from __future__ import annotations
 
@@ -14,24 +10,27 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from tuner_tui import __file__ as package
-from tuner_tui.hardware.interpreter import Interpreter
-from tuner_tui.hardware.interpreter_cache import write_atomically
+from tuner_tui.core.probe_cache import write_atomically
+from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.memory.closed_form import MemoryPhase, optimizer_bytes
 from tuner_tui.memory.device import Device
-from tuner_tui.memory.shapes import config_path
+from tuner_tui.memory.estimate import MemoryEstimate, estimate_from_phases
+from tuner_tui.memory.model_shape import config_path
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 
 FORMAT = 2
 MARK = "tuner-tui-trace "
 TRAINER = Path(package).parent / "trainer"
-BATCHES = (2, 8, 32, 128)
+TRACED_BATCHES = (2, 8, 32, 128)
 """Micro batches that are traced. The peak is a convex curve of straight pieces: a chord between two is above it."""
-SETTINGS = ("precision", "optim", "gradient_checkpointing", "max_grad_norm")
-VERSIONS = ("torch", "transformers", "peft")
+TRACED_SETTINGS = ("precision", "optim", "gradient_checkpointing", "max_grad_norm")
+TRACED_PACKAGES = ("torch", "transformers", "peft")
 TIMEOUT_S = 240.0
 
 
@@ -50,7 +49,7 @@ class TracedPeak:
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class MemoryTrace:
     """What tracing found, in bytes. `state_bytes` and what the optimizer's step takes are None where not traced.
 
     `train` are the peaks of forward and backward, `step_bytes` that of clipping and the optimizer's step, `evaluation`
@@ -67,43 +66,43 @@ class Trace:
     evaluation: tuple[TracedPeak, ...]
 
 
-def trace(
+def trace_memory(
     interpreter: Interpreter,
     job: BuiltinJob,
     settings: Settings,
     device: Device,
     labels: int = 2,
     cache_folder: Path | None = None,
-) -> Trace:
+) -> MemoryTrace:
     """The trace of `job`, from the cache where the same was traced before. Raises `TraceError`.
 
     Takes seconds where it is not in the cache. `labels` are the classes of the data. `cache_folder` is the user's
     cache folder where it is not given.
     """
-    question = request(job, settings, device, labels)
+    question = trace_request(job, settings, device, labels)
     entry = cache_entry(interpreter, question, cache_folder)
     known = read_entry(entry)
     if known is not None:
         return known
-    answer = ask(Path(interpreter.path), question)
+    answer = ask_trainer(Path(interpreter.path), question)
     with suppress(OSError):  # a cache that cannot be written only costs time
         write_atomically(entry, json.dumps(answer))
-    return trace_of(answer)
+    return trace_from_answer(answer)
 
 
-def known_trace(
+def cached_trace(
     interpreter: Interpreter,
     job: BuiltinJob,
     settings: Settings,
     device: Device,
     labels: int = 2,
     cache_folder: Path | None = None,
-) -> Trace | None:
-    """What `trace` would answer at once; None where it would have to ask. Reads one small file."""
-    return read_entry(cache_entry(interpreter, request(job, settings, device, labels), cache_folder))
+) -> MemoryTrace | None:
+    """What `trace_memory` would answer at once; None where it would have to ask. Reads one small file."""
+    return read_entry(cache_entry(interpreter, trace_request(job, settings, device, labels), cache_folder))
 
 
-def request(job: BuiltinJob, settings: Settings, device: Device, labels: int) -> dict[str, Any]:
+def trace_request(job: BuiltinJob, settings: Settings, device: Device, labels: int) -> dict[str, Any]:
     """The question as the tracer takes it."""
     return {
         "job": {
@@ -118,14 +117,14 @@ def request(job: BuiltinJob, settings: Settings, device: Device, labels: int) ->
             "lora_dropout": settings.lora_dropout,
         },
         "settings": {
-            **{name: getattr(settings, name) for name in SETTINGS},
+            **{name: getattr(settings, name) for name in TRACED_SETTINGS},
             "gradient_accumulation_steps": min(settings.gradient_accumulation_steps, 2),
         },
         "labels": labels,
         "on_gpu": device.on_gpu,
         "foreach": device.on_gpu,
-        "batches": BATCHES,
-        "eval_batches": BATCHES,
+        "batches": TRACED_BATCHES,
+        "eval_batches": TRACED_BATCHES,
     }
 
 
@@ -135,22 +134,22 @@ def cache_entry(interpreter: Interpreter, question: Mapping[str, Any], folder: P
         from platformdirs import user_cache_path
 
         folder = user_cache_path("tuner-tui") / "traces"
-    versions = {name: interpreter.packages.get(name) for name in VERSIONS}
+    versions = {name: interpreter.packages.get(name) for name in TRACED_PACKAGES}
     config = config_path(question["job"]["model"])
     text = None if config is None else sha256(config.read_bytes()).hexdigest()
     key = json.dumps([FORMAT, question, versions, text], sort_keys=True)
     return folder / f"{sha256(key.encode()).hexdigest()[:24]}.json"
 
 
-def read_entry(entry: Path) -> Trace | None:
+def read_entry(entry: Path) -> MemoryTrace | None:
     """The answer kept there; None where there is none or it is damaged."""
     try:
-        return trace_of(json.loads(entry.read_text("utf-8")))
+        return trace_from_answer(json.loads(entry.read_text("utf-8")))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def ask(
+def ask_trainer(
     python: Path, question: Mapping[str, Any], timeout_s: float = TIMEOUT_S, verb: str = "trace-memory"
 ) -> dict[str, Any]:
     """The trainer's answer to `verb`; every way in which there is none is a `TraceError`."""
@@ -176,10 +175,10 @@ def ask(
         if process.poll() is None:  # a timeout, or Ctrl-C
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-    return answer_in(output, python, process.returncode)
+    return parse_answer(output, python, process.returncode)
 
 
-def answer_in(output: str, python: Path, code: int) -> dict[str, Any]:
+def parse_answer(output: str, python: Path, code: int) -> dict[str, Any]:
     """The marked line of the tracer's output."""
     lines = [line for line in output.splitlines() if line.startswith(MARK)]
     if not lines:
@@ -190,9 +189,9 @@ def answer_in(output: str, python: Path, code: int) -> dict[str, Any]:
     return answer
 
 
-def trace_of(answer: Mapping[str, Any]) -> Trace:
+def trace_from_answer(answer: Mapping[str, Any]) -> MemoryTrace:
     """The answer as a trace."""
-    return Trace(
+    return MemoryTrace(
         parameters=answer["parameters"],
         trainable=answer["trainable"],
         weight_bytes=answer["weight_bytes"],
@@ -202,3 +201,55 @@ def trace_of(answer: Mapping[str, Any]) -> Trace:
         train=tuple(TracedPeak(**one) for one in answer["train"]),
         evaluation=tuple(TracedPeak(**one) for one in answer["evaluation"]),
     )
+
+
+TRACED_UNCERTAINTY = 0.05
+"""On a CPU tracing is within 1 % of what torch allocated, in most cases; a GPU's allocator and kernels add to it."""
+
+
+def estimate_from_trace(trace: MemoryTrace, settings: Settings, device: Device, processes: int = 1) -> MemoryEstimate:
+    """What `trace` says of the micro batch of `settings`; sizes of one process."""
+    return estimate_from_phases(
+        phases_from_trace(trace, settings, device, processes), settings, device, TRACED_UNCERTAINTY, "traced"
+    )
+
+
+def phases_from_trace(
+    trace: MemoryTrace, settings: Settings, device: Device, processes: int
+) -> tuple[MemoryPhase, ...]:
+    """The traced peaks as straight lines in the micro batch, whose largest is the peak."""
+    buckets = trace.gradient_bytes if processes > 1 else 0
+    states, step = trace.state_bytes, trace.step_bytes
+    if states is None:
+        each = optimizer_bytes(settings.optim, device.on_gpu, 4)
+        states = round(each.kept * trace.trainable)
+        step += states + round(each.temporary * trace.trainable)
+    known = trace.state_bytes or 0
+    lines = [_chord(low, high, trace.weight_bytes, buckets, states, known) for low, high in pairwise(trace.train)]
+    if device.cards > 1:  # DataParallel sums all cards' gradients beside its own
+        end = MemoryPhase("backward's end", trace.weight_bytes, 2 * trace.gradient_bytes, states, 0, 0)
+        lines = [*lines, end]
+    fixed = trace.weight_bytes + trace.gradient_bytes + states
+    step_line = MemoryPhase(
+        "optimizer step", trace.weight_bytes, trace.gradient_bytes + buckets, states, max(0, step - fixed), 0
+    )
+    evaluation = _peak_at(trace.evaluation, settings.per_device_eval_batch_size) - known
+    return (
+        *lines,
+        step_line,
+        MemoryPhase("evaluation", trace.weight_bytes, buckets, states, evaluation - trace.weight_bytes, 0),
+    )
+
+
+def _chord(low: TracedPeak, high: TracedPeak, weights: int, buckets: int, states: int, known: int) -> MemoryPhase:
+    """The line through two traced batches; its parts are those of the larger one."""
+    slope = (high.total - low.total) / (high.batch - low.batch)
+    rest = high.total - slope * high.batch - weights - high.copies - high.gradients - known
+    return MemoryPhase("forward and backward", weights + high.copies, high.gradients + buckets, states, rest, slope)
+
+
+def _peak_at(points: tuple[TracedPeak, ...], batch: int) -> float:
+    """The peak at any batch: on the chord around it, or on the last one prolonged."""
+    pairs = list(pairwise(points))
+    low, high = next(((low, high) for low, high in pairs if batch <= high.batch), pairs[-1])
+    return low.total + (high.total - low.total) / (high.batch - low.batch) * (batch - low.batch)

@@ -10,11 +10,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
+from tuner_tui.hardware.environment import sees_host_pids
 from tuner_tui.hardware.inventory import GpuProblem, GpuProcess
-from tuner_tui.hardware.job_trees import JobTree, find_jobs, trainings
-from tuner_tui.hardware.place import sees_host_pids
-from tuner_tui.hardware.process_roles import Role
-from tuner_tui.hardware.process_table import HostProcess, ProcessTable
+from tuner_tui.hardware.processes.job_trees import JobTree, find_jobs, find_trainings
+from tuner_tui.hardware.processes.process_roles import Role
+from tuner_tui.hardware.processes.process_table import HostProcess, ProcessTable
 from tuner_tui.hardware.sample import GpuSample, Sample
 from tuner_tui.hardware.sampler import Sampler, open_sampler
 from tuner_tui.runs.live_runs import LiveRun, LiveRuns
@@ -124,7 +124,7 @@ class BoxWatch:
             before, self._processes = self._processes, self._table.processes
             changed = before != self._processes
             if changed:
-                self._trainings = frozenset(trainings(self._processes))
+                self._trainings = frozenset(find_trainings(self._processes))
         seeds = frozenset([pid]) if pid is not None else self._trainings | on_cards | ours
         if changed or seeds != self._seeds:
             self._seeds = seeds

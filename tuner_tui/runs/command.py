@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tuner_tui.hardware.interpreter import Interpreter, probe_interpreter, probe_versions
-from tuner_tui.hardware.place import hides_every_card
+from tuner_tui.hardware.environment import hides_all_gpus
+from tuner_tui.hardware.interpreter.probe import Interpreter, probe_interpreter, probe_versions
 from tuner_tui.runs.folder import RunFolder
 from tuner_tui.runs.launchers import launched_by
 from tuner_tui.runs.redact import HIDDEN, redact_argv, redact_env
@@ -122,7 +122,7 @@ def check_launcher(job: Job, env: Mapping[str, str], accelerate: AccelerateFile 
 
 def has_gpu(env: Mapping[str, str]) -> bool:
     """Whether the training can use an NVIDIA GPU: the driver's device is there and not hidden from it."""
-    return Path("/dev/nvidiactl").exists() and not hides_every_card(env.get("CUDA_VISIBLE_DEVICES"))
+    return Path("/dev/nvidiactl").exists() and not hides_all_gpus(env.get("CUDA_VISIBLE_DEVICES"))
 
 
 def redact_job(job: Job) -> Job:

@@ -13,8 +13,7 @@ from tuner_tui import __version__
 from tuner_tui.runs.command import LaunchError, git_revision, has_gpu, redact_job
 from tuner_tui.runs.folder import RunFolder, create_folder, runs_dir
 from tuner_tui.runs.plan import Plan, dump_plan
-from tuner_tui.runs.prepare import LaunchRequest as LaunchRequest
-from tuner_tui.runs.prepare import Prepared, prepare
+from tuner_tui.runs.prepare import LaunchRequest, Prepared, prepare
 from tuner_tui.runs.processes import this_machine
 from tuner_tui.runs.record import RunRecord, read_record, write_record
 from tuner_tui.runs.redact import redact_env

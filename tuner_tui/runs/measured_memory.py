@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tuner_tui.memory.correct import MeasuredRun
+from tuner_tui.memory.calibration import MeasuredRun
 from tuner_tui.runs.codec import decode
 from tuner_tui.runs.command import redact_job
 from tuner_tui.runs.events import Steps

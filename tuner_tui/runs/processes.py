@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner_tui.hardware.process_roles import LOADER_WORKER
+from tuner_tui.hardware.processes.process_roles import LOADER_WORKER
 
 PROC = Path("/proc")
 

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path, PurePath
 
-from tuner_tui.hardware.interpreter import default_interpreter
+from tuner_tui.hardware.interpreter.probe import default_interpreter
 from tuner_tui.runs.launchers.program import PYTHON
 from tuner_tui.settings.job import CommandJob, Job
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tuner_tui.hardware.process_roles import Role, program
+from tuner_tui.hardware.processes.process_roles import Role, program_name
 from tuner_tui.runs.box_watch import WatchedJob
 
 QUIET_FLAGS = frozenset({"-u", "-O", "-I", "-P", "-B", "-E", "-s"})
@@ -15,11 +15,11 @@ def brief_command(command: Sequence[str]) -> str:
     """A command line as a person says it: programs and scripts without their folders, switches of Python left out."""
     if not command:
         return ""
-    words = [program(command[0]), *command[1:]]
+    words = [program_name(command[0]), *command[1:]]
     if words[0].startswith("python"):
         rest = [word for word in words[1:] if word not in QUIET_FLAGS]
         if rest and not rest[0].startswith("-"):
-            script = program(rest[0])
+            script = program_name(rest[0])
             return " ".join([script, *rest[1:]] if not script.endswith(".py") else ["python", script, *rest[1:]])
         words = ["python", *rest]
     return " ".join(" ".join(words).split())

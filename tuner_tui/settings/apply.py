@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 import tuner_tui
-from tuner_tui.hardware.interpreter import Interpreter
+from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.settings.argv import without_options
 from tuner_tui.settings.dialects import hf
 from tuner_tui.settings.dialects.dialect import Dialect, keys_of, write
@@ -21,7 +21,8 @@ from tuner_tui.settings.dialects.hf import Carried
 from tuner_tui.settings.dialects.hf_names import SCRIPT_FIELDS
 from tuner_tui.settings.dialects.tools import tool_named
 from tuner_tui.settings.errors import FieldError, SettingsError
-from tuner_tui.settings.fields import FIELDS, nearest
+from tuner_tui.settings.fields import nearest
+from tuner_tui.settings.fieldspec import FIELDS
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tuner_tui.settings.fields import Value, check_value
+from tuner_tui.settings.fields import check_value
+from tuner_tui.settings.fieldspec import Value
 from tuner_tui.settings.origin import Origin, OriginKind, Resolved
 
 EDITED = Origin(OriginKind.EDITED)

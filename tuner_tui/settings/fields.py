@@ -14,10 +14,7 @@ from typing import Annotated, Any
 from pydantic import TypeAdapter, ValidationError
 
 from tuner_tui.settings.errors import FieldError
-from tuner_tui.settings.fieldspec import FIELDS as FIELDS
-from tuner_tui.settings.fieldspec import FieldSpec as FieldSpec
-from tuner_tui.settings.fieldspec import Kind as Kind
-from tuner_tui.settings.fieldspec import Value as Value
+from tuner_tui.settings.fieldspec import FIELDS, FieldSpec, Kind, Value
 from tuner_tui.settings.model import Settings
 
 TRUE_WORDS = frozenset({"true", "on", "yes"})

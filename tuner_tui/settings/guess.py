@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tuner_tui.settings.apply import CONFIG, config_word
 from tuner_tui.settings.dialects.tools import HF, tool_of_command
-from tuner_tui.settings.fields import FIELDS
+from tuner_tui.settings.fieldspec import FIELDS
 from tuner_tui.settings.job import ApplyMode
 
 _MARK = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")

@@ -9,7 +9,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from tuner_tui.hardware.inventory import Gpu
-from tuner_tui.settings.fields import Value, check_value
+from tuner_tui.settings.fields import check_value
+from tuner_tui.settings.fieldspec import Value
 from tuner_tui.settings.job import Job
 
 PRESET_VERSION = 1

@@ -11,7 +11,8 @@ from pydantic import BaseModel, ValidationError
 
 from tuner_tui.settings.dialects.hf_import import SPELLINGS, from_hf
 from tuner_tui.settings.errors import FieldError, PresetError
-from tuner_tui.settings.fields import Value, nearest, parse_value, shorten
+from tuner_tui.settings.fields import nearest, parse_value, shorten
+from tuner_tui.settings.fieldspec import Value
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.preset_model import PRESET_VERSION, ForHardware, Preset
 from tuner_tui.settings.yamltext import Entries, Items, Node, Scalar, parse_tree, read_text

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tuner_tui.settings.errors import FieldError, SettingsError
-from tuner_tui.settings.fields import FIELDS, Value, nearest, parse_value, shorten, spec_of
+from tuner_tui.settings.fields import nearest, parse_value, shorten, spec_of
+from tuner_tui.settings.fieldspec import FIELDS, Value
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Origin, OriginKind, Resolved
 from tuner_tui.settings.preset_model import Preset

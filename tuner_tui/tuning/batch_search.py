@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from tuner_tui.memory.fit import PeakModel, Point, fit
+from tuner_tui.memory.fit import PeakModel, PeakPoint, fit
 
 RESERVE = 0.03
 """Share of the card left free in the result: fragmentation grows over a long run, and lengths differ by batch."""
@@ -93,8 +93,8 @@ class BatchSearch:
         return min(bad, default=self.most + 1)
 
     @property
-    def _points(self) -> list[Point]:
-        return [Point(p.batch, p.peak_bytes, p.batch_peak_bytes) for p in self.probes if p.peak_bytes is not None]
+    def _points(self) -> list[PeakPoint]:
+        return [PeakPoint(p.batch, p.peak_bytes, p.batch_peak_bytes) for p in self.probes if p.peak_bytes is not None]
 
     def propose(self) -> Proposal | None:
         """The next batch to run, or None where the search is at its end."""
@@ -168,7 +168,7 @@ class BatchSearch:
         corrected = prior.scaled(last.line_bytes / expected * doubt)
         return max(corrected.largest_batch(self.limit_bytes), self._proved(last))
 
-    def _proved(self, point: Point) -> int:
+    def _proved(self, point: PeakPoint) -> int:
         """What one run proves to fit, a line through the origin being the worst case.
 
         Where that proves nothing, one sample more is tried if it fits with `BASE_SHARE` of the run being base.

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tuner_tui.settings.fields import FIELDS
+from tuner_tui.settings.fieldspec import FIELDS
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.percent import share
 from tuner_tui.tuning import knobs

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 
-from tuner_tui.memory.fit import PeakModel, Point, fit
-from tuner_tui.settings.fields import Value
+from tuner_tui.memory.fit import PeakModel, PeakPoint, fit
+from tuner_tui.settings.fieldspec import Value
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning import bounds
 from tuner_tui.tuning.batch_search import BatchSearch, Probe
@@ -175,7 +175,7 @@ class Sizes:
     def _line(self, result: Result) -> Iterator[Result]:
         return (one for one in self.results.results if same_memory(one.settings, result.settings))
 
-    def _points(self, result: Result) -> list[Point]:
+    def _points(self, result: Result) -> list[PeakPoint]:
         return [_memory_point(one) for one in self._line(result) if one.peak_bytes is not None]
 
     def _prior(self) -> PeakModel | None:
@@ -202,7 +202,7 @@ class Sizes:
         return min(grown, steeper, key=lambda one: one.largest_batch(limit))
 
 
-def _believed(point: Point) -> PeakModel:
+def _believed(point: PeakPoint) -> PeakModel:
     """The line that one run makes likely: weights, gradients and states take the most of it."""
     base = max(MOSTLY_BASE * point.line_bytes, MOSTLY_BASE_OF_STEP * point.peak_bytes)
     own = max(0.0, point.line_bytes - base) / point.batch
@@ -255,5 +255,5 @@ def _time_point(result: Result) -> tuple[int, float]:
     return micro_of(result), share / (result.throughput or 1.0)
 
 
-def _memory_point(result: Result) -> Point:
-    return Point(micro_of(result), result.peak_bytes or 0, result.batch_peak_bytes)
+def _memory_point(result: Result) -> PeakPoint:
+    return PeakPoint(micro_of(result), result.peak_bytes or 0, result.batch_peak_bytes)

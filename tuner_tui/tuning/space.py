@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from tuner_tui.advice.scaling import divisors
 from tuner_tui.memory.fit import PeakModel
-from tuner_tui.settings.fields import FIELDS, Value
+from tuner_tui.settings.fieldspec import FIELDS, Value
 from tuner_tui.settings.model import Settings
-from tuner_tui.settings.rules.problem import Box
-from tuner_tui.settings.validity import Problem, problems
+from tuner_tui.settings.rules.problem import Box, Problem
+from tuner_tui.settings.validity import problems
 from tuner_tui.tuning.batch_search import RESERVE
 from tuner_tui.tuning.trial import Skipped
 

@@ -6,13 +6,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tuner_tui.advice.recommending.target import Target, target_of
-from tuner_tui.hardware.capability import FLASH_3
-from tuner_tui.hardware.interpreter import Interpreter
+from tuner_tui.hardware.gpu.capabilities import FLASH_3
+from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.memory.fit import PeakModel
 from tuner_tui.settings.accelerate_file import AccelerateFile
 from tuner_tui.settings.apply import command_for
-from tuner_tui.settings.fields import Value, format_value
+from tuner_tui.settings.fields import format_value
+from tuner_tui.settings.fieldspec import Value
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.knobs import PERSISTENT, PIN, PREFETCH, WORKERS

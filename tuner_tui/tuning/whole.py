@@ -9,9 +9,9 @@ from pathlib import Path
 
 from tuner_tui.advice.estimating import Estimating
 from tuner_tui.advice.recommending.target import limited, target_of
-from tuner_tui.hardware.interpreter import Interpreter, probe_interpreter
+from tuner_tui.hardware.detect import read_inventory
+from tuner_tui.hardware.interpreter.probe import Interpreter, probe_interpreter
 from tuner_tui.hardware.inventory import Inventory
-from tuner_tui.hardware.survey import read_inventory
 from tuner_tui.memory.fit import PeakModel
 from tuner_tui.runs.folder import RunFolder, runs_dir, state_dir
 from tuner_tui.runs.measured_memory import measured_runs

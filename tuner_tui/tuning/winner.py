@@ -13,7 +13,8 @@ from tuner_tui.settings.errors import PresetExistsError
 from tuner_tui.settings.job import Job
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Resolved
-from tuner_tui.settings.preset import ForHardware, Preset, preset_path, save_preset
+from tuner_tui.settings.preset import preset_path, save_preset
+from tuner_tui.settings.preset_model import ForHardware, Preset
 from tuner_tui.tuning.measurement import Measurement
 from tuner_tui.tuning.run_trial import tuned
 from tuner_tui.tuning.trial import Verdict

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tuner_tui.advice.finding import Finding
-    from tuner_tui.hardware.interpreter import Interpreter
+    from tuner_tui.hardware.interpreter.probe import Interpreter
     from tuner_tui.hardware.inventory import Inventory
     from tuner_tui.runs.log import LogWindow
     from tuner_tui.runs.reader import RunView
     from tuner_tui.settings.job import Job
     from tuner_tui.settings.model import Settings
     from tuner_tui.settings.origin import Resolved
-    from tuner_tui.settings.validity import Problem
+    from tuner_tui.settings.rules.problem import Problem
 
 
 def problems_of(

@@ -12,7 +12,7 @@ from tuner_tui.ui.format import size
 if TYPE_CHECKING:
     from tuner_tui.advice.estimating import Estimating
     from tuner_tui.advice.recommending.target import Target
-    from tuner_tui.memory.correct import MeasuredRun
+    from tuner_tui.memory.calibration import MeasuredRun
     from tuner_tui.memory.device import Device
     from tuner_tui.memory.estimate import MemoryEstimate
     from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
@@ -68,15 +68,15 @@ class EstimatingHere:
 
     def _measured(self, request: EstimateRequest, job: CommandJob) -> Outlook:
         """What the command's own runs took; those are all that is known of it."""
-        from tuner_tui.memory.measured import NotAtThisBatch, measured_peak
+        from tuner_tui.memory.calibration import UnmeasuredBatch, estimate_from_runs
 
         target, against = self._target(request)
         asked = request.settings.per_device_train_batch_size
         batch = asked if MICRO in request.chosen and job.apply != "none" else None
-        found = measured_peak(self._runs, request.settings, _device(request, target, against), batch)
+        found = estimate_from_runs(self._runs, request.settings, _device(request, target, against), batch)
         if found is None:
             return Outlook(unknown=OF_A_COMMAND)
-        if isinstance(found, NotAtThisBatch):
+        if isinstance(found, UnmeasuredBatch):
             return Outlook(unknown=f"at micro batch {found.batch}: {size(found.peak_bytes)} ({found.run})")
         return Outlook(found.estimate, target.on_gpu, against, "", True, found.largest)
 
@@ -115,9 +115,11 @@ def _device(request: EstimateRequest, target: Target, against: str, asking: bool
     if device.on_gpu or against != "limit" or device.capacity_bytes is None:
         return device
     from tuner_tui.advice.estimating import under_limit
-    from tuner_tui.memory.started import known_started, started
+    from tuner_tui.memory.import_footprint import cached_import_footprint, import_footprint
 
-    measured = (started if asking else known_started)(request.interpreter, request.inventory.cpu.usable_cores)
+    measured = (import_footprint if asking else cached_import_footprint)(
+        request.interpreter, request.inventory.cpu.usable_cores
+    )
     return under_limit(device, device.capacity_bytes, measured)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from tuner_tui.ui.messages import EstimateArrived
 
 if TYPE_CHECKING:
-    from tuner_tui.hardware.interpreter import Interpreter
+    from tuner_tui.hardware.interpreter.probe import Interpreter
     from tuner_tui.hardware.inventory import Inventory
     from tuner_tui.memory.estimate import MemoryEstimate
     from tuner_tui.settings.job import Job

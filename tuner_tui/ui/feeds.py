@@ -27,7 +27,7 @@ from tuner_tui.ui.messages import (
 if TYPE_CHECKING:
     from textual.message import Message
 
-    from tuner_tui.hardware.interpreter import Interpreter
+    from tuner_tui.hardware.interpreter.probe import Interpreter
     from tuner_tui.hardware.inventory import Inventory
     from tuner_tui.runs.log import LogWindow
     from tuner_tui.runs.reader import RunView

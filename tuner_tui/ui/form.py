@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Literal
 from tuner_tui.ui.spread import ALONE, Spread
 
 if TYPE_CHECKING:
-    from tuner_tui.settings.fields import FieldSpec, Value
+    from tuner_tui.settings.fieldspec import FieldSpec, Value
     from tuner_tui.settings.model import Settings
     from tuner_tui.settings.origin import Resolved
-    from tuner_tui.settings.validity import Problem
+    from tuner_tui.settings.rules.problem import Problem
 
 Tone = Literal["", "changed", "warning", "error"]
 TWOS = tuple(sorted({1, 3, *(2**n for n in range(1, 31)), *(3 * 2**n for n in range(1, 30))}))

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tuner_tui.settings.percent import UNKNOWN as UNKNOWN
-from tuner_tui.settings.percent import percent as percent
-from tuner_tui.settings.percent import share as share
+from tuner_tui.settings.percent import UNKNOWN
 
 GIB = 1024**3
 MIB = 1024**2

@@ -10,7 +10,7 @@ from tuner_tui.ui.services import RestartOffer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tuner_tui.runs.launch import LaunchRequest
+    from tuner_tui.runs.prepare import LaunchRequest
     from tuner_tui.runs.record import RunRecord
     from tuner_tui.runs.restart import Restart
     from tuner_tui.settings.origin import Resolved
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def launch_request(opened: Opened, wishes: Wishes) -> LaunchRequest:
     """The launch of what the screen shows."""
-    from tuner_tui.runs.launch import LaunchRequest
+    from tuner_tui.runs.prepare import LaunchRequest
 
     return LaunchRequest(
         job=opened.job,
@@ -75,7 +75,8 @@ def question(plan: Restart, changes: Sequence[str]) -> str:
 
 def changed_words(record: RunRecord, resolved: Resolved) -> list[str]:
     """`micro batch 8 → 4` for each setting that the restart changes."""
-    from tuner_tui.settings.fields import FIELDS, format_value
+    from tuner_tui.settings.fields import format_value
+    from tuner_tui.settings.fieldspec import FIELDS
 
     before, after = record.resolved.settings, resolved.settings
     return [

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from tuner_tui.advice.finding import Finding
-    from tuner_tui.hardware.interpreter import Interpreter
+    from tuner_tui.hardware.interpreter.probe import Interpreter
     from tuner_tui.hardware.inventory import Inventory
     from tuner_tui.hardware.sample import Sample
     from tuner_tui.runs.control import Order
     from tuner_tui.runs.log import LogMatch, LogWindow
     from tuner_tui.runs.reader import RunView
     from tuner_tui.settings.accelerate_file import AccelerateFile
-    from tuner_tui.settings.fields import FieldSpec
+    from tuner_tui.settings.fieldspec import FieldSpec
     from tuner_tui.settings.job import Job
     from tuner_tui.settings.model import Settings
     from tuner_tui.settings.origin import Resolved
     from tuner_tui.settings.preset_model import Preset
-    from tuner_tui.settings.validity import Problem
+    from tuner_tui.settings.rules.problem import Problem
     from tuner_tui.ui.comparing import Comparing
     from tuner_tui.ui.estimating import Quick, Refined
     from tuner_tui.ui.tuning_services import TuningServices

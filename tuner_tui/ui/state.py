@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tuner_tui.advice.finding import Finding, Remedy
-    from tuner_tui.hardware.interpreter import Interpreter
+    from tuner_tui.hardware.interpreter.probe import Interpreter
     from tuner_tui.hardware.inventory import Inventory
     from tuner_tui.runs.reader import RunView
     from tuner_tui.settings.accelerate_file import AccelerateFile
     from tuner_tui.settings.editing import Editing
-    from tuner_tui.settings.fields import FieldSpec
+    from tuner_tui.settings.fieldspec import FieldSpec
     from tuner_tui.settings.job import Job
     from tuner_tui.settings.model import Settings
     from tuner_tui.settings.origin import Resolved
-    from tuner_tui.settings.validity import Problem
+    from tuner_tui.settings.rules.problem import Problem
     from tuner_tui.tuning.trial import Verdict
     from tuner_tui.tuning.view import TuningView
     from tuner_tui.ui.screens.diff import Change

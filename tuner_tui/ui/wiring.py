@@ -15,21 +15,15 @@ from tuner_tui.ui import run_wiring
 from tuner_tui.ui.advice_wiring import Diagnosing, Recommending, findings_of_box, problems_of
 from tuner_tui.ui.comparing import ComparingRuns
 from tuner_tui.ui.estimate_wiring import EstimatingHere
-from tuner_tui.ui.services import (
-    Opened,
-    PresetLine,
-    RestartOffer,
-    Sampler,
-    Services,
-)
+from tuner_tui.ui.services import Opened, PresetLine, RestartOffer, Sampler, Services
 from tuner_tui.ui.spoken import spoken
 from tuner_tui.ui.tuning_wiring import TuningsHere
 
 if TYPE_CHECKING:
-    from tuner_tui.hardware.interpreter import Interpreter
+    from tuner_tui.hardware.interpreter.probe import Interpreter
     from tuner_tui.hardware.inventory import Inventory
     from tuner_tui.settings.accelerate_file import AccelerateFile
-    from tuner_tui.settings.fields import FieldSpec
+    from tuner_tui.settings.fieldspec import FieldSpec
     from tuner_tui.settings.job import Job
     from tuner_tui.settings.preset_read import LoadedPreset
 
@@ -83,7 +77,7 @@ def real_services(wishes: Wishes) -> Services:
 
 
 def _fields() -> Sequence[FieldSpec]:
-    from tuner_tui.settings.fields import FIELDS
+    from tuner_tui.settings.fieldspec import FIELDS
 
     return tuple(FIELDS.values())
 
@@ -92,7 +86,7 @@ def _inventory() -> Inventory:
     # Both are called on the event loop as soon as the inventory is there: what they need is imported here.
     import tuner_tui.advice.misfits
     import tuner_tui.advice.recommend  # noqa: F401
-    from tuner_tui.hardware.survey import read_inventory
+    from tuner_tui.hardware.detect import read_inventory
 
     return read_inventory(Path.cwd())
 
@@ -115,13 +109,13 @@ def _python(job: Job) -> Path:
 
 
 def _versions(python: Path) -> Interpreter:
-    from tuner_tui.hardware.interpreter import probe_versions
+    from tuner_tui.hardware.interpreter.probe import probe_versions
 
     return probe_versions(python)
 
 
 def _interpreter(python: Path) -> Interpreter:
-    from tuner_tui.hardware.interpreter import probe_interpreter
+    from tuner_tui.hardware.interpreter.probe import probe_interpreter
 
     return probe_interpreter(python)
 
@@ -174,7 +168,8 @@ def _project(path: Path) -> LoadedPreset | None:
 
 
 def _save_preset(name: str, opened: Opened, overwrite: bool, wishes: Wishes) -> None:
-    from tuner_tui.settings.preset import Preset, preset_path, save_preset
+    from tuner_tui.settings.preset import preset_path, save_preset
+    from tuner_tui.settings.preset_model import Preset
 
     with spoken():
         base = opened.base or Preset(name=name)

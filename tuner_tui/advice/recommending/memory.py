@@ -5,8 +5,8 @@ from __future__ import annotations
 from tuner_tui.advice.recommending.draft import Draft
 from tuner_tui.advice.recommending.workload import Workload
 from tuner_tui.advice.thresholds import NOTES_3070_8BIT, NOTES_3090, NOTES_T4, NOTES_UTILISATION
+from tuner_tui.memory.closed_form import fixed_sizes
 from tuner_tui.memory.estimate import estimate
-from tuner_tui.memory.step import sizes_of
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 
@@ -109,7 +109,7 @@ def _short(draft: Draft, workload: Workload) -> bool:
 
 def _full_bytes(workload: Workload, optim: str) -> float:
     """What a full training takes before its first sample."""
-    return sizes_of(workload.model.shape, Settings(optim=optim)).before_a_sample
+    return fixed_sizes(workload.model.shape, Settings(optim=optim)).before_a_sample
 
 
 def _gb(size: float) -> str:

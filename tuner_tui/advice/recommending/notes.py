@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tuner_tui.advice.recommending.draft import Draft
 from tuner_tui.advice.recommending.target import GIB, held_bytes
-from tuner_tui.hardware.compatibility import misfits
+from tuner_tui.hardware.interpreter.compatibility import find_incompatibilities
 from tuner_tui.settings.job import CommandJob
 
 
@@ -22,7 +22,7 @@ def _python(draft: Draft) -> None:
         return
     if interpreter.problem is not None:
         draft.note(interpreter.problem)
-    for misfit in misfits(draft.target.inventory, interpreter):
+    for misfit in find_incompatibilities(draft.target.inventory, interpreter):
         draft.note(f"{misfit.sentence} {misfit.advice}")
     build = draft.target.box.version_text("torch") or ""
     if not draft.target.on_gpu and ("rocm" in build or "xpu" in build):

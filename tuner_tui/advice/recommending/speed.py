@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tuner_tui.advice.recommending.draft import Draft
 from tuner_tui.advice.thresholds import NOTES_3070, NOTES_3090, NOTES_T4, NOTES_UTILISATION
-from tuner_tui.hardware.capability import FP16_SLOW
+from tuner_tui.hardware.gpu.capabilities import FP16_SLOW
 from tuner_tui.settings.rules.speed import TRITON
 
 PRECISION_SOURCE = f"{NOTES_T4}, {NOTES_3090}, {NOTES_UTILISATION}; CUDA C++ Programming Guide"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tuner_tui.advice.thresholds import OTHER_PROCESS_BYTES
-from tuner_tui.hardware.capability import LEAST, card_words
-from tuner_tui.hardware.interpreter import Interpreter
+from tuner_tui.hardware.environment import visible_gpus
+from tuner_tui.hardware.gpu.capabilities import MINIMUM_CAPABILITY, describe_generation
+from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Gpu, Inventory
-from tuner_tui.hardware.place import visible_gpus
 from tuner_tui.memory.device import Device
 from tuner_tui.settings.accelerate_file import AccelerateFile
 from tuner_tui.settings.job import BuiltinJob, CommandJob
@@ -69,7 +69,7 @@ class Target:
     def able(self, name: str) -> bool:
         """Whether every card is known to do `name` (bf16, tf32, fp16, flash, fused)."""
         capabilities = [card.capability for card in self.cards]
-        return bool(capabilities) and all(one is not None and one >= LEAST[name] for one in capabilities)
+        return bool(capabilities) and all(one is not None and one >= MINIMUM_CAPABILITY[name] for one in capabilities)
 
     def has(self, package: str, at_least: tuple[int, int] = (0, 0)) -> bool:
         """Whether the interpreter is known to have the package, and not an older one."""
@@ -83,7 +83,7 @@ class Target:
             return "this box has no GPU for the training"
         if card.capability is None:
             return f"{card.name} (capability unknown)"
-        return f"{card.name} ({card_words(card.capability, card.architecture)})"
+        return f"{card.name} ({describe_generation(card.capability, card.architecture)})"
 
 
 def target_of(

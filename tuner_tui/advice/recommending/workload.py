@@ -6,16 +6,16 @@ import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from tuner_tui.memory.activations import activations
+from tuner_tui.memory.activations import activation_bytes
 from tuner_tui.memory.device import Device
-from tuner_tui.memory.parameters import count
-from tuner_tui.memory.shapes import BUILT_IN, GPT2, ModelShape, Task, bert, known_shape
+from tuner_tui.memory.model_shape import BUILT_IN, GPT2, ModelShape, Task, bert_shape, known_shape
+from tuner_tui.memory.parameter_count import count_parameters
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 
 SIZE = re.compile(r"(?<![\d.])(?:(\d+)x)?(\d+(?:\.\d+)?)([bm])(?![a-z0-9])")
-BERT_BASE = bert("bert-base", 12, 768, 12)
-BERT_LARGE = bert("bert-large", 24, 1024, 16)
+BERT_BASE = bert_shape("bert-base", 12, 768, 12)
+BERT_LARGE = bert_shape("bert-large", 24, 1024, 16)
 BERT_BASE_WIDTH = BERT_BASE.layers * BERT_BASE.hidden
 HEAD = 128
 LOGITS_SHARE = 1 / 4
@@ -34,7 +34,7 @@ class Model:
     @property
     def parameters(self) -> int:
         """All of its parameters, without adapters."""
-        return count(self.shape, Settings()).total
+        return count_parameters(self.shape, Settings()).total
 
     @property
     def width(self) -> int:
@@ -54,7 +54,7 @@ class Workload:
     def logits_weigh(self) -> bool:
         """Whether a language model's logits are a good part of what a sample takes in training."""
         settings = Settings(max_length=max(8, self.tokens), precision="fp16")
-        one = activations(self.model.shape, settings, Device(on_gpu=True))
+        one = activation_bytes(self.model.shape, settings, Device(on_gpu=True))
         return one.loss_backward > LOGITS_SHARE * (self.model.shape.layers * one.block + one.loss_backward)
 
 
@@ -96,7 +96,7 @@ def _of_size(parameters: float, task: Task) -> ModelShape:
     vocab = 128_256 if parameters >= 4e8 else 50_257
     guess = ModelShape("", "llama", task, 1, HEAD, 1, 1, HEAD, 4 * HEAD, vocab, 131_072)
     # A block of hidden size h has about 15 h² parameters with an MLP four times as wide: in all a cube of the layers.
-    while count(guess, Settings()).total < parameters:
+    while count_parameters(guess, Settings()).total < parameters:
         layers = guess.layers + 1
         hidden = HEAD * layers
         guess = replace(

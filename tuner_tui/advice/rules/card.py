@@ -19,8 +19,8 @@ from tuner_tui.advice.measure import (
 )
 from tuner_tui.advice.remedies import remedies_for
 from tuner_tui.advice.situation import Situation
+from tuner_tui.hardware.gpu.xid import format_xid, xid_meaning
 from tuner_tui.hardware.sample import GpuSample
-from tuner_tui.hardware.xid import xid_meaning, xid_words
 from tuner_tui.settings.percent import share
 
 HARMFUL = ("thermal", "hardware slowdown", "power brake", "reliability", "board limit")
@@ -122,7 +122,7 @@ def driver_error(situation: Situation) -> Finding | None:
     return Finding(
         cause="gpu-error",
         severity="warning",
-        sentence=f"GPU {gpu.index} reported {xid_words(number)}",
+        sentence=f"GPU {gpu.index} reported {format_xid(number)}",
         evidence=(*age, FAULTS[fault]),
         confidence="certain",
         where=f"gpu {gpu.index}",

@@ -9,7 +9,7 @@ from typing import Any
 from tuner_tui.settings.dialects import hf
 from tuner_tui.settings.dialects.hf import Carried
 from tuner_tui.settings.dialects.hf_import import Imported, from_hf
-from tuner_tui.settings.fields import FIELDS, Value
+from tuner_tui.settings.fieldspec import FIELDS, Value
 from tuner_tui.settings.model import Settings
 
 Written = Mapping[str, Any]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner_tui.settings.dialects.hf_names import SCRIPT_FIELDS
-from tuner_tui.settings.fields import FIELDS
+from tuner_tui.settings.fieldspec import FIELDS
 from tuner_tui.settings.model import Settings
 
 OWNED: Mapping[str, tuple[str, ...]] = {

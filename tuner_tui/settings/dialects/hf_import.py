@@ -8,7 +8,8 @@ from typing import Any
 
 from tuner_tui.settings.dialects.hf_names import NOT_SETTINGS
 from tuner_tui.settings.errors import FieldError
-from tuner_tui.settings.fields import FIELDS, Value, check_value, format_value, nearest, parse_value, shorten
+from tuner_tui.settings.fields import check_value, format_value, nearest, parse_value, shorten
+from tuner_tui.settings.fieldspec import FIELDS, Value
 
 SPELLINGS: Mapping[str, str] = {
     "bf16": "precision: bf16",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tuner_tui.settings.dialects.hf import to_hf
 from tuner_tui.settings.dialects.hf_names import SCRIPT_FIELDS
-from tuner_tui.settings.fields import FIELDS
+from tuner_tui.settings.fieldspec import FIELDS
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.rules.problem import Box, Problem
 

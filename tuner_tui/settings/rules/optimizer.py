@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tuner_tui.settings.dialects.hf_names import BITSANDBYTES_OPTIMIZERS, OPTIMIZERS, SCHEDULES, TORCHAO_OPTIMIZERS
-from tuner_tui.settings.fields import FIELDS, nearest, shorten
+from tuner_tui.settings.fields import nearest, shorten
+from tuner_tui.settings.fieldspec import FIELDS
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.rules.problem import Box, Problem

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tuner_tui.hardware.capability import LEAST
-from tuner_tui.settings.fields import Value
+from tuner_tui.hardware.gpu.capabilities import MINIMUM_CAPABILITY
+from tuner_tui.settings.fieldspec import Value
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.rules.problem import Box, Problem, card
@@ -24,13 +24,13 @@ def precision(settings: Settings, box: Box) -> Iterator[Problem]:
         return
     if box.no_gpu:
         yield from _sixteen_bit_without_gpu(settings.precision, box)
-    elif settings.precision == "bf16" and (gpu := box.below(LEAST["bf16"])) is not None:
-        instead = "fp16" if gpu.capability is not None and gpu.capability >= LEAST["fp16"] else "fp32"
+    elif settings.precision == "bf16" and (gpu := box.below(MINIMUM_CAPABILITY["bf16"])) is not None:
+        instead = "fp16" if gpu.capability is not None and gpu.capability >= MINIMUM_CAPABILITY["fp16"] else "fp32"
         why = "it came with 8.0 (Ampere) and is only emulated below"
         yield Problem(
             ("precision",), "error", f"{card(gpu)} has no bf16: {why}. Take {instead}.", {"precision": instead}
         )
-    elif settings.precision == "fp16" and (gpu := box.below(LEAST["fp16"])) is not None:
+    elif settings.precision == "fp16" and (gpu := box.below(MINIMUM_CAPABILITY["fp16"])) is not None:
         sentence = f"{card(gpu)} does not compute in fp16, which needs 5.3. Take fp32."
         yield Problem(("precision",), "error", sentence, {"precision": "fp32"})
 
@@ -53,7 +53,7 @@ def tf32(settings: Settings, box: Box) -> Iterator[Problem]:
     if box.no_gpu:
         sentence = "Without a GPU there is no TF32, and TrainingArguments refuses it. Leave it empty."
         yield Problem(("tf32",), "error", sentence, {"tf32": None})
-    elif (gpu := box.below(LEAST["tf32"])) is not None:
+    elif (gpu := box.below(MINIMUM_CAPABILITY["tf32"])) is not None:
         sentence = (
             f"{card(gpu)} has no TF32: it came with Ampere (8.0), and TrainingArguments refuses it. Leave it empty."
         )
@@ -76,7 +76,7 @@ def _flash(settings: Settings, box: Box) -> Iterator[Problem]:
     where = ("attn_implementation",)
     if box.no_gpu:
         yield Problem(where, "error", "Flash attention runs on a GPU only. Take sdpa.", sdpa)
-    elif (gpu := box.below(LEAST["flash"])) is not None:
+    elif (gpu := box.below(MINIMUM_CAPABILITY["flash"])) is not None:
         yield Problem(where, "error", f"{card(gpu)} cannot run {package}, which needs 8.0. Take sdpa.", sdpa)
     elif box.lacks(package):
         sentence = (
@@ -84,7 +84,7 @@ def _flash(settings: Settings, box: Box) -> Iterator[Problem]:
         )
         yield Problem(where, "error", sentence, sdpa)
     if settings.precision == "fp32":
-        half = "fp16" if box.below(LEAST["bf16"]) is not None else "bf16"
+        half = "fp16" if box.below(MINIMUM_CAPABILITY["bf16"]) is not None else "bf16"
         right: dict[str, Value] = sdpa if box.no_gpu else {"precision": half}
         sentence = f"Flash attention computes in fp16 or bf16 only. Set precision {half}, or take sdpa."
         yield Problem(("attn_implementation", "precision"), "error", sentence, right)

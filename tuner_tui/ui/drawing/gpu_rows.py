@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from tuner_tui.hardware.gpu.xid import format_xid
 from tuner_tui.hardware.sample import GpuSample, Sample
-from tuner_tui.hardware.xid import xid_words
 from tuner_tui.settings.paragraph import wrap
 from tuner_tui.ui import format as f
 from tuner_tui.ui.drawing.bars import blocks, tall_blocks
@@ -201,7 +201,7 @@ def trouble_rows(sample: Sample, width: int) -> list[Row]:
 
 
 def _trouble(gpu: GpuSample) -> str:
-    error = "" if gpu.xid is None else f"{xid_words(gpu.xid)}, {f.duration(gpu.xid_age_s)} ago"
+    error = "" if gpu.xid is None else f"{format_xid(gpu.xid)}, {f.duration(gpu.xid_age_s)} ago"
     return "; ".join(filter(None, (_state(gpu), error)))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from tuner_tui.hardware.compatibility import misfits
+from tuner_tui.hardware.interpreter.compatibility import find_incompatibilities
 from tuner_tui.hardware.inventory import Ability, Gpu, GpuProblem, Inventory
 from tuner_tui.settings.paragraph import wrap
 from tuner_tui.ui import format as f
@@ -13,7 +13,7 @@ from tuner_tui.ui.drawing.cells import Row, Run, line, shorten
 from tuner_tui.ui.drawing.marks import BAD, GOOD, WARN
 
 if TYPE_CHECKING:
-    from tuner_tui.hardware.interpreter import Interpreter
+    from tuner_tui.hardware.interpreter.probe import Interpreter
 
 LABEL = 9
 ROOM_FOR_REASONS = 60
@@ -139,7 +139,7 @@ def _host(inventory: Inventory, width: int) -> list[Row]:
 
 def _wrong_interpreter(inventory: Inventory, interpreter: Interpreter, width: int) -> list[Row]:
     """A row for each thing wrong with the Python that trains; the troubles say all of it, and what to do."""
-    wrong = [misfit.sentence for misfit in misfits(inventory, interpreter)]
+    wrong = [misfit.sentence for misfit in find_incompatibilities(inventory, interpreter)]
     wrong += [] if interpreter.problem is None else [interpreter.problem]
     return [Row(line(Run(shorten(f"{WARN} {sentence}", width), "warn"))) for sentence in wrong]
 

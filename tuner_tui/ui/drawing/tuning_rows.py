@@ -100,7 +100,7 @@ def skipped_rows(view: TuningView | None, width: int) -> list[Row]:
 
 
 def _label_of(knob: str) -> str:
-    from tuner_tui.settings.fields import FIELDS
+    from tuner_tui.settings.fieldspec import FIELDS
 
     return FIELDS[knob].label if knob in FIELDS else knob
 

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from textual.widget import Widget
 
     from tuner_tui.advice.finding import Finding
-    from tuner_tui.hardware.interpreter import Interpreter
+    from tuner_tui.hardware.interpreter.probe import Interpreter
     from tuner_tui.hardware.inventory import Inventory
     from tuner_tui.hardware.sample import Sample
     from tuner_tui.runs.log import LogWindow

@@ -1,0 +1,130 @@
+"""What was measured, beside what each way of estimating says of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from tests.gpu.cases import EVERY, Case, Measured, measured_from
+from tuner_tui.memory.closed_form import MemoryPhase, memory_phases
+from tuner_tui.memory.device import Device
+from tuner_tui.memory.model_shape import ModelShape, known_shape, shape_from_config
+from tuner_tui.memory.trace import phases_from_trace, trace_from_answer, trace_request
+from tuner_tui.settings.job import BuiltinJob
+from tuner_tui.settings.model import Settings
+
+RESULTS = Path(__file__).parent.parent / "gpu" / "results"
+SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+
+Way = Callable[[Case], float]
+"""Tensor bytes at the peak of a case."""
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """Shares by which estimates were off; below 0: too small."""
+
+    shares: tuple[float, ...]
+
+    def quantile(self, share: float) -> float:
+        """Of the sizes of the errors."""
+        return sorted(map(abs, self.shares))[min(len(self.shares) - 1, int(share * len(self.shares)))]
+
+    def under(self, reserve: float) -> float:
+        """The share of cases that took more than the estimate and the reserve on top of it."""
+        return sum(1 / (1 + error) > 1 / (1 - reserve) for error in self.shares) / len(self.shares)
+
+
+def results(path: Path) -> list[Measured]:
+    """The results of one file, without those that ran out of memory."""
+    found = [measured_from(one) for one in json.loads(path.read_text())["measured"]]
+    return [one for one in found if one.problem is None]
+
+
+def result_files(kind: str = "") -> list[Path]:
+    """One file for each hardware that was measured."""
+    return sorted((RESULTS / kind).glob("*.json"))
+
+
+def device_of(path: Path) -> Device:
+    """The kind of device a file is of; its capability is not needed for tensors."""
+    return Device(not path.name.startswith("cpu"), (8, 0))
+
+
+def settings_of(case: Case) -> Settings:
+    """The case's settings."""
+    return Settings.model_validate(case.settings)
+
+
+def shape_of(case: Case) -> ModelShape:
+    """The case's model."""
+    task = BuiltinJob.model_validate({"task": case.task}).task
+    own = EVERY.get(case.model)
+    found = known_shape(case.model, task) if own is None else shape_from_config(own, case.model, task)
+    assert found is not None, case.model
+    return found
+
+
+def highest(lines: Iterable[MemoryPhase], batch: int) -> float:
+    """The peak of the moments at `batch`."""
+    return max(line.bytes_at(batch) for line in lines)
+
+
+def closed_form(device: Device) -> Way:
+    """The closed form on `device`."""
+
+    def way(case: Case) -> float:
+        foreach = True if case.foreach else None
+        return highest(memory_phases(shape_of(case), settings_of(case), device, foreach=foreach), case.batch)
+
+    return way
+
+
+def traced(device: Device, folder: Path) -> Way:
+    """Tracing on `device`; models that a configuration gives are written to `folder`."""
+    for name, config in EVERY.items():
+        (folder / name).mkdir(exist_ok=True)
+        (folder / name / "config.json").write_text(json.dumps({**config, **SPECIAL}))
+
+    @cache
+    def answer(question: str) -> dict[str, Any]:
+        from tuner_tui.trainer.trace_memory import trace
+
+        return trace(json.loads(question))
+
+    def way(case: Case) -> float:
+        settings = settings_of(case)
+        model = str(folder / case.model) if case.model in EVERY else case.model
+        job = BuiltinJob.model_validate({"task": case.task, "model": model})
+        question = {**trace_request(job, settings, device, 2), "foreach": case.foreach or device.on_gpu}
+        found = trace_from_answer(answer(json.dumps(question, sort_keys=True)))
+        return highest(phases_from_trace(found, settings, device, 1), case.batch)
+
+    return way
+
+
+def errors(way: Way, measured: Iterable[Measured]) -> Errors:
+    """How far `way` was off."""
+    return Errors(tuple(way(one.case) / peak - 1 for one in measured if (peak := one.peak_bytes)))
+
+
+def series(measured: Iterable[Measured]) -> list[list[Measured]]:
+    """Measurements that differ in the batch alone, four and more of them, smallest batch first."""
+
+    def rest(one: Measured) -> str:
+        return str(
+            {
+                **one.case.settings,
+                "per_device_train_batch_size": 0,
+                "of": (one.case.model, one.case.task, one.case.foreach),
+            }
+        )
+
+    ordered = sorted(measured, key=lambda one: (rest(one), one.case.batch))
+    groups = [list(group) for _, group in groupby(ordered, key=rest)]
+    return [group for group in groups if len(group) >= 4]

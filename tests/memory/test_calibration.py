@@ -1,0 +1,204 @@
+"""Runs that were measured put the estimate right."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tuner_tui.memory.calibration import (
+    CALIBRATED_UNCERTAINTY,
+    MeasuredEstimate,
+    MeasuredRun,
+    UnmeasuredBatch,
+    calibrate,
+    estimate_from_runs,
+)
+from tuner_tui.memory.closed_form import MemoryPhase
+from tuner_tui.memory.device import (
+    CPU_SLACK_SHARE,
+    MIB,
+    RESERVED_BYTES,
+    RESERVED_UNCERTAINTY_BYTES,
+    Device,
+    ImportFootprint,
+)
+from tuner_tui.memory.estimate import CLOSED_FORM_UNCERTAINTY, MemoryEstimate, estimate, estimate_from_phases
+from tuner_tui.memory.model_shape import bert_shape
+from tuner_tui.settings.model import Settings
+
+SHAPE = bert_shape("bert-base", 12, 768, 12)
+CARD, CPU = Device(True, (8, 0), 24 * 2**30), Device(False, None, 16 * 2**30)
+
+
+def settings(batch: int = 16, **values: Any) -> Settings:
+    return Settings(per_device_train_batch_size=batch, **values)
+
+
+def on_card(one: Settings) -> MemoryEstimate:
+    return estimate(SHAPE, one, CARD)
+
+
+def on_cpu(one: Settings) -> MemoryEstimate:
+    return estimate(SHAPE, one, CPU)
+
+
+def run(name: str, one: Settings, ratio: float, slack: float = 1.0) -> MeasuredRun:
+    tensors = round(on_card(one).tensor_bytes(one.per_device_train_batch_size) * ratio)
+    return MeasuredRun(name, one, tensors, round(tensors * slack))
+
+
+def fix(one: Settings, *runs: MeasuredRun) -> MemoryEstimate:
+    return calibrate(on_card(one), one, True, runs, on_card)
+
+
+def test_one_run_scales_every_batch() -> None:
+    found = fix(settings(64), run("r003", settings(16), 1.03))
+    assert found.tensor_bytes(64) == pytest.approx(1.03 * on_card(settings(64)).tensor_bytes(64))
+    assert "corrected by run r003: ×1.03" in found.rests_on
+    assert found.doubt == CALIBRATED_UNCERTAINTY
+
+
+def test_between_two_runs_the_ratio_goes_from_one_to_the_other() -> None:
+    runs = run("r002", settings(48), 1.2), run("r001", settings(16), 1.0)
+    assert [round(fix(settings(32), *runs).ratio(batch), 3) for batch in (8, 16, 32, 48, 96)] == [
+        1.0, 1.0, 1.1, 1.2, 1.2,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("measured", "taken"), [(0.8, 1.0), (1.1, 1.1)])
+def test_what_was_seen_at_another_moment_raises_and_never_lowers(measured: float, taken: float) -> None:
+    small = run("r001", settings(1), measured)
+    assert on_card(settings(1)).moment != on_card(settings(64)).moment
+    assert fix(settings(64), small).ratio(64) == pytest.approx(taken)
+    assert fix(settings(1), small).ratio(1) == pytest.approx(measured)
+
+
+def test_of_two_runs_of_one_batch_the_newer_counts() -> None:
+    found = fix(settings(), run("r009", settings(), 1.1), run("r001", settings(), 2.0))
+    assert found.ratio(16) == pytest.approx(1.1)
+
+
+def test_the_measured_slack_takes_the_place_of_the_assumed_one() -> None:
+    found = fix(settings(), run("r001", settings(), 1.0, slack=1.2))
+    assert found.parts.slack == pytest.approx(0.2 * found.tensor_bytes(16), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"max_length": 64}, {"precision": "bf16"}, {"optim": "sgd"}, {"gradient_checkpointing": True},
+        {"peft_method": "lora"}, {"attn_implementation": "eager"}, {"gradient_accumulation_steps": 2},
+    ],
+)  # fmt: skip
+def test_a_run_of_other_settings_says_nothing(other: dict[str, Any]) -> None:
+    assert fix(settings(), run("r001", settings(**other), 1.5)) == on_card(settings())
+
+
+def test_what_takes_no_memory_may_differ() -> None:
+    assert fix(settings(), run("r001", settings(learning_rate=1e-3, seed=7), 1.5)) != on_card(settings())
+
+
+def test_on_a_cpu_the_rest_of_the_process_is_what_was_measured() -> None:
+    tensors, rest = on_cpu(settings(8)).tensor_bytes(8), 1200 * 2**20
+    resident = round(tensors) + rest
+    found = calibrate(
+        on_cpu(settings()), settings(), False, [MeasuredRun("r1", settings(8), None, None, resident)], on_cpu
+    )
+    assert found.peak_bytes(8) == pytest.approx(resident, abs=4)
+    assert found.parts.context == pytest.approx(rest - CPU_SLACK_SHARE * tensors, abs=4)
+    assert "corrected by run r1: 1,200 MiB beside the tensors" in found.rests_on
+
+
+@pytest.mark.parametrize(("tensors_mib", "resident_mib"), [(31, 584), (219, 934), (370, 997), (1694, 2593)])
+def test_on_a_cpu_what_trainings_took_lies_within_the_doubt(tensors_mib: int, resident_mib: int) -> None:
+    moment = MemoryPhase("forward", tensors_mib * MIB, 0, 0, 0, 0)
+    found = estimate_from_phases((moment,), settings(), CPU, CLOSED_FORM_UNCERTAINTY, "measured tensors")
+    assert found.low_bytes < resident_mib * MIB < found.high_bytes
+
+
+def test_on_a_cpu_a_measured_run_leaves_little_doubt() -> None:
+    first = on_cpu(settings())
+    measured = calibrate(first, settings(), False, [MeasuredRun("r1", settings(), resident_bytes=2**33)], on_cpu)
+    assert measured.doubt_bytes == round(measured.total_bytes * CALIBRATED_UNCERTAINTY)
+
+
+@pytest.mark.parametrize(("tensors_mib", "private_mib"), [(31, 1649), (219, 1996), (370, 2070), (1694, 3651)])
+@pytest.mark.parametrize("started", [None, ImportFootprint(463 * MIB, 1516 * MIB)])
+def test_under_a_limit_what_is_reserved_counts(
+    tensors_mib: int, private_mib: int, started: ImportFootprint | None
+) -> None:
+    moment = MemoryPhase("forward", tensors_mib * MIB, 0, 0, 0, 0)
+    device = Device(False, None, private_mib * MIB, limited=True, started=started)
+    found = estimate_from_phases((moment,), settings(), device, CLOSED_FORM_UNCERTAINTY, "measured tensors")
+    assert found.low_bytes < private_mib * MIB < found.high_bytes
+    assert found.verdict == "tight"
+    assert replace(found, capacity_bytes=(private_mib - 1000) * MIB).verdict == "too large"
+
+
+def test_what_is_reserved_stays_in_doubt_where_only_resident_memory_was_measured() -> None:
+    def limited(one: Settings) -> MemoryEstimate:
+        return estimate(SHAPE, one, replace(CPU, limited=True))
+
+    run = MeasuredRun("r1", settings(), resident_bytes=2**33)
+    found = calibrate(limited(settings()), settings(), False, [run], limited)
+    assert found.total_bytes == pytest.approx(2**33 + RESERVED_BYTES, abs=4)
+    assert found.doubt_bytes > RESERVED_UNCERTAINTY_BYTES
+
+
+def test_a_process_smaller_than_its_tensors_is_no_measurement() -> None:
+    run_of_little = MeasuredRun("r1", settings(8), None, None, 1000)
+    assert calibrate(on_cpu(settings()), settings(), False, [run_of_little], on_cpu) == on_cpu(settings())
+
+
+MEBIBYTE = 2**20
+HOST = Device(False, None, 8000 * MEBIBYTE)
+GPU_DEVICE = Device(True, (8, 0), 24_000 * MEBIBYTE)
+GIVEN = Settings()
+
+
+def cpu_run(number: int, batch: int, mib: int, **settings: Any) -> MeasuredRun:
+    changed = GIVEN.changed(per_device_train_batch_size=batch, **settings)
+    return MeasuredRun(f"r{number:03d}", changed, resident_bytes=mib * MEBIBYTE)
+
+
+def card_run(number: int, batch: int, reserved: int) -> MeasuredRun:
+    settings = GIVEN.changed(per_device_train_batch_size=batch)
+    return MeasuredRun(
+        f"r{number:03d}", settings, tensor_bytes=reserved * MEBIBYTE - MEBIBYTE, reserved_bytes=reserved * MEBIBYTE
+    )
+
+
+def test_a_size_that_was_run_takes_what_its_newest_run_took() -> None:
+    found = estimate_from_runs((cpu_run(3, 8, 1000), cpu_run(2, 8, 1500), cpu_run(1, 4, 900)), GIVEN, HOST)
+    assert isinstance(found, MeasuredEstimate)
+    assert (found.estimate.batch, found.estimate.total_bytes) == (8, 1000 * MEBIBYTE)
+    assert found.estimate.verdict == "fits"
+    assert found.estimate.rests_on == "measured by run r003"
+    assert found.largest is None
+
+
+def test_one_size_says_nothing_of_another() -> None:
+    assert estimate_from_runs((cpu_run(1, 8, 1000),), GIVEN, HOST, 16) == UnmeasuredBatch(8, 1000 * MEBIBYTE, "r001")
+
+
+def test_sizes_off_the_floor_tell_the_others_and_the_largest_that_fits() -> None:
+    runs = tuple(cpu_run(n, batch, 400 + 100 * batch) for n, batch in enumerate((16, 8, 4), start=1))
+    found = estimate_from_runs(runs, GIVEN, HOST, 32)
+    assert isinstance(found, MeasuredEstimate)
+    assert found.estimate.total_bytes == 3600 * MEBIBYTE
+    assert found.estimate.rests_on == "from 3 sizes measured, the last by run r001"
+    assert found.largest is not None
+    assert 60 <= found.largest <= (8000 * 0.95 - 400) / 100
+
+
+def test_on_a_card_the_context_is_added_to_what_the_allocator_held() -> None:
+    found = estimate_from_runs((card_run(1, 8, 9000),), GIVEN, GPU_DEVICE)
+    assert isinstance(found, MeasuredEstimate)
+    assert found.estimate.total_bytes == 9000 * MEBIBYTE + GPU_DEVICE.context_bytes
+
+
+def test_runs_with_other_settings_or_of_another_device_say_nothing() -> None:
+    assert estimate_from_runs((cpu_run(1, 8, 1000, precision="bf16"),), GIVEN, HOST) is None
+    assert estimate_from_runs((cpu_run(1, 8, 1000),), GIVEN, GPU_DEVICE) is None

@@ -1,0 +1,31 @@
+"""What the Python that trains takes by itself: asked once, remembered, and unknown where it cannot say."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.memory.device import MIB
+from tuner_tui.memory.import_footprint import cached_import_footprint, import_footprint
+
+
+@pytest.mark.train
+def test_it_is_asked_once(tmp_path: Path) -> None:
+    pytest.importorskip("datasets")
+    python = Interpreter(sys.executable, packages={"torch": "2.13.0"})
+    assert cached_import_footprint(python, 2, tmp_path) is None
+    found = import_footprint(python, 2, tmp_path)
+    assert found is not None
+    assert found.private_bytes > found.resident_bytes > 200 * MIB
+    assert cached_import_footprint(python, 2, tmp_path) == found
+    assert cached_import_footprint(python, 64, tmp_path) is None
+
+
+def test_a_python_that_cannot_say_leaves_it_unknown(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexit 3\n")
+    python.chmod(0o755)
+    assert import_footprint(Interpreter(str(python)), 2, tmp_path / "cache") is None

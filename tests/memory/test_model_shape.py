@@ -1,0 +1,101 @@
+"""The shapes known by name or read from a `config.json`, held against the models that Transformers builds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.gpu.cases import CONFIGS, Case
+from tests.gpu.families import CAUSAL, FAMILIES
+from tests.memory.ground_truth import shape_of
+from tuner_tui.memory.device import Device
+from tuner_tui.memory.estimate import NEAREST_FAMILY_UNCERTAINTY, estimate
+from tuner_tui.memory.model_shape import BUILT_IN, hub_cache, known_shape, shape_from_config
+from tuner_tui.memory.parameter_count import count_parameters
+from tuner_tui.settings.model import Settings
+
+LLAMA = {
+    "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 100,
+    "intermediate_size": 128, "max_position_embeddings": 256, "torch_dtype": "bfloat16",
+}  # fmt: skip
+OTHER_TASK = {"small-roberta", "other-bert", "other-modernbert"}
+MODELS = [
+    *((name, task, "none") for name, task in BUILT_IN),
+    *((name, "classification" if name in OTHER_TASK else "causal-lm", "none") for name in CONFIGS),
+    ("tiny", "classification", "lora"), ("tiny", "causal-lm", "dora"), ("gpt2", "causal-lm", "lora"),
+    ("bert-base", "classification", "dora"), ("small-roberta", "classification", "lora"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("model", "task", "adapter"), MODELS)
+def test_parameters_are_those_of_the_model_itself(model: str, task: str, adapter: str) -> None:
+    pytest.importorskip("transformers")
+    import torch
+
+    from tests.gpu.measure_memory import build_model, quiet
+    from tuner_tui.trainer.config import JobArguments
+
+    case = Case(model, task, adapter=adapter)
+    with quiet(), torch.device("meta"):
+        built = build_model(case, JobArguments(task=task, peft_method=adapter))
+    found = count_parameters(shape_of(case), Settings.model_validate({"peft_method": adapter}))
+    total = sum(one.numel() for one in built.parameters())
+    trained = sum(one.numel() for one in built.parameters() if one.requires_grad)
+    assert found.total == pytest.approx(total, rel=1e-3)
+    assert found.trainable == pytest.approx(trained, rel=2e-3)
+
+
+def test_a_folder_with_a_configuration_is_enough(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    shape = known_shape(str(tmp_path), "causal-lm")
+    assert shape is not None
+    assert (shape.layers, shape.kv_heads, shape.head_dim, shape.weight_bytes, shape.tied) == (3, 4, 16, 2, False)
+
+
+def test_a_hub_model_is_found_where_it_was_downloaded_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    folder = tmp_path / "models--org--name" / "snapshots" / "abc"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(LLAMA))
+    assert known_shape("org/name", "causal-lm") is not None
+    assert known_shape("org/other", "causal-lm") is None
+
+
+def test_the_hub_cache_follows_its_variables() -> None:
+    assert hub_cache({"HF_HUB_CACHE": "/a"}) == Path("/a")
+    assert hub_cache({"HF_HOME": "/b"}) == Path("/b/hub")
+    assert hub_cache({"XDG_CACHE_HOME": "/c"}) == Path("/c/huggingface/hub")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"model_type": "bert"}', '{"model_type": "mamba", "hidden_size": 8}'])
+def test_what_has_no_closed_form_is_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config.json").write_text(text)
+    assert known_shape(str(tmp_path), "causal-lm") is None
+
+
+@pytest.mark.parametrize("wrong", [{"num_attention_heads": 0}, {"hidden_size": "wide"}, {"vocab_size": None}])
+def test_a_torn_configuration_is_none(wrong: dict[str, object]) -> None:
+    assert shape_from_config({**LLAMA, **wrong}, "m", "causal-lm") is None
+
+
+@pytest.mark.parametrize("model", ["gemma2", "phi3", "olmo", "falcon", "opt", "gpt_neox", "electra"])
+def test_another_architecture_is_given_the_nearest_family_and_says_so(model: str) -> None:
+    shape = shape_from_config(FAMILIES[model], model, "causal-lm" if model in CAUSAL else "classification")
+    assert shape is not None
+    assert shape.near == model
+    found = estimate(shape, Settings(), Device(False))
+    assert found.doubt >= NEAREST_FAMILY_UNCERTAINTY
+    assert f"for want of one of {model}" in found.rests_on
+
+
+@pytest.mark.parametrize("model", ["mixtral", "qwen3_moe", "mamba", "albert", "deberta-v2", "t5"])
+def test_what_is_near_to_no_family_has_no_shape(model: str) -> None:
+    assert shape_from_config(FAMILIES[model], model, "causal-lm") is None
+
+
+def test_a_model_of_pictures_has_no_shape() -> None:
+    vit = {"model_type": "vit", "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
+           "intermediate_size": 3072, "image_size": 224}  # fmt: skip
+    assert shape_from_config(vit, "vit", "classification") is None

@@ -1,0 +1,96 @@
+"""Detects the whole inventory of the box, once."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from tuner_tui.core.daemon_thread import DaemonCall, start_call
+from tuner_tui.hardware.environment import detect_container, detect_multiplexer, sees_host_pids
+from tuner_tui.hardware.gpu.capabilities import abilities
+from tuner_tui.hardware.gpu.driver import CardUnavailable, Driver, GpuReader, GpusUnavailable, gpu_problem
+from tuner_tui.hardware.gpu.known_cards import known_card
+from tuner_tui.hardware.gpu.nvml import NvmlReader
+from tuner_tui.hardware.host.cgroup import Cgroups
+from tuner_tui.hardware.host.logout import logout_warning
+from tuner_tui.hardware.host.system_info import read_cpu, read_memory, read_space
+from tuner_tui.hardware.inventory import Gpu, GpuProblem, GpuProblemKind, GpuProcess, Inventory
+from tuner_tui.hardware.processes.process_names import with_command_line
+
+ANSWER_WITHIN_S = 10.0
+"""A sleeping card without persistence mode takes a second or two to wake; a dead one never answers."""
+SHM = Path("/dev/shm")  # noqa: S108  its size is read, nothing is written
+
+
+def read_inventory(
+    disk_folder: Path, reader: GpuReader | None = None, environment: Mapping[str, str] | None = None
+) -> Inventory:
+    """Everything about this box; `disk_folder` is where runs are kept. Without a `reader`, the cards NVML knows."""
+    environment = os.environ if environment is None else environment
+    driver, gpus, problems = read_gpus(NvmlReader() if reader is None else reader)
+    cgroups = Cgroups.of_this_process()
+    return Inventory(
+        hostname=socket.gethostname(),
+        gpus=gpus,
+        cpu=read_cpu(cgroups),
+        memory=read_memory(cgroups),
+        driver_version=driver.version,
+        cuda_version=driver.cuda,
+        problems=problems,
+        shm=read_space(SHM),
+        disk=read_space(disk_folder),
+        container=detect_container(environment),
+        multiplexer=detect_multiplexer(environment),
+        cuda_visible_devices=environment.get("CUDA_VISIBLE_DEVICES"),
+        logout_warning=logout_warning(),
+    )
+
+
+def read_gpus(
+    reader: GpuReader, timeout_s: float = ANSWER_WITHIN_S
+) -> tuple[Driver, tuple[Gpu, ...], tuple[GpuProblem, ...]]:
+    """The driver, its cards, and what is wrong with either. A card that does not answer keeps its place."""
+    try:
+        count = start_call(reader.open).answer(timeout_s)
+    except GpusUnavailable as error:
+        return Driver(), (), (error.problem,)
+    except TimeoutError:
+        return Driver(), (), (gpu_problem(GpuProblemKind.NO_ANSWER),)
+    questions = [start_call(partial(reader.describe, index)) for index in range(count)]
+    cards = [read_gpu(index, question, timeout_s) for index, question in enumerate(questions)]
+    problems = tuple(problem for _, problem in cards if problem is not None)
+    return reader.driver(), tuple(complete_gpu(gpu) for gpu, _ in cards), problems
+
+
+def read_gpu(index: int, question: DaemonCall[Gpu], timeout_s: float) -> tuple[Gpu, GpuProblem | None]:
+    """One card's answer, or its bare place in the list and the reason."""
+    try:
+        return question.answer(timeout_s), None
+    except CardUnavailable as error:
+        return Gpu(index, f"GPU {index}"), error.problem
+    except TimeoutError:
+        return Gpu(index, f"GPU {index}"), gpu_problem(GpuProblemKind.NO_ANSWER, index)
+
+
+def complete_gpu(gpu: Gpu) -> Gpu:
+    """The card with its abilities, its processes named, and the gaps the driver left filled by its name."""
+    known = known_card(gpu.name)
+    if known is not None:
+        gpu = replace(
+            gpu,
+            architecture=gpu.architecture or known.architecture,
+            capability=gpu.capability or known.capability,
+            memory_total_bytes=gpu.memory_total_bytes or known.memory_bytes,
+        )
+    return replace(
+        gpu, abilities=abilities(gpu.capability, gpu.architecture), processes=tuple(name_processes(gpu.processes))
+    )
+
+
+def name_processes(processes: tuple[GpuProcess, ...]) -> tuple[GpuProcess, ...]:
+    """The processes with command and user, where the driver's pids are ours."""
+    return tuple(map(with_command_line, processes)) if sees_host_pids() else processes

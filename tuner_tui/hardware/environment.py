@@ -1,0 +1,90 @@
+"""The environment the program runs in: container, batch job, terminal multiplexer, visible GPUs, pid namespace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tuner_tui.hardware.host.cgroup import read_lines
+from tuner_tui.hardware.inventory import Gpu
+
+CGROUP_MARKERS = (("kubepods", "kubernetes"), ("libpod", "podman"), ("docker", "docker"), ("lxc", "lxc"))
+MIG = "MIG-"
+MULTIPLEXERS = (("TMUX", "tmux"), ("STY", "screen"), ("ZELLIJ", "zellij"))
+
+
+def detect_container(environment: Mapping[str, str], root: Path = Path("/")) -> str | None:
+    """What this process is kept in: `kubernetes`, `docker`, `podman`, `apptainer`, `slurm` …; None on the bare box."""
+    if "KUBERNETES_SERVICE_HOST" in environment:
+        return "kubernetes"
+    if environment.get("APPTAINER_CONTAINER") or environment.get("SINGULARITY_CONTAINER"):
+        return "apptainer"
+    if (root / "run/.containerenv").exists():
+        return "podman"
+    if (root / ".dockerenv").exists():
+        return "docker"
+    text = "\n".join(read_lines(root / "proc/self/cgroup"))
+    by_cgroup = next((name for word, name in CGROUP_MARKERS if word in text), None)
+    return by_cgroup or environment.get("container") or ("slurm" if "SLURM_JOB_ID" in environment else None)
+
+
+def detect_multiplexer(environment: Mapping[str, str]) -> str | None:
+    """The terminal multiplexer this process runs in, by the variable it sets; None outside of one."""
+    return next((name for variable, name in MULTIPLEXERS if environment.get(variable)), None)
+
+
+def visible_gpus(gpus: Sequence[Gpu], cuda_visible_devices: str | None) -> tuple[int, ...]:
+    """The driver's indexes of the cards CUDA will show a training, in its order.
+
+    As CUDA reads the variable: numbers or beginnings of UUIDs; the first entry it does not know ends the list, and a
+    card named twice empties it. Of MIG slices CUDA shows a process only the first; its card stands for it. CUDA counts
+    in the driver's order only with CUDA_DEVICE_ORDER=PCI_BUS_ID or where all cards are alike.
+    """
+    if cuda_visible_devices is None:
+        return tuple(gpu.index for gpu in gpus)
+    entries = [entry.strip() for entry in cuda_visible_devices.split(",")]
+    if entries[0].startswith(MIG):
+        return gpu_of_mig_slice(entries[0], gpus)
+    seen: list[int] = []
+    for entry in entries:
+        index = gpu_index(entry, gpus)
+        if index in seen:
+            return ()
+        if index is None:
+            break
+        seen.append(index)
+    return tuple(seen)
+
+
+def gpu_index(entry: str, gpus: Sequence[Gpu]) -> int | None:
+    """The card one entry of CUDA_VISIBLE_DEVICES means."""
+    if entry.isdecimal() and len(entry) < 7:
+        return int(entry) if int(entry) < len(gpus) else None
+    matches = [gpu.index for gpu in gpus if entry and (gpu.uuid or "").startswith(entry)]
+    return matches[0] if len(matches) == 1 else None
+
+
+def gpu_of_mig_slice(entry: str, gpus: Sequence[Gpu]) -> tuple[int, ...]:
+    """The card of a MIG slice: older drivers name it, `MIG-GPU-<uuid>/1/0`, of newer ones it is the first sliced."""
+    sliced = [gpu for gpu in gpus if gpu.mig]
+    named = [gpu.index for gpu in sliced if gpu.uuid and entry.removeprefix(MIG).startswith(f"{gpu.uuid}/")]
+    return tuple(named or [gpu.index for gpu in sliced])[:1]
+
+
+def hides_all_gpus(cuda_visible_devices: str | None) -> bool:
+    """Whether CUDA shows a training no card at all, told by the variable alone."""
+    if cuda_visible_devices is None:
+        return False
+    first = cuda_visible_devices.split(",")[0].strip()
+    return not (first.isdecimal() or first.startswith(("GPU-", MIG)))
+
+
+def sees_host_pids(proc: Path = Path("/proc")) -> bool:
+    """Whether this process shares the host's pid namespace, so that the driver's pids are also ours.
+
+    The first namespace's number is fixed in the kernel (PROC_PID_INIT_INO in include/linux/proc_ns.h).
+    """
+    try:
+        return (proc / "self/ns/pid").readlink().name == "pid:[4026531836]"
+    except OSError:
+        return False

@@ -1,0 +1,144 @@
+"""What a GPU can do (`bf16`, `tf32`, `flash` …) by its compute capability, with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from tuner_tui.hardware.inventory import Ability
+
+Capability = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """The least capability one ability needs, and the sentences for both answers.
+
+    `{has}` stands for the card: `Turing 7.5`.
+    """
+
+    name: str
+    least: Capability
+    able: str
+    unable: str
+
+
+REQUIREMENTS = (
+    Requirement(
+        "fp16",
+        (5, 3),  # CUDA C++ Programming Guide, arithmetic instructions: half precision from 5.3
+        "{has} computes in FP16; training in it needs a loss scaler.",
+        "FP16 arithmetic needs capability 5.3; {has} only stores it.",
+    ),
+    Requirement(
+        "bf16",
+        (8, 0),  # CUDA C++ Programming Guide, tensor cores: __nv_bfloat16 from 8.0
+        "{has} has BF16 tensor cores; no loss scaler is needed.",
+        "BF16 needs Ampere (capability 8.0) or newer; {has} could only emulate it, slowly.",
+    ),
+    Requirement(
+        "tf32",
+        (8, 0),  # the same table: TF32 from 8.0
+        "{has} runs FP32 matrix products as TF32 (10 mantissa bits) on its tensor cores.",
+        "TF32 needs Ampere (capability 8.0) or newer; asking for it on {has} fails at the start.",
+    ),
+    Requirement(
+        "flash",
+        (8, 0),  # flash-attn's README and torch's SDPA flash backend (sdp_utils.cpp): sm_80 and newer
+        "FlashAttention-2 and torch's flash backend run on {has}.",
+        "FlashAttention-2 and torch's flash backend need capability 8.0; on {has} torch's memory-efficient "
+        "attention (attn_implementation=sdpa) does the work.",
+    ),
+    Requirement(
+        "fused",
+        (5, 0),  # torch.optim: fused AdamW and Adam on every CUDA device torch runs on
+        "The fused optimizer kernels run on every card torch runs on.",
+        "No torch that has fused optimizer kernels runs on {has}.",
+    ),
+    Requirement(
+        "fp8",
+        (8, 9),  # CUDA C++ Programming Guide, tensor cores: FP8 from 8.9
+        "{has} has FP8 tensor cores (through Transformer Engine or torchao).",
+        "FP8 needs Ada (8.9), Hopper (9.0) or newer; {has} has none.",
+    ),
+)
+MINIMUM_CAPABILITY: Mapping[str, Capability] = {need.name: need.least for need in REQUIREMENTS}
+"""The least capability of each ability: the one place that says it."""
+FP16_TENSOR_CORES = (7, 0)
+FP16_SLOW = (6, 1)
+FLASH_3 = (9, 0)
+# PyTorch's RELEASE.md, "PyTorch CUDA Support Matrix": CUDA 13 builds begin at 7.5, CUDA 12.6 builds at 5.0.
+TORCH_CUDA_13 = (7, 5)
+TORCH_CUDA_12_6 = (5, 0)
+
+
+def abilities(capability: Capability | None, architecture: str | None = None) -> tuple[Ability, ...]:
+    """What a card of this capability can do, each with its reason; all unknown where the capability is."""
+    if capability is None:
+        unknown = "The driver does not tell this card's compute capability."
+        return tuple(Ability(name, None, unknown) for name in [need.name for need in REQUIREMENTS] + ["torch"])
+    has = describe_generation(capability, architecture)
+    answers = [check_requirement(need, capability, has) for need in REQUIREMENTS]
+    return (*answers, torch_ability(capability, has))
+
+
+def check_requirement(need: Requirement, capability: Capability, has: str) -> Ability:
+    """One ability."""
+    able = capability >= need.least
+    reason = (need.able if able else need.unable).format(has=has)
+    return Ability(need.name, able, " ".join([reason, *remarks(need.name, capability)]))
+
+
+def remarks(name: str, capability: Capability) -> list[str]:
+    """What the plain yes leaves out."""
+    if name == "fp16" and capability == FP16_SLOW:
+        return ["Here it runs at 1/64 of FP32's speed: it saves memory, not time."]
+    if name == "fp16" and MINIMUM_CAPABILITY["fp16"] <= capability < FP16_TENSOR_CORES:
+        return ["It has no tensor cores, so little speed is won."]
+    if name == "flash" and capability == FLASH_3:
+        return ["FlashAttention-3 is written for this card."]
+    return []
+
+
+def torch_ability(capability: Capability, has: str, arch_list: Collection[str] = ()) -> Ability:
+    """Whether torch runs on the card: by its interpreter's own list (`sm_80`, …) where known, else by the wheels."""
+    if arch_list:
+        able = build_supports(capability, arch_list)
+        built = ", ".join(sorted(arch_list))
+        return Ability("torch", able, f"This torch is built for {built}; {has} is {'' if able else 'not '}covered.")
+    if capability >= TORCH_CUDA_13:
+        return Ability("torch", True, f"Today's torch wheels run on {has}.")
+    if capability >= TORCH_CUDA_12_6:
+        return Ability(
+            "torch",
+            True,
+            f"torch's CUDA 13 wheels begin at 7.5; for {has} install a CUDA 12.6 build "
+            "(pip install torch --index-url https://download.pytorch.org/whl/cu126).",
+        )
+    return Ability("torch", False, f"No torch wheel of today runs on {has}: CUDA 12 dropped it.")
+
+
+def build_supports(capability: Capability, arch_list: Collection[str]) -> bool:
+    """Whether a build for `arch_list` has code for the card.
+
+    Binary code (`sm_86`) runs on the same major version with an equal or newer minor one; intermediate code
+    (`compute_90`) on anything newer (CUDA C++ Programming Guide, application compatibility).
+    """
+    for arch in arch_list:
+        kind, _, digits = arch.partition("_")
+        number = "".join(character for character in digits if character.isdigit())
+        if len(number) < 2:
+            continue
+        built = int(number[:-1]), int(number[-1])
+        exact = digits != number  # sm_90a runs on 9.0 only
+        if kind == "compute" and built <= capability:
+            return True
+        if kind == "sm" and (built == capability or (not exact and built[0] == capability[0] and built < capability)):
+            return True
+    return False
+
+
+def describe_generation(capability: Capability, architecture: str | None) -> str:
+    """The card's generation for a sentence: `Turing 7.5`."""
+    number = f"{capability[0]}.{capability[1]}"
+    return f"{architecture} {number}" if architecture else f"capability {number}"

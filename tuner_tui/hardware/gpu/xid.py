@@ -1,0 +1,59 @@
+"""What the driver's critical errors mean: Xid numbers in words, and whose fault each most likely is.
+
+Each was compared with NVIDIA's catalogue, https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html, and
+with the names in the driver's own source (`nverror.h` of open-gpu-kernel-modules), which still has 61. A number alone
+rarely proves a cause: those that a program's bug brings about can come from broken memory too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Fault = Literal["program", "card", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class XidMeaning:
+    """`words` name the error; `fault` is where to look first."""
+
+    words: str
+    fault: Fault = "unknown"
+
+
+XID_MEANINGS = {
+    8: XidMeaning("the GPU stopped processing", "program"),
+    13: XidMeaning("exception in a kernel, such as an index out of bounds", "program"),
+    31: XidMeaning("page fault: a kernel used an illegal address", "program"),
+    32: XidMeaning("corrupted command stream"),
+    38: XidMeaning("driver firmware error"),
+    43: XidMeaning("a program's work was stopped after its own error", "program"),
+    45: XidMeaning("a program's work was cleaned up after an earlier error", "program"),
+    46: XidMeaning("the GPU stopped processing and needs a reset"),
+    48: XidMeaning("memory error that ECC cannot correct (two bits)", "card"),
+    61: XidMeaning("breakpoint in an internal microcontroller, not fatal"),
+    62: XidMeaning("internal microcontroller halted", "card"),
+    63: XidMeaning("bad memory was retired or remapped; in force after a reset", "card"),
+    64: XidMeaning("bad memory could not be retired or remapped", "card"),
+    69: XidMeaning("graphics engine class error"),
+    74: XidMeaning("NVLink error", "card"),
+    79: XidMeaning("the GPU has fallen off the bus", "card"),
+    92: XidMeaning("many memory errors that ECC corrects", "card"),
+    94: XidMeaning("memory error, contained: it ends the program that met it", "card"),
+    95: XidMeaning("memory error, not contained: the GPU needs a reset", "card"),
+    109: XidMeaning("switching between programs timed out"),
+    119: XidMeaning("the GPU's system processor (GSP) does not answer", "card"),
+    120: XidMeaning("error in the GPU's system processor (GSP)", "card"),
+    121: XidMeaning("corrected error on the link to the processor (C2C), without effect", "card"),
+    140: XidMeaning("memory error that was not recovered", "card"),
+}
+
+
+def xid_meaning(number: int) -> XidMeaning:
+    """What the driver means by `number`."""
+    return XID_MEANINGS.get(number, XidMeaning("see NVIDIA's list of Xid errors"))
+
+
+def format_xid(number: int) -> str:
+    """`Xid 79: the GPU has fallen off the bus`."""
+    return f"Xid {number}: {xid_meaning(number).words}"

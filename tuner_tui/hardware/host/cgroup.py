@@ -1,0 +1,123 @@
+"""CPU quota and memory limit of this process's cgroups, version 1 and 2: the tightest of the nested ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+UNLIMITED_BYTES = 1 << 60
+"""Version 1 writes "no limit" as a number near 2^63."""
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupMemory:
+    """A cgroup with a memory limit."""
+
+    folder: Path
+    limit_bytes: int
+
+    def used_bytes(self) -> int | None:
+        """Memory the cgroup holds, without file cache the kernel can drop at once; None where it cannot be read."""
+        current = read_int(self.folder / "memory.current") or read_int(self.folder / "memory.usage_in_bytes")
+        if current is None:
+            return None
+        return max(0, current - reclaimable_bytes(self.folder / "memory.stat"))
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupCpu:
+    """A cgroup with a CPU quota, in cores' worth of time."""
+
+    folder: Path
+    quota_cores: float
+
+    def used_s(self) -> float | None:
+        """CPU seconds its processes have used; None where it cannot be read."""
+        for line in read_lines(self.folder / "cpu.stat"):
+            if line.startswith("usage_usec "):
+                return int(line.split()[1]) / 1e6
+        nanoseconds = read_int(self.folder / "cpuacct.usage")
+        return None if nanoseconds is None else nanoseconds / 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Cgroups:
+    """The cgroup folders this process is in, innermost first, by controller."""
+
+    cpu: tuple[Path, ...]
+    memory: tuple[Path, ...]
+
+    @classmethod
+    def of_this_process(cls, proc: Path = Path("/proc"), root: Path = Path("/sys/fs/cgroup")) -> Cgroups:
+        """Finds them by /proc/self/cgroup, version 1, 2 or both; without cgroups, none."""
+        return cls(*(tuple(cgroup_folders(controller, proc, root)) for controller in ("cpu", "memory")))
+
+    def tightest_cpu(self) -> CgroupCpu | None:
+        """The cgroup whose CPU quota binds; None without one."""
+        limited = [CgroupCpu(folder, cores) for folder in self.cpu if (cores := read_cpu_quota(folder)) is not None]
+        return min(limited, key=lambda cgroup: cgroup.quota_cores, default=None)
+
+    def tightest_memory(self) -> CgroupMemory | None:
+        """The cgroup whose memory limit binds; None without one."""
+        limited = [
+            CgroupMemory(folder, limit) for folder in self.memory if (limit := read_memory_limit(folder)) is not None
+        ]
+        return min(limited, key=lambda cgroup: cgroup.limit_bytes, default=None)
+
+
+def cgroup_folders(controller: str, proc: Path, root: Path) -> Iterator[Path]:
+    """This process's cgroup of `controller` and those around it.
+
+    A container sees its own cgroup mounted at the root while /proc/self/cgroup may still name the host's path, so a
+    path that is not there is skipped up to the first that is.
+    """
+    for line in read_lines(proc / "self" / "cgroup"):
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        names = controllers.split(",") if controllers else []
+        if controllers and controller not in names:
+            continue
+        mounts = [root / controllers, root / controller] if controllers else [root, root / "unified"]
+        mount = next((mount for mount in mounts if mount.is_dir()), None)
+        if mount is not None:
+            parts = [part for part in path.split("/") if part not in ("", "..")]
+            nest = (mount.joinpath(*parts[:depth]) for depth in range(len(parts), -1, -1))
+            yield from (folder for folder in nest if folder.is_dir())
+
+
+def read_cpu_quota(folder: Path) -> float | None:
+    """Cores of one cgroup's own quota."""
+    words = next(iter(read_lines(folder / "cpu.max")), "").split()
+    if len(words) == 2 and words[0] != "max":
+        return int(words[0]) / int(words[1])
+    quota, period = read_int(folder / "cpu.cfs_quota_us"), read_int(folder / "cpu.cfs_period_us")
+    return quota / period if quota is not None and period and quota > 0 else None
+
+
+def read_memory_limit(folder: Path) -> int | None:
+    """Bytes of one cgroup's own memory limit."""
+    limit = read_int(folder / "memory.max")
+    if limit is None:
+        limit = read_int(folder / "memory.limit_in_bytes")
+    return limit if limit is not None and limit < UNLIMITED_BYTES else None
+
+
+def reclaimable_bytes(stat: Path) -> int:
+    """File cache not used lately: counted against the cgroup, but given back before anything is killed."""
+    values = dict(line.split()[:2] for line in read_lines(stat) if " " in line)
+    return int(values.get("total_inactive_file", values.get("inactive_file", 0)))
+
+
+def read_int(path: Path) -> int | None:
+    """The one number of a file; None where it says `max` or is not there."""
+    first = next(iter(read_lines(path)), "")
+    return int(first) if first.lstrip("-").isdigit() else None
+
+
+def read_lines(path: Path) -> list[str]:
+    """A file's lines; none where it cannot be read."""
+    try:
+        return path.read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,80 @@
+"""Whether an interpreter's torch runs on the GPUs of the box: mistakes that otherwise show minutes into a training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tuner_tui.hardware.gpu.capabilities import TORCH_CUDA_12_6, TORCH_CUDA_13, build_supports, describe_generation
+from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.inventory import Gpu, Inventory
+
+INSTALL_COMMAND = "pip install torch --index-url https://download.pytorch.org/whl/"
+
+
+@dataclass(frozen=True, slots=True)
+class Incompatibility:
+    """One way in which interpreter and cards do not fit, and what to do about it."""
+
+    sentence: str
+    advice: str
+
+
+def find_incompatibilities(inventory: Inventory, interpreter: Interpreter) -> tuple[Incompatibility, ...]:
+    """Everything wrong between this box's NVIDIA cards and this interpreter's torch; empty where nothing is known."""
+    if not inventory.gpus or "torch" not in interpreter.packages:
+        return ()
+    if interpreter.torch_cuda is None:
+        return (no_cuda(interpreter.packages["torch"], inventory.cuda_version),)
+    found = [driver_too_old(inventory.cuda_version, interpreter.torch_cuda)]
+    found += [not_covered(gpu, interpreter.torch_cuda, interpreter.torch_archs) for gpu in inventory.gpus]
+    return tuple(dict.fromkeys(misfit for misfit in found if misfit is not None))
+
+
+def no_cuda(torch_version: str, driver_cuda: str | None) -> Incompatibility:
+    """A torch built without CUDA: for the CPU, or for another maker's cards."""
+    return Incompatibility(
+        f"The torch of this Python ({torch_version}) is built without CUDA: it will not use the GPU.",
+        f"Install a CUDA build there: {INSTALL_COMMAND}{wheels_for(driver_cuda)}",
+    )
+
+
+def driver_too_old(driver_cuda: str | None, torch_cuda: str) -> Incompatibility | None:
+    """A driver runs every CUDA of its own major version and older (CUDA Compatibility, minor version compatibility)."""
+    if driver_cuda is None or major(driver_cuda) >= major(torch_cuda):
+        return None
+    return Incompatibility(
+        f"The torch of this Python needs CUDA {torch_cuda}; the driver runs up to CUDA {driver_cuda}.",
+        f"Update the NVIDIA driver, or install a torch for it: {INSTALL_COMMAND}{wheels_for(driver_cuda)}",
+    )
+
+
+def not_covered(gpu: Gpu, torch_cuda: str, archs: tuple[str, ...]) -> Incompatibility | None:
+    """A card this torch has no code for: trainings on it end with "no kernel image is available"."""
+    if gpu.capability is None:
+        return None
+    least = TORCH_CUDA_13 if major(torch_cuda) >= 13 else TORCH_CUDA_12_6
+    by_release = gpu.capability >= least or major(torch_cuda) < 12
+    if build_supports(gpu.capability, archs) if archs else by_release:
+        return None
+    return Incompatibility(
+        f"The torch of this Python (CUDA {torch_cuda}) has no code for {gpu.name} "
+        f"({describe_generation(gpu.capability, gpu.architecture)}).",
+        build_for(gpu.capability),
+    )
+
+
+def build_for(capability: tuple[int, int]) -> str:
+    """Which torch has code for an older card."""
+    if capability >= TORCH_CUDA_12_6:
+        return f"Older cards need a CUDA 12.6 build: {INSTALL_COMMAND}cu126"
+    return "CUDA 12 dropped it, and with it every torch wheel of today: it needs an old torch built for CUDA 11."
+
+
+def wheels_for(driver_cuda: str | None) -> str:
+    """The folder of download.pytorch.org whose wheels a driver of this CUDA can run."""
+    return "cu130" if driver_cuda is not None and major(driver_cuda) >= 13 else "cu126"
+
+
+def major(version: str) -> int:
+    """The number before the first dot."""
+    return int(version.partition(".")[0])

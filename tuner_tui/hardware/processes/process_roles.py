@@ -1,0 +1,82 @@
+"""Roles of the processes below a training command: trainer, loader worker, other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import dropwhile
+
+
+class Role(StrEnum):
+    """What a process of the training does."""
+
+    MAIN = "main"
+    WORKER = "worker"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class ClassifiedProcess:
+    """A process's command line, the kernel's name of it, and its role."""
+
+    command: tuple[str, ...]
+    comm: str
+    role: Role
+
+
+LOADER_WORKER = "pt_data_worker"
+"""The name torch gives its loader workers (torch/utils/data/_utils/worker.py)."""
+LAUNCHERS = frozenset({"torchrun", "accelerate", "deepspeed", "conda", "mamba", "tuner-tui", "ipython", "jupyter"})
+LAUNCHER_MODULES = (
+    "torch.distributed.",
+    "accelerate.commands.",
+    "deepspeed.launcher.",
+    "tuner_tui.cli",
+    "tuner_tui.runs",
+)
+SPAWN = "from multiprocessing.spawn import spawn_main"
+FORKSERVER = "from multiprocessing.forkserver import main"
+HELPERS = ("from multiprocessing.resource_tracker import", "torch/_inductor/compile_worker")
+
+
+def role_of(command: tuple[str, ...], comm: str, parent: ClassifiedProcess | None) -> Role:
+    """The role of a process from what it is and who started it; `parent` is None for the command itself.
+
+    The first Python below shells and launchers is the trainer. Its forks (the same command line) and the children that
+    multiprocessing spawns for it are loader workers; a program it starts is not.
+    """
+    if comm == LOADER_WORKER:
+        return Role.WORKER
+    line = " ".join(command)
+    if FORKSERVER in line:
+        # The server is the trainer's child; the processes it forks are the workers and keep its command line.
+        return Role.WORKER if parent is not None and parent.command == command else Role.OTHER
+    if not is_python(command) or is_launcher(command) or any(helper in line for helper in HELPERS):
+        return Role.OTHER
+    if parent is not None and parent.role is Role.MAIN:
+        return Role.WORKER if command == parent.command or SPAWN in line else Role.OTHER
+    return Role.MAIN if parent is None or may_start_trainer(parent) else Role.OTHER
+
+
+def may_start_trainer(person: ClassifiedProcess) -> bool:
+    """Whether a trainer may be its child: a shell, a launcher, a tool like `uv run`; not a trainer's own helper."""
+    return person.role is Role.OTHER and not any(helper in " ".join(person.command) for helper in HELPERS)
+
+
+def is_python(command: Sequence[str]) -> bool:
+    """Whether Python runs it (a script with a `#!` line has the interpreter as its first word too)."""
+    return bool(command) and program_name(command[0]).startswith("python")
+
+
+def program_name(word: str) -> str:
+    """The name at the end of a path. Hundreds of command lines are read at once, and pathlib costs five times this."""
+    return word.rpartition("/")[2]
+
+
+def is_launcher(command: Sequence[str]) -> bool:
+    """Whether its work is to start the trainer: torchrun, accelerate launch and their kind."""
+    words = list(dropwhile(lambda word: word.startswith("-") and word != "-m", command[1:]))
+    if len(words) > 1 and words[0] == "-m":
+        return words[1].startswith(LAUNCHER_MODULES)
+    return bool(words) and program_name(words[0]) in LAUNCHERS

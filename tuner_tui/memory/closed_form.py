@@ -1,0 +1,210 @@
+"""Closed form of a training step's memory: one straight line in the micro batch per phase that may set the peak."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tuner_tui.memory.activations import ActivationBytes, activation_bytes
+from tuner_tui.memory.device import Device
+from tuner_tui.memory.model_shape import ModelShape
+from tuner_tui.memory.parameter_count import ParameterCounts, count_parameters, linear_layers, position_parameters
+from tuner_tui.settings.model import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizerBytes:
+    """Bytes a trained number of `weight_bytes`: `kept` between steps, `temporary` for all at once within a step.
+
+    `largest` is what the step takes for one tensor at a time, to be counted for the largest one only.
+    """
+
+    kept: float
+    temporary: float = 0.0
+    largest: float = 0.0
+
+
+BLOCKWISE_8BIT = 1 + 4 / 256
+"""A state of bitsandbytes: a byte a number and an fp32 scale every 256 (blocksize in bitsandbytes.optim)."""
+
+
+def optimizer_bytes(name: str, together: bool, weight_bytes: int) -> OptimizerBytes:
+    """The optimizer `name` of TrainingArguments; `together`: it works on all tensors at once, as on a GPU.
+
+    `adamw_torch` then (foreach) makes one intermediate of the size of the weights
+    (torch/optim/adam.py, `_multi_tensor_adam`: the square roots of the second moments); on a CPU it goes tensor by
+    tensor. Fused kernels make none.
+    """
+    if name in ("adamw_torch_fused", "adamw_anyprecision"):
+        return OptimizerBytes(2 * weight_bytes)
+    if "8bit" in name:
+        states = 1 if "lion" in name or "rmsprop" in name else 2
+        return OptimizerBytes(states * BLOCKWISE_8BIT)
+    if "4bit" in name:
+        return OptimizerBytes(1.0 + 4 / 128)
+    if name == "sgd":
+        return OptimizerBytes(0.0)
+    if name == "adafactor":
+        return OptimizerBytes(0.0, largest=2 * 4.0)
+    if name in ("lion_32bit", "paged_lion_32bit", "rmsprop_bnb", "rmsprop_bnb_32bit"):
+        return OptimizerBytes(4.0)
+    if name.startswith("paged_") or name in ("ademamix", "lomo", "adalomo"):
+        return OptimizerBytes({"ademamix": 12.0, "lomo": 0.0, "adalomo": 0.0}.get(name, 8.0))
+    if together:
+        return OptimizerBytes(2 * weight_bytes, temporary=weight_bytes)
+    return OptimizerBytes(2 * weight_bytes, largest=2 * weight_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPhase:
+    """What the tensors take at one moment: fixed bytes by part, and activations a sample."""
+
+    name: str
+    weights: float
+    gradients: float
+    optimizer: float
+    temporary: float
+    sample: float
+
+    @property
+    def base_bytes(self) -> float:
+        """What does not depend on the batch."""
+        return self.weights + self.gradients + self.optimizer + self.temporary
+
+    def bytes_at(self, batch: int) -> float:
+        """All of it at `batch`."""
+        return self.base_bytes + self.sample * batch
+
+
+@dataclass(frozen=True, slots=True)
+class FixedSizes:
+    """The fixed sizes of a training in bytes.
+
+    `copies` are the 16-bit copies of weights that backward needs, `block_copies` those of one block and the head,
+    `cached` those that autocast itself keeps until its end (of weights that train). `accumulated` gradients stand from
+    one micro batch to the next, `buckets` are their second form where several processes train. `word_matrix` is the
+    gradient of a language model's last layer, the first to come. `norms` is what DoRA takes to find the norms of the
+    widest layer's weights: a unit matrix of its inputs, and the low-rank product twice. `earlier` are the gradients
+    there when the backward pass comes to the first block. `summed` is what the first of several cards takes at the end
+    of DataParallel's backward pass: the sum of all cards' gradients stands beside its own.
+    """
+
+    weights: float
+    gradients: float
+    states: float
+    copies: float
+    block_copies: float
+    cached: float
+    buckets: float
+    accumulated: float
+    word_matrix: float
+    norms: float
+    earlier: float
+    numbers: ParameterCounts
+    summed: float = 0.0
+
+    @property
+    def before_a_sample(self) -> float:
+        """What a training takes whatever its batch: weights, gradients and optimizer states."""
+        return self.weights + self.gradients + self.states
+
+
+def memory_phases(
+    shape: ModelShape, settings: Settings, device: Device, processes: int = 1, foreach: bool | None = None
+) -> tuple[MemoryPhase, ...]:
+    """The moments of a step after the first one, when gradients are set to None and optimizer states exist.
+
+    `foreach` says whether the optimizer works on all tensors at once; None: as torch chooses on `device`.
+    """
+    acts, sizes = (
+        gather_logits(activation_bytes(shape, settings, device), device),
+        fixed_sizes(shape, settings, processes),
+    )
+    sizes = replace(sizes, summed=sizes.gradients if device.cards > 1 else 0.0)
+    together = device.on_gpu if foreach is None else foreach
+    return (
+        *_forward_and_backward(shape, settings, acts, sizes),
+        _optimizer_step(shape, settings, sizes, together),
+        MemoryPhase(
+            "evaluation", sizes.weights + sizes.cached, sizes.buckets, sizes.states,
+            sizes.norms + acts.evaluation * settings.per_device_eval_batch_size, 0,
+        ),
+    )  # fmt: skip
+
+
+def gather_logits(acts: ActivationBytes, device: Device) -> ActivationBytes:
+    """The logits of all cards come together on the first one, in fp32 (torch/nn/parallel/data_parallel.py)."""
+    if device.cards == 1:
+        return acts
+    logits = acts.words * 4 * device.cards
+    return replace(acts, loss_forward=acts.loss_forward + logits, evaluation=acts.evaluation + logits)
+
+
+def fixed_sizes(shape: ModelShape, settings: Settings, processes: int = 1) -> FixedSizes:
+    """The fixed sizes of one process."""
+    numbers = count_parameters(shape, settings)
+    each, full = shape.weight_bytes, settings.peft_method == "none"
+    gradients = float(numbers.trainable * each)
+    casts = settings.precision != "fp32" and each == 4
+    block_copies = float(2 * (numbers.layer_linear + numbers.adapter)) if casts else 0.0
+    head = 2.0 * shape.vocab * shape.hidden if casts and shape.language_model else 0.0
+    copies = shape.layers * block_copies + head
+    return FixedSizes(
+        weights=float(numbers.total * each),
+        gradients=gradients,
+        states=numbers.trainable * optimizer_bytes(settings.optim, True, each).kept,
+        copies=copies,
+        block_copies=block_copies + head,
+        cached=copies if full else (2.0 * numbers.trainable if casts else 0.0),
+        buckets=gradients if processes > 1 else 0.0,
+        accumulated=gradients if settings.gradient_accumulation_steps > 1 else 0.0,
+        word_matrix=float(shape.vocab * shape.hidden * each) if full and shape.language_model else 0.0,
+        norms=_dora_norm_bytes(shape) if settings.peft_method == "dora" else 0.0,
+        earlier=each
+        * float(numbers.trainable - numbers.layer_trainable - (_pre_block_parameters(shape, numbers) if full else 0)),
+        numbers=numbers,
+    )
+
+
+def _pre_block_parameters(shape: ModelShape, numbers: ParameterCounts) -> int:
+    """Parameters before the first block whose gradients come last; a tied matrix has its first one already."""
+    shared = shape.language_model and shape.tied
+    return position_parameters(shape) + (0 if shared else numbers.embedding)
+
+
+def _dora_norm_bytes(shape: ModelShape) -> float:
+    return 4.0 * max(one.inputs * (one.inputs + 2 * one.outputs) for one in linear_layers(shape))
+
+
+def _forward_and_backward(
+    shape: ModelShape, settings: Settings, acts: ActivationBytes, sizes: FixedSizes
+) -> tuple[MemoryPhase, ...]:
+    checkpointed = settings.gradient_checkpointing
+    kept = shape.layers * (acts.checkpoint if checkpointed else acts.block) + acts.ends
+    copies = sizes.block_copies if checkpointed else sizes.copies
+    before = max(sizes.cached, sizes.block_copies) if checkpointed else sizes.copies
+    again = acts.block if checkpointed else 0.0
+    tied = 2 * sizes.word_matrix if shape.tied else 0.0  # it gets two gradients and their sum
+
+    def moment(name: str, copied: float, gradients: float, temporary: float, sample: float) -> MemoryPhase:
+        held = max(sizes.accumulated, gradients) + sizes.buckets
+        return MemoryPhase(name, sizes.weights + copied, held, sizes.states, temporary, sample)
+
+    return (
+        moment("forward", before, 0, sizes.norms, kept + again),
+        moment("loss", before, 0, 0, kept + acts.loss_forward),
+        moment("loss", copies, 0, 0, kept + acts.loss_backward),
+        moment("backward", copies, sizes.word_matrix, 0, kept + again + acts.block_extra),
+        moment("backward's end", 0, sizes.earlier, 0, acts.ends + acts.block + acts.block_extra),
+        moment("backward's end", 0, sizes.gradients, max(tied, sizes.summed), acts.checkpoint),
+    )
+
+
+def _optimizer_step(shape: ModelShape, settings: Settings, sizes: FixedSizes, together: bool) -> MemoryPhase:
+    each = optimizer_bytes(settings.optim, together, shape.weight_bytes)
+    numbers = sizes.numbers
+    full = settings.peft_method == "none"
+    largest = (
+        max(numbers.embedding, shape.hidden * shape.intermediate) if full else settings.lora_r * shape.intermediate
+    )
+    temporary = numbers.trainable * each.temporary + largest * each.largest
+    return MemoryPhase("optimizer step", sizes.weights, sizes.gradients + sizes.buckets, sizes.states, temporary, 0)
