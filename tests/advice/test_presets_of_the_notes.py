@@ -9,10 +9,10 @@ import pytest
 from tests.advice.boxes import box, card, python
 from tuner_tui.advice.recommend import NOTES_JOB, recommend
 from tuner_tui.hardware.inventory import Gpu
-from tuner_tui.settings.preset import find_preset, shipped_folder
-from tuner_tui.settings.preset_model import Preset
+from tuner_tui.settings.presets.library import find_preset, shipped_folder
+from tuner_tui.settings.presets.preset import Preset
 from tuner_tui.settings.resolve import resolve
-from tuner_tui.settings.validity import problems
+from tuner_tui.settings.rules.check import find_problems
 
 T4, V100, K80 = card("T4", gib=15.0), card("V100", gib=15.8), card("K80", gib=11.17)
 A100_40, A100_80, RTX3070, RTX3090 = card("A100", gib=39.4), card("A100", gib=79.2), card("RTX 3070"), card("RTX 3090")
@@ -78,7 +78,7 @@ def test_a_preset_is_good_on_its_own_hardware(name: str, gpu: Gpu) -> None:
     assert found.for_ is not None
     assert found.for_.suits((gpu,), 16)
     settings = resolve(preset=found).settings
-    assert problems(settings, gpus=(gpu,), interpreter=INTERPRETER, job=NOTES_JOB, cores=16) == ()
+    assert find_problems(settings, gpus=(gpu,), interpreter=INTERPRETER, job=NOTES_JOB, cores=16) == ()
 
 
 @pytest.mark.parametrize(("name", "gpu"), HARDWARE.items(), ids=list(HARDWARE))
@@ -86,7 +86,7 @@ def test_what_a_preset_leaves_open_is_recommended_and_what_it_gives_wins(name: s
     values = preset(name).settings
     found = recommend(box(gpu), INTERPRETER, NOTES_JOB, values)
     assert {key: getattr(found.settings, key) for key in values} == values
-    assert problems(found.settings, gpus=(gpu,), interpreter=INTERPRETER, job=NOTES_JOB, cores=16) == ()
+    assert find_problems(found.settings, gpus=(gpu,), interpreter=INTERPRETER, job=NOTES_JOB, cores=16) == ()
 
 
 @pytest.mark.parametrize(

@@ -13,17 +13,17 @@ from tuner_tui.advice.recommend import recommend, with_recommended
 from tuner_tui.advice.recommending.target import cards_of
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Inventory
-from tuner_tui.settings.apply import command_for
+from tuner_tui.settings.apply import build_command
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Origin, OriginKind, Resolved
+from tuner_tui.settings.rules.check import find_problems
 from tuner_tui.settings.rules.problem import Problem
-from tuner_tui.settings.validity import problems
 
 
 def wrong(found: Settings, inventory: Inventory, interpreter: Interpreter | None, job: Any) -> tuple[Problem, ...]:
     cores = inventory.cpu.usable_cores
-    return problems(found, gpus=cards_of(inventory), interpreter=interpreter, job=job, cores=cores)
+    return find_problems(found, gpus=cards_of(inventory), interpreter=interpreter, job=job, cores=cores)
 
 
 @settings(max_examples=500, deadline=None)
@@ -52,7 +52,7 @@ def test_everything_recommended_reaches_the_built_in_job(
     inventory: Inventory, interpreter: Interpreter | None, job: Any
 ) -> None:
     found = recommend(inventory, interpreter, job)
-    applied = command_for(job, found.settings, interpreter, "/out", chosen=found.values)
+    applied = build_command(job, found.settings, interpreter, "/out", chosen=found.values)
     if isinstance(job, BuiltinJob):
         assert not set(applied.not_applied) & found.values.keys()
 

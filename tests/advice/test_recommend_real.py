@@ -13,7 +13,7 @@ import pytest
 from tests.advice.boxes import box, card
 from tuner_tui.advice.recommend import NOTES_JOB, recommend
 from tuner_tui.hardware.interpreter.probe import probe_interpreter
-from tuner_tui.settings.apply import command_for
+from tuner_tui.settings.apply import build_command
 from tuner_tui.settings.job import BuiltinJob
 
 pytestmark = [
@@ -30,7 +30,7 @@ BOXES = [
 JOBS = [NOTES_JOB, BuiltinJob(task="causal-lm", model="llama-1b")]
 CONSTRUCT = """
 import json, sys, yaml
-from tuner_tui.trainer.config import parse_config
+from tuner_tui.trainer.job.config import parse_config
 for path in json.loads(sys.stdin.read()):
     parse_config(yaml.safe_load(open(path).read()), path)
 print("constructed")
@@ -45,7 +45,7 @@ def test_whatever_is_recommended_constructs(tmp_path: Path) -> None:
             # TrainingArguments asks the card of this machine for TF32, which need not have it.
             settings = recommend(inventory, python, job).settings.changed(tf32=None)
             path = tmp_path / f"{len(paths)}.yaml"
-            path.write_text(command_for(job, settings, python, str(tmp_path)).config_yaml or "")
+            path.write_text(build_command(job, settings, python, str(tmp_path)).config_yaml or "")
             paths.append(str(path))
     done = subprocess.run(
         [sys.executable, "-c", CONSTRUCT],

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tuner_tui.cli.job_words import JobWords, job_for
+from tuner_tui.settings.apply import default_apply_mode
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.guess import guess_apply
 from tuner_tui.settings.job import BuiltinJob, CommandJob
-from tuner_tui.settings.preset_model import Preset
+from tuner_tui.settings.presets.preset import Preset
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from tuner_tui.settings.preset_model import Preset
     ],
 )
 def test_how_settings_reach_a_command_that_does_not_say(command: tuple[str, ...], mode: str) -> None:
-    assert guess_apply(command) == mode
+    assert default_apply_mode(command) == mode
 
 
 def test_a_command_takes_the_presets_way() -> None:

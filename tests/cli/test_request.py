@@ -12,7 +12,7 @@ from tuner_tui.cli.job_words import JobWords
 from tuner_tui.cli.request import Asked, parse_size, request_for
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.origin import Origin, OriginKind
-from tuner_tui.settings.preset import find_preset
+from tuner_tui.settings.presets.library import find_preset
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from tests.cli.test_run_commands import Shell, line_of, shell
 from tuner_tui.runs.folder import list_runs, runs_dir
 from tuner_tui.runs.record import read_record
 from tuner_tui.runs.status import status
-from tuner_tui.settings.preset_read import load_preset
+from tuner_tui.settings.presets.parser import load_preset
 from tuner_tui.tuning.tuning_folder import TuningFolder, tunings_dir
 from tuner_tui.tuning.tuning_log import TrialDone, read_entries
 from tuner_tui.tuning.tuning_reader import TuningReader

@@ -29,12 +29,11 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceC
 
 from tests.gpu.cases import EVERY, Case, Measured, compiled_cases, cpu_cases, family_cases, gpu_cases, measured_from
 from tests.gpu.meters import CpuMeter, CudaMeter, Meter, storage_bytes
-from tuner_tui.trainer.adapters import with_adapters
-from tuner_tui.trainer.config import JobArguments, parse_config
-from tuner_tui.trainer.job_trainer import JobTrainer
-from tuner_tui.trainer.losses import classification_loss
-from tuner_tui.trainer.metrics import predicted_class
-from tuner_tui.trainer.shapes import shape_config
+from tuner_tui.trainer.job.config import JobArguments, parse_config
+from tuner_tui.trainer.job.job_trainer import JobTrainer, classification_loss
+from tuner_tui.trainer.job.metrics import predicted_class
+from tuner_tui.trainer.models.adapters import add_adapters
+from tuner_tui.trainer.models.shapes import shape_config
 
 RESULTS = Path(__file__).parent / "results"
 STEPS = 3
@@ -94,7 +93,7 @@ def build_model(case: Case, job: JobArguments) -> Any:
         config = shape_config(case.model, case.task, SimpleNamespace(**special))
     family = AutoModelForCausalLM if case.task == "causal-lm" else AutoModelForSequenceClassification
     options = {} if case.attention == "auto" else {"attn_implementation": case.attention}
-    model = with_adapters(family.from_config(config, **options), job, case.checkpointing)
+    model = add_adapters(family.from_config(config, **options), job, case.checkpointing)
     model.config.use_cache = False
     return model
 

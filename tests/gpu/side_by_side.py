@@ -25,7 +25,7 @@ from tuner_tui.runs.prepare import LaunchRequest
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Origin, OriginKind, Resolved
-from tuner_tui.settings.preset import find_preset
+from tuner_tui.settings.presets.library import find_preset
 from tuner_tui.tuning.measurement import Measurement
 from tuner_tui.tuning.run_trial import Asker, TrialRunner
 from tuner_tui.tuning.terms import Terms

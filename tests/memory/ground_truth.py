@@ -93,9 +93,9 @@ def traced(device: Device, folder: Path) -> Way:
 
     @cache
     def answer(question: str) -> dict[str, Any]:
-        from tuner_tui.trainer.trace_memory import trace
+        from tuner_tui.trainer.memory_tracer.tracer import trace_memory
 
-        return trace(json.loads(question))
+        return trace_memory(json.loads(question))
 
     def way(case: Case) -> float:
         settings = settings_of(case)

@@ -25,8 +25,8 @@ from tuner_tui.runs.command import (
 from tuner_tui.runs.folder import RunFolder, create_folder
 from tuner_tui.runs.prepare import LaunchRequest, prepare
 from tuner_tui.runs.redact import HIDDEN
-from tuner_tui.settings.accelerate_file import AccelerateFile
 from tuner_tui.settings.apply import AppliedCommand
+from tuner_tui.settings.distributed import AccelerateConfig
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Settings
@@ -174,7 +174,7 @@ def test_the_jobs_own_interpreter_trains_where_nobody_names_another(tmp_path: Pa
 
 def test_a_launch_by_accelerate_that_would_start_one_process_is_refused(tmp_path: Path) -> None:
     job = CommandJob(command=("train.py",), launcher="accelerate", processes=2)
-    alone = AccelerateFile(tmp_path / "a.yaml", "NO", 1, None)
+    alone = AccelerateConfig(tmp_path / "a.yaml", "NO", 1, None)
     with pytest.raises(LaunchError, match=r"1 of 2 processes: .*a\.yaml says distributed_type NO"):
         check_launcher(job, {}, alone)
     check_launcher(job, {"CUDA_VISIBLE_DEVICES": ""}, replace(alone, distributed_type="MULTI_GPU"))

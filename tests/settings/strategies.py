@@ -6,10 +6,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tuner_tui.settings.fieldspec import FIELDS, FieldSpec
+from tuner_tui.settings.fields import FIELDS, FieldSpec
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
-from tuner_tui.settings.preset_model import ForHardware, Preset
+from tuner_tui.settings.presets.preset import HardwareRequirements, Preset
 
 texts = st.text(max_size=40)
 names = st.text(min_size=1, max_size=40)
@@ -62,7 +62,7 @@ command_jobs = st.builds(
     processes=st.integers(1, 64),
 )
 hardware = st.builds(
-    ForHardware,
+    HardwareRequirements,
     gpu=st.none() | names,
     min_memory_gib=st.none() | st.floats(0.5, 1024),
     capability=st.none() | st.sampled_from(["7.0", "8.0", "12.0"]),

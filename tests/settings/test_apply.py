@@ -12,11 +12,11 @@ from hypothesis import given
 
 from tests.settings.strategies import all_settings
 from tuner_tui.hardware.interpreter.probe import Interpreter
-from tuner_tui.settings.apply import AppliedCommand, command_for, trainer_folder
-from tuner_tui.settings.argv import without_options
+from tuner_tui.settings.apply import AppliedCommand, build_command, trainer_folder
+from tuner_tui.settings.argv import remove_options
 from tuner_tui.settings.dialects.hf import SWITCHES
 from tuner_tui.settings.errors import FieldError, SettingsError
-from tuner_tui.settings.fieldspec import FIELDS
+from tuner_tui.settings.fields import FIELDS
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 
@@ -28,12 +28,12 @@ def applied(
     command: str, mode: str, settings: Settings = SETTINGS, chosen: tuple[str, ...] | None = CHOSEN, **job: object
 ) -> AppliedCommand:
     made = CommandJob.model_validate({"command": tuple(shlex.split(command)), "apply": mode, **job})
-    return command_for(made, settings, None, "/runs/1/out", chosen=chosen)
+    return build_command(made, settings, None, "/runs/1/out", chosen=chosen)
 
 
 def test_the_built_in_job_is_an_ordinary_command_with_one_flat_file():
     job = BuiltinJob(task="causal-lm", model="gpt2", max_samples=100)
-    command = command_for(job, SETTINGS, Interpreter("/env/bin/python"), "/runs/1/out", chosen=())
+    command = build_command(job, SETTINGS, Interpreter("/env/bin/python"), "/runs/1/out", chosen=())
     assert command.argv == ("/env/bin/python", str(trainer_folder()), "{config}")
     assert command.config_yaml is not None
     config = yaml.safe_load(command.config_yaml)
@@ -52,13 +52,13 @@ def test_the_built_in_job_is_an_ordinary_command_with_one_flat_file():
 
 
 def test_the_built_in_job_runs_on_this_python_where_no_other_is_named():
-    assert command_for(BuiltinJob(), Settings(), None, "out").argv[0] == sys.executable
+    assert build_command(BuiltinJob(), Settings(), None, "out").argv[0] == sys.executable
     assert (trainer_folder() / "__main__.py").is_file()
 
 
 def test_the_target_interpreter_decides_the_names():
     old = Interpreter("/old/python", training_arguments={"gradient_checkpointing": False, "warmup_ratio": 0.0})
-    config = yaml.safe_load(command_for(BuiltinJob(), Settings(warmup_steps=0.1), old, "out").config_yaml or "")
+    config = yaml.safe_load(build_command(BuiltinJob(), Settings(warmup_steps=0.1), old, "out").config_yaml or "")
     assert config["gradient_checkpointing"] is False
     assert config["warmup_ratio"] == 0.1
     assert "activation_checkpointing" not in config
@@ -182,7 +182,7 @@ def test_the_commands_own_file_is_kept_and_the_settings_put_into_it():
     }
     chosen = ("precision", "per_device_train_batch_size", "warmup_steps", "dataloader_persistent_workers")
     settings = Settings(precision="fp16", per_device_train_batch_size=4, warmup_steps=20.0)
-    command = command_for(job, settings, None, "/out", chosen=chosen, own_config=own)
+    command = build_command(job, settings, None, "/out", chosen=chosen, own_config=own)
     assert command.argv == ("axolotl", "train", "{config}", "--debug")
     assert yaml.safe_load(command.config_yaml or "") == {
         "base_model": "gpt2",
@@ -199,7 +199,7 @@ def test_the_commands_own_file_is_kept_and_the_settings_put_into_it():
 def test_an_alias_leads_into_a_section():
     job = CommandJob(command=("t.py", "c.yaml"), apply="yaml", aliases={"learning_rate": "optimizer.args.lr"})
     own = {"optimizer": {"name": "adam", "args": {"lr": 1.0, "eps": 2.0}}}
-    command = command_for(job, Settings(learning_rate=1e-5), None, "/out", chosen=("learning_rate",), own_config=own)
+    command = build_command(job, Settings(learning_rate=1e-5), None, "/out", chosen=("learning_rate",), own_config=own)
     assert yaml.safe_load(command.config_yaml or "") == {
         "optimizer": {"name": "adam", "args": {"lr": 1e-5, "eps": 2.0}}
     }
@@ -239,7 +239,7 @@ def test_a_dialect_nobody_knows_is_an_error():
 
 @given(all_settings)
 def test_the_built_in_jobs_file_is_plain_yaml_of_all_settings(settings):
-    config = yaml.safe_load(command_for(BuiltinJob(), settings, None, "out").config_yaml or "")
+    config = yaml.safe_load(build_command(BuiltinJob(), settings, None, "out").config_yaml or "")
     assert config["learning_rate"] == settings.learning_rate
     assert config["seed"] == settings.seed
     assert config["lora_alpha"] == settings.lora_alpha
@@ -247,7 +247,7 @@ def test_the_built_in_jobs_file_is_plain_yaml_of_all_settings(settings):
 
 
 def test_a_switch_before_a_file_name_does_not_take_it():
-    assert without_options(("t.py", "--bf16", "data.json"), {"bf16"}) == ("t.py", "data.json")
+    assert remove_options(("t.py", "--bf16", "data.json"), {"bf16"}) == ("t.py", "data.json")
     assert {"bf16", "tf32", "torch_compile"} <= SWITCHES
 
 

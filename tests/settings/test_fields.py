@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from tests.settings.strategies import field_values
 from tuner_tui.settings.errors import FieldError
-from tuner_tui.settings.fields import check_value, expected, format_value, parse_value
-from tuner_tui.settings.fieldspec import FIELDS
+from tuner_tui.settings.fields import FIELDS, check_value, describe_expected, format_value, parse_value
 from tuner_tui.settings.model import Settings
 
 
@@ -150,7 +149,7 @@ def test_every_field_of_the_model_can_be_shown():
         assert spec.label
         assert spec.group
         assert spec.help.endswith(".")
-        assert expected(spec)
+        assert describe_expected(spec)
         assert (spec.kind in ("int", "float")) == bool(spec.bounds)
 
 

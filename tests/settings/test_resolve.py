@@ -7,7 +7,7 @@ import pytest
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Origin, OriginKind, Resolved
-from tuner_tui.settings.preset_model import Preset
+from tuner_tui.settings.presets.preset import Preset
 from tuner_tui.settings.resolve import parse_flags, resolve
 
 

@@ -14,8 +14,8 @@ from tests.benchmarks.batch_search import quantile
 from tests.benchmarks.tune_machines import Training, random_training
 from tests.benchmarks.tune_search import AS_FAST, WANTED, tuned
 from tuner_tui.settings.model import Settings
+from tuner_tui.settings.rules.check import find_problems
 from tuner_tui.settings.rules.problem import Problem
-from tuner_tui.settings.validity import problems
 from tuner_tui.tuning.measurement import Measurement, Outcome
 from tuner_tui.tuning.objective import same_memory
 from tuner_tui.tuning.search import MOST_TRIALS, Search
@@ -90,5 +90,5 @@ def test_targets_over_many_trainings() -> None:
 
 def _errors(training: Training, settings: Settings) -> list[Problem]:
     box = training.space.box
-    found = problems(settings, gpus=box.gpus, interpreter=box.interpreter, job=box.job, cores=training.cores)
+    found = find_problems(settings, gpus=box.gpus, interpreter=box.interpreter, job=box.job, cores=training.cores)
     return [one for one in found if one.severity == "error"]

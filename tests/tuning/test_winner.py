@@ -10,9 +10,9 @@ from tests.advice.fakes import box
 from tests.tuning.fakes import resolved
 from tests.tuning.tuner_fakes import measured
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
-from tuner_tui.settings.preset import preset_path
-from tuner_tui.settings.preset_model import Preset
-from tuner_tui.settings.preset_read import load_preset
+from tuner_tui.settings.presets.library import preset_path
+from tuner_tui.settings.presets.parser import load_preset
+from tuner_tui.settings.presets.preset import Preset
 from tuner_tui.tuning.trial import Verdict
 from tuner_tui.tuning.winner import name_for, save_winner, winning_preset
 

@@ -20,12 +20,12 @@ from tuner_tui.runs.log import LogMatch, LogWindow
 from tuner_tui.runs.reader import RunView
 from tuner_tui.runs.state import RunState
 from tuner_tui.runs.status import RunStatus
-from tuner_tui.settings.fieldspec import FIELDS
+from tuner_tui.settings.fields import FIELDS
 from tuner_tui.settings.job import BuiltinJob, Job
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Origin, OriginKind, Resolved
+from tuner_tui.settings.rules.check import find_problems
 from tuner_tui.settings.rules.problem import Problem
-from tuner_tui.settings.validity import problems
 from tuner_tui.ui.app import TunerApp
 from tuner_tui.ui.comparing import Compared
 from tuner_tui.ui.services import NameTaken, Opened, PresetLine, RestartOffer, RunLine, ServiceError, Services
@@ -221,7 +221,9 @@ class FakeBox:
     def problems(
         self, settings: Settings, inventory: Inventory | None, interpreter: Interpreter | None, job: Job
     ) -> tuple[Problem, ...]:
-        return problems(settings, gpus=None if inventory is None else inventory.gpus, interpreter=interpreter, job=job)
+        return find_problems(
+            settings, gpus=None if inventory is None else inventory.gpus, interpreter=interpreter, job=job
+        )
 
     def asked_python(self, path: Path) -> Interpreter:
         return replace(INTERPRETER, path=str(path))

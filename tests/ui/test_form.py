@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner_tui.settings.fields import check_value, format_value, parse_value
-from tuner_tui.settings.fieldspec import FIELDS
+from tuner_tui.settings.fields import FIELDS, check_value, format_value, parse_value
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Origin, OriginKind, Resolved
+from tuner_tui.settings.rules.check import find_problems
 from tuner_tui.settings.rules.problem import Problem
-from tuner_tui.settings.validity import problems
 from tuner_tui.ui.form import (
     SettingsView,
     effective_batch,
@@ -29,7 +28,7 @@ from tuner_tui.ui.spread import Spread
 
 
 def check(settings: Settings) -> tuple[Problem, ...]:
-    return problems(settings, gpus=(), interpreter=None)
+    return find_problems(settings, gpus=(), interpreter=None)
 
 
 def view(processes: int = 1, **values: Any) -> SettingsView:

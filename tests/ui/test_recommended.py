@@ -9,8 +9,8 @@ from tests.ui.pilots import app_of, on_screen, until, value
 from tuner_tui.advice.recommend import with_recommended
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.origin import OriginKind
-from tuner_tui.settings.preset import preset_path
-from tuner_tui.settings.preset_read import load_preset
+from tuner_tui.settings.presets.library import preset_path
+from tuner_tui.settings.presets.parser import load_preset
 from tuner_tui.ui.messages import SettingEdited
 from tuner_tui.ui.services import Services
 from tuner_tui.ui.wiring import Wishes, real_services

@@ -9,7 +9,7 @@ from tests.advice.boxes import box, card
 from tests.ui import live_fakes
 from tests.ui.fakes import opened, running
 from tuner_tui.runs.record import RunRecord
-from tuner_tui.settings.accelerate_file import AccelerateFile
+from tuner_tui.settings.distributed import AccelerateConfig
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.ui.spread import Spread, spread_of
 from tuner_tui.ui.state import UiState, form_differs
@@ -51,6 +51,6 @@ def test_the_form_is_worked_out_anew_when_the_run_tells() -> None:
 
 def test_accelerates_file_counts() -> None:
     job = CommandJob(command=("accelerate", "launch", "train.py"))
-    told = AccelerateFile(Path("/x.yaml"), "MULTI_GPU", 4, None)
+    told = AccelerateConfig(Path("/x.yaml"), "MULTI_GPU", 4, None)
     assert spread_of(UiState(accelerate=told), job) == Spread(processes=4)
     assert spread_of(UiState(inventory=box(T4), accelerate=told), job) == Spread(processes=4)

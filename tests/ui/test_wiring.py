@@ -11,7 +11,7 @@ from tests.runs.test_record import record
 from tuner_tui.runs.folder import create_folder
 from tuner_tui.runs.record import write_record
 from tuner_tui.settings.job import CommandJob
-from tuner_tui.settings.preset import find_preset
+from tuner_tui.settings.presets.library import find_preset
 from tuner_tui.ui.job_wiring import launch_request
 from tuner_tui.ui.services import NameTaken
 from tuner_tui.ui.wiring import Wishes, load_preset, opened_from_run, real_services

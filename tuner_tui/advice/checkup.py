@@ -15,7 +15,7 @@ from tuner_tui.hardware.inventory import GpuProblemKind, Inventory, Space
 from tuner_tui.settings.fields import format_value
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
-from tuner_tui.settings.validity import problems
+from tuner_tui.settings.rules.check import find_problems
 
 State = Literal["good", "warning", "wrong"]
 LEAST_RAM_BYTES = 4 * GIB
@@ -157,7 +157,7 @@ def settings_checks(
 ) -> Iterator[Check]:
     """Whether the settings fit together, and fit the box."""
     cores_here = inventory.cpu.usable_cores
-    found = problems(settings, gpus=cards_of(inventory), interpreter=interpreter, job=job, cores=cores_here)
+    found = find_problems(settings, gpus=cards_of(inventory), interpreter=interpreter, job=job, cores=cores_here)
     for problem in found:
         right = " ".join(f"--set {name}={format_value(name, value)}" for name, value in problem.right.items())
         state: State = "wrong" if problem.severity == "error" else "warning"

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from tuner_tui.advice.recommending.workload import BERT_BASE_WIDTH, workload_of
 from tuner_tui.advice.thresholds import NOTES_3090, NOTES_T4, NOTES_UTILISATION
+from tuner_tui.core.units import format_share
 from tuner_tui.runs.compare import samples_a_step
 from tuner_tui.runs.reader import RunView
 from tuner_tui.settings.job import BuiltinJob, CommandJob, same_training
 from tuner_tui.settings.model import Settings
-from tuner_tui.settings.percent import share
 
 LEAST_TRAIN_S = 5.0
 LEAST_POINTS = 5
@@ -111,7 +111,7 @@ def expected_time(
         return _from_runs(samples, alike, 0.0, "with these settings")
     if same:
         return _from_runs(
-            samples, same, OTHER_SETTINGS, f"with other settings, {share(OTHER_SETTINGS)} allowed for them"
+            samples, same, OTHER_SETTINGS, f"with other settings, {format_share(OTHER_SETTINGS)} allowed for them"
         )
     noted = noted_speed(job, settings, cards)
     if noted is None:

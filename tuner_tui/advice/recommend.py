@@ -17,8 +17,8 @@ from tuner_tui.advice.recommending.target import target_of
 from tuner_tui.advice.recommending.workload import workload_of
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Inventory
-from tuner_tui.settings.accelerate_file import AccelerateFile
-from tuner_tui.settings.fieldspec import FIELDS, Value
+from tuner_tui.settings.distributed import AccelerateConfig
+from tuner_tui.settings.fields import FIELDS, Value
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Origin, OriginKind, Resolved
@@ -65,7 +65,7 @@ def recommend(
     interpreter: Interpreter | None,
     job: BuiltinJob | CommandJob = NOTES_JOB,
     given: Mapping[str, Value] | None = None,
-    accelerate: AccelerateFile | None = None,
+    accelerate: AccelerateConfig | None = None,
 ) -> Recommendation:
     """Settings for a training here. `given` are values already chosen: they stay, the rest is made to fit them.
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from tuner_tui.core.text import wrap_text
+from tuner_tui.core.units import UNKNOWN
 from tuner_tui.hardware.environment import sees_host_pids, visible_gpus
 from tuner_tui.hardware.interpreter.compatibility import Incompatibility
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Cpu, Gpu, GpuProblem, HostMemory, Inventory, Space
-from tuner_tui.settings.paragraph import wrap
-from tuner_tui.settings.percent import UNKNOWN
 
 LABEL = 13
 WIDTH = 100
@@ -160,7 +160,7 @@ def python_lines(interpreter: Interpreter) -> list[str]:
     """The interpreter and the versions of its packages."""
     lines = [labelled("Python", f"{interpreter.python_version or UNKNOWN}  {interpreter.path}")]
     packages = "  ".join(f"{name} {version}" for name, version in interpreter.packages.items())
-    return lines + [labelled("", text) for text in wrap(packages, WIDTH - LABEL)]
+    return lines + [labelled("", text) for text in wrap_text(packages, WIDTH - LABEL)]
 
 
 def problem_lines(problems: Sequence[GpuProblem | Incompatibility], python: str | None) -> list[str]:
@@ -186,7 +186,7 @@ def table(rows: Sequence[tuple[str, ...]], right: Sequence[int]) -> list[str]:
 
 def hanging(first: str, text: str) -> list[str]:
     """The text folded to the width, later lines indented as far as the first."""
-    return wrap(text, WIDTH, initial_indent=first, subsequent_indent=" " * len(first))
+    return wrap_text(text, WIDTH, initial_indent=first, subsequent_indent=" " * len(first))
 
 
 def shorten(text: str, width: int) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuner_tui.cli.output import FAILED, document
-from tuner_tui.settings.paragraph import wrap
+from tuner_tui.core.text import wrap_text
 
 if TYPE_CHECKING:
     from tuner_tui.advice.checkup import Check
@@ -58,5 +58,5 @@ def lines(check: Check) -> list[str]:
     """One check: mark, name, sentence, and what to do below it."""
     head = f"{MARKS[check.state]} {check.name:<{NAME}}"
     below = " " * len(head)
-    advice = wrap(check.advice, WIDTH, initial_indent=f"{below}→ ", subsequent_indent=f"{below}  ")
-    return [*wrap(check.sentence, WIDTH, initial_indent=head, subsequent_indent=below), *advice]
+    advice = wrap_text(check.advice, WIDTH, initial_indent=f"{below}→ ", subsequent_indent=f"{below}  ")
+    return [*wrap_text(check.sentence, WIDTH, initial_indent=head, subsequent_indent=below), *advice]

@@ -66,7 +66,7 @@ def asked_for(
     preset: str | None, values: list[str], model: str | None, task: str | None
 ) -> tuple[Resolved, BuiltinJob]:
     """The values already chosen, and the job with `model` and `task` put in. Raises `SettingsError`."""
-    from tuner_tui.settings.preset import find_preset
+    from tuner_tui.settings.presets.library import find_preset
     from tuner_tui.settings.resolve import PROJECT_FILE, parse_flags, resolve
 
     found = None if preset is None else find_preset(preset).preset

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tuner_tui.core.text import wrap_text
+from tuner_tui.core.units import format_share
 from tuner_tui.memory.estimate import RESERVE_SHARE
-from tuner_tui.settings.paragraph import wrap
-from tuner_tui.settings.percent import share
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,15 +23,15 @@ MIB, GIB = 2**20, 2**30
 def report(found: Estimating, settings: Settings, best: MemoryEstimate) -> list[str]:
     """The whole report, line by line."""
     return [
-        *wrap(f"For {job_words(found, settings)}", WIDTH),
+        *wrap_text(f"For {job_words(found, settings)}", WIDTH),
         "",
         *part_lines(found, best),
         "",
         bar_line(best),
-        *wrap(verdict_sentence(best), WIDTH),
-        *wrap(batch_sentence(best, settings), WIDTH),
+        *wrap_text(verdict_sentence(best), WIDTH),
+        *wrap_text(batch_sentence(best, settings), WIDTH),
         "",
-        *wrap(f"Rests on: {best.rests_on}. {assumed(found)}{counted(found, best)}", WIDTH),
+        *wrap_text(f"Rests on: {best.rests_on}. {assumed(found)}{counted(found, best)}", WIDTH),
     ]
 
 
@@ -90,7 +90,7 @@ def span_words(low_bytes: float, joint: str, high_bytes: float) -> str:
 
 def doubt(best: MemoryEstimate) -> str:
     """By how much the peak may be off, in per cent of it."""
-    return share(best.doubt_bytes / best.total_bytes)
+    return format_share(best.doubt_bytes / best.total_bytes)
 
 
 def block(part: float) -> str:
@@ -111,8 +111,8 @@ def verdict_sentence(best: MemoryEstimate) -> str:
     """Whether it fits."""
     span = span_words(best.low_bytes, "to", best.high_bytes)
     words = {
-        "fits": f"Fits: {span}, with {share(RESERVE_SHARE)} left free.",
-        "tight": f"May not fit: {span} is too near to what there is, {share(RESERVE_SHARE)} of which should stay free.",
+        "fits": f"Fits: {span}, with {format_share(RESERVE_SHARE)} left free.",
+        "tight": f"May not fit: {span} is too near to what there is, {format_share(RESERVE_SHARE)} of which should stay free.",
         "too large": f"Does not fit: {span}.",
         "unknown": f"Between {span}.",
     }

@@ -10,8 +10,7 @@ import typer
 from tuner_tui.cli.output import document, fail, note
 
 if TYPE_CHECKING:
-    from tuner_tui.settings.dialects.hf import Carried
-    from tuner_tui.settings.dialects.hf_import import Imported
+    from tuner_tui.settings.dialects.hf import ExportedSettings, ImportedSettings
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 
@@ -28,19 +27,19 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Write what the preset sets as YAML for TOOL on standard output; what TOOL has no place for is said."""
-    from tuner_tui.settings.apply import config_text
-    from tuner_tui.settings.dialects.tools import tool_named
+    from tuner_tui.settings.apply import dump_config
+    from tuner_tui.settings.dialects.registry import dialect_by_name
     from tuner_tui.settings.errors import SettingsError
 
     try:
-        tool, carried = tool_named(to), _carried(preset, to)
+        tool, carried = dialect_by_name(to), _carried(preset, to)
     except SettingsError as error:
         fail(str(error))
     values = {name: value for name, value in carried.values.items() if value is not None}
     if as_json:
         document({"tool": tool.name, "values": values, "not_carried": carried.not_carried, "notes": carried.notes})
         return
-    typer.echo(config_text(values).rstrip())
+    typer.echo(dump_config(values).rstrip())
     for why in carried.notes:
         note(f"Left out: {why}")
     note(f"`{tool.command.replace('{config}', 'FILE')}` reads it.")
@@ -55,8 +54,8 @@ def import_file(
 ) -> None:
     """Save what the file sets as a preset; keys that are no setting are named."""
     from tuner_tui.settings.errors import PresetExistsError, SettingsError
-    from tuner_tui.settings.preset import preset_path, save_preset
-    from tuner_tui.settings.preset_model import Preset
+    from tuner_tui.settings.presets.library import preset_path, save_preset
+    from tuner_tui.settings.presets.preset import Preset
 
     try:
         found = _imported(file, tool)
@@ -76,23 +75,23 @@ def import_file(
     typer.echo(f"Saved {path}")
 
 
-def _carried(preset: str, to: str) -> Carried:
-    from tuner_tui.settings.dialects.dialect import write
-    from tuner_tui.settings.dialects.tools import tool_named
-    from tuner_tui.settings.preset import find_preset
+def _carried(preset: str, to: str) -> ExportedSettings:
+    from tuner_tui.settings.dialects.dialect import write_settings
+    from tuner_tui.settings.dialects.registry import dialect_by_name
+    from tuner_tui.settings.presets.library import find_preset
     from tuner_tui.settings.resolve import resolve
 
     resolved = resolve(preset=find_preset(preset).preset)
-    return write(tool_named(to), resolved.settings, None, resolved.chosen)
+    return write_settings(dialect_by_name(to), resolved.settings, None, resolved.chosen)
 
 
-def _imported(file: Path, tool: str | None) -> Imported:
-    from tuner_tui.settings.dialects.dialect import read
-    from tuner_tui.settings.dialects.tools import tool_named, tool_of_file
+def _imported(file: Path, tool: str | None) -> ImportedSettings:
+    from tuner_tui.settings.dialects.dialect import read_settings
+    from tuner_tui.settings.dialects.registry import dialect_by_name, dialect_of_file
     from tuner_tui.settings.errors import SettingsError
-    from tuner_tui.settings.tool_yaml import read_tool_yaml
+    from tuner_tui.settings.yaml_reader import read_yaml_mapping
 
-    values = read_tool_yaml(file)
+    values = read_yaml_mapping(file)
     if not all(isinstance(key, str) for key in values):
         raise SettingsError(f"{file} must hold `key: value` lines; a key of it is no word.")
-    return read(tool_of_file(values) if tool is None else tool_named(tool), values)
+    return read_settings(dialect_of_file(values) if tool is None else dialect_by_name(tool), values)

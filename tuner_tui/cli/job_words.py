@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, get_args
 
 from tuner_tui.runs.record import RunRecord
-from tuner_tui.settings.dialects.tools import tool_of_command
+from tuner_tui.settings.apply import default_apply_mode
+from tuner_tui.settings.dialects.registry import dialect_of_command
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.fields import nearest
-from tuner_tui.settings.guess import guess_apply
+from tuner_tui.settings.fields import closest_match
 from tuner_tui.settings.job import ApplyMode, BuiltinJob, CommandJob, Job, Launcher
-from tuner_tui.settings.preset_model import Preset
+from tuner_tui.settings.presets.preset import Preset
 
 Word = TypeVar("Word", bound=str)
 
@@ -33,13 +33,13 @@ NOTHING_SAID = JobWords()
 def job_for(words: JobWords, preset: Preset | None, record: RunRecord | None = None) -> Job:
     """The job: the command given, with the preset's way of applying settings; else the preset's, else the parent's.
 
-    A command that names no way takes settings by what is in it, see `guess_apply`. Raises `SettingsError`.
+    A command that names no way takes settings by what is in it, see `default_apply_mode`. Raises `SettingsError`.
     """
     known = preset.job if preset is not None and preset.job is not None else None if record is None else record.job
     changes = _changes(words)
     if words.command and not isinstance(known, CommandJob):
-        tool = tool_of_command(words.command).name
-        guessed = {"command": words.command, "apply": guess_apply(words.command), "dialect": tool}
+        tool = dialect_of_command(words.command).name
+        guessed = {"command": words.command, "apply": default_apply_mode(words.command), "dialect": tool}
         return _checked(CommandJob.model_validate(guessed | changes))
     if isinstance(known, CommandJob):
         return _checked(known.model_copy(update=changes | ({"command": words.command} if words.command else {})))
@@ -73,5 +73,5 @@ def _one_of(flag: str, text: str, words: Sequence[Word]) -> Word:
     for word in words:
         if word == text:
             return word
-    near = nearest(text, words)
+    near = closest_match(text, words)
     raise SettingsError(f"{flag} {text!r} is none of {', '.join(words)}" + (f"; did you mean {near}?" if near else "."))

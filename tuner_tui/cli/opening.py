@@ -108,7 +108,7 @@ def last_preset() -> str | None:
     from tuner_tui.runs.folder import list_runs, runs_dir
     from tuner_tui.runs.record import RecordError, read_record
     from tuner_tui.settings.errors import PresetError
-    from tuner_tui.settings.preset import find_preset
+    from tuner_tui.settings.presets.library import find_preset
 
     newest = next(iter(list_runs(runs_dir())), None)
     try:
@@ -126,7 +126,7 @@ def _what(name: str | None) -> tuple[str | None, Path | None]:
         return None, None
     from tuner_tui.runs.folder import RunNotFoundError, find_run, runs_dir
     from tuner_tui.settings.errors import PresetError
-    from tuner_tui.settings.preset import find_preset
+    from tuner_tui.settings.presets.library import find_preset
 
     try:
         return None, find_run(name, runs_dir()).path

@@ -15,34 +15,34 @@ from tuner_tui.cli.output import USAGE, document, fail, note, say
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.interpreter.probe import default_interpreter, probe_versions
 from tuner_tui.runs.folder import state_dir
-from tuner_tui.settings.apply import command_for
+from tuner_tui.settings.apply import build_command
 from tuner_tui.settings.errors import PresetExistsError, SettingsError
 from tuner_tui.settings.fields import parse_value
 from tuner_tui.settings.origin import Resolved
-from tuner_tui.settings.preset import (
-    ListedPreset,
+from tuner_tui.settings.presets.library import (
+    PresetEntry,
+    dump_preset,
     find_preset,
     list_presets,
     preset_path,
-    preset_text,
     save_preset,
     shipped_folder,
 )
-from tuner_tui.settings.preset_model import ForHardware, Preset
-from tuner_tui.settings.preset_read import LoadedPreset
+from tuner_tui.settings.presets.parser import LoadedPreset
+from tuner_tui.settings.presets.preset import HardwareRequirements, Preset
 from tuner_tui.settings.resolve import parse_flags, resolve
-from tuner_tui.settings.rules.problem import Box, Problem
-from tuner_tui.settings.validity import problems
+from tuner_tui.settings.rules.check import find_problems
+from tuner_tui.settings.rules.problem import Problem, RuleContext
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output")]
-ReadBox = Callable[[], Box]
+ReadBox = Callable[[], RuleContext]
 
 
-def this_box() -> Box:
+def this_box() -> RuleContext:
     """What the rules need to know of this machine: the cards that a training would see, its Python, its cores."""
     inventory = read_inventory(state_dir())
     python = probe_versions(default_interpreter(os.environ))
-    return Box(cards_of(inventory), python, None, inventory.cpu.usable_cores)
+    return RuleContext(cards_of(inventory), python, None, inventory.cpu.usable_cores)
 
 
 def register(app: typer.Typer, read_box: ReadBox = this_box) -> None:
@@ -76,7 +76,7 @@ def show(name: Annotated[str, typer.Argument(help="A preset's name, or a file")]
     if as_json:
         document(_document(loaded))
     else:
-        typer.echo(preset_text(loaded.preset).rstrip())
+        typer.echo(dump_preset(loaded.preset).rstrip())
     for said in loaded.notes:
         note(said)
 
@@ -96,7 +96,7 @@ def save(
         typer.echo(f"Saved {path}")
 
 
-def report(names: list[str], box: Box, as_json: bool) -> None:
+def report(names: list[str], box: RuleContext, as_json: bool) -> None:
     """Check each preset and say what was found; exit code 2 where one cannot be read."""
     checks = [_check(name, box) for name in names]
     if as_json:
@@ -154,7 +154,7 @@ class _Checked:
         return {"name": self.name, "ok": not self.error, "error": self.error, "notes": self.notes, "warnings": warnings}
 
 
-def _check(name: str, box: Box) -> _Checked:
+def _check(name: str, box: RuleContext) -> _Checked:
     try:
         loaded = find_preset(name)
         preset, resolved = loaded.preset, resolve(preset=loaded.preset)
@@ -164,21 +164,21 @@ def _check(name: str, box: Box) -> _Checked:
     settings = resolved.settings
     if preset.for_ is not None and box.gpus is not None and not preset.for_.suits(box.gpus, box.cores):
         other = Problem((), "warning", f"It is for other hardware: {_hardware(preset.for_)}.")
-        found = (other, *problems(settings, gpus=None, interpreter=None, job=preset.job))
+        found = (other, *find_problems(settings, gpus=None, interpreter=None, job=preset.job))
     else:
-        found = problems(settings, gpus=box.gpus, interpreter=box.interpreter, job=preset.job, cores=box.cores)
+        found = find_problems(settings, gpus=box.gpus, interpreter=box.interpreter, job=preset.job, cores=box.cores)
     return _Checked(name, None, loaded.notes, (*unapplied, *found))
 
 
 def _not_applied(preset: Preset, resolved: Resolved) -> tuple[Problem, ...]:
     if preset.job is None:
         return ()
-    missing = command_for(preset.job, resolved.settings, None, "", chosen=resolved.chosen).not_applied
+    missing = build_command(preset.job, resolved.settings, None, "", chosen=resolved.chosen).not_applied
     sentence = f"The job's command takes no {', '.join(missing)}: what the preset says of it has no effect."
     return (Problem(missing, "warning", sentence),) if missing else ()
 
 
-def _hardware(hardware: ForHardware) -> str:
+def _hardware(hardware: HardwareRequirements) -> str:
     parts = [
         hardware.gpu_words(),
         f"{hardware.min_memory_gib:g} GiB or more" if hardware.min_memory_gib else "",
@@ -188,7 +188,7 @@ def _hardware(hardware: ForHardware) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _line(item: ListedPreset) -> str:
+def _line(item: PresetEntry) -> str:
     if item.loaded is None:
         return f"{item.name:<24} cannot be read: {item.problem}"
     preset = item.loaded.preset
@@ -197,7 +197,7 @@ def _line(item: ListedPreset) -> str:
     return f"{item.name:<24} {first}".rstrip()
 
 
-def _listed(item: ListedPreset) -> dict[str, Any]:
+def _listed(item: PresetEntry) -> dict[str, Any]:
     shipped = item.path.parent == shipped_folder()
     head = {"name": item.name, "path": str(item.path), "shipped": shipped, "problem": item.problem}
     return head if item.loaded is None else {**head, **_document(item.loaded), "name": item.name}

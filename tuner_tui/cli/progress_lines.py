@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tuner_tui.advice.verification import said
+from tuner_tui.core.units import format_share
 from tuner_tui.runs import events as ev
 from tuner_tui.runs.progress import eta, phase_at
 from tuner_tui.runs.state import RunState
-from tuner_tui.settings.percent import share
 
 SAID_BY_ALL = (ev.Plan, ev.Evaluated, ev.InEffect, ev.Injected)
 
@@ -55,7 +55,7 @@ def _step(state: RunState) -> str:
         return ""
     if not state.total_steps:
         return f"step {state.step:,}"
-    return f"step {state.step:,}/{state.total_steps:,} ({share(state.step / state.total_steps)})"
+    return f"step {state.step:,}/{state.total_steps:,} ({format_share(state.step / state.total_steps)})"
 
 
 def _figure(value: float | None, form: str) -> str:

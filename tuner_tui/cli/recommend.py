@@ -49,7 +49,7 @@ def asked_for(preset: str | None, values: list[str]) -> tuple[Resolved, BuiltinJ
     """The values already chosen, and the job; ends with 2 where they are wrong."""
     from tuner_tui.advice.recommend import NOTES_JOB
     from tuner_tui.settings.errors import SettingsError
-    from tuner_tui.settings.preset import find_preset
+    from tuner_tui.settings.presets.library import find_preset
     from tuner_tui.settings.resolve import PROJECT_FILE, parse_flags, resolve
 
     try:
@@ -64,7 +64,7 @@ def changed_batch(box: ThisBox, job: BuiltinJob | CommandJob, preset: str, found
     """What other values make of the preset's effective batch; None where it gives none, or where it is held."""
     from tuner_tui.advice.batch_change import batch_change
     from tuner_tui.advice.recommend import recommend
-    from tuner_tui.settings.preset import find_preset
+    from tuner_tui.settings.presets.library import find_preset
 
     values = find_preset(preset).preset.settings
     if "per_device_train_batch_size" not in values:
@@ -78,10 +78,10 @@ def tell(box: ThisBox, resolved: Resolved, job: BuiltinJob | CommandJob, preset:
     from tuner_tui.advice.recommend import recommend
     from tuner_tui.cli.earlier import earlier_runs
     from tuner_tui.runs.folder import runs_dir
-    from tuner_tui.settings.accelerate_file import accelerate_file
+    from tuner_tui.settings.distributed import read_accelerate_config
 
     given = {name: getattr(resolved.settings, name) for name in resolved.chosen}
-    found = recommend(box.inventory, box.interpreter, job, given, accelerate_file(job, os.environ, Path.cwd()))
+    found = recommend(box.inventory, box.interpreter, job, given, read_accelerate_config(job, os.environ, Path.cwd()))
     earlier = earlier_runs(job, runs_dir())
     change = None if preset is None else changed_batch(box, job, preset, found)
     expected = expected_time(job, found.settings, found.replicas, earlier, found.cards)

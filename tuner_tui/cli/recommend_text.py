@@ -13,11 +13,10 @@ from tuner_tui.advice.batch_change import BatchChange
 from tuner_tui.advice.duration import NOTED_SIZES, Expected
 from tuner_tui.advice.recommend import NOTES_JOB, Recommendation
 from tuner_tui.advice.recommending.draft import Advised, Rejected
-from tuner_tui.settings.fields import format_value
-from tuner_tui.settings.fieldspec import FIELDS, Value
+from tuner_tui.core.text import wrap_text
+from tuner_tui.settings.fields import FIELDS, Value, format_value
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.origin import Resolved
-from tuner_tui.settings.paragraph import wrap
 
 NARROWEST, WIDE, WIDEST = 80, 110, 132
 NOTES = re.compile(r"([^,;\[]+?) \((\d{3})\)")
@@ -34,7 +33,7 @@ def report(
     width = min(WIDEST, max(NARROWEST, shutil.get_terminal_size((WIDEST, 24)).columns))
     sections = [
         [f"For {job_words(job, found)}"],
-        [line for note in found.notes for line in wrap(note, width, initial_indent="! ", subsequent_indent="  ")],
+        [line for note in found.notes for line in wrap_text(note, width, initial_indent="! ", subsequent_indent="  ")],
         _section("Recommended", found.advised, width),
         _given(resolved),
         [batch_line(found), *_changed(change, width), *time_lines(expected, found.settings.num_train_epochs, width)],
@@ -63,7 +62,7 @@ def batch_line(found: Recommendation) -> str:
 
 
 def _changed(change: BatchChange | None, width: int) -> list[str]:
-    return [] if change is None else wrap(change.sentence, width, initial_indent="! ", subsequent_indent="  ")
+    return [] if change is None else wrap_text(change.sentence, width, initial_indent="! ", subsequent_indent="  ")
 
 
 def time_lines(expected: Expected | None, epochs: float, width: int) -> list[str]:
@@ -77,7 +76,7 @@ def time_lines(expected: Expected | None, epochs: float, width: int) -> list[str
         text = f"{' · '.join(sizes)} ({epochs:g} epochs; how many there are is not known)"
     if expected is not None:
         text += f"; {expected.low_samples_s:,.0f}–{expected.high_samples_s:,.0f} samples/s, {expected.rests_on}"
-    return wrap(text, width, initial_indent=f"{'Expected time':<17}", subsequent_indent=" " * 17)
+    return wrap_text(text, width, initial_indent=f"{'Expected time':<17}", subsequent_indent=" " * 17)
 
 
 def _times(expected: Expected, samples: float) -> str:
@@ -109,7 +108,7 @@ def short(source: str) -> str:
 def _legend(sources: Iterable[str], width: int) -> list[str]:
     names = {match[2]: match[1].strip() for source in sources for match in NOTES.finditer(source)}
     text = "Sources: " + " · ".join(f"{number} {names[number]}" for number in sorted(names))
-    return wrap(text, width, subsequent_indent="         ") if names else []
+    return wrap_text(text, width, subsequent_indent="         ") if names else []
 
 
 def _given(resolved: Resolved) -> list[str]:
@@ -125,8 +124,8 @@ def _given(resolved: Resolved) -> list[str]:
 def _row(name: str, value: Value, text: str, width: int) -> list[str]:
     head = _columns(name, value)
     if width < WIDE:
-        return [head.rstrip(), *wrap(text, width, initial_indent=" " * 6, subsequent_indent=" " * 6)]
-    return wrap(text, width, initial_indent=head, subsequent_indent=" " * len(head))
+        return [head.rstrip(), *wrap_text(text, width, initial_indent=" " * 6, subsequent_indent=" " * 6)]
+    return wrap_text(text, width, initial_indent=head, subsequent_indent=" " * len(head))
 
 
 def _columns(name: str, value: Value) -> str:

@@ -15,11 +15,11 @@ from tuner_tui.runs.folder import RunFolder, RunNotFoundError, find_run, runs_di
 from tuner_tui.runs.prepare import LaunchRequest
 from tuner_tui.runs.record import RecordError, RunRecord, read_record
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.fallback import with_fallback
 from tuner_tui.settings.job import BuiltinJob
+from tuner_tui.settings.oom_fallback import with_fallback
 from tuner_tui.settings.origin import Resolved
-from tuner_tui.settings.preset import find_preset
-from tuner_tui.settings.preset_model import Preset
+from tuner_tui.settings.presets.library import find_preset
+from tuner_tui.settings.presets.preset import Preset
 from tuner_tui.settings.resolve import PROJECT_FILE, parse_flags, resolve
 
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40, "t": 10**12}

@@ -12,7 +12,7 @@ import typer
 
 from tuner_tui.cli.options import CommandWords, Detached, InterpreterPath, LauncherName, MemoryLimit, ProcessCount
 from tuner_tui.cli.output import ALREADY_RUNNING, DONE, USAGE, fail, line, note
-from tuner_tui.settings.fallback import MOST_FALLBACKS
+from tuner_tui.settings.oom_fallback import MAX_FALLBACKS
 
 if TYPE_CHECKING:
     from tuner_tui.runs.folder import RunFolder
@@ -50,7 +50,7 @@ def run(
         typer.Option(
             metavar="N",
             min=0,
-            max=MOST_FALLBACKS,
+            max=MAX_FALLBACKS,
             help="Out of memory: go on with a smaller micro batch, effective batch held, at most N times. "
             "Else TUNER_FALLBACK, else the preset's job.",
         ),

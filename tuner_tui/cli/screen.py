@@ -11,7 +11,7 @@ import typer
 
 from tuner_tui.cli.opening import open_named
 from tuner_tui.cli.output import fail
-from tuner_tui.settings.fallback import MOST_FALLBACKS
+from tuner_tui.settings.oom_fallback import MAX_FALLBACKS
 
 
 class ThemeName(StrEnum):
@@ -37,7 +37,7 @@ def screen(
     fallback: Annotated[
         int | None,
         typer.Option(
-            metavar="N", min=0, max=MOST_FALLBACKS, help="Out of memory: smaller micro batches, at most N times"
+            metavar="N", min=0, max=MAX_FALLBACKS, help="Out of memory: smaller micro batches, at most N times"
         ),
     ] = None,
 ) -> None:

@@ -90,7 +90,7 @@ def _new(asked: Asked, free_batch: bool, minutes: float, save_as: str | None) ->
     from tuner_tui.cli.request import request_for
     from tuner_tui.runs.prepare import preview
     from tuner_tui.runs.twins import living_twin
-    from tuner_tui.settings.preset import preset_path
+    from tuner_tui.settings.presets.library import preset_path
     from tuner_tui.tuning.begin import Options, new_tuning, refuse_unreachable
     from tuner_tui.tuning.tuner_process import TuningOrders
 
@@ -115,7 +115,7 @@ def _earlier(name: str, asked: Asked, minutes: float) -> tuple[TuningFolder, Tun
     from tuner_tui.cli.job_words import job_for
     from tuner_tui.runs.record import RecordError
     from tuner_tui.settings.errors import SettingsError
-    from tuner_tui.settings.preset_model import Preset
+    from tuner_tui.settings.presets.preset import Preset
     from tuner_tui.tuning.tuner_process import TuningOrders
     from tuner_tui.tuning.tuning_folder import TuningNotFoundError, find_tuning, tunings_dir
     from tuner_tui.tuning.tuning_record import read_tuning

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tuner_tui.cli.progress_lines import duration
-from tuner_tui.settings.fields import format_value
-from tuner_tui.settings.fieldspec import FIELDS
+from tuner_tui.core.units import format_share
+from tuner_tui.settings.fields import FIELDS, format_value
 from tuner_tui.settings.model import Settings
-from tuner_tui.settings.percent import share
 from tuner_tui.tuning.measurement import Measurement
 from tuner_tui.tuning.trial import Skipped, Trial, Verdict
 from tuner_tui.tuning.tuning_log import Begun, Entry, TrialBegun, TrialDone, TuningEnded
@@ -97,7 +96,7 @@ def figures(measured: Measurement) -> str:
     """`12,345 tokens/s ± 1.8 %, 1.72 GiB, 26 steps, 13 s`; else what happened."""
     if measured.outcome != "measured" or measured.throughput is None:
         return f"{measured.outcome}: {measured.sentence} ({duration(measured.seconds)})"
-    spread = "" if measured.spread is None else f" ± {share(measured.spread, digits=1)}"
+    spread = "" if measured.spread is None else f" ± {format_share(measured.spread, digits=1)}"
     parts = (speed_words(measured) + spread, memory_words(measured), f"{measured.steps} steps")
     return ", ".join(filter(None, (*parts, duration(measured.seconds))))
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from tuner_tui.cli.detect_text import hanging, shorten, size, table
 from tuner_tui.cli.progress_lines import duration
+from tuner_tui.core.units import UNKNOWN, format_percent
 from tuner_tui.hardware.gpu.xid import format_xid
 from tuner_tui.hardware.sample import GpuSample, HostSample
 from tuner_tui.runs.box_watch import BoxView, WatchedJob
 from tuner_tui.runs.live_runs import LiveRun
 from tuner_tui.runs.watch_words import brief_command, card_list, crew
-from tuner_tui.settings.percent import UNKNOWN, percent
 
 COMMAND_WIDTH = 60
 CARD_HEADINGS = ("GPU", "name", "util", "memory", "of", "power", "of", "temp", "SM clock", "held back by")
@@ -28,7 +28,7 @@ def report(view: BoxView) -> list[str]:
 def host_line(host: HostSample) -> str:
     """The host in a line."""
     parts = [
-        f"CPU {percent(host.cpu_pct)}",
+        f"CPU {format_percent(host.cpu_pct)}",
         f"RAM {size(host.ram_used_bytes)} of {size(host.ram_total_bytes)}",
         f"swap {size(host.swap_used_bytes)}" if host.swap_total_bytes else "",
         f"/dev/shm {size(host.shm_free_bytes)} free",  # noqa: S108  a label
@@ -52,7 +52,7 @@ def card_cells(gpu: GpuSample) -> tuple[str, ...]:
     return (
         str(gpu.index),
         gpu.name,
-        percent(gpu.utilisation_pct),
+        format_percent(gpu.utilisation_pct),
         size(gpu.memory_used_bytes),
         size(gpu.memory_total_bytes),
         unit(gpu.power_w, "W"),
@@ -80,8 +80,8 @@ def job_cells(job: WatchedJob, now_s: float) -> tuple[str, ...]:
         job.user or UNKNOWN,
         card_list(job.gpus) or UNKNOWN,
         size(job.gpu_memory_bytes),
-        percent(job.sm_pct),
-        percent(job.cpu_pct),
+        format_percent(job.sm_pct),
+        format_percent(job.cpu_pct),
         size(job.rss_bytes),
         UNKNOWN if job.started_s is None else duration(max(0.0, now_s - job.started_s)),
         crew(job),

@@ -16,11 +16,11 @@ from tuner_tui.hardware.interpreter.probe import Interpreter, probe_interpreter,
 from tuner_tui.runs.folder import RunFolder
 from tuner_tui.runs.launchers import launched_by
 from tuner_tui.runs.redact import HIDDEN, redact_argv, redact_env
-from tuner_tui.settings.accelerate_file import ONE_PROCESS, AccelerateFile
-from tuner_tui.settings.apply import CONFIG, AppliedCommand, config_word
+from tuner_tui.settings.apply import CONFIG, AppliedCommand, find_config_argument
+from tuner_tui.settings.distributed import SINGLE_PROCESS_TYPES, AccelerateConfig
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.origin import Resolved
-from tuner_tui.settings.tool_yaml import read_tool_yaml
+from tuner_tui.settings.yaml_reader import read_yaml_mapping
 
 OBSERVER_SITE = Path(__file__).parent.parent / "observer" / "site"
 """The folder whose `sitecustomize` brings the observer into every Python of the training."""
@@ -80,10 +80,10 @@ def with_config(applied: AppliedCommand, folder: RunFolder) -> tuple[str, ...]:
 
 def own_config(job: Job, cwd: Path) -> Mapping[str, Any] | None:
     """What the command's own YAML file says, where settings go into one. Raises `SettingsError`."""
-    place = config_word(job.command) if isinstance(job, CommandJob) and job.apply == "yaml" else None
+    place = find_config_argument(job.command) if isinstance(job, CommandJob) and job.apply == "yaml" else None
     if place is None or not isinstance(job, CommandJob) or CONFIG in job.command[place]:
         return None
-    return read_tool_yaml(cwd / job.command[place])
+    return read_yaml_mapping(cwd / job.command[place])
 
 
 def with_launcher(argv: tuple[str, ...], job: Job, interpreter: Interpreter) -> tuple[str, ...]:
@@ -103,7 +103,7 @@ def check_command(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> Non
         raise LaunchError(f"The command {argv[0]!r} is not found on the PATH.")
 
 
-def check_launcher(job: Job, env: Mapping[str, str], accelerate: AccelerateFile | None) -> None:
+def check_launcher(job: Job, env: Mapping[str, str], accelerate: AccelerateConfig | None) -> None:
     """Raise `LaunchError` where the launcher would silently start fewer processes than asked for."""
     if job.launcher != "accelerate" or job.processes == 1:
         return
@@ -113,7 +113,7 @@ def check_launcher(job: Job, env: Mapping[str, str], accelerate: AccelerateFile 
             f"accelerate starts several processes only on accelerators and would start 1 of {job.processes} here; "
             "choose the launcher torchrun."
         )
-    if accelerate is not None and kind in ONE_PROCESS:
+    if accelerate is not None and kind in SINGLE_PROCESS_TYPES:
         raise LaunchError(
             f"accelerate would start 1 of {job.processes} processes: {accelerate.path} says distributed_type {kind}. "
             "Run `accelerate config`, or choose the launcher torchrun."

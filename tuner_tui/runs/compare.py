@@ -16,7 +16,7 @@ from tuner_tui.runs.events import Steps
 from tuner_tui.runs.history import Series
 from tuner_tui.runs.rates import mean_rates
 from tuner_tui.runs.reader import RunView
-from tuner_tui.settings.fieldspec import FIELDS, Value
+from tuner_tui.settings.fields import FIELDS, Value
 from tuner_tui.settings.job import same_training
 from tuner_tui.settings.origin import Resolved
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tuner_tui.core.units import UNKNOWN, format_share
 from tuner_tui.runs.compare import Figure, LossAt, OriginWords
-from tuner_tui.settings.percent import UNKNOWN, share
 
 WITH_RATIO = ("samples/s", "tokens/s", "s", "B")
 """Units of which a ratio says something."""
@@ -17,7 +17,7 @@ def quantity(value: float | None, unit: str) -> str:
         return UNKNOWN
     match unit:
         case "share":
-            return share(value, digits=1)
+            return format_share(value, digits=1)
         case "B":
             return f"{value / 2**30:.2f} GiB"
         case "":

@@ -28,8 +28,8 @@ from tuner_tui.runs.record import RecordError
 from tuner_tui.runs.redact import redact_argv
 from tuner_tui.runs.resuming import VARIABLE, tells_checkpoint, with_checkpoint
 from tuner_tui.runs.training_python import training_python
-from tuner_tui.settings.accelerate_file import AccelerateFile, accelerate_file
-from tuner_tui.settings.apply import AppliedCommand, command_for
+from tuner_tui.settings.apply import AppliedCommand, build_command
+from tuner_tui.settings.distributed import AccelerateConfig, read_accelerate_config
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.origin import Resolved
@@ -78,7 +78,7 @@ class Prepared:
     checkpoint: Path | None = None
     fallback: int = 0
     warning: str | None = None
-    accelerate: AccelerateFile | None = None
+    accelerate: AccelerateConfig | None = None
 
     @property
     def shown(self) -> tuple[str, ...]:
@@ -95,7 +95,7 @@ def prepare(request: LaunchRequest, folder: RunFolder) -> Prepared:
         raise LaunchError(wrong)
     python = request.interpreter or training_python(request.job, request.environ, cwd)
     interpreter = probe(Path(python), request.job, request.resolved)
-    applied = command_for(
+    applied = build_command(
         request.job,
         request.resolved.settings,
         interpreter,
@@ -112,7 +112,7 @@ def prepare(request: LaunchRequest, folder: RunFolder) -> Prepared:
         added[SAVE_ON_TERM] = "1"
     env = {**request.environ, **added}
     check_command(argv, cwd, env)
-    accelerate = accelerate_file(request.job, env, request.cwd)
+    accelerate = read_accelerate_config(request.job, env, request.cwd)
     check_launcher(request.job, env, accelerate)
     return Prepared(folder, argv, cwd, added, interpreter, applied, checkpoint, request.job.fallback, tight, accelerate)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from tuner_tui.settings.apply import AppliedCommand, config_text
+from tuner_tui.settings.apply import AppliedCommand, dump_config
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 
 PLACE = "{checkpoint}"
@@ -29,7 +29,7 @@ def with_checkpoint(applied: AppliedCommand, job: Job, checkpoint: Path | None) 
         return applied
     if applied.config_yaml is not None:
         values = {**yaml.safe_load(applied.config_yaml), KEY: str(checkpoint)}
-        return replace(applied, config_yaml=config_text(values))
+        return replace(applied, config_yaml=dump_config(values))
     if isinstance(job, CommandJob) and job.apply == "hf-args":
         return replace(applied, argv=(*applied.argv, f"--{KEY}", str(checkpoint)))
     return applied

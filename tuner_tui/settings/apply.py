@@ -1,4 +1,4 @@
-"""How settings reach a training command: each way a pure function from command to command."""
+"""How settings reach a training command: one pure function per apply mode."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ import yaml
 
 import tuner_tui
 from tuner_tui.hardware.interpreter.probe import Interpreter
-from tuner_tui.settings.argv import without_options
+from tuner_tui.settings.argv import remove_options
 from tuner_tui.settings.dialects import hf
-from tuner_tui.settings.dialects.dialect import Dialect, keys_of, write
-from tuner_tui.settings.dialects.hf import Carried
+from tuner_tui.settings.dialects.dialect import Dialect, dialect_keys, write_settings
+from tuner_tui.settings.dialects.hf import ExportedSettings
 from tuner_tui.settings.dialects.hf_names import SCRIPT_FIELDS
-from tuner_tui.settings.dialects.tools import tool_named
+from tuner_tui.settings.dialects.registry import HF, dialect_by_name, dialect_of_command
 from tuner_tui.settings.errors import FieldError, SettingsError
-from tuner_tui.settings.fields import nearest
-from tuner_tui.settings.fieldspec import FIELDS
-from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.fields import FIELDS, closest_match
+from tuner_tui.settings.job import ApplyMode, BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 
 CONFIG = "{config}"
@@ -38,7 +37,7 @@ class AppliedCommand:
     """A command with settings applied.
 
     Where `config_yaml` is given, the launcher writes it to a file and puts that file's path in place of
-    `{config}` in `argv`. `inject` is handed to the observer. `not_applied` names the settings that this way
+    `{config}` in `argv`. `apply_inject` is handed to the observer. `not_applied` names the settings that this way
     could not carry, `notes` says why.
     """
 
@@ -49,7 +48,7 @@ class AppliedCommand:
     notes: tuple[str, ...] = ()
 
 
-def command_for(
+def build_command(
     job: BuiltinJob | CommandJob,
     settings: Settings,
     interpreter: Interpreter | None,
@@ -66,24 +65,24 @@ def command_for(
     Raises `SettingsError` where the command cannot take settings in the way the job says.
     """
     if isinstance(job, BuiltinJob):
-        return _builtin(job, settings, interpreter, output_dir)
-    tool = tool_named(job.dialect)
+        return _builtin_command(job, settings, interpreter, output_dir)
+    tool = dialect_by_name(job.dialect)
     argv = tuple(word.replace(OUTPUT_DIR, output_dir) for word in job.command)
     names = frozenset(FIELDS) if chosen is None else frozenset(chosen)
     targets = None if interpreter is None else interpreter.training_arguments
     match job.apply:
         case "placeholders":
-            return placeholders(argv, settings, names, targets)
+            return apply_placeholders(argv, settings, names, targets)
         case "hf-args":
-            return hf_args(argv, settings, names, targets, job.aliases, tool)
+            return apply_hf_args(argv, settings, names, targets, job.aliases, tool)
         case "hydra":
-            return hydra(argv, settings, names, targets, job.aliases, tool)
+            return apply_hydra(argv, settings, names, targets, job.aliases, tool)
         case "yaml":
-            return yaml_file(argv, settings, names, targets, job.aliases, tool, own_config)
+            return apply_yaml(argv, settings, names, targets, job.aliases, tool, own_config)
         case "inject":
-            return inject(argv, settings, names, targets)
+            return apply_inject(argv, settings, names, targets)
         case "none":
-            return AppliedCommand(argv, not_applied=_in_order(names))
+            return AppliedCommand(argv, not_applied=_in_field_order(names))
 
 
 def trainer_folder() -> Path:
@@ -91,7 +90,7 @@ def trainer_folder() -> Path:
     return Path(tuner_tui.__file__).parent / "trainer"
 
 
-def placeholders(
+def apply_placeholders(
     argv: Sequence[str], settings: Settings, names: Collection[str], targets: Collection[str] | None
 ) -> AppliedCommand:
     """`{field}` in the words replaced by the field's value; raises `FieldError` for an unknown one."""
@@ -104,20 +103,20 @@ def placeholders(
         if name == CHECKPOINT:
             return match.group(0)
         if name not in known:
-            near = nearest(name, known)
+            near = closest_match(name, known)
             hint = f"; did you mean {{{near}}}?" if near else ""
             raise FieldError(name, f"the command has the placeholder {{{name}}}, which is no setting{hint}")
         if known[name] is None:
             raise FieldError(name, f"the command needs a value for {{{name}}}, which is empty")
         used.add(name)
-        return plain_word(known[name])
+        return format_argument(known[name])
 
     words = tuple(_PLACEHOLDER.sub(fill, word) for word in argv)
-    carried = {name for name in names if used & {name, *hf.owned_names(name)}}
-    return AppliedCommand(words, not_applied=_in_order(set(names) - carried))
+    carried = {name for name in names if used & {name, *hf.argument_names(name)}}
+    return AppliedCommand(words, not_applied=_in_field_order(set(names) - carried))
 
 
-def hf_args(
+def apply_hf_args(
     argv: Sequence[str],
     settings: Settings,
     names: Collection[str],
@@ -126,14 +125,14 @@ def hf_args(
     tool: Dialect,
 ) -> AppliedCommand:
     """`--key value` for each chosen setting, in place of what the command says of it."""
-    carried = _carried(settings, names, targets, aliases, tool)
-    gone = {spelling for name in names if name not in carried.not_carried for spelling in keys_of(tool, name)}
+    carried = _export_with_aliases(settings, names, targets, aliases, tool)
+    gone = {spelling for name in names if name not in carried.not_carried for spelling in dialect_keys(tool, name)}
     gone |= {aliases[name] for name in names if name in aliases}
-    words = (*without_options(argv, gone), *hf.as_args(carried.values))
+    words = (*remove_options(argv, gone), *hf.to_arguments(carried.values))
     return AppliedCommand(words, not_applied=carried.not_carried, notes=carried.notes)
 
 
-def hydra(
+def apply_hydra(
     argv: Sequence[str],
     settings: Settings,
     names: Collection[str],
@@ -147,19 +146,19 @@ def hydra(
     Hydra application names its keys itself.
     """
     words = list(argv)
-    missing = [name for name in _in_order(names) if name not in aliases]
+    missing = [name for name in _in_field_order(names) if name not in aliases]
     notes: tuple[str, ...] = ("a Hydra command takes only settings that have an alias",) if missing else ()
-    overrides = {aliases[name]: getattr(settings, name) for name in _in_order(names) if name in aliases}
+    overrides = {aliases[name]: getattr(settings, name) for name in _in_field_order(names) if name in aliases}
     if tool.name != "hf":
-        carried = write(tool, settings, targets, missing)
+        carried = write_settings(tool, settings, targets, missing)
         overrides |= {key: value for key, value in carried.values.items() if value is not None}
         missing, notes = list(carried.not_carried), carried.notes
     for key, value in overrides.items():
-        _override(words, key, plain_word(value, empty="null"))
+        _set_override(words, key, format_argument(value, empty="null"))
     return AppliedCommand(tuple(words), not_applied=tuple(missing), notes=notes)
 
 
-def yaml_file(
+def apply_yaml(
     argv: Sequence[str],
     settings: Settings,
     names: Collection[str],
@@ -173,21 +172,21 @@ def yaml_file(
     It stands where the command says `{config}`, or where it names its own file. An alias may lead into a section:
     `optimizer.lr`.
     """
-    place = config_word(argv)
+    place = find_config_argument(argv)
     if place is None:
         raise SettingsError(f"apply: yaml needs {CONFIG} in the command, where the path of the file goes")
-    carried = _carried(settings, names, targets, aliases, tool)
+    carried = _export_with_aliases(settings, names, targets, aliases, tool)
     values: dict[str, Any] = copy.deepcopy(dict(own or {}))
     for name in set(names) - set(carried.not_carried) - set(aliases):
-        for key in keys_of(tool, name):
+        for key in dialect_keys(tool, name):
             values.pop(key, None)
     for key, value in carried.values.items():
-        _put(values, key.split(".") if key in aliases.values() else [key], value)
+        _set_nested(values, key.split(".") if key in aliases.values() else [key], value)
     words = tuple(CONFIG if index == place and CONFIG not in word else word for index, word in enumerate(argv))
-    return AppliedCommand(words, config_text(values), None, carried.not_carried, carried.notes)
+    return AppliedCommand(words, dump_config(values), None, carried.not_carried, carried.notes)
 
 
-def config_word(argv: Sequence[str]) -> int | None:
+def find_config_argument(argv: Sequence[str]) -> int | None:
     """Which word of the command is its configuration file: the one with `{config}`, else the only YAML file's name."""
     marked = [index for index, word in enumerate(argv) if CONFIG in word]
     named = [index for index, word in enumerate(argv) if word.endswith((".yaml", ".yml"))]
@@ -196,7 +195,7 @@ def config_word(argv: Sequence[str]) -> int | None:
     return named[0] if len(named) == 1 else None
 
 
-def inject(
+def apply_inject(
     argv: Sequence[str], settings: Settings, names: Collection[str], targets: Collection[str] | None
 ) -> AppliedCommand:
     """The command as it is; the observer puts the settings into TrainingArguments or a plain DataLoader."""
@@ -204,19 +203,21 @@ def inject(
     return AppliedCommand(tuple(argv), None, carried.values, carried.not_carried, carried.notes)
 
 
-def plain_word(value: Any, empty: str = "") -> str:
+def format_argument(value: Any, empty: str = "") -> str:
     """A value as a word of a command line: `true`, `4e-05`, `bf16`; `empty` for None."""
     if value is None:
         return empty
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def config_text(values: Mapping[str, Any]) -> str:
+def dump_config(values: Mapping[str, Any]) -> str:
     """`values` as flat YAML that every reader understands: numbers with a mantissa dot (`1.0e-05`)."""
     return yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True)
 
 
-def _builtin(job: BuiltinJob, settings: Settings, interpreter: Interpreter | None, output_dir: str) -> AppliedCommand:
+def _builtin_command(
+    job: BuiltinJob, settings: Settings, interpreter: Interpreter | None, output_dir: str
+) -> AppliedCommand:
     python = sys.executable if interpreter is None else interpreter.path
     targets = None if interpreter is None else interpreter.training_arguments
     carried = hf.to_hf(settings, targets, extra=SCRIPT_FIELDS)
@@ -230,22 +231,22 @@ def _builtin(job: BuiltinJob, settings: Settings, interpreter: Interpreter | Non
     }
     given = {name: value for name, value in values.items() if value is not None}
     argv = (python, str(trainer_folder()), CONFIG)
-    return AppliedCommand(argv, config_text(given), None, carried.not_carried, carried.notes)
+    return AppliedCommand(argv, dump_config(given), None, carried.not_carried, carried.notes)
 
 
-def _carried(
+def _export_with_aliases(
     settings: Settings,
     names: Collection[str],
     targets: Collection[str] | None,
     aliases: Mapping[str, str],
     tool: Dialect,
-) -> Carried:
-    plain = write(tool, settings, targets, [name for name in names if name not in aliases])
-    aliased = {aliases[name]: getattr(settings, name) for name in _in_order(names) if name in aliases}
-    return Carried({**plain.values, **aliased}, plain.not_carried, plain.notes)
+) -> ExportedSettings:
+    plain = write_settings(tool, settings, targets, [name for name in names if name not in aliases])
+    aliased = {aliases[name]: getattr(settings, name) for name in _in_field_order(names) if name in aliases}
+    return ExportedSettings({**plain.values, **aliased}, plain.not_carried, plain.notes)
 
 
-def _put(values: dict[str, Any], path: Sequence[str], value: Any) -> None:
+def _set_nested(values: dict[str, Any], path: Sequence[str], value: Any) -> None:
     """Set the value in its section; what is empty is taken away, so that the tool's default counts."""
     for key in path[:-1]:
         inner = values.get(key)
@@ -258,7 +259,7 @@ def _put(values: dict[str, Any], path: Sequence[str], value: Any) -> None:
         values[path[-1]] = value
 
 
-def _override(words: list[str], key: str, value: str) -> None:
+def _set_override(words: list[str], key: str, value: str) -> None:
     for index, word in enumerate(words):
         left, equals, _ = word.partition("=")
         if equals and left.lstrip("+") == key:
@@ -267,5 +268,19 @@ def _override(words: list[str], key: str, value: str) -> None:
     words.append(f"{key}={value}")
 
 
-def _in_order(names: Collection[str]) -> tuple[str, ...]:
+def _in_field_order(names: Collection[str]) -> tuple[str, ...]:
     return tuple(name for name in FIELDS if name in names)
+
+
+_FIELD_PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+def default_apply_mode(command: Sequence[str]) -> ApplyMode:
+    """By the marks in its words; a tool that reads a YAML file gets one; any other is set from within (inject)."""
+    marks = {name for word in command for name in _FIELD_PLACEHOLDER.findall(word)}
+    if CONFIG.strip("{}") in marks:
+        return "yaml"
+    if marks & FIELDS.keys():
+        return "placeholders"
+    reads_file = dialect_of_command(command) is not HF and find_config_argument(command) is not None
+    return "yaml" if reads_file else "inject"

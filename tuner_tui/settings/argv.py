@@ -7,17 +7,17 @@ from itertools import zip_longest
 
 from tuner_tui.settings.dialects import hf
 
-SCRIPT_FOLLOWS = frozenset({"-m", "--module", "--no-python", "--no_python"})
+SCRIPT_OPTIONS = frozenset({"-m", "--module", "--no-python", "--no_python"})
 
 
-def long_options(words: Sequence[str], whole: bool = False) -> dict[str, str]:
+def parse_long_options(words: Sequence[str], whole: bool = False) -> dict[str, str]:
     """`--name value` and `--name=value` of a launcher: up to its script, or in all the words (`whole`).
 
     `-` in a name becomes `_`.
     """
     found: dict[str, str] = {}
     for word, following in zip_longest(words, words[1:], fillvalue=""):
-        if not whole and (word.endswith(".py") or word in SCRIPT_FOLLOWS):
+        if not whole and (word.endswith(".py") or word in SCRIPT_OPTIONS):
             break
         if word.startswith("--"):
             name, equals, value = word[2:].partition("=")
@@ -25,7 +25,7 @@ def long_options(words: Sequence[str], whole: bool = False) -> dict[str, str]:
     return found
 
 
-def without_options(argv: Sequence[str], names: Collection[str]) -> tuple[str, ...]:
+def remove_options(argv: Sequence[str], names: Collection[str]) -> tuple[str, ...]:
     """`argv` without the options `names` and their values, in every spelling argparse takes for them."""
     kept: list[str] = []
     dropped: str | None = None

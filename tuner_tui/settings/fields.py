@@ -1,21 +1,116 @@
-"""Values of the settings as text, and text as values; the one place that checks either.
-
-Form, `--set k=v`, YAML and environment variables all go through `parse_value` and `format_value`.
-"""
+"""The fields of the settings: how each is shown, its bounds, and parsing, checking and formatting of its values."""
 
 from __future__ import annotations
 
 import difflib
+import types
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+from annotated_types import Ge, Gt, Le, Lt
 from pydantic import TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
 
 from tuner_tui.settings.errors import FieldError
-from tuner_tui.settings.fieldspec import FIELDS, FieldSpec, Kind, Value
-from tuner_tui.settings.model import Settings
+from tuner_tui.settings.model import FieldDisplay, Settings
+
+Value = str | int | float | bool | None
+Kind = Literal["int", "float", "bool", "choice", "text"]
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSpec:
+    """One knob as it is shown and typed.
+
+    `minimum` and `maximum` are None where there is no bound; `above_minimum` and `below_maximum` say that the
+    bound itself is left out. `choices` is closed, `suggestions` are merely likely words for a text.
+    """
+
+    name: str
+    label: str
+    group: str
+    unit: str
+    kind: Kind
+    optional: bool
+    default: Value
+    help: str
+    minimum: float | None = None
+    maximum: float | None = None
+    above_minimum: bool = False
+    below_maximum: bool = False
+    choices: tuple[str, ...] = ()
+    suggestions: tuple[str, ...] = ()
+
+    @property
+    def bounds(self) -> str:
+        """The bounds in words, such as `1 to 65536` or `above 0, at most 10`; empty where there are none."""
+        if self.minimum is None or self.maximum is None:
+            return ""
+        low, high = _format_bound(self.minimum), _format_bound(self.maximum)
+        if not self.above_minimum and not self.below_maximum:
+            return f"{low} to {high}"
+        least = "above" if self.above_minimum else "at least"
+        most = "below" if self.below_maximum else "at most"
+        return f"{least} {low}, {most} {high}"
+
+
+def _format_bound(value: float) -> str:
+    return str(int(value)) if float(value).is_integer() else repr(value)
+
+
+def _field_spec(name: str, info: FieldInfo) -> FieldSpec:
+    shown = next(item for item in info.metadata if isinstance(item, FieldDisplay))
+    plain, optional = _strip_optional(info.annotation)
+    kind, choices = _kind(plain)
+    return FieldSpec(
+        name=name,
+        label=shown.label,
+        group=shown.group,
+        unit=shown.unit,
+        kind=kind,
+        optional=optional,
+        default=info.default,
+        help=info.description or "",
+        choices=choices,
+        suggestions=shown.suggestions,
+        **_bounds(info.metadata),
+    )
+
+
+def _strip_optional(annotation: Any) -> tuple[Any, bool]:
+    if get_origin(annotation) not in (Union, types.UnionType):
+        return annotation, False
+    inner = [arg for arg in get_args(annotation) if arg is not type(None)]
+    return inner[0], True
+
+
+def _kind(annotation: Any) -> tuple[Kind, tuple[str, ...]]:
+    if get_origin(annotation) is Literal:
+        return "choice", get_args(annotation)
+    kinds: Mapping[Any, Kind] = {int: "int", float: "float", bool: "bool", str: "text"}
+    return kinds[annotation], ()
+
+
+def _bounds(metadata: Iterable[Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for item in metadata:
+        match item:
+            case Ge(ge=bound):
+                found |= {"minimum": bound}
+            case Gt(gt=bound):
+                found |= {"minimum": bound, "above_minimum": True}
+            case Le(le=bound):
+                found |= {"maximum": bound}
+            case Lt(lt=bound):
+                found |= {"maximum": bound, "below_maximum": True}
+    return found
+
+
+FIELDS: Mapping[str, FieldSpec] = {name: _field_spec(name, info) for name, info in Settings.model_fields.items()}
+
 
 TRUE_WORDS = frozenset({"true", "on", "yes"})
 FALSE_WORDS = frozenset({"false", "off", "no"})
@@ -42,7 +137,7 @@ def check_value(name: str, value: Any) -> Value:
     try:
         checked: Value = _adapter(name).validate_python(value)
     except ValidationError:
-        raise FieldError(name, f"{name} must be {expected(spec)}, not {_quoted(value)}") from None
+        raise FieldError(name, f"{name} must be {describe_expected(spec)}, not {_quoted(value)}") from None
     return checked
 
 
@@ -63,46 +158,46 @@ def spec_of(name: str) -> FieldSpec:
     try:
         return FIELDS[name]
     except KeyError:
-        raise FieldError(name, unknown_field(name)) from None
+        raise FieldError(name, unknown_field_message(name)) from None
 
 
-def unknown_field(name: str) -> str:
+def unknown_field_message(name: str) -> str:
     """The sentence for a name that no field has."""
-    near = nearest(name, FIELDS)
-    return f"unknown setting '{shorten(name)}'" + (f"; did you mean '{near}'?" if near else "")
+    near = closest_match(name, FIELDS)
+    return f"unknown setting '{shorten_text(name)}'" + (f"; did you mean '{near}'?" if near else "")
 
 
-def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
+def closest_match(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
     """The one of `names` most like `name`, or None where nothing is like it."""
     found = difflib.get_close_matches(name[:100].lower(), list(names), n=1, cutoff=cutoff)
     return found[0] if found else None
 
 
-def expected(spec: FieldSpec) -> str:
+def describe_expected(spec: FieldSpec) -> str:
     """What a field takes, in words: `a whole number, 1 to 65536`."""
     words = {
         "int": f"a whole number, {spec.bounds}",
         "float": f"a number, {spec.bounds}",
         "bool": "on or off",
-        "choice": one_of(spec.choices),
+        "choice": join_choices(spec.choices),
         "text": "a word",
     }[spec.kind]
     return f"{words}, or empty" if spec.optional else words
 
 
-def one_of(words: tuple[str, ...]) -> str:
+def join_choices(words: tuple[str, ...]) -> str:
     """`a, b or c`."""
     return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else "".join(words)
 
 
-def shorten(text: str, limit: int = 60) -> str:
+def shorten_text(text: str, limit: int = 60) -> str:
     """`text` on one line and at most `limit` characters, so that hostile input cannot flood a message."""
     line = "".join(c if c.isprintable() else "�" for c in text[: limit + 1])
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 def _quoted(value: Any) -> str:
-    return f"'{shorten(str(value))}'" if isinstance(value, str) else shorten(repr(value))
+    return f"'{shorten_text(str(value))}'" if isinstance(value, str) else shorten_text(repr(value))
 
 
 def _float_text(value: float) -> str:
@@ -117,34 +212,38 @@ def _float_text(value: float) -> str:
 def _parse_int(spec: FieldSpec, word: str) -> int:
     digits = word.removeprefix("-").removeprefix("+")
     if len(digits) > 1 and digits.startswith("0") and digits.strip("0_"):
-        octal = f"{spec.name}: '{shorten(word)}' starts with 0, which some tools read as octal; leave it out"
+        octal = f"{spec.name}: '{shorten_text(word)}' starts with 0, which some tools read as octal; leave it out"
         raise FieldError(spec.name, octal)
     try:
         return int(word)
     except ValueError:
-        raise FieldError(spec.name, f"{spec.name} must be {expected(spec)}, not '{shorten(word)}'") from None
+        raise FieldError(
+            spec.name, f"{spec.name} must be {describe_expected(spec)}, not '{shorten_text(word)}'"
+        ) from None
 
 
 def _parse_float(spec: FieldSpec, word: str) -> float:
     try:
         return float(word)
     except ValueError:
-        raise FieldError(spec.name, f"{spec.name} must be {expected(spec)}, not '{shorten(word)}'") from None
+        raise FieldError(
+            spec.name, f"{spec.name} must be {describe_expected(spec)}, not '{shorten_text(word)}'"
+        ) from None
 
 
 def _parse_bool(spec: FieldSpec, word: str) -> bool:
     lower = word.lower()
     if lower in TRUE_WORDS | FALSE_WORDS:
         return lower in TRUE_WORDS
-    raise FieldError(spec.name, f"{spec.name} must be {expected(spec)}, not '{shorten(word)}'")
+    raise FieldError(spec.name, f"{spec.name} must be {describe_expected(spec)}, not '{shorten_text(word)}'")
 
 
 def _parse_choice(spec: FieldSpec, word: str) -> str:
     if word.lower() in spec.choices:
         return word.lower()
-    near = nearest(word, spec.choices)
+    near = closest_match(word, spec.choices)
     hint = f"; did you mean '{near}'?" if near else ""
-    raise FieldError(spec.name, f"{spec.name} must be {expected(spec)}, not '{shorten(word)}'{hint}")
+    raise FieldError(spec.name, f"{spec.name} must be {describe_expected(spec)}, not '{shorten_text(word)}'{hint}")
 
 
 def _parse_text(_spec: FieldSpec, word: str) -> str:

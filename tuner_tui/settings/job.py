@@ -6,14 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from tuner_tui.settings.fallback import MOST_FALLBACKS
 from tuner_tui.settings.fields import spec_of
+from tuner_tui.settings.oom_fallback import MAX_FALLBACKS
 
 ApplyMode = Literal["placeholders", "hf-args", "hydra", "yaml", "inject", "none"]
 Launcher = Literal["plain", "torchrun", "accelerate"]
 
 
-class _AnyJob(BaseModel):
+class _BaseJob(BaseModel):
     """What every job has. `launcher` starts it in `processes` processes. `fallback` says how its end for want of memory
     is met; it is no part of what trains.
     """
@@ -21,13 +21,13 @@ class _AnyJob(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     fallback: int = Field(
-        0, ge=0, le=MOST_FALLBACKS, description="Out of memory: go on with a smaller micro batch, at most so many times"
+        0, ge=0, le=MAX_FALLBACKS, description="Out of memory: go on with a smaller micro batch, at most so many times"
     )
     launcher: Launcher = "plain"
     processes: int = Field(1, ge=1, description="Processes that the launcher starts, one a GPU")
 
 
-class BuiltinJob(_AnyJob):
+class BuiltinJob(_BaseJob):
     """The built-in training: text classification or causal language modelling by the Hugging Face Trainer."""
 
     kind: Literal["builtin"] = "builtin"
@@ -42,7 +42,7 @@ class BuiltinJob(_AnyJob):
     interpreter: str | None = Field(None, description="The Python that trains; empty: the shell's")
 
 
-class CommandJob(_AnyJob):
+class CommandJob(_BaseJob):
     """Anybody's training command, run as it is, and the way settings reach it."""
 
     kind: Literal["command"] = "command"

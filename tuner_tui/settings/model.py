@@ -12,12 +12,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 Precision = Literal["fp32", "fp16", "bf16"]
-Cadence = Literal["no", "steps", "epoch"]
+IntervalStrategy = Literal["no", "steps", "epoch"]
 Attention = Literal["auto", "eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention"]
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class FieldDisplay:
     """How a field is shown: short label, the group it stands in, its unit, suggestions for free text."""
 
     label: str
@@ -39,125 +39,129 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    per_device_train_batch_size: Annotated[int, Shown("micro batch", "Batch", "samples")] = Field(
+    per_device_train_batch_size: Annotated[int, FieldDisplay("micro batch", "Batch", "samples")] = Field(
         8,
         ge=1,
         le=65536,
         description="Samples one device takes at once; the first thing to shrink when memory runs out.",
     )
-    per_device_eval_batch_size: Annotated[int, Shown("eval batch", "Batch", "samples")] = Field(
+    per_device_eval_batch_size: Annotated[int, FieldDisplay("eval batch", "Batch", "samples")] = Field(
         8,
         ge=1,
         le=65536,
         description="Samples at once in evaluation; no gradients, so twice the micro batch usually fits.",
     )
-    gradient_accumulation_steps: Annotated[int, Shown("accumulation", "Batch", "micro batches")] = Field(
+    gradient_accumulation_steps: Annotated[int, FieldDisplay("accumulation", "Batch", "micro batches")] = Field(
         1,
         ge=1,
         le=65536,
         description="Micro batches added up before one optimizer step; holds the effective batch.",
     )
-    precision: Annotated[Precision, Shown("precision", "Speed")] = Field(
+    precision: Annotated[Precision, FieldDisplay("precision", "Speed")] = Field(
         "fp32",
         description="bf16 needs capability 8.0; fp16 trains with a loss scaler; fp32 works everywhere.",
     )
-    tf32: Annotated[bool | None, Shown("TF32", "Speed")] = Field(
+    tf32: Annotated[bool | None, FieldDisplay("TF32", "Speed")] = Field(
         None,
         description="10-bit mantissa for matrix products, Ampere and newer; empty leaves PyTorch's default.",
     )
-    optim: Annotated[str, Shown("optimizer", "Optimizer", suggestions=OPTIMIZERS)] = Field(
+    optim: Annotated[str, FieldDisplay("optimizer", "Optimizer", suggestions=OPTIMIZERS)] = Field(
         "adamw_torch",
         pattern=WORD,
         description="Fused AdamW is the fast one; 8-bit AdamW saves 6 bytes a parameter.",
     )
-    learning_rate: Annotated[float, Shown("learning rate", "Optimizer")] = Field(
+    learning_rate: Annotated[float, FieldDisplay("learning rate", "Optimizer")] = Field(
         5e-5, gt=0, le=10, description="Peak learning rate, reached at the end of the warmup."
     )
-    lr_scheduler_type: Annotated[str, Shown("schedule", "Optimizer", suggestions=SCHEDULES)] = Field(
+    lr_scheduler_type: Annotated[str, FieldDisplay("schedule", "Optimizer", suggestions=SCHEDULES)] = Field(
         "linear", pattern=WORD, description="How the learning rate falls after the warmup."
     )
-    warmup_steps: Annotated[float, Shown("warmup", "Optimizer", "steps or share")] = Field(
+    warmup_steps: Annotated[float, FieldDisplay("warmup", "Optimizer", "steps or share")] = Field(
         0.0,
         ge=0,
         le=10_000_000,
         description="Steps of rising learning rate; below 1 it is a share of all steps.",
     )
-    weight_decay: Annotated[float, Shown("weight decay", "Optimizer")] = Field(
+    weight_decay: Annotated[float, FieldDisplay("weight decay", "Optimizer")] = Field(
         0.0, ge=0, le=1, description="Decoupled weight decay of AdamW."
     )
-    max_grad_norm: Annotated[float, Shown("clip norm", "Optimizer")] = Field(
+    max_grad_norm: Annotated[float, FieldDisplay("clip norm", "Optimizer")] = Field(
         1.0, ge=0, le=1_000_000, description="Gradients are scaled down to this norm; 0 turns clipping off."
     )
-    gradient_checkpointing: Annotated[bool, Shown("checkpointing", "Memory")] = Field(
+    gradient_checkpointing: Annotated[bool, FieldDisplay("checkpointing", "Memory")] = Field(
         False,
         description="Recompute activations in the backward pass: less memory, about a fifth slower a step.",
     )
-    attn_implementation: Annotated[Attention, Shown("attention", "Speed")] = Field(
+    attn_implementation: Annotated[Attention, FieldDisplay("attention", "Speed")] = Field(
         "auto", description="auto lets Transformers choose (SDPA where the model has it)."
     )
-    torch_compile: Annotated[bool, Shown("compile", "Speed")] = Field(
+    torch_compile: Annotated[bool, FieldDisplay("compile", "Speed")] = Field(
         False, description="Compile the model: a slow first epoch, then faster steps."
     )
-    max_length: Annotated[int, Shown("max length", "Memory", "tokens")] = Field(
+    max_length: Annotated[int, FieldDisplay("max length", "Memory", "tokens")] = Field(
         128,
         ge=8,
         le=1_048_576,
         description="Tokens kept of each sample; activations grow at least linearly with it.",
     )
     train_sampling_strategy: Annotated[
-        Literal["random", "sequential", "group_by_length"], Shown("sampling", "Speed")
+        Literal["random", "sequential", "group_by_length"], FieldDisplay("sampling", "Speed")
     ] = Field("random", description="group_by_length puts samples of like length together: less padding.")
-    peft_method: Annotated[Literal["none", "lora", "dora"], Shown("adapter", "Memory")] = Field(
+    peft_method: Annotated[Literal["none", "lora", "dora"], FieldDisplay("adapter", "Memory")] = Field(
         "none", description="Train small adapter matrices instead of all weights."
     )
-    lora_r: Annotated[int, Shown("LoRA rank", "Memory")] = Field(16, ge=1, le=4096, description="Rank of the adapters.")
-    lora_alpha: Annotated[int, Shown("LoRA alpha", "Memory")] = Field(
+    lora_r: Annotated[int, FieldDisplay("LoRA rank", "Memory")] = Field(
+        16, ge=1, le=4096, description="Rank of the adapters."
+    )
+    lora_alpha: Annotated[int, FieldDisplay("LoRA alpha", "Memory")] = Field(
         32, ge=1, le=65536, description="Adapter scale: alpha divided by rank."
     )
-    lora_dropout: Annotated[float, Shown("LoRA dropout", "Memory")] = Field(
+    lora_dropout: Annotated[float, FieldDisplay("LoRA dropout", "Memory")] = Field(
         0.0, ge=0, lt=1, description="Dropout in front of the adapters."
     )
-    dataloader_num_workers: Annotated[int, Shown("workers", "Data loading", "processes")] = Field(
+    dataloader_num_workers: Annotated[int, FieldDisplay("workers", "Data loading", "processes")] = Field(
         0,
         ge=0,
         le=1024,
         description="Processes that prepare batches; 0 prepares them in the training process.",
     )
-    dataloader_prefetch_factor: Annotated[int | None, Shown("prefetch", "Data loading", "batches a worker")] = Field(
-        None, ge=1, le=1024, description="Batches each worker keeps ready; needs at least one worker."
+    dataloader_prefetch_factor: Annotated[int | None, FieldDisplay("prefetch", "Data loading", "batches a worker")] = (
+        Field(None, ge=1, le=1024, description="Batches each worker keeps ready; needs at least one worker.")
     )
-    dataloader_pin_memory: Annotated[bool, Shown("pin memory", "Data loading")] = Field(
+    dataloader_pin_memory: Annotated[bool, FieldDisplay("pin memory", "Data loading")] = Field(
         True, description="Page-locked host memory: faster copies to the GPU."
     )
-    dataloader_persistent_workers: Annotated[bool, Shown("persistent", "Data loading")] = Field(
+    dataloader_persistent_workers: Annotated[bool, FieldDisplay("persistent", "Data loading")] = Field(
         False, description="Keep workers alive between epochs; needs at least one worker."
     )
-    num_train_epochs: Annotated[float, Shown("epochs", "Length", "epochs")] = Field(
+    num_train_epochs: Annotated[float, FieldDisplay("epochs", "Length", "epochs")] = Field(
         3.0, gt=0, le=100_000, description="Passes over the data; max steps wins where it is set."
     )
-    max_steps: Annotated[int | None, Shown("max steps", "Length", "steps")] = Field(
+    max_steps: Annotated[int | None, FieldDisplay("max steps", "Length", "steps")] = Field(
         None,
         ge=1,
         le=1_000_000_000,
         description="Stop after this many optimizer steps; empty: train by epochs.",
     )
-    eval_strategy: Annotated[Cadence, Shown("evaluate", "Length")] = Field("epoch", description="When to evaluate.")
-    eval_steps: Annotated[int | None, Shown("eval every", "Length", "steps")] = Field(
+    eval_strategy: Annotated[IntervalStrategy, FieldDisplay("evaluate", "Length")] = Field(
+        "epoch", description="When to evaluate."
+    )
+    eval_steps: Annotated[int | None, FieldDisplay("eval every", "Length", "steps")] = Field(
         None, ge=1, le=1_000_000_000, description="Evaluate every so many steps; needs evaluate = steps."
     )
-    save_strategy: Annotated[Cadence, Shown("save", "Length")] = Field(
+    save_strategy: Annotated[IntervalStrategy, FieldDisplay("save", "Length")] = Field(
         "epoch", description="When to save a checkpoint."
     )
-    save_steps: Annotated[int, Shown("save every", "Length", "steps")] = Field(
+    save_steps: Annotated[int, FieldDisplay("save every", "Length", "steps")] = Field(
         500, ge=1, le=1_000_000_000, description="Save every so many steps; counts where save = steps."
     )
-    save_total_limit: Annotated[int | None, Shown("keep", "Length", "checkpoints")] = Field(
+    save_total_limit: Annotated[int | None, FieldDisplay("keep", "Length", "checkpoints")] = Field(
         2, ge=1, le=10_000, description="Checkpoints kept on disk; empty keeps all."
     )
-    logging_steps: Annotated[int, Shown("log every", "Length", "steps")] = Field(
+    logging_steps: Annotated[int, FieldDisplay("log every", "Length", "steps")] = Field(
         10, ge=1, le=1_000_000, description="Log loss and learning rate every so many steps."
     )
-    seed: Annotated[int, Shown("seed", "Length")] = Field(
+    seed: Annotated[int, FieldDisplay("seed", "Length")] = Field(
         42, ge=0, le=2**32 - 1, description="Seed of every random choice."
     )
 

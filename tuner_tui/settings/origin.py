@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from tuner_tui.settings.fieldspec import Value
+from tuner_tui.settings.fields import Value
 from tuner_tui.settings.model import Settings
 
 

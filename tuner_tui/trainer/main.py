@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import JobError
-from .names import SHAPES, STDLIB
+from .hub import SHAPES, STDLIB
 
 USAGE = "usage: python …/tuner_tui/trainer CONFIG.yaml"
 NEEDED = ("yaml", "torch", "transformers", "accelerate", "datasets", "tokenizers")
@@ -42,15 +42,15 @@ def train_from(path: str) -> int:
     if values.get("peft_method", "none") != "none":
         require_packages(("peft",))
     if needs_hub(values):
-        from .network import go_offline_if_unreachable
+        from .hub import go_offline_if_unreachable
 
         go_offline_if_unreachable()
-    from .config import parse_config
-    from .job import run_job
-    from .peers import leave_peers
+    from .job.config import parse_config
+    from .job.sigterm_checkpoint import leave_process_groups
+    from .job.training import run_job
 
     exit_code = run_job(*parse_config(values, path))
-    leave_peers()
+    leave_process_groups()
     return exit_code
 
 

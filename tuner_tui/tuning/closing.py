@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuner_tui.advice.batch_change import batch_change
+from tuner_tui.core.units import format_share
 from tuner_tui.settings.model import Settings
-from tuner_tui.settings.percent import share
 from tuner_tui.tuning.beginning import refusal
 from tuner_tui.tuning.confirm import LEAST_PAIRS, MOST_PAIRS, Pairs
 from tuner_tui.tuning.measurement import Measurement
@@ -126,7 +126,7 @@ class Closing:
         noise = self.results.noise
         if noise < UNQUIET:
             return ""
-        apart = share(noise)
+        apart = format_share(noise)
         return f" Runs of one settings differ by up to {apart} here, so smaller gains cannot be seen: is the box busy?"
 
     def _learning_rate(self, settings: Settings) -> str:

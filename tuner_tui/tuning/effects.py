@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from tuner_tui.settings.fieldspec import Value
+from tuner_tui.settings.fields import Value
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning import bounds
 from tuner_tui.tuning.objective import Result, Results, same_memory

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tuner_tui.settings.fieldspec import FIELDS
+from tuner_tui.core.units import format_share
+from tuner_tui.settings.fields import FIELDS
 from tuner_tui.settings.model import Settings
-from tuner_tui.settings.percent import share
 from tuner_tui.tuning import knobs
 from tuner_tui.tuning.beginning import not_taken
 from tuner_tui.tuning.knobs import Option
@@ -165,4 +165,4 @@ def _rank(option: Option) -> tuple[float, str]:
 
 
 def _percent(bound: float) -> str:
-    return share(bound, 1 if bound < 0.1 else 0, signed=True)
+    return format_share(bound, 1 if bound < 0.1 else 0, signed=True)

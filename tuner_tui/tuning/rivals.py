@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuner_tui.settings.percent import share
+from tuner_tui.core.units import format_share
 from tuner_tui.tuning.objective import LEAST_NOISE, Result, Results, apart
 
 MOST_RUNS = 3
@@ -25,7 +25,7 @@ class Rivals:
         rival = max(self._rivals(), key=self._lead, default=None)
         if rival is None:
             return None
-        reason = f"{share(self._lead(rival), 1, signed=True)}, within the noise: once more"
+        reason = f"{format_share(self._lead(rival), 1, signed=True)}, within the noise: once more"
         fewer = len(self.best.runs) < len(rival.runs)
         return self.best if fewer else rival, reason
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from tuner_tui.settings.fieldspec import Value
+from tuner_tui.settings.fields import Value
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.effects import Effects, Parts
 from tuner_tui.tuning.knobs import CHECKPOINTING, Option

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tuner_tui.advice.situation import Situation
 from tuner_tui.advice.verification import verify
-from tuner_tui.settings.fieldspec import FIELDS
+from tuner_tui.settings.fields import FIELDS
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.knobs import PERSISTENT, PIN, PREFETCH, WORKERS

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from tuner_tui.memory.fit import PeakModel, PeakPoint, fit
-from tuner_tui.settings.fieldspec import Value
+from tuner_tui.settings.fields import Value
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning import bounds
 from tuner_tui.tuning.batch_search import BatchSearch, Probe

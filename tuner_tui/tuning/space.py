@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from tuner_tui.advice.scaling import divisors
 from tuner_tui.memory.fit import PeakModel
-from tuner_tui.settings.fieldspec import FIELDS, Value
+from tuner_tui.settings.fields import FIELDS, Value
 from tuner_tui.settings.model import Settings
-from tuner_tui.settings.rules.problem import Box, Problem
-from tuner_tui.settings.validity import problems
+from tuner_tui.settings.rules.check import find_problems
+from tuner_tui.settings.rules.problem import Problem, RuleContext
 from tuner_tui.tuning.batch_search import RESERVE
 from tuner_tui.tuning.trial import Skipped
 
@@ -32,7 +32,7 @@ class SearchSpace:
     `rejected` those that cannot. `unreachable` names the fields that do not reach the job.
     """
 
-    box: Box = field(default_factory=Box)
+    box: RuleContext = field(default_factory=RuleContext)
     capacity_bytes: int | None = None
     reserve: float = RESERVE
     dataset_size: int | None = None
@@ -94,4 +94,4 @@ class SearchSpace:
 
     def _problems(self, settings: Settings) -> tuple[Problem, ...]:
         box = self.box
-        return problems(settings, gpus=box.gpus, interpreter=box.interpreter, job=box.job, cores=self.cores)
+        return find_problems(settings, gpus=box.gpus, interpreter=box.interpreter, job=box.job, cores=self.cores)

@@ -10,10 +10,9 @@ from tuner_tui.hardware.gpu.capabilities import FLASH_3
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.memory.fit import PeakModel
-from tuner_tui.settings.accelerate_file import AccelerateFile
-from tuner_tui.settings.apply import command_for
-from tuner_tui.settings.fields import format_value
-from tuner_tui.settings.fieldspec import Value
+from tuner_tui.settings.apply import build_command
+from tuner_tui.settings.distributed import AccelerateConfig
+from tuner_tui.settings.fields import Value, format_value
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.knobs import PERSISTENT, PIN, PREFETCH, WORKERS
@@ -53,7 +52,7 @@ def space_for(
     dataset_size: int | None = None,
     hold_effective_batch: bool = True,
     prior: PeakModel | None = None,
-    accelerate: AccelerateFile | None = None,
+    accelerate: AccelerateConfig | None = None,
 ) -> SearchSpace:
     """What may be tried for `job` here. `accelerate` is what files say of how accelerate starts it.
 
@@ -93,7 +92,7 @@ def unreachable_of(job: BuiltinJob | CommandJob, start: Settings, interpreter: I
 
     Raises `SettingsError` where the command cannot take settings in the way the job says.
     """
-    return frozenset(command_for(job, start, interpreter, "", chosen=TUNED).not_applied) & frozenset(TUNED)
+    return frozenset(build_command(job, start, interpreter, "", chosen=TUNED).not_applied) & frozenset(TUNED)
 
 
 def with_candidates(space: SearchSpace, start: Settings) -> SearchSpace:

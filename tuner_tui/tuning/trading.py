@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tuner_tui.settings.fieldspec import Value
+from tuner_tui.settings.fields import Value
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning import bounds
 from tuner_tui.tuning.knobs import CHECKPOINTING, Option, loader, sampling

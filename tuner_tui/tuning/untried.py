@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tuner_tui.settings.fieldspec import FIELDS
+from tuner_tui.settings.fields import FIELDS
 from tuner_tui.tuning.trial import Skipped, Tried
 
 UNREACHED = "it does not reach this training"

@@ -16,7 +16,7 @@ from tuner_tui.memory.fit import PeakModel
 from tuner_tui.runs.folder import RunFolder, runs_dir, state_dir
 from tuner_tui.runs.measured_memory import measured_runs
 from tuner_tui.runs.prepare import LaunchRequest, preview
-from tuner_tui.settings.accelerate_file import accelerate_file
+from tuner_tui.settings.distributed import read_accelerate_config
 from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
@@ -94,7 +94,7 @@ class Setting:
             dataset_size=known.dataset_samples,
             hold_effective_batch=not self.record.free_batch,
             prior=self.prior,
-            accelerate=accelerate_file(self.orders.job, self.orders.environ, Path(self.record.cwd)),
+            accelerate=read_accelerate_config(self.orders.job, self.orders.environ, Path(self.record.cwd)),
         )
         unreachable = space.unreachable | known.unreachable
         return with_candidates(replace(space, unreachable=unreachable), known.start)

@@ -13,8 +13,8 @@ from tuner_tui.settings.errors import PresetExistsError
 from tuner_tui.settings.job import Job
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Resolved
-from tuner_tui.settings.preset import preset_path, save_preset
-from tuner_tui.settings.preset_model import ForHardware, Preset
+from tuner_tui.settings.presets.library import preset_path, save_preset
+from tuner_tui.settings.presets.preset import HardwareRequirements, Preset
 from tuner_tui.tuning.measurement import Measurement
 from tuner_tui.tuning.run_trial import tuned
 from tuner_tui.tuning.trial import Verdict
@@ -66,9 +66,9 @@ def _names(name: str) -> Iterator[str]:
     yield from (f"{name}-{number}" for number in count(2))
 
 
-def _hardware(inventory: Inventory) -> ForHardware:
+def _hardware(inventory: Inventory) -> HardwareRequirements:
     cards = {gpu.name for gpu in inventory.gpus}
-    return ForHardware(gpu=f"*{cards.pop()}*" if len(cards) == 1 else "none" if not cards else None)
+    return HardwareRequirements(gpu=f"*{cards.pop()}*" if len(cards) == 1 else "none" if not cards else None)
 
 
 def _figures(measured: Measurement | None) -> str | None:

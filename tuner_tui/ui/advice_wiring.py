@@ -27,11 +27,11 @@ def problems_of(
 ) -> tuple[Problem, ...]:
     """What is wrong with the settings on the cards that a training here would see."""
     from tuner_tui.advice.recommending.target import cards_of
-    from tuner_tui.settings.validity import problems
+    from tuner_tui.settings.rules.check import find_problems
 
     gpus = None if inventory is None else cards_of(inventory)
     cores = None if inventory is None else inventory.cpu.usable_cores
-    return problems(settings, gpus=gpus, interpreter=interpreter, job=job, cores=cores)
+    return find_problems(settings, gpus=gpus, interpreter=interpreter, job=job, cores=cores)
 
 
 @dataclass(frozen=True, slots=True)

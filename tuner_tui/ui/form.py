@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from tuner_tui.ui.spread import ALONE, Spread
 
 if TYPE_CHECKING:
-    from tuner_tui.settings.fieldspec import FieldSpec, Value
+    from tuner_tui.settings.fields import FieldSpec, Value
     from tuner_tui.settings.model import Settings
     from tuner_tui.settings.origin import Resolved
     from tuner_tui.settings.rules.problem import Problem

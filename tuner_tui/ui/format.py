@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tuner_tui.settings.percent import UNKNOWN
+from tuner_tui.core.units import UNKNOWN
 
 GIB = 1024**3
 MIB = 1024**2

@@ -9,9 +9,9 @@ from typing import Any, get_args
 
 from pydantic import ValidationError
 
-from tuner_tui.settings.dialects.tools import TOOLS
+from tuner_tui.settings.apply import default_apply_mode
+from tuner_tui.settings.dialects.registry import DIALECTS
 from tuner_tui.settings.errors import FieldError
-from tuner_tui.settings.guess import guess_apply
 from tuner_tui.settings.job import ApplyMode, BuiltinJob, CommandJob, Job, Launcher
 
 COMMAND, BUILTIN = "command", "built-in"
@@ -42,7 +42,7 @@ COMMAND_LINES = (
     JobLine("interpreter", "interpreter", "the Python whose packages train; empty: the shell's"),
     *LAUNCHER_LINES,
     JobLine("apply", "settings by", "how the settings reach the command", get_args(ApplyMode)),
-    JobLine("dialect", "in words of", "whose names hf-args, hydra and yaml write", tuple(TOOLS)),
+    JobLine("dialect", "in words of", "whose names hf-args, hydra and yaml write", tuple(DIALECTS)),
     JobLine("aliases", "own names", "setting=key words, such as learning_rate=optimizer.lr"),
     FALLBACK_LINE,
 )
@@ -97,7 +97,7 @@ def texts_of(job: Job) -> dict[str, str]:
 def way_told(command: str) -> str | None:
     """How settings can reach the command, by its own words; None where they cannot be read yet."""
     try:
-        return guess_apply(shlex.split(command))
+        return default_apply_mode(shlex.split(command))
     except ValueError:
         return None
 

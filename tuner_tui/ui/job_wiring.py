@@ -75,8 +75,7 @@ def question(plan: Restart, changes: Sequence[str]) -> str:
 
 def changed_words(record: RunRecord, resolved: Resolved) -> list[str]:
     """`micro batch 8 → 4` for each setting that the restart changes."""
-    from tuner_tui.settings.fields import format_value
-    from tuner_tui.settings.fieldspec import FIELDS
+    from tuner_tui.settings.fields import FIELDS, format_value
 
     before, after = record.resolved.settings, resolved.settings
     return [

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from tuner_tui.runs.control import Order
     from tuner_tui.runs.log import LogMatch, LogWindow
     from tuner_tui.runs.reader import RunView
-    from tuner_tui.settings.accelerate_file import AccelerateFile
-    from tuner_tui.settings.fieldspec import FieldSpec
+    from tuner_tui.settings.distributed import AccelerateConfig
+    from tuner_tui.settings.fields import FieldSpec
     from tuner_tui.settings.job import Job
     from tuner_tui.settings.model import Settings
     from tuner_tui.settings.origin import Resolved
-    from tuner_tui.settings.preset_model import Preset
+    from tuner_tui.settings.presets.preset import Preset
     from tuner_tui.settings.rules.problem import Problem
     from tuner_tui.ui.comparing import Comparing
     from tuner_tui.ui.estimating import Quick, Refined
@@ -141,7 +141,7 @@ class Services:
     estimate: Quick
     refined_estimate: Refined
     inventory: Callable[[], Inventory]
-    accelerate: Callable[[Job], AccelerateFile | None]
+    accelerate: Callable[[Job], AccelerateConfig | None]
     python: Callable[[Job], Path]
     versions: Callable[[Path], Interpreter]
     interpreter: Callable[[Path], Interpreter]

@@ -24,13 +24,13 @@ ALONE = Spread()
 
 def spread_of(state: UiState, job: Job) -> Spread:
     """As the followed run of this very job showed it; before that, as far as job and box tell."""
-    from tuner_tui.settings.world import processes_of
+    from tuner_tui.settings.distributed import process_count
 
     seen = seen_spread(state)
     if seen is not None and seen[0] == job:
         return seen[1]
     if state.inventory is None:
-        return Spread(processes_of(job, accelerate=state.accelerate))
+        return Spread(process_count(job, accelerate=state.accelerate))
     from tuner_tui.advice.recommending.target import target_of
 
     target = target_of(state.inventory, state.interpreter, job, state.accelerate)

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from tuner_tui.hardware.interpreter.probe import Interpreter
     from tuner_tui.hardware.inventory import Inventory
     from tuner_tui.runs.reader import RunView
-    from tuner_tui.settings.accelerate_file import AccelerateFile
-    from tuner_tui.settings.editing import Editing
-    from tuner_tui.settings.fieldspec import FieldSpec
+    from tuner_tui.settings.distributed import AccelerateConfig
+    from tuner_tui.settings.edit_history import EditHistory
+    from tuner_tui.settings.fields import FieldSpec
     from tuner_tui.settings.job import Job
     from tuner_tui.settings.model import Settings
     from tuner_tui.settings.origin import Resolved
@@ -38,14 +38,14 @@ class UiState:
 
     specs: tuple[FieldSpec, ...] = ()
     opened: Opened | None = None
-    editing: Editing | None = None
+    editing: EditHistory | None = None
     inventory: Inventory | None = None
     interpreter: Interpreter | None = None
     folder: Path | None = None
     view: RunView | None = None
     findings: tuple[Finding, ...] = ()
     job_edited: bool = False
-    accelerate: AccelerateFile | None = None
+    accelerate: AccelerateConfig | None = None
     tuning: TuningView | None = None
 
     @property
@@ -63,9 +63,9 @@ class UiState:
 
 def opened(state: UiState, preset: Opened) -> UiState:
     """With the settings and the job of `preset`; what was edited before is gone."""
-    from tuner_tui.settings.editing import Editing
+    from tuner_tui.settings.edit_history import EditHistory
 
-    return replace(state, opened=preset, editing=Editing.of(preset.resolved), job_edited=False)
+    return replace(state, opened=preset, editing=EditHistory.of(preset.resolved), job_edited=False)
 
 
 def with_job(state: UiState, job: Job) -> UiState:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from rich.cells import cell_len, set_cell_size
 
-from tuner_tui.settings.paragraph import wrap
+from tuner_tui.core.text import wrap_text
 
 if TYPE_CHECKING:
     from tuner_tui.advice.finding import Finding, Remedy
@@ -51,7 +51,7 @@ def choices(findings: Sequence[Finding]) -> tuple[Choice, ...]:
 
 def outcome_lines(outcome: str, width: int) -> tuple[Line, ...]:
     """What came of a run, with its mark."""
-    parts = [part for line in outcome.split("\n") if line for part in wrap(line, max(10, width - 2))]
+    parts = [part for line in outcome.split("\n") if line for part in wrap_text(line, max(10, width - 2))]
     return tuple(Line((("✓ ", "good") if i == 0 else ("  ", ""), (part, "quiet"))) for i, part in enumerate(parts))
 
 
@@ -114,7 +114,7 @@ def _remedy_lines(remedy: Remedy, number: int, selected: bool, width: int) -> li
 
 def folded(text: str, width: int) -> list[str]:
     """`text` on as many lines of `width` cells as it takes; words of any length are broken nowhere else."""
-    return [cut(part, width) for part in wrap(text, max(8, width), break_long_words=False)] or [""]
+    return [cut(part, width) for part in wrap_text(text, max(8, width), break_long_words=False)] or [""]
 
 
 def cut(text: str, width: int) -> str:

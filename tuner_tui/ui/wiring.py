@@ -22,10 +22,10 @@ from tuner_tui.ui.tuning_wiring import TuningsHere
 if TYPE_CHECKING:
     from tuner_tui.hardware.interpreter.probe import Interpreter
     from tuner_tui.hardware.inventory import Inventory
-    from tuner_tui.settings.accelerate_file import AccelerateFile
-    from tuner_tui.settings.fieldspec import FieldSpec
+    from tuner_tui.settings.distributed import AccelerateConfig
+    from tuner_tui.settings.fields import FieldSpec
     from tuner_tui.settings.job import Job
-    from tuner_tui.settings.preset_read import LoadedPreset
+    from tuner_tui.settings.presets.parser import LoadedPreset
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def real_services(wishes: Wishes) -> Services:
 
 
 def _fields() -> Sequence[FieldSpec]:
-    from tuner_tui.settings.fieldspec import FIELDS
+    from tuner_tui.settings.fields import FIELDS
 
     return tuple(FIELDS.values())
 
@@ -91,12 +91,12 @@ def _inventory() -> Inventory:
     return read_inventory(Path.cwd())
 
 
-def _accelerate(job: Job) -> AccelerateFile | None:
+def _accelerate(job: Job) -> AccelerateConfig | None:
     import os
 
-    from tuner_tui.settings.accelerate_file import accelerate_file
+    from tuner_tui.settings.distributed import read_accelerate_config
 
-    return accelerate_file(job, os.environ, Path.cwd())
+    return read_accelerate_config(job, os.environ, Path.cwd())
 
 
 def _python(job: Job) -> Path:
@@ -127,7 +127,7 @@ def _open_sampler() -> Sampler:
 
 
 def _presets() -> Sequence[PresetLine]:
-    from tuner_tui.settings.preset import list_presets
+    from tuner_tui.settings.presets.library import list_presets
 
     with spoken():
         listed = list_presets()
@@ -136,9 +136,9 @@ def _presets() -> Sequence[PresetLine]:
 
 def load_preset(name: str, wishes: Wishes) -> Opened:
     """The preset `name` with the values that win over it; raises `ServiceError`."""
-    from tuner_tui.settings.fallback import with_fallback
     from tuner_tui.settings.job import BuiltinJob
-    from tuner_tui.settings.preset import find_preset
+    from tuner_tui.settings.oom_fallback import with_fallback
+    from tuner_tui.settings.presets.library import find_preset
     from tuner_tui.settings.resolve import PROJECT_FILE, resolve
 
     with spoken():
@@ -162,14 +162,14 @@ def with_interpreter(job: Job, wishes: Wishes) -> Job:
 
 
 def _project(path: Path) -> LoadedPreset | None:
-    from tuner_tui.settings.preset_read import load_preset as read
+    from tuner_tui.settings.presets.parser import load_preset as read
 
     return read(path) if path.is_file() else None
 
 
 def _save_preset(name: str, opened: Opened, overwrite: bool, wishes: Wishes) -> None:
-    from tuner_tui.settings.preset import preset_path, save_preset
-    from tuner_tui.settings.preset_model import Preset
+    from tuner_tui.settings.presets.library import preset_path, save_preset
+    from tuner_tui.settings.presets.preset import Preset
 
     with spoken():
         base = opened.base or Preset(name=name)

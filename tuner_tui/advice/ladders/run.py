@@ -9,8 +9,8 @@ from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.ladders.host import rarer_checkpoints
 from tuner_tui.advice.situation import Situation
 from tuner_tui.advice.thresholds import NOTES_3070_8BIT, NOTES_3090, NOTES_T4, NOTES_UTILISATION
+from tuner_tui.core.units import format_share
 from tuner_tui.settings.model import Settings
-from tuner_tui.settings.percent import share
 
 WARMUP = 0.06
 
@@ -127,7 +127,7 @@ def padding(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
             title="put samples of like length together",
             why="a batch is padded to its longest sample",
             change={"train_sampling_strategy": "group_by_length"},
-            effect="" if part is None else f"at most {share(part)} of the computation saved",
+            effect="" if part is None else f"at most {format_share(part)} of the computation saved",
             rests_on="the measured padding",
             source=NOTES_3090,
         ),

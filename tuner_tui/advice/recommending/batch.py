@@ -10,7 +10,7 @@ from tuner_tui.advice.recommending.target import GIB, Target
 from tuner_tui.advice.recommending.workload import Workload
 from tuner_tui.advice.scaling import rebalance
 from tuner_tui.advice.thresholds import NOTES_3070, NOTES_3070_8BIT, NOTES_T4, NOTES_UTILISATION
-from tuner_tui.settings.fieldspec import FIELDS
+from tuner_tui.settings.fields import FIELDS
 from tuner_tui.settings.job import BuiltinJob
 
 SOLD_SHARE = 0.9

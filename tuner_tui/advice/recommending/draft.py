@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tuner_tui.advice.recommending.target import Target
 from tuner_tui.settings.dialects.hf import to_hf
 from tuner_tui.settings.dialects.hf_names import SCRIPT_FIELDS
-from tuner_tui.settings.fieldspec import Value
+from tuner_tui.settings.fields import Value
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 

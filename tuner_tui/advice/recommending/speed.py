@@ -5,7 +5,7 @@ from __future__ import annotations
 from tuner_tui.advice.recommending.draft import Draft
 from tuner_tui.advice.thresholds import NOTES_3070, NOTES_3090, NOTES_T4, NOTES_UTILISATION
 from tuner_tui.hardware.gpu.capabilities import FP16_SLOW
-from tuner_tui.settings.rules.speed import TRITON
+from tuner_tui.settings.rules.speed import TRITON_MIN_CAPABILITY
 
 PRECISION_SOURCE = f"{NOTES_T4}, {NOTES_3090}, {NOTES_UTILISATION}; CUDA C++ Programming Guide"
 TENSOR_CORES = (7, 0)
@@ -74,7 +74,7 @@ def attention(draft: Draft) -> None:
 def compilation(draft: Draft) -> None:
     """Off unless somebody asks: the notes found it fast and fragile."""
     target = draft.target
-    below = target.box.below(TRITON)
+    below = target.box.below(TRITON_MIN_CAPABILITY)
     if below is not None:
         why = f"{target.card_words} is too old for its kernels, which need 7.0"
     else:

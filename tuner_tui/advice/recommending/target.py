@@ -10,10 +10,9 @@ from tuner_tui.hardware.gpu.capabilities import MINIMUM_CAPABILITY, describe_gen
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Gpu, Inventory
 from tuner_tui.memory.device import Device
-from tuner_tui.settings.accelerate_file import AccelerateFile
+from tuner_tui.settings.distributed import AccelerateConfig, devices_per_process, process_count
 from tuner_tui.settings.job import BuiltinJob, CommandJob
-from tuner_tui.settings.rules.problem import Box
-from tuner_tui.settings.world import devices_of_one, processes_of
+from tuner_tui.settings.rules.problem import RuleContext
 
 GIB = 2**30
 
@@ -37,9 +36,9 @@ class Target:
     spread_known: bool = True
 
     @property
-    def box(self) -> Box:
+    def box(self) -> RuleContext:
         """The same in the words of the rules that check settings."""
-        return Box(self.cards, self.interpreter, self.job, self.inventory.cpu.usable_cores)
+        return RuleContext(self.cards, self.interpreter, self.job, self.inventory.cpu.usable_cores)
 
     @property
     def on_gpu(self) -> bool:
@@ -90,14 +89,14 @@ def target_of(
     inventory: Inventory,
     interpreter: Interpreter | None,
     job: BuiltinJob | CommandJob,
-    accelerate: AccelerateFile | None = None,
+    accelerate: AccelerateConfig | None = None,
 ) -> Target:
     """What the training would have here. `accelerate` is what files say of how accelerate starts it."""
     cards = cards_of(inventory)
-    if Box(cards, interpreter, job).no_gpu:
+    if RuleContext(cards, interpreter, job).no_gpu:
         cards = ()
-    launched = processes_of(job, len(cards), accelerate)
-    each = devices_of_one(job, launched, len(cards))
+    launched = process_count(job, len(cards), accelerate)
+    each = devices_per_process(job, launched, len(cards))
     if launched > 1:
         cards = cards[:launched]
     return Target(inventory, interpreter, job, cards, launched * (each or 1), launched, each is not None)

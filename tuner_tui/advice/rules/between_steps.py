@@ -7,7 +7,7 @@ from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.measure import enough, gpu_busy_pct, recent, seconds, training_s, training_share, warmed_up
 from tuner_tui.advice.remedies import remedies_for
 from tuner_tui.advice.situation import Situation
-from tuner_tui.settings.percent import percent, share
+from tuner_tui.core.units import format_percent, format_share
 
 
 def between_steps(situation: Situation) -> Finding | None:
@@ -30,11 +30,11 @@ def between_steps(situation: Situation) -> Finding | None:
     return Finding(
         cause="between-steps",
         severity="warning",
-        sentence=f"{share(part)} of each step passes in the loop's own code, after the optimizer step",
+        sentence=f"{format_share(part)} of each step passes in the loop's own code, after the optimizer step",
         evidence=(
             f"from the optimizer step to the next request for a batch{spent}, "
             f"{seconds(training_s(situation) or 0)} into the training",
-            *(() if on_cpu else (f"GPU busy {percent(busy)}",)),
+            *(() if on_cpu else (f"GPU busy {format_percent(busy)}",)),
         ),
         confidence="likely",
         where="training",

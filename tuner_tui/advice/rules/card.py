@@ -19,9 +19,9 @@ from tuner_tui.advice.measure import (
 )
 from tuner_tui.advice.remedies import remedies_for
 from tuner_tui.advice.situation import Situation
+from tuner_tui.core.units import format_share
 from tuner_tui.hardware.gpu.xid import format_xid, xid_meaning
 from tuner_tui.hardware.sample import GpuSample
-from tuner_tui.settings.percent import share
 
 HARMFUL = ("thermal", "hardware slowdown", "power brake", "reliability", "board limit")
 """Throttle reasons that are no one's choice; a power cap or set clocks are how the card is meant to run."""
@@ -48,7 +48,7 @@ def throttled(situation: Situation) -> Finding | None:
 
 
 def _throttled(situation: Situation, gpu: GpuSample, word: str, part: float, span: float) -> Finding:
-    figures = [f"{word} in {share(part)} of the last {seconds(span)}"]
+    figures = [f"{word} in {format_share(part)} of the last {seconds(span)}"]
     if gpu.temperature_c is not None:
         figures.append(f"{gpu.temperature_c:.0f} °C")
     if gpu.clock_sm_mhz is not None:

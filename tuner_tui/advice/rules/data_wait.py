@@ -21,8 +21,8 @@ from tuner_tui.advice.measure import (
 from tuner_tui.advice.remedies import remedies_for
 from tuner_tui.advice.rules.host import others_share
 from tuner_tui.advice.situation import Situation
+from tuner_tui.core.units import format_percent, format_share
 from tuner_tui.hardware.sample import Sample
-from tuner_tui.settings.percent import percent, share
 
 
 def data_wait(situation: Situation) -> Finding | None:
@@ -39,7 +39,7 @@ def data_wait(situation: Situation) -> Finding | None:
     return Finding(
         cause=cause,
         severity="warning" if serious else "hint",
-        sentence=f"Training waits for data {share(part)} of each step: {why}",
+        sentence=f"Training waits for data {format_share(part)} of each step: {why}",
         evidence=_evidence(situation, part),
         confidence="certain" if serious else "likely",
         where=where,
@@ -102,16 +102,16 @@ def _queues(samples: tuple[Sample, ...]) -> bool:
 def _evidence(situation: Situation, part: float) -> tuple[str, ...]:
     """The numbers, and for how long."""
     rates, samples = situation.state.rates, recent(situation)
-    lines = [f"data wait {share(part)} of step time, {seconds(training_s(situation) or 0)} into the training"]
+    lines = [f"data wait {format_share(part)} of step time, {seconds(training_s(situation) or 0)} into the training"]
     if rates.step_time_s is not None:
         lines.append(f"a step takes {rates.step_time_s:.3g} s, of it {rates.step_time_s * part:.3g} s waiting")
     loads, busy, cpu = worker_loads(samples), gpu_busy_pct(situation, samples), cpu_pct(samples)
     if loads:
-        lines.append("workers at " + ", ".join(percent(load) for load in loads[:8]) + " of a core")
+        lines.append("workers at " + ", ".join(format_percent(load) for load in loads[:8]) + " of a core")
     if busy is not None:
-        lines.append(f"GPU busy {percent(busy)}")
+        lines.append(f"GPU busy {format_percent(busy)}")
     if cpu is not None:
-        lines.append(f"all cores {percent(cpu)}")
+        lines.append(f"all cores {format_percent(cpu)}")
     reads = middle(sample.host.disk_read_bytes_s for sample in samples)
     if reads is not None and reads >= thresholds.DISK_BUSY_BYTES_S.value:
         lines.append(f"the disk reads {reads / 1e6:.0f} MB/s")

@@ -18,8 +18,8 @@ from tuner_tui.advice.measure import (
 )
 from tuner_tui.advice.remedies import remedies_for
 from tuner_tui.advice.situation import Situation
+from tuner_tui.core.units import format_percent, format_share
 from tuner_tui.hardware.sample import Sample
-from tuner_tui.settings.percent import percent, share
 
 
 def others_use_cpu(situation: Situation) -> Finding | None:
@@ -32,11 +32,11 @@ def others_use_cpu(situation: Situation) -> Finding | None:
     return Finding(
         cause="cpu-contended",
         severity="warning",
-        sentence=f"Other programs use {share(part)} of the processor: training waits {percent(queue)} of the time",
+        sentence=f"Other programs use {format_share(part)} of the processor: training waits {format_percent(queue)} of the time",
         evidence=(
-            f"all cores {percent(cpu_pct(samples))} over {seconds(span_s(samples))}",
-            f"the training's processes take {percent(own_cpu_pct(samples))} of one core",
-            f"its main thread could run and got no core {percent(queue)} of the time"
+            f"all cores {format_percent(cpu_pct(samples))} over {seconds(span_s(samples))}",
+            f"the training's processes take {format_percent(own_cpu_pct(samples))} of one core",
+            f"its main thread could run and got no core {format_percent(queue)} of the time"
             + ("" if counted else ", by looks at it once a second: the kernel here does not count that"),
         ),
         confidence="certain" if counted else "likely",

@@ -8,8 +8,8 @@ from tuner_tui.advice.measure import seconds, warmed_up
 from tuner_tui.advice.remedies import remedies_for
 from tuner_tui.advice.situation import Situation
 from tuner_tui.advice.thresholds import Threshold
+from tuner_tui.core.units import format_share
 from tuner_tui.runs.events import Steps
-from tuner_tui.settings.percent import share
 
 
 def evaluation_share(situation: Situation) -> Finding | None:
@@ -30,8 +30,8 @@ def padding(situation: Situation) -> Finding | None:
     return Finding(
         cause="padding",
         severity="hint",
-        sentence=f"{share(part)} of all tokens are padding",
-        evidence=(f"padding {share(part)} of the tokens of the last seconds",),
+        sentence=f"{format_share(part)} of all tokens are padding",
+        evidence=(f"padding {format_share(part)} of the tokens of the last seconds",),
         confidence="certain",
         where="training",
         remedies=remedies_for("padding", situation),
@@ -50,7 +50,7 @@ def _share(situation: Situation, kind: str, threshold: Threshold, sentence: str)
     return Finding(
         cause=cause,
         severity="warning",
-        sentence=sentence.format(share(spent_s / total_s)),
+        sentence=sentence.format(format_share(spent_s / total_s)),
         evidence=(f"{seconds(spent_s)} of {seconds(total_s)}, training {seconds(latest.train_s)}",),
         confidence="certain",
         where="evaluation" if kind == "evaluation" else "checkpoint",

@@ -8,8 +8,8 @@ from tuner_tui.advice.measure import recent, seconds, worker_loads
 from tuner_tui.advice.remedies import remedies_for
 from tuner_tui.advice.rules.data_wait import crowded
 from tuner_tui.advice.situation import Situation
+from tuner_tui.core.units import format_percent
 from tuner_tui.runs.progress import phase_at
-from tuner_tui.settings.percent import percent
 
 
 def stalled(situation: Situation) -> Finding | None:
@@ -44,7 +44,7 @@ def _awaiting(situation: Situation, quiet_s: float, loads: tuple[float, ...]) ->
         sentence=f"No step for {seconds(quiet_s)}: the training waits for its workers, which are at work",
         evidence=(
             f"last sign of life {seconds(quiet_s)} ago, at step {situation.state.step or 0}",
-            f"{len(loads)} workers at {percent(sum(loads))} of a core together",
+            f"{len(loads)} workers at {format_percent(sum(loads))} of a core together",
         ),
         confidence="likely",
         where=where,
@@ -62,4 +62,4 @@ def _meanwhile(situation: Situation) -> tuple[str, ...]:
         return ()
     busiest = max(loads)
     meaning = "it computes" if busiest > 50 else "it waits: a lock, a disk, a network, another rank"
-    return (f"its busiest process uses {percent(busiest)} of a core: {meaning}",)
+    return (f"its busiest process uses {format_percent(busiest)} of a core: {meaning}",)

@@ -18,7 +18,7 @@ from tuner_tui.advice.measure import (
 )
 from tuner_tui.advice.remedies import remedies_for
 from tuner_tui.advice.situation import Situation
-from tuner_tui.settings.percent import percent, share
+from tuner_tui.core.units import format_percent, format_share
 
 
 def underused(situation: Situation) -> Finding | None:
@@ -30,14 +30,16 @@ def underused(situation: Situation) -> Finding | None:
     cpu = cpu_pct(samples)
     both = cpu is not None and cpu < thresholds.CPU_LOW_PCT.value and busy < thresholds.GPU_VERY_LOW_PCT.value
     load = (
-        () if cpu is None else (f"all cores {percent(cpu)}" + (": neither card nor processor is busy" if both else ""),)
+        ()
+        if cpu is None
+        else (f"all cores {format_percent(cpu)}" + (": neither card nor processor is busy" if both else ""),)
     )
     return Finding(
         cause="gpu-underused",
         severity="warning" if busy < thresholds.GPU_VERY_LOW_PCT.value else "hint",
-        sentence=f"The GPU is busy only {percent(busy)} of the time, and does not wait for data",
+        sentence=f"The GPU is busy only {format_percent(busy)} of the time, and does not wait for data",
         evidence=(
-            f"GPU busy {percent(busy)} over {seconds(span_s(samples))}", *load, *_wait(situation), *_memory(situation),
+            f"GPU busy {format_percent(busy)} over {seconds(span_s(samples))}", *load, *_wait(situation), *_memory(situation),
         ),
         confidence="likely",
         where="training",
@@ -58,7 +60,7 @@ def launch_bound(situation: Situation) -> Finding | None:
         severity="hint",
         sentence="The GPU runs many small kernels: busy by the clock, idle by its power",
         evidence=(
-            f"GPU busy {percent(busy)}, at {share(power)} of its power limit",
+            f"GPU busy {format_percent(busy)}, at {format_share(power)} of its power limit",
             f"a micro step takes {micro_s * 1000:.0f} ms",
         ),
         confidence="likely",
@@ -79,7 +81,7 @@ def slow_kernels(situation: Situation) -> Finding | None:
         cause="slow-kernels",
         severity="hint",
         sentence="The GPU is busy, and this box can do the same work faster",
-        evidence=(f"GPU busy {percent(busy)}", f"not in use: {', '.join(remedy.title for remedy in remedies)}"),
+        evidence=(f"GPU busy {format_percent(busy)}", f"not in use: {', '.join(remedy.title for remedy in remedies)}"),
         confidence="likely",
         where="training",
         remedies=remedies,
@@ -139,12 +141,12 @@ def _power_share(situation: Situation) -> float | None:
 def _wait(situation: Situation) -> tuple[str, ...]:
     part = situation.state.rates.data_wait_share
     since = seconds(training_s(situation) or 0)
-    return () if part is None else (f"data wait {share(part)} of step time, {since} into the training",)
+    return () if part is None else (f"data wait {format_share(part)} of step time, {since} into the training",)
 
 
 def _memory(situation: Situation) -> tuple[str, ...]:
     samples = recent(situation)
     for gpu in samples[-1].gpus:
         if gpu.index in cards(situation, samples) and gpu.memory_used_bytes is not None and gpu.memory_total_bytes:
-            return (f"memory {share(gpu.memory_used_bytes / gpu.memory_total_bytes)} of the card",)
+            return (f"memory {format_share(gpu.memory_used_bytes / gpu.memory_total_bytes)} of the card",)
     return ()

@@ -2,7 +2,7 @@
 
 from tuner_tui.settings.dialects.dialect import Dialect
 
-AS_THEY_ARE = (
+UNCHANGED_NAMES = (
     "gradient_accumulation_steps",
     "learning_rate",
     "weight_decay",
@@ -32,7 +32,7 @@ AXOLOTL = Dialect(
     tool="axolotl",
     command="axolotl train {config}",
     names={
-        **{name: name for name in AS_THEY_ARE},
+        **{name: name for name in UNCHANGED_NAMES},
         "per_device_train_batch_size": "micro_batch_size",
         "per_device_eval_batch_size": "eval_batch_size",
         "optim": "optimizer",

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tuner_tui.settings.dialects import hf
-from tuner_tui.settings.dialects.hf import Carried
-from tuner_tui.settings.dialects.hf_import import Imported, from_hf
-from tuner_tui.settings.fieldspec import FIELDS, Value
+from tuner_tui.settings.dialects.hf import ExportedSettings, ImportedSettings, from_hf
+from tuner_tui.settings.fields import FIELDS, Value
 from tuner_tui.settings.model import Settings
 
-Written = Mapping[str, Any]
+WrittenKeys = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,21 +28,23 @@ class Dialect:
     tool: str
     command: str
     names: Mapping[str, str]
-    words: Mapping[str, Mapping[Value, Written]] = field(default_factory=dict)
+    words: Mapping[str, Mapping[Value, WrittenKeys]] = field(default_factory=dict)
     ratio: str | None = None
     extends_hf: bool = True
     marks: frozenset[str] = frozenset()
 
 
-def write(dialect: Dialect, settings: Settings, targets: Collection[str] | None, only: Collection[str]) -> Carried:
+def write_settings(
+    dialect: Dialect, settings: Settings, targets: Collection[str] | None, only: Collection[str]
+) -> ExportedSettings:
     """The settings `only` in the tool's words. `targets`: the fields of the installed TrainingArguments, if known."""
     values: dict[str, Any] = {}
     missing: list[str] = []
     notes: list[str] = []
     for name in (one for one in FIELDS if one in only):
-        written = _written(dialect, name, getattr(settings, name))
+        written = _written_keys(dialect, name, getattr(settings, name))
         why: tuple[str, ...] = (f"{dialect.tool} has no place for {name} {getattr(settings, name)}",)
-        if written is None and dialect.extends_hf and not _own(dialect, name):
+        if written is None and dialect.extends_hf and not _defines(dialect, name):
             carried = hf.to_hf(settings, targets, only=[name])
             written, why = None if carried.not_carried else carried.values, carried.notes
         if written is None:
@@ -51,19 +52,19 @@ def write(dialect: Dialect, settings: Settings, targets: Collection[str] | None,
             notes += why
         else:
             values.update(written)
-    return Carried(values, tuple(missing), tuple(notes))
+    return ExportedSettings(values, tuple(missing), tuple(notes))
 
 
-def keys_of(dialect: Dialect, name: str) -> frozenset[str]:
+def dialect_keys(dialect: Dialect, name: str) -> frozenset[str]:
     """Every key by which the setting `name` may stand in the tool's file."""
     spelled = {key for written in dialect.words.get(name, {}).values() for key in written}
     spelled |= {dialect.names[name]} if name in dialect.names else set()
     if name == "warmup_steps" and dialect.ratio is not None:
         spelled |= {"warmup_steps", dialect.ratio}
-    return frozenset(spelled | (set(hf.owned_names(name)) if dialect.extends_hf else set()))
+    return frozenset(spelled | (set(hf.argument_names(name)) if dialect.extends_hf else set()))
 
 
-def read(dialect: Dialect, values: Mapping[str, Any]) -> Imported:
+def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettings:
     """The settings that a tool's file gives. Raises `FieldError`; what is no setting is left out with a note."""
     plain: dict[str, Any] = dict(values)
     found: dict[str, Any] = {}
@@ -80,11 +81,11 @@ def read(dialect: Dialect, values: Mapping[str, Any]) -> Imported:
     return from_hf({**plain, **found})
 
 
-def _own(dialect: Dialect, name: str) -> bool:
+def _defines(dialect: Dialect, name: str) -> bool:
     return name in dialect.names or name in dialect.words
 
 
-def _written(dialect: Dialect, name: str, value: Value) -> Written | None:
+def _written_keys(dialect: Dialect, name: str, value: Value) -> WrittenKeys | None:
     if name == "warmup_steps" and dialect.ratio is not None and isinstance(value, float):
         return {dialect.ratio: value} if 0 < value < 1 else {"warmup_steps": int(value)}
     words = dialect.words.get(name, {})

@@ -1,9 +1,4 @@
-"""Settings in the words of Hugging Face `TrainingArguments`.
-
-`TrainingArguments` is renamed from release to release, so the names are taken from the interpreter that
-trains: pass its fields to `to_hf`. Without them the newest spelling known here (transformers 5.23) is
-written.
-"""
+"""Settings as Hugging Face `TrainingArguments` of the installed release, and such arguments of any release as settings."""
 
 from __future__ import annotations
 
@@ -11,11 +6,12 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuner_tui.settings.dialects.hf_names import SCRIPT_FIELDS
-from tuner_tui.settings.fieldspec import FIELDS
+from tuner_tui.settings.dialects.hf_names import IGNORED_ARGUMENTS, SCRIPT_FIELDS
+from tuner_tui.settings.errors import FieldError
+from tuner_tui.settings.fields import FIELDS, Value, check_value, closest_match, format_value, parse_value, shorten_text
 from tuner_tui.settings.model import Settings
 
-OWNED: Mapping[str, tuple[str, ...]] = {
+ARGUMENT_NAMES: Mapping[str, tuple[str, ...]] = {
     "precision": ("bf16", "fp16"),
     "warmup_steps": ("warmup_steps", "warmup_ratio"),
     "gradient_checkpointing": ("gradient_checkpointing", "activation_checkpointing"),
@@ -33,7 +29,7 @@ SWITCHES = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class ExportedSettings:
     """Settings in a tool's words; `not_carried` names those it has no place for, `notes` says why."""
 
     values: Mapping[str, Any]
@@ -47,7 +43,7 @@ def to_hf(
     *,
     only: Collection[str] | None = None,
     extra: Collection[str] = (),
-) -> Carried:
+) -> ExportedSettings:
     """The keyword arguments that give `settings` to `TrainingArguments`.
 
     `names`: the fields of the target's TrainingArguments (None: the newest). `only`: the settings to carry
@@ -61,72 +57,74 @@ def to_hf(
         if only is not None and name not in only:
             continue
         try:
-            values.update(_carry(settings, name, names, extra))
-        except _NoPlaceError as error:
+            values.update(_export_field(settings, name, names, extra))
+        except _UnsupportedError as error:
             missing.append(name)
             notes.append(str(error))
-    return Carried(values, tuple(missing), tuple(notes))
+    return ExportedSettings(values, tuple(missing), tuple(notes))
 
 
-def owned_names(name: str) -> tuple[str, ...]:
+def argument_names(name: str) -> tuple[str, ...]:
     """Every argument name by which the setting `name` may stand on a command line."""
-    return OWNED.get(name, (name,))
+    return ARGUMENT_NAMES.get(name, (name,))
 
 
-class _NoPlaceError(Exception):
+class _UnsupportedError(Exception):
     """The target has no argument for this setting."""
 
 
-def _carry(settings: Settings, name: str, names: Collection[str] | None, extra: Collection[str]) -> dict[str, Any]:
+def _export_field(
+    settings: Settings, name: str, names: Collection[str] | None, extra: Collection[str]
+) -> dict[str, Any]:
     value = getattr(settings, name)
     if name in SCRIPT_FIELDS:
-        return _plain(name, value, extra, "is not an argument of TrainingArguments; the script sets it")
+        return _export_unchanged(name, value, extra, "is not an argument of TrainingArguments; the script sets it")
     special = _TO_HF.get(name)
     if special is not None:
         return special(value, names)
-    return _plain(name, value, names, "is not known to the installed transformers")
+    return _export_unchanged(name, value, names, "is not known to the installed transformers")
 
 
-def _plain(name: str, value: Any, names: Collection[str] | None, why: str) -> dict[str, Any]:
+def _export_unchanged(name: str, value: Any, names: Collection[str] | None, why: str) -> dict[str, Any]:
     if names is None or name in names:
         return {name: value}
-    raise _NoPlaceError(f"{name} {why}")
+    raise _UnsupportedError(f"{name} {why}")
 
 
-def _has(names: Collection[str] | None, name: str, *, newest: bool) -> bool:
+def _has_argument(names: Collection[str] | None, name: str, *, newest: bool) -> bool:
     return newest if names is None else name in names
 
 
 def _precision_to(value: str, names: Collection[str] | None) -> dict[str, Any]:
     pair = {"bf16": value == "bf16", "fp16": value == "fp16"}
     if names is not None and value != "fp32" and value not in names:
-        raise _NoPlaceError(f"precision {value} is not known to the installed transformers")
+        raise _UnsupportedError(f"precision {value} is not known to the installed transformers")
     return {name: on for name, on in pair.items() if names is None or name in names}
 
 
 def _warmup_to(value: float, names: Collection[str] | None) -> dict[str, Any]:
     share = 0 < value < 1
-    if not _has(names, "warmup_ratio", newest=False):
+    if not _has_argument(names, "warmup_ratio", newest=False):
         return {"warmup_steps": value if share else int(value)}
     # Where both exist, steps above 0 win over the ratio.
     return {"warmup_ratio": value if share else 0.0, "warmup_steps": 0 if share else int(value)}
 
 
 def _checkpointing_to(value: bool, names: Collection[str] | None) -> dict[str, Any]:
-    new = _has(names, "activation_checkpointing", newest=True)
+    new = _has_argument(names, "activation_checkpointing", newest=True)
     return {"activation_checkpointing" if new else "gradient_checkpointing": value}
 
 
 def _sampling_to(value: str, names: Collection[str] | None) -> dict[str, Any]:
-    if _has(names, "train_sampling_strategy", newest=True):
+    if _has_argument(names, "train_sampling_strategy", newest=True):
         return {"train_sampling_strategy": value}
-    if value == "sequential" or not _has(names, "group_by_length", newest=False):
-        raise _NoPlaceError(f"train_sampling_strategy {value} is not known to the installed transformers")
+    if value == "sequential" or not _has_argument(names, "group_by_length", newest=False):
+        raise _UnsupportedError(f"train_sampling_strategy {value} is not known to the installed transformers")
     return {"group_by_length": value == "group_by_length"}
 
 
 def _evaluate_to(value: str, names: Collection[str] | None) -> dict[str, Any]:
-    return {"eval_strategy" if _has(names, "eval_strategy", newest=True) else "evaluation_strategy": value}
+    return {"eval_strategy" if _has_argument(names, "eval_strategy", newest=True) else "evaluation_strategy": value}
 
 
 def _max_steps_to(value: int | None, _names: Collection[str] | None) -> dict[str, Any]:
@@ -143,10 +141,234 @@ _TO_HF: Mapping[str, Callable[[Any, Collection[str] | None], dict[str, Any]]] = 
 }
 
 
-def as_args(values: Mapping[str, Any]) -> list[str]:
+def to_arguments(values: Mapping[str, Any]) -> list[str]:
     """`--key value` for every value; booleans as `HfArgumentParser` reads them; None is left out."""
-    return [word for name, value in values.items() if value is not None for word in (f"--{name}", _word(value))]
+    return [
+        word for name, value in values.items() if value is not None for word in (f"--{name}", _format_argument(value))
+    ]
 
 
-def _word(value: Any) -> str:
+def _format_argument(value: Any) -> str:
     return repr(value) if isinstance(value, float) else str(value)
+
+
+PRESET_SPELLINGS: Mapping[str, str] = {
+    "bf16": "precision: bf16",
+    "fp16": "precision: fp16",
+    "evaluation_strategy": "eval_strategy",
+    "warmup_ratio": "warmup_steps (a share below 1)",
+    "activation_checkpointing": "gradient_checkpointing",
+    "group_by_length": "train_sampling_strategy: group_by_length",
+}
+"""Names of TrainingArguments that a preset spells differently."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedSettings:
+    """A tool's arguments as settings. `left_out` names those that are no setting, `notes` says why."""
+
+    settings: Mapping[str, Value]
+    left_out: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def from_hf(values: Mapping[str, Any]) -> ImportedSettings:
+    """Read flat Hugging Face arguments, typed or as text. Raises `FieldError` whose `field` is the key.
+
+    Old spellings are translated; arguments that are no setting are left out with a note; a misspelt setting
+    is an error.
+    """
+    reader = _HfImporter(values)
+    for key in values:
+        reader.take(key)
+    return ImportedSettings(reader.settings, tuple(reader.left_out), tuple(reader.notes))
+
+
+class _HfImporter:
+    """Goes through the arguments key by key and keeps what it found."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self.values = values
+        self.settings: dict[str, Value] = {}
+        self.left_out: list[str] = []
+        self.notes: list[str] = []
+
+    def take(self, key: str) -> None:
+        special = _FROM_HF.get(key)
+        if special is not None:
+            special(self, key)
+        elif key in FIELDS:
+            self.put(key, key, self.values[key])
+        elif key in IGNORED_ARGUMENTS:
+            self.leave(key, IGNORED_ARGUMENTS[key])
+        else:
+            self.refuse_misspelt(key)
+            self.leave(key, "no setting; the training script's own argument")
+
+    def put(self, name: str, key: str, value: Any) -> None:
+        """Take `value` of the argument `key` as the setting `name`; None: the argument was not given."""
+        if value is None and not FIELDS[name].optional:
+            return
+        if FIELDS[name].kind == "int" and isinstance(value, float) and value.is_integer():
+            value = int(value)
+        try:
+            self.settings[name] = parse_value(name, value) if isinstance(value, str) else check_value(name, value)
+        except FieldError as error:
+            raise FieldError(key, str(error) if name == key else f"{key}: {error}") from None
+        if key not in (name, "activation_checkpointing"):
+            self.notes.append(f"{key} is read as {name} {format_value(name, self.settings[name])}")
+
+    def leave(self, key: str, why: str) -> None:
+        self.left_out.append(key)
+        self.notes.append(f"{shorten_text(key)} left out: {why}")
+
+    def refuse_misspelt(self, key: str) -> None:
+        near = closest_match(key, [*FIELDS, *_FROM_HF], cutoff=0.85)
+        if near is not None:
+            raise FieldError(key, f"unknown setting '{shorten_text(key)}'; did you mean '{near}'?")
+
+    def flag(self, key: str) -> bool:
+        """The value of a boolean argument; an argument that is not there is off."""
+        value = self.values.get(key)
+        if value is None or isinstance(value, bool):
+            return bool(value)
+        word = str(value).strip().lower()
+        if word in ("true", "on", "yes"):
+            return True
+        if word in ("false", "off", "no"):
+            return False
+        raise FieldError(key, f"{key} must be on or off, not '{shorten_text(str(value))}'")
+
+    def number(self, key: str) -> float | None:
+        """The value of a numeric argument, None where it is not there; raises `FieldError`."""
+        value = self.values.get(key)
+        if value is None:
+            return None
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            raise FieldError(key, f"{key} must be a number, not '{shorten_text(str(value))}'") from None
+
+
+def _precision_from(reader: _HfImporter, key: str) -> None:
+    bf16, fp16 = reader.flag("bf16"), reader.flag("fp16")
+    if bf16 and fp16:
+        raise FieldError(key, "bf16 and fp16 cannot both be on")
+    reader.settings["precision"] = "bf16" if bf16 else "fp16" if fp16 else "fp32"
+
+
+def _warmup_ratio_from(reader: _HfImporter, key: str) -> None:
+    ratio, steps = reader.number(key), reader.number("warmup_steps")
+    if not ratio and steps is not None:
+        return
+    if steps:
+        reader.leave(key, "warmup_steps wins over it")
+    elif ratio is not None and ratio >= 1:
+        reader.leave(key, "a warmup over the whole training has no place in the settings")
+    else:
+        reader.put("warmup_steps", key, ratio)
+
+
+def _warmup_steps_from(reader: _HfImporter, key: str) -> None:
+    if not reader.number(key) and reader.number("warmup_ratio"):
+        return
+    reader.put("warmup_steps", key, reader.values[key])
+
+
+def _checkpointing_from(reader: _HfImporter, key: str) -> None:
+    new = reader.values.get("activation_checkpointing")
+    if key == "gradient_checkpointing" and new is not None:
+        reader.leave(key, "activation_checkpointing is given as well")
+    else:
+        reader.put("gradient_checkpointing", key, reader.values[key])
+
+
+def _renamed(name: str) -> Callable[[_HfImporter, str], None]:
+    def take(reader: _HfImporter, key: str) -> None:
+        if name in reader.values and name != key:
+            reader.leave(key, f"{name} is given as well")
+        else:
+            reader.put(name, key, reader.values[key])
+
+    return take
+
+
+def _cadence_from(name: str) -> Callable[[_HfImporter, str], None]:
+    def take(reader: _HfImporter, key: str) -> None:
+        value = reader.values[key]
+        if value == "best":
+            reader.leave(key, "saving at the best evaluation has no place in the settings")
+        else:
+            reader.put(name, key, "no" if value is False else value)
+
+    return take
+
+
+def _steps_from(reader: _HfImporter, key: str) -> None:
+    value = reader.number(key)
+    if value is not None and 0 < value < 1:
+        reader.leave(key, "a share of all steps; the settings count in steps")
+    elif value == 0 and FIELDS[key].optional:
+        reader.put(key, key, None)
+    else:
+        reader.put(key, key, reader.values[key])
+
+
+def _unlimited_from(reader: _HfImporter, key: str) -> None:
+    """0 and -1 mean to Transformers what empty means here."""
+    value = reader.number(key)
+    reader.put(key, key, None if value is not None and value <= 0 else reader.values[key])
+
+
+def _attention_from(reader: _HfImporter, key: str) -> None:
+    value = reader.values[key]
+    if value is None or value in FIELDS[key].choices:
+        reader.put(key, key, value)
+    else:
+        reader.leave(key, f"{shorten_text(str(value))} has no place in the settings")
+
+
+def _group_from(reader: _HfImporter, key: str) -> None:
+    if "train_sampling_strategy" in reader.values:
+        reader.leave(key, "train_sampling_strategy is given as well")
+    else:
+        reader.put("train_sampling_strategy", key, "group_by_length" if reader.flag(key) else "random")
+
+
+def _sampling_from(reader: _HfImporter, key: str) -> None:
+    if reader.values[key] == "batch_rebalance":
+        reader.leave(key, "batch_rebalance has no place in the settings")
+    else:
+        reader.put(key, key, reader.values[key])
+
+
+def _peft_from(reader: _HfImporter, _key: str) -> None:
+    method = "none"
+    if reader.flag("use_peft") or reader.flag("use_dora"):
+        method = "dora" if reader.flag("use_dora") else "lora"
+    reader.settings["peft_method"] = method
+
+
+_FROM_HF: Mapping[str, Callable[[_HfImporter, str], None]] = {
+    "bf16": _precision_from,
+    "fp16": _precision_from,
+    "warmup_ratio": _warmup_ratio_from,
+    "warmup_steps": _warmup_steps_from,
+    "evaluation_strategy": _cadence_from("eval_strategy"),
+    "eval_strategy": _cadence_from("eval_strategy"),
+    "save_strategy": _cadence_from("save_strategy"),
+    "eval_steps": _steps_from,
+    "save_steps": _steps_from,
+    "logging_steps": _steps_from,
+    "max_steps": _unlimited_from,
+    "save_total_limit": _unlimited_from,
+    "attn_implementation": _attention_from,
+    "activation_checkpointing": _checkpointing_from,
+    "gradient_checkpointing": _checkpointing_from,
+    "group_by_length": _group_from,
+    "train_sampling_strategy": _sampling_from,
+    "use_peft": _peft_from,
+    "use_dora": _peft_from,
+    "per_gpu_train_batch_size": _renamed("per_device_train_batch_size"),
+    "per_gpu_eval_batch_size": _renamed("per_device_eval_batch_size"),
+}

@@ -12,11 +12,11 @@ SCRIPT_FIELDS = frozenset({"max_length", "attn_implementation", "peft_method", "
 """Settings that no TrainingArguments has: a script passes them to the tokenizer, the model or the adapter."""
 
 
-def _words(text: str) -> tuple[str, ...]:
+def _split(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-_ARGUMENTS = _words("""
+_ARGUMENTS = _split("""
     output_dir lr_scheduler_kwargs optim_args adam_beta1 adam_beta2 adam_epsilon optim_target_modules
     average_tokens_across_devices label_smoothing_factor bf16_full_eval fp16_full_eval
     activation_checkpointing_kwargs gradient_checkpointing_kwargs torch_compile_backend torch_compile_mode
@@ -35,7 +35,7 @@ _ARGUMENTS = _words("""
     resume_from_checkpoint local_rank
 """)
 
-_REMOVED = _words("""
+_REMOVED_ARGUMENTS = _split("""
     adafactor dispatch_batches split_batches include_inputs_for_metrics include_tokens_per_second ipex
     xpu_backend jit_mode_eval logging_dir mp_parameters no_cuda overwrite_output_dir past_index
     push_to_hub_model_id push_to_hub_organization push_to_hub_token ray_scope save_safetensors sharded_ddp
@@ -44,7 +44,7 @@ _REMOVED = _words("""
     fsdp_transformer_layer_cls_to_wrap evaluate_during_training
 """)
 
-_SCRIPT = _words("""
+_SCRIPT_ARGUMENTS = _split("""
         model_name_or_path model_name model dataset_name dataset_config_name dataset data_path
     train_file validation_file     test_file text_column text_column_name label_column_name
     max_seq_length max_train_samples max_eval_samples     tokenizer_name config_name cache_dir
@@ -54,15 +54,15 @@ _SCRIPT = _words("""
 
 _APEX = "it belonged to NVIDIA Apex, which transformers 5 no longer uses; precision is all that is needed"
 
-NOT_SETTINGS: Mapping[str, str] = {
-    **dict.fromkeys(_SCRIPT, "no setting; the training script's own argument"),
-    **dict.fromkeys(_REMOVED, "removed from transformers 5"),
+IGNORED_ARGUMENTS: Mapping[str, str] = {
+    **dict.fromkeys(_SCRIPT_ARGUMENTS, "no setting; the training script's own argument"),
+    **dict.fromkeys(_REMOVED_ARGUMENTS, "removed from transformers 5"),
     **dict.fromkeys(_ARGUMENTS, "an argument of TrainingArguments that is no setting here"),
     **dict.fromkeys(("fp16_opt_level", "fp16_backend", "half_precision_backend"), _APEX),
 }
 """Name to the reason why it is left out."""
 
-OPTIMIZERS = _words("""
+OPTIMIZERS = _split("""
     adamw_torch adamw_torch_fused adamw_torch_xla adamw_torch_npu_fused adafactor adamw_anyprecision
     adamw_torch_4bit adamw_torch_8bit ademamix sgd adagrad adamw_bnb_8bit adamw_8bit ademamix_8bit
     lion_8bit lion_32bit paged_adamw_32bit paged_adamw_8bit paged_ademamix_32bit paged_ademamix_8bit
@@ -74,13 +74,13 @@ OPTIMIZERS = _words("""
 """)
 """`OptimizerNames` of transformers 5.23.0."""
 
-SCHEDULES = _words("""
+SCHEDULES = _split("""
     linear cosine cosine_with_restarts polynomial constant constant_with_warmup inverse_sqrt
     reduce_lr_on_plateau cosine_with_min_lr cosine_warmup_with_min_lr warmup_stable_decay greedy
 """)
 """`SchedulerType` of transformers 5.23.0."""
 
-BITSANDBYTES_OPTIMIZERS = _words("""
+BITSANDBYTES_OPTIMIZERS = _split("""
     adamw_bnb_8bit adamw_8bit paged_adamw_32bit paged_adamw_8bit ademamix ademamix_8bit
     paged_ademamix_32bit paged_ademamix_8bit lion_32bit lion_8bit paged_lion_32bit paged_lion_8bit
     rmsprop_bnb rmsprop_bnb_8bit rmsprop_bnb_32bit

@@ -5,33 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tuner_tui.settings.dialects.hf_names import BITSANDBYTES_OPTIMIZERS, OPTIMIZERS, SCHEDULES, TORCHAO_OPTIMIZERS
-from tuner_tui.settings.fields import nearest, shorten
-from tuner_tui.settings.fieldspec import FIELDS
+from tuner_tui.settings.fields import FIELDS, closest_match, shorten_text
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
-from tuner_tui.settings.rules.problem import Box, Problem
+from tuner_tui.settings.rules.problem import Problem, RuleContext
 
-NEEDS_ARGUMENTS = {
+REQUIRED_SCHEDULE_ARGUMENTS = {
     "cosine_with_min_lr": "min_lr",
     "cosine_warmup_with_min_lr": "min_lr",
     "warmup_stable_decay": "num_decay_steps",
 }
 
 
-def optimizer(settings: Settings, box: Box) -> Iterator[Problem]:
+def optimizer(settings: Settings, box: RuleContext) -> Iterator[Problem]:
     """Optimizers that are unknown, or whose package or torch is missing."""
     name = settings.optim
     if name not in OPTIMIZERS:
-        yield _unknown("optim", name, OPTIMIZERS)
+        yield _unknown_name("optim", name, OPTIMIZERS)
     for names, package in ((BITSANDBYTES_OPTIMIZERS, "bitsandbytes"), (TORCHAO_OPTIMIZERS, "torchao")):
         if name in names and box.lacks(package):
             sentence = f"{name} needs {package}, which the interpreter lacks. Install it, or take adamw_torch."
             yield Problem(("optim",), "error", sentence, {"optim": "adamw_torch"})
     if name == "adamw_torch_fused":
-        yield from _fused(box)
+        yield from _fused_adamw(box)
 
 
-def _fused(box: Box) -> Iterator[Problem]:
+def _fused_adamw(box: RuleContext) -> Iterator[Problem]:
     version = box.version_text("torch")
     if box.older("torch", (2, 0)):
         sentence = f"Fused AdamW came with torch 2.0; the interpreter has {version}. Take adamw_torch."
@@ -42,13 +41,15 @@ def _fused(box: Box) -> Iterator[Problem]:
     yield Problem(("optim",), "error", sentence, {"optim": "adamw_torch"})
 
 
-def schedule(settings: Settings, _box: Box) -> Iterator[Problem]:
+def schedule(settings: Settings, _box: RuleContext) -> Iterator[Problem]:
     """Schedules that are unknown, that need more than the settings can say, or that ignore the warmup."""
     name = settings.lr_scheduler_type
     if name not in SCHEDULES:
-        yield _unknown("lr_scheduler_type", name, SCHEDULES)
-    elif name in NEEDS_ARGUMENTS:
-        sentence = f"{name} needs {NEEDS_ARGUMENTS[name]} in lr_scheduler_kwargs, which only the script can give."
+        yield _unknown_name("lr_scheduler_type", name, SCHEDULES)
+    elif name in REQUIRED_SCHEDULE_ARGUMENTS:
+        sentence = (
+            f"{name} needs {REQUIRED_SCHEDULE_ARGUMENTS[name]} in lr_scheduler_kwargs, which only the script can give."
+        )
         yield Problem(("lr_scheduler_type",), "warning", sentence, {"lr_scheduler_type": "cosine"})
     elif name in ("reduce_lr_on_plateau", "greedy") and settings.eval_strategy == "no":
         sentence = f"{name} goes by the evaluation loss, and evaluation is off."
@@ -59,7 +60,7 @@ def schedule(settings: Settings, _box: Box) -> Iterator[Problem]:
         yield Problem(("lr_scheduler_type", "warmup_steps"), "warning", sentence, right)
 
 
-def warmup(settings: Settings, _box: Box) -> Iterator[Problem]:
+def warmup(settings: Settings, _box: RuleContext) -> Iterator[Problem]:
     """A warmup that never ends, or that is no whole number of steps."""
     steps, total = settings.warmup_steps, settings.max_steps
     if steps < 1:
@@ -72,21 +73,23 @@ def warmup(settings: Settings, _box: Box) -> Iterator[Problem]:
         yield Problem(("warmup_steps",), "warning", sentence, {"warmup_steps": float(int(steps))})
 
 
-def adapter(settings: Settings, box: Box) -> Iterator[Problem]:
+def adapter(settings: Settings, box: RuleContext) -> Iterator[Problem]:
     """An adapter without the package that builds it."""
     if settings.peft_method != "none" and isinstance(box.job, BuiltinJob) and box.lacks("peft"):
         sentence = f"{settings.peft_method} needs peft, which the interpreter lacks. Install it, or train all weights."
         yield Problem(("peft_method",), "error", sentence, {"peft_method": "none"})
 
 
-def _unknown(field: str, name: str, known: tuple[str, ...]) -> Problem:
+def _unknown_name(field: str, name: str, known: tuple[str, ...]) -> Problem:
     likely = FIELDS[field].suggestions
     near = (
-        next((word for word in likely if word.startswith(name)), None) or nearest(name, likely) or nearest(name, known)
+        next((word for word in likely if word.startswith(name)), None)
+        or closest_match(name, likely)
+        or closest_match(name, known)
     )
     hint = f"; did you mean {near}?" if near else "."
     right = {field: near} if near else {}
-    return Problem((field,), "warning", f"transformers 5.23 knows no '{shorten(name)}'{hint}", right)
+    return Problem((field,), "warning", f"transformers 5.23 knows no '{shorten_text(name)}'{hint}", right)
 
 
 RULES = (optimizer, schedule, warmup, adapter)

@@ -1,4 +1,4 @@
-"""What a rule says, and what it may look at."""
+"""What a rule reports (`Problem`) and what it may look at (`RuleContext`)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Literal
 
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Gpu
-from tuner_tui.settings.fieldspec import Value
+from tuner_tui.settings.fields import Value
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 
 Severity = Literal["error", "warning"]
-ASKED_FOR = frozenset({"accelerate", "bitsandbytes", "datasets", "flash-attn", "peft", "transformers"})
+PROBED_PACKAGES = frozenset({"accelerate", "bitsandbytes", "datasets", "flash-attn", "peft", "transformers"})
 """Packages the interpreter is asked for, so that one it does not name is certainly not there."""
 
 
@@ -33,7 +33,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class RuleContext:
     """What the rules know of the machine and the job. None is unknown: a rule that needs it says nothing."""
 
     gpus: tuple[Gpu, ...] | None = None
@@ -73,7 +73,7 @@ class Box:
     def lacks(self, package: str) -> bool:
         """Whether the interpreter certainly has no such package."""
         # Where torch is missing nothing was learned of the interpreter; what is not asked for is not known either.
-        asked = package in ASKED_FOR and self.version_text("torch") is not None
+        asked = package in PROBED_PACKAGES and self.version_text("torch") is not None
         return asked and self.version_text(package) is None
 
     def version_text(self, package: str) -> str | None:
@@ -82,21 +82,21 @@ class Box:
 
     def older(self, package: str, than: tuple[int, int]) -> bool:
         """Whether an installed package is certainly older than `than`."""
-        return _before(self.version_text(package), than)
+        return _is_before(self.version_text(package), than)
 
     def python_older(self, than: tuple[int, int]) -> bool:
         """Whether the interpreter's Python is certainly older than `than`."""
-        return _before(None if self.interpreter is None else self.interpreter.python_version, than)
+        return _is_before(None if self.interpreter is None else self.interpreter.python_version, than)
 
 
-def _before(version: str | None, than: tuple[int, int]) -> bool:
+def _is_before(version: str | None, than: tuple[int, int]) -> bool:
     numbers = re.match(r"(\d+)\.(\d+)", version or "")
     return numbers is not None and (int(numbers[1]), int(numbers[2])) < than
 
 
-Rule = Callable[[Settings, Box], Iterator[Problem]]
+Rule = Callable[[Settings, RuleContext], Iterator[Problem]]
 
 
-def card(gpu: Gpu) -> str:
+def describe_gpu(gpu: Gpu) -> str:
     """A card in a sentence: its name and capability."""
     return gpu.name if gpu.capability is None else f"{gpu.name} (capability {gpu.capability[0]}.{gpu.capability[1]})"

@@ -129,8 +129,7 @@ def _section(
 
 def _setting(row: Changed) -> Entry:
     from tuner_tui.runs.compare_words import origin
-    from tuner_tui.settings.fields import format_value
-    from tuner_tui.settings.fieldspec import FIELDS
+    from tuner_tui.settings.fields import FIELDS, format_value
 
     first, second = (format_value(row.name, value) or "(empty)" for value in (row.first, row.second))
     origins = " → ".join(origin(one, LONGEST) for one in (row.first_origin, row.second_origin))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import ceil
 from typing import TYPE_CHECKING
 
-from tuner_tui.settings.paragraph import wrap
+from tuner_tui.core.text import wrap_text
 from tuner_tui.ui import format as f
 from tuner_tui.ui.drawing.cells import Row, Run, Style, line, text_width, width_of
 from tuner_tui.ui.drawing.marks import BAD, GOOD, WARN
@@ -40,7 +40,7 @@ def estimate_rows(shown: Outlook | None, width: int) -> list[Row]:
     if shown is None:
         return [Row(line(Run(GPU, "dim")))]
     if shown.estimate is None:
-        return [Row(line(Run(part, "dim"))) for part in wrap(f"peak memory {shown.unknown}", max(10, width))]
+        return [Row(line(Run(part, "dim"))) for part in wrap_text(f"peak memory {shown.unknown}", max(10, width))]
     return [_bar_row(shown, shown.estimate, width), _words_row(shown, shown.estimate, width)]
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from tuner_tui.core.text import wrap_text
 from tuner_tui.hardware.gpu.xid import format_xid
 from tuner_tui.hardware.sample import GpuSample, Sample
-from tuner_tui.settings.paragraph import wrap
 from tuner_tui.ui import format as f
 from tuner_tui.ui.drawing.bars import blocks, tall_blocks
 from tuner_tui.ui.drawing.cells import Row, Run, Style, line, right, shorten, text_width
@@ -196,7 +196,7 @@ def trouble_rows(sample: Sample, width: int) -> list[Row]:
     return [
         Row(line(Run(text, style)), rank=1)
         for (mark, style, words), cards in grouped.items()
-        for text in wrap(f"{mark} GPU {_numbers(cards)}: {words}", max(8, width), subsequent_indent="  ")
+        for text in wrap_text(f"{mark} GPU {_numbers(cards)}: {words}", max(8, width), subsequent_indent="  ")
     ]
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from tuner_tui.core.text import wrap_text
 from tuner_tui.hardware.interpreter.compatibility import find_incompatibilities
 from tuner_tui.hardware.inventory import Ability, Gpu, GpuProblem, Inventory
-from tuner_tui.settings.paragraph import wrap
 from tuner_tui.ui import format as f
 from tuner_tui.ui.drawing.cells import Row, Run, line, shorten
 from tuner_tui.ui.drawing.marks import BAD, GOOD, WARN
@@ -30,7 +30,7 @@ def hardware_rows(inventory: Inventory | None, interpreter: Interpreter | None, 
     if inventory.logout_warning is not None:
         rows += [
             Row(line(Run(f"{WARN if i == 0 else ' '} {text}", "warn")))
-            for i, text in enumerate(wrap(inventory.logout_warning, max(1, width - 2)))
+            for i, text in enumerate(wrap_text(inventory.logout_warning, max(1, width - 2)))
         ]
     for alike in alike_cards(inventory.gpus):
         rows += _gpu(alike, width)
@@ -57,9 +57,9 @@ def alike_cards(gpus: Iterable[Gpu]) -> list[list[Gpu]]:
 def _problem(problem: GpuProblem, width: int) -> list[Row]:
     sentence = [
         Row(line(Run(f"{WARN if i == 0 else ' '} {text}", "warn")))
-        for i, text in enumerate(wrap(problem.sentence, width - 2))
+        for i, text in enumerate(wrap_text(problem.sentence, width - 2))
     ]
-    return sentence + [Row(line(f"  {text}")) for text in wrap(problem.advice, max(1, width - 2))]
+    return sentence + [Row(line(f"  {text}")) for text in wrap_text(problem.advice, max(1, width - 2))]
 
 
 def _gpu(cards: Sequence[Gpu], width: int) -> list[Row]:
@@ -94,7 +94,7 @@ def _abilities(abilities: Sequence[Ability], width: int) -> list[Row]:
             for one in abilities
         ]
     marks = "  ".join(f"{_mark(one)}{one.name}" for one in abilities)
-    return [Row(line(f"  {text}")) for text in wrap(marks, max(8, width - 2))]
+    return [Row(line(f"  {text}")) for text in wrap_text(marks, max(8, width - 2))]
 
 
 def _mark(ability: Ability) -> str:
@@ -151,5 +151,5 @@ def _interpreter(interpreter: Interpreter | None, width: int) -> list[Row]:
     versions = "  ".join(f"{name} {version}" for name, version in interpreter.packages.items() if version)
     return rows + [
         _labelled("packages" if i == 0 else "", text, width)
-        for i, text in enumerate(wrap(versions, max(1, width - LABEL)))
+        for i, text in enumerate(wrap_text(versions, max(1, width - LABEL)))
     ]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tuner_tui.core.text import wrap_text
 from tuner_tui.runs.rates import data_wait_share
 from tuner_tui.runs.state import RankState, RunState
-from tuner_tui.settings.paragraph import wrap
 from tuner_tui.ui import format as f
 from tuner_tui.ui.drawing.cells import Row, Run, line, right
 from tuner_tui.ui.drawing.figures import LABEL, labelled
@@ -27,7 +27,7 @@ def rank_rows(state: RunState, width: int) -> list[Row]:
     ]
     if len(shown) < len(times):
         rows.append(Row(line(Run(f"{len(times) - len(shown)} ranks not shown", "dim")), rank=3))
-    return [*rows, *(Row(line(text), rank=3) for text in wrap(_sentence(times), max(8, width)))]
+    return [*rows, *(Row(line(text), rank=3) for text in wrap_text(_sentence(times), max(8, width)))]
 
 
 def _figures(label: str, values: list[str]) -> Row:

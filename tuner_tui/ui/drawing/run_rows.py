@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tuner_tui.core.text import wrap_text
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events import Steps
 from tuner_tui.runs.history import History
 from tuner_tui.runs.progress import eta, phase_at
 from tuner_tui.runs.rates import mean_rates
 from tuner_tui.runs.state import RunState
-from tuner_tui.settings.paragraph import wrap
 from tuner_tui.ui import format as f
 from tuner_tui.ui.drawing.bars import bar
 from tuner_tui.ui.drawing.cells import Line, Row, Run, Style, line, right, shorten, text_width
@@ -85,7 +85,7 @@ def _sentence_rows(scene: RunScene, width: int) -> list[Row]:
 
 
 def _wrapped(sentence: str, width: int) -> list[Row]:
-    first, *rest = wrap(sentence, max(1, width))
+    first, *rest = wrap_text(sentence, max(1, width))
     return [Row(line(first)), *([Row(line(shorten(" ".join(rest), width)))] if rest else [])]
 
 

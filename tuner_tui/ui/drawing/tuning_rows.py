@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tuner_tui.settings.paragraph import wrap
+from tuner_tui.core.text import wrap_text
 from tuner_tui.ui import format as f
 from tuner_tui.ui.drawing.cells import Row, Run, Style, line
 from tuner_tui.ui.drawing.marks import BAD, GOOD, WARN
@@ -78,7 +78,7 @@ def _verdict(verdict: Verdict, preset: str | None, stays: bool, width: int) -> l
         rows.append(
             Row(line(Run(f"{GOOD} {ratio_text(verdict.ratio)}", "good"), f"{spread} of the start's throughput"))
         )
-    rows += [Row(line(text)) for text in wrap(verdict.sentence, max(20, width))]
+    rows += [Row(line(text)) for text in wrap_text(verdict.sentence, max(20, width))]
     if verdict.learning_rate_note:
         rows += _labelled("LR", verdict.learning_rate_note, width)
     if preset is not None:
@@ -95,18 +95,18 @@ def skipped_rows(view: TuningView | None, width: int) -> list[Row]:
     rows: list[Row] = []
     for one in view.skipped:
         rows.append(Row(line(_label_of(one.knob), " ", one.value)))
-        rows += [Row(line(Run(f"  {text}", "dim"))) for text in wrap(one.reason, max(12, width - 2))]
+        rows += [Row(line(Run(f"  {text}", "dim"))) for text in wrap_text(one.reason, max(12, width - 2))]
     return rows
 
 
 def _label_of(knob: str) -> str:
-    from tuner_tui.settings.fieldspec import FIELDS
+    from tuner_tui.settings.fields import FIELDS
 
     return FIELDS[knob].label if knob in FIELDS else knob
 
 
 def _labelled(label: str, text: str, width: int, style: Style = "") -> list[Row]:
-    texts = wrap(text, max(20, width - LABEL)) or [""]
+    texts = wrap_text(text, max(20, width - LABEL)) or [""]
     return [
         Row(line(Run(f"{label if at == 0 else '':<{LABEL}}", "dim"), Run(part, style))) for at, part in enumerate(texts)
     ]

@@ -77,8 +77,7 @@ def bound_text(bound: float | None) -> str:
 
 def changed_words(trial: Trial, given: Settings | None) -> str:
     """`micro batch 32, compile on`; of what is repeated, whether it is the settings as they were given."""
-    from tuner_tui.settings.fields import format_value
-    from tuner_tui.settings.fieldspec import FIELDS
+    from tuner_tui.settings.fields import FIELDS, format_value
 
     if not trial.changed:
         what = "as given" if given in (None, trial.settings) else "the winner"

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from textual.binding import BindingType
     from textual.events import Resize
 
-    from tuner_tui.settings.fieldspec import FieldSpec
+    from tuner_tui.settings.fields import FieldSpec
     from tuner_tui.ui.estimating import Outlook
 
 ROOM_FOR_ESTIMATE, ROOM_FOR_HELP, ROOM_FOR_MORE_HELP = 7, 9, 18

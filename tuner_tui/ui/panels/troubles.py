@@ -10,7 +10,7 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.widgets import Static
 
-from tuner_tui.settings.paragraph import wrap
+from tuner_tui.core.text import wrap_text
 from tuner_tui.ui.keys import TROUBLES_KEYS
 from tuner_tui.ui.trouble_lines import Choice, Line, choices, outcome_lines, trouble_lines
 
@@ -132,7 +132,7 @@ class TroublesPanel(VerticalScroll, can_focus=True):
 
     def _quiet(self) -> list[str]:
         room = max(10, self.scrollable_content_region.width - 2)
-        parts = [part for line in self.quiet_line.split("\n") for part in wrap(line, room)]
+        parts = [part for line in self.quiet_line.split("\n") for part in wrap_text(line, room)]
         return [part if i == 0 else f"  {part}" for i, part in enumerate(parts)]
 
     def _style(self, tone: str) -> str:

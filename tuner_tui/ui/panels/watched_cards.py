@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from textual.reactive import reactive
 
+from tuner_tui.core.text import wrap_text
 from tuner_tui.hardware.sample import Sample
-from tuner_tui.settings.paragraph import wrap
 from tuner_tui.ui.drawing.cells import Row, Run, line
 from tuner_tui.ui.drawing.gpu_rows import Detail, GpuScene, gpu_rows
 from tuner_tui.ui.drawing.marks import WARN
@@ -68,11 +68,14 @@ def kept(sample: Sample, only: Sequence[int]) -> Sample:
 
 def sentences(text: str, width: int) -> list[Row]:
     """A problem, folded to the width."""
-    return [Row(line(Run(part, "warn"))) for part in wrap(f"{WARN} {text}", max(20, width), subsequent_indent="  ")]
+    return [
+        Row(line(Run(part, "warn"))) for part in wrap_text(f"{WARN} {text}", max(20, width), subsequent_indent="  ")
+    ]
 
 
 def quiet(text: str, width: int) -> list[Row]:
     """A remark, folded to the width."""
     return [
-        Row(line(Run(part, "dim"))) for part in wrap(text, max(20, width), initial_indent="  ", subsequent_indent="  ")
+        Row(line(Run(part, "dim")))
+        for part in wrap_text(text, max(20, width), initial_indent="  ", subsequent_indent="  ")
     ]

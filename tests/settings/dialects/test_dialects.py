@@ -1,0 +1,141 @@
+"""What each tool's file says for the settings, and the settings that each tool's file gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from tests.settings.strategies import all_settings
+from tuner_tui.settings.dialects.dialect import Dialect, dialect_keys, read_settings, write_settings
+from tuner_tui.settings.dialects.hf import to_hf
+from tuner_tui.settings.dialects.registry import DIALECTS, HF, dialect_by_name, dialect_of_command, dialect_of_file
+from tuner_tui.settings.errors import SettingsError
+from tuner_tui.settings.fields import FIELDS
+from tuner_tui.settings.model import Settings
+
+SETTINGS = Settings(
+    per_device_train_batch_size=4,
+    precision="bf16",
+    attn_implementation="flash_attention_2",
+    gradient_checkpointing=True,
+    warmup_steps=0.1,
+    max_length=2048,
+    peft_method="dora",
+    lora_r=8,
+    train_sampling_strategy="group_by_length",
+)
+EXPECTED: dict[str, dict[str, Any]] = {
+    "trl": {
+        "per_device_train_batch_size": 4, "bf16": True, "fp16": False, "attn_implementation": "flash_attention_2",
+        "gradient_checkpointing": True, "warmup_steps": 0.1, "max_length": 2048, "use_peft": True, "use_dora": True,
+        "lora_r": 8, "train_sampling_strategy": "group_by_length",
+    },
+    "llama-factory": {
+        "per_device_train_batch_size": 4, "bf16": True, "fp16": False, "flash_attn": "fa2",
+        "disable_gradient_checkpointing": False, "warmup_ratio": 0.1, "cutoff_len": 2048, "finetuning_type": "lora",
+        "use_dora": True, "lora_rank": 8, "train_sampling_strategy": "group_by_length",
+    },
+    "axolotl": {
+        "micro_batch_size": 4, "bf16": True, "fp16": False, "attn_implementation": "flash_attention_2",
+        "gradient_checkpointing": True, "warmup_ratio": 0.1, "sequence_len": 2048, "adapter": "lora",
+        "peft_use_dora": True, "lora_r": 8, "group_by_length": True,
+    },
+    "ms-swift": {
+        "per_device_train_batch_size": 4, "bf16": True, "fp16": False, "attn_impl": "flash_attention_2",
+        "gradient_checkpointing": True, "warmup_ratio": 0.1, "max_length": 2048, "tuner_type": "lora",
+        "use_dora": True, "lora_rank": 8, "group_by_length": True,
+    },
+}  # fmt: skip
+NAMES = (
+    "per_device_train_batch_size", "precision", "attn_implementation", "gradient_checkpointing", "warmup_steps",
+    "max_length", "peft_method", "lora_r", "train_sampling_strategy",
+)  # fmt: skip
+FOREIGN = [one for one in DIALECTS.values() if one is not HF]
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_each_tool_in_its_own_words(name: str) -> None:
+    carried = write_settings(DIALECTS[name], SETTINGS, None, NAMES)
+    assert dict(carried.values) == EXPECTED[name]
+    assert carried.not_carried == ()
+
+
+@pytest.mark.parametrize(
+    ("tool", "settings", "missing"),
+    [
+        ("axolotl", Settings(dataloader_persistent_workers=True), "dataloader_persistent_workers"),
+        ("axolotl", Settings(train_sampling_strategy="sequential"), "train_sampling_strategy"),
+        ("ms-swift", Settings(train_sampling_strategy="sequential"), "train_sampling_strategy"),
+        ("llama-factory", Settings(attn_implementation="flex_attention"), "attn_implementation"),
+        ("hf", Settings(max_length=64), "max_length"),
+    ],
+)
+def test_what_a_tool_has_no_place_for_is_said(tool: str, settings: Settings, missing: str) -> None:
+    carried = write_settings(DIALECTS[tool], settings, None, [missing])
+    assert (dict(carried.values), carried.not_carried) == ({}, (missing,))
+    assert missing in carried.notes[0]
+
+
+def test_hugging_faces_own_names_are_those_of_the_installed_release() -> None:
+    assert write_settings(HF, SETTINGS, {"warmup_ratio", "warmup_steps"}, ["warmup_steps"]).values == {
+        "warmup_ratio": 0.1, "warmup_steps": 0,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("tool", FOREIGN, ids=lambda tool: tool.name)
+@given(settings=all_settings)
+def test_what_is_written_is_read_back(tool: Dialect, settings: Settings) -> None:
+    carried = write_settings(tool, settings, None, FIELDS)
+    found = read_settings(tool, carried.values).settings
+    for name in set(FIELDS) - set(carried.not_carried):
+        value = getattr(settings, name)
+        if name == "warmup_steps" and value >= 1:
+            value = float(int(value))  # a tool counts whole steps
+        if value not in (None, "auto"):
+            assert found[name] == value
+
+
+@given(settings=all_settings)
+def test_keys_of_covers_all_that_is_written(settings: Settings) -> None:
+    for tool in DIALECTS.values():
+        for name in FIELDS:
+            assert set(write_settings(tool, settings, None, [name]).values) <= dialect_keys(tool, name)
+
+
+def test_plain_hugging_face_is_the_dialect_without_words() -> None:
+    assert write_settings(HF, SETTINGS, None, FIELDS).values == to_hf(SETTINGS).values
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (("trl", "sft", "--config", "x.yaml"), "trl"),
+        (("/env/bin/llamafactory-cli", "train", "x.yaml"), "llama-factory"),
+        (("python", "-m", "axolotl.cli.train", "x.yml"), "axolotl"),
+        (("swift", "sft", "x.yaml"), "ms-swift"),
+        (("python", "train.py"), "hf"),
+    ],
+)
+def test_a_tool_is_known_by_its_command(command: tuple[str, ...], name: str) -> None:
+    assert dialect_of_command(command).name == name
+
+
+@pytest.mark.parametrize(
+    ("keys", "name"),
+    [
+        ({"base_model": "a", "sequence_len": 1}, "axolotl"),
+        ({"finetuning_type": "lora", "model_name_or_path": "a"}, "llama-factory"),
+        ({"tuner_type": "lora"}, "ms-swift"),
+        ({"use_peft": True}, "trl"),
+        ({"learning_rate": 1.0}, "hf"),
+    ],
+)
+def test_a_tool_is_known_by_its_file(keys: dict[str, Any], name: str) -> None:
+    assert dialect_of_file(keys).name == name
+
+
+def test_a_tool_nobody_knows() -> None:
+    with pytest.raises(SettingsError, match="did you mean trl"):
+        dialect_by_name("trll")

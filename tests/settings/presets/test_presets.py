@@ -1,0 +1,330 @@
+"""Presets on disk: what is read, what is refused and how it is said, what is written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.settings.strategies import presets
+from tuner_tui.hardware.inventory import Gpu
+from tuner_tui.settings.errors import PresetError, PresetExistsError
+from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.presets.library import (
+    dump_preset,
+    find_preset,
+    list_presets,
+    preset_path,
+    save_preset,
+    shipped_folder,
+    user_folder,
+)
+from tuner_tui.settings.presets.parser import LoadedPreset, load_preset, parse_preset
+from tuner_tui.settings.presets.preset import HardwareRequirements, Preset
+
+GIB = 2**30
+
+
+def read(text: str) -> LoadedPreset:
+    return parse_preset(text, "p.yaml")
+
+
+def refused(text: str) -> str:
+    with pytest.raises(PresetError) as caught:
+        read(text)
+    sentence = str(caught.value)
+    assert "\n" not in sentence
+    assert len(sentence) < 400
+    return sentence
+
+
+def test_a_preset_is_read():
+    loaded = read(
+        """
+version: 1
+name: mine
+about: two
+  lines
+for: {gpu: "*RTX 3090*", min_memory_gib: 24, capability: 8.6, min_cores: 8}
+settings:
+  learning_rate: 1e-5
+  per_device_train_batch_size: 48
+  eval_strategy: no
+  torch_compile: off
+  max_steps: null
+job:
+  kind: command
+  command: [python, train.py, --seed, 42, "{config}"]
+  apply: yaml
+  processes: 2
+"""
+    )
+    preset = loaded.preset
+    assert preset.settings == {
+        "learning_rate": 1e-5,
+        "per_device_train_batch_size": 48,
+        "eval_strategy": "no",
+        "torch_compile": False,
+        "max_steps": None,
+    }
+    assert preset.for_ == HardwareRequirements(gpu="*RTX 3090*", min_memory_gib=24, capability="8.6", min_cores=8)
+    assert preset.job == CommandJob(
+        command=("python", "train.py", "--seed", "42", "{config}"), apply="yaml", processes=2
+    )
+    assert loaded.notes == ()
+
+
+def test_a_job_without_a_kind_is_the_built_in_one():
+    job = read("job: {model: gpt2, trust_remote_code: yes, max_samples: 100}").preset.job
+    assert job == BuiltinJob(model="gpt2", trust_remote_code=True, max_samples=100)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "version: 1\nsettings:\n  per_device_train_batchsize: 3",
+            "p.yaml:3: unknown setting 'per_device_train_batchsize'; did you mean 'per_device_train_batch_size'?",
+        ),
+        ("version: 1\nsetings: {}", "p.yaml:2: unknown key 'setings'; did you mean 'settings'?"),
+        ("version: 1\nsettings:\n  seed: x", "p.yaml:3: seed must be a whole number, 0 to 4294967295, not 'x'"),
+        ("settings: {learning_rate: 99}", "p.yaml:1: learning_rate must be a number, above 0, at most 10, not 99.0"),
+        ("settings: {seed: [1]}", "p.yaml:1: seed must be a single value, not a list or mapping"),
+        ("settings: {seed: 010}", "p.yaml:1: seed: '010' starts with 0, which some tools read as octal; leave it out"),
+        ("settings: [a]", "p.yaml:1: settings must hold `name: value` lines"),
+        ("settings:\n  bf16: true", "p.yaml:2: unknown setting 'bf16'; in a preset it is written precision: bf16"),
+        (
+            "version: 2\nwhat: is this",
+            "p.yaml:1: is a preset of version 2, this program knows up to 1: upgrade tuner-tui",
+        ),
+        ("version: new", "p.yaml:1: version must be a whole number"),
+        ("version: 1\nseed: 2\nseed: 3", "p.yaml:3: 'seed' is given twice, first on line 2"),
+        (
+            "version: 1\njob: {kind: command, comand: [x]}",
+            "p.yaml:2: unknown key of 'job' 'comand'; did you mean 'command'?",
+        ),
+        ("job:\n  kind: magic", "p.yaml:2: unknown kind of job 'magic'; it is builtin or command"),
+        ("job:\n  kind: command\n  command: []", "p.yaml:3: job.command must hold at least one word"),
+        ("job:\n  kind: command", "p.yaml:1: job.command is missing"),
+        ("job:\n  max_samples: 0", "p.yaml:2: job.max_samples: Input should be greater than or equal to 1"),
+        ("version: 1\nfor:\n  capability: high", "p.yaml:3: for.capability must look like 8.0"),
+        ("version: 1\nfor: 3", "p.yaml:2: 'for' must hold `key: value` lines"),
+        ("version: 1\njob: [x]", "p.yaml:2: 'job' must hold `key: value` lines"),
+        ("settings:\n  optim: null", "p.yaml:2: optim must be a word, not ''"),
+        (
+            "job:\n  kind: command\n  command: [x]\n  aliases: {learning_rat: lr}",
+            "p.yaml:4: job.aliases: unknown setting 'learning_rat'; did you mean 'learning_rate'?",
+        ),
+        ("version: 1\nname: [x]", "p.yaml:2: name: Input should be a valid string"),
+        ("", "p.yaml: is empty"),
+        ("# nothing\n", "p.yaml: is empty"),
+        ("- a\n- b", "p.yaml:1: must hold `key: value` lines"),
+        ("just words", "p.yaml:1: must hold `key: value` lines"),
+        ("version: 1\n---\nversion: 1", "p.yaml:2: holds a second YAML document; a preset is one"),
+        ("? [a, b]\n: 1", "p.yaml:1: a key must be a word, not a list or mapping"),
+        (
+            "hello: world",
+            "p.yaml: is neither a preset (`settings:` with `name: value` lines) nor Hugging Face arguments",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_with_file_and_line(text, said):
+    assert refused(text) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("!!python/object/apply:os.system ['true']", "YAML tags"),
+        ("settings: !!python/object:os.system {}", "YAML tags"),
+        ("a: &a [x]\nb: [*a, *a]", "aliases"),
+        ("settings: {<<: *base}", "aliases"),
+        ("[" * 10_000, "nested deeper"),
+        ("a: " + "{a: " * 200 + "1" + "}" * 200, "nested deeper"),
+        ("a: b: c", "is not valid YAML"),
+        ("a: 'open", "is not valid YAML"),
+        ("\ta: 1", "is not valid YAML"),
+        ('a: "\\UFFFFFFFF"', "is not valid YAML"),
+        ('settings: {seed: "\\ud800"}', "half of a surrogate pair"),
+        ("a: \x00", "is not valid YAML"),
+        ("%YAML 9.9\n---\na: 1", "is not valid YAML"),
+        ("- x\n" * 10_000, "too many"),
+    ],
+)
+def test_hostile_yaml_ends_in_a_sentence(text, part):
+    assert part in refused(text)
+
+
+def complaint(call: Callable[[], LoadedPreset]) -> str:
+    """What is said of a preset that cannot be read; any other error is the test's to fail on."""
+    try:
+        call()
+    except PresetError as error:
+        return str(error)
+    return ""
+
+
+@given(st.text() | st.text(alphabet="abcseting: \n-[]{}'\"#&*!|>%@`,?1e.~<"))
+def test_any_text_is_a_preset_or_a_preset_error(text):
+    said = complaint(lambda: read(text))
+    assert not said or (said.startswith("p.yaml") and "\n" not in said)
+
+
+@given(st.binary(max_size=200))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_bytes_are_a_preset_or_a_preset_error(tmp_path, content):
+    path = tmp_path / "bytes.yaml"
+    path.write_bytes(content)
+    said = complaint(lambda: load_preset(path))
+    assert not said or said.startswith(str(path))
+
+
+@given(presets)
+def test_what_is_written_is_read_back(preset):
+    text = dump_preset(preset)
+    assert read(text).preset == preset
+    assert read(text).notes == ()
+
+
+@given(presets)
+def test_other_yaml_readers_see_the_same_numbers(preset):
+    shown = yaml.safe_load(dump_preset(preset)).get("settings", {})
+    assert shown == preset.settings
+    assert {name: type(value) for name, value in shown.items()} == {
+        name: type(value) for name, value in preset.settings.items()
+    }
+
+
+def test_a_file_keeps_its_name_as_the_presets_name(tmp_path):
+    path = tmp_path / "t4.yaml"
+    path.write_text("settings: {seed: 1}")
+    assert load_preset(path).preset.name == "t4"
+    assert load_preset(path).path == path
+
+
+def test_files_that_are_no_text_files_are_refused(tmp_path):
+    binary = tmp_path / "b.yaml"
+    binary.write_bytes(b"seed: 1\n\xff\xfe")
+    with pytest.raises(PresetError, match=r"b\.yaml:2: is not UTF-8 text"):
+        load_preset(binary)
+    large = tmp_path / "large.yaml"
+    large.write_text("#" * 300_000)
+    with pytest.raises(PresetError, match="larger than 64 KiB"):
+        load_preset(large)
+    with pytest.raises(PresetError, match="No such file"):
+        load_preset(tmp_path / "none.yaml")
+    with pytest.raises(PresetError, match="is not a file"):
+        load_preset(tmp_path)
+    os.mkfifo(tmp_path / "pipe.yaml")
+    with pytest.raises(PresetError, match="is not a file"):
+        load_preset(tmp_path / "pipe.yaml")
+    with pytest.raises(PresetError, match="is not a file name"):
+        load_preset(Path("a\0b.yaml"))
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path):
+    path = tmp_path / "bom.yaml"
+    path.write_bytes(b"\xef\xbb\xbfsettings: {seed: 7}\n")
+    assert load_preset(path).preset.settings == {"seed": 7}
+
+
+def test_saving_never_overwrites_without_a_yes(tmp_path):
+    path = tmp_path / "deep" / "mine.yaml"
+    save_preset(Preset(name="mine", settings={"seed": 1}), path)
+    with pytest.raises(PresetExistsError, match="is there already"):
+        save_preset(Preset(name="mine", settings={"seed": 2}), path)
+    assert load_preset(path).preset.settings == {"seed": 1}
+    save_preset(Preset(name="mine", settings={"seed": 2}), path, overwrite=True)
+    assert load_preset(path).preset.settings == {"seed": 2}
+    assert [entry.name for entry in path.parent.iterdir()] == ["mine.yaml"]
+
+
+def test_saving_through_a_link_keeps_the_link(tmp_path):
+    real, link = tmp_path / "real.yaml", tmp_path / "link.yaml"
+    save_preset(Preset(name="real"), real)
+    link.symlink_to(real)
+    save_preset(Preset(name="new", settings={"seed": 3}), link, overwrite=True)
+    assert link.is_symlink()
+    assert load_preset(real).preset.settings == {"seed": 3}
+
+
+def test_a_folder_that_takes_no_file_is_said(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PresetError, match=r"cannot be written|is not a folder"):
+        save_preset(Preset(name="x"), tmp_path / "file" / "x.yaml")
+    with pytest.raises(PresetError, match="cannot be written"):
+        save_preset(Preset(name="x"), Path("/proc/tuner/x.yaml"))
+
+
+def test_presets_are_listed_and_found_with_the_first_folder_winning(tmp_path):
+    mine, shipped = tmp_path / "mine", tmp_path / "shipped"
+    mine.mkdir()
+    shipped.mkdir()
+    save_preset(Preset(name="t4", settings={"seed": 1}), mine / "t4.yaml")
+    save_preset(Preset(name="t4", settings={"seed": 2}), shipped / "t4.yaml")
+    save_preset(Preset(name="v100"), shipped / "v100.yml")
+    (shipped / "broken.yaml").write_text("settings: {sed: 1}")
+    (shipped / "notes.txt").write_text("")
+    folders = (mine, shipped, tmp_path / "none")
+    listed = list_presets(folders)
+    assert [item.name for item in listed] == ["broken", "t4", "v100"]
+    assert listed[0].loaded is None
+    assert "did you mean 'seed'?" in (listed[0].problem or "")
+    assert find_preset("t4", folders).preset.settings == {"seed": 1}
+    assert find_preset(str(shipped / "t4.yaml"), folders).preset.settings == {"seed": 2}
+    with pytest.raises(PresetError, match="no preset 'v10'; did you mean 'v100'"):
+        find_preset("v10", folders)
+    with pytest.raises(PresetError, match="presets list"):
+        find_preset("zzzz", folders)
+
+
+def test_a_presets_own_name_stays_in_the_users_folder():
+    assert preset_path("mine") == user_folder() / "mine.yaml"
+    assert preset_path("mine.yaml") == user_folder() / "mine.yaml"
+    for name in ("../mine", "", ".hidden", "a/b", "a b", "x" * 200):
+        with pytest.raises(PresetError, match="is not a preset name"):
+            preset_path(name)
+
+
+def test_every_shipped_preset_is_good_and_written_so_that_all_tools_read_it():
+    listed = list_presets((shipped_folder(),))
+    assert {"demo", "cpu"} <= {item.name for item in listed}
+    for item in listed:
+        assert item.loaded is not None, item.problem
+        assert item.loaded.notes == ()
+        assert item.loaded.preset.name == item.name
+        assert item.loaded.preset.about
+        assert item.loaded.preset.source
+        assert yaml.safe_load(item.path.read_text())["settings"] == item.loaded.preset.settings
+
+
+@pytest.mark.parametrize(
+    ("hardware", "suits"),
+    [
+        (HardwareRequirements(), True),
+        (HardwareRequirements(gpu="*rtx 3090*"), True),
+        (HardwareRequirements(gpu="*3080*"), False),
+        (HardwareRequirements(gpu="none"), False),
+        (HardwareRequirements(min_memory_gib=24), True),
+        (HardwareRequirements(min_memory_gib=40), False),
+        (HardwareRequirements(capability="8.6"), True),
+        (HardwareRequirements(capability="9.0"), False),
+        (HardwareRequirements(min_cores=8), True),
+        (HardwareRequirements(min_cores=9), False),
+    ],
+)
+def test_a_preset_knows_its_hardware(hardware, suits):
+    card = Gpu(0, "NVIDIA GeForce RTX 3090", capability=(8, 6), memory_total_bytes=int(23.7 * GIB))
+    assert hardware.suits((card,), 8) is suits
+
+
+def test_without_a_card_only_what_needs_none_suits():
+    assert HardwareRequirements(gpu="none").suits(())
+    assert HardwareRequirements(min_cores=2).suits((), 4)
+    assert not HardwareRequirements(capability="8.0").suits(())
+    assert HardwareRequirements(capability="8.0", min_memory_gib=8).suits((Gpu(0, "unknown"),))

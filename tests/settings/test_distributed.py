@@ -1,0 +1,179 @@
+"""accelerate's own configuration file: where it is, and what it does to the number of processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tuner_tui.settings.distributed import devices_per_process, process_count, read_accelerate_config
+from tuner_tui.settings.job import BuiltinJob, CommandJob
+
+FOUR = "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_processes: 4\nmixed_precision: bf16\n"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "accelerate").mkdir()
+    return tmp_path
+
+
+def default(home: Path, text: str) -> Path:
+    path = home / "accelerate" / "default_config.yaml"
+    path.write_text(text)
+    return path
+
+
+def started(words: str, home: Path, cards: int | None = 2) -> int:
+    job = CommandJob(command=tuple(words.split()))
+    return process_count(job, cards, read_accelerate_config(job, {"HF_HOME": str(home)}, home))
+
+
+def test_the_default_file_counts_where_the_command_names_none(home: Path) -> None:
+    path = default(home, FOUR)
+    job = CommandJob(command=("accelerate", "launch", "train.py"))
+    found = read_accelerate_config(job, {"HF_HOME": str(home)}, home)
+    assert found is not None
+    assert found.words == f"4 processes (MULTI_GPU), bf16, by {path}"
+    assert started("accelerate launch train.py", home, cards=0) == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "processes"),
+    [
+        ("accelerate launch --num_processes 3 train.py", 3),
+        ("accelerate launch --config_file other.yaml train.py", 1),
+        ("accelerate launch --config_file other.yaml --num_processes 8 train.py", 1),
+        ("accelerate launch --config_file other.yaml --multi_gpu --num_processes 8 train.py", 8),
+        ("accelerate launch --cpu train.py", 1),
+        ("accelerate launch --config_file missing.yaml train.py", 2),
+        ("trl sft --config trl.yaml", 6),
+        ("trl sft --config trl.yaml --num_processes 2", 2),
+        ("trl sft --accelerate_config other.yaml", 1),
+        ("axolotl train x.yaml", 4),
+        ("python train.py", 1),
+    ],
+)
+def test_command_and_file_together(home: Path, words: str, processes: int) -> None:
+    default(home, FOUR)
+    (home / "other.yaml").write_text("distributed_type: 'NO'\n")
+    (home / "trl.yaml").write_text("model_name_or_path: m\nnum_processes: 6\n")
+    assert started(words, home) == processes
+
+
+@pytest.mark.parametrize(
+    ("text", "processes"),
+    [
+        ("distributed_type: NO\nnum_processes: 4\n", 1),
+        ("distributed_type: MULTI_CPU\nnum_processes: 4\n", 1),
+        ('{"distributed_type": "FSDP", "num_processes": 3}', 3),
+        ("distributed_type: DEEPSPEED\nnum_processes: 2\n", 2),
+        ("distributed_type: MULTI_GPU\nnum_processes: -1\n", 5),
+        ("compute_environment: AMAZON_SAGEMAKER\nnum_processes: 9\n", 5),
+        ("- a list", 5),
+        ("{ broken", 5),
+        ("", 5),
+    ],
+)
+def test_what_stands_in_the_file(home: Path, text: str, processes: int) -> None:
+    default(home, text)
+    assert started("accelerate launch train.py", home, cards=5) == processes
+
+
+def test_the_cache_folder_is_found_as_hugging_face_does(tmp_path: Path) -> None:
+    job = CommandJob(command=("accelerate", "launch", "train.py"), env={"XDG_CACHE_HOME": str(tmp_path / "mine")})
+    folder = tmp_path / "mine" / "huggingface"
+    (folder / "accelerate").mkdir(parents=True)
+    path = default(folder, FOUR)
+    found = read_accelerate_config(job, {"HOME": "/nowhere"}, tmp_path)
+    assert found is not None
+    assert found.path == path
+    assert read_accelerate_config(job.model_copy(update={"env": {}}), {"HOME": "/nowhere"}, tmp_path) is None
+
+
+def test_a_file_is_named_from_the_jobs_own_folder(home: Path) -> None:
+    (home / "sub").mkdir()
+    (home / "sub" / "two.yaml").write_text("distributed_type: MULTI_GPU\nnum_processes: 2\n")
+    job = CommandJob(command=("accelerate", "launch", "--config_file=two.yaml", "train.py"), cwd="sub")
+    assert process_count(job, 0, read_accelerate_config(job, {}, home)) == 2
+
+
+def test_nobody_else_is_started_by_accelerate(home: Path) -> None:
+    default(home, FOUR)
+    env = {"HF_HOME": str(home)}
+    assert read_accelerate_config(BuiltinJob(), env, home) is None
+    assert read_accelerate_config(CommandJob(command=("torchrun", "train.py")), env, home) is None
+    assert read_accelerate_config(CommandJob(command=("x",), launcher="accelerate"), env, home) is not None
+
+
+@pytest.mark.parametrize("text", ["a: [", "- a", "a: 2024-99-99", f"a: {'[' * 3000}", "\x00"])
+def test_a_file_that_cannot_be_read_tells_nothing(home: Path, text: str) -> None:
+    default(home, text)
+    job = CommandJob(command=("accelerate", "launch", "train.py"))
+    assert read_accelerate_config(job, {"HF_HOME": str(home)}, home) is None
+
+
+@pytest.mark.parametrize(
+    ("command", "processes"),
+    [
+        ("python train.py --num_processes 4", 1),
+        ("torchrun train.py", 1),
+        ("torchrun --standalone --nproc-per-node=8 train.py --nproc-per-node 2", 8),
+        ("torchrun --nproc_per_node 4 --nnodes 2 -m package.train", 8),
+        ("torchrun --nnodes=1:4 --nproc-per-node gpu train.py", 3),
+        ("torchrun --nproc-per-node auto train.py", 3),
+        ("torchrun --nproc-per-node cpu train.py", 1),
+        ("torchrun --nproc-per-node ² train.py", 1),
+        (f"deepspeed --num_gpus {'9' * 5000} train.py", 1),
+        ("python -m torch.distributed.run --nproc-per-node=2 train.py", 2),
+        ("/opt/venv/bin/accelerate launch --mixed_precision bf16 --num_processes 4 train.py", 4),
+        ("accelerate launch train.py --num_processes 4", 3),
+        ("python -m accelerate.commands.launch --num-processes=2 -m package", 2),
+        ("deepspeed --num_gpus 4 --num_nodes 2 train.py", 8),
+        ("deepspeed --include localhost:0,2@other:1 train.py", 3),
+        ("deepspeed train.py --deepspeed ds.json", 3),
+        ("env A=1 uv run torchrun --nproc-per-node 2 train.py", 2),
+        ("trl sft --config x.yaml --num_processes 2", 2),
+        ("axolotl train x.yaml", 3),
+        ("llamafactory-cli train x.yaml", 3),
+        ("swift sft --model m", 1),
+    ],
+)
+def test_the_commands_own_launcher_counts(command: str, processes: int) -> None:
+    assert process_count(CommandJob(command=tuple(command.split())), cards=3) == processes
+
+
+def test_without_a_card_accelerate_starts_one() -> None:
+    job = CommandJob(command=("accelerate", "launch", "--num_processes", "4", "train.py"))
+    assert [process_count(job, cards) for cards in (0, 2, None)] == [1, 4, 4]
+
+
+def test_the_jobs_launcher_counts_first() -> None:
+    job = CommandJob(command=("python", "train.py"), launcher="torchrun", processes=6)
+    assert process_count(job, cards=2) == 6
+    assert process_count(BuiltinJob(), cards=2) == 1
+    assert process_count(BuiltinJob(launcher="torchrun", processes=2)) == 2
+
+
+def test_tools_read_the_environment() -> None:
+    swift = CommandJob(command=("swift", "sft"), env={"NPROC_PER_NODE": "4"})
+    elastic = CommandJob(command=("torchrun", "train.py"), env={"PET_NPROC_PER_NODE": "2", "PET_NNODES": "2"})
+    assert [process_count(job) for job in (swift, elastic)] == [4, 4]
+
+
+def test_without_knowing_the_cards_what_is_not_told_is_one() -> None:
+    assert process_count(CommandJob(command=("torchrun", "--nproc-per-node", "gpu", "train.py"))) == 1
+
+
+def test_one_card_takes_one_process() -> None:
+    assert process_count(CommandJob(command=("accelerate", "launch", "--num_processes", "4", "train.py")), 1) == 1
+
+
+def test_one_process_shares_a_step_among_the_cards_where_a_trainer_is_known() -> None:
+    unknown, trainer = CommandJob(command=("python", "t.py")), CommandJob(command=("python", "t.py"), apply="hf-args")
+    assert [devices_per_process(job, 1, 4) for job in (BuiltinJob(), trainer, unknown)] == [4, 4, None]
+    assert [devices_per_process(unknown, processes, cards) for processes, cards in ((1, 1), (1, 0), (2, 4))] == [
+        1,
+        1,
+        1,
+    ]

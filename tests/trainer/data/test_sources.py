@@ -1,0 +1,193 @@
+"""From files to rows that train: reading, splitting, labels, blocks."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+datasets = pytest.importorskip("datasets")
+pytest.importorskip("transformers")
+
+from tuner_tui.trainer.data.columns import Columns  # noqa: E402
+from tuner_tui.trainer.data.sources import RawData, find_evaluation_file, open_source  # noqa: E402
+from tuner_tui.trainer.data.splits import split_source  # noqa: E402
+from tuner_tui.trainer.data.tokenization import (  # noqa: E402  # noqa: E402
+    class_names,
+    class_numbers,
+    cut_blocks,
+    open_split_data,  # noqa: E402
+    tokenizer_processes,
+)
+from tuner_tui.trainer.errors import JobError  # noqa: E402
+from tuner_tui.trainer.job.config import JobArguments  # noqa: E402
+
+ROWS: list[tuple[Any, Any]] = [(f"this is text number {n}", ("good", "bad")[n % 2]) for n in range(40)]
+COLUMNS = Columns("text", label="label")
+
+
+def table(rows: Sequence[tuple[Any, Any]]) -> Any:
+    return datasets.Dataset.from_dict({"text": [row[0] for row in rows], "label": [row[1] for row in rows]})
+
+
+def write_csv(path: Path, rows: Sequence[tuple[Any, Any]], header: tuple[str, str] = ("text", "label")) -> Path:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
+
+
+def write_jsonl(path: Path, rows: Sequence[tuple[Any, Any]]) -> Path:
+    path.write_text("".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in rows))
+    return path
+
+
+def write_parquet(path: Path, rows: Sequence[tuple[Any, Any]]) -> Path:
+    table(rows).to_parquet(str(path))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("write", "name"), [(write_csv, "d.csv"), (write_jsonl, "d.jsonl"), (write_parquet, "d.parquet")]
+)
+def test_each_file_format_gives_the_same_rows(write: Any, name: str, tmp_path: Path) -> None:
+    source = open_source(JobArguments(data=str(write(tmp_path / name, ROWS))))
+    assert [(row["text"], row["label"]) for row in source.train] == ROWS
+    assert source.columns == COLUMNS
+
+
+def test_words_that_mean_nothing_to_pandas_are_labels_like_any_other(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "d.csv", [("first", "NA"), ("second", "None"), ("null", "yes")])
+    opened = open_source(JobArguments(data=str(path)))
+    assert opened.train["label"][:] == ["NA", "None", "yes"]
+    assert opened.train["text"][:] == ["first", "second", "null"]
+
+
+@pytest.mark.parametrize("name", ["eval.csv", "valid.csv", "validation.csv", "dev.csv", "test.csv"])
+def test_an_evaluation_file_beside_is_found(name: str, tmp_path: Path) -> None:
+    train = write_csv(tmp_path / "train.csv", ROWS)
+    write_csv(tmp_path / name, ROWS[:7])
+    assert find_evaluation_file(train) == tmp_path / name
+    opened = open_split_data(JobArguments(data=str(tmp_path)))
+    assert opened.evaluation is not None
+    assert (len(opened.train), len(opened.evaluation)) == (40, 7)
+
+
+def test_an_evaluation_file_without_labels_is_not_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_csv(tmp_path / "train.csv", ROWS)
+    (tmp_path / "test.csv").write_text("text\nsome text\n")
+    opened = open_split_data(JobArguments(data=str(tmp_path / "train.csv")))
+    assert opened.evaluation is not None
+    assert (len(opened.train), len(opened.evaluation)) == (36, 4)
+    assert "evaluation data lacks one of text, label" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("absent.csv", None, "no such file"),
+        ("notes.txt", "hello", "is not a .csv"),
+        ("empty.csv", "", "cannot be read"),
+        ("broken.jsonl", '{"text": "a", \n', "cannot be read"),
+        ("fake.parquet", "not parquet", "cannot be read"),
+        ("other.csv", "a,b\n1,2\n", "its columns are a, b"),
+        ("rowless.csv", "text,label\n", "has no rows"),
+    ],
+)
+def test_data_that_cannot_be_used_is_one_sentence(
+    name: str, content: str | None, sentence: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(JobError, match=sentence):
+        open_split_data(JobArguments(data=str(path)))
+
+
+def test_a_tenth_is_set_apart_and_no_text_is_on_both_sides() -> None:
+    train, evaluation = split_source(RawData(table(ROWS * 3), None, COLUMNS), None)
+    assert evaluation is not None
+    assert len(train) + len(evaluation) == 120
+    assert 12 <= len(evaluation) <= 15
+    assert not set(train["text"]) & set(evaluation["text"])
+
+
+def test_the_split_is_the_same_every_time_and_whatever_the_order() -> None:
+    one = split_source(RawData(table(ROWS), None, COLUMNS), None)[1]
+    other = split_source(RawData(table(ROWS[::-1]), None, COLUMNS), None)[1]
+    assert one is not None
+    assert other is not None
+    assert set(one["text"]) == set(other["text"])
+
+
+def test_data_of_one_text_has_no_evaluation() -> None:
+    train, evaluation = split_source(RawData(table([("same", "a"), ("same", "b")]), None, COLUMNS), None)
+    assert (len(train), evaluation) == (2, None)
+
+
+def test_rows_without_text_or_label_are_left_out_and_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [*ROWS, ("", "good"), ("   ", "good"), (None, "bad"), ("text", None), ("text", "")]
+    train, evaluation = split_source(RawData(table(rows), None, COLUMNS), None)
+    assert evaluation is not None
+    assert len(train) + len(evaluation) == 40
+    assert "left out 5 rows" in capsys.readouterr().out
+
+
+def test_max_samples_bounds_training_and_evaluation() -> None:
+    rows = [(f"text {n}", n % 3) for n in range(2000)]
+    train, evaluation = split_source(RawData(table(rows), None, COLUMNS), 400)
+    assert evaluation is not None
+    assert (len(train), len(evaluation)) == (400, 100)
+    assert set(train["label"]) == {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    ("labels", "names", "numbers"),
+    [
+        (["b", "a", "b"], ["a", "b"], [1, 0, 1]),
+        ([10, 9, 10], ["9", "10"], [1, 0, 1]),
+        ([2.0, 1.0, 2.0], ["1", "2"], [1, 0, 1]),
+        ([True, False, True], ["False", "True"], [1, 0, 1]),
+    ],
+)
+def test_labels_of_any_sort_become_class_numbers(labels: list[Any], names: list[str], numbers: list[int]) -> None:
+    rows = table([("text", label) for label in labels])
+    assert class_names([rows], "label") == names
+    assert class_numbers(rows, "label", names) == numbers
+
+
+def test_a_label_that_only_evaluation_has_is_a_class_too() -> None:
+    assert class_names([table([("x", "a"), ("y", "b")]), table([("z", "c")])], "label") == ["a", "b", "c"]
+
+
+def test_names_of_a_hub_dataset_are_kept_and_its_unlabelled_rows_left_out() -> None:
+    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["neg", "pos"])})
+    rows = {"text": [f"text {n}" for n in range(20)], "label": [0, 1] * 9 + [-1, -1]}
+    data = datasets.Dataset.from_dict(rows, features=features)
+    train, evaluation = split_source(RawData(data, None, COLUMNS), None)
+    assert evaluation is not None
+    assert len(train) + len(evaluation) == 18
+    assert class_names([train], "label") == ["neg", "pos"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "sentence"),
+    [(["a", "a"], r"one class only \(a\)"), ([0.5, 1.0], "holds fractions"), ([[1], [2]], "holds lists")],
+)
+def test_labels_that_are_no_classes(labels: list[Any], sentence: str) -> None:
+    with pytest.raises(JobError, match=sentence):
+        class_names([table([("text", label) for label in labels])], "label")
+
+
+def test_documents_are_cut_into_blocks_across_their_borders() -> None:
+    documents = datasets.Dataset.from_dict({"input_ids": [[1, 2, 3], [4, 5], [6, 7]]}).with_format("arrow")[:]
+    blocks = cut_blocks(documents, 3)
+    assert [list(block) for block in blocks["input_ids"]] == [[1, 2, 3], [4, 5, 6]]
+    assert [list(block) for block in blocks["labels"]] == [[1, 2, 3], [4, 5, 6]]
+
+
+def test_small_data_is_tokenised_without_further_processes() -> None:
+    assert tokenizer_processes(10_000) is None

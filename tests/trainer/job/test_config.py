@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers")
+
+from transformers import TrainingArguments
+
+from tuner_tui.trainer.errors import JobError
+from tuner_tui.trainer.job.config import parse_config
+from tuner_tui.trainer.main import main, needs_hub
+from tuner_tui.trainer.yaml_file import load_yaml
+
+
+def values(tmp_path: Path, **more: Any) -> dict[str, Any]:
+    return {"output_dir": str(tmp_path / "out"), **more}
+
+
+def test_job_and_training_arguments_are_told_apart(tmp_path: Path) -> None:
+    job, arguments = parse_config(values(tmp_path, task="causal-lm", max_steps=7, lora_r=4))
+    assert (job.task, job.lora_r, arguments.max_steps) == ("causal-lm", 4, 7)
+
+
+def test_text_that_spells_a_number_is_one(tmp_path: Path) -> None:
+    job, arguments = parse_config(values(tmp_path, learning_rate="1e-5", max_samples="200", lora_dropout="1e-1"))
+    assert (arguments.learning_rate, job.max_samples, job.lora_dropout) == (1e-5, 200, 0.1)
+
+
+def test_a_warmup_below_one_stays_a_share(tmp_path: Path) -> None:
+    _, arguments = parse_config(values(tmp_path, warmup_steps=0.06, max_steps=100))
+    assert arguments.get_warmup_steps(100) == 6
+
+
+@pytest.mark.parametrize(
+    ("bad", "sentence"),
+    [
+        ({"learning_rat": 1}, "unknown key `learning_rat`, did you mean `learning_rate`?"),
+        ({"lora_rank_of": 1}, "unknown key `lora_rank_of`"),
+        ({"learning_rate": "fast"}, "`learning_rate` must be a number, not 'fast'"),
+        ({"max_length": 12.5}, "`max_length` must be a whole number, not 12.5"),
+        ({"max_length": 0}, "`max_length` must be at least 1"),
+        ({"max_samples": True}, "`max_samples` must be a whole number, not True"),
+        ({"trust_remote_code": "yes"}, "`trust_remote_code` must be true or false, not 'yes'"),
+        ({"task": "translate"}, "`task` must be one of classification, causal-lm, not 'translate'"),
+        ({"peft_method": "qlora"}, "`peft_method` must be one of none, lora, dora, not 'qlora'"),
+        ({"dataloader_prefetch_factor": 2}, "dataloader_prefetch_factor"),
+        ({"optim": "adamx"}, "adamx"),
+        ({"eval_strategy": "sometimes"}, "sometimes"),
+    ],
+)
+def test_a_bad_value_is_one_sentence_with_file_and_key(tmp_path: Path, bad: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(JobError) as raised:
+        parse_config(values(tmp_path, **bad), "job.yaml")
+    assert str(raised.value).startswith("job.yaml: ")
+    assert sentence in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_the_output_folder_must_be_named() -> None:
+    with pytest.raises(JobError, match="`output_dir` is missing"):
+        parse_config({"task": "classification"})
+
+
+def test_checkpointing_recomputes_the_way_that_adapters_need(tmp_path: Path) -> None:
+    names = {field.name for field in dataclasses.fields(TrainingArguments)}
+    key = "activation_checkpointing" if "activation_checkpointing" in names else "gradient_checkpointing"
+    _, arguments = parse_config(values(tmp_path, **{key: True}))
+    assert arguments.gradient_checkpointing
+    assert getattr(arguments, f"{key}_kwargs") == {"use_reentrant": False}
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("- a\n- b\n", "must hold keys and values"),
+        ("a: [1\n", "is not YAML"),
+        ("!!python/object:os.x {}\n", "is not YAML"),
+    ],
+)
+def test_a_file_that_holds_no_configuration(tmp_path: Path, text: str, sentence: str) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(text)
+    with pytest.raises(JobError, match=sentence):
+        load_yaml(str(path))
+
+
+def test_bad_input_ends_with_two_and_says_why_on_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path / "absent.yaml")]) == 2
+    assert capsys.readouterr().err == f"error: {tmp_path}/absent.yaml: No such file or directory\n"
+    assert main([]) == 2
+    assert capsys.readouterr().err.startswith("usage:")
+
+
+def test_only_what_is_not_here_needs_the_hub(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("text,label\n")
+    assert not needs_hub({})
+    assert not needs_hub({"model": "gpt2", "data": str(tmp_path / "train.csv")})
+    assert needs_hub({"model": "bert-base-uncased"})
+    assert needs_hub({"data": "imdb"})

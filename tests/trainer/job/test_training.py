@@ -1,0 +1,261 @@
+"""Real trainings of a few steps: each task and adapter, resuming, stopping, what is left on disk."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers")
+pytest.importorskip("peft")
+
+import torch
+import yaml
+from transformers import TrainingArguments
+
+import tuner_tui
+from tests.trainer.data.test_sources import write_csv
+from tuner_tui.trainer.errors import JobError
+from tuner_tui.trainer.job.config import parse_config
+from tuner_tui.trainer.job.training import run_job
+
+pytestmark = [
+    pytest.mark.train,
+    # What libraries say about their own future is not about this job.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning"),
+]
+
+TRAINER = Path(tuner_tui.__file__).parent / "trainer"
+HAS_NEW_NAME = any(field.name == "activation_checkpointing" for field in dataclasses.fields(TrainingArguments))
+CHECKPOINTING = "activation_checkpointing" if HAS_NEW_NAME else "gradient_checkpointing"
+SMALL = {
+    "max_samples": 128,
+    "max_length": 32,
+    "per_device_train_batch_size": 16,
+    "per_device_eval_batch_size": 32,
+    "max_steps": 6,
+    "logging_steps": 2,
+    "eval_strategy": "no",
+    "save_strategy": "no",
+    "disable_tqdm": True,
+}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread() -> Iterator[None]:
+    """So little work is done fastest by one thread, above all where other tests run beside."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def train(output: Path, **values: Any) -> dict[str, Any]:
+    """Train in this process, save at the end, and return the state that the last checkpoint holds."""
+    job, arguments = parse_config(
+        {**SMALL, "save_strategy": "steps", "save_steps": 3, "output_dir": str(output), **values}
+    )
+    assert run_job(job, arguments) == 0
+    return state(output / f"checkpoint-{arguments.max_steps}")
+
+
+def state(checkpoint: Path) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((checkpoint / "trainer_state.json").read_text())
+    return loaded
+
+
+def losses(of: dict[str, Any]) -> list[tuple[int, float]]:
+    return [(entry["step"], entry["loss"]) for entry in of["log_history"] if "loss" in entry]
+
+
+def evaluation(of: dict[str, Any]) -> dict[str, float]:
+    return next(entry for entry in reversed(of["log_history"]) if "eval_loss" in entry)
+
+
+def config_file(folder: Path, **values: Any) -> Path:
+    path = folder / "job.yaml"
+    path.write_text(yaml.safe_dump({**SMALL, "output_dir": str(folder / "out"), **values}))
+    return path
+
+
+def start(config: Path, *launcher: str) -> subprocess.Popen[str]:
+    """The job as tuner-tui starts it: a script with a configuration file, in a session of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-P", *launcher, str(TRAINER), str(config)],
+        start_new_session=True,
+        cwd=config.parent,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_classification_of_a_file_as_a_script(tmp_path: Path) -> None:
+    rows = [(f"{word} number {n}", word) for n in range(60) for word in ("apple", "pear")]
+    write_csv(tmp_path / "train.csv", rows)
+    config = config_file(
+        tmp_path, data="train.csv", learning_rate="2e-3", max_steps=20, eval_strategy="steps", eval_steps=10,
+        save_strategy="steps",
+    )  # fmt: skip
+    out, err = start(config).communicate(timeout=100)
+    assert "data train.csv: 108 samples to train, 12 to evaluate, 2 classes" in out, err
+    assert "'eval_accuracy': '1'" in out or "'eval_accuracy': 1.0" in out
+    final = tmp_path / "out" / "final"
+    assert json.loads((final / "config.json").read_text())["id2label"] == {"0": "apple", "1": "pear"}
+    assert (final / "tokenizer.json").is_file()
+
+
+def test_bad_input_is_one_line_and_exit_code_two(tmp_path: Path) -> None:
+    process = start(config_file(tmp_path, data="absent.csv"))
+    out, err = process.communicate(timeout=100)
+    assert (process.returncode, out) == (2, "")
+    assert err.splitlines()[-1] == "error: data absent.csv: no such file"
+    assert "Traceback" not in err
+
+
+LONG = {"max_steps": 100_000, "logging_steps": 1, "save_strategy": "steps", "save_steps": 100_000}
+
+
+def test_sigterm_to_all_saves_a_checkpoint_from_which_training_goes_on(tmp_path: Path) -> None:
+    """Loader workers get the signal too, as from a cluster's scheduler."""
+    process = start(config_file(tmp_path, **LONG, dataloader_num_workers=1))
+    assert process.stdout is not None
+    assert next(line for line in process.stdout if "'loss'" in line)
+    os.killpg(process.pid, signal.SIGTERM)
+    out, err = process.communicate(timeout=100)
+    assert process.returncode == 128 + signal.SIGTERM, err
+    (checkpoint,) = (tmp_path / "out").glob("checkpoint-*")
+    step = state(checkpoint)["global_step"]
+    assert f"stopped by SIGTERM after step {step}" in out
+    resumed = train(tmp_path / "out", max_steps=step + 1, logging_steps=1, resume_from_checkpoint=str(checkpoint))
+    assert resumed["global_step"] == step + 1
+
+
+def test_two_ranks_agree_on_the_step_after_which_they_stop(tmp_path: Path) -> None:
+    """torchrun hands the signal on to each rank; here one has got it before, and only that one twice."""
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    process = start(config_file(tmp_path, **LONG, use_cpu=True), *torchrun)
+    assert process.stdout is not None
+    assert next(line for line in process.stdout if "'loss'" in line)
+    ranks = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.kill(int(ranks[-1]), signal.SIGTERM)
+    os.killpg(process.pid, signal.SIGTERM)
+    out, err = process.communicate(timeout=100)
+    (checkpoint,) = (tmp_path / "out").glob("checkpoint-*")
+    step = state(checkpoint)["global_step"]
+    assert out.count(f"stopped by SIGTERM after step {step}") == 1, err
+    assert "RuntimeError" not in err
+    assert len(list(checkpoint.glob("rng_state_*.pth"))) == 2
+
+
+THEN_THREADS = """
+import sys
+from pathlib import Path
+from tuner_tui.trainer.main import main
+
+code = main(sys.argv[1:])
+left = sorted({path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")})
+print(f"left over: {left}\\n", end="")  # in one piece: both ranks write to one pipe
+sys.exit(code)
+"""
+
+
+def test_two_ranks_leave_no_thread_of_gloos_that_could_abort_them_as_python_ends(tmp_path: Path) -> None:
+    (tmp_path / "then_threads.py").write_text(THEN_THREADS)
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    configuration = config_file(tmp_path, use_cpu=True)
+    command = [*torchrun, str(tmp_path / "then_threads.py"), str(configuration)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=100)
+    assert result.returncode == 0, result.stderr
+    left = [line for line in result.stdout.splitlines() if line.startswith("left over:")]
+    assert len(left) == 2
+    assert not any("gloo" in line for line in left), left
+
+
+def test_the_default_task_is_learnt(tmp_path: Path) -> None:
+    result = train(
+        tmp_path, max_samples=2000, max_length=64, max_steps=40, logging_steps=10, learning_rate=2e-3, warmup_steps=4,
+        per_device_train_batch_size=32, eval_strategy="steps", eval_steps=40, save_steps=40,
+    )  # fmt: skip
+    assert evaluation(result)["eval_accuracy"] > 0.3  # chance is 0.05
+    assert losses(result)[-1][1] < 0.75 * losses(result)[0][1]
+
+
+def test_a_language_model_reports_perplexity(tmp_path: Path) -> None:
+    result = train(tmp_path, task="causal-lm", learning_rate=1e-3, eval_strategy="steps", eval_steps=6)
+    last = evaluation(result)
+    assert last["eval_perplexity"] == pytest.approx(2.718281828459045 ** last["eval_loss"], rel=1e-6)
+    assert losses(result)[-1][1] < losses(result)[0][1]
+
+
+@pytest.mark.parametrize("method", ["lora", "dora"])
+@pytest.mark.parametrize("task", ["classification", "causal-lm"])
+def test_adapters_train_few_weights_also_with_checkpointing(
+    method: str, task: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = {"peft_method": method, "lora_r": 4, "learning_rate": 1e-2, "max_steps": 3, "logging_steps": 1}
+    result = train(tmp_path, task=task, **values, **{CHECKPOINTING: True})
+    saved = json.loads((tmp_path / "final" / "adapter_config.json").read_text())
+    assert (saved["r"], saved["use_dora"]) == (4, method == "dora")
+    assert all(entry["grad_norm"] > 0 for entry in result["log_history"] if "grad_norm" in entry)
+    share = float(capsys.readouterr().out.partition("trained (")[2].partition("%")[0])
+    assert 0 < share < 20
+
+
+def test_a_trained_model_is_trained_on_for_other_classes(tmp_path: Path) -> None:
+    train(tmp_path / "first", max_steps=3)
+    data = write_csv(tmp_path / "train.csv", [(f"{word} {n}", word) for n in range(30) for word in ("apple", "pear")])
+    train(tmp_path / "second", max_steps=3, model=str(tmp_path / "first" / "final"), data=str(data))
+    assert len(json.loads((tmp_path / "second" / "final" / "config.json").read_text())["id2label"]) == 2
+
+
+def test_samples_longer_than_the_model_takes_are_refused_before_training(tmp_path: Path) -> None:
+    with pytest.raises(JobError, match="max_length 513 is more than the 512 tokens that bert-base takes"):
+        train(tmp_path, model="bert-base", max_length=513)
+
+
+def test_an_encoder_is_no_language_model(tmp_path: Path) -> None:
+    with pytest.raises(JobError, match="bert-base is an encoder"):
+        train(tmp_path, model="bert-base", task="causal-lm")
+
+
+def test_a_folder_that_is_no_checkpoint_is_not_resumed(tmp_path: Path) -> None:
+    with pytest.raises(JobError, match="is not a checkpoint"):
+        train(tmp_path, resume_from_checkpoint=str(tmp_path))
+
+
+def test_too_little_data_trains_without_evaluation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = write_csv(tmp_path / "train.csv", [("the same text", "a"), ("the same text", "b")])
+    train(tmp_path / "out", data=str(data), max_steps=1, save_steps=1, eval_strategy="epoch")
+    assert "no evaluation" in capsys.readouterr().out
+
+
+def test_checkpointing_changes_nothing_but_memory(tmp_path: Path) -> None:
+    plain = train(tmp_path / "plain")
+    recomputed = train(tmp_path / "recomputed", **{CHECKPOINTING: True})
+    assert losses(recomputed) == pytest.approx(losses(plain), rel=1e-4)
+
+
+@pytest.mark.parametrize("values", [{}, {"task": "causal-lm"}, {"lora_dropout": 0.1, "peft_method": "lora"}])
+def test_a_resumed_training_ends_as_an_uninterrupted_one(values: dict[str, Any], tmp_path: Path) -> None:
+    whole = train(tmp_path, **values)
+    resumed = train(tmp_path, **values, resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+    assert losses(resumed)[-1] == pytest.approx(losses(whole)[-1], rel=1e-6)
+
+
+def test_samples_of_like_length_go_together_and_workers_prepare_them(tmp_path: Path) -> None:
+    names = {field.name for field in dataclasses.fields(TrainingArguments)}
+    new = "train_sampling_strategy" in names
+    sampling = {"train_sampling_strategy": "group_by_length"} if new else {"group_by_length": True}
+    workers = {"dataloader_num_workers": 1, "dataloader_prefetch_factor": 2, "dataloader_persistent_workers": True}
+    assert train(tmp_path, **sampling, **workers)["global_step"] == 6

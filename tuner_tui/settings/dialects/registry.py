@@ -1,0 +1,50 @@
+"""All dialects by name, and which one a command or a configuration file belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+from typing import Any
+
+from tuner_tui.settings.dialects.axolotl import AXOLOTL
+from tuner_tui.settings.dialects.dialect import Dialect
+from tuner_tui.settings.dialects.llama_factory import LLAMA_FACTORY
+from tuner_tui.settings.dialects.ms_swift import MS_SWIFT
+from tuner_tui.settings.dialects.trl import TRL
+from tuner_tui.settings.errors import SettingsError
+from tuner_tui.settings.fields import closest_match, shorten_text
+
+HF = Dialect(name="hf", tool="Hugging Face Trainer", command="python train.py {config}", names={})
+DIALECTS: Mapping[str, Dialect] = {one.name: one for one in (HF, TRL, LLAMA_FACTORY, AXOLOTL, MS_SWIFT)}
+DIALECT_OF_PROGRAM = {
+    "trl": TRL,
+    "llamafactory-cli": LLAMA_FACTORY,
+    "llamafactory": LLAMA_FACTORY,
+    "axolotl": AXOLOTL,
+    "swift": MS_SWIFT,
+}
+"""Commands to the tool that they start."""
+
+
+def dialect_by_name(name: str) -> Dialect:
+    """The dialect `name`; raises `SettingsError` with the nearest one."""
+    if name in DIALECTS:
+        return DIALECTS[name]
+    near = closest_match(name, DIALECTS)
+    hint = f"; did you mean {near}?" if near else ""
+    raise SettingsError(f"'{shorten_text(name)}' is no dialect this program writes: {', '.join(DIALECTS)}{hint}")
+
+
+def dialect_of_command(command: Sequence[str]) -> Dialect:
+    """The tool that a command starts, by its program or module; Hugging Face's own names where it is none."""
+    for word in command[:4]:
+        found = DIALECT_OF_PROGRAM.get(PurePath(word).name.partition(".")[0])
+        if found is not None:
+            return found
+    return HF
+
+
+def dialect_of_file(values: Mapping[str, Any]) -> Dialect:
+    """The tool that most likely reads a file with these keys; Hugging Face's own names where nothing tells."""
+    best = max(DIALECTS.values(), key=lambda one: len(one.marks & values.keys()))
+    return best if best.marks & values.keys() else HF

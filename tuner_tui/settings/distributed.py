@@ -1,0 +1,212 @@
+"""How many processes and devices a job trains with: from its launcher, its command and accelerate's configuration file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any
+
+import yaml
+
+from tuner_tui.settings.argv import parse_long_options
+from tuner_tui.settings.job import BuiltinJob, CommandJob
+
+ACCELERATE_PROGRAMS = frozenset({"accelerate", "accelerate-launch", "accelerate.commands.launch"})
+ACCELERATE_TOOLS = frozenset({"trl", "axolotl"})
+"""Tools that start their training by `accelerate launch` and hand its options on."""
+SINGLE_PROCESS_TYPES = frozenset({"NO", "MULTI_CPU"})
+"""Kinds for which a single process is started, whatever number is given (`MULTI_CPU` leaves it to mpirun)."""
+MAX_CONFIG_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class AccelerateConfig:
+    """What of a launch stands in files. `distributed_type` is None where accelerate has no file of its own."""
+
+    path: Path
+    distributed_type: str | None
+    num_processes: int | None
+    mixed_precision: str | None
+
+    @property
+    def words(self) -> str:
+        """For somebody about to start the command: `2 processes (MULTI_GPU), bf16, by /…/default_config.yaml`."""
+        count = self.num_processes if self.distributed_type not in SINGLE_PROCESS_TYPES else 1
+        known = [] if count is None else [f"{count} process" + ("es" if count > 1 else "")]
+        if known and self.distributed_type not in (None, "NO"):
+            known[0] += f" ({self.distributed_type})"
+        known += [self.mixed_precision] if self.mixed_precision else []
+        return ", ".join([*known, f"by {self.path}"])
+
+
+def read_accelerate_config(
+    job: BuiltinJob | CommandJob, environ: Mapping[str, str], cwd: Path
+) -> AccelerateConfig | None:
+    """What files say of the launch of `job`; None where accelerate does not start it, or no file tells.
+
+    The job's own folder is seen from `cwd`, where the launch is asked for.
+
+    A file that cannot be read is none: accelerate itself refuses to start with it and says why.
+    """
+    env = {**environ, **job.env} if isinstance(job, CommandJob) else environ
+    if job.launcher == "accelerate":
+        return _read_config(_default_config_path(env))
+    if job.launcher != "plain" or not isinstance(job, CommandJob):
+        return None
+    cwd = cwd / (job.cwd or "")
+    for place, word in enumerate(job.command):
+        name = PurePath(word).name
+        if name in ACCELERATE_PROGRAMS:
+            options = parse_long_options(job.command[place + 1 :])
+            named = options.get("config_file")
+            if named is None and "cpu" in options:
+                return None
+            return _read_config(cwd / named if named else _default_config_path(env))
+        if name in ACCELERATE_TOOLS:
+            return _tool_config(parse_long_options(job.command, whole=True), env, cwd)
+    return None
+
+
+def _tool_config(options: Mapping[str, str], env: Mapping[str, str], cwd: Path) -> AccelerateConfig | None:
+    """trl's `--accelerate_config` is a file, or a name of one that trl brings: nothing is known of those."""
+    own = _read_mapping(cwd / options["config"]) if "config" in options else {}
+    named = options.get("accelerate_config") or options.get("config_file") or own.get("accelerate_config")
+    told = _positive_int(own.get("num_processes"))
+    found = _read_config(cwd / str(named) if named else _default_config_path(env))
+    if told is None:
+        return found
+    if found is None:
+        return AccelerateConfig(cwd / options["config"], None, told, None)
+    return AccelerateConfig(found.path, found.distributed_type, told, found.mixed_precision)
+
+
+def _default_config_path(env: Mapping[str, str]) -> Path:
+    cache = Path(env.get("XDG_CACHE_HOME", Path(env.get("HOME", "~"), ".cache")))
+    home = Path(env.get("HF_HOME", cache / "huggingface"))
+    return home.expanduser() / "accelerate" / "default_config.yaml"
+
+
+def _read_config(path: Path) -> AccelerateConfig | None:
+    values = _read_mapping(path)
+    if not values or values.get("compute_environment", "LOCAL_MACHINE") != "LOCAL_MACHINE":
+        return None
+    kind = str(values.get("distributed_type", "NO")).upper()
+    kind = "NO" if kind == "FALSE" else kind  # YAML 1.1 reads a bare `NO` as false
+    count = 1 if kind == "NO" else _positive_int(values.get("num_processes"))
+    precision = values.get("mixed_precision")
+    shown = str(precision) if isinstance(precision, str) and precision != "no" else None
+    return AccelerateConfig(path, kind, count, shown)
+
+
+def _read_mapping(path: Path) -> Mapping[str, Any]:
+    """A small YAML (or JSON) mapping; empty where there is none."""
+    try:
+        with path.open("rb") as file:
+            values = yaml.safe_load(file.read(MAX_CONFIG_BYTES))
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+def _positive_int(value: Any) -> int | None:
+    """A number of processes; -1 stands for one that has to be given with the command."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+TORCHRUN = frozenset({"torchrun", "torch.distributed.run", "torch.distributed.launch"})
+ACCELERATE_MULTI_PROCESS_OPTIONS = frozenset({"multi_gpu", "tpu", "use_fsdp", "use_deepspeed", "use_megatron_lm"})
+"""Options of `accelerate launch` that stand above the kind in its file."""
+MULTI_PROCESS_TOOLS = frozenset({"llamafactory-cli", "llamafactory"})
+"""Tools that start a process a card by themselves where there are several."""
+NUMBER = re.compile(r"[0-9]{1,6}")
+
+
+def process_count(
+    job: BuiltinJob | CommandJob, cards: int | None = None, accelerate: AccelerateConfig | None = None
+) -> int:
+    """The processes of the training, at least 1; `cards` are the GPUs that it can use, where that is known.
+
+    The word of the command's own launcher counts: torchrun's `--nproc-per-node` and `--nnodes`, accelerate's
+    `--num_processes` (trl and axolotl hand it on) and its file `accelerate`, deepspeed's `--num_gpus`, ms-swift's
+    `NPROC_PER_NODE`.
+    """
+    if job.launcher != "plain":
+        return job.processes
+    if isinstance(job, BuiltinJob):
+        return 1
+    return max(1, _command_processes(job.command, job.env, cards, accelerate))
+
+
+def devices_per_process(job: BuiltinJob | CommandJob, processes: int, cards: int) -> int | None:
+    """The cards among which one process shares a step, each with a micro batch of its own.
+
+    The Trainer does that (`DataParallel`) where a single process sees several. None where nobody can tell yet: a
+    command may hold a Trainer, a loop for one card, or a tool that starts further processes by itself.
+    """
+    if processes > 1 or cards <= 1:
+        return 1
+    of_trainer = isinstance(job, BuiltinJob) or job.apply == "hf-args"
+    return cards if of_trainer else None
+
+
+def _command_processes(
+    command: Sequence[str], env: Mapping[str, str], cards: int | None, accelerate: AccelerateConfig | None
+) -> int:
+    for place, word in enumerate(command):
+        name, options = PurePath(word).name, parse_long_options(command[place + 1 :])
+        if name in TORCHRUN:
+            each = options.get("nproc_per_node") or env.get("PET_NPROC_PER_NODE", "1")
+            return _parse_process_count(each, cards) * _parse_node_count(
+                options.get("nnodes") or env.get("PET_NNODES", "1")
+            )
+        if name in ACCELERATE_PROGRAMS:
+            return _accelerate_processes(options, cards, accelerate)
+        if name == "deepspeed":
+            return _deepspeed_processes(options, cards)
+        if name in ACCELERATE_TOOLS:
+            return _accelerate_processes(parse_long_options(command, whole=True), cards, accelerate)
+        if name == "swift":
+            return _parse_process_count(env.get("NPROC_PER_NODE", "1"), cards)
+        if name in MULTI_PROCESS_TOOLS:
+            return _parse_process_count(env.get("NPROC_PER_NODE", "auto"), cards)
+    return 1
+
+
+def _accelerate_processes(options: Mapping[str, str], cards: int | None, file: AccelerateConfig | None) -> int:
+    """As `accelerate launch` decides: the kind in its file, else the cards, tell whether it starts several."""
+    kind = None if file is None else file.distributed_type
+    if "cpu" in options:
+        spreads = False
+    elif ACCELERATE_MULTI_PROCESS_OPTIONS & options.keys():
+        spreads = True
+    elif kind is not None:
+        spreads = kind not in SINGLE_PROCESS_TYPES
+    else:
+        spreads = cards is None or cards > 1
+    told = None if file is None or file.num_processes is None else str(file.num_processes)
+    return _parse_process_count(options.get("num_processes") or told or "auto", cards) if spreads else 1
+
+
+def _deepspeed_processes(options: Mapping[str, str], cards: int | None) -> int:
+    """`--include host:0,2@other:1` names the cards; otherwise `--num_gpus` on each of `--num_nodes`."""
+    included = options.get("include")
+    if included:
+        return sum(len(slots.split(",")) for _, _, slots in (one.partition(":") for one in included.split("@")))
+    return _parse_process_count(options.get("num_gpus", "auto"), cards) * _parse_node_count(
+        options.get("num_nodes", "1")
+    )
+
+
+def _parse_process_count(word: str, cards: int | None) -> int:
+    """A number, or `auto` and `gpu`: one a card."""
+    if NUMBER.fullmatch(word):
+        return int(word)
+    return max(1, cards or 0) if word in {"auto", "gpu"} else 1
+
+
+def _parse_node_count(word: str) -> int:
+    """torchrun's `2`, or `1:4` of an elastic training, which begins with the smaller."""
+    first = word.partition(":")[0]
+    return int(first) if NUMBER.fullmatch(first) and int(first) > 0 else 1

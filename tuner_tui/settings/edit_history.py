@@ -1,0 +1,81 @@
+"""Edited settings with undo and redo: an immutable value, each change gives a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tuner_tui.settings.fields import Value, check_value
+from tuner_tui.settings.origin import Origin, OriginKind, Resolved
+
+EDITED = Origin(OriginKind.EDITED)
+UNDO_LIMIT = 500
+
+
+@dataclass(frozen=True, slots=True)
+class EditHistory:
+    """The settings being edited. `saved` is what is on disk; `past` and `future` are newest last."""
+
+    current: Resolved
+    saved: Resolved
+    past: tuple[Resolved, ...] = ()
+    future: tuple[Resolved, ...] = ()
+
+    @classmethod
+    def of(cls, resolved: Resolved) -> EditHistory:
+        """Editing that starts from `resolved`, nothing changed yet."""
+        return cls(resolved, resolved)
+
+    @property
+    def can_undo(self) -> bool:
+        """Whether there is a change to take back."""
+        return bool(self.past)
+
+    @property
+    def can_redo(self) -> bool:
+        """Whether a change was taken back that can be made again."""
+        return bool(self.future)
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """The names of the fields that differ from the saved preset."""
+        now, then = self.current.settings, self.saved.settings
+        return tuple(name for name in type(now).model_fields if getattr(now, name) != getattr(then, name))
+
+    @property
+    def dirty(self) -> bool:
+        """Whether anything differs from the saved preset."""
+        return self.current.settings != self.saved.settings
+
+    def edit(self, name: str, value: Value, origin: Origin = EDITED) -> EditHistory:
+        """One field changed. Raises `FieldError` for a bad name or value."""
+        return self.apply({name: value}, origin)
+
+    def apply(self, change: Mapping[str, Value], origin: Origin) -> EditHistory:
+        """Several fields changed at once, undone at once. Raises `FieldError`; what stays keeps its origin."""
+        checked = {name: check_value(name, value) for name, value in change.items()}
+        settings = self.current.settings
+        new = {name: value for name, value in checked.items() if getattr(settings, name) != value}
+        if not new:
+            return self
+        origins = {**self.current.origins, **dict.fromkeys(new, origin)}
+        past = (*self.past, self.current)[-UNDO_LIMIT:]
+        return replace(self, current=Resolved(settings.changed(**new), origins), past=past, future=())
+
+    def undo(self) -> EditHistory:
+        """The last change taken back; the same where there is none."""
+        if not self.past:
+            return self
+        future = (*self.future, self.current)
+        return replace(self, current=self.past[-1], past=self.past[:-1], future=future)
+
+    def redo(self) -> EditHistory:
+        """The change taken back last made again; the same where there is none."""
+        if not self.future:
+            return self
+        past = (*self.past, self.current)
+        return replace(self, current=self.future[-1], past=past, future=self.future[:-1])
+
+    def saved_now(self) -> EditHistory:
+        """The present settings are what is on disk; undo still reaches back before the save."""
+        return replace(self, saved=self.current)

@@ -1,0 +1,195 @@
+"""Preset files on disk: find, list, save."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from platformdirs import user_config_path
+
+import tuner_tui
+from tuner_tui.settings.errors import PresetError, PresetExistsError
+from tuner_tui.settings.fields import closest_match, shorten_text
+from tuner_tui.settings.presets.parser import LoadedPreset, load_preset
+from tuner_tui.settings.presets.preset import PRESET_VERSION, Preset
+
+__all__ = [
+    "PRESET_VERSION",
+    "ForHardware",
+    "ListedPreset",
+    "LoadedPreset",
+    "Preset",
+    "PresetError",
+    "PresetExistsError",
+    "find_preset",
+    "list_presets",
+    "load_preset",
+    "preset_folders",
+    "preset_from_text",
+    "preset_path",
+    "preset_text",
+    "save_preset",
+    "shipped_folder",
+    "user_folder",
+]
+
+SUFFIXES = (".yaml", ".yml")
+FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+
+
+@dataclass(frozen=True, slots=True)
+class PresetEntry:
+    """A preset file that was found: its short name, and what it holds or why it cannot be read."""
+
+    name: str
+    path: Path
+    loaded: LoadedPreset | None = None
+    problem: str | None = None
+
+
+def shipped_folder() -> Path:
+    """The folder of the presets that come with the program: in the wheel, or beside the package."""
+    package = Path(tuner_tui.__file__).parent
+    inside = package / "presets"
+    return inside if inside.is_dir() else package.parent / "presets"
+
+
+def user_folder() -> Path:
+    """The folder of a person's own presets."""
+    return user_config_path("tuner-tui") / "presets"
+
+
+def preset_folders() -> tuple[Path, ...]:
+    """Where presets are looked for; the first that has a name wins."""
+    return user_folder(), shipped_folder()
+
+
+def dump_preset(preset: Preset) -> str:
+    """The preset as YAML. Numbers are written so that every YAML tool reads them as numbers (`1.0e-05`)."""
+    data = preset.model_dump(mode="json", by_alias=True, exclude_none=True)
+    data["settings"] = dict(preset.settings)
+    if not preset.settings:
+        del data["settings"]
+    ordered: dict[str, Any] = {"version": data.pop("version"), "name": data.pop("name"), **data}
+    return yaml.dump(ordered, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+
+
+def save_preset(preset: Preset, path: Path, *, overwrite: bool = False) -> None:
+    """Write `preset` to `path` whole or not at all.
+
+    Raises `PresetExistsError` where the file is there and `overwrite` is False, `PresetError` where the
+    disk or the folder does not take it; the old file is untouched then.
+    """
+    try:
+        content = dump_preset(preset).encode()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write_atomic(path, content, overwrite)
+    except FileExistsError:
+        if not path.parent.is_dir():
+            raise PresetError(f"{path}: {path.parent} is not a folder") from None
+        raise PresetExistsError(f"{path}: is there already") from None
+    except OSError as error:
+        raise PresetError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def preset_path(name: str) -> Path:
+    """The file of a person's preset `name`; raises `PresetError` for a name that is not a plain word."""
+    if not FILE_NAME.fullmatch(name):
+        raise PresetError(f"'{shorten_text(name)}' is not a preset name: use letters, digits, dot, dash and underscore")
+    return user_folder() / f"{name.removesuffix('.yaml')}.yaml"
+
+
+def list_presets(folders: Sequence[Path] | None = None) -> tuple[PresetEntry, ...]:
+    """All presets of the folders by name; a file that cannot be read is listed with its problem."""
+    found: dict[str, PresetEntry] = {}
+    for folder in preset_folders() if folders is None else folders:
+        for path in _preset_files(folder):
+            if path.stem not in found:
+                found[path.stem] = _load_entry(path)
+    return tuple(found[name] for name in sorted(found))
+
+
+def find_preset(name_or_path: str, folders: Sequence[Path] | None = None) -> LoadedPreset:
+    """The preset of that name, or in that file. Raises `PresetError` with the nearest name."""
+    if "/" in name_or_path or name_or_path.endswith(SUFFIXES):
+        return load_preset(Path(name_or_path).expanduser())
+    files: dict[str, Path] = {}
+    for folder in preset_folders() if folders is None else folders:
+        for path in _preset_files(folder):
+            files.setdefault(path.stem, path)
+    if name_or_path in files:
+        return load_preset(files[name_or_path])
+    near = closest_match(name_or_path, files)
+    hint = f"; did you mean '{near}'?" if near else "; `tuner-tui presets list` shows all"
+    raise PresetError(f"no preset '{shorten_text(name_or_path)}'{hint}")
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes text with odd characters in double quotes: PyYAML's other styles lose U+0085 and its like."""
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if text.isprintable() else '"')
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+def _load_entry(path: Path) -> PresetEntry:
+    try:
+        return PresetEntry(path.stem, path, load_preset(path))
+    except PresetError as error:
+        return PresetEntry(path.stem, path, problem=str(error))
+
+
+def _preset_files(folder: Path) -> list[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES and not path.name.startswith("."))
+    except OSError:
+        return []
+
+
+def _write_atomic(path: Path, content: bytes, overwrite: bool) -> None:
+    folder = path.resolve().parent if overwrite else path.parent
+    handle, name = tempfile.mkstemp(dir=folder, prefix=f".{path.name[:40]}-", suffix=".tmp")
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        _replace_file(temporary, path, overwrite)
+        _fsync_folder(folder)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _replace_file(temporary: Path, path: Path, overwrite: bool) -> None:
+    if overwrite:
+        # What a symbolic link leads to is replaced, not the link.
+        temporary.replace(path.resolve())
+        return
+    try:
+        # A hard link fails where the name is taken, so two writers cannot both believe that it was free.
+        path.hardlink_to(temporary)
+    except FileExistsError:
+        raise
+    except OSError:
+        # Some file systems have no hard links.
+        if path.exists():
+            raise FileExistsError(path) from None
+        temporary.replace(path)
+
+
+def _fsync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,89 @@
+"""The preset model: settings, perhaps a job, the hardware it suits and its source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from tuner_tui.hardware.inventory import Gpu
+from tuner_tui.settings.fields import Value, check_value
+from tuner_tui.settings.job import Job
+
+PRESET_VERSION = 1
+
+
+class HardwareRequirements(BaseModel):
+    """The box a preset was made for. What is None does not matter to it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    gpu: str | None = Field(None, min_length=1, description="Name pattern such as *RTX 3090*; no GPU: none")
+    min_memory_gib: float | None = Field(None, gt=0, le=100_000)
+    capability: str | None = Field(None, pattern=r"^\d{1,2}\.\d$", description="Least compute capability, such as 8.0")
+    min_cores: int | None = Field(None, ge=1, le=100_000)
+
+    @property
+    def for_no_gpu(self) -> bool:
+        """Whether it is for boxes without a card."""
+        return self.gpu is not None and self.gpu.lower() == "none"
+
+    def gpu_words(self) -> str:
+        """The card in words; empty where any will do."""
+        return "no GPU" if self.for_no_gpu else f"GPU {self.gpu}" if self.gpu else ""
+
+    def suits(self, gpus: tuple[Gpu, ...], cores: int | None = None) -> bool:
+        """Whether a box with these cards and usable cores is of this kind; the unknown counts as fitting."""
+        if self.min_cores is not None and cores is not None and cores < self.min_cores:
+            return False
+        if self.for_no_gpu:
+            return not gpus
+        if self.gpu is None and self.min_memory_gib is None and self.capability is None:
+            return True
+        return any(self._suits_card(gpu) for gpu in gpus)
+
+    def _suits_card(self, gpu: Gpu) -> bool:
+        if self.gpu is not None and not fnmatchcase(gpu.name.lower(), self.gpu.lower()):
+            return False
+        if self.capability is not None and gpu.capability is not None and gpu.capability < self.least_capability():
+            return False
+        total = gpu.memory_total_bytes
+        # Drivers report a card of 24 GiB as 23.99 or 24.0 with some reserved: a twentieth is forgiven.
+        return self.min_memory_gib is None or total is None or total >= self.min_memory_gib * 0.95 * 2**30
+
+    def least_capability(self) -> tuple[int, int]:
+        """The capability as a pair; (0, 0) where none is asked for."""
+        major, minor = (self.capability or "0.0").split(".")
+        return int(major), int(minor)
+
+
+class Preset(BaseModel):
+    """One preset file. `settings` holds only what the file gives; the rest keeps its weaker origin."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    version: int = Field(PRESET_VERSION, ge=1)
+    name: str = Field(min_length=1, max_length=100)
+    about: str | None = None
+    for_: HardwareRequirements | None = Field(None, alias="for")
+    source: str | None = Field(None, description="Where the figures come from")
+    before: str | None = Field(None, description="What was measured before these settings")
+    after: str | None = Field(None, description="What was measured with them")
+    settings: dict[str, Value] = Field(default_factory=dict)
+    job: Job | None = None
+
+    @field_validator("settings", mode="before")
+    @classmethod
+    def _each_in_bounds(cls, settings: Any) -> Any:
+        if isinstance(settings, dict):
+            return {name: check_value(name, value) for name, value in settings.items()}
+        return settings
+
+    def variant(self, name: str, settings: Mapping[str, Value]) -> Preset:
+        """A preset of another name with these settings; what was measured goes where they differ."""
+        changed: dict[str, Any] = {"name": name, "settings": dict(settings)}
+        if changed["settings"] != self.settings:
+            changed |= {"before": None, "after": None}
+        return self.model_copy(update=changed)

@@ -1,0 +1,34 @@
+"""Checks settings against all rules: whether they fit each other, the job, the GPUs and the interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.inventory import Gpu
+from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.model import Settings
+from tuner_tui.settings.rules import data_loading, intervals, optimizer, speed
+from tuner_tui.settings.rules.problem import Problem, Rule, RuleContext
+
+__all__ = ["Box", "Problem", "problems"]
+
+RULES: tuple[Rule, ...] = (*speed.RULES, *optimizer.RULES, *data_loading.RULES, *intervals.RULES)
+
+
+def find_problems(
+    settings: Settings,
+    *,
+    gpus: Sequence[Gpu] | None,
+    interpreter: Interpreter | None,
+    job: BuiltinJob | CommandJob | None = None,
+    cores: int | None = None,
+) -> tuple[Problem, ...]:
+    """What is wrong with `settings` here, errors first.
+
+    `gpus` empty means that the box has none; None (of this or any other argument) means not known yet, and rules that
+    need it say nothing. `cores` are the usable ones.
+    """
+    box = RuleContext(None if gpus is None else tuple(gpus), interpreter, job, cores)
+    found = [problem for rule in RULES for problem in rule(settings, box)]
+    return tuple(sorted(found, key=lambda problem: problem.severity != "error"))

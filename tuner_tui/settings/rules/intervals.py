@@ -1,0 +1,57 @@
+"""Rules on evaluation and save intervals, and on arguments that the installed transformers lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tuner_tui.settings.dialects.hf import to_hf
+from tuner_tui.settings.dialects.hf_names import SCRIPT_FIELDS
+from tuner_tui.settings.fields import FIELDS
+from tuner_tui.settings.model import Settings
+from tuner_tui.settings.rules.problem import Problem, RuleContext
+
+
+def evaluation(settings: Settings, _box: RuleContext) -> Iterator[Problem]:
+    """Evaluation steps that do not count, are missing or are never reached."""
+    steps, total = settings.eval_steps, settings.max_steps
+    if settings.eval_strategy != "steps":
+        if steps is not None:
+            sentence = (
+                f"Eval every {steps:,} steps counts only where evaluate is steps; it is {settings.eval_strategy}."
+            )
+            yield Problem(("eval_steps", "eval_strategy"), "warning", sentence, {"eval_strategy": "steps"})
+    elif steps is None:
+        logging = settings.logging_steps
+        sentence = f"Evaluate is steps without a number: Transformers takes log every, so every {logging:,} steps."
+        yield Problem(("eval_steps", "eval_strategy"), "warning", sentence, {"eval_steps": settings.save_steps})
+    elif total is not None and steps > total:
+        sentence = f"Evaluating every {steps:,} steps never happens in a training of {total:,}."
+        yield Problem(("eval_steps", "max_steps"), "warning", sentence, {"eval_steps": total})
+
+
+def saving(settings: Settings, _box: RuleContext) -> Iterator[Problem]:
+    """Checkpoints at steps that are never evaluated."""
+    every, evaluated = settings.save_steps, settings.eval_steps
+    if settings.save_strategy != "steps" or settings.eval_strategy != "steps" or not evaluated:
+        return
+    if every % evaluated:
+        sentence = (
+            f"Saving every {every:,} steps and evaluating every {evaluated:,} leaves checkpoints without an "
+            "evaluation, and load_best_model_at_end refuses it."
+        )
+        right = max(evaluated, every - every % evaluated)
+        yield Problem(("save_steps", "eval_steps"), "warning", sentence, {"save_steps": right})
+
+
+def unsupported_arguments(settings: Settings, box: RuleContext) -> Iterator[Problem]:
+    """Settings that were changed and that the installed TrainingArguments does not have."""
+    names = None if box.interpreter is None else box.interpreter.training_arguments
+    if names is None:
+        return
+    result = to_hf(settings, names, extra=SCRIPT_FIELDS)
+    for name, note in zip(result.not_carried, result.notes, strict=True):
+        if getattr(settings, name) != FIELDS[name].default:
+            yield Problem((name,), "warning", f"{note}: it has no effect.")
+
+
+RULES = (evaluation, saving, unsupported_arguments)

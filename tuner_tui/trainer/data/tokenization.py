@@ -1,0 +1,199 @@
+"""From split rows to what the model trains on: class numbers, tokenised samples, blocks of tokens."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import datasets
+import numpy as np
+
+from ..errors import JobError
+from ..job.config import JobArguments
+from .columns import Columns
+from .sources import open_source
+from .splits import split_source
+
+MOST_CLASSES = 10_000
+
+
+def class_names(tables: Sequence[Any], column: str) -> list[str]:
+    """The names of the classes in `column` of all `tables`, in the order of their numbers.
+
+    A Hub dataset's own names are kept; numbers are in numeric order, strings in alphabetical. `JobError` for fractions,
+    and where there is one class only.
+    """
+    own = getattr(tables[0].features[column], "names", None)
+    if own:
+        return list(own)
+    if not isinstance(tables[0].features[column], datasets.Value):
+        raise JobError(f"column `{column}` holds lists or records; classification needs one class a row")
+    distinct = {value for table in tables for value in table[column]}
+    if any(isinstance(value, float) and not value.is_integer() for value in distinct):
+        raise JobError(f"column `{column}` holds fractions; classification needs classes")
+    if not 1 < len(distinct) <= MOST_CLASSES:
+        sort = (
+            f"one class only ({next(iter(distinct))})" if len(distinct) == 1 else f"{len(distinct):,} different values"
+        )
+        raise JobError(f"column `{column}` holds {sort}; classification needs 2 to {MOST_CLASSES:,} classes")
+    return [class_name(value) for value in sorted(distinct, key=lambda value: (isinstance(value, str), value))]
+
+
+def class_name(value: Any) -> str:
+    """The name of a class: 3 and 3.0 are both `3`."""
+    return str(int(value)) if isinstance(value, float) else str(value)
+
+
+def class_numbers(table: Any, column: str, names: Sequence[str]) -> list[int]:
+    """The class number of each row of `table`."""
+    if getattr(table.features[column], "names", None):
+        return list(table[column])
+    number = {name: index for index, name in enumerate(names)}
+    return [number[class_name(value)] for value in table[column]]
+
+
+ROWS_PER_PROCESS = 50_000
+DOCUMENTS_PER_BATCH = 10_000
+
+
+def tokenizer_processes(rows: int) -> int | None:
+    """Processes for tokenising: None (this one) for small data, where starting them would cost more than it saves.
+
+    A fast tokenizer uses every core for a batch by itself; further processes only speed up what surrounds it.
+    """
+    count = min(len(os.sched_getaffinity(0)), rows // ROWS_PER_PROCESS, 16)
+    return count if count > 1 else None
+
+
+def tokenize_classification(table: Any, columns: Columns, names: list[str], tokenizer: Any, max_length: int) -> Any:
+    """Rows of `input_ids`, `attention_mask`, `labels` and `length` (tokens), not padded."""
+    texts = [name for name in (columns.text, columns.pair) if name]
+    encoded = encode(cast_to_text(table, texts), texts, tokenizer, {"truncation": True, "max_length": max_length})
+    return encoded.add_column("labels", class_numbers(table, columns.label or "", names))
+
+
+def encode(table: Any, texts: list[str], tokenizer: Any, options: dict[str, Any]) -> Any:
+    """The tokens of the columns `texts`. The tokenizer itself is what is mapped, so that a worker process finds it."""
+    return table.map(
+        tokenizer,
+        input_columns=texts,
+        batched=True,
+        fn_kwargs={**options, "return_length": True},
+        remove_columns=table.column_names,
+        num_proc=tokenizer_processes(len(table)),
+        desc="tokenising",
+    )
+
+
+def cast_to_text(table: Any, columns: list[str]) -> Any:
+    """`table` with `columns` as strings; `JobError` where a column holds lists or records."""
+    for name in columns:
+        feature = table.features[name]
+        if not isinstance(feature, datasets.Value):
+            raise JobError(f"column `{name}` holds lists or records, not text")
+        if feature.dtype not in ("string", "large_string"):
+            table = table.cast_column(name, datasets.Value("string"))
+    return table
+
+
+def tokenize_blocks(table: Any, column: str, tokenizer: Any, max_length: int, max_blocks: int | None) -> Any:
+    """Blocks of exactly `max_length` tokens cut from all documents in a row, with `labels` equal to `input_ids`.
+
+    The rest that fills no block is left out. `JobError` if nothing fills one.
+    """
+    texts = cast_to_text(table.select_columns([column]), [column])
+    encoded = encode(texts, [column], tokenizer, {"return_attention_mask": False, "verbose": False})
+    blocks = encoded.with_format("arrow").map(
+        cut_blocks,
+        batched=True,
+        batch_size=DOCUMENTS_PER_BATCH,
+        fn_kwargs={"size": max_length},
+        remove_columns=encoded.column_names,
+        desc="packing",
+    )
+    if len(blocks) == 0:
+        raise JobError(f"the text fills not one block of max_length {max_length} tokens; take a smaller max_length")
+    if max_blocks is not None and len(blocks) > max_blocks:
+        blocks = blocks.select(range(max_blocks))
+    return blocks.with_format("numpy")
+
+
+def cut_blocks(documents: Any, size: int) -> dict[str, Any]:
+    """The tokens of an Arrow table's `input_ids`, end to end, in rows of `size`."""
+    flat = np.concatenate([np.asarray(chunk.flatten()) for chunk in documents["input_ids"].chunks] or [np.empty(0)])
+    blocks = flat[: len(flat) // size * size].reshape(-1, size).astype(np.int64)
+    return {"input_ids": list(blocks), "labels": list(blocks)}
+
+
+MAX_CHARACTERS_PER_TOKEN = 8
+SHUFFLE_SEED = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SplitData:
+    """Rows of text to train and to evaluate on; `evaluation` is None where there is too little data.
+
+    `class_names` is None for a language model.
+    """
+
+    train: Any
+    evaluation: Any | None
+    columns: Columns
+    class_names: list[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizedData:
+    """Tokenised tables; `evaluation` is None where there is too little data."""
+
+    train: Any
+    evaluation: Any | None
+
+
+def open_split_data(job: JobArguments) -> SplitData:
+    """Open and split the data of `job`. `max_samples` counts rows here; for a language model, blocks later on."""
+    source = open_source(job)
+    if job.task == "causal-lm":
+        return SplitData(*split_source(source, None), source.columns, None)
+    train, evaluation = split_source(source, job.max_samples)
+    tables = [table for table in (train, evaluation) if table is not None]
+    return SplitData(train, evaluation, source.columns, class_names(tables, source.columns.label or ""))
+
+
+def tokenize_data(job: JobArguments, opened: SplitData, tokenizer: Any) -> TokenizedData:
+    """Tokenise: a row a sample for classification, blocks of `max_length` for a language model."""
+    names, columns = opened.class_names, opened.columns
+
+    def tokenised(table: Any, max_blocks: int | None) -> Any:
+        if names is not None:
+            return tokenize_classification(table, columns, names, tokenizer, job.max_length)
+        return shuffled_blocks(table, columns.text, job.max_length, tokenizer, max_blocks)
+
+    train = tokenised(opened.train, job.max_samples)
+    held_out = opened.evaluation
+    return TokenizedData(train, None if held_out is None else tokenised(held_out, quarter(job.max_samples)))
+
+
+def quarter(count: int | None) -> int | None:
+    """A quarter of `count`, at least one; None stays None."""
+    return None if count is None else max(1, count // 4)
+
+
+def shuffled_blocks(table: Any, column: str, max_length: int, tokenizer: Any, count: int | None) -> Any:
+    """At most `count` blocks of `table`, from documents in mixed order; no more is tokenised than they need."""
+    mixed = table.shuffle(seed=SHUFFLE_SEED)
+    if count is not None:
+        mixed = mixed.select(range(documents_needed(mixed, column, count * max_length * MAX_CHARACTERS_PER_TOKEN)))
+    return tokenize_blocks(mixed, column, tokenizer, max_length, count)
+
+
+def documents_needed(table: Any, column: str, characters: int) -> int:
+    """How many documents from the first hold `characters`; all of them if they hold fewer."""
+    total = 0
+    for index, row in enumerate(table.select_columns([column])):
+        total += len(str(row[column]))
+        if total >= characters:
+            return index + 1
+    return len(table)

@@ -1,0 +1,135 @@
+"""The job's configuration: one flat YAML file with the names of `TrainingArguments` and the job's own."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import types
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
+
+import torch
+
+from ..errors import JobError, first_line
+
+if TYPE_CHECKING:
+    from transformers import TrainingArguments
+
+TASKS = ("classification", "causal-lm")
+PEFT_METHODS = ("none", "lora", "dora")
+
+
+@dataclass
+class JobArguments:
+    """What to train and on which data; everything else is in `TrainingArguments`."""
+
+    task: str = field(default="classification", metadata={"help": "classification or causal-lm", "choices": TASKS})
+    model: str = field(default="tiny", metadata={"help": "A Hub id, a local folder, or the name of a built-in shape"})
+    data: str = field(default="stdlib", metadata={"help": "A CSV, JSONL or Parquet file, a Hub dataset, or stdlib"})
+    text_column: str | None = field(default=None, metadata={"help": "Found by its usual names when absent"})
+    text_pair_column: str | None = field(default=None, metadata={"help": "The second text of a pair"})
+    label_column: str | None = field(default=None, metadata={"help": "Found by its usual names when absent"})
+    max_samples: int | None = field(default=None, metadata={"help": "Use at most this many training samples"})
+    trust_remote_code: bool = field(default=False, metadata={"help": "Run code that comes with a Hub model"})
+    max_length: int = field(default=128, metadata={"help": "Tokens kept of each sample; block size for causal-lm"})
+    attn_implementation: str | None = field(default=None, metadata={"help": "auto or absent: what Transformers takes"})
+    peft_method: str = field(default="none", metadata={"help": "none, lora or dora", "choices": PEFT_METHODS})
+    lora_r: int = field(default=16, metadata={"help": "Rank of the adapters"})
+    lora_alpha: int = field(default=32, metadata={"help": "Adapter scale: alpha divided by rank"})
+    lora_dropout: float = field(default=0.0, metadata={"help": "Dropout in front of the adapters"})
+
+
+def parse_config(values: dict[str, Any], path: str = "config") -> tuple[JobArguments, TrainingArguments]:
+    """`values` as checked arguments: unknown keys, wrong types and impossible combinations raise `JobError`."""
+    from transformers import TrainingArguments  # two seconds, which a trace of memory need not wait
+
+    job_keys = get_type_hints(JobArguments)
+    all_keys = {**get_type_hints(TrainingArguments), **job_keys}
+    own = {f.name for f in dataclasses.fields(TrainingArguments) if f.init} | set(job_keys)
+    for key in values:
+        if key not in own:
+            raise JobError(f"{path}: unknown key `{key}`{did_you_mean(key, own)}")
+    typed = {key: coerce_value(key, value, all_keys[key], path) for key, value in values.items()}
+    job = check_job(JobArguments(**{key: value for key, value in typed.items() if key in job_keys}), path)
+    return job, build_training_arguments({key: value for key, value in typed.items() if key not in job_keys}, job, path)
+
+
+def did_you_mean(key: str, known: set[str]) -> str:
+    """`, did you mean …?` for a key that is close to a known one, else nothing."""
+    close = difflib.get_close_matches(key, sorted(known), n=1)
+    return f", did you mean `{close[0]}`?" if close else ""
+
+
+def union_members(hint: Any) -> tuple[Any, ...]:
+    """The member types of a union; any other hint alone."""
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+
+
+def coerce_value(key: str, value: Any, hint: Any, path: str) -> Any:
+    """`value` as the type of `key`: `1e-5`, which YAML reads as text, becomes a number; a wrong type is an error."""
+    kinds = union_members(hint)
+    if value is None or isinstance(value, (dict, list)) or str in kinds or not {bool, int, float} & set(kinds):
+        return value
+    if bool in kinds and isinstance(value, bool):
+        return value
+    number = parse_number(value)
+    if number is not None and float in kinds:
+        return number
+    if number is not None and int in kinds and float(number).is_integer():
+        return int(number)
+    wanted = "a number" if float in kinds else "a whole number" if int in kinds else "true or false"
+    raise JobError(f"{path}: `{key}` must be {wanted}, not {value!r}")
+
+
+def parse_number(value: Any) -> int | float | None:
+    """A number, or text that spells one; None for anything else (and for true and false)."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return value
+    try:
+        return float(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+
+
+def check_job(job: JobArguments, path: str) -> JobArguments:
+    """`job` if its own fields are possible, else `JobError`."""
+    for item in dataclasses.fields(job):
+        choices = item.metadata.get("choices")
+        value = getattr(job, item.name)
+        if choices and value not in choices:
+            raise JobError(f"{path}: `{item.name}` must be one of {', '.join(choices)}, not {value!r}")
+    for name in ("max_samples", "max_length", "lora_r", "lora_alpha"):
+        value = getattr(job, name)
+        if value is not None and value < 1:
+            raise JobError(f"{path}: `{name}` must be at least 1, not {value}")
+    return job
+
+
+def build_training_arguments(values: dict[str, Any], job: JobArguments, path: str) -> TrainingArguments:
+    """`TrainingArguments` of the installed Transformers, with what every job of ours needs where the file is silent."""
+    from transformers import TrainingArguments
+
+    if "output_dir" not in values:
+        raise JobError(f"{path}: `output_dir` is missing: the folder for checkpoints and the trained model")
+    names = {f.name for f in dataclasses.fields(TrainingArguments)}
+    defaults: dict[str, Any] = {"report_to": "none", "prediction_loss_only": job.task == "causal-lm"}
+    if not has_accelerator():
+        defaults["use_cpu"] = (
+            True  # without it, Transformers refuses bf16 where there is no GPU, though a CPU can do it
+        )
+    for prefix in ("activation_checkpointing", "gradient_checkpointing"):
+        if values.get(prefix) and f"{prefix}_kwargs" in names:
+            # The reentrant kind loses the gradient when the inputs need none, as with frozen embeddings under LoRA.
+            defaults[f"{prefix}_kwargs"] = {"use_reentrant": False}
+    try:
+        arguments = TrainingArguments(**{**defaults, **values})
+    except (ValueError, TypeError, ImportError) as error:
+        raise JobError(f"{path}: {first_line(error)}") from error
+    if arguments.device.type == "cpu":
+        arguments.dataloader_pin_memory = False  # nothing to pin for, and PyTorch warns of it for every loader
+    return arguments
+
+
+def has_accelerator() -> bool:
+    """Whether PyTorch sees a GPU of any maker."""
+    return bool(torch.cuda.is_available() or torch.backends.mps.is_available() or torch.xpu.is_available())

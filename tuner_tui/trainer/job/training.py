@@ -1,0 +1,134 @@
+"""Runs the job from data to trained model."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from transformers import DataCollatorWithPadding, TrainingArguments, default_data_collator, set_seed
+
+from ..data.tokenization import SplitData, TokenizedData, open_split_data, tokenize_data
+from ..errors import JobError, first_line
+from ..models.adapters import add_adapters
+from ..models.load import count_parameters, load_model, load_tokenizer
+from .config import JobArguments
+from .job_trainer import JobTrainer, classification_loss
+from .metrics import classification_metrics, predicted_class
+from .sigterm_checkpoint import EXIT_CODE, CheckpointOnSigterm
+
+TENSOR_CORE_MULTIPLE = 8
+
+
+def run_job(job: JobArguments, arguments: TrainingArguments) -> int:
+    """Train, evaluate and save as asked; returns 0, or 143 after SIGTERM and its checkpoint.
+
+    The model comes before tokenising, which may take minutes, so that what is wrong with it is said first.
+    """
+    set_seed(arguments.seed)
+    resume_from = find_checkpoint(arguments)
+    tokenizer = load_tokenizer(job)
+    opened = open_split_data(job)
+    model = prepare_model(job, arguments, tokenizer, opened)
+    with arguments.main_process_first(desc="preparing the data"):  # the other ranks find it in the cache
+        data = tokenize_data(job, opened, tokenizer)
+    if arguments.process_index == 0:
+        report_data(job, opened, data)
+    # Loader workers are forked from here on; they pad, which needs none of the tokenizer's threads.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    term = CheckpointOnSigterm()
+    trainer = build_trainer(job, arguments, model, tokenizer, data, term)
+    with term.listening():
+        train(trainer, resume_from)
+        stopped = term.stopping and trainer.state.global_step < trainer.state.max_steps
+        if not stopped:
+            finish_training(trainer)
+    if stopped and arguments.process_index == 0:
+        print(f"stopped by SIGTERM after step {trainer.state.global_step}; checkpoint in {arguments.output_dir}")
+    return EXIT_CODE if stopped else 0
+
+
+def train(trainer: JobTrainer, resume_from: str | None) -> None:
+    """Run the training; an optimizer or kernel whose package is missing is a `JobError`."""
+    try:
+        trainer.train(resume_from_checkpoint=resume_from)
+    except ImportError as error:
+        raise JobError(first_line(error)) from error
+
+
+def report_data(job: JobArguments, opened: SplitData, data: TokenizedData) -> None:
+    """Say how much data there is."""
+    unit = "samples" if job.task == "classification" else f"blocks of {job.max_length} tokens"
+    evaluation = "none" if data.evaluation is None else f"{len(data.evaluation):,}"
+    classes = f", {len(opened.class_names)} classes" if opened.class_names else ""
+    print(f"data {job.data}: {len(data.train):,} {unit} to train, {evaluation} to evaluate{classes}")
+
+
+def find_checkpoint(arguments: TrainingArguments) -> str | None:
+    """The checkpoint to resume from, None to start anew; `JobError` where it is not one."""
+    folder = arguments.resume_from_checkpoint
+    if folder and not Path(folder, "trainer_state.json").is_file():
+        raise JobError(f"resume_from_checkpoint {folder} is not a checkpoint: it has no trainer_state.json")
+    return folder or None
+
+
+def prepare_model(job: JobArguments, arguments: TrainingArguments, tokenizer: Any, opened: SplitData) -> Any:
+    """The model with its adapters; says its size."""
+    set_seed(arguments.seed)  # so that the weights do not depend on what preparing the data drew
+    model = add_adapters(load_model(job, tokenizer, opened.class_names), job, arguments.gradient_checkpointing)
+    model.config.use_cache = False
+    total, trained = count_parameters(model)
+    print(f"model {job.model}: {total:,} parameters, {trained:,} trained ({100 * trained / total:.2f} %)")
+    return model
+
+
+def build_trainer(
+    job: JobArguments,
+    arguments: TrainingArguments,
+    model: Any,
+    tokenizer: Any,
+    data: TokenizedData,
+    term: CheckpointOnSigterm,
+) -> JobTrainer:
+    """The Trainer for this task and data."""
+    evaluation = data.evaluation
+    if evaluation is None and str(arguments.eval_strategy.value) != "no":
+        print("too little data to set some apart: no evaluation")
+        arguments.eval_strategy = type(arguments.eval_strategy)("no")
+    classify = job.task == "classification"
+    trainer = JobTrainer(
+        model=model,
+        args=arguments,
+        train_dataset=data.train,
+        eval_dataset=evaluation,
+        processing_class=tokenizer,
+        data_collator=build_collator(tokenizer, arguments) if classify else default_data_collator,
+        compute_loss_func=classification_loss(arguments) if classify else None,
+        compute_metrics=classification_metrics if classify else None,
+        preprocess_logits_for_metrics=predicted_class if classify else None,
+        callbacks=[term],
+    )
+    trainer.language_model = not classify
+    return trainer
+
+
+def build_collator(tokenizer: Any, arguments: TrainingArguments) -> Any:
+    """Pads a batch to its longest sample; on a GPU to a multiple of 8, which tensor cores want."""
+    return DataCollatorWithPadding(
+        tokenizer, pad_to_multiple_of=TENSOR_CORE_MULTIPLE if arguments.device.type == "cuda" else None
+    )
+
+
+def finish_training(trainer: JobTrainer) -> None:
+    """After the last step: evaluate if that has not just been done, and save the model where checkpoints are saved.
+
+    A training that was asked to stop early has its checkpoint, and ends here.
+    """
+    arguments, state = trainer.args, trainer.state
+    if state.global_step < state.max_steps:
+        return
+    evaluated = any("eval_loss" in entry and entry.get("step") == state.global_step for entry in state.log_history)
+    if arguments.eval_strategy.value != "no" and not evaluated:
+        trainer.evaluate()
+    if arguments.save_strategy.value != "no":
+        trainer.save_model(str(Path(arguments.output_dir, "final")))

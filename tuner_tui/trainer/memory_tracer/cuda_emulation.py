@@ -1,0 +1,145 @@
+"""Makes CPU operations on fake tensors allocate what they would on a GPU: dropout, attention, autocast, grouped matmul."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
+
+FP32_IN_AUTOCAST = (
+    (functional, ("layer_norm", "group_norm", "softmax", "log_softmax", "nll_loss", "cosine_similarity")),
+    (torch, ("softmax", "log_softmax", "pow", "rsqrt", "exp", "log", "reciprocal", "cumsum", "sum", "norm")),
+    (torch.Tensor, ("softmax", "log_softmax", "pow", "rsqrt", "exp", "log", "reciprocal", "cumsum", "sum", "norm")),
+)
+"""Operations that autocast runs in fp32 on a GPU and in the type of their input on a CPU."""
+_plain_attention = functional.scaled_dot_product_attention
+
+
+@contextmanager
+def emulate_cuda(on: bool) -> Iterator[None]:
+    """While it lasts, and where it is `on`, torch's functions keep what they would keep on a GPU.
+
+    Not a mode of torch: those are not active in what a checkpointed layer computes again.
+    """
+    before = []
+    for owner, name, function in replacements() if on else ():
+        before.append((owner, name, getattr(owner, name)))
+        setattr(owner, name, function)
+    try:
+        yield
+    finally:
+        for owner, name, function in before:
+            setattr(owner, name, function)
+
+
+def replacements() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
+    """Where each function stands, its name, and what stands for it."""
+    for owner, names in FP32_IN_AUTOCAST:
+        for name in names:
+            yield owner, name, run_in_fp32(getattr(owner, name))
+    yield functional, "dropout", dropout
+    yield functional, "scaled_dot_product_attention", attention
+
+
+def run_in_fp32(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, its 16-bit tensors widened first where autocast is on and no type is asked for."""
+
+    def widening(*args: Any, **options: Any) -> Any:
+        if torch.is_autocast_enabled("cpu") and options.get("dtype") is None:
+            args = tuple(to_fp32(one) for one in args)
+        return function(*args, **options)
+
+    return widening
+
+
+def to_fp32(value: Any) -> Any:
+    """A 16-bit tensor in fp32; anything else as it is."""
+    narrow = isinstance(value, torch.Tensor) and value.dtype in (torch.bfloat16, torch.float16)
+    return value.float() if narrow else value
+
+
+def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+    """A dropout that keeps a mask of one byte a number."""
+    if not training or p == 0.0:
+        return input
+    return torch.native_dropout(input, p, True)[0]
+
+
+class FusedAttention(torch.autograd.Function):  # type: ignore[misc]  # torch is not typed here
+    """Flash or memory-efficient attention: keeps its inputs, its output, and one fp32 number a query and head."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Any, key: Any, value: Any, bias: Any) -> Any:
+        """The output in the layout of the kernels, in which heads of one token lie side by side."""
+        batch, heads, length, _ = query.shape
+        output = query.new_empty(batch, length, heads, value.shape[-1]).transpose(1, 2)
+        sums = torch.empty(batch, heads, length, dtype=torch.float32)
+        ctx.save_for_backward(query, key, value, output, sums, bias)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        """One gradient for each input."""
+        query, key, value = ctx.saved_tensors[:3]
+        return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value), None
+
+
+def attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """Attention as torch's dispatcher chooses it on a GPU.
+
+    With grouped queries in fp32 no fused kernel applies: flash takes 16 bit only, the memory-efficient one no groups.
+    """
+    if torch.is_autocast_enabled("cpu"):
+        kind = torch.get_autocast_dtype("cpu")
+        query, key, value = (one.to(kind) for one in (query, key, value))
+    if enable_gqa and query.dtype is torch.float32:
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            return _plain_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=True)
+    return FusedAttention.apply(query, key, value, None if attn_mask is None else additive_mask(attn_mask, query))
+
+
+def additive_mask(mask: Any, query: Any) -> Any:
+    """A mask as the memory-efficient kernel takes it: added to the scores, in their type, without repeated rows."""
+    return torch.empty(mask.shape, dtype=query.dtype) if mask.dtype is torch.bool else mask
+
+
+GROUPED_MM = getattr(torch.ops.aten, "_grouped_mm", None)
+"""None where torch is too old to have it."""
+
+
+class GroupedMatmulMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not typed here
+    """While active, a grouped product is an empty tensor of its shape."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run the operation, or make what stands for it."""
+        options = dict(kwargs or {})
+        if GROUPED_MM is None or func is not GROUPED_MM.default:
+            return func(*args, **options)
+        offsets = args[2] if len(args) > 2 else options.get("offs")
+        kind = args[4] if len(args) > 4 else options.get("out_dtype")
+        first, second = args[0], args[1]
+        return first.new_empty(grouped_mm_shape(first.shape, second.shape, offsets), dtype=kind or first.dtype)
+
+
+def grouped_mm_shape(first: Any, second: Any, offsets: Any) -> tuple[int, ...]:
+    """Of two matrices one product a group; of a matrix and one for each group, the rows side by side."""
+    if len(first) == len(second) == 2:
+        return (offsets.shape[0], first[0], second[1])
+    if len(first) == 2:
+        return (first[0], second[-1])
+    return (first[1], second[1]) if len(second) == 2 else (first[0], first[1], second[-1])

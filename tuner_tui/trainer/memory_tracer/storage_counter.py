@@ -1,0 +1,94 @@
+"""Counts the memory of live tensors, operation by operation."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+
+
+@dataclass(slots=True)
+class PhasePeak:
+    """The largest sum of a phase, and what of it were gradients and 16-bit copies of weights, in bytes."""
+
+    total: int = 0
+    gradients: int = 0
+    copies: int = 0
+
+
+class StorageCounter(TorchDispatchMode):  # type: ignore[misc]  # torch is not typed here
+    """While active, every storage that an operation makes is counted until its last tensor is gone.
+
+    Storages made before are counted by `add`. The peak of a phase is that between two calls of `enter`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sizes: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._weights: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.total = 0
+        self.gradients = 0
+        self.copies = 0
+        self.peaks: dict[str, PhasePeak] = {}
+        self._peak = PhasePeak()
+
+    def enter(self, phase: str) -> None:
+        """What is live from now on belongs to `phase`; one that was entered before goes on."""
+        self._peak = self.peaks.setdefault(phase, PhasePeak())
+        self._look()
+
+    def weights(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Count tensors whose 16-bit copies are to be told apart."""
+        for tensor in tensors:
+            self.add(tensor)
+            self._weights.add(tensor.untyped_storage())
+
+    def add(self, tensor: torch.Tensor) -> None:
+        """Count the storage of `tensor`, unless it is counted already."""
+        storage = tensor.untyped_storage()
+        if storage not in self._sizes:
+            size = storage.nbytes()
+            self._sizes[storage] = size
+            self._grow(storage, size, "total")
+        self._look()
+
+    def gradient(self, parameter: torch.Tensor) -> None:
+        """Count a gradient that has come to stay until the optimizer's step; called after it was accumulated."""
+        if parameter.grad is not None:
+            storage = parameter.grad.untyped_storage()
+            self._grow(storage, storage.nbytes(), "gradients")
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run the operation and count what it made."""
+        result = func(*args, **(kwargs or {}))
+        for tensor in tree_iter(result):
+            if isinstance(tensor, torch.Tensor):
+                self._made(tensor, func, args)
+        return result
+
+    def _made(self, tensor: torch.Tensor, func: Any, args: tuple[Any, ...]) -> None:
+        storage = tensor.untyped_storage()
+        if storage in self._sizes:
+            return
+        self.add(tensor)
+        if func is torch.ops.aten._to_copy.default and args[0].untyped_storage() in self._weights:
+            self._grow(storage, self._sizes[storage], "copies")
+
+    def _grow(self, storage: Any, size: int, counter: str) -> None:
+        setattr(self, counter, getattr(self, counter) + size)
+        weakref.finalize(storage, self._shrink, size, counter).atexit = False
+
+    def _shrink(self, size: int, counter: str) -> None:
+        setattr(self, counter, getattr(self, counter) - size)
+
+    def _look(self) -> None:
+        if self.total > self._peak.total:
+            peak = self._peak
+            peak.total, peak.gradients, peak.copies = self.total, self.gradients, self.copies

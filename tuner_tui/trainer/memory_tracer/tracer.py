@@ -1,0 +1,135 @@
+"""Traces the peak memory of a training step on fake tensors: a JSON request on stdin, one marked JSON line on stdout."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+from ..errors import first_line
+
+MARK = "tuner-tui-trace "
+
+
+def main() -> int:
+    """Trace as asked. Returns 0, or 2 with `{"problem": sentence}` where the model cannot be had or traced."""
+    request = json.load(sys.stdin)
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    warnings.simplefilter("ignore")
+    from ..errors import JobError
+    from ..hub import go_offline_if_unreachable
+    from ..main import needs_hub
+
+    if needs_hub({"model": request["job"]["model"]}):
+        go_offline_if_unreachable()
+    from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+
+    try:
+        answer = trace_memory(request)
+    except JobError as error:
+        answer = {"problem": str(error)}
+    except (DataDependentOutputException, DynamicOutputShapeException) as error:
+        answer = {"problem": f"the model's code goes by the values of its data, which a trace does not have ({error})"}
+    except Exception as error:  # noqa: BLE001  whatever a model's own code raises on fake tensors is the answer
+        answer = {"problem": describe_error(error, request["job"])}
+    sys.stdout.write("\n" + MARK + json.dumps(answer) + "\n")
+    return 2 if "problem" in answer else 0
+
+
+def describe_error(error: Exception, job: dict[str, Any]) -> str:
+    """What kept the model from being traced."""
+    if "Unrecognized configuration class" in str(error):
+        return f"{job['model']} is no model for {job['task']} of texts"
+    return f"{type(error).__name__}: {first_line(error)}"
+
+
+def trace_memory(request: dict[str, Any]) -> dict[str, Any]:
+    """The bytes of weights and optimizer states, and for each batch the peak of each phase."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from ..job.config import JobArguments
+    from .cuda_emulation import GroupedMatmulMode, emulate_cuda
+    from .meta_model import build_meta_model, build_optimizer, make_fake
+    from .training_step import TracedStep, make_optimizer_states
+
+    settings, on_gpu = request["settings"], request["on_gpu"]
+    job = JobArguments(**request["job"])
+    torch.set_num_threads(1)
+    model = build_meta_model(job, request["labels"], settings["gradient_checkpointing"])
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    with fake, GroupedMatmulMode(), emulate_cuda(on_gpu), without_packed_sequence_masks():
+        make_fake(model)
+        optimizer = build_optimizer(model, settings["optim"], request["foreach"])
+        traced = TracedStep(
+            model, optimizer, settings["precision"], job.task == "causal-lm", job.max_length,
+            settings["gradient_accumulation_steps"], settings["max_grad_norm"],
+        )  # fmt: skip
+        make_optimizer_states(traced)
+        sizes = model_sizes(traced)
+        train = [train_peak(traced, batch, number == 0) for number, batch in enumerate(request["batches"])]
+        evaluation = [evaluation_peak(traced, batch) for batch in request["eval_batches"]]
+    return {**sizes, "step": train[0].pop("step"), "train": train, "evaluation": evaluation}
+
+
+def train_peak(traced: Any, batch: int, with_step: bool) -> dict[str, Any]:
+    """The peak of forward and backward at `batch`; and in `step`, where asked for, that of the optimizer's step."""
+    from .training_step import count_storages, forward_and_backward, optimizer_step
+
+    found: dict[str, Any] = {"batch": batch}
+    with count_storages(traced) as storages:
+        forward_and_backward(traced, storages, batch)
+        if with_step:
+            optimizer_step(traced, storages)
+            found["step"] = storages.peaks["step"].total
+        traced.model.zero_grad()
+    return found | asdict(storages.peaks["batch"])
+
+
+def evaluation_peak(traced: Any, batch: int) -> dict[str, Any]:
+    """The peak of an evaluation at `batch`."""
+    from .training_step import count_storages, evaluate
+
+    with count_storages(traced) as storages:
+        evaluate(traced, storages, batch)
+    return {"batch": batch, **asdict(storages.peaks["evaluation"])}
+
+
+@contextmanager
+def without_packed_sequence_masks() -> Iterator[None]:
+    """Keep Transformers from a mask for blocks of several texts: it looks at positions, which fake tensors do not have.
+
+    Without such a mask a training on blocks of its own making runs, and so does the one that is traced.
+    """
+    from transformers import masking_utils
+
+    name = "find_packed_sequence_indices"
+    before = getattr(masking_utils, name, None)
+    if before is not None:
+        setattr(masking_utils, name, lambda position_ids: None)
+    yield
+    if before is not None:
+        setattr(masking_utils, name, before)
+
+
+def model_sizes(traced: Any) -> dict[str, Any]:
+    """Parameters, weights with buffers, and optimizer states; the last is None where it was not traced."""
+    parameters = list(traced.model.parameters())
+    stored = {one.untyped_storage(): None for one in [*parameters, *traced.model.buffers()]}
+    states: int | None = None
+    if traced.optimizer is not None:
+        values = [value for state in traced.optimizer.state.values() for value in state.values()]
+        states = sum(value.nbytes for value in values if hasattr(value, "nbytes"))
+    trained = [one for one in parameters if one.requires_grad]
+    return {
+        "parameters": sum(one.numel() for one in parameters),
+        "trainable": sum(one.numel() for one in trained),
+        "weight_bytes": sum(storage.nbytes() for storage in stored),
+        "gradient_bytes": sum(one.nbytes for one in trained),
+        "state_bytes": states,
+    }

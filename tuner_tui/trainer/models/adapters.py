@@ -1,0 +1,41 @@
+"""LoRA and DoRA by peft: small matrices are trained beside the frozen weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..job.config import JobArguments
+
+HEAD_NAMES = ("classifier", "score", "classification_head")
+
+
+def add_adapters(model: Any, job: JobArguments, checkpointing: bool) -> Any:
+    """`model` with adapters on all of its linear layers; the classification head, which is new, trains in full."""
+    if job.peft_method == "none":
+        return model
+    from peft import LoraConfig, TaskType, get_peft_model
+
+    heads = find_heads(model) if job.task == "classification" else []
+    config = LoraConfig(
+        task_type=TaskType.CAUSAL_LM if job.task == "causal-lm" else TaskType.SEQ_CLS,
+        r=job.lora_r,
+        lora_alpha=job.lora_alpha,
+        lora_dropout=job.lora_dropout,
+        use_dora=job.peft_method == "dora",
+        target_modules="all-linear",
+        modules_to_save=heads or None,
+        exclude_modules=rf"(.*\.)?({'|'.join(heads)})(\..*)?" if heads else None,
+    )
+    if checkpointing:
+        # Frozen embeddings give activations that need no gradient, and a checkpointed layer would then pass none back.
+        model.enable_input_require_grads()
+    return get_peft_model(model, config)
+
+
+def find_heads(model: Any) -> list[str]:
+    """The parts of a classifier that no pretraining has seen, on top of `model`: they train in full.
+
+    peft by itself takes `pre_classifier` for a `classifier` that it has adapted already, and knows no
+    `classification_head`: DistilBERT would not start, the heads of BART and T5 would keep their random weights.
+    """
+    return [name for name, _ in model.named_children() if name.endswith(HEAD_NAMES)]
