@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.advice.fakes import box, card, counters, situation, training
-from tuner_tui.advice.rules.in_effect import not_in_effect
-from tuner_tui.advice.verification import Mark, differing, verify
+from tests.fakes.situations import box, card, counters, situation, training
+from tuner_tui.advice.findings.not_applied import settings_not_in_effect
+from tuner_tui.advice.verification import SettingCheck, differing_settings, verify_settings
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.settings.model import Settings
 
@@ -41,8 +41,8 @@ CASES: tuple[tuple[dict[str, Any], dict[str, Any], str, str], ...] = (
 )  # fmt: skip
 
 
-def checked(asked: dict[str, Any], seen: dict[str, Any], **changes: Any) -> dict[str, Mark]:
-    found = verify(situation(settings=Settings(**asked), state=training(in_effect=seen), **changes))
+def checked(asked: dict[str, Any], seen: dict[str, Any], **changes: Any) -> dict[str, SettingCheck]:
+    found = verify_settings(situation(settings=Settings(**asked), state=training(in_effect=seen), **changes))
     return {mark.name: mark for mark in found}
 
 
@@ -70,24 +70,24 @@ def test_tf32_is_no_contradiction_where_no_card_has_it() -> None:
 def test_a_commands_own_defaults_are_not_asked_for() -> None:
     seen = {"dataloader_num_workers": 4, "optimizer": "SGD", "autocast_dtype": "float16"}
     found = situation(settings=Settings(), state=training(in_effect=seen), chosen=frozenset({"dataloader_num_workers"}))
-    assert [mark.name for mark in differing(found)] == ["dataloader_num_workers"]
+    assert [mark.name for mark in differing_settings(found)] == ["dataloader_num_workers"]
 
 
 def test_what_never_reached_the_training_comes_first_with_the_reason() -> None:
     state = training(in_effect={"seed": 42}, not_injected=("optim",))
-    first, second, *_ = verify(situation(state=state, not_applied=("precision",)))
+    first, second, *_ = verify_settings(situation(state=state, not_applied=("precision",)))
     assert [(mark.name, mark.verdict) for mark in (first, second)] == [("optim", "differs"), ("precision", "differs")]
     assert "no place" in first.why
     assert "cannot carry" in second.why
 
 
 def test_before_anything_was_said_there_is_no_list() -> None:
-    assert verify(situation()) == ()
+    assert verify_settings(situation()) == ()
 
 
 def test_the_finding_names_what_differs() -> None:
     state = training(in_effect={"dataloader_num_workers": 0})
-    finding = not_in_effect(situation(settings=Settings(dataloader_num_workers=4), state=state))
+    finding = settings_not_in_effect(situation(settings=Settings(dataloader_num_workers=4), state=state))
     assert finding is not None
     assert finding.cause == "not-in-effect"
     assert finding.evidence == ("dataloader_num_workers: asked for 4, in effect 0",)
@@ -96,6 +96,6 @@ def test_the_finding_names_what_differs() -> None:
 
 def test_no_finding_in_the_first_steps_or_where_all_agrees() -> None:
     early = training(steps={"own_steps": 2}, in_effect={"dataloader_num_workers": 0})
-    assert not_in_effect(situation(state=early)) is None
-    assert not_in_effect(situation(state=training(in_effect={"dataloader_num_workers": 8}))) is None
+    assert settings_not_in_effect(situation(state=early)) is None
+    assert settings_not_in_effect(situation(state=training(in_effect={"dataloader_num_workers": 8}))) is None
     assert counters().own_steps > 2

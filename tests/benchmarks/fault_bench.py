@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from tuner_tui.advice.diagnose import diagnose
-from tuner_tui.advice.of_run import situation_of_view
-from tuner_tui.advice.steadiness import Steadiness
+from tuner_tui.advice.hysteresis import FindingHysteresis
+from tuner_tui.advice.situation import situation_of_view
 from tuner_tui.runs.control import give_order
 from tuner_tui.runs.folder import RunFolder
 from tuner_tui.runs.launch import launch
@@ -159,7 +159,7 @@ def start(fault: Fault, root: Path) -> RunFolder:
 
 def first_finding(folder: RunFolder, watch_s: float, injected: tuple[str, ...] = ()) -> Found:
     """Diagnose once a second until something is shown, the run ended, or the time is up."""
-    reader, steadiness, began, behind = RunReader(folder), Steadiness(), time.monotonic(), False
+    reader, steadiness, began, behind = RunReader(folder), FindingHysteresis(), time.monotonic(), False
     while True:
         view = reader.poll()
         situation = situation_of_view(folder, view)

@@ -11,7 +11,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tests.advice.fakes import box, card
+from tests.fakes.situations import box, card
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.memory.fit import PeakModel
 from tuner_tui.settings.job import BuiltinJob

@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 from typer.testing import CliRunner, Result
 
-from tests.advice.boxes import box, card, python
+from tests.fakes.inventories import box, card, python
 from tuner_tui.cli.box import ThisBox
 from tuner_tui.cli.doctor import register
 from tuner_tui.hardware.inventory import Inventory

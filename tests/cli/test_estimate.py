@@ -11,7 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from tests.advice.boxes import box, card, python
+from tests.fakes.inventories import box, card, python
 from tests.runs.test_measured_memory import run
 from tuner_tui.cli.box import ThisBox
 from tuner_tui.cli.estimate import register

@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from tests.advice.boxes import box, card, python
+from tests.fakes.inventories import box, card, python
 from tuner_tui.cli.box import ThisBox
 from tuner_tui.cli.recommend import register
 from tuner_tui.cli.recommend_text import duration

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.advice.boxes import box, card, python
+from tests.fakes.inventories import box, card, python
 from tuner_tui.cli.box import ThisBox
 from tuner_tui.cli.job_words import JobWords
 from tuner_tui.cli.request import Asked, parse_size, request_for

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.advice.fakes import box
+from tests.fakes.situations import box
 from tuner_tui.advice.situation import Situation
 from tuner_tui.runs.events import Exited, Finished, OutOfMemory
 from tuner_tui.runs.state import RunState

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.advice.fakes import box, card
 from tests.benchmarks.tune_machines import GIB, PYTHON
+from tests.fakes.situations import box, card
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.measurement import Breakdown, Measurement

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.benchmarks.batch_machines import Machine, random_machine
 from tests.benchmarks.batch_search import finds, quantile, search
-from tuner_tui.advice.scaling import divisors
+from tuner_tui.advice.batch_scaling import divisors
 from tuner_tui.memory.fit import PeakModel
 from tuner_tui.tuning.batch_search import MOST_PROBES, BatchSearch, Probe
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.advice.fakes import box
 from tests.benchmarks.tune_machines import GIB, PYTHON
+from tests.fakes.situations import box
 from tests.tuning.search_fakes import driven, line, measured, purposes, sizes, space
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings

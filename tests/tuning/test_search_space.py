@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.advice.fakes import box, card
 from tests.benchmarks.tune_machines import GIB, PYTHON
+from tests.fakes.situations import box, card
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import HostMemory
 from tuner_tui.settings.errors import SettingsError

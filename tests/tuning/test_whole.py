@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.advice.boxes import box, card, python
+from tests.fakes.inventories import box, card, python
 from tests.tuning.fakes import SCRIPT, resolved
 from tests.tuning.tuner_fakes import measured
 from tuner_tui.hardware.inventory import Inventory

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.advice.fakes import box
+from tests.fakes.situations import box
 from tests.tuning.fakes import resolved
 from tests.tuning.tuner_fakes import measured
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.ui.fakes import INTERPRETER, FakeBox, opened
 from tests.ui.pilots import app_of, on_screen, until, value
-from tuner_tui.advice.recommend import with_recommended
+from tuner_tui.advice.recommend.recommendation import with_recommended
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.origin import OriginKind
 from tuner_tui.settings.presets.library import preset_path

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tests.advice.boxes import box, card
+from tests.fakes.inventories import box, card
 from tests.ui import live_fakes
 from tests.ui.fakes import opened, running
 from tuner_tui.runs.record import RunRecord

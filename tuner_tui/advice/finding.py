@@ -9,7 +9,7 @@ from typing import Literal
 from tuner_tui.runs.crash_patterns.pattern import Confidence
 
 Value = str | int | float | bool | None
-Severity = Literal["failed", "warning", "hint"]
+FindingSeverity = Literal["failed", "warning", "hint"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Finding:
     """
 
     cause: str
-    severity: Severity
+    severity: FindingSeverity
     sentence: str
     evidence: tuple[str, ...]
     confidence: Confidence

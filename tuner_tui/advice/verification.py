@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tuner_tui.advice import ability
+from tuner_tui.advice import feature_support
 from tuner_tui.advice.situation import Situation
 from tuner_tui.settings.model import Settings
 
-Verdict = Literal["agrees", "differs", "unknown", "not asked"]
+CheckResult = Literal["agrees", "differs", "unknown", "not asked"]
 DTYPES = {"bfloat16": "bf16", "float16": "fp16", "none": "fp32"}
 OPTIMIZERS = {
     "adamw_torch": ("AdamW", False),
@@ -33,17 +33,17 @@ FLASH = {"flash_attention_2": "flash_attn", "flash_attention_3": "flash_attn_3"}
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class SettingCheck:
     """One line of the checklist. `asked` is None where nothing was asked for, `seen` where nothing was seen."""
 
     name: str
     asked: Any
     seen: Any
-    verdict: Verdict
+    verdict: CheckResult
     why: str = ""
 
 
-def verify(situation: Situation) -> tuple[Mark, ...]:
+def verify_settings(situation: Situation) -> tuple[SettingCheck, ...]:
     """Every setting that is checked, asked for or refused, and every other figure the training has told.
 
     What contradicts comes first, then by name. Empty before the training has said anything.
@@ -54,9 +54,9 @@ def verify(situation: Situation) -> tuple[Mark, ...]:
     return tuple(sorted(marks, key=lambda mark: (mark.verdict != "differs", mark.name)))
 
 
-def differing(situation: Situation) -> tuple[Mark, ...]:
+def differing_settings(situation: Situation) -> tuple[SettingCheck, ...]:
     """The marks that contradict."""
-    return tuple(mark for mark in verify(situation) if mark.verdict == "differs")
+    return tuple(mark for mark in verify_settings(situation) if mark.verdict == "differs")
 
 
 def _asked(situation: Situation) -> Mapping[str, Any]:
@@ -67,46 +67,48 @@ def _asked(situation: Situation) -> Mapping[str, Any]:
     return values if situation.chosen is None else {name: values[name] for name in situation.chosen if name in values}
 
 
-def _refused(situation: Situation) -> list[Mark]:
+def _refused(situation: Situation) -> list[SettingCheck]:
     """What never reached the training."""
     asked, state = _asked(situation), situation.state
     marks = {
-        name: Mark(name, asked.get(name), None, "differs", "this way of handing over settings cannot carry it")
+        name: SettingCheck(name, asked.get(name), None, "differs", "this way of handing over settings cannot carry it")
         for name in situation.not_applied
     }
     for name in state.not_injected:
-        marks[name] = Mark(name, asked.get(name), None, "differs", "no place for it was found in the process")
+        marks[name] = SettingCheck(name, asked.get(name), None, "differs", "no place for it was found in the process")
     return list(marks.values())
 
 
-def _settings(situation: Situation) -> list[Mark]:
+def _settings(situation: Situation) -> list[SettingCheck]:
     asked, refused = _asked(situation), {mark.name for mark in _refused(situation)}
     wanted = [name for name in Settings.model_fields if name not in refused]
     marks = [_mark(name, asked.get(name), situation) for name in wanted]
     return [mark for mark in marks if mark.seen is not None or (mark.name in CHECKED and mark.asked is not None)]
 
 
-def _facts(situation: Situation) -> list[Mark]:
+def _facts(situation: Situation) -> list[SettingCheck]:
     """What was seen and is no setting."""
     used = {*Settings.model_fields, "autocast_dtype", "optimizer", "fused"}
     return [
-        Mark(name, None, value, "not asked") for name, value in situation.state.in_effect.items() if name not in used
+        SettingCheck(name, None, value, "not asked")
+        for name, value in situation.state.in_effect.items()
+        if name not in used
     ]
 
 
-def _mark(name: str, asked: Any, situation: Situation) -> Mark:
+def _mark(name: str, asked: Any, situation: Situation) -> SettingCheck:
     special = SPECIAL.get(name)
     if special is not None:
         return special(asked, situation)
     return _plain(name, asked, situation.state.in_effect.get(name))
 
 
-def _plain(name: str, asked: Any, seen: Any) -> Mark:
+def _plain(name: str, asked: Any, seen: Any) -> SettingCheck:
     if asked is None or asked == "auto":
-        return Mark(name, asked, seen, "not asked")
+        return SettingCheck(name, asked, seen, "not asked")
     if seen is None:
-        return Mark(name, asked, None, "unknown", "the training has not said")
-    return Mark(name, asked, seen, "agrees" if _same(asked, seen) else "differs")
+        return SettingCheck(name, asked, None, "unknown", "the training has not said")
+    return SettingCheck(name, asked, seen, "agrees" if _same(asked, seen) else "differs")
 
 
 def _same(asked: Any, seen: Any) -> bool:
@@ -116,7 +118,7 @@ def _same(asked: Any, seen: Any) -> bool:
     return bool(asked == seen)
 
 
-def _precision(asked: Any, situation: Situation) -> Mark:
+def _precision(asked: Any, situation: Situation) -> SettingCheck:
     """By the autocast seen around the forward pass, or by the weights where they are 16-bit themselves."""
     seen = situation.state.in_effect
     dtype = seen.get("autocast_dtype")
@@ -127,10 +129,10 @@ def _precision(asked: Any, situation: Situation) -> Mark:
     mark = _plain("precision", asked, word)
     if mark.verdict != "differs":
         return mark
-    return Mark(mark.name, asked, word, "differs", "autocast was not seen in it" if word == "fp32" else "")
+    return SettingCheck(mark.name, asked, word, "differs", "autocast was not seen in it" if word == "fp32" else "")
 
 
-def _optimizer(asked: Any, situation: Situation) -> Mark:
+def _optimizer(asked: Any, situation: Situation) -> SettingCheck:
     seen = situation.state.in_effect
     kind, fused = seen.get("optimizer"), seen.get("fused")
     if kind is None:
@@ -138,43 +140,45 @@ def _optimizer(asked: Any, situation: Situation) -> Mark:
     word = f"{kind}, fused" if fused else str(kind)
     known = OPTIMIZERS.get(str(asked))
     if asked is None or known is None:
-        return Mark("optim", asked, word, "not asked" if asked is None else "unknown", "its class does not tell")
+        return SettingCheck(
+            "optim", asked, word, "not asked" if asked is None else "unknown", "its class does not tell"
+        )
     wrong = kind != known[0] or (known[1] is not None and bool(fused) != known[1])
     why = "torch uses no fused kernel here" if wrong and kind == known[0] and known[1] else ""
-    return Mark("optim", asked, word, "differs" if wrong else "agrees", why)
+    return SettingCheck("optim", asked, word, "differs" if wrong else "agrees", why)
 
 
-def _tf32(asked: Any, situation: Situation) -> Mark:
+def _tf32(asked: Any, situation: Situation) -> SettingCheck:
     seen = situation.state.in_effect.get("tf32")
-    if asked and ability.able(situation, "tf32") is False:
-        return Mark("tf32", asked, seen, "unknown", "no card here computes in TF32")
+    if asked and feature_support.supports(situation, "tf32") is False:
+        return SettingCheck("tf32", asked, seen, "unknown", "no card here computes in TF32")
     return _plain("tf32", asked, seen)
 
 
-def _attention(asked: Any, situation: Situation) -> Mark:
+def _attention(asked: Any, situation: Situation) -> SettingCheck:
     mark = _plain("attn_implementation", asked, situation.state.in_effect.get("attn_implementation"))
     package = FLASH.get(str(asked))
-    if mark.verdict == "differs" and package and ability.has_package(situation, package) is False:
-        return Mark(mark.name, asked, mark.seen, "differs", f"the interpreter has no {package}")
+    if mark.verdict == "differs" and package and feature_support.has_package(situation, package) is False:
+        return SettingCheck(mark.name, asked, mark.seen, "differs", f"the interpreter has no {package}")
     return mark
 
 
-def _checkpointing(asked: Any, situation: Situation) -> Mark:
+def _checkpointing(asked: Any, situation: Situation) -> SettingCheck:
     mark = _plain("gradient_checkpointing", asked, situation.state.in_effect.get("gradient_checkpointing"))
     if mark.verdict == "unknown" and "gradient_checkpointing" in situation.state.in_effect:
-        return Mark(mark.name, asked, None, "unknown", "this model does not say")
+        return SettingCheck(mark.name, asked, None, "unknown", "this model does not say")
     return mark
 
 
-def _prefetch(asked: Any, situation: Situation) -> Mark:
+def _prefetch(asked: Any, situation: Situation) -> SettingCheck:
     """Without workers it has no meaning, and none is asked for then."""
     workers = situation.state.in_effect.get("dataloader_num_workers")
     if asked is not None and workers == 0:
-        return Mark("dataloader_prefetch_factor", asked, None, "unknown", "there are no workers")
+        return SettingCheck("dataloader_prefetch_factor", asked, None, "unknown", "there are no workers")
     return _plain("dataloader_prefetch_factor", asked, situation.state.in_effect.get("dataloader_prefetch_factor"))
 
 
-SPECIAL: Mapping[str, Callable[[Any, Situation], Mark]] = {
+SPECIAL: Mapping[str, Callable[[Any, Situation], SettingCheck]] = {
     "precision": _precision,
     "optim": _optimizer,
     "tf32": _tf32,
@@ -184,7 +188,7 @@ SPECIAL: Mapping[str, Callable[[Any, Situation], Mark]] = {
 }
 
 
-def said(value: Any) -> str:
+def format_setting(value: Any) -> str:
     """A value of a mark in words; a dash where there is none."""
     if value is None:
         return "–"

@@ -14,9 +14,8 @@ import typer
 
 from tuner_tui.advice.diagnose import diagnose as diagnose_situation
 from tuner_tui.advice.finding import Finding, Remedy
-from tuner_tui.advice.of_run import situation_of_run
-from tuner_tui.advice.situation import Situation
-from tuner_tui.advice.verification import Mark, said, verify
+from tuner_tui.advice.situation import Situation, situation_of_run
+from tuner_tui.advice.verification import SettingCheck, format_setting, verify_settings
 from tuner_tui.cli.output import document, fail, say
 from tuner_tui.runs import excerpt
 from tuner_tui.runs.folder import RunFolder, RunNotFoundError, find_run, runs_dir
@@ -42,7 +41,7 @@ def diagnose(
         fail(f"tuner-tui diagnose: {_sentence(error, source)}")
     if situation.state == RunState() and not any(line.strip() for line in situation.log):
         fail(f"tuner-tui diagnose: {'the input' if source == '-' else source} is empty.")
-    findings, marks = diagnose_situation(situation), verify(situation)
+    findings, marks = diagnose_situation(situation), verify_settings(situation)
     if as_json:
         document(as_document(findings, marks))
     else:
@@ -62,21 +61,21 @@ def situation_of(source: str) -> Situation:
     return situation_of_run(folder)
 
 
-def as_document(findings: tuple[Finding, ...], marks: tuple[Mark, ...] = ()) -> Mapping[str, Any]:
+def as_document(findings: tuple[Finding, ...], marks: tuple[SettingCheck, ...] = ()) -> Mapping[str, Any]:
     """The findings as `--json` prints them, and, for a run that told of it, what is in effect."""
     found: dict[str, Any] = {"findings": [_as_object(finding) for finding in findings]}
     return found | ({"in_effect": [asdict(mark) for mark in marks]} if marks else {})
 
 
-def checklist(marks: tuple[Mark, ...]) -> str:
+def checklist(marks: tuple[SettingCheck, ...]) -> str:
     """What was asked for and seen in effect, with marks; empty where nothing was seen."""
     asked = [mark for mark in marks if mark.verdict != "not asked"]
     if not asked:
         return ""
     width = max(len(mark.name) for mark in asked)
     lines = [
-        f"  {VERDICTS[mark.verdict]} {mark.name:<{width}}  {said(mark.asked)}"
-        + (f" → {said(mark.seen)}" if mark.verdict == "differs" else "")
+        f"  {VERDICTS[mark.verdict]} {mark.name:<{width}}  {format_setting(mark.asked)}"
+        + (f" → {format_setting(mark.seen)}" if mark.verdict == "differs" else "")
         + (f"  ({mark.why})" if mark.why else "")
         for mark in asked
     ]

@@ -12,7 +12,7 @@ from tuner_tui.cli.output import FAILED, document
 from tuner_tui.core.text import wrap_text
 
 if TYPE_CHECKING:
-    from tuner_tui.advice.checkup import Check
+    from tuner_tui.advice.preflight import PreflightCheck
     from tuner_tui.cli.box import ReadBox
 
 MARKS = {"good": "✓", "warning": "!", "wrong": "✗"}
@@ -33,8 +33,8 @@ def register(app: typer.Typer, read_box: ReadBox | None = None) -> None:
 
         Exit codes: 0 nothing is wrong, 1 something is, 2 bad input.
         """
-        from tuner_tui.advice.checkup import Check, checkup
-        from tuner_tui.advice.recommend import with_recommended
+        from tuner_tui.advice.preflight import PreflightCheck, preflight_checks
+        from tuner_tui.advice.recommend.recommendation import with_recommended
         from tuner_tui.cli.box import this_box
         from tuner_tui.cli.recommend import asked_for
         from tuner_tui.runs.local_paths import missing_path
@@ -44,8 +44,8 @@ def register(app: typer.Typer, read_box: ReadBox | None = None) -> None:
         box = (read_box or this_box)(interpreter)
         settings = with_recommended(chosen, box.inventory, box.interpreter, job).settings
         missing = missing_path(job, Path.cwd()) if preset is not None and isinstance(job, BuiltinJob) else None
-        files = () if missing is None else (Check("Files", "wrong", missing),)
-        checks = (*checkup(box.inventory, box.interpreter, settings, job), *files)
+        files = () if missing is None else (PreflightCheck("Files", "wrong", missing),)
+        checks = (*preflight_checks(box.inventory, box.interpreter, settings, job), *files)
         if as_json:
             document([asdict(check) for check in checks])
         else:
@@ -54,7 +54,7 @@ def register(app: typer.Typer, read_box: ReadBox | None = None) -> None:
             raise typer.Exit(FAILED)
 
 
-def lines(check: Check) -> list[str]:
+def lines(check: PreflightCheck) -> list[str]:
     """One check: mark, name, sentence, and what to do below it."""
     head = f"{MARKS[check.state]} {check.name:<{NAME}}"
     below = " " * len(head)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tuner_tui.advice.duration import EarlierRun, earlier_run
+from tuner_tui.advice.recommend.duration_estimate import EarlierRun, earlier_run
 from tuner_tui.runs.folder import RunFolder, list_runs
 from tuner_tui.runs.reader import RunReader
 from tuner_tui.runs.record import RecordError, read_record

@@ -14,7 +14,7 @@ from tuner_tui.cli.options import MemoryLimit
 from tuner_tui.cli.output import document, fail, note
 
 if TYPE_CHECKING:
-    from tuner_tui.advice.estimating import Estimating
+    from tuner_tui.advice.recommend.memory_estimator import JobMemoryEstimator
     from tuner_tui.cli.box import ReadBox
     from tuner_tui.memory.device import Device
     from tuner_tui.memory.estimate import MemoryEstimate
@@ -98,27 +98,27 @@ def job_of(job: Job | None, model: str | None, task: str | None) -> BuiltinJob:
 
 def prepare(
     box: Any, resolved: Resolved, job: BuiltinJob, capacity: int | None, limit: int | None = None
-) -> tuple[Estimating, Settings]:
+) -> tuple[JobMemoryEstimator, Settings]:
     """What is estimated: the job on this box, its settings filled in as `run` would, under a memory limit or none."""
     from dataclasses import replace
 
-    from tuner_tui.advice.estimating import Estimating, under_limit
-    from tuner_tui.advice.recommend import with_recommended
-    from tuner_tui.advice.recommending.target import limited, target_of
+    from tuner_tui.advice.recommend.memory_estimator import JobMemoryEstimator, limit_device_memory
+    from tuner_tui.advice.recommend.recommendation import with_recommended
+    from tuner_tui.advice.recommend.target import limit_gpu_memory, target_of
     from tuner_tui.memory.import_footprint import import_footprint
     from tuner_tui.runs.folder import runs_dir
     from tuner_tui.runs.measured_memory import measured_runs
 
-    inventory = limited(box.inventory, limit)
+    inventory = limit_gpu_memory(box.inventory, limit)
     settings = with_recommended(resolved, inventory, box.interpreter, job).settings
     target = target_of(inventory, box.interpreter, job)
     device = target.device if capacity is None else replace(target.device, capacity_bytes=capacity)
     if limit is not None and not device.on_gpu:
-        device = under_limit(device, limit, import_footprint(box.interpreter, inventory.cpu.usable_cores))
-    return Estimating(job, device, target.processes, box.interpreter, measured_runs(job, runs_dir())), settings
+        device = limit_device_memory(device, limit, import_footprint(box.interpreter, inventory.cpu.usable_cores))
+    return JobMemoryEstimator(job, device, target.processes, box.interpreter, measured_runs(job, runs_dir())), settings
 
 
-def say(found: Estimating, settings: Settings, as_json: bool) -> None:
+def say(found: JobMemoryEstimator, settings: Settings, as_json: bool) -> None:
     """The closed form first where somebody watches, then the best there is."""
     from tuner_tui.cli.estimate_text import doubt, report, size_words
     from tuner_tui.memory.trace import TraceError
@@ -148,7 +148,9 @@ def counted_as(device: Device) -> str:
     return "device" if device.on_gpu else "private" if device.limited else "resident"
 
 
-def as_document(found: Estimating, settings: Settings, best: MemoryEstimate, problem: str | None) -> dict[str, Any]:
+def as_document(
+    found: JobMemoryEstimator, settings: Settings, best: MemoryEstimate, problem: str | None
+) -> dict[str, Any]:
     """Everything in one JSON document; sizes in bytes."""
     peak = best.peak
     return {

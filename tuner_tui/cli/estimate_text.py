@@ -11,7 +11,7 @@ from tuner_tui.memory.estimate import RESERVE_SHARE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tuner_tui.advice.estimating import Estimating
+    from tuner_tui.advice.recommend.memory_estimator import JobMemoryEstimator
     from tuner_tui.memory.estimate import MemoryEstimate
     from tuner_tui.settings.model import Settings
 
@@ -20,7 +20,7 @@ BAR = 40
 MIB, GIB = 2**20, 2**30
 
 
-def report(found: Estimating, settings: Settings, best: MemoryEstimate) -> list[str]:
+def report(found: JobMemoryEstimator, settings: Settings, best: MemoryEstimate) -> list[str]:
     """The whole report, line by line."""
     return [
         *wrap_text(f"For {job_words(found, settings)}", WIDTH),
@@ -35,7 +35,7 @@ def report(found: Estimating, settings: Settings, best: MemoryEstimate) -> list[
     ]
 
 
-def job_words(found: Estimating, settings: Settings) -> str:
+def job_words(found: JobMemoryEstimator, settings: Settings) -> str:
     """What is trained, and how."""
     words = [
         f"{found.job.task} with {found.job.model}",
@@ -50,7 +50,7 @@ def job_words(found: Estimating, settings: Settings) -> str:
     return " · ".join(words)
 
 
-def part_lines(found: Estimating, best: MemoryEstimate) -> list[str]:
+def part_lines(found: JobMemoryEstimator, best: MemoryEstimate) -> list[str]:
     """One line a part, with its share of the whole."""
     parts = best.parts
     context = "CUDA context" if found.device.on_gpu else "Python and torch"
@@ -131,7 +131,7 @@ def batch_sentence(best: MemoryEstimate, settings: Settings) -> str:
     return f"Largest micro batch that fits with that reserve: {largest:,}{every} (now {now})."
 
 
-def assumed(found: Estimating) -> str:
+def assumed(found: JobMemoryEstimator) -> str:
     """What of the figure nobody has measured."""
     if not found.device.on_gpu:
         return ""
@@ -143,7 +143,7 @@ def assumed(found: Estimating) -> str:
     return " ".join(words)
 
 
-def counted(found: Estimating, best: MemoryEstimate) -> str:
+def counted(found: JobMemoryEstimator, best: MemoryEstimate) -> str:
     """On a CPU, which memory is meant: a limit counts more than the kernel does."""
     device = found.device
     if device.on_gpu:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tuner_tui.advice.recommending.target import cards_of
+from tuner_tui.advice.recommend.target import visible_cards
 from tuner_tui.cli.output import USAGE, document, fail, note, say
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.interpreter.probe import default_interpreter, probe_versions
@@ -42,7 +42,7 @@ def this_box() -> RuleContext:
     """What the rules need to know of this machine: the cards that a training would see, its Python, its cores."""
     inventory = read_inventory(state_dir())
     python = probe_versions(default_interpreter(os.environ))
-    return RuleContext(cards_of(inventory), python, None, inventory.cpu.usable_cores)
+    return RuleContext(visible_cards(inventory), python, None, inventory.cpu.usable_cores)
 
 
 def register(app: typer.Typer, read_box: ReadBox = this_box) -> None:

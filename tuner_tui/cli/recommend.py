@@ -12,9 +12,9 @@ import typer
 from tuner_tui.cli.output import document, fail, say
 
 if TYPE_CHECKING:
-    from tuner_tui.advice.batch_change import BatchChange
-    from tuner_tui.advice.duration import Expected
-    from tuner_tui.advice.recommend import Recommendation
+    from tuner_tui.advice.batch_scaling import BatchChange
+    from tuner_tui.advice.recommend.duration_estimate import DurationEstimate
+    from tuner_tui.advice.recommend.recommendation import Recommendation
     from tuner_tui.cli.box import ReadBox, ThisBox
     from tuner_tui.settings.job import BuiltinJob, CommandJob
     from tuner_tui.settings.origin import Resolved
@@ -47,7 +47,7 @@ def register(app: typer.Typer, read_box: ReadBox | None = None) -> None:
 
 def asked_for(preset: str | None, values: list[str]) -> tuple[Resolved, BuiltinJob | CommandJob]:
     """The values already chosen, and the job; ends with 2 where they are wrong."""
-    from tuner_tui.advice.recommend import NOTES_JOB
+    from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB
     from tuner_tui.settings.errors import SettingsError
     from tuner_tui.settings.presets.library import find_preset
     from tuner_tui.settings.resolve import PROJECT_FILE, parse_flags, resolve
@@ -57,13 +57,13 @@ def asked_for(preset: str | None, values: list[str]) -> tuple[Resolved, BuiltinJ
         resolved = resolve(flags=parse_flags(values), environment=os.environ, project=Path(PROJECT_FILE), preset=found)
     except SettingsError as error:
         fail(str(error))
-    return resolved, NOTES_JOB if found is None or found.job is None else found.job
+    return resolved, DEFAULT_JOB if found is None or found.job is None else found.job
 
 
 def changed_batch(box: ThisBox, job: BuiltinJob | CommandJob, preset: str, found: Recommendation) -> BatchChange | None:
     """What other values make of the preset's effective batch; None where it gives none, or where it is held."""
-    from tuner_tui.advice.batch_change import batch_change
-    from tuner_tui.advice.recommend import recommend
+    from tuner_tui.advice.batch_scaling import batch_change
+    from tuner_tui.advice.recommend.recommendation import recommend
     from tuner_tui.settings.presets.library import find_preset
 
     values = find_preset(preset).preset.settings
@@ -74,8 +74,8 @@ def changed_batch(box: ThisBox, job: BuiltinJob | CommandJob, preset: str, found
 
 def tell(box: ThisBox, resolved: Resolved, job: BuiltinJob | CommandJob, preset: str | None, as_json: bool) -> None:
     """The recommendation as text, or as one document."""
-    from tuner_tui.advice.duration import expected_time
-    from tuner_tui.advice.recommend import recommend
+    from tuner_tui.advice.recommend.duration_estimate import estimate_duration
+    from tuner_tui.advice.recommend.recommendation import recommend
     from tuner_tui.cli.earlier import earlier_runs
     from tuner_tui.runs.folder import runs_dir
     from tuner_tui.settings.distributed import read_accelerate_config
@@ -84,7 +84,7 @@ def tell(box: ThisBox, resolved: Resolved, job: BuiltinJob | CommandJob, preset:
     found = recommend(box.inventory, box.interpreter, job, given, read_accelerate_config(job, os.environ, Path.cwd()))
     earlier = earlier_runs(job, runs_dir())
     change = None if preset is None else changed_batch(box, job, preset, found)
-    expected = expected_time(job, found.settings, found.replicas, earlier, found.cards)
+    expected = estimate_duration(job, found.settings, found.replicas, earlier, found.cards)
     if as_json:
         document(
             {
@@ -116,7 +116,7 @@ def as_document(found: Recommendation, resolved: Resolved, job: BuiltinJob | Com
     }
 
 
-def time_document(expected: Expected | None) -> dict[str, Any] | None:
+def time_document(expected: DurationEstimate | None) -> dict[str, Any] | None:
     """The expected time; seconds are None where the number of samples is not known."""
     if expected is None:
         return None

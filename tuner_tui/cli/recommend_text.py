@@ -9,10 +9,10 @@ import re
 import shutil
 from collections.abc import Iterable
 
-from tuner_tui.advice.batch_change import BatchChange
-from tuner_tui.advice.duration import NOTED_SIZES, Expected
-from tuner_tui.advice.recommend import NOTES_JOB, Recommendation
-from tuner_tui.advice.recommending.draft import Advised, Rejected
+from tuner_tui.advice.batch_scaling import BatchChange
+from tuner_tui.advice.recommend.draft import RecommendedValue, RejectedValue
+from tuner_tui.advice.recommend.duration_estimate import NOTED_SIZES, DurationEstimate
+from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, Recommendation
 from tuner_tui.core.text import wrap_text
 from tuner_tui.settings.fields import FIELDS, Value, format_value
 from tuner_tui.settings.job import BuiltinJob, CommandJob
@@ -26,7 +26,7 @@ def report(
     found: Recommendation,
     resolved: Resolved,
     job: BuiltinJob | CommandJob,
-    expected: Expected | None,
+    expected: DurationEstimate | None,
     change: BatchChange | None,
 ) -> list[str]:
     """The whole report, line by line."""
@@ -48,7 +48,7 @@ def job_words(job: BuiltinJob | CommandJob, found: Recommendation) -> str:
     if isinstance(job, CommandJob):
         return f"your command, taken as a classification of {found.settings.max_length:,} tokens"
     task = "classification" if job.task == "classification" else "causal language modelling"
-    whose = ", the job of the field notes" if job == NOTES_JOB else ""
+    whose = ", the job of the field notes" if job == DEFAULT_JOB else ""
     return f"{task} with {job.model}, {found.settings.max_length:,} tokens a sample{whose}"
 
 
@@ -65,7 +65,7 @@ def _changed(change: BatchChange | None, width: int) -> list[str]:
     return [] if change is None else wrap_text(change.sentence, width, initial_indent="! ", subsequent_indent="  ")
 
 
-def time_lines(expected: Expected | None, epochs: float, width: int) -> list[str]:
+def time_lines(expected: DurationEstimate | None, epochs: float, width: int) -> list[str]:
     """How long it will take, and what that rests on."""
     if expected is None:
         text = "no figure for this job on such a box yet: after some minutes of training here there is one"
@@ -79,7 +79,7 @@ def time_lines(expected: Expected | None, epochs: float, width: int) -> list[str
     return wrap_text(text, width, initial_indent=f"{'Expected time':<17}", subsequent_indent=" " * 17)
 
 
-def _times(expected: Expected, samples: float) -> str:
+def _times(expected: DurationEstimate, samples: float) -> str:
     low, high = (duration(seconds) for seconds in expected.seconds(samples))
     return low if low == high else f"{low} to {high}"
 
@@ -95,7 +95,7 @@ def duration(seconds: float) -> str:
     return f"{hours} h {rest} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
-def _section(title: str, rows: Iterable[Advised | Rejected], width: int) -> list[str]:
+def _section(title: str, rows: Iterable[RecommendedValue | RejectedValue], width: int) -> list[str]:
     lines = [line for row in rows for line in _row(row.name, row.value, f"{row.reason} [{short(row.source)}]", width)]
     return [title, *lines] if lines else []
 

@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tuner_tui.advice.recommend import with_recommended
-from tuner_tui.advice.recommending.target import limited
+from tuner_tui.advice.recommend.recommendation import with_recommended
+from tuner_tui.advice.recommend.target import limit_gpu_memory
 from tuner_tui.cli.box import ReadBox, this_box
 from tuner_tui.cli.job_words import NOTHING_SAID, JobWords, job_for
 from tuner_tui.runs.folder import RunFolder, RunNotFoundError, find_run, runs_dir
@@ -51,7 +51,7 @@ def request_for(asked: Asked, read_box: ReadBox = this_box) -> LaunchRequest:
     resolved = _resolved(asked, preset, record)
     if record is None and isinstance(job, BuiltinJob):
         box = read_box(asked.interpreter)
-        resolved = with_recommended(resolved, limited(box.inventory, limit), box.interpreter, job)
+        resolved = with_recommended(resolved, limit_gpu_memory(box.inventory, limit), box.interpreter, job)
     return LaunchRequest(
         job=job,
         resolved=resolved,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tuner_tui.advice.batch_change import batch_change
+from tuner_tui.advice.batch_scaling import batch_change
 from tuner_tui.core.units import format_share
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.beginning import refusal

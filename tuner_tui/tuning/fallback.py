@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from tuner_tui.advice.crash import crash_findings
+from tuner_tui.advice.batch_scaling import smaller_micro_batches
+from tuner_tui.advice.crash.cause import crash_findings
+from tuner_tui.advice.effective_settings import effective_settings
 from tuner_tui.advice.finding import Finding, Remedy, Value
-from tuner_tui.advice.remedies import remedies_for
-from tuner_tui.advice.rules.numbers import LOSS_GROWS
-from tuner_tui.advice.scaling import smaller_micro_batches
-from tuner_tui.advice.seen import seen_settings
+from tuner_tui.advice.findings.non_finite import LOSS_IGNORES_ACCUMULATION
+from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.situation import Situation
 from tuner_tui.runs.evidence import OUT_OF_MEMORY
 from tuner_tui.settings.job import BuiltinJob
@@ -66,7 +66,7 @@ class Fallback:
         if self.used >= self.most:
             times = "once" if self.most == 1 else f"{self.most} times"
             return GiveUp(f"Out of memory again; it has fallen back {times}, as often as it may.")
-        seen = seen_settings(resolved, situation.job, situation.state.in_effect)
+        seen = effective_settings(resolved, situation.job, situation.state.in_effect)
         rungs = remedies_for(finding.cause, replace(situation, settings=seen), finding.where)
         fitting = (rung for rung in rungs if usable(rung, finding, situation, seen, unreachable))
         chosen = next(fitting, None)
@@ -125,7 +125,11 @@ def _holds_effective_batch(rung: Remedy, situation: Situation, seen: Settings) -
     """Exactly; every epoch has the same steps, which dropping its last batch would change; so does the gradient."""
     after = seen.changed(**rung.change)
     known = situation.state.in_effect
-    if after.effective_batch() != seen.effective_batch() or known.get("dataloader_drop_last") or known.get(LOSS_GROWS):
+    if (
+        after.effective_batch() != seen.effective_batch()
+        or known.get("dataloader_drop_last")
+        or known.get(LOSS_IGNORES_ACCUMULATION)
+    ):
         return False
     return isinstance(situation.job, BuiltinJob) or (
         situation.state.takes_orders and all(name in situation.state.in_effect for name in (MICRO, ACCUMULATION))
@@ -135,7 +139,7 @@ def _holds_effective_batch(rung: Remedy, situation: Situation, seen: Settings) -
 def _nothing_left(rungs: tuple[Remedy, ...], situation: Situation) -> str:
     others = [rung.title for rung in _outside(rungs)]
     nothing = "nothing is left to try that keeps the training the same"
-    if situation.state.in_effect.get(LOSS_GROWS):
+    if situation.state.in_effect.get(LOSS_IGNORES_ACCUMULATION):
         nothing += " (this model's gradient would grow with the accumulation)"
     return f"{nothing}; by hand: {', '.join(others[:3])}" if others else nothing
 

@@ -123,7 +123,7 @@ def continue_run(folder: RunFolder, orders: Orders, used: int) -> FellBack | Fal
 
     Everything of weight is imported here, so that the wait before, which may take days, is that of a small process.
     """
-    from tuner_tui.advice.of_run import situation_of_view
+    from tuner_tui.advice.situation import situation_of_view
     from tuner_tui.runs.reader import RunReader
     from tuner_tui.tuning.fallback import Fallback, Step
 

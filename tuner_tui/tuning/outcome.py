@@ -6,9 +6,9 @@ import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from tuner_tui.advice.crash import crash_findings
+from tuner_tui.advice.crash.cause import crash_findings
 from tuner_tui.advice.situation import Situation
-from tuner_tui.advice.verification import differing, said
+from tuner_tui.advice.verification import differing_settings, format_setting
 from tuner_tui.runs.events import TrialMeasured
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.fallback import out_of_memory
@@ -161,10 +161,12 @@ def _checked(figures: Measurement, ended: Ended, trial: Trial) -> Measurement:
     wrong = _wrong_batch(ended, trial.settings)
     if wrong is not None:
         return replace(figures, outcome="not-applied", sentence=wrong, not_applied=(MICRO,))
-    marks = [mark for mark in differing(ended.situation) if mark.name in trial.changed]
+    marks = [mark for mark in differing_settings(ended.situation) if mark.name in trial.changed]
     if not marks:
         return figures
-    told = "; ".join(f"{mark.name}: asked {said(mark.asked)}, seen {said(mark.seen)}" for mark in marks)
+    told = "; ".join(
+        f"{mark.name}: asked {format_setting(mark.asked)}, seen {format_setting(mark.seen)}" for mark in marks
+    )
     names, sentence = tuple(mark.name for mark in marks), f"It does not take its settings: {told}."
     return replace(figures, outcome="not-applied", sentence=sentence, not_applied=names)
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from tuner_tui.advice.of_run import situation_of_view
+from tuner_tui.advice.situation import situation_of_view
 from tuner_tui.runs.control import give_order
 from tuner_tui.runs.events import Event, TrialMeasured
 from tuner_tui.runs.folder import RunFolder

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tuner_tui.advice.situation import Situation
-from tuner_tui.advice.verification import verify
+from tuner_tui.advice.verification import verify_settings
 from tuner_tui.settings.fields import FIELDS
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
@@ -23,7 +23,7 @@ def settings_seen(situation: Situation, given: Settings) -> Settings:
     """
     if isinstance(situation.job, BuiltinJob) or situation.chosen is None:
         return given
-    seen = {mark.name: mark.seen for mark in verify(situation) if mark.name in TUNED and mark.seen is not None}
+    seen = {mark.name: mark.seen for mark in verify_settings(situation) if mark.name in TUNED and mark.seen is not None}
     own = {name: value for name, value in seen.items() if name not in situation.chosen and _fits(name, value)}
     if own.get(WORKERS, given.dataloader_num_workers) == 0:
         own |= {PREFETCH: None, PERSISTENT: False}

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tuner_tui.advice.scaling import divisors
+from tuner_tui.advice.batch_scaling import divisors
 from tuner_tui.memory.fit import PeakModel
 from tuner_tui.settings.fields import FIELDS, Value
 from tuner_tui.settings.model import Settings

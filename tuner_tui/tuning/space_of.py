@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from tuner_tui.advice.recommending.target import Target, target_of
+from tuner_tui.advice.recommend.target import TrainingTarget, target_of
 from tuner_tui.hardware.gpu.capabilities import FLASH_3
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Inventory
@@ -73,7 +73,7 @@ def space_for(
     return with_candidates(bare, start)
 
 
-def _capacity(target: Target, limit_bytes: int | None) -> int | None:
+def _capacity(target: TrainingTarget, limit_bytes: int | None) -> int | None:
     """Bytes that one process may take; None where a card does not tell.
 
     On the host a limit counts private memory and stands alone: what is available there counts resident memory.

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tuner_tui.advice.estimating import Estimating
-from tuner_tui.advice.recommending.target import limited, target_of
+from tuner_tui.advice.recommend.memory_estimator import JobMemoryEstimator
+from tuner_tui.advice.recommend.target import limit_gpu_memory, target_of
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.interpreter.probe import Interpreter, probe_interpreter
 from tuner_tui.hardware.inventory import Inventory
@@ -58,7 +58,9 @@ def tune(folder: TuningFolder, orders: TuningOrders, log: TuningLog) -> TuningEn
     request = request_of(folder, record, orders)
     _clear_up(entries, request)
     inventory, interpreter = read_inventory(state_dir(orders.environ)), interpreter_of(request)
-    prior = estimated(limited(inventory, record.memory_limit_bytes), interpreter, orders, record.resolved.settings)
+    prior = estimated(
+        limit_gpu_memory(inventory, record.memory_limit_bytes), interpreter, orders, record.resolved.settings
+    )
     setting = Setting(record, orders, inventory, interpreter, prior)
     known = Known.from_entries(record.resolved.settings, entries)
     deadline_t = time.time() + orders.minutes * 60
@@ -86,7 +88,7 @@ class Setting:
         """What may be tried, by what is known now. Raises `SettingsError`."""
         limit = self.record.memory_limit_bytes
         space = space_for(
-            limited(self.inventory, limit),
+            limit_gpu_memory(self.inventory, limit),
             self.interpreter,
             self.orders.job,
             known.start,
@@ -134,7 +136,7 @@ def estimated(
     if not target.on_gpu or not isinstance(orders.job, BuiltinJob):
         return None
     runs = measured_runs(orders.job, runs_dir(orders.environ))
-    found = Estimating(orders.job, target.device, target.processes, interpreter, runs).at_once(start)
+    found = JobMemoryEstimator(orders.job, target.device, target.processes, interpreter, runs).at_once(start)
     if found is None:
         return None
     context, peak = found.overhead.context_bytes, found.peak

@@ -26,10 +26,10 @@ def problems_of(
     settings: Settings, inventory: Inventory | None, interpreter: Interpreter | None, job: Job
 ) -> tuple[Problem, ...]:
     """What is wrong with the settings on the cards that a training here would see."""
-    from tuner_tui.advice.recommending.target import cards_of
+    from tuner_tui.advice.recommend.target import visible_cards
     from tuner_tui.settings.rules.check import find_problems
 
-    gpus = None if inventory is None else cards_of(inventory)
+    gpus = None if inventory is None else visible_cards(inventory)
     cores = None if inventory is None else inventory.cpu.usable_cores
     return find_problems(settings, gpus=gpus, interpreter=interpreter, job=job, cores=cores)
 
@@ -41,10 +41,10 @@ class Recommending:
     memory_limit_bytes: int | None
 
     def __call__(self, resolved: Resolved, inventory: Inventory, interpreter: Interpreter, job: Job) -> Resolved:
-        from tuner_tui.advice.recommend import with_recommended
-        from tuner_tui.advice.recommending.target import limited
+        from tuner_tui.advice.recommend.recommendation import with_recommended
+        from tuner_tui.advice.recommend.target import limit_gpu_memory
 
-        return with_recommended(resolved, limited(inventory, self.memory_limit_bytes), interpreter, job)
+        return with_recommended(resolved, limit_gpu_memory(inventory, self.memory_limit_bytes), interpreter, job)
 
 
 def findings_of_box(
@@ -53,19 +53,19 @@ def findings_of_box(
     """What is wrong with box and interpreter before any run."""
     if inventory is None or interpreter is None:
         return ()
-    from tuner_tui.advice.misfits import box_findings
+    from tuner_tui.advice.preflight import environment_findings
 
-    return box_findings(inventory, interpreter, job)
+    return environment_findings(inventory, interpreter, job)
 
 
 class Diagnosing:
     """Diagnoses one run again and again, without flicker."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        from tuner_tui.advice.steadiness import Steadiness
+        from tuner_tui.advice.hysteresis import FindingHysteresis
 
         self._clock = clock
-        self._steadiness = Steadiness()
+        self._steadiness = FindingHysteresis()
 
     def __call__(
         self,
@@ -75,11 +75,11 @@ class Diagnosing:
         log: LogWindow | None,
     ) -> tuple[Finding, ...]:
         from tuner_tui.advice.diagnose import diagnose
-        from tuner_tui.advice.of_run import checked_situation
+        from tuner_tui.advice.situation import situation_of_state
 
         now_s = self._clock()
         situation = replace(
-            checked_situation(view.state, view.record),
+            situation_of_state(view.state, view.record),
             now_s=now_s,
             inventory=inventory,
             interpreter=interpreter,

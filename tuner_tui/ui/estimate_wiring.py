@@ -10,8 +10,8 @@ from tuner_tui.ui.estimating import EstimateRequest, Outlook
 from tuner_tui.ui.format import size
 
 if TYPE_CHECKING:
-    from tuner_tui.advice.estimating import Estimating
-    from tuner_tui.advice.recommending.target import Target
+    from tuner_tui.advice.recommend.memory_estimator import JobMemoryEstimator
+    from tuner_tui.advice.recommend.target import TrainingTarget
     from tuner_tui.memory.calibration import MeasuredRun
     from tuner_tui.memory.device import Device
     from tuner_tui.memory.estimate import MemoryEstimate
@@ -88,20 +88,20 @@ class EstimatingHere:
 
     def _estimating(
         self, request: EstimateRequest, job: BuiltinJob, asking: bool = False
-    ) -> tuple[Estimating, Target, str]:
+    ) -> tuple[JobMemoryEstimator, TrainingTarget, str]:
         """What is known of the job here, what it would have, and whose memory that is."""
-        from tuner_tui.advice.estimating import Estimating
+        from tuner_tui.advice.recommend.memory_estimator import JobMemoryEstimator
 
         target, against = self._target(request)
         device = _device(request, target, against, asking)
-        found = Estimating(job, device, target.processes, request.interpreter, self._runs)
+        found = JobMemoryEstimator(job, device, target.processes, request.interpreter, self._runs)
         return found, target, against
 
-    def _target(self, request: EstimateRequest) -> tuple[Target, str]:
-        from tuner_tui.advice.recommending.target import limited, target_of
+    def _target(self, request: EstimateRequest) -> tuple[TrainingTarget, str]:
+        from tuner_tui.advice.recommend.target import limit_gpu_memory, target_of
 
         limit, box = request.memory_limit_bytes or self._limit_bytes, request.inventory
-        target = target_of(limited(box, limit), request.interpreter, request.job)
+        target = target_of(limit_gpu_memory(box, limit), request.interpreter, request.job)
         if target.on_gpu:
             return target, "" if limit is None or target.memory_bytes != limit else "limit"
         if limit is None or limit >= box.memory.usable_bytes:
@@ -109,21 +109,21 @@ class EstimatingHere:
         return replace(target, inventory=replace(box, memory=replace(box.memory, limit_bytes=limit))), "limit"
 
 
-def _device(request: EstimateRequest, target: Target, against: str, asking: bool = False) -> Device:
+def _device(request: EstimateRequest, target: TrainingTarget, against: str, asking: bool = False) -> Device:
     """What the training computes on. A limit without a GPU counts what its Python reserves: `asking` takes seconds."""
     device = target.device
     if device.on_gpu or against != "limit" or device.capacity_bytes is None:
         return device
-    from tuner_tui.advice.estimating import under_limit
+    from tuner_tui.advice.recommend.memory_estimator import limit_device_memory
     from tuner_tui.memory.import_footprint import cached_import_footprint, import_footprint
 
     measured = (import_footprint if asking else cached_import_footprint)(
         request.interpreter, request.inventory.cpu.usable_cores
     )
-    return under_limit(device, device.capacity_bytes, measured)
+    return limit_device_memory(device, device.capacity_bytes, measured)
 
 
-def _outlook(found: MemoryEstimate | None, target: Target, against: str, job: BuiltinJob) -> Outlook:
+def _outlook(found: MemoryEstimate | None, target: TrainingTarget, against: str, job: BuiltinJob) -> Outlook:
     if found is None:
         return Outlook(unknown=f"not known for {job.model} yet")
     return Outlook(found, target.on_gpu, against)

@@ -31,7 +31,7 @@ def spread_of(state: UiState, job: Job) -> Spread:
         return seen[1]
     if state.inventory is None:
         return Spread(process_count(job, accelerate=state.accelerate))
-    from tuner_tui.advice.recommending.target import target_of
+    from tuner_tui.advice.recommend.target import target_of
 
     target = target_of(state.inventory, state.interpreter, job, state.accelerate)
     perhaps = 1 if target.spread_known else len(target.cards)

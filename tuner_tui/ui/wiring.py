@@ -84,8 +84,8 @@ def _fields() -> Sequence[FieldSpec]:
 
 def _inventory() -> Inventory:
     # Both are called on the event loop as soon as the inventory is there: what they need is imported here.
-    import tuner_tui.advice.misfits
-    import tuner_tui.advice.recommend  # noqa: F401
+    import tuner_tui.advice.preflight
+    import tuner_tui.advice.recommend.recommendation  # noqa: F401
     from tuner_tui.hardware.detect import read_inventory
 
     return read_inventory(Path.cwd())

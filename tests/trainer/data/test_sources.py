@@ -16,11 +16,11 @@ pytest.importorskip("transformers")
 from tuner_tui.trainer.data.columns import Columns  # noqa: E402
 from tuner_tui.trainer.data.sources import RawData, find_evaluation_file, open_source  # noqa: E402
 from tuner_tui.trainer.data.splits import split_source  # noqa: E402
-from tuner_tui.trainer.data.tokenization import (  # noqa: E402  # noqa: E402
+from tuner_tui.trainer.data.tokenization import (
     class_names,
     class_numbers,
     cut_blocks,
-    open_split_data,  # noqa: E402
+    open_split_data,
     tokenizer_processes,
 )
 from tuner_tui.trainer.errors import JobError  # noqa: E402

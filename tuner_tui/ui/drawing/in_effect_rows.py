@@ -10,7 +10,7 @@ from tuner_tui.ui.drawing.cells import Row, Run, Style, left, line
 from tuner_tui.ui.drawing.marks import GOOD, WARN
 
 if TYPE_CHECKING:
-    from tuner_tui.advice.verification import Mark
+    from tuner_tui.advice.verification import SettingCheck
     from tuner_tui.runs.record import RunRecord
 
 MARKS: Mapping[str, tuple[str, Style]] = {"agrees": (f"{GOOD} ", "good"), "differs": (f"{WARN} ", "warn")}
@@ -20,10 +20,12 @@ def in_effect_rows(state: RunState | None, record: RunRecord | None, width: int)
     """A row for each figure seen or not applied, under a heading."""
     if state is None:
         return [Row(line(Run("No run followed: nothing to compare with.", "dim")))]
-    from tuner_tui.advice.of_run import checked_situation
-    from tuner_tui.advice.verification import verify  # here, for the first frame is drawn before the settings are known
+    from tuner_tui.advice.situation import situation_of_state
+    from tuner_tui.advice.verification import (
+        verify_settings,  # here, for the first frame is drawn before the settings are known
+    )
 
-    found = verify(checked_situation(state, record))
+    found = verify_settings(situation_of_state(state, record))
     if not found:
         return [Row(line(Run("The training has not said yet what is in effect.", "dim")))]
     name = max(10, min(max(len(one.name) for one in found), width * 2 // 5))
@@ -32,12 +34,12 @@ def in_effect_rows(state: RunState | None, record: RunRecord | None, width: int)
     return [heading, *(_row(one, name, column) for one in found)]
 
 
-def _row(one: Mark, name: int, column: int) -> Row:
-    from tuner_tui.advice.verification import said
+def _row(one: SettingCheck, name: int, column: int) -> Row:
+    from tuner_tui.advice.verification import format_setting
 
     differs = one.verdict == "differs"
     mark, style = MARKS.get(one.verdict, ("  ", "dim"))
     label = Run(left(one.name, name), "dim")
-    words = "not applied" if differs and one.seen is None else said(one.seen)
+    words = "not applied" if differs and one.seen is None else format_setting(one.seen)
     seen = Run(left(words, column), "warn" if differs else "")
-    return Row(line(Run(mark, style), label, " ", left(said(one.asked), column), " ", seen))
+    return Row(line(Run(mark, style), label, " ", left(format_setting(one.asked), column), " ", seen))

@@ -1,0 +1,53 @@
+"""Every output of the corpus is read as a person would read it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.advice.crash.corpus import lookalikes, memory, newer, other, provoked_cases
+from tests.advice.crash.corpus.case import Case
+from tuner_tui.advice.crash.cause import crash_findings
+from tuner_tui.advice.finding import Finding
+from tuner_tui.advice.situation import Situation
+from tuner_tui.runs.state import RunState
+
+POSITIVES = (*memory.CASES, *other.CASES, *newer.CASES, *provoked_cases.CASES)
+NEGATIVES = (*lookalikes.CASES, *newer.HEALTHY, *provoked_cases.HEALTHY)
+
+
+def read(text: str) -> tuple[Finding, ...]:
+    """The findings of an output of which nothing else is known."""
+    return crash_findings(Situation(RunState(), 0.0, log=tuple(text.split("\n"))))
+
+
+def names(case: Case) -> str:
+    return case.name
+
+
+@pytest.mark.parametrize("case", POSITIVES, ids=names)
+def test_the_cause_is_named(case: Case) -> None:
+    findings = read(case.text)
+    assert [finding.cause for finding in findings] == [case.cause]
+    assert case.where is None or findings[0].where == case.where
+    assert findings[0].evidence
+
+
+@pytest.mark.parametrize("case", NEGATIVES, ids=names)
+def test_a_word_in_an_output_is_not_a_crash(case: Case) -> None:
+    assert [(finding.cause, finding.evidence) for finding in read(case.text)] == []
+
+
+def test_the_corpus_covers_every_cause() -> None:
+    assert {case.cause for case in POSITIVES} == {
+        "gpu-oom", "host-oom", "shm", "disk-full", "nan", "precision-unsupported", "attention-unsupported",
+        "fused-unsupported",
+        "missing-package", "compile-failed", "device-assert", "illegal-access", "collective-timeout", "worker-crash",
+        "checkpoint-io", "bad-arguments", "unknown",
+    }  # fmt: skip
+    assert len(POSITIVES) >= 120
+    assert len(NEGATIVES) >= 60
+
+
+def test_an_abort_after_the_training_is_told_with_what_prevents_it() -> None:
+    [finding] = read("step 6\nterminate called without an active exception\n")
+    assert "destroy_process_group" in finding.sentence

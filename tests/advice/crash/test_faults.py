@@ -1,0 +1,27 @@
+"""Faults that end a real training, each named rightly; the bench has those that only slow it down."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks.fault_bench import FAULTS, Fault, can_mount, judge, start
+from tests.benchmarks.fault_bench import Found as First
+from tuner_tui.advice.diagnose import diagnose
+from tuner_tui.advice.situation import situation_of_run
+from tuner_tui.runs.lock import wait_released
+
+FATAL = ("memory-limit", "shm-limit", "killed-worker", "killed-trainer", "missing-package")
+
+
+@pytest.mark.train
+@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault.name in FATAL], ids=lambda fault: fault.name)
+def test_a_fault_that_ends_a_training_is_named(fault: Fault, tmp_path: Path) -> None:
+    if fault.within and not can_mount():
+        pytest.skip("no right to mount a file system")
+    folder = start(fault, tmp_path)
+    wait_released(folder.lock)
+    found = diagnose(situation_of_run(folder))
+    assert found, folder.output_log.read_text()
+    assert judge(fault, First(found[0].cause, found[0].confidence)), found[0]

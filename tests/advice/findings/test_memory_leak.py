@@ -1,0 +1,116 @@
+"""Memory that is kept with every step: told while it lives where it will not last, and as evidence when it ran out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.fakes.situations import GB, PID, box, card, counters, samples, situation, training
+from tuner_tui.advice.crash.cause import crash_findings
+from tuner_tui.advice.diagnose import diagnose
+from tuner_tui.advice.finding import Finding
+from tuner_tui.advice.situation import Situation
+from tuner_tui.runs.events import Exited
+from tuner_tui.runs.lows import NO_LOWS, Lows
+from tuner_tui.runs.state import RankState
+
+MB = 1_000_000
+OUT_OF_MEMORY = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 96.00 MiB. GPU 0 has a total capacity of 23.5 GiB"
+)
+
+
+def rising(mb_a_step: float, stretches: int = 9, first_mb: int = 4000) -> Lows:
+    return Lows(64, tuple(round((first_mb + mb_a_step * 64 * n) * MB) for n in range(stretches)))
+
+
+def told(allocated: Lows = NO_LOWS, anonymous: Lows = NO_LOWS, rank: int = 0, **changes: Any) -> list[Finding]:
+    """What is found of memory in a training after 600 of 9,000 steps; its card has 4 GB left, its host 44."""
+    state = training(
+        ranks={rank: RankState(rank, PID, counters(), (), allocated, anonymous)}, **changes.pop("state", {})
+    )
+    return [one for one in diagnose(situation(state=state, **changes)) if one.cause == "memory-grows"]
+
+
+def test_a_card_that_will_be_full_before_the_end() -> None:
+    [finding] = told(rising(1.0))
+    assert finding.sentence == "GPU memory grows by 1 MB with every step: full in about 4,000 steps, 33 min"
+    assert finding.evidence == ("4.1 GB → 4.5 GB held between steps, over 448 steps",)
+    assert finding.severity == "warning"
+    assert ".item()" in finding.remedies[0].why
+    assert "_record_memory_history" in finding.remedies[1].why
+
+
+def test_nothing_is_said_where_it_lasts_to_the_end() -> None:
+    slow = rising(0.4, stretches=12)
+    assert told(slow) == []
+    assert told(rising(1.0), state={"total_steps": 4000}) == []
+    assert len(told(slow, state={"total_steps": None})) == 1
+
+
+def test_where_the_end_is_not_known_a_day_is_looked_ahead() -> None:
+    slow = Lows(2_000_000, tuple(4000 * MB + 70 * MB * n for n in range(9)))
+    assert told(slow, state={"total_steps": None}) == []
+
+
+@pytest.mark.parametrize(
+    "lows", [rising(1.0, stretches=7), rising(0.1), Lows(64, (4 * GB,) * 9), Lows(64, (4 * GB, None, 5 * GB))]
+)
+def test_too_few_looks_and_too_little_are_not_told(lows: Lows) -> None:
+    assert told(lows, state={"total_steps": None}) == []
+
+
+def test_the_hosts_memory_and_a_limit_of_the_runs_own() -> None:
+    [finding] = told(anonymous=rising(8.0))
+    assert finding.sentence == "Host memory grows by 8 MB with every step: full in about 5,500 steps, 46 min"
+    assert "memray" in finding.remedies[1].why
+    assert told(anonymous=rising(1.0)) == []
+    [limited] = told(anonymous=rising(1.0), inventory=box(), samples=samples(), memory_limit_bytes=6 * GB)
+    assert "full in about 1,488 steps" in limited.sentence
+    [capped] = told(rising(1.0), memory_limit_bytes=6 * GB)
+    assert "full in about 1,488 steps" in capped.sentence
+
+
+def test_what_the_allocator_holds_in_reserve_is_room_too() -> None:
+    lows, reserved = rising(1.0), counters(reserved_peak_bytes=6 * GB)
+    state = training(ranks={0: RankState(0, PID, reserved, (), lows)})
+    [finding] = (one for one in diagnose(situation(state=state)) if one.cause == "memory-grows")
+    assert "full in about 5,488 steps" in finding.sentence
+
+
+def test_the_rank_is_named_where_there_are_several() -> None:
+    two = samples(gpu={"processes": ()})
+    ranks = {0: RankState(0, PID, counters()), 1: RankState(1, PID + 1, counters(), (), rising(1.0))}
+    state = training(ranks=ranks)
+    found = [one.sentence for one in diagnose(situation(state=state, samples=two)) if one.cause == "memory-grows"]
+    assert found[0].startswith("GPU memory on rank 1 grows")
+
+
+def test_a_card_of_whose_memory_nothing_is_known() -> None:
+    assert told(rising(1.0), samples=samples(gpu={"memory_used_bytes": None})) == []
+    assert told(rising(1.0), samples=samples()) == []
+    assert told(rising(1.0), samples=()) == []
+
+
+def ended(lows: Lows) -> Situation:
+    ranks = {0: RankState(0, PID, counters(), (), lows)}
+    return situation(
+        state=training(ranks=ranks, exited=Exited(t=1.0, exit_code=1)), log=(OUT_OF_MEMORY,), inventory=box(card())
+    )
+
+
+def test_out_of_memory_after_a_steady_rise_says_so_before_it_offers_smaller_batches() -> None:
+    [finding] = crash_findings(ended(rising(16.0, stretches=5)))
+    assert finding.cause == "gpu-oom"
+    assert "5.0 GB → 8.1 GB held between steps, over 192 steps" in finding.evidence
+    assert finding.remedies[0].title == "keep numbers instead of tensors"
+    assert any(remedy.change for remedy in finding.remedies)
+
+
+@pytest.mark.parametrize("lows", [NO_LOWS, rising(16.0, stretches=4), rising(1.0, stretches=5)])
+def test_out_of_memory_without_one_does_not(lows: Lows) -> None:
+    [finding] = crash_findings(ended(lows))
+    assert finding.cause == "gpu-oom"
+    assert not any("held between steps" in line for line in finding.evidence)
+    assert finding.remedies[0].title != "keep numbers instead of tensors"

@@ -1,0 +1,157 @@
+"""Findings on lost time: their order by cost, code between steps, CPU contention, runs without a step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.fakes.situations import GB, PID, box, samples, situation, training
+from tuner_tui.advice.diagnose import diagnose, rank_findings
+from tuner_tui.advice.finding import Finding, FindingSeverity
+from tuner_tui.hardware.sample import ProcessSample, Sample
+from tuner_tui.runs import events as ev
+from tuner_tui.runs.fold import fold_all
+from tuner_tui.runs.state import RunState
+from tuner_tui.runs.verdict import verdict
+
+BETWEEN = {"between_share": 0.5}
+ON_CPU = {"device": "cpu"}
+ON_CARD = {"device": "cuda:0"}
+
+
+def on_cpu(
+    queue_pct: float | None, workers: tuple[float, ...] = (), own_pct: float = 50.0, could_run: float | None = None
+) -> tuple[Sample, ...]:
+    """A full box of two cores without a card. `could_run` is the share of looks at which the trainer could."""
+    taken = samples(cpu_pct=100.0, workers=workers)
+    return tuple(
+        replace(one, processes=(_main(own_pct, queue_pct, could_run, n), *one.processes[1:]))
+        for n, one in enumerate(taken)
+    )
+
+
+def _main(own_pct: float, queue_pct: float | None, could_run: float | None, number: int) -> ProcessSample:
+    could = None if could_run is None else number % 10 < could_run * 10
+    return ProcessSample(PID, "main", own_pct, GB, cpu_queue_pct=queue_pct, could_run=could)
+
+
+def told(**changes: Any) -> list[tuple[str, str | None]]:
+    """Cause and place of what is found on a box of two cores."""
+    return [(one.cause, one.where) for one in diagnose(situation(inventory=box(cores=2), **changes))]
+
+
+def costing(cause: str, lost_share: float | None, severity: FindingSeverity = "warning") -> Finding:
+    return Finding(cause, severity, cause, (), "certain", lost_share=lost_share)
+
+
+@pytest.mark.parametrize(
+    ("found", "order"),
+    [
+        ((costing("a", 0.3), costing("b", 0.6)), "ba"),
+        ((costing("a", None), costing("b", 0.3), costing("c", None), costing("d", 0.6)), "adcb"),
+        ((costing("a", 0.9, "hint"), costing("b", 0.3)), "ba"),
+        ((costing("a", 0.5), costing("b", 0.5)), "ab"),
+    ],
+)
+def test_of_one_severity_the_dearest_comes_first(found: tuple[Finding, ...], order: str) -> None:
+    assert "".join(finding.cause for finding in rank_findings(found)) == order
+
+
+@pytest.mark.parametrize(
+    ("state", "queue_pct", "order"),
+    [
+        (training(rates={"data_wait_share": 0.8}), 30.0, ["data-wait", "cpu-contended"]),
+        (training(rates={"data_wait_share": 0.3}), 60.0, ["cpu-contended", "data-wait"]),
+        (training(steps={"eval_s": 600.0}), 40.0, ["evaluation-share", "cpu-contended"]),
+        (training(steps={"save_s": 90.0}), 60.0, ["cpu-contended", "save-share"]),
+        (training(rates=BETWEEN, in_effect=ON_CPU), 30.0, ["between-steps", "cpu-contended"]),
+    ],
+)
+def test_on_a_box_that_others_use_both_are_told(state: Any, queue_pct: float, order: list[str]) -> None:
+    assert [cause for cause, _ in told(state=state, samples=on_cpu(queue_pct))] == order
+
+
+@pytest.mark.parametrize(
+    ("looks", "own_pct", "found"), [(0.9, 30.0, True), (0.5, 45.0, False), (0.9, 400.0, False), (None, 30.0, False)]
+)
+def test_where_the_queue_is_not_counted_looks_at_the_process_tell(
+    looks: float | None, own_pct: float, found: bool
+) -> None:
+    taken = on_cpu(None, own_pct=own_pct, could_run=looks)
+    findings = diagnose(situation(samples=taken, inventory=box(cores=16)))
+    assert [(one.cause, one.confidence) for one in findings] == ([("cpu-contended", "likely")] if found else [])
+
+
+@pytest.mark.parametrize(
+    ("workers", "where"), [((3.0,) * 4, "storage"), ((25.0,) * 4, "cpu")], ids=["that-wait", "that-work"]
+)
+def test_workers_are_too_many_only_where_it_is_they_who_fill_the_cores(workers: tuple[float, ...], where: str) -> None:
+    waiting = training(rates={"data_wait_share": 0.6})
+    ((cause, place),) = told(state=waiting, samples=on_cpu(5.0, workers))
+    assert (cause, place) == ("too-many-workers" if where == "cpu" else "data-wait", where)
+
+
+@pytest.mark.parametrize(("workers", "found"), [(12, "too-many-workers"), (3, "data-wait")])
+def test_far_too_many_workers_queue_where_others_have_the_cores(workers: int, found: str) -> None:
+    queueing = tuple(
+        replace(one, processes=(*one.processes[:1], *(replace(w, cpu_queue_pct=70.0) for w in one.processes[1:])))
+        for one in on_cpu(5.0, (6.0,) * workers)
+    )
+    assert [cause for cause, _ in told(state=training(rates={"data_wait_share": 0.6}), samples=queueing)] == [found]
+
+
+@pytest.mark.parametrize(
+    ("part", "in_effect", "taken", "found"),
+    [
+        (0.5, ON_CPU, samples(), True),
+        (0.5, ON_CPU, samples(gpu={}), True),
+        (0.5, ON_CARD, samples(gpu={}), False),
+        (0.5, ON_CARD, samples(gpu={"utilisation_pct": 30.0}), True),
+        (0.5, ON_CARD, samples(gpu={"utilisation_pct": 30.0}, seconds=3), False),
+        (0.5, ON_CARD, samples(), False),
+        (0.5, {}, samples(), False),
+        (0.2, ON_CPU, samples(), False),
+        (None, ON_CPU, samples(), False),
+    ],
+    ids=["cpu", "cpu-by-a-card", "busy", "idle", "too-soon", "unseen-card", "anywhere", "little", "unknown"],
+)
+def test_the_loops_own_code_after_the_step(
+    part: float | None, in_effect: dict[str, str], taken: tuple[Sample, ...], found: bool
+) -> None:
+    state = training(rates={"between_share": part}, in_effect=in_effect)
+    findings = diagnose(situation(state=state, samples=taken))
+    assert ("between-steps" in [one.cause for one in findings]) is found
+
+
+STARTED = ev.Started(t=1.0, rank=0, pid=5, torch="2.13.0")
+ENDED = ev.Ended(t=3.0, rank=0, step=0)
+EXITED = ev.Exited(t=4.0, exit_code=0)
+
+
+def verdict_and_causes(*events: ev.Event) -> tuple[str, tuple[str, ...]]:
+    """The sentence of the verdict, and the causes found."""
+    state = fold_all(RunState(), events)
+    judged = verdict(state, EXITED)
+    state = replace(state, finished=ev.Finished(t=4.0, outcome=judged.outcome, sentence=judged.sentence))
+    return judged.sentence, tuple(finding.cause for finding in diagnose(situation(state=state)))
+
+
+def test_it_is_told_in_the_verdict_and_as_a_hint() -> None:
+    assert verdict_and_causes(STARTED, ENDED) == ("Completed; no optimizer step was seen.", ("no-step",))
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        (),
+        (replace(STARTED, torch=None), ENDED),
+        (STARTED,),
+        (STARTED, ev.Steps(t=2.0, rank=0, step=3, own_steps=3), replace(ENDED, step=3)),
+    ],
+)
+def test_nothing_is_said_without_torch_or_a_whole_story_or_with_steps(events: tuple[ev.Event, ...]) -> None:
+    sentence, causes = verdict_and_causes(*events)
+    assert "no optimizer step" not in sentence
+    assert causes == ()

@@ -1,0 +1,135 @@
+"""How long a training will take."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.runs.views import JOB, counters, view
+from tuner_tui.advice.recommend.duration_estimate import EarlierRun, earlier_run, estimate_duration
+from tuner_tui.runs.history import Series
+from tuner_tui.settings.job import BuiltinJob
+from tuner_tui.settings.model import Settings
+
+T4_SETTINGS = Settings(per_device_train_batch_size=32)
+
+
+def earlier(settings: Settings, low: float = 90.0, high: float = 110.0, **changes: Any) -> EarlierRun:
+    return replace(EarlierRun("r007", JOB, settings, low, high), **changes)
+
+
+def test_measured_with_these_settings_is_taken_as_it_is() -> None:
+    settings = Settings(max_steps=100, seed=3)
+    found = estimate_duration(JOB, settings, 1, (earlier(Settings()),))
+    assert found is not None
+    assert found.samples == 800
+    assert found.range_s == pytest.approx((800 / 110, 800 / 90))
+    assert found.measured
+    assert "r007 with these settings" in found.rests_on
+
+
+def test_evaluating_and_saving_are_counted() -> None:
+    found = estimate_duration(JOB, Settings(max_steps=100), 1, (earlier(Settings(), 100, 100, overhead_share=0.5),))
+    assert found is not None
+    assert found.range_s == pytest.approx((12.0, 12.0))
+
+
+def test_other_settings_widen_the_range_and_say_so() -> None:
+    found = estimate_duration(JOB, Settings(precision="bf16", max_steps=100), 1, (earlier(Settings(), 100, 100),))
+    assert found is not None
+    assert (found.low_samples_s, found.high_samples_s) == pytest.approx((70, 130))
+    assert "other settings" in found.rests_on
+
+
+def test_a_run_with_these_settings_is_worth_more_than_others() -> None:
+    runs = (earlier(Settings(precision="bf16"), 500, 500), earlier(Settings(), 100, 100))
+    found = estimate_duration(JOB, Settings(), 1, runs)
+    assert found is not None
+    assert found.low_samples_s == 100
+
+
+def test_the_size_of_the_data_comes_from_the_job_or_an_earlier_run() -> None:
+    limited = JOB.model_copy(update={"max_samples": 1000})
+    for job, run in ((limited, earlier(Settings(), job=limited)), (JOB, earlier(Settings(), samples_an_epoch=1000.0))):
+        found = estimate_duration(job, Settings(num_train_epochs=2.0), 1, (run,))
+        assert found is not None
+        assert found.samples == 2000
+    unknown = estimate_duration(JOB, Settings(), 1, (earlier(Settings()),))
+    assert unknown is not None
+    assert unknown.range_s is None
+
+
+def test_runs_of_other_jobs_say_nothing() -> None:
+    assert estimate_duration(BuiltinJob(), Settings(), 1, (earlier(Settings()),)) is None
+
+
+@pytest.mark.parametrize(
+    ("samples", "minutes"), [(24_000, (12, 15)), (50_000, (25, 30)), (100_000, (50, 60))], ids=["24k", "50k", "100k"]
+)
+def test_the_notes_times_on_a_t4(samples: int, minutes: tuple[float, float]) -> None:
+    job = JOB.model_copy(update={"max_samples": samples})
+    found = estimate_duration(job, T4_SETTINGS, 1, (), ("Tesla T4",))
+    assert found is not None
+    assert found.range_s is not None
+    low, high = (seconds / 60 for seconds in found.range_s)
+    assert low <= minutes[0]
+    assert high >= minutes[1]
+    assert high < 1.4 * minutes[1]
+    assert not found.measured
+    assert "not measured here" in found.rests_on
+
+
+@pytest.mark.parametrize(
+    ("job", "settings", "cards"),
+    [
+        (JOB, T4_SETTINGS, ("NVIDIA T400",)),
+        (JOB, T4_SETTINGS, ("Tesla T4", "Tesla T4")),
+        (JOB, T4_SETTINGS, ("NVIDIA H100",)),
+        (JOB, Settings(max_length=512), ("Tesla T4",)),
+        (BuiltinJob(task="causal-lm", model="gpt2"), T4_SETTINGS, ("Tesla T4",)),
+        (BuiltinJob(model="llama-1b"), T4_SETTINGS, ("Tesla T4",)),
+        (BuiltinJob(model="org/unheard-of"), T4_SETTINGS, ("Tesla T4",)),
+        (JOB, Settings(per_device_train_batch_size=8), ("Tesla V100-SXM2-16GB",)),
+    ],
+)
+def test_where_the_notes_have_no_figure_none_is_made_up(job: BuiltinJob, settings: Settings, cards: Any) -> None:
+    assert estimate_duration(job, settings, 1, (), cards) is None
+
+
+def test_the_notes_speed_of_gemma_on_a_3090() -> None:
+    job = BuiltinJob(model="google/gemma-3-1b-pt", max_samples=8640)
+    settings = Settings(per_device_train_batch_size=12, peft_method="dora", num_train_epochs=1.0)
+    found = estimate_duration(job, settings, 1, (), ("NVIDIA GeForce RTX 3090",))
+    assert found is not None
+    assert found.range_s is not None
+    assert found.range_s[0] < 54 < found.range_s[1]  # an epoch in the notes
+    assert estimate_duration(job, settings.changed(peft_method="none"), 1, (), ("NVIDIA GeForce RTX 3090",)) is None
+
+
+def test_an_earlier_run_says_its_speed_and_the_size_of_its_data() -> None:
+    run = earlier_run(view({"num_train_epochs": 2.0}, steps=100, batch=8, train_s=50.0))
+    assert run is not None
+    assert (run.low_samples_s, run.high_samples_s) == pytest.approx((14.4, 17.6))
+    assert run.samples_an_epoch == 400
+    assert run.overhead_share == 0
+    slow_eval = earlier_run(view(ranks=(counters(100, 8, 50.0, eval_s=10.0, save_s=5.0),)))
+    assert slow_eval is not None
+    assert slow_eval.overhead_share == pytest.approx(0.3)
+
+
+def test_the_spread_is_that_of_the_run() -> None:
+    plain = view()
+    points = Series("throughput", "samples/s", tuple(range(8)), (1.0, 12.0, 14.0, 16.0, 16.0, 18.0, 20.0, 90.0))
+    run = earlier_run(replace(plain, history=replace(plain.history, samples_s=points)))
+    assert run is not None
+    assert (run.low_samples_s, run.high_samples_s) == (14.0, 18.0)
+
+
+def test_a_run_that_hardly_trained_says_nothing() -> None:
+    assert earlier_run(view(train_s=2.0)) is None
+    assert earlier_run(replace(view(), record=None)) is None
+    stepped = earlier_run(view({"max_steps": 100}))
+    assert stepped is not None
+    assert stepped.samples_an_epoch is None

@@ -1,0 +1,292 @@
+"""The rules of the field notes as a table, with their errors put right, and boxes that the notes never saw."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.fakes.inventories import OLD_NAMES, box, card, python
+from tuner_tui.advice.recommend.draft import RecommendationDraft
+from tuner_tui.advice.recommend.memory_savings import largest_batch
+from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, Recommendation, recommend
+from tuner_tui.advice.recommend.target import target_of
+from tuner_tui.advice.recommend.workload import workload_of
+from tuner_tui.settings.job import BuiltinJob, CommandJob
+
+T4, V100, K80 = card("T4", gib=15.0), card("V100", gib=15.8), card("K80", gib=11.2)
+A10, RTX3090, RTX4060 = card("A10", gib=22.5), card("RTX 3090"), card("RTX 4060")
+A100_40, A100_80, H100, H200 = card("A100", gib=40), card("A100", gib=80), card("H100", gib=79.6), card("H200")
+GB10, P40 = card("GB10"), card("P40")
+GPT2 = BuiltinJob(task="causal-lm", model="gpt2")
+LLAMA = BuiltinJob(task="causal-lm", model="llama-1b")
+COMMAND = CommandJob(command=("python", "train.py"))
+BNB = python(bitsandbytes="0.49.0")
+
+
+def reason(found: Recommendation, name: str) -> str:
+    return found.reasons[name]
+
+
+def left(found: Recommendation, name: str, value: Any) -> str:
+    """Why a value was not recommended."""
+    return next(one.reason for one in found.rejected if (one.name, one.value) == (name, value))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "batch", "accumulation"),
+    [
+        (K80, 16, 2), (RTX4060, 16, 2), (T4, 32, 1), (V100, 32, 1), (A10, 48, 1), (RTX3090, 48, 1),
+        (card("RTX 4090"), 48, 1), (A100_40, 64, 1), (card("L40S", gib=45.0), 64, 1), (A100_80, 128, 1),
+        (H100, 128, 1), (H200, 128, 1), (card("B200"), 128, 1), (GB10, 8, 4),
+    ],
+)  # fmt: skip
+def test_batch_by_memory(gpu, batch, accumulation):
+    found = recommend(box(gpu), python())
+    assert found.settings.per_device_train_batch_size == batch
+    assert found.settings.gradient_accumulation_steps == accumulation
+    assert found.settings.per_device_eval_batch_size == 2 * batch
+    assert found.effective_batch == batch * accumulation
+    assert "starting point" in reason(found, "per_device_train_batch_size")
+
+
+@pytest.mark.parametrize(("gpu", "most"), [(K80, 24), (T4, 48), (RTX3090, 80), (A100_40, 128), (A100_80, 256)])
+def test_the_most_the_notes_got_onto_a_card_is_shown_and_not_taken(gpu, most):
+    assert "the most the notes got" in left(recommend(box(gpu), python()), "per_device_train_batch_size", most)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "job", "tokens", "batch", "accumulation"),
+    [
+        (T4, DEFAULT_JOB, 192, 16, 2),
+        (T4, GPT2, 1024, 4, 8),
+        (RTX3090, GPT2, 1024, 6, 8),
+        (H200, GPT2, 1024, 16, 8),
+        (V100, BuiltinJob(model="bert-large"), 512, 8, 4),
+        (RTX3090, LLAMA, 1024, 6, 8),
+        (card("T4", gib=4.0), DEFAULT_JOB, 128, 8, 4),
+        (RTX3090, BuiltinJob(task="causal-lm", model="org/unheard-of"), 1024, 4, 12),
+    ],
+)
+def test_the_batch_is_scaled_to_the_job(gpu, job, tokens, batch, accumulation):
+    settings = recommend(box(gpu), python(), job, {"max_length": tokens}).settings
+    assert (settings.per_device_train_batch_size, settings.gradient_accumulation_steps) == (batch, accumulation)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "precision", "tf32"),
+    [
+        (K80, "fp32", None), (P40, "fp32", None), (card("P100", gib=16), "fp32", None), (V100, "fp16", None),
+        (T4, "fp16", None), (A100_40, "bf16", True), (A10, "bf16", True), (card("RTX 3070"), "bf16", True),
+        (RTX3090, "bf16", True), (card("RTX 4090"), "bf16", True), (H100, "bf16", True), (card("B200"), "bf16", True),
+        (GB10, "bf16", True), (card("T4", capability=None), "fp32", None),
+    ],
+)  # fmt: skip
+def test_precision_by_capability(gpu, precision, tf32):
+    settings = recommend(box(gpu), python()).settings
+    assert (settings.precision, settings.tf32) == (precision, tf32)
+
+
+def test_what_torch_says_of_bf16_before_ampere_is_not_believed():
+    found = recommend(box(V100), python())
+    assert "emulates bf16" in left(found, "precision", "bf16")
+    assert "Ampere" in left(found, "tf32", True)
+
+
+def test_flash_attention_is_left_with_the_reason():
+    assert "capability 8.0" in left(recommend(box(T4), python()), "attn_implementation", "flash_attention_2")
+    assert "no flash-attn" in left(recommend(box(A10), python()), "attn_implementation", "flash_attention_2")
+    found = recommend(box(A10), python(flash_attn="2.8"))
+    assert "not every model" in left(found, "attn_implementation", "flash_attention_2")
+    assert found.settings.attn_implementation == "auto"
+
+
+def test_compilation_is_off_by_default():
+    assert "slow first epoch" in left(recommend(box(A10), python()), "torch_compile", True)
+    assert "7.0" in left(recommend(box(P40), python()), "torch_compile", True)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "interpreter", "job", "optim"),
+    [
+        (T4, python(), DEFAULT_JOB, "adamw_torch_fused"),
+        (T4, python("2.4.0"), DEFAULT_JOB, "adamw_torch_fused"),
+        (T4, python("1.13.1", "11.7"), DEFAULT_JOB, "adamw_torch"),
+        (K80, python(), DEFAULT_JOB, "adamw_torch"),
+        (T4, None, DEFAULT_JOB, "adamw_torch"),
+        (RTX3090, BNB, LLAMA, "adamw_bnb_8bit"),
+        (RTX3090, BNB, DEFAULT_JOB, "adamw_torch_fused"),
+        (P40, BNB, LLAMA, "adamw_torch_fused"),
+    ],
+)
+def test_optimizer(gpu, interpreter, job, optim):
+    assert recommend(box(gpu), interpreter, job).settings.optim == optim
+
+
+def test_without_bitsandbytes_its_install_line_is_named():
+    tight = BuiltinJob(task="causal-lm", model="org/model-700m")
+    found = recommend(box(RTX3090), python(), tight)
+    assert "pip install bitsandbytes" in left(found, "optim", "adamw_bnb_8bit")
+
+
+def test_what_cannot_fit_in_full_gets_adapters_and_their_learning_rate():
+    found = recommend(box(T4), python(), LLAMA)
+    assert (found.settings.peft_method, found.settings.learning_rate) == ("lora", 2e-4)
+    bare = replace(python(), packages={"torch": "2.13.0"})
+    lacking = recommend(box(T4), bare, LLAMA)
+    assert lacking.settings.peft_method == "none"
+    assert "pip install peft" in left(lacking, "peft_method", "lora")
+
+
+@pytest.mark.parametrize("model", ["bert-base", "bert-large"])
+def test_longer_samples_leave_room_for_fewer(model):
+    """The estimate itself is held against measurements in tests/memory."""
+    draft = RecommendationDraft(target_of(box(T4), python(), BuiltinJob()), {"precision": "fp32"})
+    fits = [largest_batch(draft, workload_of(BuiltinJob(model=model), tokens)) or 0 for tokens in (64, 128, 256, 512)]
+    assert fits == sorted(fits, reverse=True)
+    assert fits[0] >= 7 * fits[-1] > 0
+
+
+def test_checkpointing_only_where_memory_is_short():
+    assert "20 %" in left(recommend(box(A10), python()), "gradient_checkpointing", True)
+    found = recommend(box(T4), python(), LLAMA, {"max_length": 2048})
+    assert found.settings.gradient_checkpointing is True
+    assert "40 % less" in reason(found, "gradient_checkpointing")
+
+
+@pytest.mark.parametrize(
+    ("inventory", "workers", "prefetch", "said"),
+    [
+        (box(T4, cores=16), 8, 4, "16 usable cores"),
+        (box(T4, cores=128), 8, 4, "128 usable cores"),
+        (box(T4, cores=6), 4, 4, "two left"),
+        (box(T4, cores=64, quota=2.0), 1, 4, "2 usable cores"),
+        (box(T4, cores=64, quota=1.5), 0, None, "1 usable core"),
+        (box(T4, ram_gib=3), 3, 2, "GiB of memory"),
+        (box(T4, ram_gib=6), 6, 2, "GiB of memory"),
+        (box(T4, shm_mib=64), 2, 2, "only 64 MiB are free in /dev/shm"),
+        (box(T4, shm_mib=0), 0, None, "/dev/shm"),
+        (box(cores=64), 0, None, "without a GPU"),
+    ],
+)
+def test_loader(inventory, workers, prefetch, said):
+    found = recommend(inventory, python())
+    settings = found.settings
+    assert (settings.dataloader_num_workers, settings.dataloader_prefetch_factor) == (workers, prefetch)
+    assert settings.dataloader_persistent_workers is (workers > 0)
+    assert said in reason(found, "dataloader_num_workers")
+    assert settings.dataloader_pin_memory is bool(inventory.gpus)
+
+
+def test_a_command_of_unknown_batches_gets_no_workers_where_shared_memory_is_small():
+    assert recommend(box(T4, shm_mib=64), python(), COMMAND).settings.dataloader_num_workers == 0
+
+
+def test_heavy_preprocessing_may_take_more_workers():
+    assert "heavy" in left(recommend(box(T4, cores=32), python()), "dataloader_num_workers", 16)
+
+
+def test_processes_share_the_cores():
+    job = CommandJob(command=("python", "train.py"), launcher="torchrun", processes=8)
+    found = recommend(box(*(card("H100", i, 79.6) for i in range(8)), cores=48), python(), job)
+    assert found.settings.dataloader_num_workers == 4
+    assert found.effective_batch == 256
+
+
+@pytest.mark.parametrize(
+    ("gpus", "given", "rate"),
+    [
+        ((), {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1}, 2e-5),
+        ((T4,), {}, 4e-5),
+        ((T4,), {"optim": "sgd"}, 8e-5),
+        ((A100_80,), {}, 8e-5),
+        ((A100_80,), {"gradient_accumulation_steps": 4}, 8e-5),
+    ],
+)
+def test_learning_rate_by_the_right_name(gpus, given, rate):
+    found = recommend(box(*gpus), python(), given=given)
+    assert found.settings.learning_rate == pytest.approx(rate)
+    name = "linear scaling (SGD)" if given.get("optim") == "sgd" else "square-root scaling (Adam)"
+    assert name in reason(found, "learning_rate")
+
+
+def test_no_learning_rate_where_the_notes_have_none():
+    assert "language model" in left(recommend(box(T4), python(), GPT2), "learning_rate", 2e-5)
+    assert "random weights" in left(recommend(box(T4), python(), BuiltinJob()), "learning_rate", 2e-5)
+
+
+def test_warmup_and_sampling():
+    found = recommend(box(T4), python())
+    assert found.settings.warmup_steps == 0.06
+    assert found.settings.train_sampling_strategy == "group_by_length"
+    assert "warmup_steps" not in recommend(box(T4), python(), given={"lr_scheduler_type": "constant"}).values
+    assert "train_sampling_strategy" not in recommend(box(T4), python(), GPT2).values
+
+
+def test_without_a_gpu():
+    found = recommend(box(cores=2), python("2.13.0+cpu", None))
+    settings = found.settings
+    assert (settings.precision, settings.tf32, settings.optim) == ("fp32", None, "adamw_torch")
+    assert (settings.per_device_train_batch_size, settings.gradient_accumulation_steps) == (8, 4)
+
+
+def test_a_torch_for_the_cpu_leaves_the_card_alone_and_says_so():
+    found = recommend(box(A100_80), python("2.13.0+cpu", None))
+    assert found.settings.precision == "fp32"
+    assert any("built without CUDA" in note for note in found.notes)
+
+
+def test_a_card_that_torch_has_no_code_for_is_said():
+    assert any("no code for NVIDIA V100" in note for note in recommend(box(V100), python()).notes)
+    k80 = recommend(box(K80), python("2.7.0", "12.6"))
+    assert any("CUDA 12 dropped it" in note for note in k80.notes)
+
+
+def test_among_different_cards_the_weakest_decides():
+    found = recommend(box(A100_80, card("T4", 1, 15.0)), python())
+    assert (found.settings.precision, found.settings.per_device_train_batch_size) == ("fp16", 32)
+    assert any("weakest decides" in note for note in found.notes)
+    hidden = recommend(box(A100_80, card("T4", 1, 15.0), cuda_visible_devices="0"), python())
+    assert hidden.settings.precision == "bf16"
+    assert recommend(box(A100_80, cuda_visible_devices=""), python()).settings.precision == "fp32"
+
+
+def test_memory_that_others_hold_is_not_counted():
+    found = recommend(box(card("RTX 3090", memory_used_bytes=10 * 2**30)), python())
+    assert found.settings.per_device_train_batch_size == 16
+    assert any("Close other notebooks" in note for note in found.notes)
+
+
+def test_a_slice_of_a_card_has_unknown_memory():
+    found = recommend(box(card("H100", gib=79.6, mig=True), cuda_visible_devices="MIG-1234"), python())
+    assert found.settings.per_device_train_batch_size == 8
+    assert found.settings.precision == "bf16"
+    assert any("MIG" in note for note in found.notes)
+
+
+def test_few_samples_keep_the_effective_batch_small():
+    assert recommend(box(A100_80), python(), DEFAULT_JOB.model_copy(update={"max_samples": 800})).effective_batch == 16
+
+
+def test_what_is_given_stays_and_the_rest_fits_it():
+    found = recommend(box(T4), python(), given={"dataloader_num_workers": 0, "per_device_train_batch_size": 8})
+    assert found.settings.dataloader_prefetch_factor is None
+    assert found.settings.dataloader_persistent_workers is False
+    assert found.settings.gradient_accumulation_steps == 4
+    assert found.settings.per_device_eval_batch_size == 16
+
+
+def test_an_older_transformers_is_recommended_only_what_it_takes():
+    found = recommend(box(T4), python(names=OLD_NAMES))
+    assert found.settings.train_sampling_strategy == "group_by_length"
+    bare = recommend(box(T4), python(names=("fp16",)))
+    assert "no such argument" in left(bare, "dataloader_num_workers", 8)
+
+
+def test_a_command_with_two_cards_counts_one_and_says_so() -> None:
+    command = CommandJob(command=("python", "train.py"))
+    found = recommend(box(T4, T4), python(), command)
+    assert found.replicas == 1
+    assert any("holds a Trainer" in note for note in found.notes)
+    assert recommend(box(T4, T4), python(), command.model_copy(update={"apply": "hf-args"})).replicas == 2

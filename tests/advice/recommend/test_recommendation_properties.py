@@ -1,0 +1,88 @@
+"""Whatever the box, the interpreter, the job and the values given: nothing recommended stops a training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.fakes.inventories import interpreters, inventories, jobs
+from tests.settings.strategies import settings_values
+from tuner_tui.advice.recommend.recommendation import recommend, with_recommended
+from tuner_tui.advice.recommend.target import visible_cards
+from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.inventory import Inventory
+from tuner_tui.settings.apply import build_command
+from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.model import Settings
+from tuner_tui.settings.origin import Origin, OriginKind, Resolved
+from tuner_tui.settings.rules.check import find_problems
+from tuner_tui.settings.rules.problem import Problem
+
+
+def wrong(found: Settings, inventory: Inventory, interpreter: Interpreter | None, job: Any) -> tuple[Problem, ...]:
+    cores = inventory.cpu.usable_cores
+    return find_problems(found, gpus=visible_cards(inventory), interpreter=interpreter, job=job, cores=cores)
+
+
+@settings(max_examples=500, deadline=None)
+@given(inventories, interpreters, jobs)
+def test_nothing_recommended_is_wrong(inventory: Inventory, interpreter: Interpreter | None, job: Any) -> None:
+    found = recommend(inventory, interpreter, job)
+    assert wrong(found.settings, inventory, interpreter, job) == ()
+
+
+@settings(max_examples=500, deadline=None)
+@given(inventories, interpreters, jobs, settings_values)
+def test_what_is_recommended_fits_what_is_given(
+    inventory: Inventory, interpreter: Interpreter | None, job: Any, values: dict[str, Any]
+) -> None:
+    found = recommend(inventory, interpreter, job, values)
+    assert not found.values.keys() & values.keys()
+    assert {name: getattr(found.settings, name) for name in values} == values
+    before = {problem.fields for problem in wrong(Settings(**values), inventory, interpreter, job)}
+    new = [one for one in wrong(found.settings, inventory, interpreter, job) if one.fields not in before]
+    assert [one for one in new if one.severity == "error" and found.values.keys() & set(one.fields)] == []
+
+
+@settings(max_examples=200, deadline=None)
+@given(inventories, interpreters, jobs)
+def test_everything_recommended_reaches_the_built_in_job(
+    inventory: Inventory, interpreter: Interpreter | None, job: Any
+) -> None:
+    found = recommend(inventory, interpreter, job)
+    applied = build_command(job, found.settings, interpreter, "/out", chosen=found.values)
+    if isinstance(job, BuiltinJob):
+        assert not set(applied.not_applied) & found.values.keys()
+
+
+@settings(max_examples=200, deadline=None)
+@given(inventories, interpreters, jobs, settings_values)
+def test_recommended_values_fill_in_and_never_override(
+    inventory: Inventory, interpreter: Interpreter | None, job: Any, values: dict[str, Any]
+) -> None:
+    flag = Origin(OriginKind.FLAG)
+    resolved = Resolved(Settings(**values), dict.fromkeys(values, flag))
+    filled = with_recommended(resolved, inventory, interpreter, job)
+    if isinstance(job, CommandJob):
+        assert filled == resolved
+    assert {name: filled.origin(name) for name in values} == dict.fromkeys(values, flag)
+    assert {name: getattr(filled.settings, name) for name in values} == values
+    others = {filled.origin(name).kind for name in set(Settings.model_fields) - values.keys()}
+    assert others <= {OriginKind.RECOMMENDED, OriginKind.DEFAULT}
+
+
+@settings(max_examples=300, deadline=None)
+@given(inventories, interpreters, jobs, st.integers(8, 8192))
+def test_the_effective_batch_stays_sensible(
+    inventory: Inventory, interpreter: Interpreter | None, job: Any, tokens: int
+) -> None:
+    found = recommend(inventory, interpreter, job, {"max_length": tokens})
+    assert found.effective_batch <= max(256, found.replicas)
+    if isinstance(job, BuiltinJob) and job.max_samples is not None:
+        assert found.effective_batch <= max(job.max_samples, found.replicas)
+    if tokens >= 1024:
+        assert found.settings.per_device_train_batch_size <= 16
+    assert all(one.reason and one.source for one in found.advised)
+    assert all(one.reason and one.source for one in found.rejected)

@@ -1,0 +1,244 @@
+"""Every row of the troubleshooting ladders, and where the notes err."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.fakes.situations import GB, box, card, samples, situation, training
+from tuner_tui.advice.remedies.catalog import LADDERS, remedies_for
+from tuner_tui.advice.situation import Situation
+from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.inventory import Inventory
+from tuner_tui.runs.state import RunState
+from tuner_tui.settings.job import BuiltinJob
+from tuner_tui.settings.model import Settings
+
+T4 = box(card(name="T4", capability=(7, 5), memory_total_bytes=16 * GB))
+NO_GPU = box()
+BARE = Interpreter("/opt/env/bin/python", packages={"torch": "2.4.0"})
+
+
+def changes(
+    cause: str, where: str | None = None, inventory: Inventory | None = None, **settings: Any
+) -> list[dict[str, Any]]:
+    """The changes offered for `cause`, in order."""
+    now = situation(settings=Settings(**settings), inventory=inventory or box(card()))
+    return [dict(remedy.change) for remedy in remedies_for(cause, now, where)]
+
+
+@pytest.mark.parametrize(
+    ("micro", "accumulation", "first"),
+    [(48, 2, (32, 3)), (16, 2, (8, 4)), (12, 1, (6, 2)), (64, 1, (32, 2)), (40, 3, (30, 4)), (12, 4, (8, 6))],
+)
+def test_out_of_memory_takes_the_batch_first_and_holds_its_product(
+    micro: int, accumulation: int, first: tuple[int, int]
+) -> None:
+    change = changes("gpu-oom", per_device_train_batch_size=micro, gradient_accumulation_steps=accumulation)[0]
+    assert tuple(change.values()) == first
+    assert first[0] * first[1] == micro * accumulation
+
+
+def test_where_no_divisor_is_near_the_difference_and_its_rate_are_shown() -> None:
+    now = situation(settings=Settings(per_device_train_batch_size=13, learning_rate=1e-4))
+    nearest, exact = remedies_for("gpu-oom", now)[:2]
+    assert "13 → 9" in nearest.title
+    assert nearest.change["learning_rate"] == pytest.approx(8.32e-5)
+    assert exact.change == {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 13}
+
+
+def test_the_order_of_least_harm() -> None:
+    keys = [next(iter(change)) for change in changes("gpu-oom", per_device_train_batch_size=64, max_length=192)]
+    assert keys == [
+        "per_device_train_batch_size", "gradient_checkpointing", "precision", "per_device_eval_batch_size",
+        "max_length", "optim", "peft_method", "per_device_train_batch_size",
+    ]  # fmt: skip
+
+
+def test_checkpointing_is_never_switched_off_for_memory() -> None:
+    for where in (None, "training", "evaluation", "optimizer-step", "loading", "checkpoint"):
+        for change in changes("gpu-oom", where, gradient_checkpointing=True, per_device_train_batch_size=16):
+            assert "gradient_checkpointing" not in change
+
+
+@pytest.mark.parametrize(
+    ("where", "first"),
+    [
+        ("evaluation", {"per_device_eval_batch_size": 96}),
+        ("optimizer-step", {"optim": "adamw_bnb_8bit"}),
+        ("loading", {"peft_method": "lora"}),
+    ],
+)
+def test_where_memory_ran_out_decides_what_comes_first(where: str, first: dict[str, Any]) -> None:
+    assert changes("gpu-oom", where, per_device_eval_batch_size=128)[0] == first
+
+
+def test_sequences_shrink_as_in_the_notes() -> None:
+    assert {"max_length": 128} in changes("gpu-oom", max_length=192)
+
+
+def test_nothing_is_offered_that_this_box_or_interpreter_cannot_run() -> None:
+    now = situation(settings=Settings(per_device_train_batch_size=8), inventory=T4, interpreter=BARE)
+    offered = [dict(remedy.change) for remedy in remedies_for("gpu-oom", now)]
+    assert {"precision": "fp16"} in offered
+    assert {"optim": "adamw_bnb_8bit"} not in offered
+    assert {"peft_method": "lora"} not in offered
+
+
+def test_what_is_set_already_is_not_offered() -> None:
+    settings: dict[str, Any] = {
+        "gradient_checkpointing": True,
+        "precision": "bf16",
+        "optim": "adamw_bnb_8bit",
+        "peft_method": "lora",
+    }
+    keys = {key for change in changes("gpu-oom", **settings) for key in change}
+    assert not keys & set(settings)
+
+
+def test_without_settings_the_advice_is_in_words() -> None:
+    remedies = remedies_for("gpu-oom", Situation(RunState(), 0.0))
+    assert remedies[0].change == {}
+    assert "micro batch" in remedies[0].title
+
+
+@pytest.mark.parametrize(("workers", "wanted"), [(4, 6), (8, 10)])
+def test_waiting_for_data_more_workers(workers: int, wanted: int) -> None:
+    assert changes("data-wait", "workers", dataloader_num_workers=workers)[0] == {"dataloader_num_workers": wanted}
+
+
+def test_waiting_for_data_the_rest_of_the_ladder() -> None:
+    found = changes("data-wait", "workers", dataloader_num_workers=4, dataloader_pin_memory=False)
+    assert found[1:4] == [
+        {"dataloader_prefetch_factor": 4}, {"dataloader_persistent_workers": True}, {"dataloader_pin_memory": True},
+    ]  # fmt: skip
+    assert found[4:] == [{}, {}]
+
+
+def test_workers_never_outnumber_the_cores() -> None:
+    two_cores = box(card(), cores=2)
+    offered = changes("data-wait", "workers", two_cores, dataloader_num_workers=4)
+    assert all("dataloader_num_workers" not in change for change in offered)
+
+
+def test_full_cores_mean_fewer_workers_and_less_prefetch() -> None:
+    assert changes("too-many-workers", None, dataloader_num_workers=6, dataloader_prefetch_factor=4)[:2] == [
+        {"dataloader_num_workers": 4}, {"dataloader_prefetch_factor": 2},
+    ]  # fmt: skip
+
+
+def test_an_idle_card_gets_a_larger_batch_from_its_accumulation_then_compilation() -> None:
+    found = changes("gpu-underused", None, per_device_train_batch_size=12, gradient_accumulation_steps=7)
+    assert found[0] == {"per_device_train_batch_size": 14, "gradient_accumulation_steps": 6}
+    assert found[1] == {"torch_compile": True}
+
+
+def test_a_busy_card_gets_cheaper_work() -> None:
+    found = changes("slow-kernels", None, attn_implementation="eager")
+    assert found[:4] == [
+        {"precision": "bf16"}, {"tf32": True}, {"optim": "adamw_torch_fused"}, {"attn_implementation": "sdpa"},
+    ]  # fmt: skip
+
+
+def test_no_tf32_or_bf16_on_a_t4() -> None:
+    found = changes("slow-kernels", None, T4)
+    assert {"precision": "fp16"} in found
+    assert {"tf32": True} not in found
+
+
+def test_checkpointing_goes_only_where_there_is_room() -> None:
+    settings = Settings(gradient_checkpointing=True)
+    roomy = situation(settings=settings, samples=samples(gpu={"memory_used_bytes": 8 * GB}))
+    full = situation(settings=settings, samples=samples(gpu={}))
+    off = {"gradient_checkpointing": False}
+    assert off in [r.change for r in remedies_for("slow-kernels", roomy)]
+    assert off not in [r.change for r in remedies_for("slow-kernels", full)]
+
+
+@pytest.mark.parametrize(
+    ("cause", "settings", "first"),
+    [
+        ("fused-unsupported", {"optim": "adamw_torch_fused"}, {"optim": "adamw_torch"}),
+        ("compile-failed", {"torch_compile": True}, {"torch_compile": False}),
+        ("attention-unsupported", {"attn_implementation": "flash_attention_2"}, {"attn_implementation": "sdpa"}),
+        ("shm", {"dataloader_num_workers": 8, "dataloader_prefetch_factor": 4}, {}),
+        ("disk-full", {}, {}),
+        ("nan", {"learning_rate": 1e-4}, {"learning_rate": 5e-5}),
+        ("nan", {"precision": "fp16"}, {"precision": "bf16"}),
+        ("host-oom", {"dataloader_num_workers": 6}, {"dataloader_num_workers": 4}),
+        ("padding", {}, {"train_sampling_strategy": "group_by_length"}),
+        ("evaluation-share", {"per_device_train_batch_size": 16}, {"per_device_eval_batch_size": 32}),
+        ("save-share", {"save_strategy": "steps", "save_steps": 50}, {"save_steps": 100}),
+    ],
+)
+def test_the_first_remedy_of_the_other_causes(cause: str, settings: dict[str, Any], first: dict[str, Any]) -> None:
+    assert changes(cause, None, **settings)[0] == first
+
+
+@pytest.mark.parametrize(("inventory", "wanted"), [(T4, "fp16"), (NO_GPU, "fp32")])
+def test_an_unsupported_precision_gives_way_to_what_the_card_can_do(inventory: Inventory, wanted: str) -> None:
+    assert changes("precision-unsupported", None, inventory, precision="bf16", tf32=True)[0] == {
+        "precision": wanted, "tf32": None,
+    }  # fmt: skip
+
+
+def test_a_missing_package_comes_with_its_line_and_a_way_without_it() -> None:
+    now = situation(settings=Settings(optim="adamw_bnb_8bit"), interpreter=BARE)
+    install, without = remedies_for("missing-package", now, "bitsandbytes")
+    assert install.why == "/opt/env/bin/python -m pip install bitsandbytes"
+    assert without.change == {"optim": "adamw_torch_fused"}
+
+
+def test_every_change_is_a_valid_setting() -> None:
+    now = situation(state=training(), settings=Settings(dataloader_num_workers=6, dataloader_prefetch_factor=4))
+    for cause in LADDERS:
+        for remedy in remedies_for(cause, now):
+            assert now.settings is not None
+            now.settings.changed(**remedy.change)
+            assert remedy.why
+            assert remedy.source
+
+
+def test_without_a_gpu_a_smaller_batch_saves_host_memory() -> None:
+    assert changes("host-oom", "training", NO_GPU, per_device_train_batch_size=16)[0] == {
+        "per_device_train_batch_size": 8, "gradient_accumulation_steps": 2,
+    }  # fmt: skip
+    assert {"dataloader_pin_memory": False} not in changes("host-oom", None, NO_GPU)
+
+
+def test_the_gain_of_more_workers_is_bounded_by_the_wait_and_by_their_number() -> None:
+    starved = situation(state=training(rates={"data_wait_share": 0.99}), settings=Settings(dataloader_num_workers=4))
+    assert remedies_for("data-wait", starved)[0].effect == "at most 1.5 times the steps a second"
+    mild = situation(state=training(rates={"data_wait_share": 0.2}), settings=Settings(dataloader_num_workers=4))
+    assert remedies_for("data-wait", mild)[0].effect == "at most 1.25 times the steps a second"
+
+
+def test_a_script_whose_batch_is_not_known_is_told_no_figures() -> None:
+    unknown = situation(chosen=frozenset())
+    first, *rest = remedies_for("gpu-oom", unknown, "training")
+    assert first.title == "halve the micro batch, double the accumulation"
+    assert not first.change
+    for remedy in rest:
+        assert not remedy.change.keys() & {"per_device_train_batch_size", "max_length", "per_device_eval_batch_size"}
+
+
+def test_a_batch_that_was_seen_is_known() -> None:
+    seen = {"per_device_train_batch_size": 48, "gradient_accumulation_steps": 2}
+    known = situation(chosen=frozenset(), state=training(in_effect=seen))
+    assert remedies_for("gpu-oom", known, "training")[0].change["per_device_train_batch_size"] == 32
+
+
+@pytest.mark.parametrize(("times", "offered"), [(0, True), (2, False)])
+def test_automatic_fallback_is_offered_where_it_is_off(times: int, offered: bool) -> None:
+    titles = [r.title for r in remedies_for("gpu-oom", situation(job=BuiltinJob(fallback=times)), "training")]
+    assert ("let it fall back by itself" in titles) is offered
+
+
+@pytest.mark.parametrize(
+    ("seen", "replicas"), [({}, 1), ({"optimizer": "SGD"}, 1), ({"optimizer": "SGD", "n_gpu": 4}, 4)]
+)
+def test_cards_that_one_process_shares_a_step_among_count_in_the_effective_batch(
+    seen: dict[str, Any], replicas: int
+) -> None:
+    assert Situation(RunState(in_effect=seen), 0.0).replicas == replicas

@@ -1,0 +1,285 @@
+"""Each rule finds its cause, and finds nothing where nothing is known to be wrong."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.fakes.situations import GB, NOW, PID, box, card, counters, samples, situation, training
+from tuner_tui.advice.diagnose import diagnose
+from tuner_tui.advice.hysteresis import FindingHysteresis
+from tuner_tui.advice.situation import Situation
+from tuner_tui.hardware.inventory import GpuProcess
+from tuner_tui.hardware.sample import GpuSample, ProcessSample, Sample
+from tuner_tui.runs.events import Exited, Finished, OutOfMemory, Raised
+from tuner_tui.settings.model import Settings
+
+
+def test_a_healthy_training_yields_nothing() -> None:
+    assert diagnose(situation()) == ()
+
+
+def test_waiting_for_data_is_told_with_its_share_and_a_remedy() -> None:
+    (finding,) = diagnose(situation(state=training(rates={"data_wait_share": 0.4})))
+    assert finding.cause == "data-wait"
+    assert "40 %" in finding.evidence[0]
+    assert finding.remedies[0].change == {"dataloader_num_workers": 10}
+
+
+def test_no_advice_in_warm_up() -> None:
+    young = training(rates={"data_wait_share": 0.9}, steps={"own_steps": 4}, training_since_t=NOW - 2)
+    assert diagnose(situation(state=young)) == ()
+
+
+def test_one_busy_worker_means_the_dataset_is_not_shared_out() -> None:
+    waiting = training(rates={"data_wait_share": 0.4})
+    (finding,) = diagnose(situation(state=waiting, samples=samples(gpu={}, workers=(99.0, 1.0, 2.0, 1.0))))
+    assert (finding.cause, finding.where) == ("data-wait", "one-worker")
+
+
+def test_batches_prepared_in_the_training_process_ask_for_workers() -> None:
+    waiting = training(rates={"data_wait_share": 0.4})
+    (finding,) = diagnose(situation(state=waiting, settings=Settings(), samples=samples(gpu={})))
+    assert finding.where == "main-process"
+    assert finding.remedies[0].change == {"dataloader_num_workers": 4, "dataloader_persistent_workers": True}
+
+
+def test_a_training_that_makes_no_step_is_stalled() -> None:
+    quiet = training(last_step_t=NOW - 200, last_event_t=NOW - 200)
+    idle = samples(gpu={}, workers=(0.0,) * 8)
+    assert [finding.cause for finding in diagnose(situation(state=quiet, samples=idle))] == ["stalled"]
+    (waiting,) = diagnose(situation(state=quiet))
+    assert (waiting.cause, waiting.where) == ("data-wait", "workers"), "its workers are at work"
+    crowded = situation(state=quiet, inventory=box(cores=2))
+    assert [finding.cause for finding in diagnose(crowded)] == ["too-many-workers"]
+
+
+# ruff: noqa: E501  (one case a line)
+
+
+SETTINGS = situation().settings
+WAITING = {"data_wait_share": 0.4}
+
+
+def queueing(queue_pct: float | None, own_pct: float = 50.0, cpu_pct: float = 100.0) -> tuple[Sample, ...]:
+    """A training without a card whose main thread waits for a core, on a box of 16 cores."""
+    main = ProcessSample(PID, "main", own_pct, GB, cpu_queue_pct=queue_pct)
+    return tuple(replace(one, processes=(main,)) for one in samples(cpu_pct=cpu_pct))
+
+
+def causes(**changes: Any) -> list[str]:
+    """The causes found in a healthy situation bent by `changes`."""
+    return [finding.cause for finding in diagnose(situation(**changes))]
+
+
+@pytest.mark.parametrize(
+    ("cause", "changes"),
+    [
+        ("gpu-underused", {"samples": samples(gpu={"utilisation_pct": 60.0})}),
+        ("throttled", {"samples": samples(gpu={"throttle": ("thermal slowdown (hardware)",)})}),
+        ("gpu-memory-near-limit", {"samples": samples(gpu={"memory_used_bytes": int(23.5 * GB)})}),
+        ("gpu-lost", {"samples": samples(gpu={"lost": True})}),
+        ("swapping", {"samples": samples(gpu={}, swap_in_bytes_s=2e7)}),
+        ("host-memory-near-limit", {"samples": samples(gpu={}, ram_used_bytes=63 * GB)}),
+        ("shm-near-limit", {"samples": samples(gpu={}, workers=(50.0,), shm_free_bytes=1_000_000)}),
+        ("disk-nearly-full", {"samples": samples(gpu={}, disk_free_bytes=GB)}),
+        ("evaluation-share", {"state": training(steps={"eval_s": 400.0})}),
+        ("save-share", {"state": training(steps={"save_s": 100.0})}),
+        ("padding", {"state": training(rates={"padding_share": 0.5})}),
+        ("compiling", {"state": training(phase="compiling", phase_since_t=NOW - 60)}),
+        ("nan", {"state": training(loss=math.nan)}),
+        ("nan", {"state": training(loss=0.0, grad_norm=math.nan)}),
+        ("data-wait", {"state": training(rates=WAITING)}),
+        (
+            "loss-scale",
+            {"state": training(in_effect={"loss_ignores_accumulation": True, "gradient_accumulation_steps": 2})},
+        ),
+        ("cpu-contended", {"samples": queueing(60.0)}),
+    ],
+)
+def test_each_rule_speaks(cause: str, changes: dict[str, Any]) -> None:
+    (finding,) = diagnose(situation(**changes))
+    assert finding.cause == cause
+    assert finding.evidence
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"samples": samples(gpu={"utilisation_pct": 60.0}, seconds=3)},
+        {"samples": samples(gpu={"throttle": ("power cap",)})},
+        {"samples": samples(gpu={}, swap_used_bytes=4 * GB, swap_in_bytes_s=0.0)},
+        {"samples": samples(gpu={}, shm_free_bytes=1_000_000)},
+        {"samples": samples(gpu={}, cpu_pct=99.0)},
+        {"samples": samples(gpu={}, cpu_pct=5.0)},
+        {"samples": ()},
+        {"state": training(rates={"data_wait_share": None, "padding_share": None, "step_time_s": None})},
+        {"state": training(rates={"data_wait_share": 0.15, "step_time_s": 0.002})},
+        {
+            "state": training(phase="evaluating", phase_since_t=NOW - 5),
+            "samples": samples(gpu={"utilisation_pct": 20.0}),
+        },
+        {"inventory": None, "settings": None},
+        {"samples": queueing(60.0, own_pct=1500.0)},
+        {"samples": queueing(60.0, cpu_pct=70.0)},
+        {"samples": queueing(10.0)},
+        {"samples": queueing(None)},
+        {
+            "state": training(in_effect={"loss_ignores_accumulation": True, "gradient_accumulation_steps": 1}),
+            "chosen": frozenset(),
+        },
+        {"state": training(in_effect={"loss_ignores_accumulation": False, "gradient_accumulation_steps": 2})},
+    ],
+)
+def test_silence_where_nothing_is_known_to_be_wrong(changes: dict[str, Any]) -> None:
+    assert causes(**changes) == []
+
+
+def test_where_card_and_processor_idle_the_batch_is_far_too_small() -> None:
+    (finding,) = diagnose(situation(samples=samples(gpu={"utilisation_pct": 20.0}, cpu_pct=10.0)))
+    titles = [remedy.title for remedy in finding.remedies]
+    assert finding.cause == "gpu-underused"
+    assert any("neither card nor processor" in line for line in finding.evidence)
+    assert any("192" in title for title in titles)
+    assert "log, evaluate and save less often" in titles
+
+
+def test_a_disk_that_reads_much_is_evidence_of_the_wait_for_data() -> None:
+    (finding,) = diagnose(situation(state=training(rates=WAITING), samples=samples(gpu={}, disk_read_bytes_s=3e8)))
+    assert "the disk reads 300 MB/s" in finding.evidence
+
+
+def test_workers_are_not_taken_away_where_others_have_the_cores() -> None:
+    first, second = diagnose(situation(samples=queueing(60.0), state=training(rates=WAITING)))
+    assert (first.cause, second.cause, second.where) == ("cpu-contended", "data-wait", "others")
+    assert not any(remedy.change for remedy in (*first.remedies, *second.remedies))
+
+
+def test_an_idle_card_that_waits_for_data_is_told_once_by_its_cause() -> None:
+    idle = samples(gpu={"utilisation_pct": 20.0}, workers=(99.0,) * 8)
+    assert causes(state=training(rates=WAITING), samples=idle) == ["data-wait"]
+
+
+def test_more_workers_than_cores_with_full_cores_are_too_many() -> None:
+    crowded = samples(workers=(25.0,) * 8, cpu_pct=99.0)
+    assert causes(state=training(rates=WAITING), samples=crowded, inventory=box(cores=2)) == ["too-many-workers"]
+
+
+def test_workers_that_wait_themselves_point_at_storage() -> None:
+    (finding,) = diagnose(situation(state=training(rates=WAITING), samples=samples(gpu={}, workers=(3.0,) * 4)))
+    assert finding.where == "storage"
+
+
+def test_many_small_kernels() -> None:
+    quick = training(rates={"step_time_s": 0.02})
+    assert causes(state=quick, samples=samples(gpu={"power_w": 120.0})) == ["launch-bound"]
+
+
+def test_a_busy_card_in_fp32_can_do_better() -> None:
+    assert causes(settings=Settings(dataloader_num_workers=8)) == ["slow-kernels"]
+
+
+def test_another_process_on_the_card_is_told_only_where_ours_is_seen_too() -> None:
+    ours, other = GpuProcess(PID, GB), GpuProcess(99, 3 * GB, "python")
+    assert causes(samples=samples(gpu={"processes": (ours, other)})) == ["other-process"]
+    assert causes(samples=samples(gpu={"processes": (GpuProcess(7, GB), other)})) == []
+
+
+def test_a_loss_scaler_may_search_for_its_scale() -> None:
+    assert SETTINGS is not None
+    young = training(grad_norm=math.inf, steps={"own_steps": 30})
+    fp16 = SETTINGS.changed(precision="fp16")
+    assert causes(state=young, settings=fp16) == []
+    assert causes(state=training(grad_norm=math.inf), settings=fp16) == ["nan"]
+
+
+def test_no_advice_from_a_compiler_still_warming_up() -> None:
+    assert SETTINGS is not None
+    young = training(rates=WAITING, training_since_t=NOW - 60)
+    assert causes(state=young, settings=SETTINGS.changed(torch_compile=True)) == []
+
+
+def test_a_healthy_run_of_five_minutes_yields_nothing() -> None:
+    watch = FindingHysteresis()
+    for second in range(300):
+        state = training(
+            training_since_t=NOW - second, phase_since_t=NOW - second,
+            steps={"own_steps": 2 * second, "train_s": float(second), "data_wait_s": 0.02 * second, "eval_s": second * 0.04},
+            rates={"data_wait_share": 0.02 + 0.3 * (second % 20 == 0)},
+        )  # fmt: skip
+        now = situation(state=state, samples=samples(gpu={}, workers=(50.0,) * 8, seconds=min(second, 30)))
+        watch = watch.after(diagnose(now), NOW + second)
+        assert watch.shown == ()
+
+
+def ended(log: str = "", oom: OutOfMemory | None = None, raised: Raised | None = None, **exited: Any) -> Situation:
+    """A run that ended badly."""
+    end = Exited(t=NOW, **exited)
+    state = training(exited=end, finished=Finished(t=NOW, outcome="failed"), out_of_memory=oom, raised=raised)
+    return situation(state=state, samples=(), log=tuple(log.split("\n")))
+
+
+@pytest.mark.parametrize(
+    ("now", "cause", "where"),
+    [
+        (ended(signal=9, oom_kill=True, evidence=("memory.events: oom_kill 1",)), "host-oom", "training"),
+        (ended("Killed", signal=9), "host-oom", None),
+        (ended(signal=9, oom_kill=False), "unknown", None),
+        (ended(signal=7), "shm", None),
+        (ended(signal=11), "unknown", None),
+        (ended(exit_code=3), "unknown", None),
+        (ended("nothing to see", exit_code=137), "host-oom", None),
+        (ended(exit_code=1, oom=OutOfMemory(t=NOW, message="CUDA out of memory. Tried", where="evaluating")), "gpu-oom", "evaluation"),
+        (ended(exit_code=1, oom=OutOfMemory(t=NOW, message="DefaultCPUAllocator: can't allocate memory", where="optimizer-step")), "host-oom", "optimizer-step"),
+        (ended(exit_code=1, raised=Raised(t=NOW, type="KeyError", message="'a'")), "unknown", None),
+        (ended(exit_code=1, raised=Raised(t=NOW, type="ModuleNotFoundError", message="No module named 'peft'")), "missing-package", None),
+        (ended("Traceback (most recent call last):\n  File \"a.py\", line 1, in <module>\nOSError: [Errno 28] No space left", exit_code=1), "disk-full", None),
+    ],
+)  # fmt: skip
+def test_the_end_of_a_run_is_read_from_all_its_evidence(now: Situation, cause: str, where: str | None) -> None:
+    first = diagnose(now)[0]
+    assert (first.cause, first.severity) == (cause, "failed")
+    assert where is None or first.where == where
+
+
+@pytest.mark.parametrize("outcome", ["completed", "stopped"])
+def test_a_run_that_ended_well_has_no_crash_whatever_its_log_says(outcome: str) -> None:
+    state = training(exited=Exited(t=NOW, exit_code=0), finished=Finished(t=NOW, outcome=outcome))
+    log = ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 MiB",)
+    assert causes(state=state, log=log, samples=()) == []
+
+
+def test_a_run_that_lives_has_no_crash_whatever_its_log_says() -> None:
+    assert causes(log=("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 MiB",)) == []
+
+
+def test_the_worst_comes_first() -> None:
+    lost = samples(gpu={"lost": True}, disk_free_bytes=GB)
+    assert causes(samples=lost, state=training(rates={"padding_share": 0.6})) == [
+        "gpu-lost",
+        "disk-nearly-full",
+        "padding",
+    ]
+
+
+def test_fakes_are_what_they_say() -> None:
+    assert isinstance(samples(gpu={})[0].gpus[0], GpuSample)
+    assert counters().own_steps == 600
+    assert card().capability == (8, 6)
+
+
+@pytest.mark.parametrize(
+    ("xid", "said", "remedy"),
+    [
+        (48, "GPU 0 reported Xid 48: memory error that ECC cannot correct (two bits)", "reset"),
+        (31, "GPU 0 reported Xid 31: page fault: a kernel used an illegal address", "CUDA_LAUNCH_BLOCKING"),
+    ],
+)
+def test_an_error_of_the_driver(xid: int, said: str, remedy: str) -> None:
+    (finding,) = diagnose(situation(samples=samples(gpu={"xid": xid, "xid_age_s": 12.0})))
+    assert (finding.cause, finding.sentence) == ("gpu-error", said)
+    assert remedy in finding.remedies[0].title
+    assert diagnose(situation(samples=samples(gpu={}))) == ()

@@ -1,0 +1,44 @@
+"""Findings do not flicker."""
+
+from __future__ import annotations
+
+from tuner_tui.advice.finding import Finding
+from tuner_tui.advice.hysteresis import FindingHysteresis
+
+WAIT = Finding("data-wait", "warning", "waits", (), "certain")
+CRASH = Finding("gpu-oom", "failed", "full", (), "certain")
+STEADY = FindingHysteresis(appear_s=4, vanish_s=10)
+
+
+def after(*looks: tuple[float, tuple[Finding, ...]], start: FindingHysteresis = STEADY) -> FindingHysteresis:
+    """The watch after the diagnoses `looks`, each with its time."""
+    for now_s, findings in looks:
+        start = start.after(findings, now_s)
+    return start
+
+
+def test_a_finding_appears_after_it_held() -> None:
+    assert after((0, (WAIT,)), (3, (WAIT,))).shown == ()
+    assert after((0, (WAIT,)), (3, (WAIT,)), (4, (WAIT,))).shown == (WAIT,)
+
+
+def test_a_finding_that_comes_and_goes_never_appears() -> None:
+    looks = [(float(second), (WAIT,) if second % 3 else ()) for second in range(60)]
+    assert after(*looks).shown == ()
+
+
+def test_a_shown_finding_stays_through_a_gap_and_goes_at_last() -> None:
+    shown = after((0, (WAIT,)), (4, (WAIT,)))
+    assert after((10, ()), start=shown).shown == (WAIT,)
+    assert after((10, ()), (12, (WAIT,)), (20, ()), start=shown).shown == (WAIT,)
+    assert after((15, ()), start=shown).shown == ()
+
+
+def test_a_failure_shows_at_once_and_a_repaired_one_goes_at_once() -> None:
+    assert after((0, (CRASH,))).shown == (CRASH,)
+    assert after((0, (CRASH,)), (1, ())).shown == ()
+
+
+def test_the_newest_figures_are_shown() -> None:
+    newer = Finding("data-wait", "warning", "waits more", (), "certain")
+    assert after((0, (WAIT,)), (5, (newer,))).shown == (newer,)

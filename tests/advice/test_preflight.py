@@ -1,0 +1,117 @@
+"""Checks before a training, and the findings on interpreter and GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.fakes.inventories import box, card, python
+from tests.ui.live_fakes import inventory
+from tuner_tui.advice.preflight import PreflightCheck, environment_findings, preflight_checks
+from tuner_tui.hardware.gpu.driver import gpu_problem
+from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.inventory import GpuProblemKind, HostMemory, Inventory, Space
+from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
+from tuner_tui.settings.model import Settings
+
+T4 = card("T4", gib=15.0)
+WHOLE = python(accelerate="1.15.0")
+GIB = 2**30
+
+
+def checks(
+    inventory: Inventory, interpreter: Interpreter = WHOLE, job: Job | None = None, **settings: Any
+) -> tuple[PreflightCheck, ...]:
+    return preflight_checks(inventory, interpreter, Settings(**settings), job or BuiltinJob())
+
+
+def test_a_good_box_has_nothing_but_good_marks() -> None:
+    found = checks(box(T4, disk=Space("/runs", 100 * GIB, 50 * GIB)))
+    assert {check.state for check in found} == {"good"}
+    assert [check.name for check in found] == [
+        "Python", "GPU", "torch and GPU", "Cores", "Memory", "Shared memory", "Disk", "Settings",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("inventory", "name", "state", "said"),
+    [
+        (box(T4, shm_mib=64), "Shared memory", "warning", "64 MiB are free"),
+        (box(T4, disk=Space("/runs", GIB, GIB // 2)), "Disk", "wrong", "0.5 GiB are free in /runs"),
+        (box(T4, cores=64, quota=2.0), "Cores", "warning", "2 cores are usable of 64"),
+        (box(T4, cores=2), "Cores", "warning", "competes"),
+        (box(T4, ram_gib=2), "Memory", "warning", "2.0 GiB"),
+        (replace(box(T4), memory=HostMemory(64 * GIB, available_bytes=GIB)), "Memory", "warning", "1.0 GiB"),
+        (box(T4, cuda_visible_devices="-1"), "GPU", "wrong", "hides every card"),
+        (box(T4, card("A100", 1, 80)), "GPU", "warning", "differ"),
+        (box(card("RTX 3090", memory_used_bytes=10 * GIB)), "GPU", "warning", "hold 10.0 GiB of GPU 0"),
+        (box(problems=(gpu_problem(GpuProblemKind.NO_LIBRARY),)), "GPU", "warning", "No NVIDIA driver"),
+        (box(T4, problems=(gpu_problem(GpuProblemKind.GPU_LOST, 1),)), "GPU", "wrong", "fallen off the bus"),
+        (box(card("V100", gib=15.8)), "torch and GPU", "wrong", "no code for NVIDIA V100"),
+    ],
+)
+def test_what_is_wrong_with_a_box(inventory: Inventory, name: str, state: str, said: str) -> None:
+    found = [check for check in checks(inventory) if check.name == name and said in check.sentence]
+    assert [check.state for check in found] == [state]
+    assert found[0].advice
+
+
+def test_what_is_wrong_with_the_python() -> None:
+    bare = replace(WHOLE, packages={"torch": "2.13.0"})
+    wrong = next(check for check in checks(box(T4), bare) if check.name == "Python")
+    assert (wrong.state, wrong.advice) == ("wrong", "/env/bin/python -m pip install transformers accelerate")
+    command = CommandJob(command=("python", "train.py"))
+    assert next(check for check in checks(box(T4), bare, command) if check.name == "Python").state == "good"
+    broken = replace(WHOLE, packages={}, problem="/env/bin/python does not exist.")
+    assert [check.sentence for check in checks(box(T4), broken) if check.name == "Python"] == [broken.problem]
+
+
+def test_settings_that_do_not_fit_the_box() -> None:
+    found = [check for check in checks(box(T4), precision="bf16") if check.name == "Settings"]
+    assert [(check.state, check.advice) for check in found] == [("wrong", "--set precision=fp16")]
+
+
+COMMAND = CommandJob(command=("python", "train.py"))
+
+
+def interpreter_with(**packages: str) -> Interpreter:
+    return Interpreter("/opt/bin/python", "3.12.4", packages)
+
+
+def test_a_torch_for_the_cpu_on_a_box_with_cards_is_a_finding() -> None:
+    [finding] = environment_findings(inventory(), interpreter_with(torch="2.13.0+cpu"), COMMAND)
+    assert finding.severity == "warning"
+    assert "without CUDA" in finding.sentence
+    assert "pip install torch" in finding.remedies[0].title
+    assert not finding.remedies[0].change
+
+
+def test_nothing_is_said_before_both_are_known() -> None:
+    assert environment_findings(None, interpreter_with(torch="2.13.0+cpu"), COMMAND) == ()
+    assert environment_findings(inventory(), None, COMMAND) == ()
+
+
+def test_packages_that_are_missing_are_named_with_the_command_that_installs_them() -> None:
+    [finding] = environment_findings(inventory(0), interpreter_with(), BuiltinJob())
+    assert finding.cause == "missing-package"
+    assert finding.sentence == "/opt/bin/python has no torch and no transformers and no accelerate."
+    assert finding.remedies[0].title == "/opt/bin/python -m pip install torch transformers accelerate"
+    assert "another Python" in finding.remedies[1].title
+
+
+def test_a_command_needs_torch_alone() -> None:
+    assert environment_findings(inventory(0), interpreter_with(torch="2.13.0+cpu"), COMMAND) == ()
+    [finding] = environment_findings(inventory(0), interpreter_with(), COMMAND)
+    assert finding.sentence == "/opt/bin/python has no torch."
+
+
+def test_a_python_that_does_not_answer_says_why() -> None:
+    dead = Interpreter("/opt/bin/python", problem="/opt/bin/python cannot be started.")
+    [finding] = environment_findings(inventory(0), dead, BuiltinJob())
+    assert finding.sentence == "/opt/bin/python cannot be started."
+
+
+def test_nothing_is_missing_before_the_job_is_known() -> None:
+    assert environment_findings(inventory(0), interpreter_with(), None) == ()

@@ -1,0 +1,120 @@
+"""Findings on data loading: the share of a step spent waiting for batches, and what limits the loader."""
+
+from __future__ import annotations
+
+from tuner_tui.advice import thresholds
+from tuner_tui.advice.feature_support import usable_cores
+from tuner_tui.advice.finding import Finding
+from tuner_tui.advice.findings.host import other_programs_share
+from tuner_tui.advice.findings.run_metrics import (
+    covers_window,
+    cpu_pct,
+    cpu_queue_pct,
+    format_seconds,
+    gpu_busy_pct,
+    is_warmed_up,
+    median_known,
+    recent_samples,
+    training_s,
+    training_share,
+    worker_loads,
+)
+from tuner_tui.advice.remedies.catalog import remedies_for
+from tuner_tui.advice.situation import Situation
+from tuner_tui.core.units import format_percent, format_share
+from tuner_tui.hardware.sample import Sample
+
+
+def data_wait(situation: Situation) -> Finding | None:
+    """Data wait ÷ step time is above its threshold; which remedy fits depends on what the workers and cores do."""
+    part = situation.state.rates.data_wait_share
+    if part is None or part < thresholds.DATA_WAIT_HINT.value or not is_warmed_up(situation):
+        return None
+    serious = part >= thresholds.DATA_WAIT_WARNING.value
+    step_s = situation.state.rates.step_time_s
+    if not serious and step_s is not None and part * step_s < thresholds.DATA_WAIT_HINT_S.value:
+        return None
+    where, why = _bottleneck(situation)
+    cause = "too-many-workers" if where == "cpu" and has_too_many_workers(situation) else "data-wait"
+    return Finding(
+        cause=cause,
+        severity="warning" if serious else "hint",
+        sentence=f"Training waits for data {format_share(part)} of each step: {why}",
+        evidence=_evidence(situation, part),
+        confidence="certain" if serious else "likely",
+        where=where,
+        remedies=remedies_for(cause, situation, where),
+        lost_share=part * training_share(situation),
+    )
+
+
+def _bottleneck(situation: Situation) -> tuple[str | None, str]:
+    """Where in the loading the time goes, and the reason in words."""
+    samples, settings = recent_samples(situation), situation.settings
+    loads, cpu = worker_loads(samples), cpu_pct(samples)
+    full = covers_window(samples) and cpu is not None and cpu >= thresholds.CPU_FULL_PCT.value
+    if full and has_too_many_workers(situation):
+        return "cpu", "every core is busy"
+    if other_programs_share(situation) is not None and _queues_for_cpu(samples):
+        return "others", "other programs use the cores"
+    if full and loads and not _workers_idle(loads):
+        return "cpu", "every core is busy"
+    if covers_window(samples) and _one_worker_busy(loads):
+        return "one-worker", f"1 of {len(loads)} workers is busy, the others idle"
+    if covers_window(samples) and loads and _workers_idle(loads):
+        return "storage", "the workers wait too, for storage, a network or one another"
+    if not loads and (settings is None or settings.dataloader_num_workers == 0):
+        return "main-process", "batches are prepared in the training process"
+    return "workers", "the workers are too few or too slow"
+
+
+def _one_worker_busy(loads: tuple[float, ...]) -> bool:
+    """One worker at full load, every other one idle: the dataset is not shared out among them."""
+    full, idle = thresholds.CORE_FULL_PCT.value, thresholds.WORKER_IDLE_PCT.value
+    return len(loads) > 1 and loads[0] >= full and all(load < idle for load in loads[1:])
+
+
+def _workers_idle(loads: tuple[float, ...]) -> bool:
+    """Not even the busiest worker has much to do."""
+    return loads[0] < thresholds.WORKER_IDLE_PCT.value
+
+
+def has_too_many_workers(situation: Situation) -> bool:
+    """More loader processes than cores left beside the training processes, and it is they that fill the cores.
+
+    Where others have the cores they cannot fill them; far too many of them stand in the queue for one then.
+    """
+    samples = recent_samples(situation)
+    cores, loads = usable_cores(situation), worker_loads(samples)
+    if cores is None or len(loads) <= max(1, cores - situation.processes):
+        return False
+    queue = cpu_queue_pct(samples, "worker")
+    queueing = queue is not None and queue >= thresholds.CPU_QUEUE_PCT.value and len(loads) > 2 * cores
+    return queueing or sum(loads) >= 100 * cores * thresholds.WORKERS_FILL_SHARE.value
+
+
+def _queues_for_cpu(samples: tuple[Sample, ...]) -> bool:
+    """Whether a process of the training stands in the queue for a core; taken for granted where nobody can tell."""
+    queue = cpu_queue_pct(samples)
+    return queue is None or queue >= thresholds.CPU_QUEUE_PCT.value
+
+
+def _evidence(situation: Situation, part: float) -> tuple[str, ...]:
+    """The numbers, and for how long."""
+    rates, samples = situation.state.rates, recent_samples(situation)
+    lines = [
+        f"data wait {format_share(part)} of step time, {format_seconds(training_s(situation) or 0)} into the training"
+    ]
+    if rates.step_time_s is not None:
+        lines.append(f"a step takes {rates.step_time_s:.3g} s, of it {rates.step_time_s * part:.3g} s waiting")
+    loads, busy, cpu = worker_loads(samples), gpu_busy_pct(situation, samples), cpu_pct(samples)
+    if loads:
+        lines.append("workers at " + ", ".join(format_percent(load) for load in loads[:8]) + " of a core")
+    if busy is not None:
+        lines.append(f"GPU busy {format_percent(busy)}")
+    if cpu is not None:
+        lines.append(f"all cores {format_percent(cpu)}")
+    reads = median_known(sample.host.disk_read_bytes_s for sample in samples)
+    if reads is not None and reads >= thresholds.DISK_BUSY_BYTES_S.value:
+        lines.append(f"the disk reads {reads / 1e6:.0f} MB/s")
+    return tuple(lines)

@@ -1,0 +1,297 @@
+"""Findings on the GPU: throttling, other processes, driver errors, memory near its limit, low utilisation."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tuner_tui.advice import thresholds
+from tuner_tui.advice.finding import Finding
+from tuner_tui.advice.findings.run_metrics import (
+    covers_window,
+    cpu_pct,
+    format_gigabytes,
+    format_seconds,
+    gpu_busy_pct,
+    gpu_indexes,
+    gpu_median,
+    gpu_samples,
+    is_warmed_up,
+    recent_samples,
+    span_s,
+    training_pids,
+    training_s,
+)
+from tuner_tui.advice.remedies.catalog import remedies_for
+from tuner_tui.advice.situation import Situation
+from tuner_tui.core.units import format_percent, format_share
+from tuner_tui.hardware.gpu.xid import format_xid, xid_meaning
+from tuner_tui.hardware.sample import GpuSample
+
+HARMFUL_THROTTLE_REASONS = ("thermal", "hardware slowdown", "power brake", "reliability", "board limit")
+"""Throttle reasons that are no one's choice; a power cap or set clocks are how the card is meant to run."""
+
+XID_FAULTS = {
+    "card": "by NVIDIA's list the card's own fault, or its power's, heat's or slot's",
+    "program": "by NVIDIA's list mostly a program's fault, seldom broken memory's",
+    "unknown": "by NVIDIA's list of more than one possible cause",
+}
+
+
+def throttled(situation: Situation) -> Finding | None:
+    """A card held its clocks down for most of the last seconds."""
+    samples = recent_samples(situation)
+    if not covers_window(samples) or situation.state.outcome is not None:
+        return None
+    for index in gpu_indexes(situation, samples):
+        figures = gpu_samples(samples, index)
+        reasons = Counter(word for gpu in figures for word in gpu.throttle if word.startswith(HARMFUL_THROTTLE_REASONS))
+        word, count = reasons.most_common(1)[0] if reasons else ("", 0)
+        if figures and count / len(figures) >= thresholds.THROTTLED_SHARE.value:
+            return _throttled_finding(situation, figures[-1], word, count / len(figures), span_s(samples))
+    return None
+
+
+def _throttled_finding(situation: Situation, gpu: GpuSample, word: str, part: float, span: float) -> Finding:
+    figures = [f"{word} in {format_share(part)} of the last {format_seconds(span)}"]
+    if gpu.temperature_c is not None:
+        figures.append(f"{gpu.temperature_c:.0f} °C")
+    if gpu.clock_sm_mhz is not None:
+        figures.append(f"clock {gpu.clock_sm_mhz} MHz")
+    return Finding(
+        cause="throttled",
+        severity="warning",
+        sentence=f"GPU {gpu.index} holds its clocks down: {word}",
+        evidence=tuple(figures),
+        confidence="certain",
+        where=f"gpu {gpu.index}",
+        remedies=remedies_for("throttled", situation),
+    )
+
+
+def other_process(situation: Situation) -> Finding | None:
+    """Somebody else computes on the training's card. Told only where our own processes are visible on it."""
+    samples = recent_samples(situation)
+    if not samples or situation.state.outcome is not None:
+        return None
+    pids = training_pids(situation)
+    for gpu in samples[-1].gpus:
+        listed = gpu.processes or ()
+        if not {process.pid for process in listed} & pids:
+            continue
+        others = [process for process in listed if process.pid not in pids]
+        held = sum(process.memory_bytes or 0 for process in others)
+        if held >= thresholds.OTHER_PROCESS_BYTES.value:
+            named = ", ".join(f"{process.command or 'process'} ({process.pid})" for process in others[:3])
+            return Finding(
+                cause="other-process",
+                severity="warning",
+                sentence=f"Another process is on GPU {gpu.index}: {named}",
+                evidence=(f"it holds {format_gigabytes(held)} of the card",),
+                confidence="certain",
+                where=f"gpu {gpu.index}",
+                remedies=remedies_for("other-process", situation),
+            )
+    return None
+
+
+def lost_gpu(situation: Situation) -> Finding | None:
+    """A card stopped answering the driver."""
+    newest = situation.samples[-1] if situation.samples else None
+    lost = [] if newest is None or situation.state.outcome else [gpu for gpu in newest.gpus if gpu.lost]
+    if not lost:
+        return None
+    age = "" if lost[0].age_s is None else f", for {format_seconds(lost[0].age_s)}"
+    return Finding(
+        cause="gpu-lost",
+        severity="failed",
+        sentence=f"GPU {lost[0].index} does not answer any more",
+        evidence=(f"the driver lost {lost[0].name}{age}",),
+        confidence="certain",
+        where=f"gpu {lost[0].index}",
+    )
+
+
+def driver_error(situation: Situation) -> Finding | None:
+    """The driver reported a critical error (Xid) on a card of the training; worth knowing after its end, too."""
+    if not situation.samples:
+        return None
+    mine = {index for sample in situation.samples for index in gpu_indexes(situation, (sample,))}
+    told = [gpu for gpu in situation.samples[-1].gpus if gpu.xid is not None and (not mine or gpu.index in mine)]
+    gpu = told[0] if told else None
+    if gpu is None or gpu.xid is None:
+        return None
+    number = gpu.xid
+    fault = xid_meaning(number).fault
+    age = () if gpu.xid_age_s is None else (f"reported {format_seconds(gpu.xid_age_s)} before the newest sample",)
+    return Finding(
+        cause="gpu-error",
+        severity="warning",
+        sentence=f"GPU {gpu.index} reported {format_xid(number)}",
+        evidence=(*age, XID_FAULTS[fault]),
+        confidence="certain",
+        where=f"gpu {gpu.index}",
+        remedies=remedies_for("gpu-error", situation, fault),
+    )
+
+
+def gpu_memory_near_limit(situation: Situation) -> Finding | None:
+    """The card is almost full, or the allocator had to give its cache back to go on."""
+    samples = recent_samples(situation)
+    if not samples or not is_warmed_up(situation):
+        return None
+    retries = max((rank.latest.alloc_retries or 0 for rank in situation.state.ranks.values() if rank.latest), default=0)
+    for index in gpu_indexes(situation, samples):
+        figures = gpu_samples(samples[-1:], index)
+        used, total = (figures[0].memory_used_bytes, figures[0].memory_total_bytes) if figures else (None, None)
+        if used is None or not total or used / total < thresholds.VRAM_NEAR_LIMIT_SHARE.value:
+            continue
+        evidence = (f"{format_gigabytes(used)} of {format_gigabytes(total)} used", *_retry_evidence(retries))
+        return Finding(
+            cause="gpu-memory-near-limit",
+            severity="warning" if retries else "hint",
+            sentence=f"GPU {index} has {format_gigabytes(total - used)} left: a longer batch would not fit",
+            evidence=evidence,
+            confidence="likely" if retries else "possible",
+            where="training",
+            remedies=remedies_for("gpu-memory-near-limit", situation, "training"),
+        )
+    return None
+
+
+def _retry_evidence(retries: int) -> tuple[str, ...]:
+    return (f"the allocator emptied its cache {retries} times to go on",) if retries else ()
+
+
+def gpu_underused(situation: Situation) -> Finding | None:
+    """The card idles though the training does not wait for data."""
+    busy = _settled_utilisation(situation)
+    if busy is None or busy >= thresholds.GPU_LOW_PCT.value or waits_for_data(situation):
+        return None
+    samples = recent_samples(situation)
+    cpu = cpu_pct(samples)
+    both = cpu is not None and cpu < thresholds.CPU_LOW_PCT.value and busy < thresholds.GPU_VERY_LOW_PCT.value
+    load = (
+        ()
+        if cpu is None
+        else (f"all cores {format_percent(cpu)}" + (": neither card nor processor is busy" if both else ""),)
+    )
+    return Finding(
+        cause="gpu-underused",
+        severity="warning" if busy < thresholds.GPU_VERY_LOW_PCT.value else "hint",
+        sentence=f"The GPU is busy only {format_percent(busy)} of the time, and does not wait for data",
+        evidence=(
+            f"GPU busy {format_percent(busy)} over {format_seconds(span_s(samples))}", *load, *_data_wait_evidence(situation), *_memory_evidence(situation),
+        ),
+        confidence="likely",
+        where="training",
+        remedies=remedies_for("gpu-underused", situation, "both-low" if both else None),
+    )  # fmt: skip
+
+
+def launch_bound(situation: Situation) -> Finding | None:
+    """Busy by GPU-Util but at low power with very short steps: the card waits for kernels to be launched."""
+    busy, micro_s = _settled_utilisation(situation), micro_step_s(situation)
+    if busy is None or micro_s is None or busy < thresholds.GPU_LOW_PCT.value or waits_for_data(situation):
+        return None
+    power = _power_share(situation)
+    if power is None or power >= thresholds.POWER_LOW_SHARE.value or micro_s >= thresholds.SHORT_STEP_S.value:
+        return None
+    return Finding(
+        cause="launch-bound",
+        severity="hint",
+        sentence="The GPU runs many small kernels: busy by the clock, idle by its power",
+        evidence=(
+            f"GPU busy {format_percent(busy)}, at {format_share(power)} of its power limit",
+            f"a micro step takes {micro_s * 1000:.0f} ms",
+        ),
+        confidence="likely",
+        where="training",
+        remedies=remedies_for("launch-bound", situation),
+    )
+
+
+def slow_kernels(situation: Situation) -> Finding | None:
+    """The card is busy, and something that would make its work cheaper is not in use."""
+    busy = _settled_utilisation(situation)
+    if busy is None or busy < thresholds.GPU_BUSY_GOOD_PCT.value or waits_for_data(situation):
+        return None
+    remedies = tuple(r for r in remedies_for("slow-kernels", situation) if "torch_compile" not in r.change)
+    if not remedies:
+        return None
+    return Finding(
+        cause="slow-kernels",
+        severity="hint",
+        sentence="The GPU is busy, and this box can do the same work faster",
+        evidence=(f"GPU busy {format_percent(busy)}", f"not in use: {', '.join(remedy.title for remedy in remedies)}"),
+        confidence="likely",
+        where="training",
+        remedies=remedies,
+    )
+
+
+def compiling(situation: Situation) -> Finding | None:
+    """The first steps are slow because they compile."""
+    state = situation.state
+    if state.phase != "compiling" or state.phase_since_t is None or state.outcome is not None:
+        return None
+    since_s = situation.now_s - state.phase_since_t
+    if since_s < thresholds.COMPILING_S.value:
+        return None
+    return Finding(
+        cause="compiling",
+        severity="hint",
+        sentence=f"The model compiles, for {format_seconds(since_s)} so far; steps will be faster afterwards",
+        evidence=(f"phase compiling for {format_seconds(since_s)}",),
+        confidence="certain",
+        where="training",
+        remedies=remedies_for("compiling", situation),
+    )
+
+
+def waits_for_data(situation: Situation) -> bool:
+    """Whether the loader is the limit: then nothing about the card is."""
+    part = situation.state.rates.data_wait_share
+    return part is not None and part >= thresholds.DATA_WAIT_HINT.value
+
+
+def micro_step_s(situation: Situation) -> float | None:
+    """Seconds a micro batch takes; None where the step time is not known."""
+    step_s = situation.state.rates.step_time_s
+    accumulation = 1 if situation.settings is None else situation.settings.gradient_accumulation_steps
+    return None if step_s is None else step_s / accumulation
+
+
+def _settled_utilisation(situation: Situation) -> float | None:
+    """GPU-Util over the window, while it was all training."""
+    samples = recent_samples(situation)
+    settled = is_warmed_up(situation) and situation.state.phase == "training" and covers_window(samples)
+    long_enough = (situation.now_s - (situation.state.phase_since_t or situation.now_s)) >= span_s(samples)
+    return gpu_busy_pct(situation, samples) if settled and long_enough else None
+
+
+def _power_share(situation: Situation) -> float | None:
+    samples = recent_samples(situation)
+    for index in gpu_indexes(situation, samples):
+        power = gpu_median(samples, index, lambda gpu: gpu.power_w)
+        limit = gpu_median(samples, index, lambda gpu: gpu.power_limit_w)
+        if power is not None and limit:
+            return power / limit
+    return None
+
+
+def _data_wait_evidence(situation: Situation) -> tuple[str, ...]:
+    part = situation.state.rates.data_wait_share
+    since = format_seconds(training_s(situation) or 0)
+    return () if part is None else (f"data wait {format_share(part)} of step time, {since} into the training",)
+
+
+def _memory_evidence(situation: Situation) -> tuple[str, ...]:
+    samples = recent_samples(situation)
+    for gpu in samples[-1].gpus:
+        if (
+            gpu.index in gpu_indexes(situation, samples)
+            and gpu.memory_used_bytes is not None
+            and gpu.memory_total_bytes
+        ):
+            return (f"memory {format_share(gpu.memory_used_bytes / gpu.memory_total_bytes)} of the card",)
+    return ()

@@ -1,0 +1,125 @@
+"""Findings on the host: CPU contention, memory near its limit, swapping, a small /dev/shm, a full disk."""
+
+from __future__ import annotations
+
+from tuner_tui.advice import thresholds
+from tuner_tui.advice.finding import Finding, FindingSeverity
+from tuner_tui.advice.findings.run_metrics import (
+    covers_window,
+    cpu_pct,
+    cpu_queue_pct,
+    format_gigabytes,
+    format_seconds,
+    is_warmed_up,
+    median_known,
+    recent_samples,
+    span_s,
+    training_cpu_pct,
+)
+from tuner_tui.advice.remedies.catalog import remedies_for
+from tuner_tui.advice.situation import Situation
+from tuner_tui.core.units import format_percent, format_share
+from tuner_tui.hardware.sample import Sample
+
+
+def cpu_contended(situation: Situation) -> Finding | None:
+    """Other programs keep the cores busy, and the training stands in the queue for one."""
+    samples, part = recent_samples(situation), other_programs_share(situation)
+    queue = cpu_queue_pct(samples, "main")
+    if part is None or queue is None or queue < thresholds.CPU_QUEUE_PCT.value or not is_warmed_up(situation):
+        return None
+    counted = any(process.cpu_queue_pct is not None for process in samples[-1].processes)
+    return Finding(
+        cause="cpu-contended",
+        severity="warning",
+        sentence=f"Other programs use {format_share(part)} of the processor: training waits {format_percent(queue)} of the time",
+        evidence=(
+            f"all cores {format_percent(cpu_pct(samples))} over {format_seconds(span_s(samples))}",
+            f"the training's processes take {format_percent(training_cpu_pct(samples))} of one core",
+            f"its main thread could run and got no core {format_percent(queue)} of the time"
+            + ("" if counted else ", by looks at it once a second: the kernel here does not count that"),
+        ),
+        confidence="certain" if counted else "likely",
+        where="host",
+        remedies=remedies_for("cpu-contended", situation),
+        lost_share=queue / 100,
+    )
+
+
+def other_programs_share(situation: Situation) -> float | None:
+    """The share of all usable cores that others use, where the cores are full and it is much; else None."""
+    samples = recent_samples(situation)
+    own, cpu = training_cpu_pct(samples), cpu_pct(samples)
+    if own is None or cpu is None or situation.inventory is None or not covers_window(samples):
+        return None
+    processor = situation.inventory.cpu
+    cores = min(processor.affinity_cores, processor.quota_cores or processor.affinity_cores)
+    part = cpu / 100 - own / (100 * cores)
+    full = cpu >= thresholds.CPU_FULL_PCT.value and part >= thresholds.CPU_OTHERS_SHARE.value
+    return part if full else None
+
+
+def host_memory_near_limit(situation: Situation) -> Finding | None:
+    """The host's memory, or the cgroup's limit, is almost reached."""
+    newest = _newest(situation)
+    if newest is None:
+        return None
+    used, limit = host_memory_usage(situation, newest)
+    if used is None or not limit or used / limit < thresholds.RAM_NEAR_LIMIT_SHARE.value:
+        return None
+    sentence = f"{format_gigabytes(limit - used)} of host memory left: the kernel kills when it is gone"
+    evidence = f"{format_gigabytes(used)} of {format_gigabytes(limit)} used"
+    return _finding("host-memory-near-limit", "warning", sentence, evidence, situation)
+
+
+def host_memory_usage(situation: Situation, newest: Sample) -> tuple[float | None, float | None]:
+    """Bytes used and the limit that counts: the cgroup's for the training's own processes, else the host's."""
+    inventory = situation.inventory
+    limit = None if inventory is None else inventory.memory.limit_bytes
+    if limit is not None and inventory is not None and limit < inventory.memory.total_bytes:
+        rss = [process.rss_bytes for process in newest.processes if process.rss_bytes is not None]
+        return (sum(rss) if rss else None), limit
+    return newest.host.ram_used_bytes, newest.host.ram_total_bytes
+
+
+def swapping(situation: Situation) -> Finding | None:
+    """Pages come back from swap all the time."""
+    samples = recent_samples(situation)
+    if not covers_window(samples) or situation.state.outcome is not None:
+        return None
+    rate = median_known(sample.host.swap_in_bytes_s for sample in samples)
+    if rate is None or rate < thresholds.SWAP_IN_BYTES_S.value:
+        return None
+    sentence = "The host reads its memory back from swap: everything waits for the disk"
+    evidence = f"{rate / 1e6:.0f} MB/s from swap over {format_seconds(span_s(samples))}"
+    return _finding("swapping", "warning", sentence, evidence, situation)
+
+
+def small_shm(situation: Situation) -> Finding | None:
+    """Loader workers hand their batches over in /dev/shm, and it is nearly full."""
+    newest = _newest(situation)
+    workers = newest is not None and any(process.role == "worker" for process in newest.processes)
+    free = newest.host.shm_free_bytes if newest is not None and workers else None
+    if free is None or free >= thresholds.SHM_NEAR_LIMIT_BYTES.value:
+        return None
+    sentence = "Shared memory (/dev/shm) is nearly full: loader workers die of it with a bus error"
+    return _finding("shm-near-limit", "warning", sentence, f"{free / 1e6:.0f} MB free in /dev/shm", situation)
+
+
+def disk_nearly_full(situation: Situation) -> Finding | None:
+    """Little room where checkpoints go."""
+    newest = _newest(situation)
+    free = None if newest is None else newest.host.disk_free_bytes
+    if free is None or free >= thresholds.DISK_FREE_BYTES.value:
+        return None
+    sentence = "Little disk is left for checkpoints"
+    return _finding("disk-nearly-full", "warning", sentence, f"{format_gigabytes(free)} free", situation)
+
+
+def _newest(situation: Situation) -> Sample | None:
+    alive = situation.state.outcome is None and situation.samples
+    return situation.samples[-1] if alive else None
+
+
+def _finding(cause: str, severity: FindingSeverity, sentence: str, evidence: str, situation: Situation) -> Finding:
+    return Finding(cause, severity, sentence, (evidence,), "certain", "host", remedies_for(cause, situation))

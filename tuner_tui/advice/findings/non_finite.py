@@ -1,0 +1,129 @@
+"""Loss or gradients that are nan, infinite, or scaled by the number of accumulated batches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tuner_tui.advice import thresholds
+from tuner_tui.advice.finding import Finding
+from tuner_tui.advice.findings.run_metrics import process_steps
+from tuner_tui.advice.remedies.catalog import remedies_for
+from tuner_tui.advice.situation import Situation
+from tuner_tui.runs.crash_patterns.pattern import Confidence
+from tuner_tui.runs.output.lines import Line, read_lines
+from tuner_tui.runs.output.metrics import Logged, not_finite_tail, read_metrics
+
+MIN_GRADIENT_NORMS = 3
+"""Infinite gradient norms in a row that are more than a loss scaler finding its scale."""
+
+NonFiniteEvidence = tuple[str, tuple[str, ...], Confidence]
+
+
+def find_non_finite(lines: Sequence[Line]) -> NonFiniteEvidence | None:
+    """Sentence, evidence and confidence where the newest figures are not finite; None where they are."""
+    logged = read_metrics(lines)
+    losses = not_finite_tail([entry.loss for entry in logged])
+    norms = [entry.grad_norm for entry in logged]
+    gradients = not_finite_tail(norms)
+    if losses:
+        return "The loss is not finite", (f"the last {losses} losses logged are nan or infinite",), "certain"
+    if gradients and (
+        gradients >= MIN_GRADIENT_NORMS or _is_loss_masked(logged) or (_ends_with_nan(norms) and gradients > 1)
+    ):
+        shown = f"the last {gradients} gradient norms logged are nan or infinite"
+        hidden = (
+            ("the loss stands as 0.0 there: the Trainer's filter writes that for nan",)
+            if _is_loss_masked(logged)
+            else ()
+        )
+        return "The gradients are not finite", (shown, *hidden), "certain" if gradients > 1 else "likely"
+    if not_finite_tail([entry.eval_loss for entry in logged]):
+        return "The evaluation loss is not finite", ("the last evaluation loss logged is nan or infinite",), "likely"
+    return None
+
+
+def _is_loss_masked(logged: Sequence[Logged]) -> bool:
+    """A loss of exactly 0.0 beside a gradient norm that is nan."""
+    pairs = [entry for entry in logged if entry.loss is not None and entry.grad_norm is not None]
+    newest = pairs[-1] if pairs else None
+    return newest is not None and newest.loss == 0.0 and newest.grad_norm is not None and math.isnan(newest.grad_norm)
+
+
+def _ends_with_nan(norms: Sequence[float | None]) -> bool:
+    known = [norm for norm in norms if norm is not None]
+    return bool(known) and math.isnan(known[-1])
+
+
+PRINTED_LINES = 50
+LOSS_IGNORES_ACCUMULATION = "loss_ignores_accumulation"
+"""What the observer found by looking at the Trainer and its model."""
+
+
+def non_finite_values(situation: Situation) -> Finding | None:
+    """The loss is nan, or the gradient norm is while the Trainer's filter logs a loss of 0.0 for it."""
+    state = situation.state
+    if state.outcome is not None:
+        return None
+    told = state.loss is not None or state.grad_norm is not None
+    judged = (
+        _from_events(state.loss, state.grad_norm, process_steps(situation), situation)
+        if told
+        else _from_output(situation)
+    )
+    if judged is None:
+        return None
+    evidence, confidence = judged
+    return Finding(
+        cause="nan",
+        severity="warning",
+        sentence="The training computes numbers that are not finite: every further step is wasted",
+        evidence=(evidence, f"at step {state.step or 0}"),
+        confidence=confidence,
+        where="training",
+        remedies=remedies_for("nan", situation),
+    )
+
+
+def loss_scale(situation: Situation) -> Finding | None:
+    """The model's loss is not divided by the batches that are accumulated: it and the gradient grow with them."""
+    seen = situation.state.in_effect
+    times = seen.get("gradient_accumulation_steps")
+    if seen.get(LOSS_IGNORES_ACCUMULATION) is not True or not isinstance(times, int) or times < 2:
+        return None
+    version = seen.get("transformers") or (situation.interpreter and situation.interpreter.packages.get("transformers"))
+    clip = seen.get("max_grad_norm")
+    return Finding(
+        cause="loss-scale",
+        severity="warning",
+        sentence=f"Loss and gradient are {times} times too large: this model ignores that {times} batches are added up",
+        evidence=(
+            f"gradient accumulation {times}; the Trainer of transformers {version or '(version unknown)'} leaves the "
+            "division to the model, which computes its loss without it",
+            *((f"gradients are clipped at {clip:g}, so they are clipped {times} times as early",) if clip else ()),
+        ),
+        confidence="certain",
+        where="training",
+        remedies=remedies_for("loss-scale", situation),
+    )
+
+
+def _from_output(situation: Situation) -> tuple[str, Confidence] | None:
+    """From the last lines of the output, where no trainer tells its figures: a loop that prints its loss."""
+    found = find_non_finite(read_lines(situation.log[-PRINTED_LINES:]))
+    return None if found is None else (found[1][0], found[2])
+
+
+def _from_events(
+    loss: float | None, grad_norm: float | None, steps: int, situation: Situation
+) -> tuple[str, Confidence] | None:
+    """Evidence and confidence; None where all is finite or a loss scaler may still be searching."""
+    if loss is not None and not math.isfinite(loss):
+        return f"loss {loss}", "certain"
+    if grad_norm is None or math.isfinite(grad_norm):
+        return None
+    if math.isnan(grad_norm) and loss == 0.0:
+        return "gradient norm nan, loss 0.0: the Trainer's log filter writes that for nan", "certain"
+    scaler = situation.settings is not None and situation.settings.precision == "fp16"
+    searching = scaler and steps < thresholds.SCALER_STEPS.value
+    return None if searching else (f"gradient norm {grad_norm}", "likely")

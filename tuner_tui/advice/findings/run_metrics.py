@@ -1,0 +1,178 @@
+"""Figures that several rules need: medians over the recent samples, warm-up, loads of GPUs, workers and cores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from math import sqrt
+from statistics import median
+
+from tuner_tui.advice import thresholds
+from tuner_tui.advice.situation import Situation
+from tuner_tui.hardware.sample import GpuSample, ProcessSample, Sample
+from tuner_tui.runs.progress import phase_at
+
+MIN_SCHEDULING_SAMPLES = 12
+"""Looks at a process from which on they tell how often it could run."""
+
+
+def training_s(situation: Situation) -> float | None:
+    """Seconds since the first training step of this process; None before it."""
+    since = situation.state.training_since_t
+    return None if since is None else max(0.0, situation.now_s - since)
+
+
+def process_steps(situation: Situation) -> int:
+    """Optimizer steps this process has done: the slowest rank's count."""
+    counts = [rank.latest.own_steps for rank in situation.state.ranks.values() if rank.latest is not None]
+    return min(counts, default=0)
+
+
+def is_warmed_up(situation: Situation) -> bool:
+    """Whether the training settled enough to be judged: caches filled, allocator grown, compiler done."""
+    seconds, steps = training_s(situation), process_steps(situation)
+    if seconds is None or situation.state.outcome is not None or situation.state.phase == "compiling":
+        return False
+    if phase_at(situation.state, situation.now_s) == "stalled":
+        return False
+    if is_compiled(situation) and seconds < thresholds.COMPILE_WARM_UP_S.value:
+        return False
+    slow = seconds >= thresholds.WARM_UP_SLOW_S.value and steps >= thresholds.WARM_UP_SLOW_STEPS.value
+    return steps >= thresholds.WARM_UP_STEPS.value or slow
+
+
+def is_compiled(situation: Situation) -> bool:
+    """Whether `torch.compile` is seen in effect, or asked for where nothing was seen."""
+    seen = situation.state.in_effect.get("torch_compile")
+    return bool(seen) if seen is not None else bool(situation.settings and situation.settings.torch_compile)
+
+
+def recent_samples(situation: Situation) -> tuple[Sample, ...]:
+    """The samples of the last window, taken while the training ran."""
+    start = situation.now_s - thresholds.WINDOW_S.value
+    begin = max(start, situation.state.training_since_t or start)
+    return tuple(sample for sample in situation.samples if begin <= sample.time_s <= situation.now_s)
+
+
+def span_s(samples: tuple[Sample, ...]) -> float:
+    """Seconds between the first and the last of `samples`."""
+    return samples[-1].time_s - samples[0].time_s if len(samples) > 1 else 0.0
+
+
+def covers_window(samples: tuple[Sample, ...]) -> bool:
+    """Whether `samples` cover enough time to judge the hardware by."""
+    return span_s(samples) >= thresholds.WINDOW_FULL_S.value
+
+
+def median_known(values: Iterable[float | None]) -> float | None:
+    """The median of the known values, or None where none is known."""
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
+def training_pids(situation: Situation) -> frozenset[int]:
+    """Every process known to belong to this training."""
+    sampled = {process.pid for sample in situation.samples[-1:] for process in sample.processes}
+    ranks = {rank.pid for rank in situation.state.ranks.values() if rank.pid is not None}
+    return frozenset(sampled | ranks | ({situation.state.pid} if situation.state.pid is not None else set()))
+
+
+def gpu_indexes(situation: Situation, samples: tuple[Sample, ...]) -> tuple[int, ...]:
+    """Indexes of the cards this training is on: those that hold its processes, else the only card there is."""
+    if not samples or not samples[-1].gpus:
+        return ()
+    pids = training_pids(situation)
+    mine = [gpu.index for gpu in samples[-1].gpus if {p.pid for p in gpu.processes or ()} & pids]
+    everything = tuple(gpu.index for gpu in samples[-1].gpus)
+    return tuple(mine) or (everything if len(everything) == 1 else ())
+
+
+def gpu_samples(samples: tuple[Sample, ...], index: int) -> tuple[GpuSample, ...]:
+    """The figures of card `index` over `samples`; cards that were lost left out."""
+    return tuple(gpu for sample in samples for gpu in sample.gpus if gpu.index == index and not gpu.lost)
+
+
+def gpu_median(samples: tuple[Sample, ...], index: int, figure: Callable[[GpuSample], float | None]) -> float | None:
+    """The median of one figure of card `index`."""
+    return median_known(figure(gpu) for gpu in gpu_samples(samples, index))
+
+
+def gpu_busy_pct(situation: Situation, samples: tuple[Sample, ...]) -> float | None:
+    """GPU-Util of the training's least busy card, median over `samples`."""
+    busy = [gpu_median(samples, index, lambda gpu: gpu.utilisation_pct) for index in gpu_indexes(situation, samples)]
+    return min((value for value in busy if value is not None), default=None)
+
+
+def worker_loads(samples: tuple[Sample, ...]) -> tuple[float, ...]:
+    """CPU load of each loader worker alive in the newest sample, in % of one core, median; busiest first."""
+    if not samples:
+        return ()
+    alive = [process.pid for process in samples[-1].processes if process.role == "worker"]
+    loads = [median_known(process_loads(samples, pid)) for pid in alive]
+    return tuple(sorted((load for load in loads if load is not None), reverse=True))
+
+
+def process_loads(samples: tuple[Sample, ...], pid: int) -> list[float | None]:
+    """CPU loads of the process `pid` over `samples`."""
+    return [process.cpu_pct for process in _process_samples(samples, pid)]
+
+
+def cpu_pct(samples: tuple[Sample, ...]) -> float | None:
+    """Load of the whole processor in % of all its cores, median."""
+    return median_known(sample.host.cpu_pct for sample in samples)
+
+
+def training_cpu_pct(samples: tuple[Sample, ...]) -> float | None:
+    """What all processes of the training take, in % of one core, median; None where a sample does not tell."""
+    totals = [
+        sum(process.cpu_pct for process in sample.processes if process.cpu_pct is not None)
+        for sample in samples
+        if any(process.role == "main" and process.cpu_pct is not None for process in sample.processes)
+    ]
+    return median_known(totals)
+
+
+def training_share(situation: Situation) -> float:
+    """The share of the run's time that goes into steps, evaluation and saving left out; of the slowest rank."""
+    latest = [rank.latest for rank in situation.state.ranks.values() if rank.latest is not None]
+    totals = [(one.train_s, one.train_s + one.eval_s + one.save_s) for one in latest]
+    return min((train_s / total_s for train_s, total_s in totals if total_s > 0), default=1.0)
+
+
+def cpu_queue_pct(samples: tuple[Sample, ...], role: str | None = None) -> float | None:
+    """The share of the time in which a process waits for a core, in %, median: of the one that waits longest.
+
+    Trainers and workers alike, or those of one `role`.
+    """
+    newest = [process.pid for sample in samples[-1:] for process in sample.processes if role in (None, process.role)]
+    waits = [_wait_for_core_pct(_process_samples(samples, pid)) for pid in newest]
+    return max((wait for wait in waits if wait is not None), default=None)
+
+
+def _wait_for_core_pct(figures: list[ProcessSample]) -> float | None:
+    """As the kernel counts it; else from how often the process could run, beyond the time for which it did run.
+
+    The latter is a count of moments, so its own doubt is taken off; a process that computes in several threads counts
+    as running all the time, so that its wait comes out too small and never too large.
+    """
+    counted = median_known(figure.cpu_queue_pct for figure in figures)
+    moments = [figure.could_run for figure in figures if figure.could_run is not None]
+    ran_pct = median_known(figure.cpu_pct for figure in figures)
+    if counted is not None or len(moments) < MIN_SCHEDULING_SAMPLES or ran_pct is None:
+        return counted
+    could = sum(moments) / len(moments)
+    doubt = sqrt(could * (1 - could) / len(moments))
+    return max(0.0, 100 * (could - doubt) - min(100.0, ran_pct))
+
+
+def _process_samples(samples: tuple[Sample, ...], pid: int) -> list[ProcessSample]:
+    return [process for sample in samples for process in sample.processes if process.pid == pid]
+
+
+def format_seconds(value: float) -> str:
+    """A duration as it is shown: `42 s`, `3 min`."""
+    return f"{value:.0f} s" if value < 120 else f"{value / 60:.0f} min"
+
+
+def format_gigabytes(count: float) -> str:
+    """Bytes as gigabytes, decimal, one digit."""
+    return f"{count / 1e9:.1f} GB"

@@ -1,0 +1,187 @@
+"""Findings on wall time: stalls, evaluation, saving, padding, code between steps, a run without any step."""
+
+from __future__ import annotations
+
+from tuner_tui.advice import thresholds
+from tuner_tui.advice.finding import Finding, Remedy
+from tuner_tui.advice.findings.data_loading import has_too_many_workers
+from tuner_tui.advice.findings.run_metrics import (
+    covers_window,
+    format_seconds,
+    gpu_busy_pct,
+    is_warmed_up,
+    recent_samples,
+    training_s,
+    training_share,
+    worker_loads,
+)
+from tuner_tui.advice.remedies.catalog import remedies_for
+from tuner_tui.advice.situation import Situation
+from tuner_tui.advice.thresholds import Threshold
+from tuner_tui.core.units import format_percent, format_share
+from tuner_tui.runs.events import Steps
+from tuner_tui.runs.progress import phase_at
+
+
+def stalled(situation: Situation) -> Finding | None:
+    """No sign of life for much longer than a step takes, with what the processor and the cards do meanwhile."""
+    state = situation.state
+    if state.outcome is not None or phase_at(state, situation.now_s) != "stalled":
+        return None
+    quiet_s = situation.now_s - (state.last_event_t or state.launched_t or situation.now_s)
+    loads = worker_loads(recent_samples(situation))
+    if state.phase == "training" and sum(loads) >= thresholds.CORE_FULL_PCT.value:
+        return _waiting_for_workers(situation, quiet_s, loads)
+    return Finding(
+        cause="stalled",
+        severity="warning",
+        sentence=f"No step for {format_seconds(quiet_s)}; the process is alive",
+        evidence=(
+            f"last sign of life {format_seconds(quiet_s)} ago, at step {state.step or 0}",
+            *_process_evidence(situation),
+        ),
+        confidence="likely",
+        where=state.phase,
+        remedies=remedies_for("stalled", situation),
+    )
+
+
+def _waiting_for_workers(situation: Situation, quiet_s: float, loads: tuple[float, ...]) -> Finding:
+    """Loader workers that are at work will come to an end with it: many of them deliver in bursts, with long waits."""
+    cause, where = ("too-many-workers", "cpu") if has_too_many_workers(situation) else ("data-wait", "workers")
+    return Finding(
+        cause=cause,
+        severity="warning",
+        sentence=f"No step for {format_seconds(quiet_s)}: the training waits for its workers, which are at work",
+        evidence=(
+            f"last sign of life {format_seconds(quiet_s)} ago, at step {situation.state.step or 0}",
+            f"{len(loads)} workers at {format_percent(sum(loads))} of a core together",
+        ),
+        confidence="likely",
+        where=where,
+        remedies=remedies_for(cause, situation, where),
+    )
+
+
+def _process_evidence(situation: Situation) -> tuple[str, ...]:
+    """What the training's processes do while nothing moves: busy means working, idle means waiting."""
+    samples = recent_samples(situation)
+    if not samples:
+        return ()
+    loads = [process.cpu_pct for process in samples[-1].processes if process.cpu_pct is not None]
+    if not loads:
+        return ()
+    busiest = max(loads)
+    meaning = "it computes" if busiest > 50 else "it waits: a lock, a disk, a network, another rank"
+    return (f"its busiest process uses {format_percent(busiest)} of a core: {meaning}",)
+
+
+def between_steps(situation: Situation) -> Finding | None:
+    """Much time passes from an optimizer step to the next request for a batch.
+
+    A device works on while the loop is there, and a loop that asks it for the loss waits for it there: this is a loss
+    of time on the processor alone, or where the card is seen to idle.
+    """
+    rates = situation.state.rates
+    part = rates.between_share
+    if part is None or part < thresholds.BETWEEN_SHARE.value or not is_warmed_up(situation):
+        return None
+    samples = recent_samples(situation)
+    busy = gpu_busy_pct(situation, samples)
+    idle = covers_window(samples) and busy is not None and busy < thresholds.GPU_LOW_PCT.value
+    on_cpu = situation.state.in_effect.get("device") == "cpu"
+    if not on_cpu and not idle:
+        return None
+    spent = "" if rates.step_time_s is None else f": {rates.step_time_s * part:.3g} of {rates.step_time_s:.3g} s"
+    return Finding(
+        cause="between-steps",
+        severity="warning",
+        sentence=f"{format_share(part)} of each step passes in the loop's own code, after the optimizer step",
+        evidence=(
+            f"from the optimizer step to the next request for a batch{spent}, "
+            f"{format_seconds(training_s(situation) or 0)} into the training",
+            *(() if on_cpu else (f"GPU busy {format_percent(busy)}",)),
+        ),
+        confidence="likely",
+        where="training",
+        remedies=remedies_for("between-steps", situation),
+        lost_share=part * training_share(situation),
+    )
+
+
+def evaluation_share(situation: Situation) -> Finding | None:
+    """Evaluation takes more than its share of the run."""
+    return _share_finding(situation, "evaluation", thresholds.EVAL_SHARE, "Evaluation takes {} of the run's time")
+
+
+def save_share(situation: Situation) -> Finding | None:
+    """Saving takes more than its share of the run."""
+    return _share_finding(situation, "save", thresholds.SAVE_SHARE, "Saving checkpoints takes {} of the run's time")
+
+
+def padding(situation: Situation) -> Finding | None:
+    """Much of each batch is padding."""
+    part = situation.state.rates.padding_share
+    if part is None or part < thresholds.PADDING_SHARE.value or not is_warmed_up(situation):
+        return None
+    return Finding(
+        cause="padding",
+        severity="hint",
+        sentence=f"{format_share(part)} of all tokens are padding",
+        evidence=(f"padding {format_share(part)} of the tokens of the last seconds",),
+        confidence="certain",
+        where="training",
+        remedies=remedies_for("padding", situation),
+    )
+
+
+def _share_finding(situation: Situation, kind: str, threshold: Threshold, sentence: str) -> Finding | None:
+    latest = _slowest_rank(situation)
+    if latest is None or not is_warmed_up(situation):
+        return None
+    spent_s = latest.eval_s if kind == "evaluation" else latest.save_s
+    total_s = latest.train_s + latest.eval_s + latest.save_s
+    if total_s <= 0 or spent_s / total_s < threshold.value:
+        return None
+    cause = f"{kind}-share"
+    return Finding(
+        cause=cause,
+        severity="warning",
+        sentence=sentence.format(format_share(spent_s / total_s)),
+        evidence=(
+            f"{format_seconds(spent_s)} of {format_seconds(total_s)}, training {format_seconds(latest.train_s)}",
+        ),
+        confidence="certain",
+        where="evaluation" if kind == "evaluation" else "checkpoint",
+        remedies=remedies_for(cause, situation),
+        lost_share=spent_s / total_s,
+    )
+
+
+def _slowest_rank(situation: Situation) -> Steps | None:
+    """The counters of the rank that spent most time outside its steps: the others wait for it."""
+    latest = [rank.latest for rank in situation.state.ranks.values() if rank.latest is not None]
+    return max(latest, key=lambda counters: counters.eval_s + counters.save_s, default=None)
+
+
+def no_steps(situation: Situation) -> Finding | None:
+    """The program used torch and ended well, and no optimizer step was seen in it.
+
+    It need not have meant to train: what evaluated is left alone, and of the others only what was seen is said.
+    """
+    state = situation.state
+    if state.outcome != "completed" or not state.ended_without_step or state.evaluations:
+        return None
+    return Finding(
+        cause="no-step",
+        severity="hint",
+        sentence="The program ended without a single optimizer step that was seen",
+        evidence=("it imported torch and ended by itself with exit code 0",),
+        confidence="likely",
+        remedies=(
+            Remedy(
+                title="if it was to train, see that there is at least one whole batch",
+                why="a data set smaller than a batch gives none with drop_last, and an empty split gives none at all",
+            ),
+        ),
+    )

@@ -1,0 +1,208 @@
+"""Checks before a training starts: GPUs, interpreter, host resources and settings, each with advice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from tuner_tui.advice.finding import Finding, Remedy
+from tuner_tui.advice.recommend.data_loading import SMALL_SHM_BYTES
+from tuner_tui.advice.recommend.target import GIB, other_processes_bytes, visible_cards
+from tuner_tui.advice.thresholds import DISK_FREE_BYTES
+from tuner_tui.hardware.interpreter.compatibility import find_incompatibilities
+from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.inventory import GpuProblemKind, Inventory, Space
+from tuner_tui.settings.fields import format_value
+from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.model import Settings
+from tuner_tui.settings.rules.check import find_problems
+
+CheckState = Literal["good", "warning", "wrong"]
+MIN_RAM_BYTES = 4 * GIB
+REQUIRED_PACKAGES = ("torch", "transformers", "accelerate")
+NO_GPU_KINDS = (GpuProblemKind.NO_LIBRARY, GpuProblemKind.NO_DRIVER, GpuProblemKind.NO_GPU)
+"""A box without a card is no mistake: trainings run on its processor."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreflightCheck:
+    """One thing that was looked at. `wrong` stops a training or makes it something else than asked for."""
+
+    name: str
+    state: CheckState
+    sentence: str
+    advice: str = ""
+
+
+def preflight_checks(
+    inventory: Inventory, interpreter: Interpreter, settings: Settings, job: BuiltinJob | CommandJob
+) -> tuple[PreflightCheck, ...]:
+    """Everything that was looked at, in the order in which it matters."""
+    return (
+        *interpreter_checks(interpreter, job),
+        *gpu_checks(inventory),
+        *compatibility_checks(inventory, interpreter),
+        *core_checks(inventory),
+        memory_check(inventory),
+        *shared_memory_checks(inventory.shm),
+        *disk_checks(inventory.disk),
+        *settings_checks(inventory, interpreter, settings, job),
+    )
+
+
+def interpreter_checks(interpreter: Interpreter, job: BuiltinJob | CommandJob) -> Iterator[PreflightCheck]:
+    """The Python that trains, and the packages it needs."""
+    has = interpreter.packages
+    if interpreter.problem is not None:
+        yield PreflightCheck("Python", "wrong", interpreter.problem)
+    missing = missing_packages(interpreter, job)
+    if missing and interpreter.problem is None:
+        sentence = f"{interpreter.path} has no {' and no '.join(missing)}."
+        yield PreflightCheck("Python", "wrong", sentence, f"{interpreter.path} -m pip install {' '.join(missing)}")
+    elif not missing:
+        versions = " · ".join(f"{name} {has[name]}" for name in REQUIRED_PACKAGES if name in has)
+        yield PreflightCheck("Python", "good", f"Python {interpreter.python_version} with {versions}.")
+
+
+def missing_packages(interpreter: Interpreter, job: BuiltinJob | CommandJob) -> tuple[str, ...]:
+    """What the training needs and the interpreter does not have."""
+    needed = REQUIRED_PACKAGES if isinstance(job, BuiltinJob) else ("torch",)
+    return tuple(name for name in needed if name not in interpreter.packages)
+
+
+def gpu_checks(inventory: Inventory) -> Iterator[PreflightCheck]:
+    """The cards: whether they answer, which a training sees, who else is on them."""
+    for problem in inventory.problems:
+        none = problem.kind in NO_GPU_KINDS
+        yield PreflightCheck("GPU", "warning" if none else "wrong", problem.sentence, problem.advice)
+    visible = inventory.cuda_visible_devices
+    cards = visible_cards(inventory)
+    if inventory.gpus and not cards:
+        sentence = f"CUDA_VISIBLE_DEVICES={visible} hides every card: a training started here runs on the CPU."
+        yield PreflightCheck("GPU", "wrong", sentence, "Unset it, or set it to the numbers of the cards to use.")
+    elif cards:
+        names = ", ".join(f"{card.index} {card.name}" for card in cards)
+        rest = f" ({len(inventory.gpus) - len(cards)} hidden)" if len(cards) < len(inventory.gpus) else ""
+        yield PreflightCheck("GPU", "good", f"A training sees {names}{rest}.")
+    if len({card.name for card in cards}) > 1:
+        advice = f"CUDA_VISIBLE_DEVICES={cards[0].index} takes the first alone."
+        yield PreflightCheck("GPU", "warning", "The cards differ: the weakest sets the pace and the precision.", advice)
+    for card in cards:
+        if held := other_processes_bytes(card):
+            sentence = f"Other programs hold {held / GIB:.1f} GiB of GPU {card.index}."
+            yield PreflightCheck(
+                "GPU", "warning", sentence, "Close other notebooks; `tuner-tui detect` names the processes."
+            )
+
+
+def compatibility_checks(inventory: Inventory, interpreter: Interpreter) -> Iterator[PreflightCheck]:
+    """Whether the interpreter's torch runs on the cards."""
+    found = find_incompatibilities(inventory, interpreter)
+    yield from (PreflightCheck("torch and GPU", "wrong", one.sentence, one.advice) for one in found)
+    if inventory.gpus and "torch" in interpreter.packages and not found:
+        yield PreflightCheck(
+            "torch and GPU", "good", "This torch has code for every card, and the driver runs its CUDA."
+        )
+
+
+def core_checks(inventory: Inventory) -> Iterator[PreflightCheck]:
+    """The cores that affinity and cgroup leave."""
+    cpu = inventory.cpu
+    usable = "1 core is" if cpu.usable_cores == 1 else f"{cpu.usable_cores} cores are"
+    if cpu.usable_cores < cpu.logical_cores:
+        sentence = f"{usable} usable of {cpu.logical_cores}: affinity or a cgroup quota takes the rest."
+        advice = "os.cpu_count() does not know: rules such as cpu_count() - 2 start too many loader workers."
+        yield PreflightCheck("Cores", "warning", sentence, advice)
+    elif cpu.usable_cores <= 2 and inventory.gpus:
+        sentence = f"{usable} usable: preparing batches competes with the training."
+        yield PreflightCheck("Cores", "warning", sentence, "Tokenise ahead; more cores feed the GPU better.")
+    else:
+        yield PreflightCheck("Cores", "good", f"{usable} usable.")
+
+
+def memory_check(inventory: Inventory) -> PreflightCheck:
+    """Host memory."""
+    usable = inventory.memory.usable_bytes
+    available = inventory.memory.available_bytes
+    free = usable if available is None else min(usable, available)
+    sentence = f"{free / GIB:.1f} GiB of memory are available."
+    if free < MIN_RAM_BYTES:
+        advice = "Loading a model takes its weights in host memory first, and each loader worker some hundred MB."
+        return PreflightCheck("Memory", "warning", sentence, advice)
+    return PreflightCheck("Memory", "good", sentence)
+
+
+def shared_memory_checks(shm: Space | None) -> Iterator[PreflightCheck]:
+    """Room for the batches that loader workers hand over."""
+    if shm is None:
+        return
+    sentence = f"{shm.free_bytes / 2**20:,.0f} MiB are free in /dev/shm."
+    if shm.free_bytes >= SMALL_SHM_BYTES:
+        yield PreflightCheck("Shared memory", "good", sentence)
+        return
+    advice = "Loader workers pass batches through it and die of a bus error when it is full: docker run --shm-size=8g."
+    yield PreflightCheck("Shared memory", "warning", sentence, advice)
+
+
+def disk_checks(space: Space | None) -> Iterator[PreflightCheck]:
+    """Room for checkpoints."""
+    if space is None:
+        return
+    sentence = f"{space.free_bytes / GIB:,.1f} GiB are free in {space.path}, where runs are kept."
+    if space.free_bytes >= DISK_FREE_BYTES.value:
+        yield PreflightCheck("Disk", "good", sentence)
+        return
+    advice = "A checkpoint takes about three times the weights; TUNER_STATE_DIR puts runs elsewhere."
+    yield PreflightCheck("Disk", "wrong", sentence, advice)
+
+
+def settings_checks(
+    inventory: Inventory, interpreter: Interpreter, settings: Settings, job: BuiltinJob | CommandJob
+) -> Iterator[PreflightCheck]:
+    """Whether the settings fit together, and fit the box."""
+    cores_here = inventory.cpu.usable_cores
+    found = find_problems(settings, gpus=visible_cards(inventory), interpreter=interpreter, job=job, cores=cores_here)
+    for problem in found:
+        right = " ".join(f"--set {name}={format_value(name, value)}" for name, value in problem.right.items())
+        state: CheckState = "wrong" if problem.severity == "error" else "warning"
+        yield PreflightCheck("Settings", state, problem.sentence, right)
+    if not found:
+        yield PreflightCheck("Settings", "good", "The settings fit together, and fit this box.")
+
+
+CHOOSE_INTERPRETER = Remedy(
+    "choose another Python: e edits the job", "It is the Python of your training environment that is needed."
+)
+
+
+def environment_findings(
+    inventory: Inventory | None, interpreter: Interpreter | None, job: BuiltinJob | CommandJob | None
+) -> tuple[Finding, ...]:
+    """A finding for each package that is missing or does not fit; none where box or interpreter is not known."""
+    if inventory is None or interpreter is None:
+        return ()
+    return (*_missing_package_findings(interpreter, job), *_compatibility_findings(inventory, interpreter))
+
+
+def _missing_package_findings(interpreter: Interpreter, job: BuiltinJob | CommandJob | None) -> Iterator[Finding]:
+    names = () if job is None else missing_packages(interpreter, job)
+    if names and interpreter.python_version is not None:
+        install = Remedy(
+            f"{interpreter.path} -m pip install {' '.join(names)}", "Without these packages the training cannot begin."
+        )
+        yield _environment_finding(
+            "missing-package", f"{interpreter.path} has no {' and no '.join(names)}.", (install, CHOOSE_INTERPRETER)
+        )
+    elif interpreter.problem is not None:
+        yield _environment_finding("interpreter", interpreter.problem, (CHOOSE_INTERPRETER,))
+
+
+def _compatibility_findings(inventory: Inventory, interpreter: Interpreter) -> Iterator[Finding]:
+    for number, misfit in enumerate(find_incompatibilities(inventory, interpreter)):
+        remedy = Remedy(misfit.advice, "The settings cannot make up for it.")
+        yield _environment_finding(f"misfit-{number}", misfit.sentence, (remedy,), interpreter.path)
+
+
+def _environment_finding(cause: str, sentence: str, remedies: tuple[Remedy, ...], *evidence: str) -> Finding:
+    return Finding(cause, "warning", sentence, evidence, "certain", "interpreter", remedies)

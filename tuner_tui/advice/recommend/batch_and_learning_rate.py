@@ -1,0 +1,185 @@
+"""Recommended micro batch, accumulation, evaluation batch, learning rate, warmup and sampling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tuner_tui.advice.batch_scaling import rebalance, scale_learning_rate, scale_linear
+from tuner_tui.advice.recommend.draft import RecommendationDraft
+from tuner_tui.advice.recommend.memory_savings import largest_batch
+from tuner_tui.advice.recommend.target import GIB, TrainingTarget
+from tuner_tui.advice.recommend.workload import Workload
+from tuner_tui.advice.thresholds import NOTES_3070, NOTES_3070_8BIT, NOTES_3090, NOTES_T4, NOTES_UTILISATION
+from tuner_tui.settings.fields import FIELDS
+from tuner_tui.settings.job import BuiltinJob
+
+SOLD_SHARE = 0.9
+"""Cards report less than they are sold with: a T4 15.0 of 16 GiB, an A10 22.5 of 24."""
+NOTES_TOKENS = 128
+SMALL_GIB = 8
+MAX_EFFECTIVE_BATCH = 256
+MIN_STEPS = 50
+MAX_EVAL_BATCH = int(FIELDS["per_device_eval_batch_size"].maximum or 0)
+STARTING_POINT = "a starting point, to be measured"
+
+
+@dataclass(frozen=True, slots=True)
+class NotedBatch:
+    """The notes' batch for one card: samples at once, samples behind a step, for which cards, the most that fitted."""
+
+    micro: int
+    share: int
+    words: str
+    most: int | None = None
+
+
+BY_MEMORY = (
+    (80, NotedBatch(128, 128, "80 GB, where the notes end, and more: 128", 256)),
+    (40, NotedBatch(64, 64, "40 GB and more: 64", 128)),
+    (24, NotedBatch(48, 48, "24 GB and more: 48", 80)),
+    (16, NotedBatch(32, 32, "16 GB and more: 32", 48)),
+    (11, NotedBatch(16, 32, "below 16 GB: 16 × 2", 24)),
+    (0, NotedBatch(16, 32, "below 16 GB: 16 × 2")),
+)
+"""GiB as sold, and what the notes use for classification of 128 tokens."""
+NO_GPU = NotedBatch(8, 32, "no GPU: 8 × 4, which works everywhere")
+MEMORY_UNKNOWN = NotedBatch(8, 32, "the free memory of the card is not known: 8 × 4, which works everywhere")
+
+
+def recommend_batch(draft: RecommendationDraft, workload: Workload) -> None:
+    """How many samples at once, and how many behind one step."""
+    rung = noted_batch(draft.target)
+    limit, scaled = max_micro_batch(draft, workload, rung.micro)
+    share = samples_per_card(draft.target, rung.share)
+    _micro_batch(draft, share, limit, f"{rung.words}{scaled}", workload)
+    if rung.most is not None and not scaled:
+        why = "the most the notes got onto such a card: no room for a longer batch or another model"
+        draft.reject("per_device_train_batch_size", rung.most, why, NOTES_UTILISATION)
+    _accumulation(draft, share)
+    _eval_batch(draft, workload)
+
+
+def noted_batch(target: TrainingTarget) -> NotedBatch:
+    """The notes' batch for the card with the least memory."""
+    if not target.on_gpu:
+        return NO_GPU
+    memory = target.memory_bytes
+    if memory is None:
+        return MEMORY_UNKNOWN
+    return next(rung for gib, rung in BY_MEMORY if memory >= gib * SOLD_SHARE * GIB)
+
+
+def max_micro_batch(draft: RecommendationDraft, workload: Workload, micro: int) -> tuple[int, str]:
+    """The largest micro batch to start with, and in words what the notes' was scaled by."""
+    memory, words = draft.target.memory_bytes, []
+    if memory is not None and memory < SMALL_GIB * SOLD_SHARE * GIB:
+        micro = max(1, int(micro * memory / (SMALL_GIB * GIB)))
+        words.append(f"{memory / GIB:.1f} GiB")
+    if workload.tokens > NOTES_TOKENS:
+        micro = max(1, micro * NOTES_TOKENS // workload.tokens)
+        words.append(f"{workload.tokens:,} tokens")
+    fits = largest_batch(draft, workload)
+    if fits is not None and fits < micro:
+        micro = max(1, fits)
+        words.append(f"{_describe_model(workload)} ({fits} fit by estimate)")
+    if fits == 0:
+        draft.note(
+            f"By estimate not one sample of {_describe_model(workload)} fits: take a smaller model, LoRA or more cards."
+        )
+    return micro, f" at {NOTES_TOKENS} tokens, scaled to {', '.join(words)}" if words else ""
+
+
+def samples_per_card(target: TrainingTarget, wanted: int) -> int:
+    """Samples one card adds to a step: the notes' batch, less where many cards or few samples make it too much."""
+    share = min(wanted, max(1, MAX_EFFECTIVE_BATCH // target.replicas))
+    samples = target.job.max_samples if isinstance(target.job, BuiltinJob) else None
+    if samples is not None:
+        share = min(share, max(1, samples // (MIN_STEPS * target.replicas)))
+    return share
+
+
+def _micro_batch(draft: RecommendationDraft, share: int, limit: int, rule: str, workload: Workload) -> None:
+    split = rebalance(share, 1, draft.target.replicas, min(limit, share)).split
+    source = f"{NOTES_UTILISATION}, for 128-token classification"
+    guess = f"; the size of {workload.model.words} is not known" if workload.model.guessed else ""
+    few = f"; {share} a card keep the effective batch sensible" if share < limit else ""
+    draft.advise("per_device_train_batch_size", split.micro, f"{rule}{guess}{few}; {STARTING_POINT}", source)
+
+
+def _accumulation(draft: RecommendationDraft, share: int) -> None:
+    micro, replicas = draft.settings.per_device_train_batch_size, draft.target.replicas
+    steps = max(1, share // micro)
+    cards = f" × {replicas} cards" if replicas > 1 else ""
+    reason = f"{micro} × {steps}{cards} = effective batch {micro * steps * replicas}"
+    if steps == 1:
+        reason += "; accumulation only where memory asks for it"
+    draft.advise("gradient_accumulation_steps", steps, reason, NOTES_UTILISATION)
+
+
+def _eval_batch(draft: RecommendationDraft, workload: Workload) -> None:
+    micro = draft.settings.per_device_train_batch_size
+    if workload.language_model and workload.logits_weigh:
+        reason = "as the micro batch: the logits of a language model weigh as much in evaluation"
+        draft.advise("per_device_eval_batch_size", micro, reason, "estimate")
+    else:
+        source = f"{NOTES_3070}, {NOTES_T4}, {NOTES_3070_8BIT}"
+        draft.advise(
+            "per_device_eval_batch_size",
+            min(2 * micro, MAX_EVAL_BATCH),
+            "twice the micro batch: no gradients are kept",
+            source,
+        )
+
+
+def _describe_model(workload: Workload) -> str:
+    return f"{workload.model.words} of {workload.model.parameters / 1e6:,.0f} M parameters"
+
+
+BASE_LEARNING_RATE, BASE_BATCH = 2e-5, 8
+LARGEST_NOTED_BATCH = 128
+ADAPTER_LEARNING_RATE = 2e-4
+WARMUP_SHARE = 0.06
+
+
+def learning_rate(draft: RecommendationDraft, workload: Workload) -> None:
+    """The notes' rate, scaled with the effective batch; none where they have no figure."""
+    effective = draft.settings.effective_batch(draft.target.replicas)
+    if not isinstance(draft.target.job, BuiltinJob):
+        draft.note(f"The learning rate is your command's own; here is the effective batch it belongs to: {effective}.")
+    elif draft.settings.peft_method != "none":
+        source = "LoRA (Hu et al. 2021), QLoRA (Dettmers et al. 2023)"
+        draft.advise("learning_rate", ADAPTER_LEARNING_RATE, "what adapters are usually trained with", source)
+    elif workload.language_model or not workload.model.pretrained:
+        what = "a language model" if workload.language_model else "a model that starts from random weights"
+        why = f"the notes have no figure for {what}: left as it is, for an effective batch of {effective}"
+        draft.reject("learning_rate", BASE_LEARNING_RATE, why, NOTES_UTILISATION)
+    else:
+        _scaled_learning_rate(draft, effective)
+
+
+def _scaled_learning_rate(draft: RecommendationDraft, effective: int) -> None:
+    ratio = min(effective, LARGEST_NOTED_BATCH) / BASE_BATCH
+    rate, rule = scale_learning_rate(BASE_LEARNING_RATE, ratio, draft.settings.optim)
+    other = scale_linear(BASE_LEARNING_RATE, ratio)
+    beyond = f"; not scaled beyond {LARGEST_NOTED_BATCH}, the notes' largest" if effective > LARGEST_NOTED_BATCH else ""
+    reason = (
+        f"{BASE_LEARNING_RATE:.0e} at batch {BASE_BATCH}, {rule} to effective batch {effective}{beyond}; "
+        f"linear scaling would give {other:.1e}"
+    )
+    source = f"{NOTES_UTILISATION}; Malladi et al. 2022"
+    draft.advise("learning_rate", float(f"{rate:.2g}"), reason, source)
+
+
+def warmup(draft: RecommendationDraft) -> None:
+    """A share of all steps."""
+    if draft.settings.lr_scheduler_type != "constant":
+        reason = "6 % of the steps, within the usual 3–10 %: the notes' choice for about 20,000 samples"
+        draft.advise("warmup_steps", WARMUP_SHARE, reason, NOTES_3070_8BIT)
+
+
+def sampling(draft: RecommendationDraft) -> None:
+    """Samples of like length together, where batches are padded."""
+    job = draft.target.job
+    if isinstance(job, BuiltinJob) and job.task == "classification":
+        reason = "samples of like length share a batch: less padding, 15–30 % in the notes' estimate"
+        draft.advise("train_sampling_strategy", "group_by_length", reason, NOTES_3090)

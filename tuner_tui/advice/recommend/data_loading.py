@@ -1,0 +1,116 @@
+"""Recommended loader workers, prefetch and pinned memory, from usable cores, host memory and /dev/shm."""
+
+from __future__ import annotations
+
+from tuner_tui.advice.recommend.draft import RecommendationDraft
+from tuner_tui.advice.recommend.target import GIB, TrainingTarget
+from tuner_tui.advice.thresholds import JUDGEMENT, NOTES_3070, NOTES_3090, NOTES_T4, NOTES_UTILISATION
+from tuner_tui.settings.job import CommandJob
+
+MAX_WORKERS, SPARE_CORES = 8, 2
+MAX_WORKERS_HEAVY, SPARE_CORES_HEAVY = 16, 1
+MANY_WORKERS = 8
+PREFETCH, PREFETCH_LITTLE = 4, 2
+WORKER_BYTES = 1 * GIB
+SHORT_HOST_BYTES = 8 * GIB
+SMALL_SHM_BYTES = 512 * 2**20
+SMALL_SHM_WORKERS = 2
+SHM_SHARE = 0.25
+BYTES_PER_TOKEN = 3 * 8
+"""input_ids, attention_mask and token_type_ids or labels, 64-bit each."""
+SOURCE = f"{NOTES_UTILISATION}, {NOTES_3090}"
+
+
+def recommend_data_loading(draft: RecommendationDraft) -> None:
+    """How batches get ready."""
+    prefetch = _prefetch(draft)
+    _workers(draft, prefetch[0])
+    if draft.settings.dataloader_num_workers > 0:
+        draft.advise("dataloader_prefetch_factor", *prefetch)
+        kept = "workers are not started anew each epoch"
+        draft.advise("dataloader_persistent_workers", True, kept, SOURCE)
+    _pinning(draft)
+
+
+def _workers(draft: RecommendationDraft, prefetch: int) -> None:
+    target = draft.target
+    count, reason, source = workers_by_cores(target)
+    for limited, why, its_source in (workers_by_memory(target), workers_by_shm(draft, prefetch)):
+        if limited < count:
+            count, reason, source = limited, why, its_source
+    needed = any(draft.given.get(name) for name in ("dataloader_prefetch_factor", "dataloader_persistent_workers"))
+    if count == 0 and needed:
+        count, reason, source = 1, f"prefetch and persistent workers need one; otherwise 0: {reason}", source
+    draft.advise("dataloader_num_workers", count, reason, source)
+    _heavy_preprocessing(draft, count)
+
+
+def workers_by_cores(target: TrainingTarget) -> tuple[int, str, str]:
+    """The notes' rule, from the cores that affinity and cgroup leave one training process."""
+    if not target.on_gpu:
+        return 0, "without a GPU the training itself keeps every core busy", JUDGEMENT
+    cores = target.inventory.cpu.usable_cores // target.processes
+    count = min(MAX_WORKERS, cores - SPARE_CORES)
+    each = f" for each of {target.processes} processes" if target.processes > 1 else ""
+    if count < 1:
+        return _few_cores(cores, each)
+    left = ", two left to the training" if cores < MAX_WORKERS + SPARE_CORES else f": {MAX_WORKERS} feed one training"
+    return count, f"{cores} usable cores{each}{left}", NOTES_UTILISATION
+
+
+def _few_cores(cores: int, each: str) -> tuple[int, str, str]:
+    """Where the notes' rule leaves no core: on two, one worker still prepares while the GPU computes."""
+    if cores < 2:
+        return 0, f"{cores} usable core{each}: a worker would take the training's own", NOTES_UTILISATION
+    reason = f"{cores} usable cores{each}: the rule leaves none over, but one worker loads while the GPU computes"
+    return 1, reason, f"{NOTES_UTILISATION}, {NOTES_T4}"
+
+
+def workers_by_memory(target: TrainingTarget) -> tuple[int, str, str]:
+    """What host memory allows: each worker is a process of some hundred MB."""
+    usable = target.inventory.memory.usable_bytes
+    return usable // WORKER_BYTES // target.processes, f"{usable / GIB:.1f} GiB of memory, 1 GiB a worker", JUDGEMENT
+
+
+def workers_by_shm(draft: RecommendationDraft, prefetch: int) -> tuple[int, str, str]:
+    """What /dev/shm allows: workers hand batches over through it, and a full one ends them with a bus error."""
+    target, shm = draft.target, draft.target.inventory.shm
+    source = "PyTorch, multiprocessing in containers"
+    if shm is None or shm.free_bytes >= SMALL_SHM_BYTES:
+        return MAX_WORKERS_HEAVY, "", source
+    free = f"only {shm.free_bytes / 2**20:.0f} MiB are free in /dev/shm, through which workers pass batches"
+    larger = "docker run --shm-size=8g gives more"
+    if isinstance(target.job, CommandJob):
+        return 0, f"{free}; how large this command's are is not known ({larger})", source
+    settings = draft.settings
+    batch_bytes = settings.per_device_train_batch_size * target.replicas * settings.max_length * BYTES_PER_TOKEN
+    fitting = int(SHM_SHARE * shm.free_bytes / (batch_bytes * prefetch * target.processes))
+    count = min(SMALL_SHM_WORKERS, fitting)
+    return count, f"{free}: {prefetch} × {batch_bytes / 2**20:.2f} MiB a worker ({larger})", source
+
+
+def _heavy_preprocessing(draft: RecommendationDraft, count: int) -> None:
+    cores = draft.target.inventory.cpu.usable_cores // draft.target.processes
+    heavy = min(MAX_WORKERS_HEAVY, cores - SPARE_CORES_HEAVY)
+    if draft.target.on_gpu and heavy > count >= MAX_WORKERS:
+        why = "only where preparing a sample is heavy (images, tokenising on the fly); data wait decides"
+        draft.reject("dataloader_num_workers", heavy, why, NOTES_UTILISATION)
+
+
+def _prefetch(draft: RecommendationDraft) -> tuple[int, str, str]:
+    target, shm = draft.target, draft.target.inventory.shm
+    if target.inventory.memory.usable_bytes < SHORT_HOST_BYTES:
+        return PREFETCH_LITTLE, "host memory is short", NOTES_3070
+    if shm is not None and shm.free_bytes < SMALL_SHM_BYTES:
+        return PREFETCH_LITTLE, "little room in /dev/shm", NOTES_3070
+    if draft.settings.dataloader_num_workers > MANY_WORKERS:
+        return PREFETCH_LITTLE, "many workers keep enough batches ready", NOTES_3070
+    return PREFETCH, "batches are ready before the GPU asks for them", SOURCE
+
+
+def _pinning(draft: RecommendationDraft) -> None:
+    if draft.target.on_gpu:
+        reason = "page-locked memory: faster copies to the GPU, beside its work"
+        draft.advise("dataloader_pin_memory", True, reason, f"{NOTES_T4}, {SOURCE}")
+    else:
+        draft.advise("dataloader_pin_memory", False, "without a GPU there is nothing to pin memory for", "PyTorch")

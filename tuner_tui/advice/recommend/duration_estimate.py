@@ -1,0 +1,193 @@
+"""How long a training will take, from earlier runs on this box or else from the field notes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tuner_tui.advice.recommend.workload import BERT_BASE_WIDTH, workload_of
+from tuner_tui.advice.thresholds import NOTES_3090, NOTES_T4, NOTES_UTILISATION
+from tuner_tui.core.units import format_share
+from tuner_tui.runs.compare import samples_a_step
+from tuner_tui.runs.reader import RunView
+from tuner_tui.settings.job import BuiltinJob, CommandJob, same_training
+from tuner_tui.settings.model import Settings
+
+MIN_TRAIN_S = 5.0
+MIN_POINTS = 5
+SPREAD = 0.1
+"""Where a run was too short for a spread of its own."""
+OTHER_SETTINGS = 0.3
+"""How much slower or faster other settings of the same job are taken to be: judgement, said with the figure."""
+NOTED_TOKENS = 192
+NOTED_SIZES = (24_000, 50_000, 100_000)
+SPEED_FIELDS = (
+    "per_device_train_batch_size", "precision", "tf32", "optim", "gradient_checkpointing", "attn_implementation",
+    "torch_compile", "max_length", "train_sampling_strategy", "peft_method", "dataloader_num_workers",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierRun:
+    """What a run on this box says of speed: samples/s as a range, evaluation and saving as a share of training time.
+
+    `samples_an_epoch` is None where the run does not tell.
+    """
+
+    id: str
+    job: BuiltinJob | CommandJob
+    settings: Settings
+    low_samples_s: float
+    high_samples_s: float
+    overhead_share: float = 0.0
+    samples_an_epoch: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NotedSpeed:
+    """Samples/s that the field notes measured.
+
+    `batch` is None where any goes; `model` is part of the model's name, empty for classification by a model of BERT's
+    size.
+    """
+
+    card: str
+    batch: int | None
+    low_samples_s: float
+    high_samples_s: float
+    source: str
+    model: str = ""
+
+
+NOTED_SPEEDS = (
+    # 24,000 samples, 3 epochs in 12 to 15 minutes; 50,000 in 25 to 30; 100,000 in 50 to 60.
+    NotedSpeed("T4", None, 80, 100, f"{NOTES_T4}: 24,000 samples, 3 epochs in 12–15 minutes"),
+    NotedSpeed("V100", 32, 285, 285, NOTES_UTILISATION),
+    NotedSpeed("A100", 64, 500, 500, NOTES_UTILISATION),
+    NotedSpeed("3090", 12, 160, 160, f"{NOTES_3090}, Gemma-1B with DoRA", model="gemma"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DurationEstimate:
+    """The time a training is expected to take, as a range, or None where the number of samples is not known.
+
+    `rests_on` says in words what the speed comes from.
+    """
+
+    samples: float | None
+    low_samples_s: float
+    high_samples_s: float
+    overhead_share: float
+    measured: bool
+    rests_on: str
+
+    def seconds(self, samples: float) -> tuple[float, float]:
+        """The range for so many samples."""
+        stretch = 1 + self.overhead_share
+        return samples / self.high_samples_s * stretch, samples / self.low_samples_s * stretch
+
+    @property
+    def range_s(self) -> tuple[float, float] | None:
+        """The range for this training."""
+        return None if self.samples is None else self.seconds(self.samples)
+
+
+def estimate_duration(
+    job: BuiltinJob | CommandJob,
+    settings: Settings,
+    replicas: int,
+    earlier: Sequence[EarlierRun],
+    cards: Sequence[str] = (),
+) -> DurationEstimate | None:
+    """The time for `job` with `settings`; None where neither an earlier run nor the notes have a figure.
+
+    `earlier` are this box's runs, newest first; `cards` the names of the cards that the training uses.
+    """
+    same = [run for run in earlier if same_training(run.job, job)]
+    alike = [run for run in same if speed_key(run.settings) == speed_key(settings)]
+    samples = total_samples(job, settings, replicas, same)
+    if alike:
+        return _estimate_from_runs(samples, alike, 0.0, "with these settings")
+    if same:
+        return _estimate_from_runs(
+            samples, same, OTHER_SETTINGS, f"with other settings, {format_share(OTHER_SETTINGS)} allowed for them"
+        )
+    noted = noted_speed(job, settings, cards)
+    if noted is None:
+        return None
+    low, high = noted.low_samples_s * (1 - SPREAD), noted.high_samples_s * (1 + SPREAD)
+    return DurationEstimate(samples, low, high, 0.0, False, f"not measured here: {noted.source}")
+
+
+def total_samples(
+    job: BuiltinJob | CommandJob, settings: Settings, replicas: int, same: Sequence[EarlierRun]
+) -> float | None:
+    """Samples the training will see; None where the size of the data is not known."""
+    if settings.max_steps is not None:
+        return float(settings.max_steps * settings.effective_batch(replicas))
+    known = [run.samples_an_epoch for run in same if run.samples_an_epoch is not None]
+    limit = job.max_samples if isinstance(job, BuiltinJob) else None
+    epoch = known[0] if known else limit
+    return None if epoch is None else epoch * settings.num_train_epochs
+
+
+def noted_speed(job: BuiltinJob | CommandJob, settings: Settings, cards: Sequence[str]) -> NotedSpeed | None:
+    """The notes' figure for one such card, where job and settings are of the kind they measured."""
+    if not isinstance(job, BuiltinJob) or job.task != "classification" or len(cards) != 1:
+        return None
+    words = cards[0].replace("-", " ").split()
+    batch = settings.per_device_train_batch_size
+    found = (one for one in NOTED_SPEEDS if one.card in words and one.batch in (None, batch))
+    return next((one for one in found if _matches_note(one, job, settings)), None)
+
+
+def _matches_note(noted: NotedSpeed, job: BuiltinJob, settings: Settings) -> bool:
+    if noted.model:
+        return noted.model in job.model.lower() and "1b" in job.model.lower() and settings.peft_method == "dora"
+    model = workload_of(job, settings.max_length).model
+    return not model.guessed and model.width == BERT_BASE_WIDTH and settings.max_length <= NOTED_TOKENS
+
+
+def earlier_run(view: RunView) -> EarlierRun | None:
+    """What a run says of speed; None where it trained too little, or cannot be read."""
+    ranks = [rank.latest for rank in view.state.ranks.values() if rank.latest is not None]
+    trained_s = max((one.train_s for one in ranks), default=0.0)
+    if view.record is None or trained_s < MIN_TRAIN_S or not any(one.samples for one in ranks):
+        return None
+    settings = view.record.resolved.settings
+    low, high = _spread(view, sum(one.samples / one.train_s for one in ranks if one.train_s > 0))
+    overhead = max((one.eval_s + one.save_s) / one.train_s for one in ranks if one.train_s > 0)
+    return EarlierRun(
+        view.record.id, view.record.job, settings, low, high, overhead, _samples_per_epoch(view, settings)
+    )
+
+
+def speed_key(settings: Settings) -> tuple[object, ...]:
+    """The settings that speed depends on."""
+    return tuple(getattr(settings, name) for name in SPEED_FIELDS)
+
+
+def _estimate_from_runs(samples: float | None, runs: Sequence[EarlierRun], doubt: float, how: str) -> DurationEstimate:
+    low, high = min(run.low_samples_s for run in runs), max(run.high_samples_s for run in runs)
+    overhead = sum(run.overhead_share for run in runs) / len(runs)
+    names = ", ".join(run.id for run in runs[:3]) + (f" and {len(runs) - 3} more" if len(runs) > 3 else "")
+    return DurationEstimate(
+        samples, low * (1 - doubt), high * (1 + doubt), overhead, True, f"measured here by {names} {how}"
+    )
+
+
+def _spread(view: RunView, mean: float) -> tuple[float, float]:
+    """The middle half of the run's own throughput; around its mean where there are few points."""
+    points = sorted(y for y in view.history.samples_s.ys if y is not None)
+    if len(points) < MIN_POINTS:
+        return mean * (1 - SPREAD), mean * (1 + SPREAD)
+    quarter = len(points) // 4
+    return min(mean, points[quarter]), max(mean, points[-1 - quarter])
+
+
+def _samples_per_epoch(view: RunView, settings: Settings) -> float | None:
+    each, total = samples_a_step(view), view.state.total_steps
+    if each is None or total is None or settings.max_steps is not None:
+        return None
+    return total * each / settings.num_train_epochs

@@ -1,0 +1,79 @@
+"""The best available memory estimate of a job: closed form at once or a trace in seconds, corrected by measured runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from tuner_tui.advice.recommend.workload import model_of
+from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.memory.calibration import MeasuredRun, calibrate
+from tuner_tui.memory.device import Device, ImportFootprint
+from tuner_tui.memory.estimate import MemoryEstimate, estimate
+from tuner_tui.memory.model_shape import config_path, known_shape
+from tuner_tui.memory.trace import MemoryTrace, TraceError, cached_trace, estimate_from_trace, trace_memory
+from tuner_tui.settings.job import BuiltinJob
+from tuner_tui.settings.model import Settings
+
+NAME_ONLY_UNCERTAINTY = 0.3
+"""Where a model's name is all that is known of it; judgement."""
+
+
+def limit_device_memory(device: Device, limit_bytes: int, started: ImportFootprint | None) -> Device:
+    """The processor as a training finds it that `--memory-limit` lets take so much private memory.
+
+    `started` is what its Python was measured to take by itself; None where that is not known.
+    """
+    least = limit_bytes if device.capacity_bytes is None else min(limit_bytes, device.capacity_bytes)
+    return replace(device, capacity_bytes=least, limited=True, started=started)
+
+
+@dataclass(frozen=True, slots=True)
+class JobMemoryEstimator:
+    """One job on one device, with the runs that were measured of it, newest first.
+
+    `processes` train together, each on a device of its own. `interpreter` traces; None where there is none.
+    """
+
+    job: BuiltinJob
+    device: Device
+    processes: int = 1
+    interpreter: Interpreter | None = None
+    runs: Sequence[MeasuredRun] = ()
+
+    def at_once(self, settings: Settings) -> MemoryEstimate | None:
+        """The traced estimate where the trace is remembered, else the closed form; None where there is neither.
+
+        Microseconds, but for one small file to read.
+        """
+        python = self.interpreter
+        found = None if python is None else cached_trace(python, self.job, settings, self.device)
+        return self.closed_form(settings) if found is None else self._of_trace(found, settings)
+
+    def closed_form(self, settings: Settings) -> MemoryEstimate | None:
+        """The closed form; where only the model's name is known, of the shape it speaks of; None where of none."""
+        shape = known_shape(self.job.model, self.job.task)
+        if shape is not None:
+            return self._put_right(settings, lambda one: estimate(shape, one, self.device, self.processes))
+        guess = model_of(self.job.model, self.job.task)
+        if guess.guessed or config_path(self.job.model) is not None:  # its configuration says that it is none of ours
+            return None
+        named = partial(
+            replace, doubt=NAME_ONLY_UNCERTAINTY, rests_on=f"closed form, the shape taken from the name {guess.words}"
+        )
+        return self._put_right(settings, lambda one: named(estimate(guess.shape, one, self.device, self.processes)))
+
+    def traced(self, settings: Settings) -> MemoryEstimate:
+        """The traced estimate; takes seconds where it is not remembered. Raises `TraceError`."""
+        if self.interpreter is None:
+            raise TraceError("There is no Python to trace with: choose the interpreter that trains.")
+        return self._of_trace(trace_memory(self.interpreter, self.job, settings, self.device), settings)
+
+    def _of_trace(self, found: MemoryTrace, settings: Settings) -> MemoryEstimate:
+        return self._put_right(settings, lambda one: estimate_from_trace(found, one, self.device, self.processes))
+
+    def _put_right(self, settings: Settings, way: Callable[[Settings], MemoryEstimate]) -> MemoryEstimate:
+        found = calibrate(way(settings), settings, self.device.on_gpu, self.runs, way)
+        most = self.job.max_samples
+        return found if most is None else replace(found, samples=max(1, most // self.processes))

@@ -1,0 +1,116 @@
+"""Recommended optimizer, adapters and checkpointing, from the estimated memory of the model."""
+
+from __future__ import annotations
+
+from tuner_tui.advice.recommend.draft import RecommendationDraft
+from tuner_tui.advice.recommend.workload import Workload
+from tuner_tui.advice.thresholds import NOTES_3070_8BIT, NOTES_3090, NOTES_T4, NOTES_UTILISATION
+from tuner_tui.memory.closed_form import fixed_sizes
+from tuner_tui.memory.estimate import estimate
+from tuner_tui.settings.job import BuiltinJob
+from tuner_tui.settings.model import Settings
+
+MEMORY_SHORT_SHARE = 1 / 3
+"""Weights, gradients and AdamW's states above this share of the card leave too little for a batch."""
+HOPELESS_SHARE = 0.75
+BITSANDBYTES_LEAST = (7, 0)
+COMFORTABLE_BATCH = 4
+
+
+def optimizer(draft: RecommendationDraft, workload: Workload) -> None:
+    """Fused AdamW; 8-bit AdamW where the states of the full one leave no room and bitsandbytes is there."""
+    target = draft.target
+    if not target.on_gpu:
+        draft.advise("optim", "adamw_torch", "the fused kernels gain their time on a GPU", NOTES_T4)
+        return
+    if _is_memory_short(draft, workload) and _eight_bit(draft, workload):
+        return
+    if target.able("fused") and target.has("torch", (2, 0)):
+        reason = "one kernel in place of many: 5–20 % of the optimizer step"
+        draft.advise("optim", "adamw_torch_fused", reason, f"{NOTES_T4}, {NOTES_3090}")
+        return
+    known = target.has("torch")
+    why = (
+        f"{target.card_words} with {'torch ' + (target.box.version_text('torch') or '') if known else 'no known torch'}"
+    )
+    draft.reject("optim", "adamw_torch_fused", f"needs torch 2.0 and a card of capability 5.0; here {why}", NOTES_T4)
+    draft.advise("optim", "adamw_torch", "works with every torch and card", NOTES_T4)
+
+
+def _eight_bit(draft: RecommendationDraft, workload: Workload) -> bool:
+    target = draft.target
+    size = _gb(_full_bytes(workload, "adamw_torch"))
+    short = f"{workload.model.words} takes {size} with AdamW's full states, too much of this card"
+    card = target.weakest
+    if card is None or card.capability is None or card.capability < BITSANDBYTES_LEAST:
+        draft.reject("optim", "adamw_bnb_8bit", f"{short}; but bitsandbytes wants capability 7.0", NOTES_3070_8BIT)
+        return False
+    if not target.has("bitsandbytes"):
+        why = f"{short}; but bitsandbytes is not installed (pip install bitsandbytes)"
+        draft.reject("optim", "adamw_bnb_8bit", why, NOTES_3070_8BIT)
+        return False
+    draft.advise("optim", "adamw_bnb_8bit", f"{short}; 8-bit states save 6 bytes a parameter", NOTES_3070_8BIT)
+    return True
+
+
+def adapter(draft: RecommendationDraft, workload: Workload) -> None:
+    """LoRA where a full training cannot fit the card whatever the batch."""
+    target, memory = draft.target, draft.target.memory_bytes
+    if memory is None or not isinstance(target.job, BuiltinJob):
+        return
+    least = _full_bytes(workload, "adamw_bnb_8bit" if target.has("bitsandbytes") else "adamw_torch")
+    if least < HOPELESS_SHARE * memory:
+        why = f"a full training of {workload.model.words} fits; LoRA and DoRA train some percent of the parameters"
+        draft.reject("peft_method", "lora", why, NOTES_3090)
+    elif target.has("peft"):
+        why = f"a full training of {workload.model.words} would take {_gb(least)} before the first sample"
+        draft.advise("peft_method", "lora", f"{why}; adapters leave the weights as they are", NOTES_3090)
+    else:
+        draft.reject(
+            "peft_method", "lora", "it would be needed, and peft is not installed (pip install peft)", NOTES_3090
+        )
+
+
+def checkpointing(draft: RecommendationDraft, workload: Workload) -> None:
+    """Recomputing activations, where a batch worth having does not fit without."""
+    source = f"{NOTES_T4}, {NOTES_3090}, {NOTES_UTILISATION}"
+    cost = "about 20 % slower a step, about 40 % less activation memory"
+    if not draft.target.on_gpu:
+        return
+    without = largest_batch(draft, workload, checkpointing=False)
+    if without is not None and without < COMFORTABLE_BATCH:
+        count = "no sample" if without == 0 else f"{without} at once"
+        draft.advise("gradient_checkpointing", True, f"without it {count} would fit, by estimate; {cost}", source)
+    else:
+        draft.reject("gradient_checkpointing", True, f"{cost}, which is not needed here", source)
+
+
+def largest_batch(draft: RecommendationDraft, workload: Workload, checkpointing: bool | None = None) -> int | None:
+    """The largest micro batch that fits by estimate; None where the card's memory is not known.
+
+    Evaluation is left out: its batch follows from this one.
+    """
+    target, settings = draft.target, draft.settings
+    if target.memory_bytes is None:
+        return None
+    checkpointing = settings.gradient_checkpointing if checkpointing is None else checkpointing
+    asked = settings.changed(
+        gradient_checkpointing=checkpointing, per_device_eval_batch_size=1, max_length=max(8, workload.tokens)
+    )
+    return estimate(workload.model.shape, asked, target.device, target.processes).largest_batch()
+
+
+def _is_memory_short(draft: RecommendationDraft, workload: Workload) -> bool:
+    memory = draft.target.memory_bytes
+    if memory is None or draft.settings.peft_method != "none":
+        return False
+    return _full_bytes(workload, "adamw_torch") > MEMORY_SHORT_SHARE * memory
+
+
+def _full_bytes(workload: Workload, optim: str) -> float:
+    """What a full training takes before its first sample."""
+    return fixed_sizes(workload.model.shape, Settings(optim=optim)).before_a_sample
+
+
+def _gb(size: float) -> str:
+    return f"{size / 1e9:.1f} GB"

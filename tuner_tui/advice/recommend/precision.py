@@ -1,0 +1,82 @@
+"""Recommended precision, TF32, attention and compilation, from what GPU, torch and packages support."""
+
+from __future__ import annotations
+
+from tuner_tui.advice.recommend.draft import RecommendationDraft
+from tuner_tui.advice.thresholds import NOTES_3070, NOTES_3090, NOTES_T4, NOTES_UTILISATION
+from tuner_tui.hardware.gpu.capabilities import FP16_SLOW
+from tuner_tui.settings.rules.speed import TRITON_MIN_CAPABILITY
+
+PRECISION_SOURCE = f"{NOTES_T4}, {NOTES_3090}, {NOTES_UTILISATION}; CUDA C++ Programming Guide"
+TENSOR_CORES = (7, 0)
+
+
+def precision(draft: RecommendationDraft) -> None:
+    """16 bit where the card computes in it: by capability, since torch counts emulation as support."""
+    target = draft.target
+    if not target.on_gpu:
+        draft.advise("precision", "fp32", f"{target.card_words}; fp32 works on every CPU", "PyTorch")
+        draft.reject("precision", "fp16", "accelerate starts no fp16 autocast on a CPU", "accelerate 1.15")
+    elif target.able("bf16"):
+        reason = f"{target.card_words} has bf16 tensor cores: the range of fp32, no loss scaler"
+        draft.advise("precision", "bf16", reason, PRECISION_SOURCE)
+    elif target.weakest is None or target.weakest.capability is None:
+        reason = "the driver does not tell what the card can do, and fp32 works on all"
+        draft.advise("precision", "fp32", reason, "capability unknown")
+    else:
+        _before_ampere(draft, target.weakest.capability)
+
+
+def _before_ampere(draft: RecommendationDraft, capability: tuple[int, int]) -> None:
+    words = draft.target.card_words
+    emulated = f"{words} only emulates bf16 (torch.cuda.is_bf16_supported() says yes all the same)"
+    draft.reject("precision", "bf16", emulated, PRECISION_SOURCE)
+    if capability >= TENSOR_CORES:
+        reason = f"{words} has fp16 tensor cores and no bf16; a loss scaler comes with it"
+        draft.advise("precision", "fp16", reason, PRECISION_SOURCE)
+        return
+    slow = "at 1/64 of fp32's speed" if capability == FP16_SLOW else "without tensor cores, so little is won"
+    has = capability >= (5, 3)
+    why = f"{words} computes in fp16 {slow}" if has else f"{words} does not compute in fp16"
+    draft.reject("precision", "fp16", why, PRECISION_SOURCE)
+    draft.advise("precision", "fp32", f"{why}", PRECISION_SOURCE)
+
+
+def tf32(draft: RecommendationDraft) -> None:
+    """TF32 for the matrix products that stay in fp32."""
+    target = draft.target
+    source = f"{NOTES_3070}, {NOTES_3090}"
+    if target.able("tf32"):
+        reason = f"{target.card_words}: what stays fp32 runs on tensor cores (10 mantissa bits, 19 in all)"
+        draft.advise("tf32", True, reason, source)
+    elif target.on_gpu:
+        why = f"{target.card_words} has none: it came with Ampere (8.0), and TrainingArguments refuses it"
+        draft.reject("tf32", True, why, NOTES_T4)
+
+
+def attention(draft: RecommendationDraft) -> None:
+    """SDPA where the model has it, which is what Transformers takes by itself."""
+    target = draft.target
+    flash = " with torch's flash kernels" if target.able("flash") else ""
+    reason = f"Transformers takes SDPA{flash} where the model has it: 30–50 % of attention's time in the notes"
+    draft.advise("attn_implementation", "auto", reason, NOTES_3090)
+    if not target.on_gpu:
+        return
+    if not target.able("flash"):
+        why = f"flash attention needs capability 8.0; {target.card_words} has less or does not tell"
+    elif not target.has("flash-attn"):
+        why = "the interpreter has no flash-attn, and SDPA runs the same kind of kernel"
+    else:
+        why = "not every model has it, and SDPA runs the same kind of kernel; worth a try at long sequences"
+    draft.reject("attn_implementation", "flash_attention_2", why, NOTES_3090)
+
+
+def compilation(draft: RecommendationDraft) -> None:
+    """Off unless somebody asks: the notes found it fast and fragile."""
+    target = draft.target
+    below = target.box.below(TRITON_MIN_CAPABILITY)
+    if below is not None:
+        why = f"{target.card_words} is too old for its kernels, which need 7.0"
+    else:
+        why = "1.1–1.5× after a slow first epoch, and it may fail; try it on a training of more than a few minutes"
+    draft.reject("torch_compile", True, why, f"{NOTES_T4}, {NOTES_3090}")

@@ -1,0 +1,135 @@
+"""What a recommendation is made for: the GPUs, cores and packages that one training has on this box."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tuner_tui.advice.thresholds import OTHER_PROCESS_BYTES
+from tuner_tui.hardware.environment import visible_gpus
+from tuner_tui.hardware.gpu.capabilities import MINIMUM_CAPABILITY, describe_generation
+from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.inventory import Gpu, Inventory
+from tuner_tui.memory.device import Device
+from tuner_tui.settings.distributed import AccelerateConfig, devices_per_process, process_count
+from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.rules.problem import RuleContext
+
+GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingTarget:
+    """One training on one box. `cards` are those it will see; empty on a CPU.
+
+    `replicas` are the copies of the model that a step is shared by, `processes` those that have loader workers of their
+    own. `spread_known` is False for a command of which only its run tells whether its one process shares a step among
+    the cards: `replicas` counts one then. `memory_bytes` is what the card with the least has free, None where a card
+    does not tell.
+    """
+
+    inventory: Inventory
+    interpreter: Interpreter | None
+    job: BuiltinJob | CommandJob
+    cards: tuple[Gpu, ...]
+    replicas: int
+    processes: int
+    spread_known: bool = True
+
+    @property
+    def box(self) -> RuleContext:
+        """The same in the words of the rules that check settings."""
+        return RuleContext(self.cards, self.interpreter, self.job, self.inventory.cpu.usable_cores)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the training runs on NVIDIA cards."""
+        return bool(self.cards)
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """What the smallest card has for this training: its memory without what other programs hold."""
+        free = [free_bytes(card) for card in self.cards]
+        known = [size for size in free if size is not None]
+        return min(known) if known and len(known) == len(free) else None
+
+    @property
+    def device(self) -> Device:
+        """What one process computes on, for the estimate of its memory."""
+        if not self.on_gpu:
+            return Device(False, None, self.inventory.memory.usable_bytes)
+        card, spread = self.weakest, self.replicas if self.processes == 1 else 1
+        return Device(True, None if card is None else card.capability, self.memory_bytes, cards=spread)
+
+    @property
+    def weakest(self) -> Gpu | None:
+        """The card that decides: one of unknown capability, else the one of the lowest."""
+        return min(self.cards, key=lambda card: card.capability or (0, 0), default=None)
+
+    def able(self, name: str) -> bool:
+        """Whether every card is known to do `name` (bf16, tf32, fp16, flash, fused)."""
+        capabilities = [card.capability for card in self.cards]
+        return bool(capabilities) and all(one is not None and one >= MINIMUM_CAPABILITY[name] for one in capabilities)
+
+    def has(self, package: str, at_least: tuple[int, int] = (0, 0)) -> bool:
+        """Whether the interpreter is known to have the package, and not an older one."""
+        return self.box.version_text(package) is not None and not self.box.older(package, at_least)
+
+    @property
+    def card_words(self) -> str:
+        """The card that decides, in a sentence: `Tesla T4 (Turing 7.5)`."""
+        card = self.weakest
+        if card is None:
+            return "this box has no GPU for the training"
+        if card.capability is None:
+            return f"{card.name} (capability unknown)"
+        return f"{card.name} ({describe_generation(card.capability, card.architecture)})"
+
+
+def target_of(
+    inventory: Inventory,
+    interpreter: Interpreter | None,
+    job: BuiltinJob | CommandJob,
+    accelerate: AccelerateConfig | None = None,
+) -> TrainingTarget:
+    """What the training would have here. `accelerate` is what files say of how accelerate starts it."""
+    cards = visible_cards(inventory)
+    if RuleContext(cards, interpreter, job).no_gpu:
+        cards = ()
+    launched = process_count(job, len(cards), accelerate)
+    each = devices_per_process(job, launched, len(cards))
+    if launched > 1:
+        cards = cards[:launched]
+    return TrainingTarget(inventory, interpreter, job, cards, launched * (each or 1), launched, each is not None)
+
+
+def visible_cards(inventory: Inventory) -> tuple[Gpu, ...]:
+    """The cards that CUDA_VISIBLE_DEVICES leaves; the card of a MIG slice stands for the slice."""
+    numbers = visible_gpus(inventory.gpus, inventory.cuda_visible_devices)
+    return tuple(card for card in inventory.gpus if card.index in numbers)
+
+
+def limit_gpu_memory(inventory: Inventory, limit_bytes: int | None) -> Inventory:
+    """The box as a training sees it that may take at most `limit_bytes` of each card."""
+    if limit_bytes is None:
+        return inventory
+    return replace(inventory, gpus=tuple(_limit_card(card, limit_bytes) for card in inventory.gpus))
+
+
+def _limit_card(card: Gpu, limit_bytes: int) -> Gpu:
+    free = free_bytes(card)
+    if free is not None and free <= limit_bytes:
+        return card
+    return replace(card, memory_total_bytes=limit_bytes, memory_used_bytes=None, mig=None)
+
+
+def free_bytes(card: Gpu) -> int | None:
+    """The card's memory, without what other programs hold of it; None where the driver or a MIG slice does not tell."""
+    if card.memory_total_bytes is None or card.mig:
+        return None
+    return max(0, card.memory_total_bytes - other_processes_bytes(card))
+
+
+def other_processes_bytes(card: Gpu) -> int:
+    """What other programs hold; the few hundred MB of a desktop are not counted."""
+    used = card.memory_used_bytes or 0
+    return used if used > OTHER_PROCESS_BYTES.value else 0

@@ -1,0 +1,107 @@
+"""The workload of a job: the shape of its model, known or guessed from its name, and the tokens of a sample."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from tuner_tui.memory.activations import activation_bytes
+from tuner_tui.memory.device import Device
+from tuner_tui.memory.model_shape import BUILT_IN, GPT2, ModelShape, Task, bert_shape, known_shape
+from tuner_tui.memory.parameter_count import count_parameters
+from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.model import Settings
+
+SIZE = re.compile(r"(?<![\d.])(?:(\d+)x)?(\d+(?:\.\d+)?)([bm])(?![a-z0-9])")
+BERT_BASE = bert_shape("bert-base", 12, 768, 12)
+BERT_LARGE = bert_shape("bert-large", 24, 1024, 16)
+BERT_BASE_WIDTH = BERT_BASE.layers * BERT_BASE.hidden
+HEAD = 128
+LOGITS_SHARE = 1 / 4
+"""Logits above this share of what a sample takes weigh in evaluation, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadModel:
+    """A model's shape, and what to call it. `guessed`: not even its size is known."""
+
+    shape: ModelShape
+    words: str
+    guessed: bool = False
+    pretrained: bool = True
+
+    @property
+    def parameters(self) -> int:
+        """All of its parameters, without adapters."""
+        return count_parameters(self.shape, Settings()).total
+
+    @property
+    def width(self) -> int:
+        """Layers × hidden size."""
+        return self.shape.layers * self.shape.hidden
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One job's model and the tokens of a sample."""
+
+    model: WorkloadModel
+    tokens: int
+    language_model: bool
+
+    @property
+    def logits_weigh(self) -> bool:
+        """Whether a language model's logits are a good part of what a sample takes in training."""
+        settings = Settings(max_length=max(8, self.tokens), precision="fp16")
+        one = activation_bytes(self.model.shape, settings, Device(on_gpu=True))
+        return one.loss_backward > LOGITS_SHARE * (self.model.shape.layers * one.block + one.loss_backward)
+
+
+def workload_of(job: BuiltinJob | CommandJob, tokens: int) -> Workload:
+    """The workload of a job; a command is taken as the notes' own: classification by a model of BERT's size."""
+    if isinstance(job, CommandJob):
+        return Workload(WorkloadModel(BERT_BASE, "the command's model", guessed=True), tokens, False)
+    return Workload(model_of(job.model, job.task), tokens, job.task == "causal-lm")
+
+
+def model_of(name: str, task: Task) -> WorkloadModel:
+    """A model's shape: that of a built-in one or of a `config.json` at hand, else guessed from its name."""
+    if (name, task) in BUILT_IN:
+        return WorkloadModel(BUILT_IN[name, task], BUILT_IN_WORDS[name], pretrained=False)
+    short = name.rstrip("/").rpartition("/")[2].lower()
+    known = known_shape(name, task)
+    if known is not None:
+        return WorkloadModel(known, short)
+    if (found := SIZE.search(short)) is not None:
+        experts, number, unit = found.groups()
+        return WorkloadModel(
+            _shape_of_size(float(number) * (1e9 if unit == "b" else 1e6) * int(experts or 1), task), short
+        )
+    if short in ("gpt2", "distilgpt2"):
+        return WorkloadModel(replace(GPT2, task=task), short)
+    if "large" in short:
+        return WorkloadModel(BERT_LARGE, short)
+    if any(word in short for word in ("base", "distil", "mini", "small", "tiny")):
+        return WorkloadModel(BERT_BASE, short)
+    return WorkloadModel(_shape_of_size(1e9, task) if task == "causal-lm" else BERT_BASE, short, guessed=True)
+
+
+BUILT_IN_WORDS = {
+    "tiny": "tiny", "bert-base": "BERT-base", "bert-large": "BERT-large", "gpt2": "GPT-2", "llama-1b": "Llama-1B",
+}  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def _shape_of_size(parameters: float, task: Task) -> ModelShape:
+    """A decoder of so many parameters in the proportions of Llama: heads of 128, as many of them as layers."""
+    vocab = 128_256 if parameters >= 4e8 else 50_257
+    guess = ModelShape("", "llama", task, 1, HEAD, 1, 1, HEAD, 4 * HEAD, vocab, 131_072)
+    # A block of hidden size h has about 15 h² parameters with an MLP four times as wide: in all a cube of the layers.
+    while count_parameters(guess, Settings()).total < parameters:
+        layers = guess.layers + 1
+        hidden = HEAD * layers
+        guess = replace(
+            guess, layers=layers, hidden=hidden, heads=layers, kv_heads=max(1, layers // 4), intermediate=4 * hidden
+        )
+    return guess

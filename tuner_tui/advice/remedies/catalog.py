@@ -1,0 +1,53 @@
+"""The remedies for each cause, least harmful first, filtered by what the run supports and already has set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tuner_tui.advice.finding import Remedy
+from tuner_tui.advice.remedies import data_loading, gpu, host, out_of_memory, training_loop, unsupported_features
+from tuner_tui.advice.situation import Situation
+
+Ladder = Callable[[Situation, str | None], tuple[Remedy, ...]]
+
+RELATIVE_FIELDS = frozenset({
+    "per_device_train_batch_size", "gradient_accumulation_steps", "per_device_eval_batch_size", "max_length",
+    "learning_rate", "eval_steps", "save_steps",
+})  # fmt: skip
+"""Settings whose new value is worked out from the old one."""
+LADDERS: Mapping[str, Ladder] = {
+    "gpu-oom": out_of_memory.ladder,
+    "gpu-memory-near-limit": out_of_memory.ladder,
+    **host.LADDERS,
+    **data_loading.LADDERS,
+    **gpu.LADDERS,
+    **unsupported_features.LADDERS,
+    **training_loop.LADDERS,
+    **training_loop.LOOP_LADDERS,
+}
+
+
+def remedies_for(cause: str, situation: Situation, where: str | None = None) -> tuple[Remedy, ...]:
+    """The remedies for `cause` at `where`, the one of least harm first; empty where none is known."""
+    ladder = LADDERS.get(cause)
+    if ladder is None:
+        return ()
+    fitting = (
+        r
+        for r in ladder(situation, where)
+        if changes_something(r, situation) and starts_from_known_values(r, situation)
+    )
+    return tuple(fitting)
+
+
+def starts_from_known_values(remedy: Remedy, situation: Situation) -> bool:
+    """Whether every value that the remedy starts from is the training's own, not a default that its script lacks."""
+    return all(situation.knows(name) for name in remedy.change.keys() & RELATIVE_FIELDS)
+
+
+def changes_something(remedy: Remedy, situation: Situation) -> bool:
+    """Whether the remedy's change differs from the settings in force; advice without a change always counts."""
+    if situation.settings is None or not remedy.change:
+        return True
+    now = situation.settings.model_dump()
+    return any(now.get(name) != value for name, value in remedy.change.items())

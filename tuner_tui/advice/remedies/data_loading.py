@@ -1,0 +1,166 @@
+"""Remedies for a training that waits for its data: workers, prefetch, pinned memory, storage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from tuner_tui.advice import feature_support
+from tuner_tui.advice.finding import Remedy
+from tuner_tui.advice.situation import Situation
+from tuner_tui.advice.thresholds import NOTES_3070, NOTES_3070_8BIT, NOTES_3090, NOTES_UTILISATION
+from tuner_tui.settings.model import Settings
+
+MAX_WORKERS = 16
+PREFETCH = 4
+
+
+def data_wait(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
+    """`where`: workers (too few), one-worker, storage, main-process, cpu, others (other programs have the cores).
+
+    None where the loader's load is not known.
+    """
+    settings = situation.settings
+    if settings is None:
+        return (TOKENISE_AHEAD,)
+    if where == "one-worker":
+        return (SHARD_DATASET, *fewer_workers(situation, settings), TOKENISE_AHEAD)
+    if where == "storage":
+        return (FASTER_STORAGE, *more_prefetch(situation, settings), TOKENISE_AHEAD)
+    if where == "others":
+        return (END_OTHERS, TOKENISE_AHEAD)
+    if where == "cpu":
+        return (TOKENISE_AHEAD, *fewer_workers(situation, settings))
+    return (
+        *more_workers(situation, settings), *more_prefetch(situation, settings), *persistent(situation, settings),
+        *pinned(situation, settings), TOKENISE_AHEAD, FASTER_STORAGE,
+    )  # fmt: skip
+
+
+def too_many_workers(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
+    """Fewer workers, less prefetch."""
+    settings = situation.settings
+    return () if settings is None else (*fewer_workers(situation, settings), *less_prefetch(settings), TOKENISE_AHEAD)
+
+
+def more_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
+    """Two more workers (4 → 6, 8 → 10), from none to as many as the cores allow; never more than one core each."""
+    workers, cores = settings.dataloader_num_workers, feature_support.usable_cores(situation)
+    spare = max(1, (cores - 1) if cores is not None else workers + 2) // situation.processes
+    wanted = min(workers + 2 if workers else 4, max(1, spare), MAX_WORKERS)
+    if wanted <= workers:
+        return
+    change: dict[str, int | bool] = {"dataloader_num_workers": wanted}
+    if workers == 0:
+        change["dataloader_persistent_workers"] = True
+    share = situation.state.rates.data_wait_share
+    yield Remedy(
+        title=f"workers {workers} → {wanted}",
+        why="batches are prepared beside the training step" if workers == 0 else "more batches are prepared at once",
+        change=change,
+        effect=max_gain(share, wanted / max(1, workers)),
+        rests_on="the measured wait bounds the gain" if share else "",
+        source=f"{NOTES_3070_8BIT}, {NOTES_3090}",
+    )
+
+
+def fewer_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
+    """A third fewer (6 → 4), at most one a core."""
+    workers, cores = settings.dataloader_num_workers, feature_support.usable_cores(situation)
+    most = workers if cores is None else max(1, cores - 1)
+    wanted = min(most, max(1, workers * 2 // 3))
+    if wanted < workers:
+        yield Remedy(
+            title=f"workers {workers} → {wanted}",
+            why="the workers take the cores from one another and from the training process",
+            change={"dataloader_num_workers": wanted},
+            effect="less switching between processes, less host memory",
+            rests_on="RTX 3070 as written there; not measured here",
+            source=NOTES_3070,
+        )
+
+
+def more_prefetch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
+    """Four batches ahead a worker."""
+    if settings.dataloader_num_workers > 0 and (settings.dataloader_prefetch_factor or 2) < PREFETCH:
+        yield Remedy(
+            title=f"prefetch {settings.dataloader_prefetch_factor or 2} → {PREFETCH}",
+            why="more batches stand ready when one takes long",
+            change={"dataloader_prefetch_factor": PREFETCH},
+            effect="evens out slow batches; takes host memory",
+            rests_on="as written there; not measured here",
+            source=f"{NOTES_3090}, {NOTES_UTILISATION}",
+        )
+
+
+def less_prefetch(settings: Settings) -> Iterator[Remedy]:
+    """Two batches ahead a worker."""
+    if (settings.dataloader_prefetch_factor or 2) > 2:
+        yield Remedy(
+            title=f"prefetch {settings.dataloader_prefetch_factor} → 2",
+            why="two batches ahead are enough where the cores, not the waits, are the limit",
+            change={"dataloader_prefetch_factor": 2},
+            effect="less host memory",
+            rests_on="RTX 3070 as written there",
+            source=NOTES_3070,
+        )
+
+
+def persistent(situation: Situation, settings: Settings) -> Iterator[Remedy]:
+    """Workers kept alive between epochs."""
+    if settings.dataloader_num_workers > 0 and not settings.dataloader_persistent_workers:
+        yield Remedy(
+            title="keep workers between epochs",
+            why="each epoch starts its workers again and waits for the first batch",
+            change={"dataloader_persistent_workers": True},
+            effect="no pause at the start of an epoch",
+            rests_on="as written there; not measured here",
+            source=f"{NOTES_3090}, {NOTES_UTILISATION}",
+        )
+
+
+def pinned(situation: Situation, settings: Settings) -> Iterator[Remedy]:
+    """Page-locked batches, where there is a GPU to copy to."""
+    if not settings.dataloader_pin_memory and feature_support.has_gpu(situation) is not False:
+        yield Remedy(
+            title="pin memory on",
+            why="copies to the GPU from page-locked memory are faster and run beside the computation",
+            change={"dataloader_pin_memory": True},
+            effect="shorter copies",
+            rests_on="as written there; not measured here",
+            source=f"{NOTES_3090}, {NOTES_UTILISATION}",
+        )
+
+
+def max_gain(share: float | None, workers_ratio: float) -> str:
+    """The most that more workers can gain: the wait bounds it, and so does how many more workers there are."""
+    if not share:
+        return ""
+    times = workers_ratio if share >= 1 else min(workers_ratio, 1 / (1 - share))
+    return f"at most {times:.3g} times the steps a second"
+
+
+END_OTHERS = Remedy(
+    title="end or move what else computes here",
+    why="`tuner-tui watch` names the jobs on the box; `nice` or `taskset` keeps them off the training's cores",
+    source=f"{NOTES_UTILISATION}: a core at 100 % is a bottleneck",
+)
+TOKENISE_AHEAD = Remedy(
+    title="tokenise once, ahead of the training",
+    why="work done for each batch again and again can be done once and kept: `datasets.map` with several processes",
+    source=NOTES_UTILISATION,
+)
+FASTER_STORAGE = Remedy(
+    title="put the data on faster storage",
+    why="the loader waits for reads: a local SSD or memory in place of a network folder",
+    source=NOTES_UTILISATION,
+)
+SHARD_DATASET = Remedy(
+    title="share the dataset out among the workers",
+    why="a streamed dataset in one piece is read by one worker: give it at least as many shards as workers",
+    source="datasets: an IterableDataset gives each worker whole shards",
+)
+
+LADDERS: Mapping[str, Callable[[Situation, str | None], tuple[Remedy, ...]]] = {
+    "data-wait": data_wait,
+    "too-many-workers": too_many_workers,
+}

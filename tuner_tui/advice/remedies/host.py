@@ -1,0 +1,169 @@
+"""Remedies for full host memory, shared memory or disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from tuner_tui.advice import feature_support
+from tuner_tui.advice.crash.oom_analysis import host_memory_limit, raise_limit
+from tuner_tui.advice.finding import Remedy
+from tuner_tui.advice.remedies import out_of_memory
+from tuner_tui.advice.remedies.data_loading import END_OTHERS, fewer_workers, less_prefetch
+from tuner_tui.advice.situation import Situation
+from tuner_tui.advice.thresholds import NOTES_3070, NOTES_3070_8BIT, NOTES_UTILISATION
+from tuner_tui.settings.model import Settings
+
+COMPUTE_LOCATIONS = frozenset({"training", "evaluation", "optimizer-step"})
+"""Where a training without a GPU runs out of the memory that a card would have held."""
+PYTORCH_LOADER = "PyTorch: each worker holds its own copy of the dataset object and its prefetched batches"
+PYTORCH_SHM = "PyTorch: workers hand batches over in shared memory"
+
+
+def memory(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
+    """Loader processes first: they multiply host memory. A training without a GPU has its activations there too."""
+    settings, more = situation.settings, more_memory(situation)
+    if where in COMPUTE_LOCATIONS and feature_support.has_gpu(situation) is False:
+        return (*out_of_memory.ladder(situation, where), more)
+    if where in {"loading", "checkpoint"}:
+        return (more, LOW_MEMORY_LOADING)
+    if settings is None:
+        return (FEWER_WORKERS, more)
+    return (
+        *fewer_workers(situation, settings), *less_prefetch(settings), *not_persistent(settings),
+        *not_pinned(situation, settings), more,
+    )  # fmt: skip
+
+
+def more_memory(situation: Situation) -> Remedy:
+    """A higher limit: the one the run was launched under, where that is what it reached, else the host's."""
+    limit = host_memory_limit(situation)
+    return MORE_MEMORY if limit is None else raise_limit(limit)
+
+
+def shared_memory(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
+    """A larger /dev/shm; until then fewer batches in it."""
+    settings = situation.settings
+    if settings is None:
+        return (LARGER_SHM, NO_WORKERS)
+    no_workers = (NO_WORKERS,) if settings.dataloader_num_workers else ()
+    return (LARGER_SHM, *less_prefetch(settings), *fewer_workers(situation, settings), *no_workers)
+
+
+def disk(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
+    """Fewer checkpoints kept, saved less often."""
+    settings = situation.settings
+    return (
+        (FREE_SPACE,)
+        if settings is None
+        else (FREE_SPACE, *fewer_checkpoints(settings), *less_frequent_checkpoints(settings))
+    )
+
+
+def checkpoint(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
+    """Room first, then an older checkpoint."""
+    return (FREE_SPACE, OLDER_CHECKPOINT)
+
+
+def not_persistent(settings: Settings) -> Iterator[Remedy]:
+    """Let the workers, and what they hold, go between epochs."""
+    if settings.dataloader_persistent_workers:
+        yield Remedy(
+            title="do not keep workers between epochs",
+            why="their memory is given back after each epoch",
+            change={"dataloader_persistent_workers": False},
+            effect="less host memory, a pause at the start of each epoch",
+            rests_on="as written there; not measured here",
+            source=NOTES_3070_8BIT,
+        )
+
+
+def not_pinned(situation: Situation, settings: Settings) -> Iterator[Remedy]:
+    """Page-locked memory cannot be swapped out."""
+    if settings.dataloader_pin_memory and feature_support.has_gpu(situation) is not False:
+        yield Remedy(
+            title="pin memory off",
+            why="page-locked batches cannot be moved out of memory",
+            change={"dataloader_pin_memory": False},
+            effect="a little less host memory, slower copies to the GPU",
+            source=PYTORCH_LOADER,
+        )
+
+
+def fewer_checkpoints(settings: Settings) -> Iterator[Remedy]:
+    """Keep the newest only."""
+    if settings.save_total_limit is None or settings.save_total_limit > 1:
+        yield Remedy(
+            title="keep 1 checkpoint",
+            why="each checkpoint holds the weights and two optimizer states",
+            change={"save_total_limit": 1},
+            effect="room for two checkpoints is enough, the old one going when the new one is complete",
+            rests_on="12 bytes a trained parameter with AdamW in fp32",
+            source=NOTES_UTILISATION,
+        )
+
+
+def less_frequent_checkpoints(settings: Settings) -> Iterator[Remedy]:
+    """Save half as often."""
+    if settings.save_strategy == "steps":
+        yield Remedy(
+            title=f"save every {settings.save_steps} → {settings.save_steps * 2} steps",
+            why="fewer checkpoints are written",
+            change={"save_steps": settings.save_steps * 2},
+            effect="half the time spent saving; more work lost when a run dies",
+            source=NOTES_UTILISATION,
+        )
+
+
+FEWER_WORKERS = Remedy(
+    title="use fewer loader workers",
+    why="each holds its own copy of what the dataset object holds",
+    source=f"{NOTES_3070}, {PYTORCH_LOADER}",
+)
+MORE_MEMORY = Remedy(
+    title="give the run more host memory",
+    why="raise the limit of the container, the cgroup or the job (`--mem`), or close what else runs on the box",
+    source="cgroup: memory.max is what the kernel enforces",
+)
+LOW_MEMORY_LOADING = Remedy(
+    title="load the weights without a second copy",
+    why="safetensors and `low_cpu_mem_usage=True` keep one copy of the weights in host memory",
+    source="transformers: from_pretrained",
+)
+LARGER_SHM = Remedy(
+    title="make /dev/shm larger",
+    why="a container has 64 MB unless it is started with `--shm-size=8g` or `--ipc=host`",
+    source=PYTORCH_SHM,
+)
+NO_WORKERS = Remedy(
+    title="prepare batches in the training process: workers 0",
+    why="no batch then goes through shared memory",
+    change={
+        "dataloader_num_workers": 0,
+        "dataloader_prefetch_factor": None,
+        "dataloader_persistent_workers": False,
+    },
+    effect="runs in any /dev/shm; the training waits for its data",
+    source=PYTORCH_SHM,
+)
+FREE_SPACE = Remedy(
+    title="free space, or save elsewhere",
+    why="a checkpoint needs its whole size before the old one can go",
+    source="a checkpoint is written beside the last one",
+)
+OLDER_CHECKPOINT = Remedy(
+    title="resume from the checkpoint before it",
+    why="a checkpoint cut off in the middle cannot be read; the one before it is whole",
+    source="transformers: resume_from_checkpoint",
+)
+
+LADDERS: Mapping[str, Callable[[Situation, str | None], tuple[Remedy, ...]]] = {
+    "cpu-contended": lambda situation, where: (END_OTHERS,),
+    "host-oom": memory,
+    "host-memory-near-limit": memory,
+    "swapping": memory,
+    "shm": shared_memory,
+    "shm-near-limit": shared_memory,
+    "disk-full": disk,
+    "disk-nearly-full": disk,
+    "checkpoint-io": checkpoint,
+}

@@ -1,0 +1,237 @@
+"""What to do when the card's memory is full, in order of least harm.
+
+Gradient checkpointing is only ever switched on here: switching it off, as one of the notes says, costs memory.
+Where the memory ran out decides the order: a smaller batch does nothing for an optimizer step or a model that does
+not load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from tuner_tui.advice import feature_support
+from tuner_tui.advice.batch_scaling import (
+    BatchSplit,
+    RebalancedBatch,
+    rebalance,
+    scale_learning_rate,
+    smaller_micro_batches,
+)
+from tuner_tui.advice.finding import Remedy
+from tuner_tui.advice.situation import Situation
+from tuner_tui.advice.thresholds import NOTES_3070, NOTES_3070_8BIT, NOTES_3090, NOTES_T4, NOTES_UTILISATION
+from tuner_tui.settings.model import Settings
+
+RemedyBuilder = Callable[[Situation, Settings], Iterator[Remedy]]
+SHORTEST_LENGTH = 32
+CONSERVATIVE_BATCH = 8
+
+
+def ladder(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
+    """The rungs that fit `where` (training, evaluation, loading, optimizer-step, checkpoint, or not known)."""
+    settings = situation.settings
+    if settings is None:
+        return UNKNOWN_SETTINGS
+    rungs = BUILDERS.get(where or "training", BUILDERS["training"])
+    remedies = tuple(remedy for rung in rungs for remedy in rung(situation, settings))
+    unknown = smaller_micro_batch in rungs and not situation.knows("per_device_train_batch_size")
+    after = (OFFLOAD_PREDICTIONS,) if where == "evaluation" else ()
+    return (*((HALVE,) if unknown else ()), *remedies, *after, *automatic_fallback(situation))
+
+
+def automatic_fallback(situation: Situation) -> Iterator[Remedy]:
+    """Where nobody switched it on: the program can take these steps by itself."""
+    if situation.job is not None and not situation.job.fallback:
+        yield AUTOMATIC_FALLBACK
+
+
+def smaller_micro_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
+    """The next smaller micro batch that holds the effective batch exactly; else the nearest, with its learning rate."""
+    micro, accumulation = settings.per_device_train_batch_size, settings.gradient_accumulation_steps
+    smaller = smaller_micro_batches(micro, accumulation)
+    if not smaller:
+        return
+    if 2 * smaller[0] < micro:
+        yield _inexact_split(rebalance(micro, accumulation, situation.replicas, micro * 3 // 4), settings)
+    yield _exact_split(BatchSplit(smaller[0], micro * accumulation // smaller[0], situation.replicas), settings)
+
+
+def _exact_split(split: BatchSplit, settings: Settings) -> Remedy:
+    return Remedy(
+        title=f"micro batch {settings.per_device_train_batch_size} → {split.micro}, accumulation "
+        f"{settings.gradient_accumulation_steps} → {split.accumulation}",
+        why=f"activations shrink with the micro batch; the effective batch stays {split.effective}, "
+        "so the learning rate stays",
+        change={
+            "per_device_train_batch_size": split.micro,
+            "gradient_accumulation_steps": split.accumulation,
+        },
+        effect=f"activation memory × {split.micro / settings.per_device_train_batch_size:.2f}; "
+        "weights and optimizer unchanged",
+        rests_on="activations are proportional to the micro batch",
+        source=f"{NOTES_3070}, {NOTES_T4}",
+    )
+
+
+def _inexact_split(new: RebalancedBatch, settings: Settings) -> Remedy:
+    rate, rule = scale_learning_rate(settings.learning_rate, new.ratio, settings.optim)
+    rate = float(f"{rate:.3g}")
+    return Remedy(
+        title=f"micro batch {settings.per_device_train_batch_size} → {new.split.micro}, effective batch "
+        f"{new.wanted} → {new.split.effective}, learning rate {rate:.3g}",
+        why=f"no divisor of {new.wanted} lies near: the effective batch changes, and the learning rate by {rule}",
+        change={
+            "per_device_train_batch_size": new.split.micro,
+            "gradient_accumulation_steps": new.split.accumulation,
+            "learning_rate": rate,
+        },
+        effect=f"activation memory × {new.split.micro / settings.per_device_train_batch_size:.2f}",
+        rests_on="activations are proportional to the micro batch",
+        source=f"{NOTES_3070}, {rule}",
+    )
+
+
+def checkpointing(situation: Situation, settings: Settings) -> Iterator[Remedy]:
+    """Gradient checkpointing on."""
+    if not settings.gradient_checkpointing:
+        yield CHECKPOINTING
+
+
+def mixed_precision(situation: Situation, settings: Settings) -> Iterator[Remedy]:
+    """The 16-bit precision the card runs, from fp32."""
+    precision = feature_support.best_precision(situation)
+    if settings.precision == "fp32" and precision != "fp32":
+        yield Remedy(
+            title=f"precision fp32 → {precision}",
+            why="activations are kept in 16 bits",
+            change={"precision": precision},
+            effect="40-50 % less activation memory, faster on this card",
+            rests_on="RTX 3090 and Gemma-1B as written there; not measured here",
+            source=NOTES_3090,
+        )
+
+
+def smaller_eval_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
+    """Three quarters of the evaluation batch, as the notes step down; half where it is small."""
+    batch = settings.per_device_eval_batch_size
+    if batch > 1:
+        smaller = batch * 3 // 4 if batch >= 16 else batch // 2
+        yield Remedy(
+            title=f"eval batch {batch} → {smaller}",
+            why="evaluation holds activations and all predictions of a batch; its size does not touch the training",
+            change={"per_device_eval_batch_size": smaller},
+            effect=f"evaluation's activations × {smaller / batch:.2f}; the training is unchanged",
+            rests_on="activations are proportional to the batch",
+            source=f"{NOTES_3070_8BIT}, {NOTES_T4}",
+        )
+
+
+def shorter_sequences(situation: Situation, settings: Settings) -> Iterator[Remedy]:
+    """Two thirds of the sequence length, a multiple of 8."""
+    length = settings.max_length
+    new = max(SHORTEST_LENGTH, length * 2 // 3 // 8 * 8)
+    if new < length:
+        yield Remedy(
+            title=f"max length {length} → {new}",
+            why="activations grow at least linearly with the length; longer samples lose their end",
+            change={"max_length": new},
+            effect=f"activation memory × {new / length:.2f} or less",
+            rests_on="activations are at least proportional to the tokens",
+            source=NOTES_T4,
+        )
+
+
+def eight_bit_optimizer(situation: Situation, settings: Settings) -> Iterator[Remedy]:
+    """8-bit AdamW in place of AdamW, where bitsandbytes is there or not known to be absent, on a GPU."""
+    fits = settings.optim in {"adamw_torch", "adamw_torch_fused"} and settings.peft_method == "none"
+    if (
+        not fits
+        or feature_support.has_gpu(situation) is False
+        or feature_support.has_package(situation, "bitsandbytes") is False
+    ):
+        return
+    parameters = situation.state.trainable_parameters
+    saved = "6 bytes a parameter" if parameters is None else f"{parameters * 6 / 1e9:.1f} GB"
+    yield Remedy(
+        title=f"optimizer {settings.optim} → adamw_bnb_8bit",
+        why="optimizer states are kept in 8 bits in place of 32",
+        change={"optim": "adamw_bnb_8bit"},
+        effect=f"{saved} less",
+        rests_on="two states of 4 bytes become two of 1 byte",
+        source=f"{NOTES_3070_8BIT}, {NOTES_3090}",
+    )
+
+
+def adapters(situation: Situation, settings: Settings) -> Iterator[Remedy]:
+    """LoRA in place of training every weight."""
+    if settings.peft_method == "none" and feature_support.has_package(situation, "peft") is not False:
+        yield Remedy(
+            title="train adapters: LoRA",
+            why="gradients and optimizer states only for the adapters; the training is another one than before",
+            change={"peft_method": "lora"},
+            effect="gradients and optimizer states of the frozen weights go, about 12 bytes a parameter",
+            rests_on="92 % fewer trainable parameters, as written there",
+            source=NOTES_3090,
+        )
+
+
+def safe_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
+    """The conservative batch of the notes, effective batch held."""
+    micro, accumulation = settings.per_device_train_batch_size, settings.gradient_accumulation_steps
+    fitting = [d for d in smaller_micro_batches(micro, accumulation) if d <= CONSERVATIVE_BATCH]
+    if fitting and fitting[0] != next(iter(smaller_micro_batches(micro, accumulation))):
+        split = BatchSplit(fitting[0], micro * accumulation // fitting[0], situation.replicas)
+        yield Remedy(
+            title=f"back to a safe batch: {split.micro} × {split.accumulation}",
+            why=f"the conservative preset's batch; the effective batch stays {split.effective}",
+            change={
+                "per_device_train_batch_size": split.micro,
+                "gradient_accumulation_steps": split.accumulation,
+            },
+            effect=f"activation memory × {split.micro / micro:.2f}",
+            rests_on="activations are proportional to the micro batch",
+            source=NOTES_UTILISATION,
+        )
+
+
+CHECKPOINTING = Remedy(
+    title="gradient checkpointing on",
+    why="activations are computed again in the backward pass instead of kept",
+    change={"gradient_checkpointing": True},
+    effect="about 40 % less activation memory, a step about 20 % slower",
+    rests_on="T4 and RTX 3090 as written there; not measured here",
+    source=f"{NOTES_T4}, {NOTES_3090}",
+)
+AUTOMATIC_FALLBACK = Remedy(
+    title="let it fall back by itself",
+    why="`fallback: 3` in the job, or `--fallback 3`: the next smaller micro batch, resumed from the newest checkpoint",
+    effect="the effective batch is held exactly; every step of it is told",
+    source="automatic fallback, off unless asked for",
+)
+OFFLOAD_PREDICTIONS = Remedy(
+    title="move predictions off the card now and then",
+    why="a Trainer keeps the predictions of the whole evaluation on the card, which is faster while they fit; "
+    "`eval_accumulation_steps=20` in its arguments hands them over every 20 batches",
+    effect="evaluation's memory no longer grows with its data; a little slower",
+    rests_on="transformers: eval_accumulation_steps",
+    source=f"{NOTES_3090}: GPU-side accumulation in evaluation",
+)
+HALVE = Remedy(
+    title="halve the micro batch, double the accumulation",
+    why="activations shrink with the micro batch; the effective batch and the learning rate stay",
+    effect="activation memory halves; weights and optimizer unchanged",
+    rests_on="activations are proportional to the micro batch",
+    source=f"{NOTES_3070}, {NOTES_T4}",
+)
+UNKNOWN_SETTINGS = (HALVE, CHECKPOINTING)
+
+BUILDERS: dict[str, tuple[RemedyBuilder, ...]] = {
+    "training": (
+        smaller_micro_batch, checkpointing, mixed_precision, smaller_eval_batch, shorter_sequences, eight_bit_optimizer,
+        adapters, safe_batch,
+    ),
+    "evaluation": (smaller_eval_batch, mixed_precision, shorter_sequences),
+    "optimizer-step": (eight_bit_optimizer, adapters, smaller_micro_batch, checkpointing),
+    "loading": (adapters, eight_bit_optimizer),
+    "checkpoint": (smaller_micro_batch, eight_bit_optimizer, adapters),
+}  # fmt: skip

@@ -1,0 +1,289 @@
+"""Remedies for the training itself: non-finite values, evaluation, checkpoints, padding, code of the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from tuner_tui.advice import feature_support
+from tuner_tui.advice.finding import Remedy
+from tuner_tui.advice.remedies.host import less_frequent_checkpoints
+from tuner_tui.advice.situation import Situation
+from tuner_tui.advice.thresholds import NOTES_3070_8BIT, NOTES_3090, NOTES_T4, NOTES_UTILISATION
+from tuner_tui.core.units import format_share
+from tuner_tui.settings.model import Settings
+
+WARMUP = 0.06
+
+
+def non_finite(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
+    """Precision first, then the size of the step."""
+    settings = situation.settings
+    if settings is None:
+        return (LOWER_LEARNING_RATE, LOOK_AT_DATA)
+    return (
+        *wider_precision(situation, settings), *lower_learning_rate(settings), *clipping(settings), *warmup(settings),
+        LOOK_AT_DATA,
+    )  # fmt: skip
+
+
+def wider_precision(situation: Situation, settings: Settings) -> Iterator[Remedy]:
+    """fp16 overflows above 65504: bf16 where the card has it, else fp32."""
+    if settings.precision == "fp16":
+        wanted = "bf16" if feature_support.supports(situation, "bf16") else "fp32"
+        yield Remedy(
+            title=f"precision fp16 → {wanted}",
+            why="fp16 overflows above 65504; bf16 has the range of fp32",
+            change={"precision": wanted},
+            effect="no overflow; " + ("the same speed" if wanted == "bf16" else "slower, more memory"),
+            source=f"{NOTES_T4}, {NOTES_UTILISATION}",
+        )
+
+
+def lower_learning_rate(settings: Settings) -> Iterator[Remedy]:
+    """Half the learning rate."""
+    rate = float(f"{settings.learning_rate / 2:.3g}")
+    yield Remedy(
+        title=f"learning rate {settings.learning_rate:.3g} → {rate:.3g}",
+        why="steps too large make the loss run away",
+        change={"learning_rate": rate},
+        effect="smaller steps",
+        source="common practice",
+    )
+
+
+def clipping(settings: Settings) -> Iterator[Remedy]:
+    """Gradient clipping at norm 1."""
+    if settings.max_grad_norm == 0 or settings.max_grad_norm > 1:
+        yield Remedy(
+            title="clip gradients at norm 1",
+            why="one bad batch cannot throw the weights away",
+            change={"max_grad_norm": 1.0},
+            effect="no step larger than the clip allows",
+            source="transformers: max_grad_norm",
+        )
+
+
+def warmup(settings: Settings) -> Iterator[Remedy]:
+    """A warmup where there is none."""
+    if settings.warmup_steps == 0:
+        yield Remedy(
+            title="warmup over 6 % of the steps",
+            why="the first steps, with an empty optimizer state, are the wildest",
+            change={"warmup_steps": WARMUP},
+            effect="a calmer start",
+            source=NOTES_3070_8BIT,
+        )
+
+
+def worker_crash(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
+    """Show the error in the training process itself, then run with fewer workers."""
+    return (NO_WORKERS, FEWER_WORKERS)
+
+
+def evaluation_share(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
+    """Evaluate less often, and with larger batches."""
+    settings = situation.settings
+    return () if settings is None else (*larger_eval_batch(settings), *less_frequent_evaluation(settings))
+
+
+def larger_eval_batch(settings: Settings) -> Iterator[Remedy]:
+    """Twice the micro batch: evaluation keeps no gradients."""
+    wanted = 2 * settings.per_device_train_batch_size
+    if settings.per_device_eval_batch_size < wanted:
+        yield Remedy(
+            title=f"eval batch {settings.per_device_eval_batch_size} → {wanted}",
+            why="evaluation keeps no gradients: twice the micro batch usually fits",
+            change={"per_device_eval_batch_size": wanted},
+            effect="fewer, larger evaluation steps",
+            rests_on="as written there; not measured here",
+            source=f"{NOTES_T4}, {NOTES_3090}",
+        )
+
+
+def less_frequent_evaluation(settings: Settings) -> Iterator[Remedy]:
+    """Half as often."""
+    if settings.eval_strategy == "steps" and settings.eval_steps:
+        yield Remedy(
+            title=f"evaluate every {settings.eval_steps} → {settings.eval_steps * 2} steps",
+            why="half as many evaluations",
+            change={"eval_steps": settings.eval_steps * 2},
+            effect="half the time spent evaluating",
+            rests_on="the measured share",
+            source=NOTES_UTILISATION,
+        )
+
+
+def save_share(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
+    """Save less often, on a faster disk."""
+    rarer = () if situation.settings is None else tuple(less_frequent_checkpoints(situation.settings))
+    return (*rarer, FASTER_DISK)
+
+
+def padding(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
+    """Samples of like length together, or packed."""
+    part = situation.state.rates.padding_share
+    return (
+        Remedy(
+            title="put samples of like length together",
+            why="a batch is padded to its longest sample",
+            change={"train_sampling_strategy": "group_by_length"},
+            effect="" if part is None else f"at most {format_share(part)} of the computation saved",
+            rests_on="the measured padding",
+            source=NOTES_3090,
+        ),
+        PACKING,
+    )
+
+
+def loss_scale(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
+    """A loss that knows of the whole step; else no accumulation."""
+    settings = situation.settings
+    return (COMPUTE_LOSS_FUNC,) if settings is None else (COMPUTE_LOSS_FUNC, *no_accumulation(settings))
+
+
+def no_accumulation(settings: Settings) -> Iterator[Remedy]:
+    """The whole effective batch at once."""
+    micro, times = settings.per_device_train_batch_size, settings.gradient_accumulation_steps
+    if times > 1:
+        yield Remedy(
+            title=f"micro batch {micro} → {micro * times}, accumulation {times} → 1",
+            why="with one batch a step there is nothing to divide by; the effective batch stays",
+            change={"per_device_train_batch_size": micro * times, "gradient_accumulation_steps": 1},
+            effect=f"activation memory × {times}: it may not fit",
+            rests_on="activations are proportional to the micro batch",
+            source="transformers: Trainer.training_step",
+        )
+
+
+NO_WORKERS = Remedy(
+    title="workers 0, to see the error",
+    why="an exception in a loader process shows whole when the training process itself prepares batches",
+    change={
+        "dataloader_num_workers": 0,
+        "dataloader_prefetch_factor": None,
+        "dataloader_persistent_workers": False,
+    },
+    effect="slower, and the error in full",
+    source="PyTorch: DataLoader",
+)
+FEWER_WORKERS = Remedy(
+    title="fewer workers",
+    why="a worker that is killed was usually killed for memory: each holds a copy of the dataset object",
+    source="PyTorch: DataLoader",
+)
+LOWER_LEARNING_RATE = Remedy(
+    title="halve the learning rate", why="steps too large make the loss run away", source="common practice"
+)
+LOOK_AT_DATA = Remedy(
+    title="look at the batch it happened on",
+    why="an empty sample, a label outside its range or a division by zero in the loss makes nan by itself",
+    source="PyTorch: torch.autograd.set_detect_anomaly",
+)
+FASTER_DISK = Remedy(
+    title="save to a faster disk",
+    why="the training stands still while a checkpoint is written",
+    source=NOTES_UTILISATION,
+)
+PACKING = Remedy(
+    title="pack sequences", why="several samples in one sequence leave no padding at all", source=NOTES_3090
+)
+COMPUTE_LOSS_FUNC = Remedy(
+    title="give the Trainer a compute_loss_func",
+    why="`cross_entropy(logits, labels, reduction='sum') / num_items_in_batch` is the loss of the whole step, however "
+    "it is cut; an optimizer of Adam's kind hides the factor, clipping and SGD do not",
+    effect="loss and gradient as with one large batch",
+    rests_on="measured with transformers 5.23: the gradient norm of BERT, RoBERTa, DistilBERT and GPT-2 classifiers",
+    source="transformers: Trainer(compute_loss_func=…)",
+)
+CHECK_INDEXES = Remedy(
+    title="compare labels and token ids with the model",
+    why="labels must lie below num_labels, token ids below the embedding's size; on the CPU the error names the value",
+    source="PyTorch: CUDA_LAUNCH_BLOCKING=1 shows the line",
+)
+PLAIN_KERNELS = Remedy(
+    title="compile off, attention sdpa",
+    why="the kernels that are not PyTorch's own are the first suspects; CUDA_LAUNCH_BLOCKING=1 shows the line",
+    change={"torch_compile": False, "attn_implementation": "sdpa"},
+    effect="slower, and the culprit narrowed down",
+    source="PyTorch: debugging CUDA errors",
+)
+FIRST_RANK = Remedy(
+    title="look for the process that stopped first",
+    why="the others only waited for it; a slow evaluation or save on one rank needs a longer `ddp_timeout`",
+    source="PyTorch: TORCH_NCCL_TRACE_BUFFER_SIZE keeps what each rank did last",
+)
+CORRECT_COMMAND = Remedy(
+    title="correct the command", why="the message names the argument, file or model", source="the program's own message"
+)
+WAIT_OR_STOP = Remedy(
+    title="wait, or stop and resume from the newest checkpoint",
+    why="a lock, a disk, a network or another rank does not answer",
+    source="py-spy dump --pid shows where each thread waits",
+)
+
+PASS_SETTINGS = Remedy(
+    title="hand the settings over another way",
+    why="write {name} in the command where the value goes, or choose apply: hf-args, yaml or inject",
+    source="the command as it was launched",
+)
+FIND_OVERRIDE = Remedy(
+    title="look where the script sets it itself",
+    why="a value that the script, its config file or a library sets last wins over what was asked for",
+    source="seen inside the training process",
+)
+
+LADDERS: Mapping[str, Callable[[Situation, str | None], tuple[Remedy, ...]]] = {
+    "nan": non_finite,
+    "worker-crash": worker_crash,
+    "evaluation-share": evaluation_share,
+    "save-share": save_share,
+    "padding": padding,
+    "loss-scale": loss_scale,
+    "device-assert": lambda situation, where: (CHECK_INDEXES,),
+    "illegal-access": lambda situation, where: (PLAIN_KERNELS,),
+    "collective-timeout": lambda situation, where: (FIRST_RANK,),
+    "bad-arguments": lambda situation, where: (CORRECT_COMMAND,),
+    "not-in-effect": lambda situation, where: (PASS_SETTINGS,) if where == "unreachable" else (FIND_OVERRIDE,),
+    "stalled": lambda situation, where: (WAIT_OR_STOP,),
+}
+
+
+LESS_OFTEN = Remedy(
+    title="do what comes after the step less often",
+    why="metrics, plots, samples, files written by hand: every 10 or 100 steps instead of after each one",
+    effect="at most the time that passes there",
+    rests_on="the measured share",
+    source="measured between the optimizer step and the next request for a batch",
+)
+FIND_LINE = Remedy(
+    title="find the line",
+    why="`py-spy top --pid` names the functions in which the training process spends its time",
+    source="py-spy",
+)
+
+KEEP_NUMBERS = Remedy(
+    title="keep numbers instead of tensors",
+    why="a loss that is summed or listed without `.item()`, or an output without `.detach()`, keeps its step's graph",
+    effect="memory stays as it is after the first steps",
+    rests_on="what is held between steps rises evenly",
+    source="PyTorch's FAQ on memory",
+)
+FIND_HOLDER_ON_CARD = Remedy(
+    title="find who holds it",
+    why="`torch.cuda.memory._record_memory_history()`, and after some steps `_dump_snapshot(FILE)`: "
+    "each block with the line that made it",
+    source="PyTorch's notes on CUDA memory",
+)
+FIND_HOLDER_ON_HOST = Remedy(
+    title="find who holds it",
+    why="`memray run` names the lines; a dataset that caches its samples is one of the usual ones",
+    source="memray",
+)
+
+LOOP_LADDERS: Mapping[str, Callable[[Situation, str | None], tuple[Remedy, ...]]] = {
+    "between-steps": lambda situation, where: (LESS_OFTEN, FIND_LINE),
+    "memory-grows": lambda situation, where: (
+        KEEP_NUMBERS,
+        FIND_HOLDER_ON_CARD if where == "gpu" else FIND_HOLDER_ON_HOST,
+    ),
+}
