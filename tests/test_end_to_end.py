@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks.terminal import Terminal
-from tests.runs.processes import wait_gone
-from tuner_tui.runs.events import Steps
-from tuner_tui.runs.folder import RunFolder, list_runs
-from tuner_tui.runs.reader import RunReader
-from tuner_tui.runs.supervision import read_supervision
+from tests.runs.sandbox import wait_gone
+from tuner_tui.runs.events.types import Steps
+from tuner_tui.runs.read.reader import RunReader
+from tuner_tui.runs.store.folder import RunFolder, list_runs
+from tuner_tui.runs.store.supervisor_state import read_supervisor_state
 
 pytestmark = pytest.mark.train
 PROGRAM = [sys.executable, "-m", "tuner_tui"]
@@ -67,7 +67,7 @@ def test_a_training_outlives_the_screen_that_started_it(tmp_path: Path) -> None:
         while not (reader.poll().state.step or 0) >= 3:
             watched(terminal)
         os.kill(terminal.pid, signal.SIGKILL)
-    supervision = read_supervision(folder.state)
+    supervision = read_supervisor_state(folder.state)
     assert supervision is not None
     assert supervision.outcome is None, "the training was to be running when the screen was killed"
     wait_gone(supervision.supervisor)
@@ -92,7 +92,7 @@ def until(terminal: Terminal, words: bytes) -> None:
 def first_run(terminal: Terminal, runs: Path) -> RunFolder:
     """The run that the screen starts."""
     while True:
-        found = [folder for folder in list_runs(runs) if read_supervision(folder.state) is not None]
+        found = [folder for folder in list_runs(runs) if read_supervisor_state(folder.state) is not None]
         if found:
             return found[0]
         watched(terminal)

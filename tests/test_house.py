@@ -23,7 +23,7 @@ def modules_after(statement: str) -> set[str]:
     [
         ("import tuner_tui.ui.app", {"torch", "transformers", "numpy"}),
         ("import tuner_tui.cli.main", {"torch", "transformers", "numpy", "textual", "pydantic"}),
-        ("import tuner_tui.runs.supervisor", {"torch", "textual", "rich", "typer", "pydantic"}),
+        ("import tuner_tui.runs.supervise.supervisor", {"torch", "textual", "rich", "typer", "pydantic"}),
     ],
 )
 def test_a_process_leaves_out_what_it_does_not_need(statement: str, forbidden: set[str]) -> None:

@@ -14,7 +14,7 @@ from tuner_tui.advice.hysteresis import FindingHysteresis
 from tuner_tui.advice.situation import Situation
 from tuner_tui.hardware.inventory import GpuProcess
 from tuner_tui.hardware.sample import GpuSample, ProcessSample, Sample
-from tuner_tui.runs.events import Exited, Finished, OutOfMemory, Raised
+from tuner_tui.runs.events.types import Exited, Finished, OutOfMemory, Raised
 from tuner_tui.settings.model import Settings
 
 

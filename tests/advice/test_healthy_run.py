@@ -13,9 +13,9 @@ from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.advice.hysteresis import FindingHysteresis
 from tuner_tui.advice.situation import Situation
 from tuner_tui.hardware.sample import Sample
-from tuner_tui.runs import events as ev
-from tuner_tui.runs.fold import fold
-from tuner_tui.runs.state import RunState
+from tuner_tui.runs.events import types as ev
+from tuner_tui.runs.events.fold import fold
+from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.settings.model import Settings
 
 BEGAN = 1_000_000.0

@@ -23,12 +23,12 @@ from typing import Any
 from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.advice.hysteresis import FindingHysteresis
 from tuner_tui.advice.situation import situation_of_view
-from tuner_tui.runs.control import give_order
-from tuner_tui.runs.folder import RunFolder
-from tuner_tui.runs.launch import launch
-from tuner_tui.runs.lock import wait_released
-from tuner_tui.runs.prepare import LaunchRequest
-from tuner_tui.runs.reader import RunReader
+from tuner_tui.core.locks import wait_unlocked
+from tuner_tui.runs.launch.prepare import LaunchRequest
+from tuner_tui.runs.launch.start import launch
+from tuner_tui.runs.read.reader import RunReader
+from tuner_tui.runs.store.control import send_order
+from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Resolved
@@ -197,8 +197,8 @@ def try_out(fault: Fault) -> Found:
             return first_finding(folder, fault.watch_s, fault.causes)
         finally:
             if RunReader(folder).poll().status.live:
-                give_order(folder, "kill")
-            wait_released(folder.lock)
+                send_order(folder, "kill")
+            wait_unlocked(folder.lock)
 
 
 def can_mount() -> bool:

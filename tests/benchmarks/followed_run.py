@@ -18,9 +18,9 @@ from tests.benchmarks.peers import OURS, commands
 SCRIPT = """
 import math, os, sys, time
 from pathlib import Path
-from tuner_tui.runs.append import Appender
-from tuner_tui.runs.codec import encode
-from tuner_tui.runs.events import Metrics, Phase, Plan, Started, Steps
+from tuner_tui.core.line_files import Appender
+from tuner_tui.runs.store.codec import encode
+from tuner_tui.runs.events.types import Metrics, Phase, Plan, Started, Steps
 
 out = Appender(Path(os.environ["TUNER_RUN_DIR"]) / "events.jsonl")
 start = time.time()

@@ -14,16 +14,16 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tuner_tui.runs.codec import encode
-from tuner_tui.runs.events import Checkpoint, Evaluated, Event, Launched, Metrics, Phase, Plan, Started, Steps
-from tuner_tui.runs.folder import RunFolder
+from tuner_tui.runs.events.types import Checkpoint, Evaluated, Event, Launched, Metrics, Phase, Plan, Started, Steps
+from tuner_tui.runs.store.codec import encode_event
+from tuner_tui.runs.store.folder import RunFolder
 
 OPEN = """
 import json, resource, sys, time
 from pathlib import Path
-from tuner_tui.runs.folder import RunFolder
-from tuner_tui.runs.log import LogReader
-from tuner_tui.runs.reader import RunReader
+from tuner_tui.runs.store.folder import RunFolder
+from tuner_tui.runs.read.log_reader import LogReader
+from tuner_tui.runs.read.reader import RunReader
 what, folder = sys.argv[1], RunFolder(Path(sys.argv[2]))
 began = time.perf_counter()
 said = {}
@@ -65,9 +65,9 @@ def write_events(path: Path, count: int) -> None:
             Plan(t=1.0, rank=0, total_steps=count * 4),
             Phase(t=2.0, rank=0, phase="training", step=0),
         ):
-            file.write(encode(event))
+            file.write(encode_event(event))
         for number in range(count - 4):
-            file.write(encode(event_number(number)))
+            file.write(encode_event(event_number(number)))
 
 
 def event_number(number: int) -> Event:

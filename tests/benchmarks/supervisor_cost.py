@@ -15,10 +15,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from tuner_tui.runs.folder import create_folder
-from tuner_tui.runs.launch import start_supervisor
-from tuner_tui.runs.plan import Plan
-from tuner_tui.runs.supervision import read_supervision
+from tuner_tui.runs.launch.start import start_supervisor
+from tuner_tui.runs.store.folder import create_folder
+from tuner_tui.runs.store.supervisor_state import read_supervisor_state
+from tuner_tui.runs.supervise.launch_spec import LaunchSpec
 
 RANKS = """
 import os, sys, time
@@ -42,8 +42,8 @@ def main(seconds: int, ranks: int) -> None:
     with tempfile.TemporaryDirectory() as root:
         folder = create_folder(Path(root))
         argv = (sys.executable, "-c", RANKS, str(seconds), str(ranks), str(folder.path))
-        start_supervisor(folder, Plan(argv, root, dict(os.environ)))
-        known = read_supervision(folder.state)
+        start_supervisor(folder, LaunchSpec(argv, root, dict(os.environ)))
+        known = read_supervisor_state(folder.state)
         assert known is not None
         pid = known.supervisor.pid
         began, used = time.monotonic(), cpu_s(pid)

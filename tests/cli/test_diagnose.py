@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from tuner_tui.cli.commands import build
-from tuner_tui.runs import excerpt
+from tuner_tui.runs.log_parsing import lines
 
 CRASH = """Traceback (most recent call last):
   File "train.py", line 9, in <module>
@@ -95,10 +95,10 @@ def test_of_a_large_file_only_head_and_tail_are_read(tmp_path: Path) -> None:
         file.truncate(1 << 30)
         file.seek(0, 2)
         file.write(b"\nthe last line")
-    lines = excerpt.of_file(path)
+    lines = lines.read_head_and_tail(path)
     assert lines[0] == "the first line"
     assert lines[-1] == "the last line"
-    assert sum(map(len, lines)) <= excerpt.HEAD_BYTES + excerpt.TAIL_BYTES
+    assert sum(map(len, lines)) <= lines.HEAD_BYTES + lines.TAIL_BYTES
 
 
 def test_a_folder_that_is_no_run(app: typer.Typer, tmp_path: Path) -> None:

@@ -10,13 +10,13 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from tests.runs.views import counters, record
+from tests.runs.builders import counters, record
 from tuner_tui.cli.diff import register
-from tuner_tui.runs.codec import encode
-from tuner_tui.runs.compare_words import quantity
-from tuner_tui.runs.events import Metrics
-from tuner_tui.runs.folder import create_folder
-from tuner_tui.runs.record import write_record
+from tuner_tui.runs.events.types import Metrics
+from tuner_tui.runs.read.comparison import format_figure
+from tuner_tui.runs.store.codec import encode_event
+from tuner_tui.runs.store.folder import create_folder
+from tuner_tui.runs.store.record import write_record
 
 Call = Callable[..., Result]
 
@@ -26,8 +26,8 @@ def a_run(root: Path, batch: int, train_s: float, **settings: object) -> None:
     write_record(folder, record({"per_device_train_batch_size": batch, **settings}, id=folder.id))
     with folder.events.open("wb") as file:
         for steps in (10, 100):
-            file.write(encode(Metrics(t=1.0, rank=0, step=steps, loss=10 / steps)))
-        file.write(encode(counters(100, batch, train_s)))
+            file.write(encode_event(Metrics(t=1.0, rank=0, step=steps, loss=10 / steps)))
+        file.write(encode_event(counters(100, batch, train_s)))
 
 
 @pytest.fixture
@@ -71,4 +71,4 @@ def test_a_run_that_is_not_there_is_said(call: Call) -> None:
     ],
 )  # fmt: skip
 def test_figures_have_their_units(value: float | None, unit: str, text: str) -> None:
-    assert quantity(value, unit) == text
+    assert format_figure(value, unit) == text

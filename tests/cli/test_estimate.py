@@ -12,14 +12,14 @@ import typer
 from typer.testing import CliRunner, Result
 
 from tests.fakes.inventories import box, card, python
-from tests.runs.test_measured_memory import run
+from tests.runs.read.test_measured_memory import run
 from tuner_tui.cli.box import ThisBox
 from tuner_tui.cli.estimate import register
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.memory.device import RESERVED_BYTES, Device
 from tuner_tui.memory.trace import cache_entry, trace_request
-from tuner_tui.runs.events import Steps
+from tuner_tui.runs.events.types import Steps
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tuner_tui.cli.output import visible
-from tuner_tui.runs.codec import encode
-from tuner_tui.runs.events import Raised
+from tuner_tui.runs.events.types import Raised
+from tuner_tui.runs.store.codec import encode_event
 
 PROGRAM = [sys.executable, "-m", "tuner_tui"]
 TITLE = "\x1b]0;owned\x07"
@@ -32,7 +32,7 @@ def test_what_would_steer_the_terminal_is_spelled_out(text: str, shown: str) -> 
 
 def test_neither_a_command_nor_its_exception_steers_the_terminal(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
-    raised = encode(Raised(t=1.0, type="ValueError", message=TITLE))
+    raised = encode_event(Raised(t=1.0, type="ValueError", message=TITLE))
     script.write_text(
         f"import os\nopen(os.environ['TUNER_RUN_DIR'] + '/events.jsonl', 'ab').write({raised!r})\n"
         f"raise SystemExit('error: ' + {TITLE!r})\n"

@@ -15,9 +15,9 @@ from typing import IO, Any
 
 import pytest
 
-from tests.runs.processes import Fifo, fifo, supervision, wait_ended
-from tuner_tui.runs.folder import RunFolder, runs_dir
-from tuner_tui.runs.supervision import read_supervision
+from tests.runs.sandbox import Fifo, fifo, supervisor_state, wait_ended
+from tuner_tui.runs.store.folder import RunFolder, runs_dir
+from tuner_tui.runs.store.supervisor_state import read_supervisor_state
 
 __all__ = ["fifo"]
 
@@ -66,7 +66,7 @@ class Shell:
         for timer in self.timers:
             timer.cancel()
         for state in runs_dir(self.environ).glob("*/state.json"):
-            known = read_supervision(state)
+            known = read_supervisor_state(state)
             if known is not None and known.outcome is None and known.training is not None:
                 with suppress(ProcessLookupError):
                     os.kill(known.training.pid, signal.SIGKILL)
@@ -197,7 +197,7 @@ def test_a_second_ctrl_c_presses_harder(shell: Shell, fifo: Fifo) -> None:
         running.send_signal(signal.SIGINT)
         running.communicate(timeout=60)
     assert running.returncode == 130
-    assert supervision(shell.folder()).signal == signal.SIGKILL
+    assert supervisor_state(shell.folder()).signal == signal.SIGKILL
 
 
 def test_terminated_the_run_command_terminates_the_training(shell: Shell, fifo: Fifo) -> None:
@@ -206,7 +206,7 @@ def test_terminated_the_run_command_terminates_the_training(shell: Shell, fifo: 
         running.terminate()
         running.communicate(timeout=60)
     assert running.returncode == 143
-    assert supervision(shell.folder()).outcome == "stopped"
+    assert supervisor_state(shell.folder()).outcome == "stopped"
 
 
 def test_the_training_outlives_the_command_that_started_it(shell: Shell, fifo: Fifo) -> None:
@@ -230,7 +230,7 @@ def test_the_training_outlives_the_command_that_started_it(shell: Shell, fifo: F
 def test_stop_without_a_supervisor_brings_one_back(shell: Shell, fifo: Fifo) -> None:
     shell("run", "--detach", "--", sys.executable, shell.script(WAIT), str(fifo.path))
     fifo.word()
-    os.kill(supervision(shell.folder()).supervisor.pid, signal.SIGKILL)
+    os.kill(supervisor_state(shell.folder()).supervisor.pid, signal.SIGKILL)
     stopped = shell("stop", "r001", "--json")
     assert stopped.returncode == 0
     assert json.loads(stopped.stdout)["kind"] == "ended"
@@ -239,7 +239,7 @@ def test_stop_without_a_supervisor_brings_one_back(shell: Shell, fifo: Fifo) -> 
 def test_attach_brings_a_supervisor_back(shell: Shell, fifo: Fifo) -> None:
     shell("run", "--detach", "--", sys.executable, shell.script(WAIT), str(fifo.path))
     fifo.word()
-    os.kill(supervision(shell.folder()).supervisor.pid, signal.SIGKILL)
+    os.kill(supervisor_state(shell.folder()).supervisor.pid, signal.SIGKILL)
     with shell.start("attach", "--json", "r001") as attached:
         assert json.loads(line_of(attached.stdout))["kind"] == "launched"
         assert json.loads(shell("ps", "--json").stdout)[0]["status"] == "running"

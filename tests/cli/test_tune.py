@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from tests.cli.test_run_commands import Shell, line_of, shell
-from tuner_tui.runs.folder import list_runs, runs_dir
-from tuner_tui.runs.record import read_record
-from tuner_tui.runs.status import status
+from tuner_tui.runs.read.status import read_status
+from tuner_tui.runs.store.folder import list_runs, runs_dir
+from tuner_tui.runs.store.record import read_record
 from tuner_tui.settings.presets.parser import load_preset
 from tuner_tui.tuning.tuning_folder import TuningFolder, tunings_dir
 from tuner_tui.tuning.tuning_log import TrialDone, read_entries
@@ -72,7 +72,7 @@ def test_a_plain_loop_that_waits_for_its_data_gets_workers(tuner: Shell) -> None
     assert "verdict" in done.stdout
     for folder in list_runs(runs_dir(tuner.environ)):
         assert read_record(folder).tuning == "t001"
-        assert not status(folder).live
+        assert not read_status(folder).live
 
 
 @pytest.mark.train
@@ -162,7 +162,7 @@ def test_ctrl_c_ends_the_trial_and_keeps_the_folder(tuner: Shell) -> None:
     folder = tuning(tuner)
     assert TuningReader(folder).poll().status == "aborted"
     assert not folder.live
-    assert not any(status(run).live for run in list_runs(runs_dir(tuner.environ)))
+    assert not any(read_status(run).live for run in list_runs(runs_dir(tuner.environ)))
 
 
 def test_a_killed_tuner_goes_on_from_its_folder(tuner: Shell) -> None:
@@ -178,12 +178,12 @@ def test_a_killed_tuner_goes_on_from_its_folder(tuner: Shell) -> None:
     [left] = list_runs(runs_dir(tuner.environ))
     kill_holder(folder.lock)
     assert TuningReader(folder).poll().status == "killed"
-    assert status(left).live, "the trial was left behind"
+    assert read_status(left).live, "the trial was left behind"
     assert tuner("tune", "--resume", "1", "--set", "seed=1").returncode == 2
     process = tuner.start("tune", "--resume", "1")
     with up.open() as opened:
         assert opened.read() == "up"
-    assert not status(left).live
+    assert not read_status(left).live
     again = tuner("tune", "--resume", "1")
     assert again.returncode == 4
     process.send_signal(signal.SIGTERM)

@@ -8,8 +8,8 @@ from typing import Any
 from tuner_tui.advice.situation import Situation
 from tuner_tui.hardware.inventory import Cpu, Gpu, HostMemory, Inventory
 from tuner_tui.hardware.sample import GpuSample, HostSample, ProcessSample, Sample
-from tuner_tui.runs.events import Steps
-from tuner_tui.runs.state import RankState, Rates, RunState
+from tuner_tui.runs.events.run_state import RankState, Rates, RunState
+from tuner_tui.runs.events.types import Steps
 from tuner_tui.settings.model import Settings
 
 NOW = 1_000_000.0

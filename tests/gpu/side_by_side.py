@@ -20,8 +20,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tuner_tui.runs.folder import RunFolder
-from tuner_tui.runs.prepare import LaunchRequest
+from tuner_tui.runs.launch.prepare import LaunchRequest
+from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Origin, OriginKind, Resolved

@@ -11,7 +11,7 @@ import pytest
 
 from tests.gpu.side_by_side import ON_CARD, ON_CPU, Row, Scenario, measure, rows_of, table, write
 from tests.tuning.tuner_fakes import measured
-from tuner_tui.runs.command import has_gpu
+from tuner_tui.runs.launch.command import has_gpu
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.measurement import Measurement
 from tuner_tui.tuning.terms import Terms

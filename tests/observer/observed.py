@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tuner_tui.runs.codec import decode, is_story
-from tuner_tui.runs.events import Event, InEffect, Started, Steps
+from tuner_tui.runs.events.types import Event, InEffect, Started, Steps
+from tuner_tui.runs.store.codec import decode_event, is_story_line
 
 E = TypeVar("E", bound=Event)
 
@@ -89,8 +89,8 @@ def _read(file: Path) -> list[Event]:
     """Every line must decode, and say by its first bytes which sort it is."""
     events: list[Event] = []
     for line in file.read_bytes().splitlines():
-        event = decode(line)
+        event = decode_event(line)
         assert event is not None, line
-        assert is_story(line) == event.story, line
+        assert is_story_line(line) == event.story, line
         events.append(event)
     return events

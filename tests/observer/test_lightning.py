@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.observer.observed import SCRIPTS, Observed, in_effect, last_steps, observe
-from tuner_tui.runs.events import Checkpoint, Ended, Evaluated, Injected, Metrics, Phase, Plan
+from tuner_tui.runs.events.types import Checkpoint, Ended, Evaluated, Injected, Metrics, Phase, Plan
 
 pytestmark = pytest.mark.train
 

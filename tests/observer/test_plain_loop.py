@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from tests.observer.observed import Observed, last_steps
-from tuner_tui.runs.events import Ended, InEffect, Phase, Plan, Started, Steps
+from tuner_tui.runs.events.types import Ended, InEffect, Phase, Plan, Started, Steps
 
 pytestmark = pytest.mark.train
 

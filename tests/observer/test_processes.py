@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.observer.observed import SCRIPTS, SITE, Observed, last_steps, observe, of, run_python
-from tuner_tui.runs.events import Ended, OutOfMemory, Raised, Started
+from tuner_tui.runs.events.types import Ended, OutOfMemory, Raised, Started
 
 UNTOUCHED = "import sys; print('torch' in sys.modules, 'json' in sys.modules, sys.flags.isolated)"
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.observer.observed import Observed, in_effect, last_steps, of, stories
 from tests.observer.scripts import sections as script
-from tuner_tui.runs.events import Ended, Event, OutOfMemory, Phase, Steps
+from tuner_tui.runs.events.types import Ended, Event, OutOfMemory, Phase, Steps
 
 pytestmark = pytest.mark.train
 

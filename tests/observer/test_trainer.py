@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.observer.observed import SCRIPTS, Observed, last_steps, observe
-from tuner_tui.runs.events import Checkpoint, Ended, Evaluated, InEffect, Injected, Metrics, Phase, Plan
+from tuner_tui.runs.events.types import Checkpoint, Ended, Evaluated, InEffect, Injected, Metrics, Phase, Plan
 
 pytestmark = pytest.mark.train
 

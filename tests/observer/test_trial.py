@@ -12,7 +12,7 @@ import pytest
 from tests.observer.observed import SCRIPTS, Observed, observe
 from tuner_tui.observer.site._tuner_observer import longest
 from tuner_tui.observer.site._tuner_observer.speed import Speed
-from tuner_tui.runs.events import Checkpoint, Ended, Evaluated, OutOfMemory, Phase, TrialMeasured
+from tuner_tui.runs.events.types import Checkpoint, Ended, Evaluated, OutOfMemory, Phase, TrialMeasured
 
 pytestmark = pytest.mark.train
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.observer.observed import Observed, in_effect, last_steps
-from tuner_tui.runs.events import InEffect, Injected, Metrics, Plan, Steps
+from tuner_tui.runs.events.types import InEffect, Injected, Metrics, Plan, Steps
 
 pytestmark = pytest.mark.train
 

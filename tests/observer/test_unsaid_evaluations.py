@@ -6,7 +6,7 @@ import pytest
 
 from tests.observer.observed import SCRIPTS, Observed, last_steps, observe, stories
 from tests.observer.scripts import unsaid_evaluations as script
-from tuner_tui.runs.events import Steps
+from tuner_tui.runs.events.types import Steps
 
 pytestmark = pytest.mark.train
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from tests.fakes.situations import box
 from tuner_tui.advice.situation import Situation
-from tuner_tui.runs.events import Exited, Finished, OutOfMemory
-from tuner_tui.runs.state import RunState
+from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.runs.events.types import Exited, Finished, OutOfMemory
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Origin, OriginKind, Resolved

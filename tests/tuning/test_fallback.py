@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tuning.fakes import SCRIPT, crashed, ended, resolved
-from tuner_tui.runs.events import Exited, Finished
+from tuner_tui.runs.events.types import Exited, Finished
 from tuner_tui.settings.origin import OriginKind, Resolved
 from tuner_tui.tuning.fallback import SAME_TRAINING, Fallback, GiveUp, Step
 

@@ -16,14 +16,14 @@ import pytest
 import yaml
 
 from tests.tuning.fakes import resolved
-from tuner_tui.runs.command import LaunchError
-from tuner_tui.runs.folder import RunFolder
-from tuner_tui.runs.launch import launch
-from tuner_tui.runs.lock import wait_released
-from tuner_tui.runs.prepare import LaunchRequest
-from tuner_tui.runs.reader import RunReader, RunView
-from tuner_tui.runs.record import read_record
-from tuner_tui.runs.successor import successor, undecided, wait_decided
+from tuner_tui.core.locks import wait_unlocked
+from tuner_tui.runs.launch.command import LaunchError
+from tuner_tui.runs.launch.prepare import LaunchRequest
+from tuner_tui.runs.launch.start import launch
+from tuner_tui.runs.read.reader import RunReader, RunView
+from tuner_tui.runs.read.status import continuation_of, is_fallback_pending, wait_for_fallback
+from tuner_tui.runs.store.folder import RunFolder
+from tuner_tui.runs.store.record import read_record
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.tuning.fallback_process import Orders, stand_by, watch_over
 
@@ -82,7 +82,7 @@ def uninterrupted(data: Path, output: Path) -> tuple[dict[int, float], int]:
 
 
 def ended(folder: RunFolder) -> RunView:
-    wait_decided(folder)
+    wait_for_fallback(folder)
     return RunReader(folder).poll()
 
 
@@ -100,7 +100,7 @@ def test_it_goes_on_from_the_checkpoint_as_if_nothing_had_happened(data: Path, t
     )
     first = launch(request)
     stand_by(first, request)
-    assert undecided(first)
+    assert is_fallback_pending(first)
     views = chain(first)
     assert [view.state.outcome for _, view in views] == ["out-of-memory", "completed"], told(views)
     (_, view), (following, after) = views
@@ -118,7 +118,7 @@ def test_it_goes_on_from_the_checkpoint_as_if_nothing_had_happened(data: Path, t
 def chain(folder: RunFolder) -> list[tuple[RunFolder, RunView]]:
     """The run and those that went on after it, once all is decided."""
     views = [(folder, ended(folder))]
-    while (following := successor(folder, views[-1][1].state)) is not None:
+    while (following := continuation_of(folder, views[-1][1].state)) is not None:
         folder = following
         views.append((folder, ended(folder)))
     return views
@@ -135,31 +135,31 @@ def told(views: list[tuple[RunFolder, RunView]]) -> str:
 
 
 def test_a_run_that_ends_well_is_left_alone(tmp_path: Path) -> None:
-    from tests.runs.processes import Box
+    from tests.runs.sandbox import Sandbox
 
-    box = Box(tmp_path)
+    box = Sandbox(tmp_path)
     request = box.request("print('done')")
     folder = watched(request, 3)
     state = ended(folder).state
     assert (state.outcome, state.fell_back, state.fallback_ended) == ("completed", None, None)
-    assert not undecided(folder)
+    assert not is_fallback_pending(folder)
     watch_over(folder, Orders(request.job, request.environ))
 
 
 def test_it_is_off_by_default(tmp_path: Path) -> None:
-    from tests.runs.processes import Box
+    from tests.runs.sandbox import Sandbox
 
-    request = Box(tmp_path).request("raise MemoryError('Unable to allocate 9.00 TiB')")
+    request = Sandbox(tmp_path).request("raise MemoryError('Unable to allocate 9.00 TiB')")
     folder = stand_by(launch(request), request)
-    wait_released(folder.lock)
+    wait_unlocked(folder.lock)
     state = ended(folder).state
     assert (state.outcome, state.fell_back, state.fallback_ended) == ("out-of-memory", None, None)
 
 
 def test_out_of_memory_with_nothing_to_try_is_told(tmp_path: Path) -> None:
-    from tests.runs.processes import Box
+    from tests.runs.sandbox import Sandbox
 
-    box = Box(tmp_path)
+    box = Sandbox(tmp_path)
     request = box.request("raise MemoryError('Unable to allocate 9.00 TiB')")
     folder = watched(request, 3)
     state = ended(folder).state
@@ -170,14 +170,14 @@ def test_out_of_memory_with_nothing_to_try_is_told(tmp_path: Path) -> None:
 
 
 def test_two_do_not_watch_over_one_run(tmp_path: Path) -> None:
-    from tests.runs.processes import Box, Fifo
+    from tests.runs.sandbox import Fifo, Sandbox
 
-    box, gate = Box(tmp_path), Fifo(tmp_path / "gate")
+    box, gate = Sandbox(tmp_path), Fifo(tmp_path / "gate")
     request = box.request("import sys\nopen(sys.argv[1]).readline()", str(gate.path))
     folder = watched(request, 1)
     with pytest.raises(LaunchError, match="fallback"):
         watch_over(folder, Orders(request.job, request.environ))
     with gate.path.open("w") as opened:
         opened.write("go\n")
-    wait_decided(folder)
+    wait_for_fallback(folder)
     gate.close()

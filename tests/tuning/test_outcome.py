@@ -8,8 +8,8 @@ import pytest
 
 from tests.tuning.fakes import SCRIPT, crashed, ended, resolved
 from tuner_tui.advice.situation import Situation
-from tuner_tui.runs.events import Exited, Finished, Raised, TrialMeasured
-from tuner_tui.runs.state import RankState, RunState
+from tuner_tui.runs.events.run_state import RankState, RunState
+from tuner_tui.runs.events.types import Exited, Finished, Raised, TrialMeasured
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.measurement import Measurement
 from tuner_tui.tuning.outcome import Ended, measurement_of

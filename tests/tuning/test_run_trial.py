@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from tests.runs.processes import Box, box, supervision, wait_ended, wait_gone
+from tests.runs.sandbox import Sandbox, box, supervisor_state, wait_ended, wait_gone
 from tests.tuning.fakes import resolved
-from tuner_tui.runs.folder import RunFolder
-from tuner_tui.runs.prepare import LaunchRequest
-from tuner_tui.runs.record import read_record
-from tuner_tui.runs.state import RankState, RunState
-from tuner_tui.runs.status import status
+from tuner_tui.runs.events.run_state import RankState, RunState
+from tuner_tui.runs.launch.prepare import LaunchRequest
+from tuner_tui.runs.read.status import read_status
+from tuner_tui.runs.store.folder import RunFolder
+from tuner_tui.runs.store.record import read_record
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import OriginKind
@@ -107,7 +107,7 @@ def test_ranks_are_added_up_and_all_of_them_ended(trials: Trials) -> None:
     [folder] = trials.folders
     view = {path.name for path in folder.event_files()}
     assert {"events-rank0.jsonl", "events-rank1.jsonl"} <= view
-    assert not status(folder).live
+    assert not read_status(folder).live
 
 
 def test_out_of_memory(trials: Trials) -> None:
@@ -133,14 +133,14 @@ def test_a_command_that_never_takes_a_step_is_ended(trials: Trials) -> None:
     found = trials.run(trials.runner(job, Terms(first_step_s=0.0))).measurement
     assert found.outcome == "no-step"
     assert "took no optimizer step" in found.sentence
-    assert not status(trials.folders[0]).live
+    assert not read_status(trials.folders[0]).live
 
 
 def test_an_abort_ends_the_trial_at_once(trials: Trials) -> None:
     job = trials.script("import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: signal.pause()")
     found = trials.run(trials.runner(job), Asker(aborted=lambda: True)).measurement
     assert (found.outcome, found.sentence) == ("aborted", "Aborted.")
-    assert not status(trials.folders[0]).live
+    assert not read_status(trials.folders[0]).live
 
 
 def test_the_time_of_the_tuning_is_not_overrun(trials: Trials) -> None:
@@ -154,17 +154,17 @@ def test_a_trial_whose_supervisor_is_killed_is_ended_all_the_same(trials: Trials
 
     def kill(folder: RunFolder) -> None:
         trials.folders.append(folder)
-        supervisor = supervision(folder).supervisor
+        supervisor = supervisor_state(folder).supervisor
         os.kill(supervisor.pid, signal.SIGKILL)
         wait_gone(supervisor)
 
     trial = Trial(number=1, purpose="start", settings=Settings(**START), reason="")
     found = trials.runner(job).run(trial, Asker(launched=kill)).measurement
     assert (found.outcome, found.sentence) == ("no-step", "Its supervisor was killed, and it was ended.")
-    assert not status(trials.folders[0]).training_alive
+    assert not read_status(trials.folders[0]).training_alive
 
 
-def test_a_trial_that_somebody_left_behind_is_ended(box: Box) -> None:
+def test_a_trial_that_somebody_left_behind_is_ended(box: Sandbox) -> None:
     folder = box.launch("import signal\nwhile True: signal.pause()")
     end_run(folder)
     assert wait_ended(folder).outcome == "stopped"

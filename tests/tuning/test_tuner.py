@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.tuning.tuner_fakes import ListedRunner, ListedSearch, measured
-from tuner_tui.runs.lock import acquire
+from tuner_tui.core.locks import acquire_lock
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.begin import Options, new_tuning, title_of
@@ -95,7 +95,7 @@ def test_what_is_written_is_what_is_read(bench: Bench) -> None:
 
 def test_the_view_while_a_trial_runs(bench: Bench) -> None:
     reader, seen = TuningReader(bench.folder), []
-    lock = acquire(bench.folder.lock)
+    lock = acquire_lock(bench.folder.lock)
     bench.tune(ListedRunner([measured()] * 4, before=lambda number: seen.append(reader.poll())))
     first, second = seen[:2]
     assert (first.status, first.current_run, first.left_low_s) == ("running", "r001", None)
@@ -184,7 +184,7 @@ def test_too_little_time_for_any_trial_says_how_much_is_needed(tmp_path: Path) -
 
 def test_a_second_tuning_is_refused_while_one_is_under_way(bench: Bench) -> None:
     refuse_second(bench.folder.path.parent)
-    lock = acquire(bench.folder.lock)
+    lock = acquire_lock(bench.folder.lock)
     with pytest.raises(AlreadyTuningError, match="t001"):
         refuse_second(bench.folder.path.parent)
     refuse_second(bench.folder.path.parent, bench.folder)
@@ -225,7 +225,7 @@ def test_a_tuning_that_nobody_works_on_and_that_did_not_end_was_killed(bench: Be
     log.add(TrialBegun(t=2.0, trial=trial, run="r001"))
     view = TuningReader(bench.folder).poll()
     assert (view.status, view.current) == ("killed", None)
-    lock = acquire(bench.folder.lock)
+    lock = acquire_lock(bench.folder.lock)
     assert TuningReader(bench.folder).poll().status == "running"
     assert lock >= 0
 
@@ -260,7 +260,7 @@ def test_an_endless_bound_is_written_as_none() -> None:
 
 def test_a_new_folder_is_private_and_holds_no_secret(tmp_path: Path) -> None:
     from tests.tuning.fakes import resolved
-    from tuner_tui.runs.prepare import LaunchRequest
+    from tuner_tui.runs.launch.prepare import LaunchRequest
     from tuner_tui.tuning.tuning_record import read_tuning
 
     job = CommandJob(command=("python", "train.py", "--token", "hf_abcdefghijklmnopqrst"), apply="inject")

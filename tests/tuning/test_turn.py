@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.tuning.fakes import resolved
-from tuner_tui.runs.lock import acquire, wait_released
-from tuner_tui.runs.prepare import LaunchRequest
+from tuner_tui.core.locks import acquire_lock, wait_unlocked
+from tuner_tui.runs.launch.prepare import LaunchRequest
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.tuning.begin import Options, new_tuning
 from tuner_tui.tuning.tuner_process import TuningOrders, start_tuning
@@ -68,12 +68,12 @@ def test_of_two_that_begin_in_the_same_moment_one_tunes_and_nothing_of_the_other
     finally:
         for folder in live:
             folder.abort()
-            wait_released(folder.lock)
+            wait_unlocked(folder.lock)
 
 
 def test_a_box_whose_turn_is_taken_is_told_so(state: State) -> None:
     folder = state.new()
-    turn = acquire(folder.turn)
+    turn = acquire_lock(folder.turn)
     with pytest.raises(AlreadyTuningError, match="beginning on this box"):
         state.start(folder)
     os.close(turn)
@@ -83,7 +83,7 @@ def test_a_box_whose_turn_is_taken_is_told_so(state: State) -> None:
 def test_a_tuning_that_has_trials_stays_where_it_may_not_go_on_now(state: State) -> None:
     folder = state.new()
     folder.trials.write_bytes(b"")
-    turn = acquire(folder.turn)
+    turn = acquire_lock(folder.turn)
     with pytest.raises(AlreadyTuningError):
         state.start(folder)
     os.close(turn)

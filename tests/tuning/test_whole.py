@@ -13,7 +13,7 @@ from tests.tuning.fakes import SCRIPT, resolved
 from tests.tuning.tuner_fakes import measured
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.memory.fit import PeakModel
-from tuner_tui.runs.record import resolved_json
+from tuner_tui.runs.store.record import resolved_to_json
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.tuning.run_trial import Done
 from tuner_tui.tuning.search import Search
@@ -30,7 +30,7 @@ BERT = BuiltinJob(model="bert-base")
 
 def setting(inventory: Inventory, job: Job = BERT, prior: PeakModel | None = None, **options: Any) -> Setting:
     record = TuningRecord(
-        id="t001", title="x", created_t=0.0, job=job, **resolved_json(START), cwd="/", most_minutes=9.0, **options
+        id="t001", title="x", created_t=0.0, job=job, **resolved_to_json(START), cwd="/", most_minutes=9.0, **options
     )
     return Setting(record, TuningOrders(job), inventory, python(), prior)
 

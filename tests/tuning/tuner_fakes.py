@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tuner_tui.runs.folder import RunFolder
+from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.measurement import Measurement
 from tuner_tui.tuning.run_trial import Asker, Done

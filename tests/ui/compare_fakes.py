@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from tests.runs.views import view
-from tuner_tui.runs.history import Series
-from tuner_tui.runs.reader import RunView
+from tests.runs.builders import view
+from tuner_tui.runs.events.history import Series
+from tuner_tui.runs.read.reader import RunView
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.ui.comparing import Compared, compared
 

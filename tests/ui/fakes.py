@@ -16,10 +16,10 @@ from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.hardware.sample import Sample
-from tuner_tui.runs.log import LogMatch, LogWindow
-from tuner_tui.runs.reader import RunView
-from tuner_tui.runs.state import RunState
-from tuner_tui.runs.status import RunStatus
+from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.runs.read.log_reader import LogMatch, LogWindow
+from tuner_tui.runs.read.reader import RunView
+from tuner_tui.runs.read.status import RunStatus
 from tuner_tui.settings.fields import FIELDS
 from tuner_tui.settings.job import BuiltinJob, Job
 from tuner_tui.settings.model import Settings

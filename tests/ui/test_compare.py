@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.runs.views import record
+from tests.runs.builders import record
 from tests.ui.compare_fakes import two_jobs, two_runs
 from tests.ui.fakes import FakeBox, busy_box
 from tests.ui.pilots import ScreenPilot, app_of, dialog, on_screen, settled, until
-from tuner_tui.runs.codec import encode
-from tuner_tui.runs.events import Finished
-from tuner_tui.runs.folder import create_folder
-from tuner_tui.runs.record import write_record
+from tuner_tui.runs.events.types import Finished
+from tuner_tui.runs.store.codec import encode_event
+from tuner_tui.runs.store.folder import create_folder
+from tuner_tui.runs.store.record import write_record
 from tuner_tui.ui.comparing import Compared, ComparingRuns
 from tuner_tui.ui.drawing.cells import text_of, width_of
 from tuner_tui.ui.drawing.compare_rows import compare_rows, headline
@@ -158,7 +158,7 @@ def test_the_older_run_comes_first_and_its_end_is_told_plainly(tmp_path: Path) -
     for number, (created_t, ending) in enumerate(((2.0, "Completed."), (1.0, "Out of memory: tried 2 GiB."))):
         folder = create_folder(tmp_path)
         write_record(folder, record(id=folder.id, created_t=created_t, memory_limit_bytes=3 * 2**30 * number or None))
-        folder.events.write_bytes(encode(Finished(t=3.0, outcome="out-of-memory", sentence=ending)))
+        folder.events.write_bytes(encode_event(Finished(t=3.0, outcome="out-of-memory", sentence=ending)))
     looked = ComparingRuns(tmp_path / "r001", tmp_path / "r002").look()
     assert looked.names == ("r002", "r001")
     assert looked.said == ("Out of memory; its limit was 3.0 GiB.", "Completed.")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.runs.test_record import record
+from tests.runs.store.test_record import record
 from tests.ui import live_fakes
 from tests.ui.estimate_fakes import GIB, H100, estimated, outlook_of
 from tests.ui.fakes import INTERPRETER, FakeBox, FakeRun, ended, running
@@ -21,10 +21,10 @@ from tuner_tui.hardware.inventory import HostMemory
 from tuner_tui.memory.closed_form import MemoryPhase
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.estimate import estimate_from_phases
-from tuner_tui.runs.codec import encode
-from tuner_tui.runs.events import InEffect, Steps
-from tuner_tui.runs.folder import create_folder
-from tuner_tui.runs.record import write_record
+from tuner_tui.runs.events.types import InEffect, Steps
+from tuner_tui.runs.store.codec import encode_event
+from tuner_tui.runs.store.folder import create_folder
+from tuner_tui.runs.store.record import write_record
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.ui.drawing.cells import text_of, width_of
@@ -217,7 +217,7 @@ def test_of_a_command_its_runs_are_known(tmp_path: Path, monkeypatch: pytest.Mon
         write_record(folder, record(id=folder.id, job=script))
         seen = InEffect(t=1.0, values={"per_device_train_batch_size": batch})
         took = Steps(t=2.0, step=9, own_steps=9, rss_peak_bytes=(2 + batch) * GIB)
-        folder.events.write_bytes(encode(seen) + encode(took))
+        folder.events.write_bytes(encode_event(seen) + encode_event(took))
     box = replace(live_fakes.inventory(0), memory=HostMemory(64 * GIB, 60 * GIB))
     own = here().quick(request(job=script, inventory=box))
     assert texts(own, 70)[1] == "fits · largest micro batch 58 · measured by run r003"

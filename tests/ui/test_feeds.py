@@ -14,7 +14,7 @@ from textual.message import Message
 
 from tests.ui.fakes import DATA_WAIT, FakeBox, FakeSampler, ended, running
 from tuner_tui.hardware.sample import Sample
-from tuner_tui.runs.reader import RunView
+from tuner_tui.runs.read.reader import RunView
 from tuner_tui.ui.feeds import FollowerFeed, SamplerFeed, until_tick
 from tuner_tui.ui.messages import (
     FindingsArrived,

@@ -11,8 +11,8 @@ from textual.widget import Widget
 from tests.ui.fakes import INTERPRETER
 from tests.ui.live_fakes import START_S, FakeView, history, inventory, running, sample, samples
 from tests.ui.terminal_fakes import TerminalApp
-from tuner_tui.runs.reader import RunView
-from tuner_tui.runs.record import RunRecord
+from tuner_tui.runs.read.reader import RunView
+from tuner_tui.runs.store.record import RunRecord
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Resolved

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.ui.live_fakes import GIB, START_S, finished, history, running, samples
 from tuner_tui.hardware.sample import GpuSample, HostSample, Sample
-from tuner_tui.runs.history import History
-from tuner_tui.runs.state import RunState
+from tuner_tui.runs.events.history import History
+from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.ui.drawing.cells import Row, fit, text_of, width_of
 from tuner_tui.ui.drawing.ending import ending_sentence
 from tuner_tui.ui.drawing.figures import LABEL

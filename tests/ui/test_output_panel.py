@@ -7,7 +7,7 @@ from typing import cast
 from textual import on
 from textual.app import App, ComposeResult
 
-from tuner_tui.runs.log import LogWindow
+from tuner_tui.runs.read.log_reader import LogWindow
 from tuner_tui.ui.log_place import WINDOW_LINES, LogPlace, arrived, moved, next_hit, to_end
 from tuner_tui.ui.messages import LogSearchWanted, LogWindowWanted
 from tuner_tui.ui.panels.output import OutputPanel

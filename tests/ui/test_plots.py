@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.ui.live_fakes import history
-from tuner_tui.runs.history import History, Series
+from tuner_tui.runs.events.history import History, Series
 from tuner_tui.ui import format as f
 from tuner_tui.ui.drawing.cells import text_of, width_of
 from tuner_tui.ui.drawing.plot import Plot, draw, nice_end, plot_rows

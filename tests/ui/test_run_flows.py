@@ -14,8 +14,8 @@ from tests.ui import live_fakes
 from tests.ui.fakes import INTERPRETER, FakeBox, FakeSampler, busy_box, ended, opened, running
 from tests.ui.pilots import app_of, dialog, on_screen, said, until, value
 from tuner_tui.hardware.inventory import Inventory
-from tuner_tui.runs.events import FellBack
-from tuner_tui.runs.reader import RunView
+from tuner_tui.runs.events.types import FellBack
+from tuner_tui.runs.read.reader import RunView
 from tuner_tui.ui.messages import RunViewArrived
 from tuner_tui.ui.services import RunLine, ServiceError
 

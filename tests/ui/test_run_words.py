@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.ui import live_fakes
 from tests.ui.fakes import FakeBox, ended, opened, running
 from tests.ui.pilots import app_of, on_screen
-from tuner_tui.runs.events import Checkpoint
+from tuner_tui.runs.events.types import Checkpoint
 from tuner_tui.ui.run_words import quiet_line, run_items
 from tuner_tui.ui.services import RunLine
 from tuner_tui.ui.state import UiState

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.fakes.inventories import box, card
 from tests.ui import live_fakes
 from tests.ui.fakes import opened, running
-from tuner_tui.runs.record import RunRecord
+from tuner_tui.runs.store.record import RunRecord
 from tuner_tui.settings.distributed import AccelerateConfig
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.ui.spread import Spread, spread_of

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.ui.tuning_fakes import under_way
-from tuner_tui.runs.lock import acquire
-from tuner_tui.runs.prepare import LaunchRequest
+from tuner_tui.core.locks import acquire_lock
+from tuner_tui.runs.launch.prepare import LaunchRequest
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Resolved
@@ -69,7 +69,7 @@ def test_one_that_somebody_works_on_is_seen_until_its_end() -> None:
     seen = TuningsHere(Wishes()).under_way()
     assert seen.look() is None
     folder, newer = tuning(), tuning()
-    log, lock = TuningLog(folder), acquire(folder.lock)
+    log, lock = TuningLog(folder), acquire_lock(folder.lock)
     log.add(Begun(t=1.0))
     found = seen.look()
     assert found is not None

@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 
 from tests.ui.pilots import dialog, until
 from tests.ui.watch_fakes import CARDS, JOBS, FakeWatch, cardless_view, view
-from tuner_tui.runs.box_watch import BoxView
+from tuner_tui.runs.read.box_monitor import BoxView
 from tuner_tui.ui.drawing.cells import text_of
 from tuner_tui.ui.drawing.job_rows import JobScene, job_rows, sorted_jobs
 from tuner_tui.ui.watch_app import WatchApp

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.ui.live_fakes import START_S, samples
-from tuner_tui.runs.history import Series
+from tuner_tui.runs.events.history import Series
 from tuner_tui.ui.drawing.bars import bar, blocks, level, tall_blocks
 from tuner_tui.ui.drawing.curve import run_curve, scale
 from tuner_tui.ui.drawing.sweep import BUCKET_S, sweep, within

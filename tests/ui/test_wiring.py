@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.runs.test_record import record
-from tuner_tui.runs.folder import create_folder
-from tuner_tui.runs.record import write_record
+from tests.runs.store.test_record import record
+from tuner_tui.runs.store.folder import create_folder
+from tuner_tui.runs.store.record import write_record
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.presets.library import find_preset
 from tuner_tui.ui.job_wiring import launch_request

@@ -7,8 +7,8 @@ from threading import Event
 from tuner_tui.hardware.gpu.driver import gpu_problem
 from tuner_tui.hardware.inventory import GpuProblemKind
 from tuner_tui.hardware.sample import GpuSample, HostSample, Sample
-from tuner_tui.runs.box_watch import BoxView, WatchedJob, WatchedProcess, summed
-from tuner_tui.runs.live_runs import LiveRun
+from tuner_tui.runs.read.box_monitor import BoxView, WatchedJob, WatchedProcess, job_with_totals
+from tuner_tui.runs.read.live_runs import LiveRun
 
 GIB = 1024**3
 NOW_S = 1_790_000_000.0
@@ -50,7 +50,7 @@ def rank(pid: int, gpu: int, workers: int, *command: str, user: str = "ann", sha
 def job(
     pid: int, user: str, command: tuple[str, ...], processes: list[WatchedProcess], run: LiveRun | None = None
 ) -> WatchedJob:
-    return summed(pid, user, command, processes[0].started_s, tuple(processes), run)
+    return job_with_totals(pid, user, command, processes[0].started_s, tuple(processes), run)
 
 
 TRAIN = ("/env/bin/python", "-u", "train.py", "--model", "llama-3.2-1b", "--lr", "4e-5")
@@ -66,7 +66,7 @@ JOBS: tuple[WatchedJob, ...] = (
         rank(6000, 6, 0, "-m", "vllm.entrypoints.openai.api_server", user="carol", share=12)),
     job(7000, "dave", ("/usr/bin/python3", "-m", "ipykernel_launcher"),
         rank(7000, 5, 0, "-m", "ipykernel_launcher", user="dave", share=0)),
-    summed(8123, "1007", (), None, (WatchedProcess(8123, "other", "1007", (), (6,), 11 * GIB, 3.0),)),
+    job_with_totals(8123, "1007", (), None, (WatchedProcess(8123, "other", "1007", (), (6,), 11 * GIB, 3.0),)),
     job(9000, "ann", ("/env/bin/python", "cpu_train.py"), [
         WatchedProcess(9000, "main", "ann", ("python", "cpu_train.py"), (), None, None, 390, 2 * GIB, NOW_S - 50),
     ]),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tuner_tui.runs.crash_patterns.pattern import Confidence
+from tuner_tui.runs.log_parsing.crash_patterns.pattern import Confidence
 
 Value = str | int | float | bool | None
 FindingSeverity = Literal["failed", "warning", "hint"]

@@ -6,17 +6,17 @@ import time
 from dataclasses import dataclass, replace
 
 from tuner_tui.advice.effective_settings import effective_settings
+from tuner_tui.core.procfs import this_machine
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.hardware.sample import Sample
-from tuner_tui.runs import excerpt
-from tuner_tui.runs.events import Finished
-from tuner_tui.runs.folder import RunFolder
-from tuner_tui.runs.processes import this_machine
-from tuner_tui.runs.reader import RunReader, RunView
-from tuner_tui.runs.record import RunRecord
-from tuner_tui.runs.state import RunState
+from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.runs.events.types import Finished
+from tuner_tui.runs.log_parsing import lines
+from tuner_tui.runs.read.reader import RunReader, RunView
+from tuner_tui.runs.store.folder import RunFolder
+from tuner_tui.runs.store.record import RunRecord
 from tuner_tui.settings.job import BuiltinJob, Job
 from tuner_tui.settings.model import Settings
 
@@ -83,7 +83,7 @@ def situation_of_view(folder: RunFolder, view: RunView) -> Situation:
         now_s=(state.last_event_t or time.time()) if ended else time.time(),
         inventory=read_inventory(folder.path) if record is not None and record.host == this_machine().host else None,
         samples=view.samples,
-        log=excerpt.of_file(folder.output_log) if folder.output_log.exists() else (),
+        log=lines.read_head_and_tail(folder.output_log) if folder.output_log.exists() else (),
     )
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tuner_tui.cli.output import note
-from tuner_tui.runs.announcement import announcement
-from tuner_tui.runs.prepare import Prepared
+from tuner_tui.runs.launch.prepare import PreparedLaunch
+from tuner_tui.runs.launch.summary import launch_summary
 
 
-def announce(prepared: Prepared) -> None:
+def announce(prepared: PreparedLaunch) -> None:
     """Say it on standard error, so that standard output stays the result's."""
-    for label, text in announcement(prepared):
+    for label, text in launch_summary(prepared):
         note(f"{label:<12} {text}")

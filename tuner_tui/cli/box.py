@@ -12,7 +12,7 @@ from tuner_tui.cli.output import note
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.interpreter.probe import Interpreter, default_interpreter, is_cached, probe_interpreter
 from tuner_tui.hardware.inventory import Inventory
-from tuner_tui.runs.folder import state_dir
+from tuner_tui.runs.store.folder import state_dir
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ def detect(
     from tuner_tui.hardware.detect import read_inventory
     from tuner_tui.hardware.interpreter.compatibility import find_incompatibilities
     from tuner_tui.hardware.interpreter.probe import default_interpreter, probe_versions
-    from tuner_tui.runs.folder import state_dir
+    from tuner_tui.runs.store.folder import state_dir
 
     python = probe_versions(interpreter or default_interpreter())
     inventory = read_inventory(state_dir())

@@ -17,9 +17,9 @@ from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.advice.situation import Situation, situation_of_run
 from tuner_tui.advice.verification import SettingCheck, format_setting, verify_settings
 from tuner_tui.cli.output import document, fail, say
-from tuner_tui.runs import excerpt
-from tuner_tui.runs.folder import RunFolder, RunNotFoundError, find_run, runs_dir
-from tuner_tui.runs.state import RunState
+from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.runs.log_parsing import lines
+from tuner_tui.runs.store.folder import RunFolder, RunNotFoundError, find_run, runs_dir
 
 VERDICTS = {"agrees": "✓", "differs": "✗", "unknown": "?"}
 MARKS = {"failed": "x", "warning": "!", "hint": "-"}
@@ -51,10 +51,10 @@ def diagnose(
 def situation_of(source: str) -> Situation:
     """What there is to look at: an output alone, or all that a run folder holds."""
     if source == "-":
-        return Situation(RunState(), time.time(), log=excerpt.of_stream(sys.stdin.buffer))
+        return Situation(RunState(), time.time(), log=lines.read_stream_head_and_tail(sys.stdin.buffer))
     path = Path(source)
     if path.exists() and not path.is_dir():
-        return Situation(RunState(), time.time(), log=excerpt.of_file(path))
+        return Situation(RunState(), time.time(), log=lines.read_head_and_tail(path))
     folder = RunFolder(path.resolve()) if path.is_dir() else find_run(source, runs_dir())
     if not any(file.exists() for file in (folder.record, folder.events, folder.output_log)):
         raise FileNotFoundError(ENOENT, "nothing of a run is in it")

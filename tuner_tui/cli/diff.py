@@ -10,7 +10,7 @@ import typer
 from tuner_tui.cli.output import document, say
 
 if TYPE_CHECKING:
-    from tuner_tui.runs.reader import RunView
+    from tuner_tui.runs.read.reader import RunView
 
 
 def register(app: typer.Typer) -> None:
@@ -25,8 +25,8 @@ def diff(
 ) -> None:
     """Compare two runs: settings, throughput, memory, data wait, loss after as many samples, what is in effect."""
     from tuner_tui.cli.find import run_named
-    from tuner_tui.runs.compare import compare
-    from tuner_tui.runs.reader import RunReader
+    from tuner_tui.runs.read.comparison import compare
+    from tuner_tui.runs.read.reader import RunReader
 
     folders = [run_named(name) for name in (first, second)]
     one, other = (RunReader(folder).poll() for folder in folders)

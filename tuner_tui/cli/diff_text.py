@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tuner_tui.runs.compare import Changed, Comparison, Differs, Figure, LossAt
-from tuner_tui.runs.compare_words import difference, origin, plain, quantity, ratio
+from tuner_tui.runs.read.comparison import (
+    ChangedSetting,
+    Comparison,
+    Difference,
+    LossAt,
+    MeasuredFigure,
+    format_figure,
+    format_loss_difference,
+    format_origin,
+    format_ratio,
+    format_setting,
+)
 from tuner_tui.settings.fields import format_value
 
 NAME, CELL, CUT = 30, 22, 60
@@ -34,22 +44,29 @@ def _section(title: str, rows: Iterable[str], none: str = "") -> list[str]:
     return [f"{title}: {none}"] if none else []
 
 
-def _setting(row: Changed) -> str:
-    origins = " → ".join(origin(one, CUT) for one in (row.first_origin, row.second_origin))
+def _setting(row: ChangedSetting) -> str:
+    origins = " → ".join(format_origin(one, CUT) for one in (row.first_origin, row.second_origin))
     first, second = (format_value(row.name, value) or "(empty)" for value in (row.first, row.second))
     return _row(f"  {row.name}", first, second, origins)
 
 
-def _figure(row: Figure) -> str:
-    return _row(f"  {row.name}", quantity(row.first, row.unit), quantity(row.second, row.unit), ratio(row))
+def _figure(row: MeasuredFigure) -> str:
+    return _row(
+        f"  {row.name}", format_figure(row.first, row.unit), format_figure(row.second, row.unit), format_ratio(row)
+    )
 
 
 def _loss(row: LossAt) -> str:
-    return _row(f"  {row.samples:,} samples", quantity(row.first, ""), quantity(row.second, ""), difference(row))
+    return _row(
+        f"  {row.samples:,} samples",
+        format_figure(row.first, ""),
+        format_figure(row.second, ""),
+        format_loss_difference(row),
+    )
 
 
-def _other(row: Differs) -> str:
-    return _row(f"  {row.name}", plain(row.first, CUT), plain(row.second, CUT))
+def _other(row: Difference) -> str:
+    return _row(f"  {row.name}", format_setting(row.first, CUT), format_setting(row.second, CUT))
 
 
 def _row(name: str, first: str, second: str, more: str = "") -> str:

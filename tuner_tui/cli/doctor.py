@@ -37,13 +37,13 @@ def register(app: typer.Typer, read_box: ReadBox | None = None) -> None:
         from tuner_tui.advice.recommend.recommendation import with_recommended
         from tuner_tui.cli.box import this_box
         from tuner_tui.cli.recommend import asked_for
-        from tuner_tui.runs.local_paths import missing_path
+        from tuner_tui.runs.launch.prepare import missing_path_problem
         from tuner_tui.settings.job import BuiltinJob
 
         chosen, job = asked_for(preset, values or [])
         box = (read_box or this_box)(interpreter)
         settings = with_recommended(chosen, box.inventory, box.interpreter, job).settings
-        missing = missing_path(job, Path.cwd()) if preset is not None and isinstance(job, BuiltinJob) else None
+        missing = missing_path_problem(job, Path.cwd()) if preset is not None and isinstance(job, BuiltinJob) else None
         files = () if missing is None else (PreflightCheck("Files", "wrong", missing),)
         checks = (*preflight_checks(box.inventory, box.interpreter, settings, job), *files)
         if as_json:

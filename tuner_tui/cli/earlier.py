@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from tuner_tui.advice.recommend.duration_estimate import EarlierRun, earlier_run
-from tuner_tui.runs.folder import RunFolder, list_runs
-from tuner_tui.runs.reader import RunReader
-from tuner_tui.runs.record import RecordError, read_record
+from tuner_tui.runs.read.reader import RunReader
+from tuner_tui.runs.store.folder import RunFolder, list_runs
+from tuner_tui.runs.store.record import RecordError, read_record
 from tuner_tui.settings.job import BuiltinJob, CommandJob, same_training
 
 MOST_LOOKED_AT = 50

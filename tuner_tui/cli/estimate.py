@@ -106,8 +106,8 @@ def prepare(
     from tuner_tui.advice.recommend.recommendation import with_recommended
     from tuner_tui.advice.recommend.target import limit_gpu_memory, target_of
     from tuner_tui.memory.import_footprint import import_footprint
-    from tuner_tui.runs.folder import runs_dir
-    from tuner_tui.runs.measured_memory import measured_runs
+    from tuner_tui.runs.read.measured_memory import measured_runs
+    from tuner_tui.runs.store.folder import runs_dir
 
     inventory = limit_gpu_memory(box.inventory, limit)
     settings = with_recommended(resolved, inventory, box.interpreter, job).settings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tuner_tui.cli.output import fail
-from tuner_tui.runs.folder import RunFolder, RunNotFoundError, find_run, runs_dir
+from tuner_tui.runs.store.folder import RunFolder, RunNotFoundError, find_run, runs_dir
 
 
 def run_named(name: str) -> RunFolder:

@@ -11,15 +11,14 @@ from typing import Literal
 from tuner_tui.cli.interrupts import Interrupts
 from tuner_tui.cli.output import DONE, FAILED, INTERRUPTED, OUT_OF_MEMORY, TERMINATED, line, note, say
 from tuner_tui.cli.progress_lines import event_line, progress_line
-from tuner_tui.runs.codec import encode
-from tuner_tui.runs.control import Order, give_order
-from tuner_tui.runs.events import Event, Finished
-from tuner_tui.runs.folder import RunFolder
-from tuner_tui.runs.moment import Moment
-from tuner_tui.runs.reader import RunReader
-from tuner_tui.runs.status import RunStatus, status
-from tuner_tui.runs.successor import successor, wait_decided
-from tuner_tui.runs.terminal_note import terminal_note
+from tuner_tui.core.clock import ClockReading
+from tuner_tui.core.terminal_notification import terminal_notification
+from tuner_tui.runs.events.types import Event, Finished
+from tuner_tui.runs.read.reader import RunReader
+from tuner_tui.runs.read.status import RunStatus, continuation_of, read_status, wait_for_fallback
+from tuner_tui.runs.store.codec import encode_event
+from tuner_tui.runs.store.control import Order, send_order
+from tuner_tui.runs.store.folder import RunFolder
 
 LOOK_EVERY_S = 0.5
 PROGRESS_EVERY_S = 5.0
@@ -87,14 +86,14 @@ class _Follower:
 
     def follow(self) -> int:
         while True:
-            now_status = status(self._folder)  # before the events: what an ended run wrote is then all there
+            now_status = read_status(self._folder)  # before the events: what an ended run wrote is then all there
             self._print(self._reader.events())
             if self._reader.state.finished is not None:
                 self._tell(self._reader.state.finished.sentence)
                 return exit_code(self._reader.state.outcome, interrupted=self._pressed > 0)
             if not now_status.live:
                 return self._without_end(now_status)
-            self._print_progress(Moment.now())
+            self._print_progress(ClockReading.now())
             if self._act():
                 return INTERRUPTED
             self._signals.wait(LOOK_EVERY_S)
@@ -103,23 +102,23 @@ class _Follower:
         """The run that goes on after this one, once that is decided; the decision is printed."""
         if self._reader.state.finished is None:
             return None
-        wait_decided(self._folder)
+        wait_for_fallback(self._folder)
         self._print(self._reader.events())
-        return successor(self._folder, self._reader.state)
+        return continuation_of(self._folder, self._reader.state)
 
     def _tell(self, sentence: str) -> None:
         """Ring, for somebody who looks elsewhere."""
         if sys.stderr.isatty():
-            sys.stderr.write(terminal_note(f"{self._folder.id}: {sentence}", os.environ))
+            sys.stderr.write(terminal_notification(f"{self._folder.id}: {sentence}", os.environ))
             sys.stderr.flush()
 
     def _print(self, events: list[Event]) -> None:
         for event in events:
-            text = encode(event).decode("ascii").rstrip() if self._json else event_line(event)
+            text = encode_event(event).decode("ascii").rstrip() if self._json else event_line(event)
             if text is not None:
                 say(text)
 
-    def _print_progress(self, now: Moment) -> None:
+    def _print_progress(self, now: ClockReading) -> None:
         if not self._json and now.s >= self._next_progress_s and self._reader.state.step is not None:
             self._next_progress_s = now.s + PROGRESS_EVERY_S
             line(progress_line(self._reader.state, now.t))
@@ -133,10 +132,10 @@ class _Follower:
             order, sentence = PRESSES[self._pressed]
             self._pressed += 1
             note(sentence)
-            give_order(self._folder, order)
+            send_order(self._folder, order)
         if self._signals.terminated and not self._terminated:
             self._terminated = True
-            give_order(self._folder, "terminate")
+            send_order(self._folder, "terminate")
         return False
 
     def _without_end(self, found: RunStatus) -> int:

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 from tuner_tui.cli.output import USAGE, fail, note
 from tuner_tui.hardware.interpreter.probe import resolve_executable
-from tuner_tui.runs.prepare import working_folder
-from tuner_tui.runs.training_python import training_python
+from tuner_tui.runs.launch.prepare import working_folder
+from tuner_tui.runs.launch.training_python import training_python
 from tuner_tui.settings.job import CommandJob
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tuner_tui.runs.prepare import LaunchRequest, Prepared
+    from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch
 
 
-def check_given(given: Path | None, request: LaunchRequest, prepared: Prepared) -> None:
+def check_given(given: Path | None, request: LaunchRequest, prepared: PreparedLaunch) -> None:
     """End with 2 where `given`, the path of the flag, is no Python; say so where the command does not start by it."""
     if given is None:
         return

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, get_args
 
-from tuner_tui.runs.record import RunRecord
+from tuner_tui.runs.store.record import RunRecord
 from tuner_tui.settings.apply import default_apply_mode
 from tuner_tui.settings.dialects.registry import dialect_of_command
 from tuner_tui.settings.errors import SettingsError

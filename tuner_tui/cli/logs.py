@@ -9,9 +9,9 @@ import typer
 
 from tuner_tui.cli.find import run_named
 from tuner_tui.cli.output import DONE, INTERRUPTED, TERMINATED, line
-from tuner_tui.runs.folder import RunFolder
-from tuner_tui.runs.log import LogReader, LogWindow
-from tuner_tui.runs.status import status
+from tuner_tui.runs.read.log_reader import LogReader, LogWindow
+from tuner_tui.runs.read.status import read_status
+from tuner_tui.runs.store.folder import RunFolder
 
 LINES_AT_ONCE = 500
 LINES_BEFORE_FOLLOWING = 100
@@ -46,7 +46,7 @@ def _follow(folder: RunFolder, printer: LogPrinter) -> int:
 
     with Interrupts() as interrupts:
         while not (interrupts.interrupts or interrupts.terminated):
-            live = status(folder).live
+            live = read_status(folder).live
             printer.print_rest(last=not live)
             if not live:
                 return DONE

@@ -97,16 +97,16 @@ def colour_wanted(environ: Mapping[str, str]) -> bool:
 
 def newest_running() -> Path | None:
     """The folder of the newest run that lives, if there is one."""
-    from tuner_tui.runs.folder import list_runs, runs_dir
-    from tuner_tui.runs.status import status
+    from tuner_tui.runs.read.status import read_status
+    from tuner_tui.runs.store.folder import list_runs, runs_dir
 
-    return next((folder.path for folder in list_runs(runs_dir()) if status(folder).live), None)
+    return next((folder.path for folder in list_runs(runs_dir()) if read_status(folder).live), None)
 
 
 def last_preset() -> str | None:
     """The preset of the newest run, where it is still there."""
-    from tuner_tui.runs.folder import list_runs, runs_dir
-    from tuner_tui.runs.record import RecordError, read_record
+    from tuner_tui.runs.store.folder import list_runs, runs_dir
+    from tuner_tui.runs.store.record import RecordError, read_record
     from tuner_tui.settings.errors import PresetError
     from tuner_tui.settings.presets.library import find_preset
 
@@ -124,7 +124,7 @@ def _what(name: str | None) -> tuple[str | None, Path | None]:
     """The preset and the run folder that `name` means; ends with 2 where it means neither."""
     if name is None:
         return None, None
-    from tuner_tui.runs.folder import RunNotFoundError, find_run, runs_dir
+    from tuner_tui.runs.store.folder import RunNotFoundError, find_run, runs_dir
     from tuner_tui.settings.errors import PresetError
     from tuner_tui.settings.presets.library import find_preset
 

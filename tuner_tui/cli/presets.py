@@ -14,7 +14,7 @@ from tuner_tui.advice.recommend.target import visible_cards
 from tuner_tui.cli.output import USAGE, document, fail, note, say
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.interpreter.probe import default_interpreter, probe_versions
-from tuner_tui.runs.folder import state_dir
+from tuner_tui.runs.store.folder import state_dir
 from tuner_tui.settings.apply import build_command
 from tuner_tui.settings.errors import PresetExistsError, SettingsError
 from tuner_tui.settings.fields import parse_value

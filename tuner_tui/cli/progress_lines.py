@@ -7,9 +7,9 @@ from typing import Any
 
 from tuner_tui.advice.verification import format_setting
 from tuner_tui.core.units import format_share
-from tuner_tui.runs import events as ev
-from tuner_tui.runs.progress import eta, phase_at
-from tuner_tui.runs.state import RunState
+from tuner_tui.runs.events import types as ev
+from tuner_tui.runs.events.progress import eta, phase_at
+from tuner_tui.runs.events.run_state import RunState
 
 SAID_BY_ALL = (ev.Plan, ev.Evaluated, ev.InEffect, ev.Injected)
 

@@ -11,7 +11,7 @@ import typer
 
 from tuner_tui.cli.find import run_named
 from tuner_tui.cli.output import document, note
-from tuner_tui.runs.folder import RunFolder, list_runs, runs_dir
+from tuner_tui.runs.store.folder import RunFolder, list_runs, runs_dir
 
 
 def register(app: typer.Typer) -> None:
@@ -76,11 +76,11 @@ def attach(
 
 def _supervise_again(folder: RunFolder) -> None:
     """Give a training that has lost its supervisor a new one, so that somebody sees how it ends."""
-    from tuner_tui.runs.command import LaunchError
-    from tuner_tui.runs.launch import adopt
-    from tuner_tui.runs.status import status
+    from tuner_tui.runs.launch.command import LaunchError
+    from tuner_tui.runs.launch.start import adopt
+    from tuner_tui.runs.read.status import read_status
 
-    found = status(folder)
+    found = read_status(folder)
     if found.kind != "lost" or not found.training_alive:
         return
     note(found.sentence)
@@ -97,8 +97,8 @@ def _rows() -> Iterator[Row]:
 
 def row_of(folder: RunFolder, now: float) -> Row:
     """The run in a line. A run that lives is read to its newest event; of others the last word is enough."""
-    from tuner_tui.runs.progress import eta, phase_at
-    from tuner_tui.runs.reader import RunReader
+    from tuner_tui.runs.events.progress import eta, phase_at
+    from tuner_tui.runs.read.reader import RunReader
 
     view = RunReader(folder).poll()
     state, record = view.state, view.record

@@ -77,7 +77,7 @@ def tell(box: ThisBox, resolved: Resolved, job: BuiltinJob | CommandJob, preset:
     from tuner_tui.advice.recommend.duration_estimate import estimate_duration
     from tuner_tui.advice.recommend.recommendation import recommend
     from tuner_tui.cli.earlier import earlier_runs
-    from tuner_tui.runs.folder import runs_dir
+    from tuner_tui.runs.store.folder import runs_dir
     from tuner_tui.settings.distributed import read_accelerate_config
 
     given = {name: getattr(resolved.settings, name) for name in resolved.chosen}

@@ -11,9 +11,9 @@ from tuner_tui.advice.recommend.recommendation import with_recommended
 from tuner_tui.advice.recommend.target import limit_gpu_memory
 from tuner_tui.cli.box import ReadBox, this_box
 from tuner_tui.cli.job_words import NOTHING_SAID, JobWords, job_for
-from tuner_tui.runs.folder import RunFolder, RunNotFoundError, find_run, runs_dir
-from tuner_tui.runs.prepare import LaunchRequest
-from tuner_tui.runs.record import RecordError, RunRecord, read_record
+from tuner_tui.runs.launch.prepare import LaunchRequest
+from tuner_tui.runs.store.folder import RunFolder, RunNotFoundError, find_run, runs_dir
+from tuner_tui.runs.store.record import RecordError, RunRecord, read_record
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.oom_fallback import with_fallback

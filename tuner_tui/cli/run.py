@@ -15,8 +15,8 @@ from tuner_tui.cli.output import ALREADY_RUNNING, DONE, USAGE, fail, line, note
 from tuner_tui.settings.oom_fallback import MAX_FALLBACKS
 
 if TYPE_CHECKING:
-    from tuner_tui.runs.folder import RunFolder
-    from tuner_tui.runs.prepare import LaunchRequest
+    from tuner_tui.runs.launch.prepare import LaunchRequest
+    from tuner_tui.runs.store.folder import RunFolder
 
 CONTEXT = {"allow_interspersed_args": False}
 
@@ -75,16 +75,16 @@ def run(
     from tuner_tui.cli.given_python import check_given
     from tuner_tui.cli.job_words import JobWords
     from tuner_tui.cli.request import Asked, request_for
-    from tuner_tui.runs.command import LaunchError
-    from tuner_tui.runs.prepare import preview
-    from tuner_tui.runs.twins import living_twin
+    from tuner_tui.runs.launch.command import LaunchError
+    from tuner_tui.runs.launch.duplicate_run import find_duplicate_run
+    from tuner_tui.runs.launch.prepare import preview
     from tuner_tui.settings.errors import SettingsError
 
     words = JobWords(tuple(command or ()), apply, launcher, processes)
     asked = Asked(words, preset, tuple(values or ()), resume, memory_limit, interpreter, fallback)
     try:
         request = _notifying(request_for(asked), notify)
-        twin = living_twin(request)
+        twin = find_duplicate_run(request)
         if twin is not None:
             fail(f"This training already runs as {twin.id}; `tuner-tui attach {twin.id}` follows it.", ALREADY_RUNNING)
         prepared = preview(request)
@@ -99,7 +99,7 @@ def run(
 
 
 def _start(request: LaunchRequest) -> RunFolder:
-    from tuner_tui.runs.launch import launch
+    from tuner_tui.runs.launch.start import launch
     from tuner_tui.tuning.fallback_process import stand_by
 
     return stand_by(launch(request), request)
@@ -107,15 +107,15 @@ def _start(request: LaunchRequest) -> RunFolder:
 
 def _notifying(request: LaunchRequest, target: str | None) -> LaunchRequest:
     """The request with the command or address to tell of the end; ends with 2 where that cannot work."""
-    from tuner_tui.runs.notify import VARIABLE, wrong_target
+    from tuner_tui.runs.supervise.notify import NOTIFY_VARIABLE, target_problem
 
-    target = request.environ.get(VARIABLE) if target is None else target
+    target = request.environ.get(NOTIFY_VARIABLE) if target is None else target
     if not target:
         return request
-    wrong = wrong_target(target)
+    wrong = target_problem(target)
     if wrong is not None:
         fail(wrong, USAGE)
-    return replace(request, environ={**request.environ, VARIABLE: target})
+    return replace(request, environ={**request.environ, NOTIFY_VARIABLE: target})
 
 
 def _warn_of_logout() -> None:

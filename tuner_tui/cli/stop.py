@@ -27,28 +27,28 @@ def stop(
     """
     from dataclasses import asdict
 
-    from tuner_tui.runs.command import LaunchError
-    from tuner_tui.runs.control import give_order
-    from tuner_tui.runs.launch import adopt
-    from tuner_tui.runs.lock import wait_released
-    from tuner_tui.runs.obedience import why_no_checkpoint
-    from tuner_tui.runs.reader import RunReader
-    from tuner_tui.runs.status import status
+    from tuner_tui.core.locks import wait_unlocked
+    from tuner_tui.runs.events.run_state import checkpoint_refusal
+    from tuner_tui.runs.launch.command import LaunchError
+    from tuner_tui.runs.launch.start import adopt
+    from tuner_tui.runs.read.reader import RunReader
+    from tuner_tui.runs.read.status import read_status
+    from tuner_tui.runs.store.control import send_order
 
     if checkpoint_only and now:
         fail("--checkpoint-only and --now exclude each other.")
     folder = run_named(run)
-    found = status(folder)
+    found = read_status(folder)
     if found.kind in ("foreign", "broken"):
         fail(found.sentence)
     if found.live:
-        why_not = why_no_checkpoint(RunReader(folder).poll().state)
+        why_not = checkpoint_refusal(RunReader(folder).poll().state)
         if checkpoint_only and why_not is not None:
             fail(why_not, FAILED)
         try:
             if found.kind == "lost":
                 adopt(folder)  # whoever stops a training has to be there when it ends
-            give_order(folder, "checkpoint" if checkpoint_only else "kill" if now else "stop")
+            send_order(folder, "checkpoint" if checkpoint_only else "kill" if now else "stop")
         except (LaunchError, OSError) as error:
             fail(f"The order cannot be given: {error}", FAILED)
         if checkpoint_only:
@@ -56,8 +56,8 @@ def stop(
         else:
             how = "" if now or why_not is None else " It saves nothing: it takes no orders and gets SIGTERM."
             note(f"Asked run {folder.id} to end; waiting for it.{how}" + ("" if now else " `stop --now` kills it."))
-            wait_released(folder.lock)
-        found = status(folder)
+            wait_unlocked(folder.lock)
+        found = read_status(folder)
     if as_json:
         document({"run": folder.id, **asdict(found)})
     else:

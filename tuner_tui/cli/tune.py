@@ -60,7 +60,7 @@ def tune(
     from tuner_tui.cli.job_words import JobWords
     from tuner_tui.cli.request import Asked
     from tuner_tui.cli.tune_follow import follow_tuning
-    from tuner_tui.runs.command import LaunchError
+    from tuner_tui.runs.launch.command import LaunchError
     from tuner_tui.settings.errors import SettingsError
     from tuner_tui.tuning.tuner_process import start_tuning
     from tuner_tui.tuning.tuning_folder import AlreadyTuningError
@@ -88,8 +88,8 @@ def _new(asked: Asked, free_batch: bool, minutes: float, save_as: str | None) ->
     from tuner_tui.cli.announce import announce
     from tuner_tui.cli.given_python import check_given
     from tuner_tui.cli.request import request_for
-    from tuner_tui.runs.prepare import preview
-    from tuner_tui.runs.twins import living_twin
+    from tuner_tui.runs.launch.duplicate_run import find_duplicate_run
+    from tuner_tui.runs.launch.prepare import preview
     from tuner_tui.settings.presets.library import preset_path
     from tuner_tui.tuning.begin import Options, new_tuning, refuse_unreachable
     from tuner_tui.tuning.tuner_process import TuningOrders
@@ -98,7 +98,7 @@ def _new(asked: Asked, free_batch: bool, minutes: float, save_as: str | None) ->
         preset_path(save_as)
     request = request_for(asked)
     refuse_unreachable(request.job)
-    twin = living_twin(request)
+    twin = find_duplicate_run(request)
     if twin is not None:
         fail(f"This training runs as {twin.id}; trials beside it would measure nothing.", ALREADY_RUNNING)
     prepared = preview(request)
@@ -113,7 +113,7 @@ def _earlier(name: str, asked: Asked, minutes: float) -> tuple[TuningFolder, Tun
     import os
 
     from tuner_tui.cli.job_words import job_for
-    from tuner_tui.runs.record import RecordError
+    from tuner_tui.runs.store.record import RecordError
     from tuner_tui.settings.errors import SettingsError
     from tuner_tui.settings.presets.preset import Preset
     from tuner_tui.tuning.tuner_process import TuningOrders

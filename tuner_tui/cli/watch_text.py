@@ -10,9 +10,14 @@ from tuner_tui.cli.progress_lines import duration
 from tuner_tui.core.units import UNKNOWN, format_percent
 from tuner_tui.hardware.gpu.xid import format_xid
 from tuner_tui.hardware.sample import GpuSample, HostSample
-from tuner_tui.runs.box_watch import BoxView, WatchedJob
-from tuner_tui.runs.live_runs import LiveRun
-from tuner_tui.runs.watch_words import brief_command, card_list, crew
+from tuner_tui.runs.read.box_monitor import (
+    BoxView,
+    WatchedJob,
+    format_command,
+    format_gpu_indices,
+    format_process_counts,
+)
+from tuner_tui.runs.read.live_runs import LiveRun
 
 COMMAND_WIDTH = 60
 CARD_HEADINGS = ("GPU", "name", "util", "memory", "of", "power", "of", "temp", "SM clock", "held back by")
@@ -78,14 +83,14 @@ def job_cells(job: WatchedJob, now_s: float) -> tuple[str, ...]:
         str(job.pid),
         "" if job.run is None else " ".join(run_words(job.run)),
         job.user or UNKNOWN,
-        card_list(job.gpus) or UNKNOWN,
+        format_gpu_indices(job.gpus) or UNKNOWN,
         size(job.gpu_memory_bytes),
         format_percent(job.sm_pct),
         format_percent(job.cpu_pct),
         size(job.rss_bytes),
         UNKNOWN if job.started_s is None else duration(max(0.0, now_s - job.started_s)),
-        crew(job),
-        shorten(brief_command(job.command) or "not to be seen from here", COMMAND_WIDTH),
+        format_process_counts(job),
+        shorten(format_command(job.command) or "not to be seen from here", COMMAND_WIDTH),
     )
 
 

@@ -12,7 +12,7 @@ from tuner_tui.cli.output import DONE, INTERRUPTED, TERMINATED, fail, line
 
 if TYPE_CHECKING:
     from tuner_tui.cli.interrupts import Interrupts
-    from tuner_tui.runs.box_watch import BoxView, BoxWatch
+    from tuner_tui.runs.read.box_monitor import BoxMonitor, BoxView
 
 PERIOD_S = 1.0
 MOST_RUNS = 9999
@@ -34,15 +34,15 @@ def _pid_of(what: str) -> int:
     A number is a process; a run is named by `r007` or its folder.
     """
     if what.isdecimal():
-        from tuner_tui.runs.processes import identify
+        from tuner_tui.core.procfs import identify_process
 
-        if identify(int(what)) is None:
+        if identify_process(int(what)) is None:
             fail(f"There is no process {what}; a run is named as in `tuner-tui ps`, such as {_run_like(what)}.")
         return int(what)
     from tuner_tui.cli.find import run_named
-    from tuner_tui.runs.status import status
+    from tuner_tui.runs.read.status import read_status
 
-    found = status(run_named(what))
+    found = read_status(run_named(what))
     if found.pid is None:
         fail(f"{what}: {found.sentence} There is nothing to watch.")
     return found.pid
@@ -55,10 +55,10 @@ def _run_like(number: str) -> str:
 
 def _print(pid: int | None, once: bool, as_json: bool) -> int:
     from tuner_tui.cli.interrupts import Interrupts
-    from tuner_tui.runs.box_watch import open_box_watch
-    from tuner_tui.runs.folder import runs_dir
+    from tuner_tui.runs.read.box_monitor import open_box_monitor
+    from tuner_tui.runs.store.folder import runs_dir
 
-    box = open_box_watch(runs_dir())
+    box = open_box_monitor(runs_dir())
     try:
         with Interrupts() as interrupts:
             _first_look(box, pid, interrupts)
@@ -67,14 +67,14 @@ def _print(pid: int | None, once: bool, as_json: bool) -> int:
         box.close()
 
 
-def _first_look(box: BoxWatch, pid: int | None, interrupts: Interrupts) -> None:
+def _first_look(box: BoxMonitor, pid: int | None, interrupts: Interrupts) -> None:
     """Load is a difference of two looks: the first is not shown."""
     box.wait_ready(FIRST_ANSWER_S)
     box.look(pid)
     interrupts.wait(PERIOD_S)
 
 
-def _once(box: BoxWatch, pid: int | None, as_json: bool) -> int:
+def _once(box: BoxMonitor, pid: int | None, as_json: bool) -> int:
     view = box.look(pid)
     if as_json:
         from tuner_tui.cli.output import document
@@ -85,7 +85,7 @@ def _once(box: BoxWatch, pid: int | None, as_json: bool) -> int:
     return DONE
 
 
-def _stream(box: BoxWatch, pid: int | None, as_json: bool, interrupts: Interrupts) -> int:
+def _stream(box: BoxMonitor, pid: int | None, as_json: bool, interrupts: Interrupts) -> int:
     """A look a second until the job ends, the reader of the pipe goes, or somebody interrupts."""
     try:
         while not (interrupts.interrupts or interrupts.terminated):
@@ -121,12 +121,12 @@ def _plain(view: BoxView) -> dict[str, object]:
 def _open_screen(pid: int | None, what: str | None, ascii_only: bool) -> NoReturn:
     be_lean()
     from tuner_tui.cli.opening import colour_wanted
-    from tuner_tui.runs.box_watch import open_box_watch
-    from tuner_tui.runs.folder import runs_dir
+    from tuner_tui.runs.read.box_monitor import open_box_monitor
+    from tuner_tui.runs.store.folder import runs_dir
     from tuner_tui.ui.watch_app import WatchApp
 
     app = WatchApp(
-        lambda: open_box_watch(runs_dir()), pid, what, colour=colour_wanted(os.environ), ascii_only=ascii_only
+        lambda: open_box_monitor(runs_dir()), pid, what, colour=colour_wanted(os.environ), ascii_only=ascii_only
     )
     app.run()
     raise SystemExit(app.return_code or 0)

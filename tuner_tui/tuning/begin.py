@@ -6,9 +6,9 @@ import shlex
 import time
 from dataclasses import dataclass
 
-from tuner_tui.runs.command import LaunchError, redact_job
-from tuner_tui.runs.prepare import LaunchRequest
-from tuner_tui.runs.record import resolved_json
+from tuner_tui.runs.launch.command import LaunchError, redact_job
+from tuner_tui.runs.launch.prepare import LaunchRequest
+from tuner_tui.runs.store.record import resolved_to_json
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob, Job
 from tuner_tui.tuning.terms import MOST_MINUTES
@@ -41,7 +41,7 @@ def new_tuning(request: LaunchRequest, options: Options) -> TuningFolder:
             title=title_of(request.preset, job),
             created_t=time.time(),
             job=job,
-            **resolved_json(request.resolved),
+            **resolved_to_json(request.resolved),
             cwd=str(request.cwd),
             interpreter=None if request.interpreter is None else str(request.interpreter),
             preset=request.preset,

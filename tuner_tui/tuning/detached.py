@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
-from tuner_tui.runs.command import LaunchError
-from tuner_tui.runs.lock import LockedError
+from tuner_tui.core.locks import LockedError
+from tuner_tui.runs.launch.command import LaunchError
 
 START_PATIENCE_S = 20.0
 

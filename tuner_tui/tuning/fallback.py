@@ -17,7 +17,7 @@ from tuner_tui.advice.finding import Finding, Remedy, Value
 from tuner_tui.advice.findings.non_finite import LOSS_IGNORES_ACCUMULATION
 from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.situation import Situation
-from tuner_tui.runs.evidence import OUT_OF_MEMORY
+from tuner_tui.runs.supervise.exit_evidence import OUT_OF_MEMORY_CAUSES
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Origin, OriginKind, Resolved
@@ -92,7 +92,7 @@ def out_of_memory(situation: Situation) -> Finding | None:
     if state.outcome not in ("out-of-memory", "failed", "lost"):
         return None
     for finding in crash_findings(situation):
-        if finding.cause in OUT_OF_MEMORY and finding.confidence != "possible":
+        if finding.cause in OUT_OF_MEMORY_CAUSES and finding.confidence != "possible":
             return finding
     if state.outcome != "out-of-memory":
         return None

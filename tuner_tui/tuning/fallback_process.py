@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter, ValidationError
 
-from tuner_tui.runs.append import Appender
-from tuner_tui.runs.codec import encode
-from tuner_tui.runs.command import LaunchError
-from tuner_tui.runs.events import FallbackEnded, FellBack
-from tuner_tui.runs.folder import RunFolder
-from tuner_tui.runs.lock import acquire, is_held, wait_released
+from tuner_tui.core.line_files import LineAppender
+from tuner_tui.core.locks import acquire_lock, is_locked, wait_unlocked
+from tuner_tui.runs.events.types import FallbackEnded, FellBack
+from tuner_tui.runs.launch.command import LaunchError
+from tuner_tui.runs.store.codec import encode_event
+from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.settings.job import Job
 from tuner_tui.tuning.detached import at_post, start_detached
 
 if TYPE_CHECKING:
-    from tuner_tui.runs.prepare import LaunchRequest
+    from tuner_tui.runs.launch.prepare import LaunchRequest
     from tuner_tui.tuning.fallback import Step
 
 MODULE = "tuner_tui.tuning.fallback_process"
@@ -82,7 +82,7 @@ def watch_over(folder: RunFolder, orders: Orders) -> None:
 def main(argv: list[str]) -> None:
     """Watch over the run in the folder `argv[0]`; says `ok` or one sentence, then lets go of whoever started it."""
     folder = RunFolder(Path(argv[0]))
-    orders, lock = at_post(lambda data: (Orders.load(data), acquire(folder.fallback_lock)))
+    orders, lock = at_post(lambda data: (Orders.load(data), acquire_lock(folder.fallback_lock)))
     _see_through(folder, orders, lock)
 
 
@@ -92,7 +92,7 @@ def _see_through(folder: RunFolder, orders: Orders, lock: int) -> None:
         wait_for_end(folder)
         told = continue_run(folder, orders, used)
         following = RunFolder(folder.path.with_name(told.into)) if isinstance(told, FellBack) else None
-        next_lock = None if following is None else acquire(following.fallback_lock)
+        next_lock = None if following is None else acquire_lock(following.fallback_lock)
         if told is not None:
             tell(folder, told)
         os.close(lock)
@@ -103,18 +103,18 @@ def _see_through(folder: RunFolder, orders: Orders, lock: int) -> None:
 
 def wait_for_end(folder: RunFolder) -> None:
     """Block until the run has ended; a training that lost its supervisor meanwhile gets another one."""
-    from tuner_tui.runs.launch import adopt
-    from tuner_tui.runs.status import status
+    from tuner_tui.runs.launch.start import adopt
+    from tuner_tui.runs.read.status import read_status
 
     while True:
-        wait_released(folder.lock)
-        found = status(folder)
+        wait_unlocked(folder.lock)
+        found = read_status(folder)
         if not (found.kind == "lost" and found.training_alive):
             return
         try:
             adopt(folder)
         except LaunchError:
-            if not is_held(folder.lock):  # else somebody else was faster
+            if not is_locked(folder.lock):  # else somebody else was faster
                 raise
 
 
@@ -124,7 +124,7 @@ def continue_run(folder: RunFolder, orders: Orders, used: int) -> FellBack | Fal
     Everything of weight is imported here, so that the wait before, which may take days, is that of a small process.
     """
     from tuner_tui.advice.situation import situation_of_view
-    from tuner_tui.runs.reader import RunReader
+    from tuner_tui.runs.read.reader import RunReader
     from tuner_tui.tuning.fallback import Fallback, Step
 
     view = RunReader(folder).poll()
@@ -146,8 +146,8 @@ def continue_run(folder: RunFolder, orders: Orders, used: int) -> FellBack | Fal
 
 def launch_step(folder: RunFolder, decided: Step, orders: Orders) -> tuple[RunFolder, int]:
     """The run that goes on after the one in `folder`, and the step it begins at. Raises `LaunchError`."""
-    from tuner_tui.runs.prepare import preview
-    from tuner_tui.runs.restart import plan_restart, restart
+    from tuner_tui.runs.launch.prepare import preview
+    from tuner_tui.runs.launch.restart import plan_restart, restart
 
     plan = plan_restart(folder, resolved=decided.resolved, job=orders.job, environ=orders.environ, or_anew=True)
     lost = decided.change.keys() & set(preview(plan.request).applied.not_applied)
@@ -173,11 +173,11 @@ def _fell_back(decided: Step, following: RunFolder, step: int, most: int) -> Fel
 def tell(folder: RunFolder, event: FellBack | FallbackEnded) -> None:
     """Add to the story of an ended run. A disk that is full takes it not, and keeps nobody from going on."""
     try:
-        file = Appender(folder.events)
+        file = LineAppender(folder.events)
     except OSError:
         return
     try:
-        file.append(encode(event))
+        file.append(encode_event(event))
     except OSError as error:
         sys.stderr.write(f"{folder.events}: {error.strerror}\n")
     finally:

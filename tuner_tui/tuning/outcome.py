@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from tuner_tui.advice.crash.cause import crash_findings
 from tuner_tui.advice.situation import Situation
 from tuner_tui.advice.verification import differing_settings, format_setting
-from tuner_tui.runs.events import TrialMeasured
+from tuner_tui.runs.events.types import TrialMeasured
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.fallback import out_of_memory
 from tuner_tui.tuning.measurement import Breakdown, Measurement, Outcome

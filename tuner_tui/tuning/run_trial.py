@@ -7,16 +7,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tuner_tui.advice.situation import situation_of_view
-from tuner_tui.runs.control import give_order
-from tuner_tui.runs.events import Event, TrialMeasured
-from tuner_tui.runs.folder import RunFolder
-from tuner_tui.runs.ladder import Patience
-from tuner_tui.runs.launch import adopt, launch
-from tuner_tui.runs.prepare import LaunchRequest
-from tuner_tui.runs.reader import RunReader
-from tuner_tui.runs.restart import supervisor_ended
-from tuner_tui.runs.state import RunState
-from tuner_tui.runs.status import status
+from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.runs.events.types import Event, TrialMeasured
+from tuner_tui.runs.launch.prepare import LaunchRequest
+from tuner_tui.runs.launch.restart import wait_supervisor_ended
+from tuner_tui.runs.launch.start import adopt, launch
+from tuner_tui.runs.read.reader import RunReader
+from tuner_tui.runs.read.status import read_status
+from tuner_tui.runs.store.control import send_order
+from tuner_tui.runs.store.folder import RunFolder
+from tuner_tui.runs.supervise.stop_escalation import StopTimeouts
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Origin, OriginKind, Resolved
 from tuner_tui.tuning.measurement import Measurement
@@ -27,7 +27,7 @@ from tuner_tui.tuning.trial import Trial
 
 LOOK_EVERY_S = 0.5
 """How soon an order to abort, or a rank that has measured, is noticed. The end of a run is noticed at once."""
-PATIENCE = Patience(stop_s=1.0, kill_s=2.0, saving_s=10.0, leftover_s=0.5)
+PATIENCE = StopTimeouts(stop_s=1.0, kill_s=2.0, saving_s=10.0, leftover_s=0.5)
 """A trial has nothing to save."""
 SOONEST = " A third of --most-minutes is what it may take for it, five minutes at least."
 REPORTS_NOWHERE = {"WANDB_MODE": "disabled", "COMET_MODE": "disabled", "MLFLOW_TRACKING_URI": ""}
@@ -123,9 +123,9 @@ class _Waiting:
 
     def wait(self) -> None:
         """Until the run has ended and its supervisor has said how."""
-        while not supervisor_ended(self._folder, LOOK_EVERY_S):
+        while not wait_supervisor_ended(self._folder, LOOK_EVERY_S):
             self._look(time.time())
-        if status(self._folder).training_alive:  # its supervisor was killed; the training was not
+        if read_status(self._folder).training_alive:  # its supervisor was killed; the training was not
             self.given_up, self.disturbed = "Its supervisor was killed, and it was ended.", True
             adopt(self._folder)
             self._end()
@@ -161,7 +161,7 @@ class _Waiting:
 
     def _end(self) -> None:
         self._ordered = True
-        give_order(self._folder, "kill")
+        send_order(self._folder, "kill")
 
 
 def overdue(state: RunState, terms: Terms, now: float) -> str:
@@ -183,11 +183,11 @@ def overdue(state: RunState, terms: Terms, now: float) -> str:
 
 def end_run(folder: RunFolder) -> None:
     """End a trial that somebody left behind, and wait for its end."""
-    found = status(folder)
+    found = read_status(folder)
     if found.kind in ("foreign", "broken") or not found.live:
         return
     if found.kind == "lost":
         adopt(folder)
-    give_order(folder, "kill")
-    while not supervisor_ended(folder, LOOK_EVERY_S * 20):
+    send_order(folder, "kill")
+    while not wait_supervisor_ended(folder, LOOK_EVERY_S * 20):
         continue

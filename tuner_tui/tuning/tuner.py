@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from tuner_tui.runs.folder import RunFolder
+from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.settings.fields import format_value
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.budget import Budget, minutes_for

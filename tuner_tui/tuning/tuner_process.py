@@ -18,9 +18,9 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from tuner_tui.runs.command import LaunchError
-from tuner_tui.runs.lock import is_held
-from tuner_tui.runs.record import RecordError
+from tuner_tui.core.locks import is_locked
+from tuner_tui.runs.launch.command import LaunchError
+from tuner_tui.runs.store.record import RecordError
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import Job
 from tuner_tui.tuning.detached import at_post, start_detached
@@ -79,7 +79,7 @@ def _start(folder: TuningFolder, orders: TuningOrders) -> None:
         start_detached(MODULE, folder.path, orders.dump(), folder.log, "The tuner")
     except LaunchError as error:
         refuse_second(folder.path.parent, folder)
-        if is_held(folder.turn):
+        if is_locked(folder.turn):
             raise AlreadyTuningError(f"Another tuning is beginning on this box; {WHY_ONE}.") from error
         raise
 

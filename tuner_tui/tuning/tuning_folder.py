@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner_tui.runs.command import LaunchError
-from tuner_tui.runs.folder import state_dir
-from tuner_tui.runs.lock import acquire, is_held
-from tuner_tui.runs.numbered import Numbered
+from tuner_tui.core.locks import acquire_lock, is_locked
+from tuner_tui.core.numbered_folders import NumberedFolders
+from tuner_tui.runs.launch.command import LaunchError
+from tuner_tui.runs.store.folder import state_dir
 
-TUNINGS = Numbered("t")
+TUNINGS = NumberedFolders("t")
 ABORT = "abort"
 TURN = "lock"
 WHY_ONE = "two at once would measure each other"
@@ -64,7 +64,7 @@ class TuningFolder:
     @property
     def live(self) -> bool:
         """Whether somebody works on it. Raises `OSError`."""
-        return is_held(self.lock)
+        return is_locked(self.lock)
 
     @property
     def turn(self) -> Path:
@@ -112,8 +112,8 @@ def take_turn(folder: TuningFolder) -> tuple[int, int]:
 
     Its own lock first: whoever has the turn can be named. Raises `LockedError`, `OSError`.
     """
-    own = acquire(folder.lock)
-    return own, acquire(folder.turn)
+    own = acquire_lock(folder.lock)
+    return own, acquire_lock(folder.turn)
 
 
 def find_tuning(name: str, root: Path) -> TuningFolder:

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, TypeAdapter, ValidationError
 
-from tuner_tui.runs.append import Appender
+from tuner_tui.core.line_files import LineAppender
 from tuner_tui.tuning.trial import Skipped, Trial, Tried, Verdict
 from tuner_tui.tuning.tuning_folder import TuningFolder
 
@@ -98,7 +98,7 @@ class TuningLog:
 
     def __init__(self, folder: TuningFolder) -> None:
         """Opens the file. Raises `OSError`."""
-        self._file = Appender(folder.trials)
+        self._file = LineAppender(folder.trials)
 
     def add(self, entry: Entry) -> None:
         """Append. Raises `OSError`."""

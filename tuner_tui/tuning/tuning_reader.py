@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from tuner_tui.runs.record import RecordError
-from tuner_tui.runs.tail import Tail
+from tuner_tui.core.line_files import LineTail
+from tuner_tui.runs.store.record import RecordError
 from tuner_tui.tuning.trial import Tried
 from tuner_tui.tuning.tuning_folder import TuningFolder
 from tuner_tui.tuning.tuning_log import Begun, Entry, TrialBegun, TrialDone, TuningEnded, decode_entry
@@ -49,7 +49,7 @@ class TuningReader:
 
     def __init__(self, folder: TuningFolder) -> None:
         self.folder = folder
-        self._tail = Tail(folder.trials)
+        self._tail = LineTail(folder.trials)
         self._story = _Story()
         self._record: TuningRecord | None = None
 

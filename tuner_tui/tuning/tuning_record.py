@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from tuner_tui.runs.record import RecordError, resolved_from
+from tuner_tui.runs.store.record import RecordError, resolved_from_json
 from tuner_tui.settings.job import Job
 from tuner_tui.settings.origin import Resolved
 from tuner_tui.tuning.tuning_folder import TuningFolder
@@ -42,7 +42,7 @@ class TuningRecord(BaseModel):
     @property
     def resolved(self) -> Resolved:
         """The settings of the start with their origins."""
-        return resolved_from(self.settings, self.origins)
+        return resolved_from_json(self.settings, self.origins)
 
 
 def write_tuning(folder: TuningFolder, record: TuningRecord) -> None:

@@ -13,9 +13,9 @@ from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.interpreter.probe import Interpreter, probe_interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.memory.fit import PeakModel
-from tuner_tui.runs.folder import RunFolder, runs_dir, state_dir
-from tuner_tui.runs.measured_memory import measured_runs
-from tuner_tui.runs.prepare import LaunchRequest, preview
+from tuner_tui.runs.launch.prepare import LaunchRequest, preview
+from tuner_tui.runs.read.measured_memory import measured_runs
+from tuner_tui.runs.store.folder import RunFolder, runs_dir, state_dir
 from tuner_tui.settings.distributed import read_accelerate_config
 from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.job import BuiltinJob

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from tuner_tui.advice.finding import Finding
     from tuner_tui.hardware.interpreter.probe import Interpreter
     from tuner_tui.hardware.inventory import Inventory
-    from tuner_tui.runs.log import LogWindow
-    from tuner_tui.runs.reader import RunView
+    from tuner_tui.runs.read.log_reader import LogWindow
+    from tuner_tui.runs.read.reader import RunView
     from tuner_tui.settings.job import Job
     from tuner_tui.settings.model import Settings
     from tuner_tui.settings.origin import Resolved

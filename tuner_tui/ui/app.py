@@ -114,9 +114,9 @@ class TunerApp(TuneApp):
         if folder is None or not self.state.running:
             self.say("No training of this screen runs.", severity="warning")
             return
-        from tuner_tui.runs.obedience import why_no_checkpoint
+        from tuner_tui.runs.events.run_state import checkpoint_refusal
 
-        why = None if self.state.view is None else why_no_checkpoint(self.state.view.state)
+        why = None if self.state.view is None else checkpoint_refusal(self.state.view.state)
         if why is not None:
             self.say(why, severity="warning")
             return

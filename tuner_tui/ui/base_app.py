@@ -17,7 +17,7 @@ from rich.text import Text
 from textual.app import App
 from textual.filter import NoColor
 
-from tuner_tui.runs.terminal_note import terminal_note
+from tuner_tui.core.terminal_notification import terminal_notification
 from tuner_tui.ui.changed_cells import ShownCells
 from tuner_tui.ui.crash import report
 from tuner_tui.ui.keys import APP_KEYS
@@ -119,7 +119,7 @@ class BaseApp(App[None]):
 
     def _fatal_error(self) -> None:
         """One sentence and a file, where the toolkit would print a traceback with the values of all variables."""
-        from tuner_tui.runs.folder import state_dir
+        from tuner_tui.runs.store.folder import state_dir
 
         if self._exception is not None and not self._exit_renderables:
             self._exit_renderables.append(Text(report(self._exception, state_dir()), overflow="fold"))
@@ -138,7 +138,7 @@ class BaseApp(App[None]):
     def ring(self, sentence: str) -> None:
         """The bell, and a note for the desktop where the terminal can: for somebody who looks elsewhere."""
         if self._driver is not None and not self.is_headless:
-            self._driver.write(terminal_note(sentence, os.environ))
+            self._driver.write(terminal_notification(sentence, os.environ))
 
     def say(self, sentence: str, severity: SeverityLevel = "information") -> None:
         """A note in the corner; brackets in it are brackets."""

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tuner_tui.runs.compare import Comparison
-    from tuner_tui.runs.reader import RunView
+    from tuner_tui.runs.read.comparison import Comparison
+    from tuner_tui.runs.read.reader import RunView
 
 Curve = tuple[tuple[float, float], ...]
 """Losses over samples seen."""
@@ -37,8 +37,8 @@ class ComparingRuns:
     """Follows the runs in two folders, the older one first: a ratio then says what came of the later one."""
 
     def __init__(self, first: Path, second: Path) -> None:
-        from tuner_tui.runs.folder import RunFolder
-        from tuner_tui.runs.reader import RunReader
+        from tuner_tui.runs.read.reader import RunReader
+        from tuner_tui.runs.store.folder import RunFolder
 
         self._readers = [RunReader(RunFolder(folder)) for folder in (first, second)]
 
@@ -51,7 +51,7 @@ class ComparingRuns:
 
 def compared(names: tuple[str, str], one: RunView, other: RunView) -> Compared:
     """What differs between two views."""
-    from tuner_tui.runs.compare import compare, over_samples
+    from tuner_tui.runs.read.comparison import compare, over_samples
 
     return Compared(
         names,

@@ -30,7 +30,7 @@ def _text(error: BaseException) -> str:
     import platform
     from importlib.metadata import version
 
-    from tuner_tui.runs.redact import redact_text
+    from tuner_tui.core.redaction import redact_text
 
     where = f"tuner-tui {version('tuner-tui')}, textual {version('textual')}, Python {platform.python_version()}"
     return f"{where}\n\n{redact_text(''.join(traceback.format_exception(error)))}"

@@ -81,8 +81,8 @@ class EstimatingHere:
         return Outlook(found.estimate, target.on_gpu, against, "", True, found.largest)
 
     def _read_runs(self, job: Job) -> None:
-        from tuner_tui.runs.folder import runs_dir
-        from tuner_tui.runs.measured_memory import measured_runs
+        from tuner_tui.runs.read.measured_memory import measured_runs
+        from tuner_tui.runs.store.folder import runs_dir
 
         self._job, self._runs = job, measured_runs(job, runs_dir())
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from tuner_tui.hardware.interpreter.probe import Interpreter
     from tuner_tui.hardware.inventory import Inventory
-    from tuner_tui.runs.log import LogWindow
-    from tuner_tui.runs.reader import RunView
+    from tuner_tui.runs.read.log_reader import LogWindow
+    from tuner_tui.runs.read.reader import RunView
     from tuner_tui.ui.services import Log, RunFollower, Sampler, Services
 
 Post = Callable[["Message"], object]

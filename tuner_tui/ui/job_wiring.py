@@ -10,9 +10,9 @@ from tuner_tui.ui.services import RestartOffer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tuner_tui.runs.prepare import LaunchRequest
-    from tuner_tui.runs.record import RunRecord
-    from tuner_tui.runs.restart import Restart
+    from tuner_tui.runs.launch.prepare import LaunchRequest
+    from tuner_tui.runs.launch.restart import RestartPlan
+    from tuner_tui.runs.store.record import RunRecord
     from tuner_tui.settings.origin import Resolved
     from tuner_tui.ui.services import Opened
     from tuner_tui.ui.wiring import Wishes
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def launch_request(opened: Opened, wishes: Wishes) -> LaunchRequest:
     """The launch of what the screen shows."""
-    from tuner_tui.runs.prepare import LaunchRequest
+    from tuner_tui.runs.launch.prepare import LaunchRequest
 
     return LaunchRequest(
         job=opened.job,
@@ -32,10 +32,10 @@ def launch_request(opened: Opened, wishes: Wishes) -> LaunchRequest:
 
 def preview_of(opened: Opened, wishes: Wishes) -> Sequence[tuple[str, str]]:
     """What launching it would start, line by line. Raises `LaunchError`."""
-    from tuner_tui.runs.announcement import announcement
-    from tuner_tui.runs.prepare import preview
+    from tuner_tui.runs.launch.prepare import preview
+    from tuner_tui.runs.launch.summary import launch_summary
 
-    return announcement(preview(launch_request(opened, wishes)))
+    return launch_summary(preview(launch_request(opened, wishes)))
 
 
 def restart_offer(folder: Path, opened: Opened | None) -> RestartOffer:
@@ -43,10 +43,10 @@ def restart_offer(folder: Path, opened: Opened | None) -> RestartOffer:
 
     Raises `LaunchError` where it cannot be restarted.
     """
-    from tuner_tui.runs.command import redact_job
-    from tuner_tui.runs.folder import RunFolder
-    from tuner_tui.runs.record import read_record
-    from tuner_tui.runs.restart import plan_restart, restart
+    from tuner_tui.runs.launch.command import redact_job
+    from tuner_tui.runs.launch.restart import plan_restart, restart
+    from tuner_tui.runs.store.folder import RunFolder
+    from tuner_tui.runs.store.record import read_record
     from tuner_tui.settings.job import same_training
     from tuner_tui.tuning.fallback_process import stand_by
 
@@ -58,7 +58,7 @@ def restart_offer(folder: Path, opened: Opened | None) -> RestartOffer:
     return RestartOffer(question(plan, changes), lambda: stand_by(restart(plan), plan.request).path)
 
 
-def question(plan: Restart, changes: Sequence[str]) -> str:
+def question(plan: RestartPlan, changes: Sequence[str]) -> str:
     """What is asked before a restart."""
     name, lost = plan.folder.id, plan.lost_steps
     if plan.saves:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tuner_tui.ui.messages import LogWindowWanted
 
 if TYPE_CHECKING:
-    from tuner_tui.runs.log import LogWindow
+    from tuner_tui.runs.read.log_reader import LogWindow
 
 WINDOW_LINES = 200
 """Lines asked for at once: some screens of them, whatever the size of the log."""

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from tuner_tui.advice.finding import Finding, Remedy, Value
     from tuner_tui.hardware.sample import Sample
-    from tuner_tui.runs.box_watch import BoxView
-    from tuner_tui.runs.log import LogWindow
-    from tuner_tui.runs.reader import RunView
+    from tuner_tui.runs.read.box_monitor import BoxView
+    from tuner_tui.runs.read.log_reader import LogWindow
+    from tuner_tui.runs.read.reader import RunView
     from tuner_tui.tuning.view import TuningView
     from tuner_tui.ui.comparing import Compared
     from tuner_tui.ui.estimating import Outlook

@@ -15,9 +15,9 @@ from tuner_tui.ui.screens.pick import Item
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tuner_tui.runs.control import Order
-    from tuner_tui.runs.events import Finished
-    from tuner_tui.runs.state import RunState
+    from tuner_tui.runs.events.run_state import RunState
+    from tuner_tui.runs.events.types import Finished
+    from tuner_tui.runs.store.control import Order
     from tuner_tui.ui.form import SettingsView
     from tuner_tui.ui.services import PresetLine, RunLine
     from tuner_tui.ui.state import UiState

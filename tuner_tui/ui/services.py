@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from tuner_tui.hardware.interpreter.probe import Interpreter
     from tuner_tui.hardware.inventory import Inventory
     from tuner_tui.hardware.sample import Sample
-    from tuner_tui.runs.control import Order
-    from tuner_tui.runs.log import LogMatch, LogWindow
-    from tuner_tui.runs.reader import RunView
+    from tuner_tui.runs.read.log_reader import LogMatch, LogWindow
+    from tuner_tui.runs.read.reader import RunView
+    from tuner_tui.runs.store.control import Order
     from tuner_tui.settings.distributed import AccelerateConfig
     from tuner_tui.settings.fields import FieldSpec
     from tuner_tui.settings.job import Job

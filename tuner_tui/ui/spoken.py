@@ -11,8 +11,8 @@ from tuner_tui.ui.services import NameTaken, ServiceError
 @contextmanager
 def spoken() -> Iterator[None]:
     """What goes wrong inside becomes a `ServiceError`; a mistake of the program stays what it is."""
-    from tuner_tui.runs.command import LaunchError
-    from tuner_tui.runs.record import RecordError
+    from tuner_tui.runs.launch.command import LaunchError
+    from tuner_tui.runs.store.record import RecordError
     from tuner_tui.settings.errors import PresetExistsError, SettingsError
 
     try:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tuner_tui.advice.finding import Finding, Remedy
     from tuner_tui.hardware.interpreter.probe import Interpreter
     from tuner_tui.hardware.inventory import Inventory
-    from tuner_tui.runs.reader import RunView
+    from tuner_tui.runs.read.reader import RunView
     from tuner_tui.settings.distributed import AccelerateConfig
     from tuner_tui.settings.edit_history import EditHistory
     from tuner_tui.settings.fields import FieldSpec

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from textual.command import Provider
 
     from tuner_tui.hardware.interpreter.probe import Interpreter
-    from tuner_tui.runs.state import RunState
+    from tuner_tui.runs.events.run_state import RunState
     from tuner_tui.settings.job import Job
     from tuner_tui.ui import messages as m
     from tuner_tui.ui.services import Opened, Services

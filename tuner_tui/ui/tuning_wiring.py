@@ -15,7 +15,7 @@ from tuner_tui.ui.spoken import spoken
 from tuner_tui.ui.tuning_services import TuningLine, TuningLook
 
 if TYPE_CHECKING:
-    from tuner_tui.runs.prepare import LaunchRequest
+    from tuner_tui.runs.launch.prepare import LaunchRequest
     from tuner_tui.settings.job import Job
     from tuner_tui.tuning.tuning_reader import TuningReader
     from tuner_tui.tuning.tuning_record import TuningRecord
@@ -39,13 +39,13 @@ class TuningsHere:
 
     def plan(self, opened: Opened) -> Sequence[tuple[str, str]]:
         """What a tuning would do; raises `ServiceError` where there is nothing to tune."""
-        from tuner_tui.runs.announcement import announcement
-        from tuner_tui.runs.prepare import preview
+        from tuner_tui.runs.launch.prepare import preview
+        from tuner_tui.runs.launch.summary import launch_summary
         from tuner_tui.tuning.winner import name_for
 
         with spoken():
             request = self._request(opened)
-            lines = announcement(preview(request))
+            lines = launch_summary(preview(request))
         batch = opened.resolved.settings.effective_batch(1)
         saved = f"the winner as the preset {name_for(opened.preset, opened.job)}; the settings shown stay as they are"
         return [
@@ -67,7 +67,7 @@ class TuningsHere:
             return folder.path
 
     def _request(self, opened: Opened) -> LaunchRequest:
-        from tuner_tui.runs.twins import living_twin
+        from tuner_tui.runs.launch.duplicate_run import find_duplicate_run
         from tuner_tui.settings.errors import SettingsError
         from tuner_tui.tuning.begin import refuse_unreachable
 
@@ -76,7 +76,7 @@ class TuningsHere:
             refuse_unreachable(request.job)
         except SettingsError as error:
             raise ServiceError(UNREACHABLE) from error
-        twin = living_twin(request)
+        twin = find_duplicate_run(request)
         if twin is not None:
             raise ServiceError(f"This training runs as {twin.id}; trials beside it would measure nothing.")
         return request
@@ -133,7 +133,7 @@ def _job_of(record: TuningRecord, opened: Opened | None) -> Job:
 
 
 def _same_job(record: TuningRecord, opened: Opened) -> bool:
-    from tuner_tui.runs.command import redact_job
+    from tuner_tui.runs.launch.command import redact_job
     from tuner_tui.settings.job import same_training
 
     return same_training(redact_job(opened.job), record.job)

@@ -14,7 +14,7 @@ from tuner_tui.ui.screens.watch import WatchScreen
 if TYPE_CHECKING:
     from textual.message import Message
 
-    from tuner_tui.runs.box_watch import BoxView
+    from tuner_tui.runs.read.box_monitor import BoxView
 
 PERIOD_S = 1.0
 

@@ -102,7 +102,7 @@ def _accelerate(job: Job) -> AccelerateConfig | None:
 def _python(job: Job) -> Path:
     import os
 
-    from tuner_tui.runs.training_python import training_python
+    from tuner_tui.runs.launch.training_python import training_python
 
     own = job.cwd if job.kind == "command" else None
     return training_python(job, os.environ, Path(Path.cwd(), own or ""))
@@ -190,7 +190,7 @@ def _preview(opened: Opened, wishes: Wishes) -> Sequence[tuple[str, str]]:
 
 
 def _launch(opened: Opened, wishes: Wishes) -> Path:
-    from tuner_tui.runs.launch import launch
+    from tuner_tui.runs.launch.start import launch
     from tuner_tui.tuning.fallback_process import stand_by
     from tuner_tui.ui.job_wiring import launch_request
 
@@ -214,8 +214,8 @@ def _restart(folder: Path, opened: Opened | None) -> RestartOffer:
 
 def opened_from_run(folder: Path, wishes: Wishes) -> Opened:
     """The settings and the job of a run; the demo's where its record cannot be read."""
-    from tuner_tui.runs.folder import RunFolder
-    from tuner_tui.runs.record import RecordError, read_record
+    from tuner_tui.runs.store.folder import RunFolder
+    from tuner_tui.runs.store.record import RecordError, read_record
 
     try:
         record = read_record(RunFolder(folder))

@@ -9,7 +9,7 @@ from tests.advice.crash.corpus.case import Case
 from tuner_tui.advice.crash.cause import crash_findings
 from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.situation import Situation
-from tuner_tui.runs.state import RunState
+from tuner_tui.runs.events.run_state import RunState
 
 POSITIVES = (*memory.CASES, *other.CASES, *newer.CASES, *provoked_cases.CASES)
 NEGATIVES = (*lookalikes.CASES, *newer.HEALTHY, *provoked_cases.HEALTHY)

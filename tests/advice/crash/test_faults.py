@@ -10,7 +10,7 @@ from tests.benchmarks.fault_bench import FAULTS, Fault, can_mount, judge, start
 from tests.benchmarks.fault_bench import Found as First
 from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.advice.situation import situation_of_run
-from tuner_tui.runs.lock import wait_released
+from tuner_tui.core.locks import wait_unlocked
 
 FATAL = ("memory-limit", "shm-limit", "killed-worker", "killed-trainer", "missing-package")
 
@@ -21,7 +21,7 @@ def test_a_fault_that_ends_a_training_is_named(fault: Fault, tmp_path: Path) -> 
     if fault.within and not can_mount():
         pytest.skip("no right to mount a file system")
     folder = start(fault, tmp_path)
-    wait_released(folder.lock)
+    wait_unlocked(folder.lock)
     found = diagnose(situation_of_run(folder))
     assert found, folder.output_log.read_text()
     assert judge(fault, First(found[0].cause, found[0].confidence)), found[0]

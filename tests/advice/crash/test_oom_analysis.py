@@ -12,8 +12,8 @@ from tuner_tui.advice.crash.cause import crash_findings
 from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.situation import Situation
 from tuner_tui.hardware.inventory import Inventory
-from tuner_tui.runs.events import Exited, Finished, OutOfMemory
-from tuner_tui.runs.state import RunState
+from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.runs.events.types import Exited, Finished, OutOfMemory
 from tuner_tui.settings.model import Settings
 
 MESSAGE = (

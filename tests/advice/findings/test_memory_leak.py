@@ -11,9 +11,9 @@ from tuner_tui.advice.crash.cause import crash_findings
 from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.situation import Situation
-from tuner_tui.runs.events import Exited
-from tuner_tui.runs.lows import NO_LOWS, Lows
-from tuner_tui.runs.state import RankState
+from tuner_tui.runs.events.memory_trend import NO_MINIMA, WindowMinima
+from tuner_tui.runs.events.run_state import RankState
+from tuner_tui.runs.events.types import Exited
 
 MB = 1_000_000
 OUT_OF_MEMORY = (
@@ -21,11 +21,13 @@ OUT_OF_MEMORY = (
 )
 
 
-def rising(mb_a_step: float, stretches: int = 9, first_mb: int = 4000) -> Lows:
-    return Lows(64, tuple(round((first_mb + mb_a_step * 64 * n) * MB) for n in range(stretches)))
+def rising(mb_a_step: float, stretches: int = 9, first_mb: int = 4000) -> WindowMinima:
+    return WindowMinima(64, tuple(round((first_mb + mb_a_step * 64 * n) * MB) for n in range(stretches)))
 
 
-def told(allocated: Lows = NO_LOWS, anonymous: Lows = NO_LOWS, rank: int = 0, **changes: Any) -> list[Finding]:
+def told(
+    allocated: WindowMinima = NO_MINIMA, anonymous: WindowMinima = NO_MINIMA, rank: int = 0, **changes: Any
+) -> list[Finding]:
     """What is found of memory in a training after 600 of 9,000 steps; its card has 4 GB left, its host 44."""
     state = training(
         ranks={rank: RankState(rank, PID, counters(), (), allocated, anonymous)}, **changes.pop("state", {})
@@ -50,14 +52,15 @@ def test_nothing_is_said_where_it_lasts_to_the_end() -> None:
 
 
 def test_where_the_end_is_not_known_a_day_is_looked_ahead() -> None:
-    slow = Lows(2_000_000, tuple(4000 * MB + 70 * MB * n for n in range(9)))
+    slow = WindowMinima(2_000_000, tuple(4000 * MB + 70 * MB * n for n in range(9)))
     assert told(slow, state={"total_steps": None}) == []
 
 
 @pytest.mark.parametrize(
-    "lows", [rising(1.0, stretches=7), rising(0.1), Lows(64, (4 * GB,) * 9), Lows(64, (4 * GB, None, 5 * GB))]
+    "lows",
+    [rising(1.0, stretches=7), rising(0.1), WindowMinima(64, (4 * GB,) * 9), WindowMinima(64, (4 * GB, None, 5 * GB))],
 )
-def test_too_few_looks_and_too_little_are_not_told(lows: Lows) -> None:
+def test_too_few_looks_and_too_little_are_not_told(lows: WindowMinima) -> None:
     assert told(lows, state={"total_steps": None}) == []
 
 
@@ -93,7 +96,7 @@ def test_a_card_of_whose_memory_nothing_is_known() -> None:
     assert told(rising(1.0), samples=()) == []
 
 
-def ended(lows: Lows) -> Situation:
+def ended(lows: WindowMinima) -> Situation:
     ranks = {0: RankState(0, PID, counters(), (), lows)}
     return situation(
         state=training(ranks=ranks, exited=Exited(t=1.0, exit_code=1)), log=(OUT_OF_MEMORY,), inventory=box(card())
@@ -108,8 +111,8 @@ def test_out_of_memory_after_a_steady_rise_says_so_before_it_offers_smaller_batc
     assert any(remedy.change for remedy in finding.remedies)
 
 
-@pytest.mark.parametrize("lows", [NO_LOWS, rising(16.0, stretches=4), rising(1.0, stretches=5)])
-def test_out_of_memory_without_one_does_not(lows: Lows) -> None:
+@pytest.mark.parametrize("lows", [NO_MINIMA, rising(16.0, stretches=4), rising(1.0, stretches=5)])
+def test_out_of_memory_without_one_does_not(lows: WindowMinima) -> None:
     [finding] = crash_findings(ended(lows))
     assert finding.cause == "gpu-oom"
     assert not any("held between steps" in line for line in finding.evidence)

@@ -11,10 +11,10 @@ from tests.fakes.situations import GB, PID, box, samples, situation, training
 from tuner_tui.advice.diagnose import diagnose, rank_findings
 from tuner_tui.advice.finding import Finding, FindingSeverity
 from tuner_tui.hardware.sample import ProcessSample, Sample
-from tuner_tui.runs import events as ev
-from tuner_tui.runs.fold import fold_all
-from tuner_tui.runs.state import RunState
-from tuner_tui.runs.verdict import verdict
+from tuner_tui.runs.events import types as ev
+from tuner_tui.runs.events.fold import fold_all
+from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.runs.supervise.outcome import determine_outcome
 
 BETWEEN = {"between_share": 0.5}
 ON_CPU = {"device": "cpu"}
@@ -133,7 +133,7 @@ EXITED = ev.Exited(t=4.0, exit_code=0)
 def verdict_and_causes(*events: ev.Event) -> tuple[str, tuple[str, ...]]:
     """The sentence of the verdict, and the causes found."""
     state = fold_all(RunState(), events)
-    judged = verdict(state, EXITED)
+    judged = determine_outcome(state, EXITED)
     state = replace(state, finished=ev.Finished(t=4.0, outcome=judged.outcome, sentence=judged.sentence))
     return judged.sentence, tuple(finding.cause for finding in diagnose(situation(state=state)))
 

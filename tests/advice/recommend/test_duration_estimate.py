@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.runs.views import JOB, counters, view
+from tests.runs.builders import JOB, counters, view
 from tuner_tui.advice.recommend.duration_estimate import EarlierRun, earlier_run, estimate_duration
-from tuner_tui.runs.history import Series
+from tuner_tui.runs.events.history import Series
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 

@@ -11,7 +11,7 @@ from tuner_tui.advice.remedies.catalog import LADDERS, remedies_for
 from tuner_tui.advice.situation import Situation
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Inventory
-from tuner_tui.runs.state import RunState
+from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 

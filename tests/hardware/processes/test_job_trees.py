@@ -79,7 +79,7 @@ def test_a_notebook_kernel_is_a_job_of_its_own():
 
 
 def test_what_was_launched_is_a_top_and_not_part_of_what_launched_it():
-    supervisor = process(30, 1, PYTHON, "-P", "-m", "tuner_tui.runs.supervisor", "/state/runs/r001")
+    supervisor = process(30, 1, PYTHON, "-P", "-m", "tuner_tui.runs.supervise.supervisor", "/state/runs/r001")
     training = process(31, 30, PYTHON, "train.py")
     processes = table(supervisor, training)
     assert [pids(job) for job in find_jobs(processes, [31], launched=[31])] == [[31]]

@@ -22,13 +22,13 @@ from tuner_tui.advice.findings.memory_leak import MemoryLocation, leak_before_oo
 from tuner_tui.advice.findings.non_finite import find_non_finite
 from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.situation import Situation
-from tuner_tui.runs.crash_patterns import gpu_memory, host_memory
-from tuner_tui.runs.crash_patterns.pattern import Confidence
-from tuner_tui.runs.output.failures import Failure
-from tuner_tui.runs.output.launcher import Launched, read_launcher
-from tuner_tui.runs.output.lines import Line, read_lines
-from tuner_tui.runs.output.progress import succeeded
-from tuner_tui.runs.output.reading import Reading, classify, fatal_reading
+from tuner_tui.runs.log_parsing.crash_patterns import memory_errors
+from tuner_tui.runs.log_parsing.crash_patterns.pattern import Confidence
+from tuner_tui.runs.log_parsing.failures import Failure
+from tuner_tui.runs.log_parsing.fatal_failure import FailureMatch, classify, find_fatal_failure
+from tuner_tui.runs.log_parsing.launcher_report import LauncherReport, parse_launcher_report
+from tuner_tui.runs.log_parsing.lines import LogLine, parse_lines
+from tuner_tui.runs.log_parsing.progress_signs import reports_success
 
 PHASE_LOCATIONS = {"evaluating": "evaluation", "saving": "checkpoint", "starting": "loading", "compiling": "training"}
 LOCATIONS = frozenset({"training", "evaluation", "loading", "optimizer-step", "checkpoint"})
@@ -65,14 +65,14 @@ def crash_findings(situation: Situation) -> tuple[Finding, ...]:
     state = situation.state
     if situation.lives:
         return ()
-    lines = read_lines(situation.log)
+    lines = parse_lines(situation.log)
     if state.outcome in {"completed", "stopped"} or state.stop_requested:
         return _non_finite_finding(situation, lines)
     verdict = _find_cause(situation, lines)
     return _non_finite_finding(situation, lines) if verdict is None else (_finding(verdict, situation),)
 
 
-def _non_finite_finding(situation: Situation, lines: Sequence[Line]) -> tuple[Finding, ...]:
+def _non_finite_finding(situation: Situation, lines: Sequence[LogLine]) -> tuple[Finding, ...]:
     found = find_non_finite(lines)
     if found is None:
         return ()
@@ -90,7 +90,7 @@ def _finding(verdict: CrashCause, situation: Situation) -> Finding:
         raised = () if limit is None else (raise_limit(limit),)
         remedies = (*((EXPANDABLE,) if is_fragmented(verdict.message) else ()), *remedies, *raised)
         others = other_processes(verdict.message)
-    elif verdict.sentence == host_memory.FULL:
+    elif verdict.sentence == memory_errors.HOST_MEMORY_FULL:
         limit = host_memory_limit(situation)
         sentence = verdict.sentence if limit is None else limit_reached(limit, "the host's")
     place = MEMORY.get(verdict.cause)
@@ -106,15 +106,15 @@ def _finding(verdict: CrashCause, situation: Situation) -> Finding:
     )
 
 
-def _find_cause(situation: Situation, lines: Sequence[Line]) -> CrashCause | None:
+def _find_cause(situation: Situation, lines: Sequence[LogLine]) -> CrashCause | None:
     """The kernel's word first, then what the observer saw, then the output, then the bare exit status."""
-    status, launched = exit_status(situation), read_launcher(lines)
+    status, launched = exit_status(situation), parse_launcher_report(lines)
     if status.bad is False and not launched.spoke:
         return None
     killed = _cause_from_kernel(situation)
     if killed is not None:
         return killed
-    reading = fatal_reading(lines, launched, status.bad)
+    reading = find_fatal_failure(lines, launched, status.bad)
     observed = _cause_from_observer(situation)
     if reading is not None and reading.pattern is not None:
         return _check_disk_full(_cause_from_log(reading, lines, launched, observed), situation)
@@ -167,7 +167,7 @@ def _cause_from_observer(situation: Situation) -> CrashCause | None:
         text = state.out_of_memory.message
         known = classify(_as_failure("OutOfMemoryError", text))
         cause = known.cause if known is not None and known.cause in {"gpu-oom", "host-oom", "shm"} else "gpu-oom"
-        sentence = host_memory.FULL if cause == "host-oom" else gpu_memory.FULL
+        sentence = memory_errors.HOST_MEMORY_FULL if cause == "host-oom" else memory_errors.GPU_MEMORY_FULL
         return CrashCause(
             cause, sentence, "certain", (_shorten(text),), _normalize_location(state.out_of_memory.where), message=text
         )
@@ -192,7 +192,7 @@ def _as_failure(type_name: str, message: str) -> Failure:
 
 
 def _cause_from_log(
-    reading: Reading, lines: Sequence[Line], launched: Launched, observed: CrashCause | None
+    reading: FailureMatch, lines: Sequence[LogLine], launched: LauncherReport, observed: CrashCause | None
 ) -> CrashCause:
     failure, pattern = reading.failure, reading.pattern
     where = failure_location(failure, lines) if reading.cause in CAUSES_WITH_LOCATION else None
@@ -222,7 +222,7 @@ def missing_package(message: str) -> str | None:
     return None if match is None else next(group for group in match.groups() if group).partition(".")[0]
 
 
-def _evidence(failure: Failure, launched: Launched) -> tuple[str, ...]:
+def _evidence(failure: Failure, launched: LauncherReport) -> tuple[str, ...]:
     evidence = [_shorten(failure.headline)]
     assertion = next((line for line in failure.message.splitlines() if "Assertion" in line), None)
     if assertion and assertion != failure.headline:
@@ -238,14 +238,14 @@ def _evidence(failure: Failure, launched: Launched) -> tuple[str, ...]:
 
 
 def _cause_from_exit_status(
-    status: ProcessExit, launched: Launched, lines: Sequence[Line], situation: Situation
+    status: ProcessExit, launched: LauncherReport, lines: Sequence[LogLine], situation: Situation
 ) -> CrashCause | None:
     """From the exit status alone, where nothing else says why."""
     number = status.signal if status.signal is not None else launched.signal
     code = status.code or launched.exit_code
     if number is None and not code:
         return None
-    if number in STOPPED or (status.bad is None and succeeded(lines)):
+    if number in STOPPED or (status.bad is None and reports_success(lines)):
         return None
     last = tuple(_shorten(line.text) for line in lines if not line.blank)[-3:]
     if number is None:
@@ -256,7 +256,7 @@ def _cause_from_exit_status(
     return _cause_from_signal(number, launched, last, exited is not None and exited.oom_kill is False)
 
 
-def _cause_from_signal(number: int, launched: Launched, last: tuple[str, ...], spared: bool) -> CrashCause:
+def _cause_from_signal(number: int, launched: LauncherReport, last: tuple[str, ...], spared: bool) -> CrashCause:
     """`spared`: the kernel is known not to have killed for memory."""
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
     who = f" on rank {launched.rank}" if launched.rank is not None else ""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tuner_tui.runs.output.failures import Failure
-from tuner_tui.runs.output.lines import BAR, Line
+from tuner_tui.runs.log_parsing.failures import Failure
+from tuner_tui.runs.log_parsing.lines import BAR, LogLine
 
 EVALUATION = re.compile(
     r"^(?:evaluat\w*|evaluation_loop|prediction_(?:step|loop)|predict\w*|validat\w*|_?run_(?:evaluation|sanity_check|validation)"
@@ -44,7 +44,7 @@ TRAIN_BANNER = re.compile(r"^\*{3,} Running training|^\{?'loss'", re.IGNORECASE)
 LOOKBACK_LINES = 60
 
 
-def failure_location(failure: Failure, lines: Sequence[Line]) -> str | None:
+def failure_location(failure: Failure, lines: Sequence[LogLine]) -> str | None:
     """training, evaluation, loading, optimizer-step or checkpoint; None where neither stack nor output tells."""
     return location_from_frames(failure.frames) or _location_from_output(failure, lines)
 
@@ -76,7 +76,7 @@ def _is_library_eval(file: str) -> bool:
     return "/torch/" in file and "lightning" not in file
 
 
-def _location_from_output(failure: Failure, lines: Sequence[Line]) -> str | None:
+def _location_from_output(failure: Failure, lines: Sequence[LogLine]) -> str | None:
     """From what was written last before the failure."""
     before = [line for line in lines if line.number < failure.first][-LOOKBACK_LINES:]
     for line in reversed(before):

@@ -13,8 +13,8 @@ from tuner_tui.advice.findings.host import host_memory_usage
 from tuner_tui.advice.findings.run_metrics import format_gigabytes, format_seconds, gpu_samples, is_warmed_up
 from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.situation import Situation
-from tuner_tui.runs.lows import Growth, growth
-from tuner_tui.runs.state import RankState
+from tuner_tui.runs.events.memory_trend import MemoryGrowth, find_growth
+from tuner_tui.runs.events.run_state import RankState
 
 MemoryLocation = Literal["gpu", "host"]
 
@@ -24,7 +24,7 @@ class MemoryLeak:
     """What one rank keeps on its card, or the ranks together in the host's memory."""
 
     place: MemoryLocation
-    growth: Growth
+    growth: MemoryGrowth
     ranks: tuple[RankState, ...]
 
     @property
@@ -39,9 +39,9 @@ def find_memory_leaks(situation: Situation, least: int) -> tuple[MemoryLeak, ...
     """What rises steadily and is worth telling, seen in at least `least` stretches of the run: cards, then the host."""
     ranks = situation.state.ranks.values()
     on_cards = [
-        MemoryLeak("gpu", rise, (rank,)) for rank in ranks if (rise := growth(rank.allocated, least)) is not None
+        MemoryLeak("gpu", rise, (rank,)) for rank in ranks if (rise := find_growth(rank.allocated, least)) is not None
     ]
-    on_host = [(rank, rise) for rank in ranks if (rise := growth(rank.anonymous, least)) is not None]
+    on_host = [(rank, rise) for rank in ranks if (rise := find_growth(rank.anonymous, least)) is not None]
     together = MemoryLeak("host", _total_growth(rise for _, rise in on_host), tuple(rank for rank, _ in on_host))
     found = [*on_cards, together] if on_host else on_cards
     return tuple(one for one in found if _is_significant(one.growth))
@@ -54,9 +54,9 @@ def leak_before_oom(situation: Situation, place: MemoryLocation) -> MemoryLeak |
     return next((one for one in much if one.place == place), None)
 
 
-def _total_growth(rises: Iterable[Growth]) -> Growth:
+def _total_growth(rises: Iterable[MemoryGrowth]) -> MemoryGrowth:
     every = tuple(rises)
-    return Growth(
+    return MemoryGrowth(
         sum(rise.bytes_a_step for rise in every),
         sum(rise.total_bytes for rise in every),
         max((rise.steps for rise in every), default=0),
@@ -64,7 +64,7 @@ def _total_growth(rises: Iterable[Growth]) -> Growth:
     )
 
 
-def _is_significant(rise: Growth) -> bool:
+def _is_significant(rise: MemoryGrowth) -> bool:
     least_bytes = max(thresholds.KEPT_BYTES.value, thresholds.KEPT_SHARE.value * rise.from_bytes)
     return rise.total_bytes >= least_bytes
 

@@ -10,9 +10,9 @@ from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.findings.run_metrics import process_steps
 from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.situation import Situation
-from tuner_tui.runs.crash_patterns.pattern import Confidence
-from tuner_tui.runs.output.lines import Line, read_lines
-from tuner_tui.runs.output.metrics import Logged, not_finite_tail, read_metrics
+from tuner_tui.runs.log_parsing.crash_patterns.pattern import Confidence
+from tuner_tui.runs.log_parsing.lines import LogLine, parse_lines
+from tuner_tui.runs.log_parsing.logged_metrics import LoggedMetrics, count_trailing_non_finite, parse_metrics
 
 MIN_GRADIENT_NORMS = 3
 """Infinite gradient norms in a row that are more than a loss scaler finding its scale."""
@@ -20,12 +20,12 @@ MIN_GRADIENT_NORMS = 3
 NonFiniteEvidence = tuple[str, tuple[str, ...], Confidence]
 
 
-def find_non_finite(lines: Sequence[Line]) -> NonFiniteEvidence | None:
+def find_non_finite(lines: Sequence[LogLine]) -> NonFiniteEvidence | None:
     """Sentence, evidence and confidence where the newest figures are not finite; None where they are."""
-    logged = read_metrics(lines)
-    losses = not_finite_tail([entry.loss for entry in logged])
+    logged = parse_metrics(lines)
+    losses = count_trailing_non_finite([entry.loss for entry in logged])
     norms = [entry.grad_norm for entry in logged]
-    gradients = not_finite_tail(norms)
+    gradients = count_trailing_non_finite(norms)
     if losses:
         return "The loss is not finite", (f"the last {losses} losses logged are nan or infinite",), "certain"
     if gradients and (
@@ -38,12 +38,12 @@ def find_non_finite(lines: Sequence[Line]) -> NonFiniteEvidence | None:
             else ()
         )
         return "The gradients are not finite", (shown, *hidden), "certain" if gradients > 1 else "likely"
-    if not_finite_tail([entry.eval_loss for entry in logged]):
+    if count_trailing_non_finite([entry.eval_loss for entry in logged]):
         return "The evaluation loss is not finite", ("the last evaluation loss logged is nan or infinite",), "likely"
     return None
 
 
-def _is_loss_masked(logged: Sequence[Logged]) -> bool:
+def _is_loss_masked(logged: Sequence[LoggedMetrics]) -> bool:
     """A loss of exactly 0.0 beside a gradient norm that is nan."""
     pairs = [entry for entry in logged if entry.loss is not None and entry.grad_norm is not None]
     newest = pairs[-1] if pairs else None
@@ -110,7 +110,7 @@ def loss_scale(situation: Situation) -> Finding | None:
 
 def _from_output(situation: Situation) -> tuple[str, Confidence] | None:
     """From the last lines of the output, where no trainer tells its figures: a loop that prints its loss."""
-    found = find_non_finite(read_lines(situation.log[-PRINTED_LINES:]))
+    found = find_non_finite(parse_lines(situation.log[-PRINTED_LINES:]))
     return None if found is None else (found[1][0], found[2])
 
 

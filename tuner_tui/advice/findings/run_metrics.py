@@ -9,7 +9,7 @@ from statistics import median
 from tuner_tui.advice import thresholds
 from tuner_tui.advice.situation import Situation
 from tuner_tui.hardware.sample import GpuSample, ProcessSample, Sample
-from tuner_tui.runs.progress import phase_at
+from tuner_tui.runs.events.progress import phase_at
 
 MIN_SCHEDULING_SAMPLES = 12
 """Looks at a process from which on they tell how often it could run."""

@@ -19,8 +19,8 @@ from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.situation import Situation
 from tuner_tui.advice.thresholds import Threshold
 from tuner_tui.core.units import format_percent, format_share
-from tuner_tui.runs.events import Steps
-from tuner_tui.runs.progress import phase_at
+from tuner_tui.runs.events.progress import phase_at
+from tuner_tui.runs.events.types import Steps
 
 
 def stalled(situation: Situation) -> Finding | None:

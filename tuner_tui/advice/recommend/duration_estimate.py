@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from tuner_tui.advice.recommend.workload import BERT_BASE_WIDTH, workload_of
 from tuner_tui.advice.thresholds import NOTES_3090, NOTES_T4, NOTES_UTILISATION
 from tuner_tui.core.units import format_share
-from tuner_tui.runs.compare import samples_a_step
-from tuner_tui.runs.reader import RunView
+from tuner_tui.runs.read.comparison import samples_a_step
+from tuner_tui.runs.read.reader import RunView
 from tuner_tui.settings.job import BuiltinJob, CommandJob, same_training
 from tuner_tui.settings.model import Settings
 

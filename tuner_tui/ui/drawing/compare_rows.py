@@ -11,7 +11,7 @@ from tuner_tui.ui.drawing.tables import GAP, beside, cells, widths
 from tuner_tui.ui.drawing.two_curves import two_curves
 
 if TYPE_CHECKING:
-    from tuner_tui.runs.compare import Changed, Differs, Figure, LossAt
+    from tuner_tui.runs.read.comparison import ChangedSetting, Difference, LossAt, MeasuredFigure
     from tuner_tui.ui.comparing import Compared
 
 TWO_COLUMNS = 112
@@ -76,14 +76,14 @@ def _head(shown: Compared, width: int) -> list[Row]:
 
 def headline(shown: Compared) -> str:
     """`tokens ×1.24 · peak memory ×1.08 · loss after 25,600 samples -0.0412`; empty where nothing was measured."""
-    from tuner_tui.runs.compare_words import difference, ratio
+    from tuner_tui.runs.read.comparison import format_loss_difference, format_ratio
 
-    figures = {figure.name: figure for figure in shown.found.figures if ratio(figure)}
+    figures = {figure.name: figure for figure in shown.found.figures if format_ratio(figure)}
     speed = "tokens" if "tokens" in figures else "throughput"
-    parts = [f"{name} {ratio(figures[name])}" for name in (speed, "peak memory") if name in figures]
-    last = next((row for row in reversed(shown.found.loss) if difference(row)), None)
+    parts = [f"{name} {format_ratio(figures[name])}" for name in (speed, "peak memory") if name in figures]
+    last = next((row for row in reversed(shown.found.loss) if format_loss_difference(row)), None)
     if last is not None:
-        parts.append(f"loss after {last.samples:,} samples {difference(last)}")
+        parts.append(f"loss after {last.samples:,} samples {format_loss_difference(last)}")
     return " · ".join(parts)
 
 
@@ -127,28 +127,33 @@ def _section(
     return [Row(cells(heading, columns, head, sides)), *(Row(cells(row, columns, styles, aligned)) for row in rows)]
 
 
-def _setting(row: Changed) -> Entry:
-    from tuner_tui.runs.compare_words import origin
+def _setting(row: ChangedSetting) -> Entry:
+    from tuner_tui.runs.read.comparison import format_origin
     from tuner_tui.settings.fields import FIELDS, format_value
 
     first, second = (format_value(row.name, value) or "(empty)" for value in (row.first, row.second))
-    origins = " → ".join(origin(one, LONGEST) for one in (row.first_origin, row.second_origin))
+    origins = " → ".join(format_origin(one, LONGEST) for one in (row.first_origin, row.second_origin))
     return Entry(FIELDS[row.name].label, first, second, origins)
 
 
-def _figure(row: Figure) -> Entry:
-    from tuner_tui.runs.compare_words import quantity, ratio
+def _figure(row: MeasuredFigure) -> Entry:
+    from tuner_tui.runs.read.comparison import format_figure, format_ratio
 
-    return Entry(row.name, quantity(row.first, row.unit), quantity(row.second, row.unit), ratio(row))
+    return Entry(row.name, format_figure(row.first, row.unit), format_figure(row.second, row.unit), format_ratio(row))
 
 
 def _loss(row: LossAt) -> Entry:
-    from tuner_tui.runs.compare_words import difference, quantity
+    from tuner_tui.runs.read.comparison import format_figure, format_loss_difference
 
-    return Entry(f"{row.samples:,} samples", quantity(row.first, ""), quantity(row.second, ""), difference(row))
+    return Entry(
+        f"{row.samples:,} samples",
+        format_figure(row.first, ""),
+        format_figure(row.second, ""),
+        format_loss_difference(row),
+    )
 
 
-def _other(row: Differs) -> Entry:
-    from tuner_tui.runs.compare_words import plain
+def _other(row: Difference) -> Entry:
+    from tuner_tui.runs.read.comparison import format_setting
 
-    return Entry(row.name, plain(row.first, LONGEST), plain(row.second, LONGEST))
+    return Entry(row.name, format_setting(row.first, LONGEST), format_setting(row.second, LONGEST))

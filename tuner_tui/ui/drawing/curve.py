@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tuner_tui.runs.history import Series
+from tuner_tui.runs.events.history import Series
 from tuner_tui.ui.drawing.bars import FULLEST, LEVELS
 
 

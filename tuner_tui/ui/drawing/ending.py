@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner_tui.runs.state import RunState
+from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.ui import format as f
 
 OUT_OF_MEMORY = "Out of memory"

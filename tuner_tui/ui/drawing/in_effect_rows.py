@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tuner_tui.runs.state import RunState
+from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.ui.drawing.cells import Row, Run, Style, left, line
 from tuner_tui.ui.drawing.marks import GOOD, WARN
 
 if TYPE_CHECKING:
     from tuner_tui.advice.verification import SettingCheck
-    from tuner_tui.runs.record import RunRecord
+    from tuner_tui.runs.store.record import RunRecord
 
 MARKS: Mapping[str, tuple[str, Style]] = {"agrees": (f"{GOOD} ", "good"), "differs": (f"{WARN} ", "warn")}
 
@@ -21,9 +21,7 @@ def in_effect_rows(state: RunState | None, record: RunRecord | None, width: int)
     if state is None:
         return [Row(line(Run("No run followed: nothing to compare with.", "dim")))]
     from tuner_tui.advice.situation import situation_of_state
-    from tuner_tui.advice.verification import (
-        verify_settings,  # here, for the first frame is drawn before the settings are known
-    )
+    from tuner_tui.advice.verification import verify_settings
 
     found = verify_settings(situation_of_state(state, record))
     if not found:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from tuner_tui.runs.box_watch import WatchedJob, WatchedProcess
-from tuner_tui.runs.live_runs import LiveRun
-from tuner_tui.runs.watch_words import brief_command, card_list
+from tuner_tui.runs.read.box_monitor import WatchedJob, WatchedProcess, format_command, format_gpu_indices
+from tuner_tui.runs.read.live_runs import LiveRun
 from tuner_tui.ui import format as f
 from tuner_tui.ui.drawing.cells import Line, Row, Run, Style, left, line, right, shorten, text_width
 
@@ -46,7 +45,7 @@ class Column:
 COLUMNS = (
     Column("pid", "pid", 7, 0, lambda row: str(row.pid)),
     Column("user", " user", 10, 88, lambda row: f" {row.user or f.UNKNOWN}", left),
-    Column("gpu", "GPU", 6, 0, lambda row: card_list(row.gpus) or f.UNKNOWN),
+    Column("gpu", "GPU", 6, 0, lambda row: format_gpu_indices(row.gpus) or f.UNKNOWN),
     Column("memory", "GiB", 7, 0, lambda row: f.gib(row.gpu_memory_bytes)),
     Column("sm", "SM %", 6, 0, lambda row: f.whole(row.sm_pct)),
     Column("cpu", "CPU %", 7, 0, lambda row: f.whole(row.cpu_pct)),
@@ -149,7 +148,7 @@ def process_row(process: WatchedProcess, now_s: float, columns: Sequence[Column]
     )  # fmt: skip
     row = cells_of_row(figures, columns, "dim")
     room = max(0, width - MARK - sum(column.width for column in columns) - 4)
-    command = shorten(brief_command(process.command) or NOWHERE, room)
+    command = shorten(format_command(process.command) or NOWHERE, room)
     return Row(line(" " * MARK, row, Run("    " + command, "dim")))
 
 
@@ -161,7 +160,7 @@ def cells_of_row(figures: Figures, columns: Sequence[Column], style: Style) -> R
 def job_words(job: WatchedJob, room: int, style: Style) -> Line:
     """What the job is: a run of ours by name and step, anything else by its command line."""
     if job.run is None:
-        command = brief_command(job.command)
+        command = format_command(job.command)
         return line(Run(shorten(command or NOWHERE, room), style if command else "dim"))
     name = " ".join(part for part in (job.run.run, job.run.preset) if part)
     state = "  ".join(part for part in run_words(job.run) if part)

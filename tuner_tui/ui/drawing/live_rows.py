@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuner_tui.hardware.sample import Sample
-from tuner_tui.runs.history import History
-from tuner_tui.runs.state import RunState
+from tuner_tui.runs.events.history import History
+from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.ui import format as f
 from tuner_tui.ui.drawing.cells import Row, Run, fit, line, width_of
 from tuner_tui.ui.drawing.gpu_rows import Detail, GpuScene, gpu_rows, rows_more

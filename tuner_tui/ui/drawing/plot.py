@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tuner_tui.runs.history import Series
+from tuner_tui.runs.events.history import Series
 from tuner_tui.ui.drawing.cells import Row, Run, line, right
 from tuner_tui.ui.drawing.curve import scale
 

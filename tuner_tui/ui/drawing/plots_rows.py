@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner_tui.runs.history import History
+from tuner_tui.runs.events.history import History
 from tuner_tui.ui import format as f
 from tuner_tui.ui.drawing.cells import Row, fit, line
 from tuner_tui.ui.drawing.plot import Plot, plot_rows

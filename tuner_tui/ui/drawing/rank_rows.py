@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tuner_tui.core.text import wrap_text
-from tuner_tui.runs.rates import data_wait_share
-from tuner_tui.runs.state import RankState, RunState
+from tuner_tui.runs.events.rates import data_wait_share
+from tuner_tui.runs.events.run_state import RankState, RunState
 from tuner_tui.ui import format as f
 from tuner_tui.ui.drawing.cells import Row, Run, line, right
 from tuner_tui.ui.drawing.figures import LABEL, labelled

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from tuner_tui.core.text import wrap_text
 from tuner_tui.hardware.sample import Sample
-from tuner_tui.runs.events import Steps
-from tuner_tui.runs.history import History
-from tuner_tui.runs.progress import eta, phase_at
-from tuner_tui.runs.rates import mean_rates
-from tuner_tui.runs.state import RunState
+from tuner_tui.runs.events.history import History
+from tuner_tui.runs.events.progress import eta, phase_at
+from tuner_tui.runs.events.rates import mean_rates
+from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.runs.events.types import Steps
 from tuner_tui.ui import format as f
 from tuner_tui.ui.drawing.bars import bar
 from tuner_tui.ui.drawing.cells import Line, Row, Run, Style, line, right, shorten, text_width

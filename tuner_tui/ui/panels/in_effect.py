@@ -12,8 +12,8 @@ from tuner_tui.ui.drawing.in_effect_rows import in_effect_rows
 from tuner_tui.ui.widgets.canvas import Canvas
 
 if TYPE_CHECKING:
-    from tuner_tui.runs.record import RunRecord
-    from tuner_tui.runs.state import RunState
+    from tuner_tui.runs.events.run_state import RunState
+    from tuner_tui.runs.store.record import RunRecord
 
 
 class InEffectPanel(Canvas, can_focus=True):

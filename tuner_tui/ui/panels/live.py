@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from textual.reactive import reactive
 
 from tuner_tui.hardware.sample import Sample
-from tuner_tui.runs.history import History
+from tuner_tui.runs.events.history import History
 from tuner_tui.ui.drawing.cells import Row
 from tuner_tui.ui.drawing.live_rows import LiveScene, live_rows
 from tuner_tui.ui.drawing.recent import Recent, within_after
 from tuner_tui.ui.widgets.canvas import Canvas
 
 if TYPE_CHECKING:
-    from tuner_tui.runs.reader import RunView
+    from tuner_tui.runs.read.reader import RunView
 
 REMEMBERED_SAMPLES = 600
 OWN_SAMPLE_AFTER_S = 4.0

@@ -19,7 +19,7 @@ from tuner_tui.ui.widgets.search_field import SearchField
 if TYPE_CHECKING:
     from textual.app import ComposeResult
 
-    from tuner_tui.runs.log import LogWindow
+    from tuner_tui.runs.read.log_reader import LogWindow
 
 SIDEWAYS = 20
 OUTPUT = Binding.Group("Output")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from textual.reactive import reactive
 
-from tuner_tui.runs.history import History
+from tuner_tui.runs.events.history import History
 from tuner_tui.ui.drawing.cells import Row
 from tuner_tui.ui.drawing.plots_rows import plots_rows
 from tuner_tui.ui.widgets.canvas import Canvas

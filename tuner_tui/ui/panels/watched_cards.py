@@ -17,7 +17,7 @@ from tuner_tui.ui.panels.live import REMEMBERED_SAMPLES
 from tuner_tui.ui.widgets.canvas import Canvas
 
 if TYPE_CHECKING:
-    from tuner_tui.runs.box_watch import BoxView
+    from tuner_tui.runs.read.box_monitor import BoxView
 
 
 class WatchedCardsPanel(Canvas):

@@ -14,7 +14,7 @@ from tuner_tui.ui.drawing.host_rows import host_rows
 from tuner_tui.ui.widgets.canvas import Canvas
 
 if TYPE_CHECKING:
-    from tuner_tui.runs.box_watch import BoxView
+    from tuner_tui.runs.read.box_monitor import BoxView
 
 RECENT_SAMPLES = 12
 """What the cores' mean needs."""

@@ -14,7 +14,7 @@ from tuner_tui.ui.keys import WATCH_JOB_KEYS
 from tuner_tui.ui.widgets.canvas import Canvas
 
 if TYPE_CHECKING:
-    from tuner_tui.runs.box_watch import BoxView, WatchedJob
+    from tuner_tui.runs.read.box_monitor import BoxView, WatchedJob
 
 RESORT_EVERY_S = 5.0
 """Rows that change places each second cannot be read."""

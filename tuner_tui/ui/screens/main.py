@@ -8,7 +8,7 @@ from textual import on
 from textual.content import Content
 from textual.reactive import reactive
 
-from tuner_tui.runs.history import History
+from tuner_tui.runs.events.history import History
 from tuner_tui.ui.arrangement import PAGES, STRIP, arrange
 from tuner_tui.ui.keys import APP_KEYS, MAIN_KEYS, PAGE_KEYS, SETTINGS_KEYS, TROUBLES_KEYS
 from tuner_tui.ui.messages import (
@@ -54,10 +54,10 @@ if TYPE_CHECKING:
     from tuner_tui.hardware.interpreter.probe import Interpreter
     from tuner_tui.hardware.inventory import Inventory
     from tuner_tui.hardware.sample import Sample
-    from tuner_tui.runs.log import LogWindow
-    from tuner_tui.runs.reader import RunView
-    from tuner_tui.runs.record import RunRecord
-    from tuner_tui.runs.state import RunState
+    from tuner_tui.runs.events.run_state import RunState
+    from tuner_tui.runs.read.log_reader import LogWindow
+    from tuner_tui.runs.read.reader import RunView
+    from tuner_tui.runs.store.record import RunRecord
     from tuner_tui.ui.estimating import Outlook
     from tuner_tui.ui.form import SettingsView
 

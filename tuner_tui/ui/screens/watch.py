@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.binding import BindingType
 
-    from tuner_tui.runs.box_watch import BoxView
+    from tuner_tui.runs.read.box_monitor import BoxView
 
 FRAME = 2
 """Rows that a panel's frame takes, and columns with its padding twice that."""

@@ -1,0 +1,66 @@
+"""Builders of run views with defaults that keyword arguments replace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tuner_tui.runs.events.history import History, Series
+from tuner_tui.runs.events.run_state import RankState, RunState
+from tuner_tui.runs.events.types import Evaluated, Steps
+from tuner_tui.runs.read.reader import RunView
+from tuner_tui.runs.read.status import RunStatus
+from tuner_tui.runs.store.record import RunRecord
+from tuner_tui.settings.job import BuiltinJob
+from tuner_tui.settings.model import Settings
+from tuner_tui.settings.origin import Origin, OriginKind, Resolved
+
+JOB = BuiltinJob(model="bert-base-uncased", data="reviews.csv")
+
+
+def record(settings: dict[str, Any] | None = None, **changes: Any) -> RunRecord:
+    """What was launched, with these settings."""
+    values = settings or {}
+    resolved = Resolved(Settings(**values), dict.fromkeys(values, Origin(OriginKind.FLAG, "--set")))
+    known: dict[str, Any] = {
+        "id": "r001", "created_t": 1.0, "job": JOB, "resolved": resolved, "argv": ("python",), "cwd": "/w",
+        "interpreter": "/p", "host": "box", "program_version": "0.1", "output_dir": "/o",
+        "versions": {"torch": "2.13.0"}, "git_sha": "aaa", "git_dirty": False,
+    }  # fmt: skip
+    return RunRecord(**{**known, **changes})
+
+
+def counters(steps: int, batch: int, train_s: float, rank: int = 0, **changes: Any) -> Steps:
+    """Counters after so many steps of so many samples."""
+    known: dict[str, Any] = {
+        "t": 1.0, "rank": rank, "step": steps, "own_steps": steps, "samples": steps * batch,
+        "tokens": steps * batch * 90, "padding_tokens": steps * batch * 10, "train_s": train_s,
+        "data_wait_s": 0.1 * train_s,
+    }  # fmt: skip
+    return Steps(**{**known, **changes})
+
+
+def view(
+    settings: dict[str, Any] | None = None,
+    steps: int = 100,
+    batch: int = 8,
+    train_s: float = 50.0,
+    loss: tuple[tuple[float, float | None], ...] = (),
+    ranks: tuple[Steps, ...] = (),
+    state: dict[str, Any] | None = None,
+    **changes: Any,
+) -> RunView:
+    """A run of one rank, unless `ranks` are given; `changes` go to its record."""
+    latest = ranks or (counters(steps, batch, train_s),)
+    known: dict[str, Any] = {
+        "step": steps,
+        "total_steps": steps,
+        "ranks": {one.rank or 0: RankState(one.rank or 0, 1, one, (one,)) for one in latest},
+        "evaluations": (Evaluated(t=1.0, step=steps, metrics={"eval_loss": 0.5, "eval_runtime": 3.0}),),
+    }
+    history = History(loss=Series("loss", "", tuple(x for x, _ in loss), tuple(y for _, y in loss)))
+    return RunView(
+        RunState(**{**known, **(state or {})}),
+        history,
+        RunStatus("ended", "Completed."),
+        record=record(settings, **changes),
+    )

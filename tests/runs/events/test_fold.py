@@ -1,0 +1,176 @@
+"""The fold from events to state, and the speed it gives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.runs.store.test_codec import events
+from tuner_tui.runs.events import types as ev
+from tuner_tui.runs.events.fold import MAX_EVALUATIONS, fold, fold_all
+from tuner_tui.runs.events.rates import MAX_POINTS, WINDOW_S, mean_rates, rates_of
+from tuner_tui.runs.events.run_state import RankState, RunState
+
+
+def steps(t: float, own: int, train_s: float, rank: int = 0, **more: Any) -> ev.Steps:
+    plain = ev.Steps(t=t, rank=rank, step=own, own_steps=own, train_s=train_s, samples=own * 8)
+    return replace(plain, **more)
+
+
+@given(st.lists(events(), max_size=12))
+def test_any_events_in_any_order_give_a_state(story: list[ev.Event]) -> None:
+    state = fold_all(RunState(), story)
+    assert all(len(rank.recent) <= MAX_POINTS for rank in state.ranks.values())
+    assert state.rates.data_wait_share is None or 0 <= state.rates.data_wait_share <= 1
+    assert state.rates.padding_share is None or 0 <= state.rates.padding_share <= 1
+    assert state.rates.between_share is None or 0 <= state.rates.between_share <= 1
+
+
+def test_time_between_steps_is_that_of_the_rank_with_most_and_unknown_without_a_loader() -> None:
+    story = [
+        steps(1.0, 2, 1.0, rank=0, between_s=0.1), steps(1.0, 2, 1.0, rank=1),
+        steps(3.0, 6, 3.0, rank=0, between_s=0.9), steps(3.0, 6, 3.0, rank=1, between_s=0.2),
+    ]  # fmt: skip
+    assert fold_all(RunState(), story).rates.between_share == pytest.approx(0.4)
+    assert fold_all(RunState(), story[1:2]).rates.between_share is None
+    assert fold_all(RunState(), [steps(1.0, 2, 1.0), steps(3.0, 6, 3.0)]).rates.between_share is None
+
+
+def test_a_run_from_launch_to_end() -> None:
+    story = [
+        ev.Launched(t=1.0, pid=10, argv=("python",)),
+        ev.Started(t=2.0, rank=0, pid=11, torch="2.13.0"),
+        ev.Plan(t=3.0, rank=0, total_steps=100, parameters=7),
+        ev.Phase(t=4.0, rank=0, phase="training", step=0),
+        steps(5.0, 2, 1.0),
+        steps(6.0, 4, 2.0),
+        ev.Metrics(t=6.0, rank=0, step=4, loss=2.5, learning_rate=1e-4),
+    ]
+    state = fold_all(RunState(), story)
+    assert (state.phase, state.step, state.total_steps, state.pid) == ("training", 4, 100, 10)
+    assert (state.loss, state.parameters, state.versions) == (2.5, 7, {"torch": "2.13.0"})
+    assert state.rates.steps_s == pytest.approx(2.0)
+    assert state.rates.samples_s == pytest.approx(16.0)
+    assert (state.last_step_t, state.training_since_t, state.outcome) == (6.0, 4.0, None)
+    done = fold_all(state, [ev.Ended(t=7.0, rank=0), ev.Finished(t=8.0, outcome="completed", step=4)])
+    assert (done.phase, done.outcome, done.ranks[0].ended) == ("ended", "completed", True)
+
+
+def test_steps_alone_show_that_training_began() -> None:
+    state = fold_all(RunState(), [ev.Started(t=1.0, rank=0, pid=5), steps(2.0, 1, 0.5)])
+    assert state.phase == "training"
+    assert state.training_since_t == 2.0
+
+
+def test_counters_flushed_while_evaluating_do_not_end_the_evaluation() -> None:
+    story = [steps(1.0, 1, 0.5), ev.Phase(t=2.0, rank=0, phase="evaluating"), steps(3.0, 2, 1.0), steps(4.0, 2, 1.0)]
+    assert fold_all(RunState(), story).phase == "evaluating"
+
+
+def test_samples_are_summed_over_ranks_and_steps_are_not() -> None:
+    story: list[ev.Event] = [steps(float(t), t, t * 0.5, rank=rank) for t in (1, 2, 3) for rank in range(4)]
+    rates = fold_all(RunState(), story).rates
+    assert rates.steps_s == pytest.approx(2.0)
+    assert rates.samples_s == pytest.approx(4 * 16.0)
+
+
+def test_a_slow_rank_sets_the_pace() -> None:
+    story: list[ev.Event] = [steps(float(t), t, t * (0.5 + rank), rank=rank) for t in (1, 2) for rank in (0, 1)]
+    assert fold_all(RunState(), story).rates.step_time_s == pytest.approx(1.5)
+
+
+def test_counters_that_fall_are_a_new_process() -> None:
+    story = [steps(float(t), t * 10, float(t), step=1000 + t * 10) for t in range(1, 6)]
+    before = fold_all(RunState(), story)
+    assert before.rates.steps_s == pytest.approx(10.0)
+    after = fold(before, steps(9.0, 1, 0.2, step=500))
+    assert (after.step, after.rates.steps_s) == (500, None)
+    again = fold(after, steps(10.0, 3, 0.6, step=502))
+    assert again.rates.steps_s == pytest.approx(5.0)
+
+
+def test_rates_look_back_on_a_window_of_training_time() -> None:
+    slow = [steps(float(t), t, float(t)) for t in range(1, 40)]
+    fast = [steps(40.0 + t, 40 + t * 10, 40.0 + t) for t in range(int(WINDOW_S) + 2)]
+    assert fold_all(RunState(), [*slow, *fast]).rates.steps_s == pytest.approx(10.0)
+
+
+def test_steps_slower_than_the_window_still_have_a_rate() -> None:
+    story = [steps(t * 100.0, t, t * 100.0) for t in range(1, 5)]
+    assert fold_all(RunState(), story).rates.step_time_s == pytest.approx(100.0)
+
+
+def test_shares_of_waiting_and_padding() -> None:
+    first = steps(1.0, 1, 1.0, tokens=100, padding_tokens=10, data_wait_s=0.1)
+    last = steps(2.0, 2, 2.0, tokens=190, padding_tokens=20, data_wait_s=0.4)
+    rates = fold_all(RunState(), [first, last]).rates
+    assert rates.data_wait_share == pytest.approx(0.3)
+    assert rates.padding_share == pytest.approx(0.1)
+    assert rates.tokens_s == pytest.approx(90.0)
+
+
+def test_unknown_stays_unknown() -> None:
+    rates = fold_all(RunState(), [steps(1.0, 1, 1.0, samples=0), steps(2.0, 2, 2.0, samples=0)]).rates
+    assert (rates.samples_s, rates.tokens_s, rates.padding_share) == (None, None, None)
+
+
+def test_evaluations_are_thinned_but_the_newest_stays() -> None:
+    story = [ev.Evaluated(t=float(n), rank=0, step=n, metrics={"eval_loss": 1.0}) for n in range(5000)]
+    kept = fold_all(RunState(), story).evaluations
+    assert len(kept) <= MAX_EVALUATIONS
+    assert kept[-1].step == 4999
+    assert [one.step for one in kept] == sorted({one.step for one in kept})
+
+
+def test_what_is_in_effect_adds_up() -> None:
+    story = [ev.InEffect(t=1.0, rank=0, values={"tf32": False}), ev.InEffect(t=2.0, rank=0, values={"fused": True})]
+    assert fold_all(RunState(), story).in_effect == {"tf32": False, "fused": True}
+
+
+def test_a_checkpoint_asked_for_is_not_a_stop() -> None:
+    state = fold(RunState(), ev.StopRequested(t=1.0, how="checkpoint"))
+    assert state.stop_requested is None
+    assert fold(state, ev.StopRequested(t=2.0, how="stop")).stop_requested == "stop"
+
+
+def test_other_ranks_do_not_speak_for_the_run() -> None:
+    story = [ev.Phase(t=1.0, rank=0, phase="training"), ev.Phase(t=2.0, rank=3, phase="saving")]
+    state = fold_all(RunState(), [*story, ev.Metrics(t=3.0, rank=3, step=1, loss=9.0)])
+    assert (state.phase, state.loss) == ("training", None)
+
+
+def test_the_first_rank_to_raise_is_the_reason() -> None:
+    first, later = (ev.Raised(t=t, rank=rank, type="E", message=str(rank)) for t, rank in ((1.0, 1), (2.0, 0)))
+    assert fold_all(RunState(), [later, first]).raised == first
+    assert fold_all(RunState(), [first, later]).raised == first
+    assert fold_all(RunState(), [first, ev.Started(t=3.0, rank=1, pid=5)]).raised is None
+
+
+def test_the_mean_is_over_the_whole_run_and_summed_over_ranks() -> None:
+    counters = ev.Steps(t=9.0, step=100, own_steps=100, samples=800, train_s=50.0, data_wait_s=5.0)
+    mean = mean_rates([RankState(0, latest=counters), RankState(1, latest=counters), RankState(2)])
+    assert (mean.steps_s, mean.samples_s, mean.data_wait_share) == (2.0, 32.0, 0.1)
+    assert mean.tokens_s is None
+
+
+def test_without_a_loader_nobody_knows_the_wait_for_data() -> None:
+    def share(**last: Any) -> float | None:
+        points = (steps(0.0, 0, 0.0), steps(10.0, 10, 10.0, **last))
+        return rates_of([RankState(0, latest=points[1], recent=points)]).data_wait_share
+
+    assert share() is None
+    assert share(micro_steps=10) == 0.0
+    assert share(micro_steps=10, data_wait_s=2.5) == 0.25
+
+
+def test_what_is_held_between_steps_is_followed_and_forgotten_with_its_process() -> None:
+    held = [steps(float(n), n, float(n), allocated_bytes=100 + n, anonymous_bytes=7) for n in range(1, 6)]
+    rank = fold_all(RunState(), held).ranks[0]
+    assert (rank.allocated.values, rank.anonymous.values[1:]) == ((None, 101, 102, 103, 104, 105), (7,) * 5)
+    again = fold(fold_all(RunState(), held), steps(9.0, 1, 1.0, allocated_bytes=50))
+    assert again.ranks[0].allocated.values == (None, 50)
+    assert again.ranks[0].anonymous.values == ()

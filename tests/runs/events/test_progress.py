@@ -1,0 +1,116 @@
+"""Time left and the phase of a moment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.runs.events.test_fold import steps
+from tests.runs.store.test_codec import events
+from tuner_tui.runs.events import types as ev
+from tuner_tui.runs.events.fold import fold_all
+from tuner_tui.runs.events.progress import FIRST_STEP_STALL_S, STALL_FLOOR_S, eta, phase_at, stall_after_s
+from tuner_tui.runs.events.run_state import RunState
+
+
+def training(count: int, step_s: float = 1.0, total: int = 100, **more: Any) -> list[ev.Event]:
+    return [
+        ev.Plan(t=0.0, rank=0, total_steps=total),
+        ev.Phase(t=0.0, rank=0, phase="training"),
+        *(steps(n * step_s, n, n * step_s, **more) for n in range(1, count + 1)),
+    ]
+
+
+@given(st.lists(events(), max_size=12), st.floats(0, 1e10))
+def test_time_left_is_never_negative_and_lies_in_its_range(story: list[ev.Event], now: float) -> None:
+    left = eta(fold_all(RunState(), story), now)
+    assert left is None or 0 <= left.low_s <= left.seconds <= left.high_s
+
+
+def test_no_time_left_without_evidence() -> None:
+    assert eta(RunState(), 0.0) is None
+    assert eta(fold_all(RunState(), training(2)), 2.0) is None
+    assert eta(fold_all(RunState(), [steps(float(n), n, float(n)) for n in range(1, 9)]), 9.0) is None
+
+
+def test_time_left_from_the_measured_step_time() -> None:
+    left = eta(fold_all(RunState(), training(10)), 10.0)
+    assert left is not None
+    assert left.seconds == pytest.approx(90.0)
+    assert (left.low_s, left.high_s) == pytest.approx((90.0, 90.0))
+
+
+def test_time_passes_between_two_counters_but_no_further_than_a_step() -> None:
+    state = fold_all(RunState(), training(10))
+    near, far = eta(state, 10.5), eta(state, 500.0)
+    assert near is not None
+    assert far is not None
+    assert (near.seconds, far.seconds) == pytest.approx((89.5, 89.0))
+
+
+def test_evaluation_and_saving_are_charged() -> None:
+    story = [
+        *training(20, eval_s=40.0, save_s=10.0),
+        ev.Evaluated(t=20.0, rank=0, step=20, metrics={}, seconds=40.0),
+        ev.Checkpoint(t=20.0, rank=0, step=10, path="x", seconds=10.0),
+    ]
+    left = eta(fold_all(RunState(), story), 20.0)
+    assert left is not None
+    assert left.seconds == pytest.approx(80 * (1.0 + 2.0 + 1.0))
+
+
+def test_uneven_steps_widen_the_range() -> None:
+    times = [0.0]
+    for n in range(1, 13):
+        times.append(times[-1] + (0.5 if n % 2 else 1.5))
+    story = [ev.Plan(t=0.0, rank=0, total_steps=112), *(steps(t, n, t) for n, t in enumerate(times))]
+    left = eta(fold_all(RunState(), story), times[-1])
+    assert left is not None
+    assert left.low_s < 60 < 90 < left.seconds < 110 < 140 < left.high_s
+
+
+def test_nothing_is_left_of_a_finished_run() -> None:
+    assert eta(fold_all(RunState(), [*training(10), ev.Finished(t=11.0, outcome="completed")]), 11.0) is None
+
+
+def test_a_resumed_run_counts_its_own_evaluations_only() -> None:
+    story = [
+        ev.Plan(t=0.0, rank=0, total_steps=1100, first_step=1000),
+        *(steps(float(n), n, float(n), step=1000 + n, eval_s=30.0) for n in range(1, 11)),
+        ev.Evaluated(t=10.0, rank=0, step=1010, metrics={}),
+    ]
+    left = eta(fold_all(RunState(), story), 10.0)
+    assert left is not None
+    assert left.seconds == pytest.approx(90 * 4.0)
+
+
+def test_stalled_after_several_step_times() -> None:
+    state = fold_all(RunState(), training(10, step_s=5.0, total=1000))
+    assert stall_after_s(state) == pytest.approx(40.0)
+    assert phase_at(state, 50.0 + 39.0) == "training"
+    assert phase_at(state, 50.0 + 41.0) == "stalled"
+
+
+def test_quick_steps_are_not_stalled_by_a_breath() -> None:
+    state = fold_all(RunState(), training(10, step_s=0.01))
+    assert phase_at(state, 0.1 + STALL_FLOOR_S - 1) == "training"
+
+
+@pytest.mark.parametrize("phase", ["evaluating", "saving", "compiling", "starting", "skipping", "ending"])
+def test_only_training_stalls(phase: str) -> None:
+    state = fold_all(RunState(), [*training(10), ev.Phase(t=10.0, rank=0, phase=phase)])
+    assert phase_at(state, 1e6) == phase
+
+
+def test_the_clock_starts_anew_after_an_evaluation() -> None:
+    story = [*training(10), ev.Phase(t=10.0, rank=0, phase="evaluating"), ev.Phase(t=500.0, rank=0, phase="training")]
+    assert phase_at(fold_all(RunState(), story), 505.0) == "training"
+
+
+def test_a_first_step_gets_ten_minutes() -> None:
+    state = fold_all(RunState(), [ev.Phase(t=100.0, rank=0, phase="training")])
+    assert phase_at(state, 100.0 + FIRST_STEP_STALL_S - 1) == "training"
+    assert phase_at(state, 100.0 + FIRST_STEP_STALL_S + 1) == "stalled"

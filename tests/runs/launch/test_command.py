@@ -1,0 +1,181 @@
+"""The command of a launch: its environment, its configuration file, its checks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tuner_tui.core.redaction import HIDDEN
+from tuner_tui.runs.launch.command import (
+    OBSERVER_SITE,
+    LaunchError,
+    added_environment,
+    check_command,
+    check_launcher,
+    git_revision,
+    has_gpu,
+    own_config,
+    redact_job,
+    with_config,
+)
+from tuner_tui.runs.launch.prepare import LaunchRequest, prepare
+from tuner_tui.runs.store.folder import RunFolder, create_folder
+from tuner_tui.settings.apply import AppliedCommand
+from tuner_tui.settings.distributed import AccelerateConfig
+from tuner_tui.settings.errors import SettingsError
+from tuner_tui.settings.job import CommandJob
+from tuner_tui.settings.model import Settings
+from tuner_tui.settings.origin import Resolved
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return create_folder(tmp_path)
+
+
+def test_the_observer_goes_in_front_of_the_users_path(folder: RunFolder) -> None:
+    env = added_environment(CommandJob(command=("x",)), {"PYTHONPATH": "/mine"}, folder, {"bf16": True}, 5)
+    assert env == {
+        "PYTHONPATH": f"{OBSERVER_SITE}{os.pathsep}/mine",
+        "PYTHONUNBUFFERED": "1",
+        "TUNER_RUN_DIR": str(folder.path),
+        "TUNER_INJECT": '{"bf16": true}',
+        "TUNER_MEMORY_LIMIT_BYTES": "5",
+    }
+    assert (OBSERVER_SITE / "sitecustomize.py").is_file()
+
+
+def test_the_jobs_own_variables_win_over_the_shells(folder: RunFolder) -> None:
+    job = CommandJob(command=("x",), env={"PYTHONPATH": "/jobs", "A": "b"})
+    env = added_environment(job, {"PYTHONPATH": "/mine"}, folder, None, None)
+    assert env["PYTHONPATH"] == f"{OBSERVER_SITE}{os.pathsep}/jobs"
+    assert env["A"] == "b"
+    assert "TUNER_INJECT" not in env
+
+
+def test_the_configuration_file(folder: RunFolder) -> None:
+    argv = with_config(AppliedCommand(("run", "--config={config}"), "seed: 1\n"), folder)
+    assert argv == ("run", f"--config={folder.config}")
+    assert with_config(AppliedCommand(("echo", "{config}")), folder) == ("echo", "{config}")
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (("no-such-program",), "not found on the PATH"),
+        (("./train.py",), "does not exist"),
+        (("./data.txt",), "may be run"),
+        (("/",), "may be run"),
+        (("sh", f"--token={HIDDEN}"), "secret"),
+    ],
+)
+def test_what_cannot_be_started(tmp_path: Path, argv: tuple[str, ...], words: str) -> None:
+    (tmp_path / "data.txt").touch()
+    with pytest.raises(LaunchError, match=words):
+        check_command(argv, tmp_path, {"PATH": "/usr/bin:/bin"})
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(LaunchError, match="does not exist"):
+        check_command(("sh",), tmp_path / "none", {"PATH": "/bin:/usr/bin"})
+
+
+def test_what_can_be_started(tmp_path: Path) -> None:
+    script = tmp_path / "train.sh"
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o700)
+    check_command(("./train.sh",), tmp_path, {})
+    check_command(("sh",), tmp_path, {"PATH": "/bin:/usr/bin"})
+
+
+def test_hidden_cards_are_no_cards() -> None:
+    assert not has_gpu({"CUDA_VISIBLE_DEVICES": ""})
+    assert not has_gpu({"CUDA_VISIBLE_DEVICES": "-1"})
+
+
+def test_the_record_of_a_job_holds_no_secret() -> None:
+    job = redact_job(CommandJob(command=("x", "--token", "s3cret"), env={"HF_TOKEN": "s3cret", "A": "b"}))
+    assert "s3cret" not in job.model_dump_json()
+    assert isinstance(job, CommandJob)
+    assert job.env["A"] == "b"
+
+
+def test_the_commit_and_whether_files_differ(tmp_path: Path) -> None:
+    assert git_revision(tmp_path) == (None, None)
+
+    def git(*words: str) -> str:
+        who = ("-c", "user.name=t", "-c", "user.email=t@t", "-c", "commit.gpgsign=false")
+        done = subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    git("init", "-q")
+    (tmp_path / "a").write_text("1")
+    git("add", "a")
+    git("commit", "-q", "-m", "a")
+    assert git_revision(tmp_path) == (git("rev-parse", "HEAD"), False)
+    (tmp_path / "a").write_text("2")
+    assert git_revision(tmp_path) == (git("rev-parse", "HEAD"), True)
+
+
+def test_a_repository_with_a_file_whose_name_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"\xff.csv")).write_text("1")
+    for words in (("init", "-q"), ("config", "core.quotePath", "false"), ("add", "-A")):
+        subprocess.run(("git", *words), cwd=tmp_path, check=True)
+    who = ("-c", "user.name=t", "-c", "user.email=t@t", "-c", "commit.gpgsign=false")
+    subprocess.run(("git", *who, "commit", "-q", "-m", "a"), cwd=tmp_path, check=True)
+    (tmp_path / os.fsdecode(b"\xff.csv")).write_text("2")
+    assert git_revision(tmp_path)[1] is True
+
+
+def test_a_command_that_cannot_even_be_looked_at(tmp_path: Path) -> None:
+    job = CommandJob(command=(f"./{'n' * 300}/python", "train.py"))
+    request = LaunchRequest(job=job, resolved=Resolved(Settings()), cwd=tmp_path, root=tmp_path / "runs")
+    with pytest.raises(LaunchError, match="cannot be started: File name too long"):
+        prepare(request, RunFolder(tmp_path / "r001"))
+
+
+def test_the_commands_own_file(tmp_path: Path) -> None:
+    (tmp_path / "my.yml").write_text("base_model: gpt2\nlr: 1e-5\n")
+    job = CommandJob(command=("axolotl", "train", "my.yml"), apply="yaml")
+    assert own_config(job, tmp_path) == {"base_model": "gpt2", "lr": "1e-5"}
+    assert own_config(job.model_copy(update={"apply": "inject"}), tmp_path) is None
+    assert own_config(CommandJob(command=("t.py", "{config}"), apply="yaml"), tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: [", "not valid YAML"),
+        ("- a", "key: value"),
+        (None, "cannot be read"),
+        ("a: 2024-99-99", "month must be in"),
+        (f"a: {'[' * 3000}", "nested too deeply"),
+    ],
+)
+def test_a_file_that_settings_cannot_be_put_into(tmp_path: Path, text: str | None, words: str) -> None:
+    if text is not None:
+        (tmp_path / "my.yml").write_text(text)
+    with pytest.raises(SettingsError, match=words):
+        own_config(CommandJob(command=("t", "my.yml"), apply="yaml"), tmp_path)
+
+
+def test_the_jobs_own_interpreter_trains_where_nobody_names_another(tmp_path: Path) -> None:
+    job = CommandJob(command=("sh", "-c", "true"), interpreter=sys.executable)
+    request = LaunchRequest(job=job, resolved=Resolved(Settings()), cwd=tmp_path, root=tmp_path / "runs")
+    assert prepare(request, RunFolder(tmp_path / "r001")).interpreter.path == sys.executable
+    other = replace(request, interpreter="/no/such/python")
+    assert prepare(other, RunFolder(tmp_path / "r001")).interpreter.path == "/no/such/python"
+
+
+def test_a_launch_by_accelerate_that_would_start_one_process_is_refused(tmp_path: Path) -> None:
+    job = CommandJob(command=("train.py",), launcher="accelerate", processes=2)
+    alone = AccelerateConfig(tmp_path / "a.yaml", "NO", 1, None)
+    with pytest.raises(LaunchError, match=r"1 of 2 processes: .*a\.yaml says distributed_type NO"):
+        check_launcher(job, {}, alone)
+    check_launcher(job, {"CUDA_VISIBLE_DEVICES": ""}, replace(alone, distributed_type="MULTI_GPU"))
+    check_launcher(job.model_copy(update={"processes": 1}), {"CUDA_VISIBLE_DEVICES": ""}, alone)

@@ -1,0 +1,144 @@
+"""Two real ranks on a CPU, started through the launchers: side by side, and the death of one told with its reason."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from dataclasses import replace
+
+import pytest
+
+from tests.runs.sandbox import Fifo, Sandbox, box, fifo, wait_ended
+from tuner_tui.runs.launch.command import LaunchError
+from tuner_tui.runs.launch.start import launch
+from tuner_tui.runs.read.reader import RunReader
+from tuner_tui.runs.store.record import read_record
+from tuner_tui.runs.supervise.stop_escalation import StopTimeouts
+from tuner_tui.settings.job import CommandJob, Launcher
+
+__all__ = ["box", "fifo"]
+pytestmark = pytest.mark.train
+
+TRAIN = """
+    import gc, os, sys, time
+    import torch
+    import torch.distributed as dist
+    from torch import nn
+    from torch.nn.parallel import DistributedDataParallel
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    model = DistributedDataParallel(nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(int(sys.argv[1])):
+        optimizer.zero_grad()
+        model(torch.randn(2, 4)).mean().backward()
+        optimizer.step()
+        if rank == 1 and step == 2 and "raise" in sys.argv:
+            raise ValueError("rank one had enough")
+        if rank == 1 and step == 2 and "fifo" in sys.argv:
+            with open(sys.argv[3], "w") as file:
+                file.write(str(os.getpid()))
+            time.sleep(600)
+    del model, optimizer  # gloo's threads end with the last that holds the group; left alive they may abort the exit
+    gc.collect()
+    dist.destroy_process_group()
+"""
+
+
+def job(box: Sandbox, launcher: Launcher, *words: str) -> CommandJob:
+    command = (sys.executable, str(box.root / "train.py"), *words)
+    return CommandJob(command=command, launcher=launcher, processes=2, env={"OMP_NUM_THREADS": "1"})
+
+
+def test_both_ranks_are_seen(box: Sandbox) -> None:
+    folder = box.launch(TRAIN, job=job(box, "torchrun", "40"))
+    last = wait_ended(folder)
+    assert last.outcome == "completed", folder.output_log.read_text()
+    state = RunReader(folder).poll().state
+    assert sorted(state.ranks) == [0, 1]
+    assert [rank.latest.own_steps for rank in state.ranks.values() if rank.latest is not None] == [40, 40]
+    assert all(rank.ended for rank in state.ranks.values())
+    assert state.step == 40
+    assert "--nproc-per-node=2" in read_record(folder).argv
+
+
+PLAIN = """
+    import torch
+    torch.set_num_threads(1)
+    weight = torch.nn.Parameter(torch.zeros(2))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    for _ in range(5):
+        weight.sum().backward()
+        optimizer.step()
+"""
+
+
+def test_what_accelerate_starts_is_seen(box: Sandbox) -> None:
+    command = job(box, "accelerate").model_copy(update={"processes": 1})
+    folder = box.launch(PLAIN, job=command)
+    last = wait_ended(folder)
+    assert last.outcome == "completed", folder.output_log.read_text()
+    assert RunReader(folder).poll().state.step == 5
+
+
+def test_accelerate_would_silently_start_one_process_without_a_card(box: Sandbox) -> None:
+    command = job(box, "accelerate").model_copy(update={"env": {"CUDA_VISIBLE_DEVICES": ""}})
+    with pytest.raises(LaunchError, match="1 of 2 here"):
+        box.launch(PLAIN, job=command)
+
+
+def test_a_rank_that_raises_is_the_reason(box: Sandbox) -> None:
+    folder = box.launch(TRAIN, job=job(box, "torchrun", "1000000", "raise"))
+    last = wait_ended(folder)
+    assert last.outcome == "failed"
+    assert last.sentence == "Rank 1 failed at step 3: ValueError: rank one had enough."
+
+
+def test_a_rank_that_is_killed_is_named(box: Sandbox, fifo: Fifo) -> None:
+    folder = box.launch(TRAIN, job=job(box, "torchrun", "1000000", "fifo", str(fifo.path)))
+    os.kill(int(fifo.word()), signal.SIGKILL)
+    last = wait_ended(folder)
+    assert last.outcome == "failed"
+    assert last.sentence.startswith("Rank 1 was ended at step 3 by SIGKILL")
+
+
+TRAINER = """
+    import gc, os, sys, torch
+    from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainerCallback, TrainingArguments
+    torch.set_num_threads(1)
+
+    class Samples(torch.utils.data.Dataset):
+        def __len__(self):
+            return 4000
+        def __getitem__(self, index):
+            return {"input_ids": torch.full((8,), 5), "labels": torch.tensor(index % 2)}
+
+    class Order(TrainerCallback):
+        def on_step_end(self, args, state, control, **_):
+            if state.global_step == 20 and state.is_world_process_zero:
+                with open(os.environ["TUNER_RUN_DIR"] + "/control", "w") as file:
+                    file.write("stop")
+
+    shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    model = BertForSequenceClassification(BertConfig(vocab_size=64, **shape))
+    arguments = TrainingArguments(sys.argv[1], max_steps=100000, use_cpu=True, report_to="none", disable_tqdm=True)
+    Trainer(model=model, args=arguments, train_dataset=Samples(), callbacks=[Order()]).train()
+    gc.collect()
+    torch.distributed.destroy_process_group()
+"""
+
+
+def test_all_ranks_of_a_trainer_save_and_stop_at_the_same_step(box: Sandbox) -> None:
+    request = box.request(TRAINER, job=job(box, "torchrun", str(box.root / "out")))
+    folder = launch(replace(request, patience=StopTimeouts()))
+    box.folders.append(folder)
+    last = wait_ended(folder)
+    state = RunReader(folder).poll().state
+    assert (last.outcome, last.exit_code) == ("stopped", 0), folder.output_log.read_text()
+    [step] = {rank.latest.step for rank in state.ranks.values() if rank.latest is not None}
+    assert 20 < step < 100000
+    assert state.checkpoint is not None
+    assert state.checkpoint.step == step

@@ -1,0 +1,86 @@
+"""What a launch checks before it starts: local files of the built-in job, memory limits."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.runs.sandbox import Sandbox, box
+from tuner_tui.runs.launch.command import LaunchError
+from tuner_tui.runs.launch.prepare import (
+    DATA_SUFFIXES,
+    MIN_MEMORY_BYTES,
+    memory_limit_problem,
+    missing_path_problem,
+    preview,
+)
+from tuner_tui.runs.launch.summary import launch_summary
+from tuner_tui.runs.supervise.training_process import LIMITED
+from tuner_tui.settings.job import BuiltinJob
+
+
+@pytest.mark.parametrize("data", ["nofile.csv", "./folder", "/no/such/train.jsonl", "~/no-such-file.parquet"])
+def test_data_that_is_plainly_a_path(tmp_path: Path, data: str) -> None:
+    said = missing_path_problem(BuiltinJob(data=data), tmp_path)
+    assert said == f"The data {data} is not there (looked in {tmp_path})."
+
+
+def test_a_model_folder(tmp_path: Path) -> None:
+    job = BuiltinJob(model="./model")
+    assert missing_path_problem(job, tmp_path) == f"The model ./model is not there (looked in {tmp_path})."
+    (tmp_path / "model").mkdir()
+    assert missing_path_problem(job, tmp_path) is None
+
+
+@pytest.mark.parametrize("data", ["stdlib", "org/dataset", "imdb"])
+def test_what_may_be_on_the_hub_is_left_alone(tmp_path: Path, data: str) -> None:
+    assert missing_path_problem(BuiltinJob(data=data, model="org/model-1.5"), tmp_path) is None
+
+
+def test_data_that_is_there(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("text\n")
+    assert missing_path_problem(BuiltinJob(data="train.csv"), tmp_path) is None
+
+
+def test_these_are_the_files_that_the_job_reads() -> None:
+    source = (Path(__file__).parents[2] / "tuner_tui" / "trainer" / "sources.py").read_text("utf-8")
+    [line] = [line for line in source.splitlines() if line.startswith("READERS = ")]
+    assert {word.strip('" {}').partition('"')[0] for word in line.partition("= ")[2].split(",")} == DATA_SUFFIXES
+
+
+__all__ = ["box"]
+NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
+
+
+def test_the_floor() -> None:
+    assert memory_limit_problem(None, NO_GPU) is None
+    assert memory_limit_problem(MIN_MEMORY_BYTES, NO_GPU) is None
+    assert "300 MiB is too small" in (memory_limit_problem(300 * 2**20, NO_GPU) or "")
+
+
+def test_the_built_in_job_is_refused_and_a_command_warned_of(box: Sandbox) -> None:
+    request = box.request("print(1)", memory_limit_bytes=300 * 2**20)
+    request = replace(request, environ={**request.environ, **NO_GPU})
+    assert dict(launch_summary(preview(request)))["Warning"].startswith("The memory limit of 300 MiB is too small")
+    with pytest.raises(LaunchError, match="may never end with less"):
+        preview(replace(request, job=BuiltinJob()))
+
+
+def test_the_built_in_job_is_refused_where_its_data_is_not_there(box: Sandbox) -> None:
+    request = replace(box.request("print(1)"), job=BuiltinJob(data="nofile.csv"))
+    with pytest.raises(LaunchError, match=r"The data nofile\.csv is not there"):
+        preview(request)
+
+
+@pytest.mark.parametrize(
+    ("hard", "asked", "set_to"), [("2097152", 1 << 40, 1 << 31), ("unlimited", 1 << 80, (1 << 63) - 1)]
+)
+def test_a_limit_above_what_the_system_allows_is_the_systems(hard: str, asked: int, set_to: int) -> None:
+    told = "import resource; print(*resource.getrlimit(resource.RLIMIT_DATA))"
+    shell = ["sh", "-c", f'ulimit -d {hard} && exec "$0" "$@"', sys.executable, "-I", "-S", str(LIMITED), str(asked)]
+    done = subprocess.run([*shell, sys.executable, "-c", told], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == (f"{set_to} {set_to}\n", "")

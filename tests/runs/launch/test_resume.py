@@ -1,0 +1,56 @@
+"""How a command is told its checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tuner_tui.runs.launch.resume import accepts_checkpoint, with_checkpoint
+from tuner_tui.settings.apply import AppliedCommand
+from tuner_tui.settings.job import ApplyMode, BuiltinJob, CommandJob
+
+HERE = Path("/out/checkpoint-10")
+PLAIN = CommandJob(command=("x",))
+
+
+def test_in_the_configuration_file() -> None:
+    told = with_checkpoint(AppliedCommand(("x",), "seed: 1\nresume_from_checkpoint: /old\n"), BuiltinJob(), HERE)
+    assert told.config_yaml == "seed: 1\nresume_from_checkpoint: /out/checkpoint-10\n"
+
+
+def test_as_an_argument() -> None:
+    told = with_checkpoint(AppliedCommand(("x",)), CommandJob(command=("x",), apply="hf-args"), HERE)
+    assert told.argv == ("x", "--resume_from_checkpoint", "/out/checkpoint-10")
+
+
+@pytest.mark.parametrize(
+    ("words", "without", "resumed"),
+    [
+        (("--resume", "{checkpoint}", "--x"), ("--x",), ("--resume", str(HERE), "--x")),
+        (("--resume={checkpoint}",), (), (f"--resume={HERE}",)),
+        (("ckpt={checkpoint}", "a=1"), ("a=1",), (f"ckpt={HERE}", "a=1")),
+        (("--x=1", "{checkpoint}"), ("--x=1",), ("--x=1", str(HERE))),
+        (("fit", "{checkpoint}"), ("fit",), ("fit", str(HERE))),
+    ],
+)
+def test_where_the_command_says(words: tuple[str, ...], without: tuple[str, ...], resumed: tuple[str, ...]) -> None:
+    job = CommandJob(command=("python", *words), apply="hf-args")
+    applied = AppliedCommand(job.command)
+    assert with_checkpoint(applied, job, None).argv == ("python", *without)
+    assert with_checkpoint(applied, job, HERE).argv == ("python", *resumed)
+
+
+def test_told_nothing_the_command_stays() -> None:
+    applied = AppliedCommand(("x",))
+    assert with_checkpoint(applied, PLAIN, None) is applied
+    assert with_checkpoint(applied, PLAIN, HERE) is applied
+
+
+@pytest.mark.parametrize(
+    ("apply", "told"), [("yaml", True), ("hf-args", True), ("inject", False), ("hydra", False), ("none", False)]
+)
+def test_whether_the_command_can_be_told(apply: ApplyMode, told: bool) -> None:
+    assert accepts_checkpoint(CommandJob(command=("x",), apply=apply)) is told
+    assert accepts_checkpoint(CommandJob(command=("x", "r={checkpoint}"), apply=apply))
+    assert accepts_checkpoint(BuiltinJob())

@@ -1,0 +1,176 @@
+"""Following a training by its output alone: the events made of it, and when they are believed."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.runs.sandbox import Sandbox, box, wait_ended
+from tuner_tui.runs.events.fold import fold_all
+from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.runs.events.types import Evaluated, Event, Metrics, Steps
+from tuner_tui.runs.read.log_only.follower import LogEventBuilder, LogOnlyFollower
+from tuner_tui.runs.read.log_only.output_lines import parse_output
+from tuner_tui.runs.read.reader import RunReader
+from tuner_tui.runs.store.codec import encode_event
+from tuner_tui.settings.job import CommandJob
+
+
+def told(*pieces: str) -> tuple[RunState, list[Event]]:
+    """The state after the pieces, each of which came a second later than the one before."""
+    story = LogEventBuilder()
+    events = [event for t, piece in enumerate(pieces) for event in story.events(list(parse_output(piece)), 100.0 + t)]
+    return fold_all(RunState(), events), events
+
+
+def bar(done: int, total: int, elapsed_s: int = 0, name: str = "") -> str:
+    return f"{name}{100 * done // total:3d}%|##   | {done}/{total} [00:{elapsed_s:02d}<00:09, 1.0it/s]"
+
+
+def of(events: Sequence[Event], kind: type[Event]) -> list[Event]:
+    return [event for event in events if isinstance(event, kind)]
+
+
+def test_a_trainers_bar_and_its_dictionaries() -> None:
+    state, events = told(
+        bar(0, 50), bar(10, 50, 5), bar(20, 50, 10), "{'loss': '0.5', 'learning_rate': '1e-05', 'epoch': '1'}"
+    )
+    assert (state.step, state.total_steps, state.loss, state.source, state.phase) == (
+        20,
+        50,
+        0.5,
+        "progress bar",
+        "training",
+    )
+    assert state.rates.step_time_s == 0.5
+    assert [event.step for event in events if isinstance(event, Metrics)] == [20]
+    assert not state.takes_orders
+
+
+def test_an_evaluation_between_is_no_step() -> None:
+    state, events = told(bar(10, 50, 5), bar(1, 4), bar(4, 4, 2), "{'eval_loss': '0.5', 'epoch': '1'}")
+    assert (state.step, state.total_steps, state.phase) == (10, 50, "evaluating")
+    assert [event.step for event in events if isinstance(event, Evaluated)] == [10]
+    state, _ = told(bar(10, 50, 5), bar(1, 4), bar(11, 50, 8))
+    assert (state.step, state.phase) == (11, "training")
+
+
+def test_epochs_that_begin_anew_add_up() -> None:
+    state, _ = told(bar(10, 10, 20), bar(0, 10), bar(5, 10, 10))
+    assert (state.step, state.total_steps) == (15, 20)
+    latest = state.ranks[0].latest
+    assert latest is not None
+    assert latest.train_s == 30.0
+    state, _ = told(bar(10, 10, 20, "Epoch 1/3: "), bar(5, 10, 10, "Epoch 2/3: "))
+    assert (state.step, state.total_steps) == (15, 30)
+
+
+def test_a_bar_of_epochs_around_bars_of_steps() -> None:
+    state, _ = told(bar(0, 3), bar(1, 200, 1), bar(2, 200, 2), bar(1, 3, 9), bar(7, 200, 7))
+    assert (state.step, state.total_steps) == (7, 600)
+
+
+def test_lines_with_a_step_take_their_time_from_the_clock() -> None:
+    state, events = told("iter 0: loss 4.0", "iter 10: loss 3.5", "iter 20: loss 3.0")
+    assert (state.step, state.total_steps, state.loss) == (20, None, 3.0)
+    assert state.rates.step_time_s == 0.1
+    assert len(of(events, Steps)) == 3
+
+
+def test_nothing_told_is_nothing() -> None:
+    assert told("hello", "Map: 50%|## | 1/2 [00:01<00:01, 1.0 examples/s]") == (RunState(), [])
+
+
+__all__ = ["box"]
+
+
+def step_numbers(events: list[Event]) -> list[int]:
+    return [event.step for event in events if isinstance(event, Steps)]
+
+
+def look(tmp_path: Path) -> LogOnlyFollower:
+    return LogOnlyFollower(tmp_path / "output.log", (tmp_path,), 0.0)
+
+
+def say(tmp_path: Path, text: str) -> None:
+    with (tmp_path / "output.log").open("a") as file:
+        file.write(text)
+
+
+def test_it_waits_for_the_observer_to_speak_first(tmp_path: Path) -> None:
+    seen = look(tmp_path)
+    assert seen.events(100.0, over=False) == []
+    say(tmp_path, "\r  1%|  | 1/100 [00:01<01:39,  1.0it/s]")
+    assert seen.events(101.0, over=False) == []
+    say(tmp_path, "\r  3%|  | 3/100 [00:03<01:37,  1.0it/s]")
+    assert seen.events(103.0, over=False) == []
+    assert step_numbers(seen.events(104.1, over=False)) == [1, 3]
+    say(tmp_path, "\r  5%|  | 5/100 [00:05<01:35,  1.0it/s]")
+    assert step_numbers(seen.events(105.0, over=False)) == [5]
+
+
+def test_a_run_that_is_over_has_nobody_to_wait_for(tmp_path: Path) -> None:
+    say(tmp_path, "iter 1: loss 2.0\niter 2: loss 1.0")
+    assert step_numbers(look(tmp_path).events(100.0, over=True)) == [2]
+
+
+def test_a_bar_torn_in_the_middle_is_read_whole(tmp_path: Path) -> None:
+    seen = look(tmp_path)
+    say(tmp_path, "\r  1%|  | 1/10")
+    assert seen.events(100.0, over=False) == []
+    say(tmp_path, "0 [00:01<01:39,  1.0it/s]")
+    seen.events(101.0, over=False)
+    assert step_numbers(seen.events(104.0, over=False)) == [1]
+
+
+def test_of_a_long_log_only_the_end_is_read(tmp_path: Path) -> None:
+    with (tmp_path / "output.log").open("wb") as file:
+        file.truncate(1 << 30)
+        file.seek(0, 2)
+        file.write(b"\r 90%|  | 90/100 [00:90<00:10,  1.0it/s]")
+    began = time.monotonic()
+    assert step_numbers(look(tmp_path).events(100.0, over=True)) == [90]
+    assert time.monotonic() - began < 5.0
+
+
+def test_the_files_of_a_tool_where_the_output_says_nothing(tmp_path: Path) -> None:
+    say(tmp_path, "hello\n")
+    log = tmp_path / "trainer_log.jsonl"
+    log.write_text('{"current_steps": 10, "total_steps": 100, "loss": 1.5, "elapsed_time": "0:00:20"}\n')
+    seen = look(tmp_path)
+    assert step_numbers(seen.events(100.0, over=False)) == []
+    with log.open("a") as file:
+        file.write('{"current_steps": 20, "total_steps": 100, "loss": 1.2, "elapsed_time": "0:00:40"}\n')
+    events = seen.events(106.0, over=False)
+    assert step_numbers(events) == [10, 20]
+    assert {event.source for event in events} == {"trainer_log.jsonl"}
+
+
+ISOLATED = """
+import sys
+for step in range(1, 31):
+    sys.stderr.write(f"\\r{step * 100 // 30:3d}%|##  | {step}/30 [00:{step:02d}<00:00,  1.00it/s]")
+print("{'loss': '0.25', 'learning_rate': '1e-05', 'epoch': '1'}", flush=True)
+"""
+
+
+def test_an_isolated_interpreter_is_seen_from_outside(box: Sandbox) -> None:
+    job = CommandJob(command=(sys.executable, "-I", "train.py"))
+    folder = box.launch(ISOLATED, job=job)
+    wait_ended(folder)
+    view = RunReader(folder).poll()
+    assert (view.state.step, view.state.total_steps, view.state.loss) == (30, 30, 0.25)
+    assert view.state.source == "progress bar"
+    assert view.state.outcome == "completed"
+    assert view.history.loss.ys == (0.25,)
+
+
+def test_what_the_observer_tells_is_all_that_counts(box: Sandbox) -> None:
+    folder = box.launch(ISOLATED)
+    wait_ended(folder)
+    with folder.events.open("ab") as file:
+        file.write(encode_event(Steps(t=time.time(), rank=0, step=7, own_steps=7, train_s=1.0)))
+    state = RunReader(folder).poll().state
+    assert (state.step, state.source, state.total_steps) == (7, None, None)

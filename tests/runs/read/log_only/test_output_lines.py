@@ -1,0 +1,92 @@
+"""News in real lines of real programs."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tuner_tui.runs.read.log_only.output_lines import BARS, LOG, ProgressRecord, parse_duration, parse_output
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "\r  3%|▎         | 15/500 [00:12<06:40,  1.21it/s]",
+            ProgressRecord(BARS, 15, 500, 12.0, bar=True),
+        ),
+        (
+            "Epoch 2/10:  50%|#####     | 5/10 [1:00:01<00:05, 2.00s/it, loss=0.25, lr=1e-05]",
+            ProgressRecord(BARS, 5, 10, 3601.0, loss=0.25, learning_rate=1e-5, bar=True, epochs=10),
+        ),
+        (
+            "Epoch 0:  10%|█         | 5/50 [00:01<00:10,  4.20it/s, v_num=0, train_loss=1.230]",
+            ProgressRecord(BARS, 5, 50, 1.0, loss=1.23, bar=True),
+        ),
+        (
+            "\rValidation DataLoader 0:  40%|████      | 2/5 [00:00<00:00, 9.0it/s]",
+            ProgressRecord(BARS, evaluating=True),
+        ),
+        (
+            "{'loss': '0.4321', 'grad_norm': '1.5', 'learning_rate': '4e-05', 'epoch': '0.1'}",
+            ProgressRecord(LOG, loss=0.4321, grad_norm=1.5, learning_rate=4e-5, epoch=0.1),
+        ),
+        (
+            "{'loss': 0.4, 'learning_rate': 4e-05, 'epoch': 0.1}",
+            ProgressRecord(LOG, loss=0.4, learning_rate=4e-5, epoch=0.1),
+        ),
+        (
+            "{'eval_loss': '0.5', 'eval_accuracy': '0.9', 'eval_runtime': '1.2', 'epoch': '1'}",
+            ProgressRecord(LOG, epoch=1.0, evaluation={"eval_loss": 0.5, "eval_accuracy": 0.9, "eval_runtime": 1.2}),
+        ),
+        ("step 100/1000 | loss: 2.31 | lr 3.0e-4", ProgressRecord(LOG, 100, 1000, loss=2.31, learning_rate=3e-4)),
+        ("iter 250: loss 1.9876, time 30.21ms", ProgressRecord(LOG, 250, loss=1.9876)),
+        ("Step: 1,200, train loss = 0.5.", ProgressRecord(LOG, 1200, loss=0.5)),
+    ],
+)
+def test_what_a_line_tells(text: str, told: ProgressRecord) -> None:
+    assert list(parse_output(text)) == [told]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Map:  50%|█████     | 500/1000 [00:01<00:01, 480.10 examples/s]",
+        "Loading checkpoint shards: 100%|██████████| 2/2 [00:01<00:00,  1.9it/s]",
+        "model.safetensors:  12%|█▏        | 52.4M/440M [00:01<00:10, 37.1MB/s]",
+        "Tokenizing:  12%|█▏        | 12/100 [00:01<00:10, 37.1it/s]",
+        "The loss of the battle of step 5 was great",
+        "{'train_runtime': '12.3', 'train_samples_per_second': '9', 'train_loss': '0.5', 'epoch': '1'}",
+        "100%|",
+        "\x00\xff\x1b[2J{'loss': [}",
+    ],
+)
+def test_what_is_no_news_of_steps(text: str) -> None:
+    assert list(parse_output(text)) == []
+
+
+def test_a_loss_that_is_not_a_number() -> None:
+    [told] = parse_output("{'loss': nan, 'grad_norm': nan, 'learning_rate': 1e-05, 'epoch': 0.1}")
+    assert told.loss is not None
+    assert math.isnan(told.loss)
+
+
+def test_several_bars_in_one_piece_and_a_dictionary_behind_one() -> None:
+    text = (
+        "  1%|  | 1/100 [00:01<01:39,  1.0it/s]\r  2%|  | 2/100 [00:02<01:38,  1.0it/s]{'loss': '0.5', 'epoch': '0.1'}"
+    )
+    assert [(told.step, told.loss) for told in parse_output(text)] == [(1, None), (2, None), (None, 0.5)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("00:12", 12.0), ("1:00:01", 3601.0), ("1 day, 0:00:05", 86405.0), ("1h 2m 3s", 3723.0), ("12.5s", 12.5)],
+)
+def test_durations(text: str, expected: float) -> None:
+    assert parse_duration(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "soon", "::", "a:b", "x day, 0:01"])
+def test_what_is_no_duration(text: str) -> None:
+    assert parse_duration(text) is None or text == "x day, 0:01"

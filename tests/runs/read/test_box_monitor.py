@@ -1,0 +1,184 @@
+"""Everything that trains on the box, over made-up cards and a made-up /proc."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.gpu_reader import Clock, FakeCard, FakeReader
+from tests.fakes.procfs import write_process
+from tuner_tui.core.locks import acquire_lock
+from tuner_tui.core.procfs import ProcessId, this_machine
+from tuner_tui.hardware.host.host_sampler import HostSampler
+from tuner_tui.hardware.host.system_info import ProcessIdentity
+from tuner_tui.hardware.inventory import GpuProblemKind
+from tuner_tui.hardware.processes.process_sampler import ProcessSampler
+from tuner_tui.hardware.processes.process_table import ProcessTable
+from tuner_tui.hardware.sampler import Sampler
+from tuner_tui.runs.read.box_monitor import (
+    HOST_PIDS_NOTE,
+    BoxMonitor,
+    BoxView,
+    format_command,
+    format_gpu_indices,
+    format_process_counts,
+)
+from tuner_tui.runs.read.live_runs import LiveRuns
+from tuner_tui.runs.store.folder import RunFolder, create_folder
+from tuner_tui.runs.store.supervisor_state import SupervisorState, write_supervisor_state
+
+SOON_S = 30.0
+COMMANDS = {
+    7: ("/env/bin/python", "-u", "/home/ann/train.py", "--token", "hf_abcdefghijklmnopqrst"),
+    8: ("/env/bin/python", "-u", "/home/ann/train.py", "--token", "hf_abcdefghijklmnopqrst"),
+    20: ("/env/bin/python", "cpu_train.py"),
+    30: ("vim", "notes"),
+}
+
+
+class Place:
+    """A box: its /proc, its runs, its cards. The fake card has process 7 on it."""
+
+    def __init__(self, folder: Path, *cards: FakeCard, problem: GpuProblemKind | None = None) -> None:
+        self.proc, self.root, self.clock = folder / "proc", folder / "runs", Clock()
+        self.proc.mkdir()
+        self.reader = FakeReader(*cards, problem=problem)
+        self.watches: list[BoxMonitor] = []
+        write_process(self.proc, 7, COMMANDS[7])
+        write_process(self.proc, 8, COMMANDS[8], ppid=7)
+        write_process(self.proc, 20, COMMANDS[20])
+        write_process(self.proc, 30, COMMANDS[30], comm="vim")
+
+    def identity(self, pid: int) -> ProcessIdentity:
+        return ProcessIdentity("ann", COMMANDS.get(pid, ()), 50.0)
+
+    def watch(self, host_pids: bool = True) -> BoxMonitor:
+        sampler = Sampler(
+            self.reader, HostSampler(self.proc, self.clock), ProcessSampler(self.clock), recognise=lambda seen: seen
+        )
+        sampler.start()
+        table = ProcessTable(self.clock, self.clock, proc=self.proc, identity=self.identity)
+        watch = BoxMonitor(sampler, table, LiveRuns(self.root, self.clock), host_pids=host_pids)
+        self.watches.append(watch)
+        assert watch.wait_ready(SOON_S)
+        return watch
+
+    def run_of(self, pid: int) -> RunFolder:
+        """A run that lives, its training under the number `pid`."""
+        folder = create_folder(self.root)
+        folder.record.write_text('{"preset": "demo"}')
+        training = ProcessId(pid, 1)
+        write_supervisor_state(folder.state, SupervisorState(this_machine(), ProcessId(pid, 1), 1.0, training=training))
+        folder.events.write_text(
+            '{"v":1,"kind":"plan","t":1.0,"total_steps":90}\n'
+            '{"v":1,"kind":"steps","t":2.0,"rank":0,"pid":7,"step":12,"own_steps":12}\n'
+        )
+        return folder
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    made = Place(tmp_path, FakeCard())
+    yield made
+    for watch in made.watches:
+        watch.close()
+
+
+def commands(view: BoxView) -> list[str]:
+    return [format_command(job.command) for job in view.jobs]
+
+
+def test_a_job_on_a_card_has_its_workers_and_its_memory(place: Place) -> None:
+    view = place.watch().look()
+    job = next(job for job in view.jobs if job.gpus)
+    assert [process.pid for process in job.processes] == [7, 8]
+    assert (job.gpus, job.gpu_memory_bytes, job.user) == ((0,), 8, "ann")
+    assert format_process_counts(job) == "1 + 1 worker"
+
+
+def test_secrets_of_a_command_line_are_not_shown(place: Place) -> None:
+    assert "python train.py --token [hidden]" in commands(place.watch().look())
+
+
+def test_a_training_without_a_card_is_a_job_and_an_editor_is_not(place: Place) -> None:
+    assert sorted(commands(place.watch().look()))[0] == "python cpu_train.py"
+    assert not any("vim" in command for command in commands(place.watch().look()))
+
+
+def test_one_job_alone_whatever_it_is_until_it_ends(place: Place) -> None:
+    watch = place.watch()
+    assert commands(watch.look(30)) == ["vim notes"]
+    (place.proc / "30" / "stat").unlink()
+    watch.look(30)
+    watch.look(30)
+    assert watch.look(30).jobs == ()
+
+
+def test_in_a_container_the_cards_processes_are_not_taken_for_ours(place: Place) -> None:
+    view = place.watch(host_pids=False).look()
+    assert view.notes == (HOST_PIDS_NOTE,)
+    assert all(job.gpus == () for job in view.jobs)
+    assert len(view.jobs) == 2
+
+
+def test_a_process_the_host_does_not_show_is_shown_with_what_the_driver_knows(place: Place) -> None:
+    for name in ("7", "8"):
+        (place.proc / name / "stat").unlink()
+    job = next(job for job in place.watch().look().jobs if job.gpus)
+    assert (job.pid, job.command, job.gpu_memory_bytes, job.cpu_pct) == (7, (), 8, None)
+
+
+def test_a_clock_that_is_set_back_hides_no_new_run(place: Place) -> None:
+    live = LiveRuns(place.root, place.clock)
+    assert live.read() == ()
+    folder = place.run_of(7)
+    lock = acquire_lock(folder.lock)
+    try:
+        place.clock.now_s -= 3600
+        assert [run.run for run in live.read()] == [folder.id]
+    finally:
+        os.close(lock)
+
+
+def test_jobs_of_this_program_are_named(place: Place) -> None:
+    folder = place.run_of(7)
+    lock = acquire_lock(folder.lock)
+    try:
+        job = next(job for job in place.watch().look().jobs if job.gpus)
+        assert job.run is not None
+        assert (job.run.run, job.run.preset, job.run.total_steps) == (folder.id, "demo", 90)
+    finally:
+        os.close(lock)
+
+
+def test_no_driver_is_a_problem_and_not_the_end(tmp_path: Path) -> None:
+    place = Place(tmp_path, problem=GpuProblemKind.NO_LIBRARY)
+    view = place.watch().look()
+    assert view.problem is not None
+    assert len(view.jobs) == 2
+    place.watches[0].close()
+
+
+@pytest.mark.parametrize(
+    ("gpus", "shown"), [((), ""), ((3,), "3"), ((0, 1, 2), "0–2"), ((0, 2, 5), "0,2,5"), ((6, 7), "6–7")]
+)
+def test_card_lists(gpus: tuple[int, ...], shown: str) -> None:
+    assert format_gpu_indices(gpus) == shown
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        (("/usr/bin/python3.11", "-u", "/a/b/train.py", "-x"), "python train.py -x"),
+        (("/usr/bin/python3", "/env/bin/torchrun", "--n", "2"), "torchrun --n 2"),
+        (("python", "-m", "vllm"), "python -m vllm"),
+        (("/opt/bin/trainer", "x\ny"), "trainer x y"),
+        (("python",), "python"),
+        ((), ""),
+    ],
+)
+def test_brief_commands(command: tuple[str, ...], shown: str) -> None:
+    assert format_command(command) == shown

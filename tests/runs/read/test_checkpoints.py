@@ -1,0 +1,155 @@
+"""Which checkpoints are complete, and the newest of a lineage."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.runs.store.test_record import record
+from tuner_tui.runs.events.types import Checkpoint
+from tuner_tui.runs.read.checkpoints import (
+    FoundCheckpoint,
+    complete_checkpoints,
+    lineage_checkpoint,
+    newest_checkpoint,
+    read_checkpoint,
+)
+from tuner_tui.runs.store.codec import encode_event
+from tuner_tui.runs.store.folder import RunFolder, create_folder
+from tuner_tui.runs.store.record import RecordError, write_record
+
+
+def save(output: Path, step: int, *, without: str = "") -> Path:
+    path = output / f"checkpoint-{step}"
+    path.mkdir(parents=True)
+    for name in ("model.safetensors", "optimizer.pt", "scheduler.pt"):
+        (path / name).write_bytes(b"x")
+    (path / "trainer_state.json").write_text(json.dumps({"global_step": step}))
+    if without:
+        (path / without).unlink()
+    return path
+
+
+def test_newest_first_by_number_not_by_name(tmp_path: Path) -> None:
+    for step in (1000, 900, 20):
+        save(tmp_path, step)
+    assert [saved.step for saved in complete_checkpoints(tmp_path)] == [1000, 900, 20]
+
+
+@pytest.mark.parametrize("missing", ["model.safetensors", "trainer_state.json"])
+def test_an_incomplete_one_does_not_count(tmp_path: Path, missing: str) -> None:
+    save(tmp_path, 10)
+    save(tmp_path, 20, without=missing)
+    assert [saved.step for saved in complete_checkpoints(tmp_path)] == [10]
+
+
+def test_without_an_optimizer_it_cannot_be_resumed(tmp_path: Path) -> None:
+    path = save(tmp_path, 10, without="optimizer.pt")
+    (path / "scheduler.pt").unlink()
+    assert read_checkpoint(path) is None
+
+
+@pytest.mark.parametrize("state", ["", "{", "[]", "null", '{"global_step": "ten"}', "{}"])
+def test_a_damaged_state_is_incomplete(tmp_path: Path, state: str) -> None:
+    path = save(tmp_path, 10)
+    (path / "trainer_state.json").write_text(state)
+    assert read_checkpoint(path) is None
+
+
+def test_every_shard_has_to_be_there(tmp_path: Path) -> None:
+    path = save(tmp_path, 10, without="model.safetensors")
+    index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
+    (path / "model.safetensors.index.json").write_text(json.dumps(index))
+    (path / "model-1.safetensors").write_bytes(b"x")
+    assert read_checkpoint(path) is None
+    (path / "model-2.safetensors").write_bytes(b"x")
+    assert read_checkpoint(path) is not None
+
+
+def test_an_empty_model_file_was_torn(tmp_path: Path) -> None:
+    path = save(tmp_path, 10)
+    (path / "model.safetensors").write_bytes(b"")
+    assert read_checkpoint(path) is None
+
+
+def test_no_folder_no_checkpoints(tmp_path: Path) -> None:
+    assert complete_checkpoints(tmp_path / "none") == []
+
+
+def run(root: Path, **changes: Any) -> RunFolder:
+    folder = create_folder(root)
+    write_record(folder, replace(record(), **{"id": folder.id, "output_dir": str(folder.output), **changes}))
+    return folder
+
+
+def path_of(found: FoundCheckpoint | None) -> Path | None:
+    return None if found is None else found.path
+
+
+def test_the_lineage_is_searched_from_its_end(tmp_path: Path) -> None:
+    first = run(tmp_path)
+    second = run(tmp_path, lineage=(first.id,))
+    third = run(tmp_path, lineage=(first.id, second.id))
+    assert lineage_checkpoint(third) is None
+    oldest = save(first.output, 500)
+    assert path_of(lineage_checkpoint(third)) == oldest
+    newer = save(second.output, 700)
+    assert path_of(lineage_checkpoint(third)) == newer
+    second.record.unlink()
+    assert path_of(lineage_checkpoint(third)) == oldest
+    third.record.unlink()
+    with pytest.raises(RecordError):
+        lineage_checkpoint(third)
+
+
+def test_the_checkpoint_that_the_observer_told_of(tmp_path: Path) -> None:
+    folder = run(tmp_path)
+    elsewhere = tmp_path / "out"
+    for step in (10, 20):
+        path = save(elsewhere, step)
+        with folder.events.open("ab") as file:
+            file.write(encode_event(Checkpoint(t=time.time(), rank=0, step=step, path=str(path))))
+    assert newest_checkpoint(folder) == FoundCheckpoint(elsewhere / "checkpoint-20", 20, by_trainer=True)
+    (elsewhere / "checkpoint-20" / "model.safetensors").unlink()
+    assert newest_checkpoint(folder) == FoundCheckpoint(elsewhere / "checkpoint-10", 10, by_trainer=True)
+
+
+@pytest.mark.parametrize("argv", [("x", "--output_dir", "out"), ("x", "--output-dir=out"), ("x", "output_dir=out")])
+def test_the_folder_that_the_command_names(tmp_path: Path, argv: tuple[str, ...]) -> None:
+    save(tmp_path / "out", 900)
+    os.utime(tmp_path / "out/checkpoint-900/trainer_state.json", (1000.0, 1000.0))
+    folder = run(tmp_path, argv=argv, cwd=str(tmp_path), created_t=2000.0)
+    assert newest_checkpoint(folder) is None  # of an earlier run
+    path = save(tmp_path / "out", 30)
+    assert newest_checkpoint(folder) == FoundCheckpoint(path, 30, by_trainer=False)
+
+
+def test_the_folder_that_the_configuration_names(tmp_path: Path) -> None:
+    folder = run(tmp_path, cwd=str(tmp_path), created_t=2000.0)
+    folder.config.write_text("seed: 1\noutput_dir: 'out'\n")
+    path = save(tmp_path / "out", 30)
+    assert newest_checkpoint(folder) == FoundCheckpoint(path, 30, by_trainer=False)
+
+
+def test_a_checkpoint_begun_on_sigterm_and_not_finished(tmp_path: Path) -> None:
+    path = save(tmp_path, 10)
+    (path / "checkpoint-is-incomplete.txt").touch()
+    assert read_checkpoint(path) is None
+
+
+def test_a_checkpoint_of_lightning_is_a_file(tmp_path: Path) -> None:
+    folder = run(tmp_path)
+    for step in (10, 20):
+        path = tmp_path / f"step={step}.ckpt"
+        path.write_bytes(b"weights")
+        with folder.events.open("ab") as file:
+            file.write(encode_event(Checkpoint(t=time.time(), rank=0, step=step, path=str(path))))
+    assert newest_checkpoint(folder) == FoundCheckpoint(tmp_path / "step=20.ckpt", 20, by_trainer=True)
+    (tmp_path / "step=20.ckpt").unlink()
+    assert newest_checkpoint(folder) == FoundCheckpoint(tmp_path / "step=10.ckpt", 10, by_trainer=True)

@@ -1,0 +1,125 @@
+"""Two runs side by side."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.runs.builders import counters, view
+from tuner_tui.runs.events.history import Series
+from tuner_tui.runs.events.types import Evaluated
+from tuner_tui.runs.read.comparison import Difference, LossAt, MeasuredFigure, OriginText, compare
+from tuner_tui.runs.read.reader import RunView
+from tuner_tui.settings.job import BuiltinJob
+
+
+def figure(first: RunView, second: RunView, name: str) -> MeasuredFigure:
+    return next(one for one in compare(first, second).figures if one.name == name)
+
+
+def test_only_settings_that_differ_are_told_with_their_origins() -> None:
+    found = compare(view({"seed": 1, "precision": "bf16"}), view({"seed": 1, "max_length": 64}))
+    assert [(one.name, one.first, one.second) for one in found.settings] == [
+        ("precision", "bf16", "fp32"),
+        ("max_length", 128, 64),
+    ]
+    assert found.settings[0].first_origin == OriginText("flag", "--set")
+    assert found.settings[0].second_origin == OriginText("default", "")
+
+
+def test_speed_and_waiting_are_over_the_whole_run() -> None:
+    first, second = view(train_s=50.0), view(train_s=25.0)
+    speed = figure(first, second, "throughput")
+    assert (speed.first, speed.second, speed.ratio) == (16.0, 32.0, 2.0)
+    assert figure(first, second, "data wait").first == pytest.approx(0.1)
+    assert figure(first, second, "padding").first == pytest.approx(0.1)
+    assert figure(first, second, "step time").second == pytest.approx(0.25)
+    assert figure(first, second, "eval_loss").first == 0.5
+    assert "eval_runtime" not in {one.name for one in compare(first, second).figures}
+
+
+def test_a_metric_that_is_not_finite_is_unknown() -> None:
+    broken = view(state={"evaluations": (Evaluated(t=1.0, step=1, metrics={"eval_loss": float("nan")}),)})
+    assert figure(broken, view(), "eval_loss") == MeasuredFigure("eval_loss", "", None, 0.5)
+
+
+def test_ranks_add_up() -> None:
+    two = view(ranks=(counters(10, 4, 10.0), counters(10, 4, 10.0, rank=1)))
+    assert figure(two, two, "throughput").first == 8.0
+    assert figure(two, two, "samples").first == 800.0  # 100 steps of 8 samples
+
+
+def test_no_loader_was_seen_and_the_wait_is_unknown() -> None:
+    unseen = view(ranks=(counters(10, 4, 10.0, data_wait_s=0.0),))
+    assert figure(unseen, view(), "data wait").first is None
+
+
+def test_losses_are_compared_after_as_many_samples() -> None:
+    small = view(steps=100, batch=8, loss=((10, 2.0), (50, 1.0), (100, 0.5)))
+    large = view(steps=50, batch=16, loss=((5, 2.0), (25, 1.0), (50, 0.5)))
+    found = compare(small, large).loss
+    assert [one.samples for one in found] == [200, 400, 600, 800]
+    for one in found:
+        assert one.first == pytest.approx(one.second)
+    assert found[1] == LossAt(400, 1.0, 1.0)
+
+
+def test_losses_beyond_the_shorter_run_are_left_out() -> None:
+    long, short = view(loss=((10, 2.0), (100, 1.0))), view(loss=((10, 2.0), (40, 1.5)))
+    assert compare(long, short).loss[-1].samples == 320
+    early, late = view(loss=((1, 1.0), (2, 1.0))), view(loss=((50, 1.0), (60, 1.0)))
+    assert compare(early, late).loss == ()
+    assert compare(view(), view(loss=((1, 1.0),))).loss == ()
+
+
+def test_a_gap_is_bridged() -> None:
+    gap = view(loss=((0, 2.0), (50, None), (100, 1.0)))
+    assert [one.first for one in compare(gap, gap).loss] == pytest.approx([1.75, 1.5, 1.25, 1.0])
+
+
+def test_versions_effects_and_commits_that_differ() -> None:
+    first = view(state={"in_effect": {"tf32": False, "fused": True}})
+    second = view(
+        versions={"torch": "2.12.0"}, git_sha="bbb", state={"in_effect": {"fused": True, "attention": "sdpa"}}
+    )
+    found = compare(first, second)
+    assert found.in_effect == (Difference("attention", None, "sdpa"), Difference("tf32", False, None))
+    assert found.versions == (Difference("torch", "2.13.0", "2.12.0"),)
+    assert found.code == (Difference("git_sha", "aaa", "bbb"),)
+    assert found.comparable
+
+
+def test_other_jobs_and_lost_records_are_not_comparable() -> None:
+    assert not compare(view(), view(job=BuiltinJob())).comparable
+    lost = replace(view(), record=None)
+    assert not compare(lost, view()).comparable
+    assert compare(lost, lost).settings == ()
+
+
+def test_a_run_that_did_nothing_has_no_figures() -> None:
+    nothing = view(steps=0, train_s=0.0, state={"step": None, "evaluations": ()})
+    for name in ("throughput", "step time", "data wait", "samples", "loss, last logged"):
+        assert figure(nothing, view(), name).first is None
+        assert figure(nothing, view(), name).ratio is None
+
+
+points = st.lists(st.floats(0, 1e6), min_size=2, max_size=30, unique=True).map(sorted)
+
+
+@given(points, points)
+def test_an_interpolated_loss_lies_between_those_logged(one: list[float], other: list[float]) -> None:
+    def run(xs: list[float]) -> RunView:
+        plain = view()
+        loss = Series("loss", "", tuple(xs), tuple(1 / (1 + x) for x in xs))
+        return replace(plain, history=replace(plain.history, loss=loss))
+
+    found = compare(run(one), run(other)).loss
+    for at in found:
+        for value in (at.first, at.second):
+            assert value is None or 0 < value <= 1
+    for before, after in pairwise(found):
+        assert before.first is None or after.first is None or before.first >= after.first

@@ -1,0 +1,85 @@
+"""What earlier runs took is read from the ends of their files, and only of the same task and model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.runs.store.test_record import record
+from tuner_tui.runs.events.types import Event, InEffect, Phase, Steps
+from tuner_tui.runs.launch.command import redact_job
+from tuner_tui.runs.read.measured_memory import END_BYTES, MAX_RUNS, measured_runs
+from tuner_tui.runs.store.codec import encode_event
+from tuner_tui.runs.store.folder import RunFolder, create_folder
+from tuner_tui.runs.store.record import write_record
+from tuner_tui.settings.job import BuiltinJob, CommandJob
+
+JOB = BuiltinJob(task="causal-lm", model="gpt2")
+GPU = Steps(t=2.0, step=9, own_steps=9, allocated_peak_bytes=700, reserved_peak_bytes=800, rss_peak_bytes=5000)
+
+
+def run(root: Path, *events: Event, job: BuiltinJob | CommandJob = JOB) -> RunFolder:
+    folder = create_folder(root)
+    write_record(folder, record(id=folder.id, job=job))
+    folder.events.write_bytes(b"".join(map(encode_event, events)))
+    return folder
+
+
+def test_the_newest_counters_of_a_gpu(tmp_path: Path) -> None:
+    run(tmp_path, Steps(t=1.0, step=2, own_steps=2, allocated_peak_bytes=500), GPU, Phase(t=3.0, phase="ending"))
+    (found,) = measured_runs(JOB, tmp_path)
+    assert (found.id, found.tensor_bytes, found.reserved_bytes, found.resident_bytes) == ("r001", 700, 800, None)
+    assert found.settings.learning_rate == 1e-4
+
+
+def test_on_a_cpu_the_resident_set_is_all_there_is(tmp_path: Path) -> None:
+    run(tmp_path, Steps(t=1.0, step=5, own_steps=5, rss_peak_bytes=4000))
+    (found,) = measured_runs(JOB, tmp_path)
+    assert (found.tensor_bytes, found.resident_bytes) == (None, 4000)
+
+
+@pytest.mark.parametrize(
+    "other", [BuiltinJob(task="causal-lm", model="tiny"), BuiltinJob(model="gpt2"), CommandJob(command=("x",))]
+)
+def test_other_jobs_say_nothing(tmp_path: Path, other: BuiltinJob | CommandJob) -> None:
+    run(tmp_path, GPU, job=other)
+    assert measured_runs(JOB, tmp_path) == ()
+
+
+def test_the_same_model_on_other_data_does(tmp_path: Path) -> None:
+    run(tmp_path, GPU, job=JOB.model_copy(update={"data": "other.csv"}))
+    assert len(measured_runs(JOB, tmp_path)) == 1
+
+
+def test_a_run_of_one_step_or_without_counters_says_nothing(tmp_path: Path) -> None:
+    run(tmp_path, Steps(t=1.0, step=1, own_steps=1, rss_peak_bytes=4000))
+    run(tmp_path, Phase(t=1.0, phase="starting"))
+    run(tmp_path).record.write_text("{")
+    run(tmp_path).events.unlink()
+    assert measured_runs(JOB, tmp_path) == ()
+
+
+def test_newest_first_and_not_too_many(tmp_path: Path) -> None:
+    for _ in range(MAX_RUNS + 2):
+        run(tmp_path, GPU)
+    found = measured_runs(JOB, tmp_path)
+    assert len(found) == MAX_RUNS
+    assert found[0].id == f"r{MAX_RUNS + 2:03d}"
+
+
+def test_of_a_long_file_only_the_end_is_read(tmp_path: Path) -> None:
+    folder = run(tmp_path)
+    early = encode_event(Steps(t=1.0, step=3, own_steps=3, allocated_peak_bytes=1))
+    folder.events.write_bytes(early * (2 * END_BYTES // len(early)) + encode_event(GPU))
+    assert measured_runs(JOB, tmp_path)[0].tensor_bytes == 700
+
+
+def test_a_command_is_known_by_its_words_and_its_batch_by_what_was_seen(tmp_path: Path) -> None:
+    seen = InEffect(t=1.0, values={"per_device_train_batch_size": 24})
+    script = CommandJob(command=("python", "x.py", "--api-key", "abc"), apply="inject")
+    run(tmp_path, seen, GPU, job=redact_job(script.model_copy(update={"apply": "none"})))
+    run(tmp_path, seen, GPU, job=CommandJob(command=("python", "y.py")))
+    run(tmp_path, GPU, job=redact_job(script))
+    (found,) = measured_runs(script, tmp_path)
+    assert (found.id, found.settings.per_device_train_batch_size) == ("r001", 24)

@@ -1,0 +1,213 @@
+"""Reading a run, short or very long, while it is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.benchmarks.open_run import event_number, write_events
+from tests.runs.store.test_codec import events
+from tuner_tui.hardware.sample import GpuSample, HostSample, ProcessSample, Sample
+from tuner_tui.runs.events.history import MAX_POINTS, DownsampledSeries, HistoryBuilder
+from tuner_tui.runs.events.types import Checkpoint, Event, Finished, Launched, Metrics, OutOfMemory, Plan, Steps
+from tuner_tui.runs.read.event_sampling import WHOLE_BYTES
+from tuner_tui.runs.read.reader import RECENT_SAMPLES, RunReader
+from tuner_tui.runs.store.codec import decode_sample, encode_event, encode_sample
+from tuner_tui.runs.store.folder import RunFolder, create_folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return create_folder(tmp_path)
+
+
+def append(path: Path, *events: Event) -> None:
+    with path.open("ab") as file:
+        for event in events:
+            file.write(encode_event(event))
+
+
+def test_an_empty_folder_is_a_run_about_which_nothing_is_known(folder: RunFolder) -> None:
+    view = RunReader(folder).poll()
+    assert (view.state.step, view.sample, view.record) == (None, None, None)
+    assert view.record_problem is not None
+    assert "No such file" in view.record_problem
+
+
+def test_events_are_read_as_they_come(folder: RunFolder) -> None:
+    reader = RunReader(folder)
+    assert reader.events() == []
+    append(folder.events, Launched(t=1.0, pid=5))
+    assert reader.events() == [Launched(t=1.0, pid=5)]
+    assert reader.events() == []
+    line = encode_event(Plan(t=2.0, rank=0, total_steps=9))
+    with folder.events.open("ab") as file:
+        file.write(line[:20])
+        file.flush()
+        assert reader.events() == []
+        file.write(line[20:])
+    assert reader.events() == [Plan(t=2.0, rank=0, total_steps=9)]
+    assert reader.state.total_steps == 9
+
+
+def test_a_torn_line_costs_only_itself(folder: RunFolder) -> None:
+    folder.events.write_bytes(b'{"kind":"steps","v":1,"t":\n' + encode_event(Launched(t=1.0, pid=5)) + b"\0\0\0")
+    assert RunReader(folder).events() == [Launched(t=1.0, pid=5)]
+
+
+def test_ranks_are_merged_in_order_of_time(folder: RunFolder) -> None:
+    append(folder.events, Launched(t=1.0, pid=5), Finished(t=9.0, outcome="completed"))
+    append(folder.path / "events-rank1.jsonl", Steps(t=5.0, rank=1, step=3, own_steps=3))
+    reader = RunReader(folder)
+    assert [event.t for event in reader.events()] == [1.0, 5.0, 9.0]
+    assert set(reader.state.ranks) == {1}
+
+
+def test_a_file_that_was_cut_is_read_anew(folder: RunFolder) -> None:
+    reader = RunReader(folder)
+    append(folder.events, Launched(t=1.0, pid=5), Launched(t=2.0, pid=6))
+    reader.events()
+    folder.events.write_bytes(encode_event(Launched(t=3.0, pid=7)))
+    assert reader.events() == [Launched(t=3.0, pid=7)]
+
+
+class TestLong:
+    """A run too long to be read whole."""
+
+    COUNT = 30_000
+
+    @pytest.fixture
+    def long(self, folder: RunFolder) -> RunFolder:
+        write_events(folder.events, self.COUNT)
+        assert folder.events.stat().st_size > 2 * WHOLE_BYTES
+        return folder
+
+    def test_its_end_is_read_in_full(self, long: RunFolder) -> None:
+        reader = RunReader(long)
+        reader.poll()
+        last = [event for number in range(self.COUNT - 4) if isinstance(event := event_number(number), Steps)][-1]
+        assert reader.state.ranks[0].latest == last
+        assert reader.state.rates.steps_s == pytest.approx(3 / 0.98, rel=0.01)
+
+    def test_its_story_is_read_whole(self, long: RunFolder) -> None:
+        middle = OutOfMemory(t=9.0, rank=0, message="in the middle")
+        lines = long.events.read_bytes().splitlines(keepends=True)
+        lines.insert(len(lines) // 3, encode_event(middle))
+        long.events.write_bytes(b"".join(lines))
+        reader = RunReader(long)
+        found = reader.events()
+        assert middle in found
+        assert isinstance(found[0], Launched)
+        assert sum(isinstance(event, Checkpoint) for event in found) == sum(
+            isinstance(event_number(number), Checkpoint) for number in range(self.COUNT - 4)
+        )
+
+    def test_its_history_has_no_gap(self, long: RunFolder) -> None:
+        loss = RunReader(long).poll().history.loss
+        widest = max(b - a for a, b in zip(loss.xs, loss.xs[1:], strict=False))
+        assert loss.xs[0] < 0.02 * loss.xs[-1]
+        assert widest < 0.02 * loss.xs[-1]
+        assert len(loss.xs) <= MAX_POINTS + 1
+
+    def test_little_of_it_is_parsed(self, long: RunFolder) -> None:
+        assert len(RunReader(long).events()) < self.COUNT / 3
+
+    def test_what_comes_after_is_followed_line_by_line(self, long: RunFolder) -> None:
+        reader = RunReader(long)
+        reader.poll()
+        append(long.events, Finished(t=1e9, outcome="completed"))
+        assert reader.events() == [Finished(t=1e9, outcome="completed")]
+
+    def test_a_torn_end_is_waited_for(self, long: RunFolder) -> None:
+        line = encode_event(Finished(t=1e9, outcome="completed"))
+        with long.events.open("ab") as file:
+            file.write(line[:-5])
+        reader = RunReader(long)
+        reader.poll()
+        assert reader.state.finished is None
+        with long.events.open("ab") as file:
+            file.write(line[-5:])
+        assert reader.events() == [Finished(t=1e9, outcome="completed")]
+
+
+@given(st.lists(events(), max_size=20))
+def test_any_events_have_a_history(story: list[Event]) -> None:
+    builder = HistoryBuilder()
+    for event in story:
+        builder.add(event)
+    history = builder.history()
+    for series in (history.loss, history.eval_loss, history.samples_s, history.memory_bytes):
+        assert len(series.xs) == len(series.ys)
+        assert list(series.xs) == sorted(set(series.xs))
+
+
+@given(st.integers(1, 5000))
+def test_a_series_is_bounded_even_and_keeps_its_newest(count: int) -> None:
+    series = DownsampledSeries("x", "")
+    for n in range(count):
+        series.add(float(n), float(n))
+    found = series.series()
+    assert len(found.xs) <= MAX_POINTS + 1
+    assert (found.xs[0], found.xs[-1]) == (0.0, count - 1.0)
+    gaps = [b - a for a, b in zip(found.xs, found.xs[1:], strict=False)]
+    assert not gaps or max(gaps) <= max(1, 3 * count / MAX_POINTS)
+
+
+def test_a_run_that_went_back_overwrites_what_it_had() -> None:
+    builder = HistoryBuilder()
+    for step in (1, 2, 3, 4, 2):
+        builder.add(Metrics(t=float(step), rank=0, step=step, loss=float(step) if step != 2 else 9.0))
+    assert builder.history().loss.xs == (1.0, 2.0)
+    assert builder.history().loss.ys == (1.0, 9.0)
+
+
+def test_throughput_is_summed_over_ranks() -> None:
+    builder = HistoryBuilder()
+    for t in range(0, 31, 1):
+        for rank in (1, 0):
+            builder.add(Steps(t=float(t), rank=rank, step=t, own_steps=t, samples=t * 8, train_s=float(t)))
+    ys = builder.history().samples_s.ys
+    assert ys
+    assert set(ys) == {16.0}
+
+
+def test_a_loss_that_is_no_number_is_a_gap() -> None:
+    builder = HistoryBuilder()
+    builder.add(Metrics(t=1.0, rank=0, step=1, loss=float("nan")))
+    assert builder.history().loss.ys == (None,)
+
+
+FULL = Sample(
+    12.5,
+    (GpuSample(0, "H100", 97.0, 1, 2, 612.25, throttle=("power cap",), lost=False),),
+    HostSample(cpu_pct=12.5, per_core_pct=(1.0, 2.0), ram_used_bytes=5),
+    (ProcessSample(7, "main", 99.5, 12, 0),),
+)
+
+
+def test_samples_come_back() -> None:
+    assert decode_sample(encode_sample(FULL)) == FULL
+    assert decode_sample(encode_sample(Sample(1.0))) == Sample(1.0)
+
+
+@given(st.binary(max_size=100))
+def test_no_bytes_make_samples_fall(line: bytes) -> None:
+    decode_sample(line)
+
+
+@pytest.mark.parametrize("line", [b"", b"[]", b'{"v":2,"time_s":1}', b'{"v":1}', b'{"v":1,"time_s":"nan"}'])
+def test_no_sample(line: bytes) -> None:
+    assert decode_sample(line) is None
+
+
+def test_recent_samples_are_kept_and_bounded(folder: RunFolder) -> None:
+    with folder.samples.open("wb") as file:
+        for n in range(RECENT_SAMPLES * 3):
+            file.write(encode_sample(Sample(float(n))))
+        file.write(b'{"v":1,"time_s":')
+    view = RunReader(folder).poll()
+    assert view.sample == Sample(RECENT_SAMPLES * 3 - 1.0)
+    assert len(view.samples) == RECENT_SAMPLES

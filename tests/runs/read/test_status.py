@@ -1,0 +1,144 @@
+"""What is true of a run is told by the kernel, whatever was written down once."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tuner_tui.core.locks import LockedError, acquire_lock, is_locked
+from tuner_tui.core.procfs import ProcessId, identify_process, this_machine
+from tuner_tui.runs.read.status import START_GRACE_S, read_status
+from tuner_tui.runs.store.folder import RunFolder, create_folder
+from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state, write_supervisor_state
+
+GONE = ProcessId(2**22 + 1, 1)
+HERE = this_machine()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    made = create_folder(tmp_path)
+    made.record.write_text("{}")
+    return made
+
+
+def myself() -> ProcessId:
+    found = identify_process(os.getpid())
+    assert found is not None
+    return found
+
+
+def state(**more: object) -> SupervisorState:
+    return replace(SupervisorState(HERE, GONE, 1.0, training=GONE), **more)  # type: ignore[arg-type]
+
+
+def test_running_while_the_lock_is_held(folder: RunFolder) -> None:
+    write_supervisor_state(folder.state, state(training=myself()))
+    lock = acquire_lock(folder.lock)
+    found = read_status(folder)
+    assert (found.kind, found.pid, found.training_alive) == ("running", os.getpid(), True)
+    os.close(lock)
+    assert read_status(folder).kind == "lost"
+
+
+def test_without_its_supervisor_the_training_may_go_on(folder: RunFolder) -> None:
+    write_supervisor_state(folder.state, state(training=myself()))
+    found = read_status(folder)
+    assert (found.kind, found.training_alive, found.live) == ("lost", True, True)
+    assert str(os.getpid()) in found.sentence
+
+
+def test_a_process_number_used_again_is_not_the_training(folder: RunFolder) -> None:
+    mine = myself()
+    write_supervisor_state(folder.state, state(training=ProcessId(mine.pid, mine.start_ticks - 1)))
+    found = read_status(folder)
+    assert (found.kind, found.training_alive, found.live, found.pid) == ("lost", False, False, None)
+
+
+def test_another_machine(folder: RunFolder) -> None:
+    write_supervisor_state(folder.state, state(training=myself()))
+    found = read_status(folder, machine=replace(HERE, host="elsewhere", boot_id="another"))
+    assert (found.kind, found.live) == ("foreign", False)
+    assert HERE.host in found.sentence
+    assert "elsewhere" in found.sentence
+
+
+def test_another_container_of_this_machine(folder: RunFolder) -> None:
+    write_supervisor_state(folder.state, state(training=myself()))
+    found = read_status(folder, machine=replace(HERE, pid_namespace="pid:[1]"))
+    assert (found.kind, found.live) == ("foreign", False)
+    assert "container" in found.sentence
+
+
+def test_a_restart_in_between(folder: RunFolder) -> None:
+    write_supervisor_state(folder.state, state(training=myself()))
+    found = read_status(folder, machine=replace(HERE, boot_id="another"))
+    assert (found.kind, found.live) == ("lost", False)
+    assert "restarted" in found.sentence
+
+
+def test_an_outcome_holds_everywhere(folder: RunFolder) -> None:
+    write_supervisor_state(folder.state, state(outcome="completed", sentence="Completed.", exit_code=0))
+    found = read_status(folder, machine=replace(HERE, host="elsewhere", boot_id="another"))
+    assert (found.kind, found.outcome, found.sentence) == ("ended", "completed", "Completed.")
+
+
+def test_a_young_folder_is_being_launched_an_old_one_never_was(folder: RunFolder) -> None:
+    born = folder.path.stat().st_mtime
+    assert read_status(folder, now=born + 1).kind == "starting"
+    late = read_status(folder, now=born + START_GRACE_S + 1)
+    assert (late.kind, late.live) == ("lost", False)
+    assert "never started" in late.sentence
+    assert read_status(folder, now=born - 1).kind == "starting"  # a file server's clock is a little ahead
+    assert read_status(folder, now=born - 3600).kind == "lost"  # the clock was set back
+
+
+def test_a_half_written_folder(folder: RunFolder) -> None:
+    folder.record.unlink()
+    found = read_status(folder, now=folder.path.stat().st_mtime + START_GRACE_S + 1)
+    assert found.kind == "broken"
+    assert "run.json" in found.sentence
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"v":1}', b'{"v":9}', b"\xff", b"null", b"[" * 10_000])
+def test_a_damaged_state(folder: RunFolder, content: bytes) -> None:
+    folder.state.write_bytes(content)
+    assert read_supervisor_state(folder.state) is None
+    found = read_status(folder)
+    assert found.kind == "broken"
+    assert "damaged" in found.sentence
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    assert read_status(RunFolder(tmp_path / "r001")).kind == "broken"
+
+
+def test_one_lock_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    assert not is_locked(path)
+    lock = acquire_lock(path)
+    assert is_locked(path)
+    with pytest.raises(LockedError):
+        acquire_lock(path)
+    os.close(lock)
+    assert not is_locked(path)
+
+
+def test_the_state_comes_back(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    known = state(exit_code=1, outcome="failed", sentence="ü", problems=("a", "b"), group=7, ended_t=2.5)
+    write_supervisor_state(path, known)
+    assert read_supervisor_state(path) == known
+
+
+def test_on_a_full_disk_the_state_is_written_over_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    write_supervisor_state(path, state())
+    (tmp_path / "state.json.new").symlink_to("/dev/full")
+    known = state(outcome="completed", problems=("the disk is full",))
+    write_supervisor_state(path, known)
+    assert read_supervisor_state(path) == known
+    assert path.stat().st_size == 8192

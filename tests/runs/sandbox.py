@@ -1,0 +1,123 @@
+"""Launches small scripts as real trainings, and waits for what they do."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tuner_tui.core.procfs import ProcessId, is_alive
+from tuner_tui.runs.launch.prepare import LaunchRequest
+from tuner_tui.runs.launch.start import launch
+from tuner_tui.runs.store.folder import RunFolder
+from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state
+from tuner_tui.runs.supervise.stop_escalation import StopTimeouts
+from tuner_tui.settings.job import CommandJob
+from tuner_tui.settings.model import Settings
+from tuner_tui.settings.origin import Resolved
+
+TIMEOUT_S = 60.0
+"""A wait that long means that what was waited for will not happen."""
+QUICK_STOP = StopTimeouts(stop_s=0.2, kill_s=0.2, saving_s=30.0, leftover_s=0.5)
+
+
+class Sandbox:
+    """A place to launch scripts in, and to wait for them."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.folders: list[RunFolder] = []
+
+    def request(
+        self, script: str, *words: str, memory_limit_bytes: int | None = None, job: CommandJob | None = None
+    ) -> LaunchRequest:
+        """`script` is written to `train.py`; `job` runs it where it is not run by this Python with `words`."""
+        path = self.root / "train.py"
+        path.write_text(textwrap.dedent(script))
+        return LaunchRequest(
+            job=job or CommandJob(command=(sys.executable, str(path), *words)),
+            resolved=Resolved(Settings()),
+            interpreter=sys.executable,
+            cwd=self.root,
+            memory_limit_bytes=memory_limit_bytes,
+            root=self.root / "runs",
+            patience=QUICK_STOP,
+        )
+
+    def launch(
+        self, script: str, *words: str, memory_limit_bytes: int | None = None, job: CommandJob | None = None
+    ) -> RunFolder:
+        folder = launch(self.request(script, *words, memory_limit_bytes=memory_limit_bytes, job=job))
+        self.folders.append(folder)
+        return folder
+
+    def close(self) -> None:
+        """End whatever a failed test left running."""
+        for folder in self.folders:
+            known = read_supervisor_state(folder.state)
+            if known is not None and known.outcome is None:
+                for process in (known.training, known.supervisor):
+                    if process is not None and is_alive(process):
+                        os.kill(process.pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Iterator[Sandbox]:
+    made = Sandbox(tmp_path)
+    yield made
+    made.close()
+
+
+def supervisor_state(folder: RunFolder) -> SupervisorState:
+    known = read_supervisor_state(folder.state)
+    assert known is not None
+    return known
+
+
+def wait_gone(process: ProcessId) -> None:
+    """Block until the process has ended."""
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return
+    try:
+        if is_alive(process):
+            assert select.select([descriptor], [], [], TIMEOUT_S)[0], f"{process} did not end"
+    finally:
+        os.close(descriptor)
+
+
+def wait_ended(folder: RunFolder) -> SupervisorState:
+    """Block until the run's supervisor has ended, then give its last word."""
+    wait_gone(supervisor_state(folder).supervisor)
+    return supervisor_state(folder)
+
+
+class Fifo:
+    """The reading end of a named pipe to which a script writes words."""
+
+    def __init__(self, path: Path) -> None:
+        os.mkfifo(path)
+        self.path = path
+        self._descriptor = os.open(path, os.O_RDWR)  # so that neither end ever sees the other missing
+
+    def word(self) -> str:
+        """The next word that somebody writes."""
+        assert select.select([self._descriptor], [], [], TIMEOUT_S)[0], "nobody wrote"
+        return os.read(self._descriptor, 4096).decode().strip()
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+@pytest.fixture
+def fifo(tmp_path: Path) -> Iterator[Fifo]:
+    made = Fifo(tmp_path / "fifo")
+    yield made
+    made.close()

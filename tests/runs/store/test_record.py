@@ -1,0 +1,86 @@
+"""`run.json`: it comes back as it went, and damage is told in a sentence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tuner_tui.runs.store.folder import RunFolder, create_folder
+from tuner_tui.runs.store.record import RecordError, RunRecord, read_record, write_record
+from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.model import Settings
+from tuner_tui.settings.origin import Origin, OriginKind, Resolved
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return create_folder(tmp_path)
+
+
+def record(**more: object) -> RunRecord:
+    plain: dict[str, object] = {
+        "id": "r001",
+        "created_t": 1.5,
+        "job": CommandJob(command=("python", "train.py"), apply="hf-args", aliases={"seed": "s"}),
+        "resolved": Resolved(Settings(learning_rate=1e-4), {"learning_rate": Origin(OriginKind.FLAG, "--set")}),
+        "argv": ("python", "train.py"),
+        "cwd": "/",
+        "interpreter": "/usr/bin/python3",
+        "host": "box",
+        "program_version": "0.1.0",
+        "output_dir": "/out",
+        "versions": {"torch": "2.13.0"},
+        "lineage": ("r000",),
+        "memory_limit_bytes": 5,
+    }
+    return RunRecord(**{**plain, **more})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("job", [BuiltinJob(), CommandJob(command=("x",))])
+def test_the_record_comes_back(folder: RunFolder, job: BuiltinJob | CommandJob) -> None:
+    write_record(folder, record(job=job))
+    assert read_record(folder) == record(job=job)
+    assert folder.record.stat().st_mode & 0o077 == 0
+
+
+def changed(folder: RunFolder, **more: object) -> None:
+    write_record(folder, record())
+    folder.record.write_text(json.dumps({**json.loads(folder.record.read_text()), **more}))
+
+
+def test_what_a_newer_program_added_is_passed_over(folder: RunFolder) -> None:
+    changed(folder, mood="good", origins={"learning_rate": ["omen", ""]}, settings={"learning_rate": 0.1, "aura": 1})
+    found = read_record(folder)
+    assert found.resolved.settings == Settings(learning_rate=0.1)
+    assert found.resolved.origins == {}
+
+
+def test_a_setting_now_out_of_bounds_is_left_at_its_default(folder: RunFolder) -> None:
+    changed(folder, settings={"learning_rate": -1, "seed": 7})
+    assert read_record(folder).resolved.settings == Settings(seed=7)
+
+
+def test_a_newer_record_is_named_as_such(folder: RunFolder) -> None:
+    changed(folder, v=99, program_version="9.9")
+    with pytest.raises(RecordError, match=r"newer tuner-tui \(9\.9\)"):
+        read_record(folder)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b"null", b"\xff", b'{"v":1,"id":7}', b"[" * 100_000])
+def test_damage_is_a_sentence(folder: RunFolder, content: bytes) -> None:
+    folder.record.write_bytes(content)
+    with pytest.raises(RecordError, match=r"run\.json is damaged"):
+        read_record(folder)
+
+
+def test_a_missing_record_is_a_sentence(folder: RunFolder) -> None:
+    with pytest.raises(RecordError, match="No such file"):
+        read_record(folder)
+
+
+def test_a_newer_record_may_not_say_by_what_it_was_written(folder: RunFolder) -> None:
+    folder.record.write_text('{"v": 99}')
+    with pytest.raises(RecordError, match=r"newer tuner-tui\.$"):
+        read_record(folder)

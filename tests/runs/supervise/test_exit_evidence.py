@@ -1,0 +1,112 @@
+"""What the log and the kernel say of an end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tuner_tui.runs.supervise.exit_evidence import (
+    cgroup_oom_kills,
+    kernel_log_oom_kill,
+    logged_error,
+    logged_kill,
+    logged_out_of_memory,
+)
+
+CAUGHT_THEN_DIED = """Traceback (most recent call last):
+  File "train.py", line 9, in step
+    loss.backward()
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB
+reducing the batch size and retrying
+step 12 loss 1.93
+Traceback (most recent call last):
+  File "train.py", line 30, in <module>
+    main()
+ValueError: the data has no labels"""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+        "torch.cuda.OutOfMemoryError: CUDA out of memory.",
+        "RuntimeError: CUDA error: out of memory",
+        "torch.AcceleratorError: CUDA error: out of memory",
+        "RuntimeError: [enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory",
+        "MemoryError",
+        "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 8.00 TiB",
+        "OSError: [Errno 12] Cannot allocate memory",
+        "[rank3]: torch.OutOfMemoryError: CUDA out of memory.",
+    ],
+)
+def test_words_for_no_memory(tmp_path: Path, line: str) -> None:
+    log = tmp_path / "output.log"
+    log.write_text(f"step 1\nTraceback (most recent call last):\n  File x\n{line}\n")
+    found = logged_out_of_memory(log)
+    assert found is not None
+    assert found in line
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "KeyError: 'labels'",
+        "retrying after out of memory went well",
+        "  except MemoryError:",
+        "print('MemoryError')",
+        CAUGHT_THEN_DIED,
+    ],
+)
+def test_words_that_only_mention_it(tmp_path: Path, line: str) -> None:
+    log = tmp_path / "output.log"
+    log.write_text(line + "\n")
+    assert logged_out_of_memory(log) is None
+
+
+def test_a_failure_that_the_training_survived_does_not_count(tmp_path: Path) -> None:
+    log = tmp_path / "output.log"
+    log.write_text("MemoryError\n" + "step 3 loss 1.0\n" * 40)
+    assert logged_out_of_memory(log) is None
+    assert logged_out_of_memory(tmp_path / "none") is None
+
+
+@pytest.mark.parametrize(
+    ("line", "killed"),
+    [
+        ("RuntimeError: DataLoader worker (pid 77) is killed by signal: Killed. ", True),
+        ("  exitcode  : -9 (pid: 77)", True),
+        ("traceback : Signal 9 (SIGKILL) received by PID 77", True),
+        ("  exitcode  : 1 (pid: 77)", False),
+        ("DataLoader worker is killed by signal: Segmentation fault.", False),
+    ],
+)
+def test_words_for_killed(tmp_path: Path, line: str, killed: bool) -> None:
+    log = tmp_path / "output.log"
+    log.write_text(line + "\n")
+    assert logged_kill(log) is killed
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("100%|###\rerror: the data has no column `nope`.\n", "the data has no column `nope`"),
+        ("usage: train.py [-h]\ntrain.py: error: unrecognized arguments: --x", "unrecognized arguments: --x"),
+        ("\x1b[31mERROR: no such file\x1b[0m\x07\n\n", "no such file"),
+        ("error: early\nbye\n", None),
+        ("eval_error: 0.2\n", None),
+        ("error: \n", None),
+        ("", None),
+    ],
+)
+def test_a_complaint_that_ends_the_log(tmp_path: Path, text: str, why: str | None) -> None:
+    log = tmp_path / "output.log"
+    log.write_bytes(text.encode())
+    assert logged_error(log) == why
+
+
+def test_the_kernel_is_asked_without_harm() -> None:
+    kills = cgroup_oom_kills("self")
+    assert kills is None or kills >= 0
+    assert cgroup_oom_kills(2**22 + 1) is None
+    assert kernel_log_oom_kill(2**22 + 1) is None

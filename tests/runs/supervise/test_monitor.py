@@ -1,0 +1,110 @@
+"""The supervisor's patience, by a clock that nobody sets."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tuner_tui.core.clock import ClockReading
+from tuner_tui.core.line_files import LineAppender
+from tuner_tui.core.procfs import ProcessId, identify_process, this_machine
+from tuner_tui.runs.events.types import Phase, Plan
+from tuner_tui.runs.store.codec import encode_event
+from tuner_tui.runs.store.control import Order, write_order
+from tuner_tui.runs.store.folder import RunFolder, create_folder
+from tuner_tui.runs.store.supervisor_state import SupervisorState
+from tuner_tui.runs.supervise.monitor import TrainingMonitor
+from tuner_tui.runs.supervise.run_writer import RunWriter
+from tuner_tui.runs.supervise.stop_escalation import StopTimeouts
+from tuner_tui.runs.supervise.training_process import AdoptedTraining
+
+START_T = 1_700_000_000.0
+HOUR_S = 3600.0
+PATIENCE = StopTimeouts(stop_s=60.0, kill_s=10.0, saving_s=300.0)
+
+
+@pytest.fixture
+def child() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(
+        [sys.executable, "-S", "-c", "import signal\nwhile True: signal.pause()"], start_new_session=True
+    ) as started:
+        yield started
+        started.kill()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return create_folder(tmp_path)
+
+
+def watched(folder: RunFolder, child: subprocess.Popen[bytes], order: Order, *events: Plan | Phase) -> TrainingMonitor:
+    """A watch over `child`, which was given an order and has told of `events`."""
+    appender = LineAppender(folder.events)
+    for event in events:
+        appender.append(encode_event(event))
+    appender.close()
+    write_order(folder.control, order)
+    process = identify_process(child.pid)
+    assert process is not None
+    journal = RunWriter(folder, SupervisorState(this_machine(), ProcessId(1, 0), START_T, process, child.pid))
+    return TrainingMonitor(folder, AdoptedTraining(process, child.pid), journal, PATIENCE)
+
+
+def looks(watch: TrainingMonitor, *moments: tuple[float, float]) -> None:
+    """One look at each moment: seconds after the start by the clock of the day, and by the one that goes on."""
+    for after_t, s in moments:
+        watch.done(ClockReading(START_T + after_t, s))
+
+
+def test_a_clock_set_forward_ends_no_grace(folder: RunFolder, child: subprocess.Popen[bytes]) -> None:
+    watch = watched(folder, child, "stop", Plan(t=START_T, obeys=True))
+    looks(watch, (0, 0), (HOUR_S, 1), (HOUR_S, 59))
+    child.kill()
+    assert child.wait(60) == -signal.SIGKILL  # no SIGTERM came before
+
+
+def test_a_clock_set_back_prolongs_none(folder: RunFolder, child: subprocess.Popen[bytes]) -> None:
+    watch = watched(folder, child, "stop", Plan(t=START_T, obeys=True))
+    looks(watch, (0, 0), (-HOUR_S, 61))
+    assert child.wait(60) == -signal.SIGTERM
+
+
+def test_no_checkpoint_is_cut_short_by_a_clock(folder: RunFolder, child: subprocess.Popen[bytes]) -> None:
+    watch = watched(folder, child, "terminate", Phase(t=START_T, phase="saving"))
+    looks(watch, (1, 1), (HOUR_S, 2), (HOUR_S, 299))
+    child.kill()
+    assert child.wait(60) == -signal.SIGKILL
+
+
+def test_a_hung_save_is_waited_for_no_longer(folder: RunFolder, child: subprocess.Popen[bytes]) -> None:
+    watch = watched(folder, child, "terminate", Phase(t=START_T, phase="saving"))
+    looks(watch, (1, 1), (-HOUR_S, 302))
+    assert child.wait(60) == -signal.SIGTERM
+
+
+def test_this_moment() -> None:
+    before = time.time(), time.monotonic()
+    now = ClockReading.now()
+    assert (now.t, now.s) >= before
+
+
+def test_a_run_whose_folder_was_deleted_leaves_the_next_of_its_name_alone(
+    folder: RunFolder, child: subprocess.Popen[bytes]
+) -> None:
+    watch = watched(folder, child, "checkpoint")
+    looks(watch, (0, 0))
+    shutil.rmtree(folder.path)
+    assert create_folder(folder.path.parent) == folder
+    write_order(folder.control, "kill")  # the other run's
+    looks(watch, (1, 1))
+    child.kill()
+    assert child.wait(60) == -signal.SIGKILL
+    assert watch.done(ClockReading(START_T + 2, 2)) is True
+    assert [path.name for path in folder.path.iterdir()] == ["control"]

@@ -1,0 +1,145 @@
+"""Telling somebody that a run has ended: by a command, by the terminal, and what is wrong before it starts."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Thread
+from typing import ClassVar
+
+import pytest
+
+from tests.runs.sandbox import TIMEOUT_S, Sandbox, box
+from tuner_tui.core.procfs import ProcessId, this_machine
+from tuner_tui.core.terminal_notification import terminal_notification
+from tuner_tui.runs.launch.start import launch
+from tuner_tui.runs.store.folder import RunFolder
+from tuner_tui.runs.store.supervisor_state import SupervisorState, write_supervisor_state
+from tuner_tui.runs.supervise import notify
+
+__all__ = ["box"]
+
+
+def ended(tmp_path: Path) -> RunFolder:
+    folder = RunFolder(tmp_path / "r007")
+    folder.path.mkdir()
+    done = SupervisorState(
+        this_machine(), ProcessId(1, 1), 1.0, outcome="completed", sentence="All 3 steps; it's done."
+    )
+    write_supervisor_state(folder.state, done)
+    return folder
+
+
+def teller(tmp_path: Path) -> tuple[Path, Path]:
+    """A command that writes down what it was told, and where."""
+    script, told = tmp_path / "tell me", tmp_path / "told"
+    script.write_text(
+        f"#!{sys.executable}\nimport json, os, sys\n"
+        f"json.dump([sys.argv[1:], os.environ['TUNER_RUN'], os.environ['TUNER_OUTCOME']], open({str(told)!r}, 'w'))\n"
+    )
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    return script, told
+
+
+def test_a_command_gets_the_sentence_as_one_word_and_no_shell_sees_it(tmp_path: Path) -> None:
+    script, told = teller(tmp_path)
+    environ = {**os.environ, notify.NOTIFY_VARIABLE: f"'{script}' --loud $(false)"}
+    assert notify.main(ended(tmp_path), environ) == 0
+    words, run, outcome = json.loads(told.read_text())
+    assert words == ["--loud", "$(false)", "r007 completed: All 3 steps; it's done."]
+    assert (run, outcome) == ("r007", "completed")
+
+
+def test_a_command_that_fails_is_a_sentence_in_the_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert notify.main(ended(tmp_path), {notify.NOTIFY_VARIABLE: str(tmp_path / "missing")}) == 1
+    assert "Nobody was notified" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [("no-such-command-here x", "no-such-command-here"), ("'open", "cannot be read"), ("  ", "no command")],
+)
+def test_what_cannot_work_is_told_before_the_training_starts(target: str, words: str) -> None:
+    sentence = notify.target_problem(target)
+    assert sentence is not None
+    assert words in sentence
+
+
+def test_a_command_that_is_there_and_an_address_with_apprise_are_fine() -> None:
+    assert notify.target_problem(f"{sys.executable} -c pass") is None
+    sentence = notify.target_problem("ntfy://topic")
+    assert sentence is None if find_spec("apprise") else sentence is not None and "tuner-tui[notify]" in sentence
+
+
+def test_the_supervisor_tells_with_nobody_at_a_screen(box: Sandbox, tmp_path: Path) -> None:
+    script, told = teller(tmp_path)
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    script.write_text(script.read_text().replace(str(told), str(fifo)))
+    request = box.request("print('hello')")
+    folder = launch(replace(request, environ={**request.environ, notify.NOTIFY_VARIABLE: f"'{script}'"}))
+    heard = subprocess.run(["cat", str(fifo)], capture_output=True, text=True, timeout=TIMEOUT_S, check=True).stdout
+    assert json.loads(heard)[1] == folder.id
+
+
+@pytest.mark.parametrize(
+    ("environ", "written"),
+    [
+        ({"TERM": "xterm-256color"}, "\x1b]9;r007: done\a\a"),
+        ({"TERM": "tmux-256color", "TMUX": "/tmp/x"}, "\x1bPtmux;\x1b\x1b]9;r007: done\a\x1b\\\a"),
+        ({"TERM": "screen", "STY": "1.x"}, "\x1bP\x1b]9;r007: done\a\x1b\\\a"),
+        ({"TERM": "vt100"}, "\a"),
+        ({}, "\a"),
+    ],
+)
+def test_the_terminal_is_told_in_its_own_words(environ: dict[str, str], written: str) -> None:
+    assert terminal_notification("r007: \x1b\ndone", environ) == written
+
+
+class Inbox(BaseHTTPRequestHandler):
+    """Keeps what was posted to it."""
+
+    received: ClassVar[list[dict[str, str]]] = []
+
+    def do_POST(self) -> None:
+        self.received.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        return
+
+
+def test_an_address_gets_it_by_apprise(tmp_path: Path) -> None:
+    pytest.importorskip("apprise")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Inbox)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        environ = {**os.environ, notify.NOTIFY_VARIABLE: f"json://127.0.0.1:{server.server_port}/"}
+        command = [sys.executable, "-P", "-m", "tuner_tui.runs.supervise.notify", str(ended(tmp_path).path)]
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    assert done.returncode == 0, done.stderr
+    [message] = Inbox.received
+    assert message["title"] == "tuner-tui r007: completed"
+    assert message["message"] == "r007 completed: All 3 steps; it's done."
+
+
+def test_an_address_that_nobody_answers_is_a_sentence(tmp_path: Path) -> None:
+    pytest.importorskip("apprise")
+    environ = {**os.environ, notify.NOTIFY_VARIABLE: "json://127.0.0.1:9/"}
+    command = [sys.executable, "-P", "-m", "tuner_tui.runs.supervise.notify", str(ended(tmp_path).path)]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 1
+    assert "Nobody was notified: Apprise could not deliver" in done.stderr

@@ -1,0 +1,122 @@
+"""How a run is judged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from signal import SIGABRT, SIGKILL, SIGSEGV, SIGTERM
+
+import pytest
+
+from tuner_tui.runs.events.run_state import RankState, RunState
+from tuner_tui.runs.events.types import Exited, OutOfMemory, Raised, StopRequested
+from tuner_tui.runs.supervise.exit_evidence import FailedRank
+from tuner_tui.runs.supervise.outcome import determine_outcome
+
+AT = RunState(step=1200, total_steps=9000)
+OOM = OutOfMemory(t=1.0, message="CUDA out of memory. Tried to allocate 2.00 GiB", where="training", step=1200)
+
+
+def exited(code: int | None = None, signal: int | None = None, oom_kill: bool | None = None) -> Exited:
+    return Exited(t=2.0, exit_code=code, signal=signal, oom_kill=oom_kill)
+
+
+def with_(state: RunState = AT, **more: object) -> RunState:
+    return type(state)(**{name: getattr(state, name) for name in state.__slots__} | more)
+
+
+@pytest.mark.parametrize(
+    ("state", "end", "outcome", "words"),
+    [
+        (AT, exited(0), "completed", "step 1,200 of 9,000"),
+        (RunState(), exited(0), "completed", "Completed."),
+        (AT, exited(1), "failed", "exit code 1"),
+        (AT, exited(signal=SIGSEGV), "failed", "SIGSEGV"),
+        (AT, exited(signal=SIGKILL), "failed", "SIGKILL"),
+        (AT, exited(signal=SIGKILL, oom_kill=True), "out-of-memory", "kernel killed"),
+        (with_(out_of_memory=OOM), exited(1), "out-of-memory", "while training at step 1,200"),
+        (with_(out_of_memory=OOM), exited(0), "completed", "Completed"),
+        (
+            with_(raised=Raised(t=1.0, type="builtins.MemoryError", message="")),
+            exited(1),
+            "out-of-memory",
+            "MemoryError",
+        ),
+        (with_(raised=Raised(t=1.0, type="KeyError", message="'labels'")), exited(1), "failed", "KeyError: 'labels'"),
+        (
+            with_(out_of_memory=OOM, raised=Raised(t=1.5, type="ValueError", message="later")),
+            exited(1),
+            "failed",
+            "ValueError: later",
+        ),
+        (with_(stop_requested="stop"), exited(0), "stopped", "on request"),
+        (with_(stop_requested="stop", step=9000), exited(0), "completed", "9,000 of 9,000"),
+        (with_(stop_requested="terminate"), exited(signal=SIGTERM), "stopped", "on request"),
+        (with_(stop_requested="kill"), exited(signal=SIGKILL), "stopped", "on request"),
+        (with_(stop_requested="stop", out_of_memory=OOM), exited(1), "out-of-memory", "CUDA out of memory"),
+        (with_(stop_requested="kill"), exited(signal=SIGKILL, oom_kill=True), "out-of-memory", "kernel"),
+        (AT, exited(), "lost", "no supervisor"),
+        (with_(stop_requested="kill"), exited(), "stopped", "on request"),
+        (with_(ranks={0: RankState(0, ended=True)}), exited(), "completed", "Completed"),
+        (with_(raised=Raised(t=1.0, type="KeyError", message="x")), exited(), "failed", "KeyError"),
+    ],
+)
+def test_outcome_and_sentence(state: RunState, end: Exited, outcome: str, words: str) -> None:
+    judged = determine_outcome(state, end)
+    assert judged.outcome == outcome
+    assert words in judged.sentence
+
+
+def test_the_log_speaks_where_no_event_does() -> None:
+    line = "RuntimeError: [enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory"
+    assert determine_outcome(AT, exited(1), line).outcome == "out-of-memory"
+    assert determine_outcome(AT, exited(0), line).outcome == "completed"
+    assert (
+        determine_outcome(with_(raised=Raised(t=1.0, type="KeyError", message="x")), exited(1), line).outcome
+        == "failed"
+    )
+
+
+def test_a_stop_request_is_named_as_the_cause_only_where_it_was() -> None:
+    state = with_(stop_requested=StopRequested(t=1.0, how="stop").how, raised=None)
+    assert determine_outcome(state, exited(1)).outcome == "stopped"
+
+
+RANKS = with_(ranks={0: RankState(rank=0), 1: RankState(rank=1)})
+GONE = Raised(t=2.0, rank=0, type="RuntimeError", message="Connection reset by peer")
+
+
+def test_a_rank_is_named() -> None:
+    raised = Raised(t=1.0, rank=1, type="KeyError", message="'labels'")
+    assert determine_outcome(with_(RANKS, raised=raised), exited(1)).sentence.startswith("Rank 1 failed at step 1,200")
+
+
+def test_a_killed_rank_counts_more_than_those_who_miss_it() -> None:
+    judged = determine_outcome(with_(RANKS, raised=GONE), exited(1), dead_rank=FailedRank(1, -9))
+    assert judged.sentence.startswith("Rank 1 was ended at step 1,200 of 9,000 by SIGKILL")
+    alone = determine_outcome(RANKS, exited(1), dead_rank=FailedRank(1, 3))
+    assert alone.sentence.startswith("Rank 1 ended at step 1,200 of 9,000 with exit code 3")
+
+
+def test_out_of_memory_of_one_rank_is_the_reason() -> None:
+    judged = determine_outcome(with_(RANKS, out_of_memory=replace(OOM, rank=1), raised=GONE), exited(1))
+    assert judged.outcome == "out-of-memory"
+    assert "on rank 1 while training" in judged.sentence
+
+
+def test_a_complaint_stands_for_what_was_not_raised() -> None:
+    judged = determine_outcome(RunState(), exited(2), complaint="the data has no column `x`")
+    assert judged.sentence == "The training ended with exit code 2: the data has no column `x`."
+    raised = Raised(t=1.0, rank=0, type="KeyError", message="'x'")
+    assert (
+        "column" not in determine_outcome(with_(raised=raised), exited(1), complaint="the data has no column").sentence
+    )
+
+
+def test_a_rank_that_raised_is_the_reason_though_another_aborted_after_it() -> None:
+    enough = Raised(t=1.0, rank=1, type="ValueError", message="rank one had enough")
+    judged = determine_outcome(with_(RANKS, raised=enough), exited(1), dead_rank=FailedRank(0, -SIGABRT))
+    assert judged.sentence.startswith("Rank 1 failed")
+    assert judged.sentence.endswith("ValueError: rank one had enough.")
+    lost = Raised(t=1.0, rank=1, type="RuntimeError", message="[pair.cc:553] Connection closed by peer [127.0.0.1]")
+    judged = determine_outcome(with_(RANKS, raised=lost), exited(1), dead_rank=FailedRank(0, -SIGABRT))
+    assert judged.sentence.startswith("Rank 0 was ended")

@@ -1,0 +1,275 @@
+"""Real supervisors over real processes: whatever the training does, the folder tells the truth."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.runs.sandbox import QUICK_STOP, Fifo, Sandbox, box, fifo, supervisor_state, wait_ended, wait_gone
+from tuner_tui.core.locks import is_locked
+from tuner_tui.core.procfs import ProcessId, identify_process, is_alive
+from tuner_tui.runs.events.types import Exited, Finished, Launched, StopRequested
+from tuner_tui.runs.launch.command import LaunchError
+from tuner_tui.runs.launch.start import adopt, launch, start_supervisor
+from tuner_tui.runs.read.log_reader import LogReader
+from tuner_tui.runs.read.reader import RunReader
+from tuner_tui.runs.read.status import read_status
+from tuner_tui.runs.store.control import send_order
+from tuner_tui.runs.store.folder import create_folder
+from tuner_tui.runs.supervise.launch_spec import LaunchSpec
+
+__all__ = ["box", "fifo"]
+
+SAY = "import os, sys\ndef say(word):\n    with open(sys.argv[1], 'w') as f: f.write(word + '\\n')\n"
+WAIT_FOR_EVER = "import signal\nwhile True: signal.pause()\n"
+
+
+def test_a_training_that_ends(box: Sandbox) -> None:
+    folder = box.launch("print('trained')")
+    last = wait_ended(folder)
+    assert (last.outcome, last.exit_code, last.signal, last.problems) == ("completed", 0, None, ())
+    assert folder.output_log.read_text() == "trained\n"
+    found = read_status(folder)
+    assert (found.kind, found.outcome, found.live) == ("ended", "completed", False)
+    assert [type(event) for event in RunReader(folder).events()] == [Launched, Exited, Finished]
+    assert folder.supervisor_log.read_text() == ""
+
+
+def test_a_training_that_fails(box: Sandbox) -> None:
+    folder = box.launch("import sys; print('no luck', file=sys.stderr); sys.exit(7)")
+    last = wait_ended(folder)
+    assert (last.outcome, last.exit_code) == ("failed", 7)
+    assert "exit code 7" in last.sentence
+    assert folder.output_log.read_text() == "no luck\n"
+
+
+def test_a_run_is_private_and_supervised_from_its_first_moment(box: Sandbox, fifo: Fifo) -> None:
+    folder = box.launch(SAY + "say('up')\n" + WAIT_FOR_EVER, str(fifo.path))
+    assert fifo.word() == "up"
+    found = read_status(folder)
+    assert found.kind == "running"
+    assert found.training_alive
+    assert is_locked(folder.lock)
+    assert folder.path.stat().st_mode & 0o077 == 0
+    known = supervisor_state(folder)
+    assert known.training is not None
+    assert os.getsid(known.training.pid) == known.training.pid
+    assert os.getsid(known.supervisor.pid) not in (os.getsid(0), known.training.pid)
+    send_order(folder, "terminate")
+    assert wait_ended(folder).outcome == "stopped"
+
+
+def test_killed_from_outside_is_a_failure_with_its_signal(box: Sandbox, fifo: Fifo) -> None:
+    folder = box.launch(SAY + "say(str(os.getpid()))\n" + WAIT_FOR_EVER, str(fifo.path))
+    os.kill(int(fifo.word()), signal.SIGKILL)
+    last = wait_ended(folder)
+    assert (last.outcome, last.signal, last.exit_code) == ("failed", signal.SIGKILL, None)
+    assert "SIGKILL" in last.sentence
+
+
+def test_stop_terminates_a_training_that_nobody_observes(box: Sandbox, fifo: Fifo) -> None:
+    folder = box.launch(SAY + "say('up')\n" + WAIT_FOR_EVER, str(fifo.path))
+    fifo.word()
+    send_order(folder, "stop")
+    last = wait_ended(folder)
+    assert (last.outcome, last.signal) == ("stopped", signal.SIGTERM)
+    assert [event.how for event in RunReader(folder).events() if isinstance(event, StopRequested)] == ["stop"]
+
+
+def test_a_training_deaf_to_sigterm_is_killed_only_when_that_is_ordered(box: Sandbox, fifo: Fifo) -> None:
+    deaf = "import signal\nsignal.signal(signal.SIGTERM, lambda *_: say('deaf'))\nsay('up')\n"
+    folder = box.launch(SAY + deaf + "while True: signal.pause()\n", str(fifo.path))
+    assert fifo.word() == "up"
+    send_order(folder, "terminate")
+    assert fifo.word() == "deaf"
+    assert read_status(folder).kind == "running"
+    send_order(folder, "kill")
+    last = wait_ended(folder)
+    assert (last.outcome, last.signal) == ("stopped", signal.SIGKILL)
+
+
+def test_terminating_the_supervisor_terminates_the_training(box: Sandbox, fifo: Fifo) -> None:
+    folder = box.launch(SAY + "say('up')\n" + WAIT_FOR_EVER, str(fifo.path))
+    fifo.word()
+    os.kill(supervisor_state(folder).supervisor.pid, signal.SIGTERM)
+    assert wait_ended(folder).outcome == "stopped"
+
+
+def test_a_hang_up_means_nothing(box: Sandbox, fifo: Fifo) -> None:
+    folder = box.launch(SAY + "say('up')\nsys.exit(0 if input is not None else 1)\n", str(fifo.path))
+    os.kill(supervisor_state(folder).supervisor.pid, signal.SIGHUP)
+    assert fifo.word() == "up"
+    assert wait_ended(folder).outcome == "completed"
+
+
+def test_what_a_returning_command_leaves_working_is_still_the_run(box: Sandbox, fifo: Fifo) -> None:
+    script = "if os.fork(): os._exit(0)\nsay('child')\n" + "sys.stdout.write('child done')\n"
+    folder = box.launch(SAY + script, str(fifo.path))
+    assert fifo.word() == "child"
+    assert wait_ended(folder).outcome == "completed"
+    assert folder.output_log.read_text() == "child done"
+
+
+def test_what_a_failed_training_leaves_is_ended(box: Sandbox, fifo: Fifo) -> None:
+    script = "if os.fork():\n    os.read(r, 1)\n    sys.exit(3)\nsay(str(os.getpid()))\nos.write(w, b'x')\n"
+    folder = box.launch(SAY + "r, w = os.pipe()\n" + script + WAIT_FOR_EVER, str(fifo.path))
+    child = identify_process(int(fifo.word()))
+    last = wait_ended(folder)
+    assert (last.outcome, last.exit_code) == ("failed", 3)
+    assert "left" not in last.sentence
+    assert child is None or not is_alive(child)
+
+
+def test_a_shell_and_its_training_are_terminated_once_each(box: Sandbox, fifo: Fifo) -> None:
+    script = "import signal\ndef told(*_):\n    say(str(os.getpid()))\n    sys.exit(0)\n"
+    script += "signal.signal(signal.SIGTERM, told)\nos.fork()\nsay('up')\n" + WAIT_FOR_EVER
+    folder = box.launch(SAY + script, str(fifo.path))
+    words = fifo.word().split()
+    while words.count("up") < 2:
+        words += fifo.word().split()
+    send_order(folder, "terminate")
+    assert wait_ended(folder).outcome == "stopped"
+    while len(words) < 4:
+        words += fifo.word().split()
+    assert len(set(words[2:])) == len(words[2:]) == 2
+
+
+def test_a_daemon_is_named_and_left_alone(box: Sandbox, fifo: Fifo) -> None:
+    parent = "there, here = os.pipe()\nif os.fork():\n    os.read(there, 1)\n    sys.exit(3)\n"
+    script = "if os.fork(): os._exit(0)\nos.setsid()\nif os.fork(): os._exit(0)\n"
+    script += "say(str(os.getpid()))\nos.write(here, b'.')\n"
+    folder = box.launch(SAY + parent + script + WAIT_FOR_EVER, str(fifo.path))
+    pid = int(fifo.word())
+    daemon = identify_process(pid)
+    assert daemon is not None
+    try:
+        last = wait_ended(folder)
+        assert last.outcome == "failed"
+        assert str(pid) in last.sentence
+        assert is_alive(daemon)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_the_memory_limit_makes_out_of_memory_real(box: Sandbox) -> None:
+    folder = box.launch("x = bytearray(800_000_000)", memory_limit_bytes=300_000_000)
+    last = wait_ended(folder)
+    assert last.outcome == "out-of-memory"
+    assert "MemoryError" in last.sentence
+
+
+def test_below_the_memory_limit_nothing_happens(box: Sandbox) -> None:
+    folder = box.launch("x = bytearray(100_000_000)", memory_limit_bytes=300_000_000)
+    assert wait_ended(folder).outcome == "completed"
+
+
+def test_a_hundred_megabytes_without_a_newline(box: Sandbox) -> None:
+    script = "import sys\nfor i in range(100):\n    sys.stdout.write(('\\r%3d%%' % i) * 200_000)\n"
+    folder = box.launch(script)
+    assert wait_ended(folder).outcome == "completed"
+    window = LogReader(folder.output_log).tail(50)
+    assert window.lines == (" 99%",)
+    assert window.total_bytes == 100_000_000
+
+
+def test_the_training_outlives_a_killed_supervisor_and_can_be_adopted(box: Sandbox, fifo: Fifo) -> None:
+    folder = box.launch(SAY + "say('up')\n" + WAIT_FOR_EVER, str(fifo.path))
+    fifo.word()
+    first = supervisor_state(folder)
+    os.kill(first.supervisor.pid, signal.SIGKILL)
+    wait_gone(first.supervisor)
+    found = read_status(folder)
+    assert (found.kind, found.training_alive, found.live) == ("lost", True, True)
+    adopt(folder)
+    assert read_status(folder).kind == "running"
+    assert supervisor_state(folder).supervisor != first.supervisor
+    send_order(folder, "terminate")
+    last = wait_ended(folder)
+    assert last.outcome == "stopped"
+    assert first.training is not None
+    assert not is_alive(first.training)
+
+
+def test_only_one_supervisor_at_a_time(box: Sandbox, fifo: Fifo) -> None:
+    folder = box.launch(SAY + "say('up')\n" + WAIT_FOR_EVER, str(fifo.path))
+    fifo.word()
+    with pytest.raises(LaunchError, match="already has a supervisor"):
+        adopt(folder)
+    send_order(folder, "terminate")
+    wait_ended(folder)
+
+
+def test_a_full_disk_is_told_and_borne(box: Sandbox, tmp_path: Path) -> None:
+    folder = create_folder(tmp_path)
+    box.folders.append(folder)
+    folder.events.symlink_to("/dev/full")
+    folder.samples.symlink_to("/dev/full")
+    start_supervisor(
+        folder, LaunchSpec((sys.executable, "-c", "print('trained')"), str(tmp_path), {}, patience=QUICK_STOP)
+    )
+    last = wait_ended(folder)
+    assert (last.outcome, last.exit_code) == ("completed", 0)
+    assert any("No space left" in problem for problem in last.problems)
+    assert read_status(folder).problems == last.problems
+
+
+def test_a_command_that_vanished_meanwhile(box: Sandbox, tmp_path: Path) -> None:
+    folder = create_folder(tmp_path)
+    with pytest.raises(LaunchError, match="No such file"):
+        start_supervisor(folder, LaunchSpec(("/no/program",), str(tmp_path), {}))
+    found = read_status(folder)
+    assert (found.kind, found.outcome) == ("ended", "failed")
+    assert "could not be started" in found.sentence
+
+
+def test_bytes_that_are_no_text_reach_the_command(box: Sandbox, tmp_path: Path) -> None:
+    folder = create_folder(tmp_path)
+    box.folders.append(folder)
+    word = os.fsdecode(b"\xff\xfe")
+    code = "import os, sys; print(os.fsencode(sys.argv[1]), os.environb[b'A'])"
+    start_supervisor(folder, LaunchSpec((sys.executable, "-c", code, word), str(tmp_path), {"A": word}))
+    assert wait_ended(folder).outcome == "completed"
+    assert folder.output_log.read_text() == f"{os.fsencode(word)!r} {os.fsencode(word)!r}\n"
+
+
+def test_a_command_that_does_not_exist_leaves_no_run(box: Sandbox) -> None:
+    request = box.request("")
+    job = request.job.model_copy(update={"command": ("no-such-program-here",)})
+    wrong = type(request)(**{name: getattr(request, name) for name in request.__slots__} | {"job": job})
+    with pytest.raises(LaunchError, match=r"no-such-program-here.* is not found"):
+        launch(wrong)
+    assert list((box.root / "runs").iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made(box: Sandbox) -> None:
+    request = box.request("")
+    wrong = type(request)(**{name: getattr(request, name) for name in request.__slots__} | {"root": Path("/proc/no")})
+    with pytest.raises(LaunchError, match="cannot be made"):
+        launch(wrong)
+
+
+def test_the_supervisor_is_small(box: Sandbox, fifo: Fifo) -> None:
+    code = "import sys, tuner_tui.runs.supervise.supervisor; print(*sys.modules)"
+    modules = set(
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    )
+    assert not {"pydantic", "typer", "textual", "rich", "torch", "yaml"} & modules
+    folder = box.launch(SAY + "say('up')\n" + WAIT_FOR_EVER, str(fifo.path))
+    fifo.word()
+    lines = Path(f"/proc/{supervisor_state(folder).supervisor.pid}/status").read_text().splitlines()
+    rss_kib = next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+    assert rss_kib < 35 * 1024
+    send_order(folder, "terminate")
+    wait_ended(folder)
+
+
+def test_a_process_number_used_again_is_not_the_process() -> None:
+    mine = identify_process(os.getpid())
+    assert mine is not None
+    assert is_alive(mine)
+    assert not is_alive(ProcessId(mine.pid, mine.start_ticks + 1))

@@ -1,0 +1,156 @@
+"""Converts frozen dataclasses to and from JSON by their type hints; tolerant of unknown keys and bad values."""
+
+from __future__ import annotations
+
+import math
+import types
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
+Convert = Callable[[Any], Any]
+NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+
+def from_json(cls: type[T], data: object) -> T:
+    """`data` (parsed JSON) as a `cls`.
+
+    Unknown keys are ignored. A wrong value of a field with a default becomes the default; of a required field it
+    raises `ValueError`.
+    """
+    if not isinstance(data, dict):
+        raise ValueError(f"{cls.__name__}: not an object")
+    values = {}
+    for name, convert, required in _fields(cls):  # type: ignore[arg-type]
+        if name not in data:
+            continue
+        try:
+            values[name] = convert(data[name])
+        except (ValueError, TypeError, OverflowError):
+            if required:
+                raise ValueError(f"{cls.__name__}.{name}: bad value") from None
+    try:
+        return cls(**values)
+    except TypeError as error:
+        raise ValueError(f"{cls.__name__}: {error}") from None
+
+
+def to_json(value: Any) -> Any:
+    """`value` as what `json.dumps` takes: dataclasses without the fields at their defaults, NaN as a string."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_json(getattr(value, f.name)) for f in fields(value) if not _at_default(value, f)}
+    if isinstance(value, float) and not math.isfinite(value):
+        return "nan" if math.isnan(value) else ("inf" if value > 0 else "-inf")
+    if isinstance(value, Mapping):
+        return {str(key): to_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_json(item) for item in value]
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    return str(value)
+
+
+def _at_default(value: Any, field: Any) -> bool:
+    if field.default is not MISSING:
+        return bool(getattr(value, field.name) == field.default)
+    return field.default_factory is not MISSING and bool(getattr(value, field.name) == field.default_factory())
+
+
+@cache
+def _fields(cls: type[Any]) -> tuple[tuple[str, Convert, bool], ...]:
+    hints = get_type_hints(cls)
+    required = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
+    return tuple((f.name, _converter(hints[f.name]), f.name in required) for f in fields(cls))
+
+
+def _converter(hint: Any) -> Convert:
+    if hint in _SCALARS:
+        return _SCALARS[hint]
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return _union([_converter(a) for a in arguments if a is not type(None)])
+    if origin is tuple:
+        return _tuple(arguments)
+    if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
+        return _mapping(_converter(arguments[1]))
+    if is_dataclass(hint) and isinstance(hint, type):
+        return lambda value: from_json(hint, value)
+    raise TypeError(f"no JSON form for {hint}")
+
+
+def _union(converters: list[Convert]) -> Convert:
+    def convert(value: Any) -> Any:
+        if value is None:
+            return None
+        for one in converters:
+            try:
+                return one(value)
+            except (ValueError, TypeError):
+                continue
+        raise ValueError("no alternative fits")
+
+    return convert
+
+
+def _tuple(arguments: tuple[Any, ...]) -> Convert:
+    if len(arguments) == 2 and arguments[1] is Ellipsis:
+        item = _converter(arguments[0])
+        return lambda value: tuple(item(one) for one in _list(value))
+    items = [_converter(argument) for argument in arguments]
+    return lambda value: tuple(item(one) for item, one in zip(items, _list(value), strict=True))
+
+
+def _mapping(item: Convert) -> Convert:
+    """Entries that do not fit are left out; the others stay."""
+
+    def convert(value: Any) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise ValueError("not an object")
+        return dict(_entries(value, item))
+
+    return convert
+
+
+def _entries(value: Mapping[str, Any], item: Convert) -> Iterable[tuple[str, Any]]:
+    for key, one in value.items():
+        try:
+            yield _text(key), item(one)
+        except (ValueError, TypeError, OverflowError):
+            continue
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError("not a list")
+    return value
+
+
+def _int(value: Any) -> int:
+    if type(value) is not int:
+        raise ValueError("not an integer")
+    return value
+
+
+def _float(value: Any) -> float:
+    if isinstance(value, str) and value.lower() in NOT_FINITE:
+        return NOT_FINITE[value.lower()]
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError("not a number")
+    return float(value)
+
+
+def _bool(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("not true or false")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("not a text")
+    return value.encode("utf-8", "replace").decode("utf-8")  # a lone surrogate would break every terminal
+
+
+_SCALARS: dict[Any, Convert] = {int: _int, float: _float, bool: _bool, str: _text, Any: lambda value: value}

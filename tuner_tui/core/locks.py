@@ -1,0 +1,56 @@
+"""File locks (flock): the kernel releases them however the holder dies."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from pathlib import Path
+
+ACQUIRE_TIMEOUT_S = 0.5
+"""Somebody who looks whether the lock is held holds it for microseconds himself; that is waited out."""
+
+
+class LockedError(Exception):
+    """Another supervisor holds the lock."""
+
+
+def acquire_lock(path: Path) -> int:
+    """The descriptor that holds the lock for as long as it stays open. Raises `LockedError`, `OSError`."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    deadline = time.monotonic() + ACQUIRE_TIMEOUT_S
+    while not _try_lock(descriptor, fcntl.LOCK_EX):
+        if time.monotonic() > deadline:
+            os.close(descriptor)
+            raise LockedError(str(path))
+        time.sleep(0.01)
+    return descriptor
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a supervisor holds the lock. Raises `OSError` where the file cannot be looked at."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        return not _try_lock(descriptor, fcntl.LOCK_SH)
+    finally:
+        os.close(descriptor)
+
+
+def wait_unlocked(path: Path) -> None:
+    """Block until no supervisor holds the lock."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int, how: int) -> bool:
+    try:
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,61 @@
+"""Folders named by a letter and a number, such as `r007`: creates, lists and finds them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedFolders:
+    """Folders named by a letter and a number, such as `r007`, in one place."""
+
+    letter: str
+
+    def create(self, root: Path) -> Path:
+        """A new empty folder in `root`, private to the user, named after the highest number in use.
+
+        Raises `OSError` where the folder cannot be written.
+        """
+        root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        number = self.number(self.next(root))
+        while True:
+            path = root / f"{self.letter}{number:03d}"
+            try:
+                path.mkdir(mode=0o700)
+            except FileExistsError:  # somebody else made one in the same moment
+                number += 1
+                continue
+            return path
+
+    def next(self, root: Path) -> Path:
+        """The folder that the next one in `root` gets, unless somebody makes one meanwhile."""
+        return root / f"{self.letter}{max(map(self.number, self._folders(root)), default=0) + 1:03d}"
+
+    def newest_first(self, root: Path) -> list[Path]:
+        """All of them in `root`."""
+        return sorted(self._folders(root), key=self.number, reverse=True)
+
+    def find(self, name: str, root: Path) -> Path | None:
+        """The one named `name`: the id, the id without zeros or without its letter, or the path of a folder."""
+        if "/" in name and os.path.isdir(name):  # noqa: PTH112  Path.is_dir raises for what may not be looked at
+            return Path(name).resolve()
+        wanted = re.fullmatch(rf"{self.letter}?0*(\d{{1,9}})", name)
+        number = None if wanted is None else int(wanted[1])
+        return next((path for path in self._folders(root) if self.number(path) == number), None)
+
+    def number(self, path: Path) -> int:
+        """The number in a folder's name; 0 for another name."""
+        found = re.fullmatch(rf"{self.letter}(\d{{3,9}})", path.name)
+        return int(found[1]) if found else 0
+
+    def _folders(self, root: Path) -> Iterator[Path]:
+        try:
+            with os.scandir(root) as entries:
+                names = [entry.name for entry in entries if entry.is_dir()]
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        yield from (root / name for name in names if self.number(root / name))

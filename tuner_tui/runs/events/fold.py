@@ -1,0 +1,213 @@
+"""Events to state: a pure fold. Any order, any lost line, any suffix of a run gives a state that makes sense."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from tuner_tui.runs.events import types as ev
+from tuner_tui.runs.events.memory_trend import NO_MINIMA, with_value
+from tuner_tui.runs.events.rates import rates_of, with_counters
+from tuner_tui.runs.events.run_state import RankState, RunState
+
+MAX_EVALUATIONS = 400
+BEFORE_TRAINING = ("starting", "compiling", "skipping")
+
+E = TypeVar("E", bound=ev.Event)
+Folder = Callable[[RunState, Any], RunState]
+
+
+def fold(state: RunState, event: ev.Event) -> RunState:
+    """The state after `event`."""
+    step = _FOLDS.get(type(event))
+    after = state if step is None else step(state, event)
+    return replace(after, last_event_t=_latest(state.last_event_t, event.t))
+
+
+def fold_all(state: RunState, events: Iterable[ev.Event]) -> RunState:
+    """The state after all of `events`, in order."""
+    for event in events:
+        state = fold(state, event)
+    return state
+
+
+def _launched(state: RunState, event: ev.Launched) -> RunState:
+    return replace(state, launched_t=event.t, pid=event.pid, phase="starting", phase_since_t=event.t)
+
+
+def _stop_requested(state: RunState, event: ev.StopRequested) -> RunState:
+    return state if event.how == "checkpoint" else replace(state, stop_requested=event.how)
+
+
+def _exited(state: RunState, event: ev.Exited) -> RunState:
+    return replace(_enter(state, "ending", event.t), exited=event)
+
+
+def _finished(state: RunState, event: ev.Finished) -> RunState:
+    after = replace(_enter(state, "ended", event.t), finished=event)
+    return after if event.step is None else replace(after, step=_greater(state.step, event.step))
+
+
+def _fell_back(state: RunState, event: ev.FellBack) -> RunState:
+    return replace(state, fell_back=event)
+
+
+def _fallback_ended(state: RunState, event: ev.FallbackEnded) -> RunState:
+    return replace(state, fallback_ended=event.sentence)
+
+
+def _started(state: RunState, event: ev.Started) -> RunState:
+    rank = event.rank or 0
+    versions = {"python": event.python, "torch": event.torch, "transformers": event.transformers}
+    known = {name: version for name, version in versions.items() if version is not None}
+    ranks = {**state.ranks, rank: RankState(rank=rank, pid=event.pid)}
+    lives_again = state.raised is not None and state.raised.rank == event.rank and state.raised.t <= event.t
+    raised = None if lives_again else state.raised
+    return replace(state, ranks=ranks, versions={**state.versions, **known}, raised=raised)
+
+
+def _phase(state: RunState, event: ev.Phase) -> RunState:
+    if event.rank not in (None, 0):  # ranks move together; the first speaks for all
+        return state
+    return _enter(state, event.phase, event.t)
+
+
+def _plan(state: RunState, event: ev.Plan) -> RunState:
+    return replace(
+        state,
+        total_steps=state.total_steps if event.total_steps is None else event.total_steps,
+        first_step=event.first_step,
+        takes_orders=state.takes_orders or event.obeys,
+        parameters=state.parameters if event.parameters is None else event.parameters,
+        trainable_parameters=(
+            state.trainable_parameters if event.trainable_parameters is None else event.trainable_parameters
+        ),
+    )
+
+
+def _evaluated(state: RunState, event: ev.Evaluated) -> RunState:
+    if event.rank not in (None, 0):
+        return state
+    kept = (*state.evaluations, event)
+    if len(kept) > MAX_EVALUATIONS:
+        kept = (*kept[:-1:2], kept[-1])
+    return replace(state, evaluations=kept)
+
+
+def _checkpoint(state: RunState, event: ev.Checkpoint) -> RunState:
+    return replace(state, checkpoint=event)
+
+
+def _in_effect(state: RunState, event: ev.InEffect) -> RunState:
+    return replace(state, in_effect={**state.in_effect, **event.values})
+
+
+def _injected(state: RunState, event: ev.Injected) -> RunState:
+    """One place after another takes its settings: what found none is what no place took."""
+    injected = {**state.injected, **event.values}
+    left = (name for name in dict.fromkeys((*state.not_injected, *event.not_found)) if name not in injected)
+    return replace(state, injected=injected, not_injected=tuple(left))
+
+
+def _out_of_memory(state: RunState, event: ev.OutOfMemory) -> RunState:
+    return replace(state, out_of_memory=event)
+
+
+def _raised(state: RunState, event: ev.Raised) -> RunState:
+    """The first one is the reason: when a rank dies, the others soon raise that it is gone."""
+    earlier = state.raised is not None and state.raised.t <= event.t
+    return state if earlier else replace(state, raised=event)
+
+
+def _ended(state: RunState, event: ev.Ended) -> RunState:
+    rank = event.rank or 0
+    ranks = {**state.ranks, rank: replace(state.ranks.get(rank, RankState(rank=rank)), ended=True)}
+    return replace(_enter(state, "ending", event.t), ranks=ranks)
+
+
+def _steps(state: RunState, event: ev.Steps) -> RunState:
+    number = event.rank or 0
+    before = state.ranks.get(number, RankState(rank=number))
+    after = with_counters(before, event)
+    after = _with_memory(after, event, started=after.recent == (event,))
+    ranks = {**state.ranks, number: after}
+    state = replace(state, ranks=ranks, rates=rates_of(ranks.values()), step=_step(state, event), source=event.source)
+    if before.latest is None or event.own_steps > before.latest.own_steps or after.recent == (event,):
+        state = _stepped(state, event)
+    return state
+
+
+def _with_memory(rank: RankState, event: ev.Steps, started: bool) -> RankState:
+    allocated, anonymous = (NO_MINIMA, NO_MINIMA) if started else (rank.allocated, rank.anonymous)
+    return replace(
+        rank,
+        allocated=with_value(allocated, event.own_steps, event.allocated_bytes),
+        anonymous=with_value(anonymous, event.own_steps, event.anonymous_bytes),
+    )
+
+
+def _stepped(state: RunState, event: ev.Steps) -> RunState:
+    if event.own_steps < 1:
+        return state
+    state = replace(state, last_step_t=_latest(state.last_step_t, event.t))
+    if state.training_since_t is None:
+        state = replace(state, training_since_t=event.t)
+    return _enter(state, "training", event.t) if state.phase in BEFORE_TRAINING else state
+
+
+def _metrics(state: RunState, event: ev.Metrics) -> RunState:
+    if event.rank not in (None, 0):
+        return state
+    names = ("loss", "learning_rate", "grad_norm", "epoch")
+    known: dict[str, Any] = {name: value for name in names if (value := getattr(event, name)) is not None}
+    return replace(state, **known)
+
+
+def _enter(state: RunState, phase: str, t: float) -> RunState:
+    if state.phase == phase:
+        return state
+    since = t if phase == "training" and state.training_since_t is None else state.training_since_t
+    return replace(state, phase=phase, phase_since_t=t, training_since_t=since)
+
+
+def _step(state: RunState, event: ev.Steps) -> int:
+    newest = max((rank.latest.step for rank in state.ranks.values() if rank.latest is not None), default=event.step)
+    restarted = event.own_steps < _own_steps(state.ranks, event.rank or 0)
+    return event.step if restarted else max(newest, event.step)
+
+
+def _own_steps(ranks: Mapping[int, RankState], rank: int) -> int:
+    known = ranks.get(rank)
+    return -1 if known is None or known.latest is None else known.latest.own_steps
+
+
+def _latest(one: float | None, other: float) -> float:
+    return other if one is None or not math.isfinite(one) else max(one, other)
+
+
+def _greater(one: int | None, other: int) -> int:
+    return other if one is None else max(one, other)
+
+
+_FOLDS: Mapping[type[ev.Event], Folder] = {
+    ev.Launched: _launched,
+    ev.StopRequested: _stop_requested,
+    ev.Exited: _exited,
+    ev.Finished: _finished,
+    ev.FellBack: _fell_back,
+    ev.FallbackEnded: _fallback_ended,
+    ev.Started: _started,
+    ev.Phase: _phase,
+    ev.Plan: _plan,
+    ev.Evaluated: _evaluated,
+    ev.Checkpoint: _checkpoint,
+    ev.InEffect: _in_effect,
+    ev.Injected: _injected,
+    ev.OutOfMemory: _out_of_memory,
+    ev.Raised: _raised,
+    ev.Ended: _ended,
+    ev.Steps: _steps,
+    ev.Metrics: _metrics,
+}

@@ -1,0 +1,120 @@
+"""The state of a run, folded from its events. Frozen; the screen, the findings and `--json` all read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tuner_tui.runs.events.memory_trend import NO_MINIMA, WindowMinima
+from tuner_tui.runs.events.types import Checkpoint, Evaluated, Exited, FellBack, Finished, OutOfMemory, Raised, Steps
+
+
+@dataclass(frozen=True, slots=True)
+class RankState:
+    """One rank: its process, its newest counters, and recent counters for rates (oldest first, at most 30).
+
+    `allocated` and `anonymous` are the lows of what it held on its GPU and in the host's memory, over its own steps.
+    """
+
+    rank: int
+    pid: int | None = None
+    latest: Steps | None = None
+    recent: tuple[Steps, ...] = ()
+    allocated: WindowMinima = NO_MINIMA
+    anonymous: WindowMinima = NO_MINIMA
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Speed over the last seconds of training, summed over ranks. Shares are of step time, 0 to 1.
+
+    `between_share` is what passes from an optimizer step to the next request for a batch.
+    """
+
+    steps_s: float | None = None
+    samples_s: float | None = None
+    tokens_s: float | None = None
+    padding_share: float | None = None
+    data_wait_share: float | None = None
+    between_share: float | None = None
+    step_time_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """What is known of a run. `outcome` is None while it lives; times are seconds since the epoch.
+
+    `source` says where the steps were read, where no observer told of them. `takes_orders`: a trainer that the observer
+    watches, which obeys the control file. `last_step_t` is when a step was
+    last seen to complete. `evaluations` are thinned to some hundred, the newest kept. `fell_back`: the
+    automatic fallback continued it; `fallback_ended`: why it did not, one sentence.
+    """
+
+    phase: str = "starting"
+    phase_since_t: float | None = None
+    launched_t: float | None = None
+    training_since_t: float | None = None
+    last_event_t: float | None = None
+    last_step_t: float | None = None
+    pid: int | None = None
+    step: int | None = None
+    total_steps: int | None = None
+    first_step: int = 0
+    takes_orders: bool = False
+    source: str | None = None
+    epoch: float | None = None
+    loss: float | None = None
+    learning_rate: float | None = None
+    grad_norm: float | None = None
+    ranks: Mapping[int, RankState] = field(default_factory=dict)
+    rates: Rates = Rates()
+    parameters: int | None = None
+    trainable_parameters: int | None = None
+    evaluations: tuple[Evaluated, ...] = ()
+    checkpoint: Checkpoint | None = None
+    in_effect: Mapping[str, Any] = field(default_factory=dict)
+    injected: Mapping[str, Any] = field(default_factory=dict)
+    not_injected: tuple[str, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    stop_requested: str | None = None
+    out_of_memory: OutOfMemory | None = None
+    raised: Raised | None = None
+    exited: Exited | None = None
+    finished: Finished | None = None
+    fell_back: FellBack | None = None
+    fallback_ended: str | None = None
+
+    @property
+    def outcome(self) -> str | None:
+        """How the run ended, or None while it lives."""
+        return None if self.finished is None else self.finished.outcome
+
+    @property
+    def replicas(self) -> int | None:
+        """Micro batches that a step consists of at once: processes, times the cards that share one (a Trainer's).
+
+        None until a training was seen. A loop of its own that uses `DataParallel` splits the batch of its loader: one.
+        """
+        if "optimizer" not in self.in_effect:
+            return None
+        return max(1, len(self.ranks)) * max(1, self.in_effect.get("n_gpu") or 1)
+
+    @property
+    def ended_without_step(self) -> bool:
+        """Whether every process that the observer was in has imported torch and ended without an optimizer step."""
+        ended = bool(self.ranks) and all(rank.ended for rank in self.ranks.values())
+        stepped = bool(self.step) or any(rank.latest and rank.latest.own_steps for rank in self.ranks.values())
+        return ended and "torch" in self.versions and not stepped
+
+
+def checkpoint_refusal(state: RunState) -> str | None:
+    """Why asking the training for a checkpoint would come to nothing, in a sentence; None where it obeys."""
+    if state.takes_orders:
+        return None
+    if state.step is None:
+        return "There is nothing to save yet: no step was made."
+    return (
+        "This training takes no orders: its script alone decides when it saves. Trainer's and Lightning's can be asked."
+    )

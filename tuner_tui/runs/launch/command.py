@@ -1,0 +1,174 @@
+"""The command of a launch: completes and checks it, and builds its environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tuner_tui.core.redaction import HIDDEN, redact_argv, redact_env
+from tuner_tui.hardware.environment import hides_all_gpus
+from tuner_tui.hardware.interpreter.probe import Interpreter, probe_interpreter, probe_versions
+from tuner_tui.runs.launch.launchers import launcher_command
+from tuner_tui.runs.store.folder import RunFolder
+from tuner_tui.settings.apply import CONFIG, AppliedCommand, find_config_argument
+from tuner_tui.settings.distributed import SINGLE_PROCESS_TYPES, AccelerateConfig
+from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
+from tuner_tui.settings.origin import Resolved
+from tuner_tui.settings.yaml_reader import read_yaml_mapping
+
+OBSERVER_SITE = Path(__file__).parent.parent / "observer" / "site"
+"""The folder whose `sitecustomize` brings the observer into every Python of the training."""
+
+SIGTERM_CHECKPOINT_VARIABLE = "TUNER_SAVE_ON_TERM"
+"""Tells the observer that a Trainer may take SIGTERM as a request for a checkpoint, where its version can."""
+
+
+class LaunchError(Exception):
+    """The run could not be started; the message is one sentence for the user."""
+
+
+def added_environment(
+    job: Job,
+    environ: Mapping[str, str],
+    folder: RunFolder,
+    inject: Mapping[str, Any] | None,
+    memory_limit_bytes: int | None,
+) -> dict[str, str]:
+    """The variables that the launch sets: the job's own, and those by which the observer finds its run.
+
+    The observer's folder goes in front of the user's `PYTHONPATH`, which stays. Output is not buffered, so that the
+    log shows what happens when it happens.
+    """
+    own = dict(job.env) if isinstance(job, CommandJob) else {}
+    path = own.get("PYTHONPATH", environ.get("PYTHONPATH", ""))
+    added = {
+        **own,
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(OBSERVER_SITE), path])),
+        "PYTHONUNBUFFERED": "1",
+        "TUNER_RUN_DIR": str(folder.path),
+    }
+    if inject:
+        added["TUNER_INJECT"] = json.dumps(dict(inject))
+    if memory_limit_bytes is not None:
+        added["TUNER_MEMORY_LIMIT_BYTES"] = str(memory_limit_bytes)
+    return added
+
+
+def probe_training_python(python: Path, job: Job, resolved: Resolved) -> Interpreter:
+    """The Python that trains. It is asked what its `TrainingArguments` takes only where settings go there.
+
+    Raises `LaunchError` where it cannot run the built-in job.
+    """
+    if isinstance(job, BuiltinJob):
+        return _able_to_train(probe_interpreter(python))
+    needs_names = job.apply != "none" and resolved.chosen
+    return probe_interpreter(python) if needs_names else probe_versions(python)
+
+
+def with_config(applied: AppliedCommand, folder: RunFolder) -> tuple[str, ...]:
+    """The argv with `{config}` replaced by the path that the run's configuration file has."""
+    if applied.config_yaml is None:
+        return tuple(applied.argv)
+    return tuple(word.replace("{config}", str(folder.config)) for word in applied.argv)
+
+
+def own_config(job: Job, cwd: Path) -> Mapping[str, Any] | None:
+    """What the command's own YAML file says, where settings go into one. Raises `SettingsError`."""
+    place = find_config_argument(job.command) if isinstance(job, CommandJob) and job.apply == "yaml" else None
+    if place is None or not isinstance(job, CommandJob) or CONFIG in job.command[place]:
+        return None
+    return read_yaml_mapping(cwd / job.command[place])
+
+
+def with_launcher(argv: tuple[str, ...], job: Job, interpreter: Interpreter) -> tuple[str, ...]:
+    """The argv as the job's launcher starts it."""
+    return launcher_command(job.launcher, argv, job.processes, interpreter.path)
+
+
+def check_command(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> None:
+    """Raise `LaunchError` where the command cannot be started as it stands."""
+    if HIDDEN in " ".join(argv):
+        raise LaunchError(f"A secret of this command was hidden as {HIDDEN} in its record; give the command again.")
+    if not os.path.isdir(cwd):  # noqa: PTH112  Path.is_dir raises for what may not be looked at
+        raise LaunchError(f"The command's folder {cwd} does not exist.")
+    if "/" in argv[0]:
+        _check_path(cwd / argv[0], argv[0])
+    elif shutil.which(argv[0], path=env.get("PATH", os.defpath)) is None:
+        raise LaunchError(f"The command {argv[0]!r} is not found on the PATH.")
+
+
+def check_launcher(job: Job, env: Mapping[str, str], accelerate: AccelerateConfig | None) -> None:
+    """Raise `LaunchError` where the launcher would silently start fewer processes than asked for."""
+    if job.launcher != "accelerate" or job.processes == 1:
+        return
+    kind = None if accelerate is None else accelerate.distributed_type
+    if kind is None and not has_gpu(env):
+        raise LaunchError(
+            f"accelerate starts several processes only on accelerators and would start 1 of {job.processes} here; "
+            "choose the launcher torchrun."
+        )
+    if accelerate is not None and kind in SINGLE_PROCESS_TYPES:
+        raise LaunchError(
+            f"accelerate would start 1 of {job.processes} processes: {accelerate.path} says distributed_type {kind}. "
+            "Run `accelerate config`, or choose the launcher torchrun."
+        )
+
+
+def has_gpu(env: Mapping[str, str]) -> bool:
+    """Whether the training can use an NVIDIA GPU: the driver's device is there and not hidden from it."""
+    return Path("/dev/nvidiactl").exists() and not hides_all_gpus(env.get("CUDA_VISIBLE_DEVICES"))
+
+
+def redact_job(job: Job) -> Job:
+    """The job with the secrets of its command and environment hidden."""
+    if not isinstance(job, CommandJob):
+        return job
+    return job.model_copy(update={"command": redact_argv(job.command), "env": redact_env(job.env)})
+
+
+def git_revision(cwd: Path) -> tuple[str | None, bool | None]:
+    """The commit checked out in `cwd`, and whether tracked files differ from it; None outside a repository."""
+    sha = _git(cwd, "rev-parse", "HEAD")
+    if sha is None:
+        return None, None
+    changes = _git(cwd, "status", "--porcelain", "--untracked-files=no")
+    return sha, None if changes is None else bool(changes)
+
+
+def _able_to_train(interpreter: Interpreter) -> Interpreter:
+    missing = [name for name in ("torch", "transformers") if name not in interpreter.packages]
+    if interpreter.problem is not None and not interpreter.packages:
+        raise LaunchError(interpreter.problem)
+    if missing:
+        raise LaunchError(
+            f"{interpreter.path} has no {' and no '.join(missing)}, which the built-in job needs: run "
+            f"`{interpreter.path} -m pip install 'tuner-tui[train]'`, or choose another Python with --interpreter."
+        )
+    return interpreter
+
+
+def _git(cwd: Path, *arguments: str) -> str | None:
+    """What git says; names of files in it may be no UTF-8. It takes no lock, which somebody's own git would meet."""
+    command = ["git", "--no-optional-locks", *arguments]
+    try:
+        done = subprocess.run(command, cwd=cwd, capture_output=True, timeout=3, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.decode("utf-8", "replace").strip()
+
+
+def _check_path(path: Path, name: str) -> None:
+    try:
+        is_folder = stat.S_ISDIR(path.stat().st_mode)
+    except FileNotFoundError:
+        raise LaunchError(f"The command {name!r} does not exist.") from None
+    except OSError as error:
+        raise LaunchError(f"The command {name!r} cannot be started: {error.strerror}.") from None
+    if is_folder or not os.access(path, os.X_OK):
+        raise LaunchError(f"The command {name!r} is not a program that may be run.")

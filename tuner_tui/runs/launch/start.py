@@ -1,0 +1,145 @@
+"""Launches a run: creates the run folder and starts its supervisor; adopts runs whose supervisor died."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import subprocess
+import sys
+import time
+
+from tuner_tui import __version__
+from tuner_tui.core.procfs import this_machine
+from tuner_tui.core.redaction import redact_env
+from tuner_tui.runs.launch.command import LaunchError, git_revision, has_gpu, redact_job
+from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch, prepare
+from tuner_tui.runs.store.folder import RunFolder, create_folder, runs_dir
+from tuner_tui.runs.store.record import RunRecord, read_record, write_record
+from tuner_tui.runs.supervise.launch_spec import LaunchSpec, dump_launch_spec
+from tuner_tui.settings.errors import SettingsError
+
+START_TIMEOUT_S = 20.0
+"""A supervisor is up in a tenth of a second; a box that swaps gets this long."""
+
+
+def launch(request: LaunchRequest) -> RunFolder:
+    """Start the run and return its folder once its supervisor is up and the training process exists.
+
+    Raises `LaunchError`, with nothing left behind where nothing was started.
+    """
+    try:
+        folder = create_folder(request.root or runs_dir(request.environ))
+    except OSError as error:
+        raise LaunchError(f"The run folder cannot be made: {error.strerror} ({error.filename}).") from error
+    try:
+        plan = _write_folder(request, folder)
+    except OSError as error:
+        _discard(folder)
+        raise LaunchError(
+            f"The run folder cannot be written: {error.strerror} ({error.filename or folder.path})."
+        ) from error
+    except SettingsError as error:
+        _discard(folder)
+        raise LaunchError(str(error)) from error
+    except BaseException:  # an interrupt too: asking the interpreter takes seconds
+        _discard(folder)
+        raise
+    start_supervisor(folder, plan)
+    return folder
+
+
+def adopt(folder: RunFolder) -> None:
+    """Give a run whose supervisor died a new one. Raises `LaunchError` where there is nothing to adopt."""
+    start_supervisor(folder, None)
+
+
+def start_supervisor(folder: RunFolder, plan: LaunchSpec | None) -> None:
+    """Start a detached supervisor and wait for its word: that it has the lock and the training is there.
+
+    Raises `LaunchError` with the supervisor's sentence, or where it says nothing in `START_TIMEOUT_S` seconds.
+    """
+    argv = [sys.executable, "-P", "-m", "tuner_tui.runs.supervise.supervisor", str(folder.path)] + (
+        [] if plan else ["--adopt"]
+    )
+    log = os.open(folder.supervisor_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        child = subprocess.Popen(
+            argv, cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
+        )
+    finally:
+        os.close(log)
+    with child:
+        _send(child, b"" if plan is None else dump_launch_spec(plan))
+        answer = _read_answer(child)
+    if answer != "ok":
+        raise LaunchError(answer or f"The supervisor did not come up; see {folder.supervisor_log}.")
+
+
+def _write_folder(request: LaunchRequest, folder: RunFolder) -> LaunchSpec:
+    """Everything on disk that the training needs. Raises `LaunchError`, `SettingsError` and `OSError`."""
+    prepared = prepare(request, folder)
+    if prepared.applied.config_yaml is not None:
+        folder.config.write_text(prepared.applied.config_yaml, "utf-8")
+        folder.config.chmod(0o600)
+    folder.output.mkdir(mode=0o700)
+    write_record(folder, _record(request, prepared))
+    env = {**request.environ, **prepared.added}
+    limit = request.memory_limit_bytes
+    data_limit = limit if limit is not None and not has_gpu(env) else None
+    return LaunchSpec(prepared.argv, str(prepared.cwd), env, data_limit, request.patience)
+
+
+def _record(request: LaunchRequest, prepared: PreparedLaunch) -> RunRecord:
+    sha, dirty = git_revision(prepared.cwd)
+    parent = request.parent
+    return RunRecord(
+        id=prepared.folder.id,
+        created_t=time.time(),
+        job=redact_job(request.job),
+        resolved=request.resolved,
+        argv=prepared.shown,
+        cwd=str(prepared.cwd),
+        interpreter=prepared.interpreter.path,
+        host=this_machine().host,
+        program_version=__version__,
+        output_dir=str(prepared.folder.output),
+        preset=request.preset,
+        versions={"python": prepared.interpreter.python_version or "", **prepared.interpreter.packages},
+        env=redact_env(prepared.added),
+        not_applied=tuple(prepared.applied.not_applied),
+        git_sha=sha,
+        git_dirty=dirty,
+        parent=None if parent is None else parent.id,
+        lineage=() if parent is None else (*read_record(parent).lineage, parent.id),
+        resumed_from=None if prepared.checkpoint is None else str(prepared.checkpoint),
+        memory_limit_bytes=request.memory_limit_bytes,
+        tuning=request.tuning,
+    )
+
+
+def _send(child: subprocess.Popen[bytes], data: bytes) -> None:
+    assert child.stdin is not None
+    try:
+        child.stdin.write(data)
+        child.stdin.close()
+    except BrokenPipeError:  # it died early; its answer, or the lack of one, says so
+        return
+
+
+def _read_answer(child: subprocess.Popen[bytes]) -> str:
+    """What it says until it lets go of the pipe."""
+    assert child.stdout is not None
+    said = b""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while (left := deadline - time.monotonic()) > 0 and select.select([child.stdout], [], [], left)[0]:
+        chunk = os.read(child.stdout.fileno(), 4096)
+        if not chunk:
+            break
+        said += chunk
+    return said.decode("utf-8", "replace").strip()
+
+
+def _discard(folder: RunFolder) -> None:
+    """Take back a folder in which nothing was started."""
+    shutil.rmtree(folder.path, ignore_errors=True)

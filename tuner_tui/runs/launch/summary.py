@@ -1,0 +1,34 @@
+"""Describes a prepared launch as labelled lines: command, injected settings, what is not applied and why."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from tuner_tui.runs.launch.command import SIGTERM_CHECKPOINT_VARIABLE
+from tuner_tui.runs.launch.prepare import PreparedLaunch
+
+
+def launch_summary(prepared: PreparedLaunch) -> list[tuple[str, str]]:
+    """What is said, as label and text; secrets are hidden. A further line of the same thing has no label."""
+    applied = prepared.applied
+    lines = [("Command", shlex.join(prepared.shown))]
+    if prepared.cwd != Path.cwd():
+        lines.append(("Folder", str(prepared.cwd)))
+    if prepared.accelerate is not None:
+        lines.append(("accelerate", prepared.accelerate.words))
+    if prepared.checkpoint is not None:
+        lines.append(("Resumes", str(prepared.checkpoint)))
+    if applied.inject:
+        lines.append(("Set inside", ", ".join(f"{name} {value}" for name, value in applied.inject.items())))
+    if SIGTERM_CHECKPOINT_VARIABLE in prepared.added:
+        lines.append(("On SIGTERM", "a Trainer saves and ends, where nothing else is set (enable_jit_checkpoint)"))
+    if prepared.fallback:
+        times = "once" if prepared.fallback == 1 else f"at most {prepared.fallback} times"
+        lines.append(("Fallback", f"out of memory: goes on with a smaller micro batch, {times}"))
+    if prepared.warning is not None:
+        lines.append(("Warning", prepared.warning))
+    if applied.not_applied:
+        lines.append(("Not applied", ", ".join(applied.not_applied)))
+        lines += [("", why) for why in applied.notes]
+    return lines

@@ -1,0 +1,80 @@
+"""Which Python trains a job: the one it names, else the one that its command names, else the shell's."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from collections.abc import Mapping
+from pathlib import Path, PurePath
+
+from tuner_tui.hardware.interpreter.probe import default_interpreter
+from tuner_tui.runs.launch.launchers import PYTHON
+from tuner_tui.settings.job import CommandJob, Job
+
+LONGEST_SHEBANG = 512
+
+
+def training_python(job: Job, environ: Mapping[str, str], cwd: Path) -> Path:
+    """The interpreter whose packages train `job`. `cwd` is where the command runs, `environ` what it is started in.
+
+    A command names it by its first word, `/env/bin/python train.py`, or by the first line of the program that this word
+    is: `torchrun`, `accelerate`, `trl` belong to one Python.
+    """
+    if job.interpreter is not None:
+        return Path(job.interpreter)
+    named = None
+    if isinstance(job, CommandJob):
+        path = job.env.get("PATH", environ.get("PATH", os.defpath))
+        named = _python_of(_words(job.command), cwd, path)
+    return default_interpreter(environ) if named is None else named
+
+
+def _words(command: tuple[str, ...]) -> tuple[str, ...]:
+    """The command without `env NAME=value …` in front of it."""
+    words = list(command)
+    if PurePath(words[0]).name == "env":
+        words.pop(0)
+        while words and "=" in words[0]:
+            words.pop(0)
+    return tuple(words)
+
+
+def _python_of(words: tuple[str, ...], cwd: Path, path: str) -> Path | None:
+    program = _found(words[0], cwd, path) if words else None
+    if program is None:
+        return None
+    if PYTHON.fullmatch(PurePath(words[0]).name):
+        return program
+    shebang = _shebang(program)
+    if shebang and PurePath(shebang[0]).name == "env":
+        shebang = shebang[1:]
+    if not shebang or not PYTHON.fullmatch(PurePath(shebang[0]).name):
+        return None
+    return _found(shebang[0], cwd, path)
+
+
+def _found(name: str, cwd: Path, path: str) -> Path | None:
+    """The program as the kernel would find it; links are not followed: an environment's python is one."""
+    if "/" in name:
+        return cwd / name if os.path.exists(cwd / name) else None  # noqa: PTH110  Path.exists raises where it may not look
+    found = shutil.which(name, path=path)
+    return None if found is None else Path(found)
+
+
+def _shebang(program: Path) -> list[str]:
+    """The words of `#!…`; none where the program is no script. pip writes `#!/bin/sh` where the path is too long."""
+    try:
+        with program.open("rb") as file:
+            head = file.read(LONGEST_SHEBANG)
+    except OSError:
+        return []
+    first, _, rest = head.partition(b"\n")
+    if not first.startswith(b"#!"):
+        return []
+    if first == b"#!/bin/sh" and rest.startswith(b"'''exec' "):
+        first = rest.partition(b"\n")[0].removeprefix(b"'''exec' ")
+    try:
+        return shlex.split(first.removeprefix(b"#!").decode("utf-8", "replace"))
+    except ValueError:
+        return []

@@ -1,0 +1,104 @@
+"""Errors on a GPU, between GPUs, and of attention, fused optimizers and compilers that do not run here."""
+
+from __future__ import annotations
+
+from tuner_tui.runs.log_parsing.crash_patterns.pattern import pattern
+
+# ruff: noqa: E501  (one form a line reads better than a form broken over lines)
+
+
+ASSERT = "A check inside a GPU kernel failed: usually a label or a token id outside its range"
+ILLEGAL = "A GPU kernel touched memory that is not its own"
+TIMEOUT = "A collective operation between the processes did not finish"
+PEER = "Another process of the training went away"
+LEFT_OVER = (
+    "Python ended while a thread of native code was still at work; "
+    "where the training was over by then, `del model` and `torch.distributed.destroy_process_group()` "
+    "as its last lines prevent it"
+)
+
+ASSERTS = (
+    pattern("device-assert", r"device-side assert triggered|cudaErrorAssert|hipErrorAssert|(?:[cC]uda|hip) runtime error \((?:59|710)\)", ASSERT),
+    pattern("device-assert", r"^\S+\.(?:cuh?|hip|cpp)?:\d+: .{0,300}Assertion `.{1,200}` failed|^:\d+: .{0,200}Device-side assertion", ASSERT, bare=True),
+    pattern("device-assert", r"(?:block|thread): \[\d+,\d+,\d+\].{0,80}Assertion", ASSERT, bare=True),
+)  # fmt: skip
+ILLEGALS = (
+    pattern("illegal-access", r"illegal memory access was encountered|misaligned address|cudaErrorIllegalAddress|hipErrorIllegalAddress", ILLEGAL),
+    pattern("illegal-access", r"(?:CUDA|HIP) error: (?:unspecified launch failure|an illegal instruction|invalid (?:device )?address|warp illegal)", ILLEGAL),
+    pattern("illegal-access", r"(?:[cC]uda|hip) runtime error \((?:4|77|700|716|719)\)", ILLEGAL),
+    pattern("illegal-access", r"^invalid device pointer: 0x", ILLEGAL, bare=True),
+    pattern("illegal-access", r"^Memory access fault by GPU node", ILLEGAL, bare=True),
+    pattern("illegal-access", r"HSA_STATUS_ERROR_(?:MEMORY_APERTURE_VIOLATION|MEMORY_FAULT|EXCEPTION|ILLEGAL_INSTRUCTION)", ILLEGAL, bare=True),
+    pattern("illegal-access", r"NVRM: Xid \(.{1,40}\): (?:13|31),", ILLEGAL, bare=True),
+    pattern("illegal-access", r"CUBLAS_STATUS_EXECUTION_FAILED|CUDNN_STATUS_EXECUTION_FAILED", f"{ILLEGAL}, or a library call failed", "possible"),
+)  # fmt: skip
+COLLECTIVES = (
+    pattern("collective-timeout", r"[Ww]atchdog caught collective operation timeout|Some NCCL operations have failed or timed out", TIMEOUT, bare=True, consequence=True),
+    pattern("collective-timeout", r"watchdog thread terminated with exception|Heartbeat monitor timed out|Timeout at NCCL work", TIMEOUT, bare=True, consequence=True),
+    pattern("collective-timeout", r"ran for \d+ milliseconds before timing out", TIMEOUT, consequence=True),
+    pattern("collective-timeout", r"Timed out waiting \d+ms|timed out in monitoredBarrier|Timed out after \d+ seconds waiting for clients", TIMEOUT, consequence=True),
+    pattern("collective-timeout", r"wait(?:ing)? timeout after \d+ms|(?:client|server) socket has (?:timed out|failed)|Socket Timeout|failed to connect/validate", TIMEOUT, consequence=True),
+    pattern("collective-timeout", r"RendezvousTimeoutError|RendezvousConnectionError|DistStoreError|DistNetworkError(?!.*EADDRINUSE)", TIMEOUT, consequence=True),
+    pattern("collective-timeout", r"ncclRemoteError|ncclSystemError|remote process exited or there was a network error", PEER, consequence=True),
+    pattern("collective-timeout", r"Connection closed by (?:remote )?peer|(?:gloo|TCPStore|NCCL|ProcessGroup|c10d).{0,300}(?:Connection reset|Broken pipe)|recv(?:Value)? failed|failed to recv, got 0 bytes", PEER, "likely", consequence=True),
+    pattern("collective-timeout", r"NCCL (?:error|communicator was aborted)|ncclInternalError|ncclUnhandledCudaError|unhandled (?:cuda|system) error", "NCCL failed", "likely", consequence=True),
+    pattern("collective-timeout", r"DistBackendError", "A collective operation failed", "likely", consequence=True),
+    pattern("collective-timeout", r"Detected mismatch between collectives on ranks", "The processes ran different collectives", "certain"),
+)  # fmt: skip
+NETWORK = (
+    pattern("unknown", r"requests\.exceptions|urllib3\.exceptions|HTTPSConnectionPool|couldn't connect to 'https|OfflineModeIsEnabled|LocalEntryNotFound|httpx\.|aiohttp\.|HTTPError", "The network, or a server, did not answer"),
+)  # fmt: skip
+UNEXPLAINED = (
+    pattern("unknown", r"uncorrectable ECC error|GPU is lost|fallen off the bus|GPU has fallen|NVRM: Xid \(.{1,40}\): (?:48|63|64|74|79|94|95),", "The card itself failed: look at dmesg for Xid, and at its health", bare=True),
+    pattern("unknown", r"no kernel image is available for execution", "This torch has no code for this card: its build does not fit the card"),
+    pattern("unknown", r"Found no NVIDIA driver|CUDA driver version is insufficient|driver on your system is too old|CUDA initialization: |CUDA unknown error", "The driver does not fit this torch"),
+    pattern("unknown", r"DUE TO (?:TIME LIMIT|PREEMPTION|NODE FAILURE)", "The job system ended the job", bare=True),
+    pattern("unknown", r"^(?:\S+: line \d+: +\d+ +)?Segmentation fault|^Fatal Python error: |^Illegal instruction|^Floating point exception", "Native code ended the training", "likely", bare=True),
+    pattern("unknown", r"UR_RESULT_ERROR_DEVICE_LOST", "The card stopped answering; Intel's driver says so when its memory runs out, too"),
+    pattern("unknown", r"^/\S+\.mm:\d+: failed assertion `", "Apple's libraries ended the training", bare=True),
+    pattern("unknown", r"Placeholder storage has not been allocated on MPS device", "A tensor was left on the CPU while the model is on the card"),
+    pattern("unknown", r"^terminate called without an active exception", LEFT_OVER, "likely", bare=True, consequence=True),
+    pattern("unknown", r"^terminate called after throwing|^(?:\S+: line \d+: +\d+ +)?Aborted(?: \(core dumped\))?$", "Native code ended the training", "possible", bare=True, consequence=True),
+)  # fmt: skip
+DEVICE_PATTERNS = (*ASSERTS, *ILLEGALS, *COLLECTIVES)
+
+
+# ruff: noqa: E501  (one form a line reads better than a form broken over lines)
+
+
+ATTENTION = "This attention implementation does not run here"
+FUSED = "The fused optimizer does not run here"
+COMPILE = "Compilation failed"
+FLASH = r"(?:Flash ?Attention[\w .-]{0,12}|flash_attn\w*|`?flash_attention_\d`?)"
+
+ATTENTION_PATTERNS = (
+    pattern("attention-unsupported", rf"{FLASH}\s*(?:only supports?|forward only|backward for head dim|requires compute capability|is not (?:available|supported) on)", ATTENTION),
+    pattern("attention-unsupported", rf"does not support (?:an attention implementation|{FLASH})", ATTENTION),
+    pattern("attention-unsupported", r"is not a valid attention implementation|possible arguments are `?attn_implementation", ATTENTION),
+    pattern("attention-unsupported", r"No available kernel\.? ?Aborting execution|No viable backend for scaled_dot_product_attention", ATTENTION),
+    pattern("attention-unsupported", r"No operator found for `?memory_efficient_attention", ATTENTION),
+    pattern("attention-unsupported", rf"You are attempting to use {FLASH}|{FLASH}.{{0,40}}(?:Ampere|Hopper|Turing) GPUs", ATTENTION),
+    pattern("attention-unsupported", r"(?i)flex[_ ]?attention.{0,120}(?:not supported|only supported|requires|unsupported)", ATTENTION),
+    pattern("attention-unsupported", r"Requested Flash Attention \d which is not supported", ATTENTION),
+)  # fmt: skip
+FUSED_PATTERNS = (
+    pattern("fused-unsupported", r"`?fused(?:=True)?`? (?:requires|does not support|and `?foreach)", FUSED),
+    pattern("fused-unsupported", r"FusedAdam\w*.{0,80}(?:requires cuda|not (?:available|supported|implemented))|fused.{0,40}not supported", FUSED),
+    pattern("fused-unsupported", r"unexpected keyword argument 'fused'", f"{FUSED}: torch is too old for it"),
+    pattern("fused-unsupported", r"adamw_torch_fused.{0,80}(?:requires|is not a valid|not found|not supported)|'?adamw_torch_fused'? is not", FUSED),
+    pattern("fused-unsupported", r"'aten::_fused_(?:adam|adamw|sgd|adagrad)_", FUSED),
+    pattern("fused-unsupported", r"Optimizer not found: adamw_torch_fused|[Uu]nknown optimizer:? '?adamw_torch_fused", FUSED),
+)  # fmt: skip
+COMPILE_PATTERNS = (
+    pattern("compile-failed", r"torch\._(?:dynamo|inductor|functorch)\.\S*(?:exc\.|Error)|BackendCompilerFailed|InductorError|LoweringException", COMPILE),
+    pattern("compile-failed", r"TritonMissing|Cannot find a working triton|triton\.(?:compiler|runtime)\.\S*Error|PTXASError|Internal Triton PTX codegen", COMPILE),
+    pattern("compile-failed", r"C\+\+ compile error|CppCompileError|No working C\+\+ compiler|[Ff]ailed to find C compiler|InvalidCxxCompiler", f"{COMPILE}: no working compiler"),
+    pattern("compile-failed", r"[Dd]ynamo (?:is )?not supported on|not yet supported for torch\.compile|too old to be supported by the triton", f"{COMPILE}: not supported here"),
+    pattern("compile-failed", r"CompilationError: |RecompileLimit|FailOnRecompileLimitHit|recompile_limit reached", COMPILE),
+    pattern("compile-failed", r"CalledProcessError: Command .{0,400}(?:/gcc|/cc|/g\+\+|clang|ptxas|nvcc|ninja)\b", COMPILE),
+    pattern("compile-failed", r"Error building extension|Error compiling objects for extension|Ninja is required to load C\+\+ extensions", "A C++/CUDA extension did not compile"),
+    pattern("compile-failed", r"does not match the version torch was compiled with|CUDA_HOME (?:environment variable is not set|does not exist)", "A CUDA extension cannot be compiled"),
+    pattern("compile-failed", r"accessing tensor output of CUDAGraphs that has been overwritten|CUDAGraph|cudagraph", COMPILE, "likely"),
+    pattern("compile-failed", r"Detected that you are using FX to (?:symbolically )?trace a dynamo", COMPILE),
+)  # fmt: skip
+KERNEL_PATTERNS = (*ATTENTION_PATTERNS, *FUSED_PATTERNS, *COMPILE_PATTERNS)

@@ -1,0 +1,143 @@
+"""GPU memory, host memory or shared memory is full, and messages that only look like it."""
+
+from __future__ import annotations
+
+from tuner_tui.runs.log_parsing.crash_patterns.pattern import pattern
+
+GPU_MEMORY_FULL = "The card's memory is full"
+GPU_WORKSPACE_FULL = "A GPU library found no memory for its workspace"
+
+LOOK_ALIKES = (
+    pattern(
+        "collective-timeout",
+        r"out of memory.{0,20}Tried to allocate more than 1EB",
+        "A nonsense size was allocated: what a collective leaves behind that broke off",
+        "possible",
+        consequence=True,
+    ),
+    pattern(
+        "compile-failed",
+        r"out of resource: (?:shared memory|threads|registers|tensor memory)",
+        "A compiled kernel needs more on-chip shared memory than this card has; this is not VRAM",
+    ),
+)
+GPU_MEMORY = (
+    pattern("gpu-oom", r"(?:CUDA|HIP|XPU|NPU|MUSA|MLU|HPU|MPS backend|Metal) out of memory", GPU_MEMORY_FULL),
+    pattern(
+        "gpu-oom",
+        r"^(?:CUDA|HIP|XPU|MPS backend) out of memory\b.{0,4000}(?:[Tt]ried to allocate|allocated)",
+        GPU_MEMORY_FULL,
+        bare=True,
+    ),
+    pattern("gpu-oom", r"(?:CUDA|HIP|hip|CUDA driver|HIP driver|ROCm) error: out of memory", GPU_MEMORY_FULL),
+    pattern("gpu-oom", r"(?:[cC]uda|hip) runtime error \(2\)|THCudaCheck FAIL .*error=2 ", GPU_MEMORY_FULL, bare=True),
+    pattern(
+        "gpu-oom",
+        r"(?:CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|hipErrorOutOfMemory|hipErrorMemoryAllocation)",
+        GPU_MEMORY_FULL,
+    ),
+    pattern(
+        "gpu-oom",
+        r"^level_zero backend failed with error: \d+ \(UR_RESULT_ERROR_OUT_OF_(?:DEVICE_MEMORY|RESOURCES)",
+        GPU_MEMORY_FULL,
+        bare=True,
+    ),
+    pattern("gpu-oom", r"Invalid buffer size: [\d.]+ [KMGT]i?B", "One buffer is larger than the card gives (MPS)"),
+    pattern(
+        "gpu-oom",
+        r"(?:OUT_OF_DEVICE_MEMORY|PI_ERROR_OUT_OF_RESOURCES|UR_RESULT_ERROR_OUT_OF_RESOURCES)",
+        GPU_MEMORY_FULL,
+    ),
+    pattern(
+        "gpu-oom",
+        r"kIOGPUCommandBufferCallbackErrorOutOfMemory|Insufficient Memory \(\d+:k?IOGPU",
+        GPU_MEMORY_FULL,
+        bare=True,
+    ),
+    pattern(
+        "gpu-oom",
+        r"^(?:CUDA )?[Ee]rror:? out of memory at line \d+ in file",
+        f"{GPU_MEMORY_FULL} (bitsandbytes)",
+        bare=True,
+    ),
+    pattern(
+        "gpu-oom",
+        r"Cuda failure (?:\d+ )?'out of memory'|Failed to CUDA (?:c|m)alloc",
+        f"{GPU_MEMORY_FULL} (NCCL)",
+        bare=True,
+    ),
+    pattern(
+        "gpu-oom",
+        r"CU(?:BLAS|DNN|SPARSE|FFT|SOLVER)_(?:STATUS_)?ALLOC_FAILED|(?:HIP|ROC)BLAS_STATUS_ALLOC_FAILED",
+        GPU_WORKSPACE_FULL,
+    ),
+    pattern(
+        "gpu-oom",
+        r"CUFFT_ALLOC_FAILED|rocblas_status_memory_error|miopenStatusAllocFailed|MIOpen.*(?:workspace|memory) .*alloc",
+        GPU_WORKSPACE_FULL,
+    ),
+    pattern(
+        "gpu-oom",
+        r"CUDNN_STATUS_NOT_INITIALIZED|CUBLAS_STATUS_NOT_INITIALIZED",
+        f"{GPU_WORKSPACE_FULL} at its start",
+        "likely",
+    ),
+    pattern(
+        "gpu-oom",
+        r"NVML_SUCCESS == r.{0,40}INTERNAL ASSERT FAILED",
+        f"{GPU_MEMORY_FULL}, and the driver could not be asked",
+        "likely",
+    ),
+    pattern(
+        "gpu-oom",
+        r"FIND was unable to find an engine|Unable to find a valid cuDNN algorithm",
+        GPU_WORKSPACE_FULL,
+        "likely",
+    ),
+    pattern("gpu-oom", r"(?:torch\.|cuda\.)OutOfMemoryError|AcceleratorError: .*out of memory", GPU_MEMORY_FULL),
+    pattern("gpu-oom", r"No executable batch size found, reached zero", f"{GPU_MEMORY_FULL} even at a batch of one"),
+    pattern("gpu-oom", r"RESOURCE_EXHAUSTED: .*(?:[Oo]ut of memory|allocat)", GPU_MEMORY_FULL),
+    pattern("gpu-oom", r"HSA_STATUS_ERROR_OUT_OF_RESOURCES", f"{GPU_MEMORY_FULL} (ROCm)", "likely", bare=True),
+    pattern("gpu-oom", r"Allocation on device .*would exceed allowed memory", GPU_MEMORY_FULL),
+)
+
+
+# ruff: noqa: E501  (one form a line reads better than a form broken over lines)
+
+
+HOST_MEMORY_FULL = "The host's memory is full"
+SHARED_MEMORY_FULL = "Shared memory (/dev/shm) is full"
+OOM_KILLED = "The kernel killed the process because the host's memory was full"
+TRAINER = r"(?:python[\d.]*|pt_[\w.-]+|torchrun|accelerate|deepspeed|ray::?\w*|jupyter\S*|train\S*)"
+
+SHARED = (
+    pattern("shm", r"out of shared memory\. Please try to raise your shared memory", SHARED_MEMORY_FULL),
+    pattern("shm", r"worker \(pid[^)]*\) is killed by signal: Bus error", SHARED_MEMORY_FULL),
+    pattern("shm", r"Unexpected bus error encountered in worker", SHARED_MEMORY_FULL, bare=True),
+    pattern("shm", r"unable to (?:open|write|resize|allocate|mmap)\b.{0,80}(?:/torch_|shared memory).{0,200}(?:No space left|\(28\))", SHARED_MEMORY_FULL),
+    pattern("shm", r"unable to (?:write to file|resize file|allocate shared memory(?:\(shm\))?.{0,20}) <?/torch_", SHARED_MEMORY_FULL),
+    pattern("shm", r"unable to mmap \d+ bytes from file <(?:filename not specified|/torch_[^>]*)>.{0,40}Cannot allocate memory", SHARED_MEMORY_FULL, "likely"),
+    pattern("shm", r"No space left on device.{0,20}/(?:dev/shm|psm_|sem\.|torch_|pymp-|nccl-)", SHARED_MEMORY_FULL),
+    pattern("shm", r"(?:creating|attaching to|allocat\w+) shared memory segment /dev/shm|/dev/shm/nccl-\S+.{0,80}(?:No space|failed)", SHARED_MEMORY_FULL, bare=True),
+    pattern("shm", r"^Bus error(?: \(core dumped\))?$|^\S+: line \d+: +\d+ Bus error|^\[\d+\] .*Bus error", f"Bus error: {SHARED_MEMORY_FULL.lower()}", "likely", bare=True),
+)  # fmt: skip
+HOST = (
+    pattern("host-oom", r"DefaultCPUAllocator: (?:can't allocate memory|not enough memory)", HOST_MEMORY_FULL),
+    pattern("host-oom", r"\$ Torch: (?:not enough memory|unable to mmap memory)|C10 Out of Memory\. Trying to allocate", HOST_MEMORY_FULL),
+    pattern("host-oom", r"(?:^|\.)(?:_?Array)?MemoryError\b|ArrowMemoryError|Unable to allocate .{1,60} for an array", HOST_MEMORY_FULL),
+    pattern("host-oom", r"\[Errno 12\] Cannot allocate memory|\(os error 12\)|error code:? ?\(?12\)?.{0,40}Cannot allocate", HOST_MEMORY_FULL),
+    pattern("host-oom", r"\[WinError 1455\]|[Pp]aging file is too small", HOST_MEMORY_FULL),
+    pattern("host-oom", r"std::bad_alloc|memory allocation of \d+ bytes failed", HOST_MEMORY_FULL, bare=True),
+    pattern("host-oom", r"malloc of size \d+ failed|(?:realloc|calloc|mmap).{0,40}Cannot allocate memory", HOST_MEMORY_FULL),
+    pattern("host-oom", r"OpenBLAS error: Memory allocation still failed after \d+ retries", HOST_MEMORY_FULL, bare=True),
+    pattern("host-oom", r"UR_RESULT_ERROR_OUT_OF_HOST_MEMORY", HOST_MEMORY_FULL),
+    pattern("host-oom", r"ray\.exceptions\.OutOfMemoryError|running low on memory", OOM_KILLED),
+    pattern("host-oom", r"killed by signal: Killed.{0,400}oom", OOM_KILLED),
+    pattern("host-oom", r"(?i)^(?:slurmstepd|srun): error:.*(?:oom[_-]?kill|out of memory)", OOM_KILLED, bare=True),
+    pattern("host-oom", rf"(?:Out of memory|Memory cgroup out of memory): Kill(?:ed)? process \d+,? \({TRAINER}\)", OOM_KILLED, bare=True),
+    pattern("host-oom", rf"oom-kill:.*task={TRAINER},", OOM_KILLED, bare=True),
+    pattern("host-oom", r"^(?:OOMKilled|reason: OOMKilled|\s*Reason:\s+OOMKilled)", OOM_KILLED, bare=True),
+    pattern("host-oom", r"(?:pinned|pin_memory|cudaHostAlloc|cudaMallocHost).{0,200}(?:out of memory|failed)", "No page-locked host memory left", "likely"),
+    pattern("host-oom", r"^Killed$|^\S+: line \d+: +\d+ Killed\b|^zsh: killed\b|^\[\d+\][+-]? +\d* *[Kk]illed\b", "The process was killed, as the kernel does when the host's memory is full", "likely", bare=True),
+)  # fmt: skip
+HOST_MEMORY = (*SHARED, *HOST)

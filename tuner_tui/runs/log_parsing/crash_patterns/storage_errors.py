@@ -1,0 +1,36 @@
+"""A full disk, and checkpoints that could not be written or read."""
+
+# ruff: noqa: E501  (one form a line reads better than a form broken over lines)
+
+from __future__ import annotations
+
+from tuner_tui.runs.log_parsing.crash_patterns.pattern import pattern
+
+FULL = "The disk is full"
+WRITE = "A checkpoint could not be written"
+CUT_OFF = "A checkpoint was cut off while it was written: its disk is most likely full"
+READ = "A checkpoint could not be read: incomplete, damaged, or of another model"
+
+PATTERNS = (
+    pattern("disk-full", r"\[Errno 28\]|No space left on device|StorageFull|\(os error 28\)|ENOSPC", FULL),
+    pattern("disk-full", r"\[Errno 122\]|Disk quota exceeded|\(os error 122\)|EDQUOT", "The disk quota is used up"),
+    pattern("disk-full", r"Not enough (?:free )?disk space|insufficient disk space|There is not enough space on the disk", FULL),
+    pattern("disk-full", r"^(?:\w+: )*(?:error: )?write error: No space left on device|^cp: .*No space left on device", FULL, bare=True),
+    pattern("checkpoint-io", r"PytorchStreamWriter failed writing|inline_container\.cc.{0,80}writing", WRITE),
+    pattern("disk-full", r"unexpected pos \d+ vs \d+", CUT_OFF, "likely"),
+    pattern("checkpoint-io", r"Error while serializing|Parent directory .{1,400} does not exist", WRITE),
+    pattern("checkpoint-io", r"\[Errno 30\]|Read-only file system|\(os error 30\)", "The output folder is read-only"),
+    pattern("checkpoint-io", r"\[Errno (?:5|116|121)\]|Input/output error|Stale (?:NFS )?file handle", "The storage gave an error"),
+    pattern("checkpoint-io", r"PytorchStreamReader failed|failed finding central directory|invalid header or archive is corrupted", READ),
+    pattern("checkpoint-io", r"SafetensorError|HeaderTooLarge|InvalidHeader|MetadataIncompleteBuffer|incomplete metadata", READ),
+    pattern("checkpoint-io", r"UnpicklingError|invalid load key|Weights only load failed|pickle data was truncated|Ran out of input", READ),
+    pattern("checkpoint-io", r"[Uu]nable to load weights from (?:pytorch )?checkpoint|[Cc]heckpoint .{0,200}(?:corrupt|incomplete)", READ),
+    pattern("checkpoint-io", r"Error\(s\) in loading state_dict|size mismatch for [\w.]+: copying a param", READ),
+    pattern("checkpoint-io", r"loaded state dict (?:has|contains) a (?:different number|parameter group)", READ),
+    pattern("checkpoint-io", r"Attempting to deserialize object on (?:a CUDA|CUDA) device", "The checkpoint was saved on a device that this box does not have"),
+    pattern("checkpoint-io", r"Can't find a valid checkpoint at|No valid checkpoint found in output directory", READ),
+    pattern("checkpoint-io", r"CheckpointException|CheckpointError|checkpoint.{0,80}(?:FileNotFoundError|No such file)", READ),
+    pattern("checkpoint-io", r"No such file or directory: .{0,400}(?:checkpoint-\d+|trainer_state\.json|optimizer\.pt|rng_state)", READ),
+    pattern("checkpoint-io", r"The checkpoint being loaded used a DP world size of", "The checkpoint was saved by another number of processes"),
+    pattern("checkpoint-io", r"storage has wrong (?:byte )?size|unexpected EOF, expected \d+ more bytes|The file might be corrupted", READ),
+)  # fmt: skip

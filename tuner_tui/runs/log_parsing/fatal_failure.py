@@ -1,0 +1,226 @@
+"""Finds the one failure in an output that ended the training, and leaves out those it survived."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from tuner_tui.runs.log_parsing.crash_patterns.ordered import BARE, PATTERNS
+from tuner_tui.runs.log_parsing.crash_patterns.pattern import CrashPattern
+from tuner_tui.runs.log_parsing.failures import Failure, find_exceptions
+from tuner_tui.runs.log_parsing.launcher_report import LauncherReport, is_launcher_error
+from tuner_tui.runs.log_parsing.lines import BAR, LogLine
+from tuner_tui.runs.log_parsing.progress_signs import DEALT_WITH, ProgressSigns, find_progress_signs
+
+NEAR = 4
+"""Lines after a failure in which a program says that it dealt with it."""
+FAR = 12
+"""Ordinary lines after a failure that a dying process does not write any more."""
+NATIVE_NOISE = re.compile(
+    r"^\s*(?:frame #|#\d+ |File |at |wandb|\^|~|Exception raised from|\[W|Compile with|For debugging|CUDA kernel errors"
+    r"|/|=+$|-+$|srun|slurmstepd|Aborted|terminate called|what\(\)|Failures|Root Cause|\[\d+\]:|time |host |rank "
+    r"|exitcode|error_file|traceback|<NO_OTHER|\S+ FAILED$)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FailureContext:
+    """What an output says around its failures, found once: its signs of life, and its ordinary lines.
+
+    `ended` says that something is known to have ended badly; `ordinary` holds the numbers of lines that are neither
+    blank nor what a dying process writes, ascending.
+    """
+
+    lines: tuple[LogLine, ...]
+    signs: ProgressSigns
+    ordinary: tuple[int, ...]
+    ended: bool
+
+    def survived(self, failure: Failure, later: Sequence[Failure]) -> bool:
+        """Whether the training went on after `failure`; `later` are the failures written after it."""
+        if failure.aside and not failure.uncaught:
+            return True
+        if failure.traceback and not failure.headline:
+            return not failure.uncaught
+        if self._goes_on(failure):
+            return True
+        if failure.uncaught:
+            return False
+        dies = any(other.uncaught and other.headline == failure.headline for other in later)
+        return (self._dealt_with(failure) and not dies) or (not self.ended and self._far_from_end(failure, later))
+
+    def _goes_on(self, failure: Failure) -> bool:
+        if failure.rank is not None and self.ended:
+            return False
+        buffered = failure.uncaught and not self.signs.speaks_before(failure.first)
+        return self.signs.goes_on(failure.last, failure.rank, buffered)
+
+    def _dealt_with(self, failure: Failure) -> bool:
+        """The next lines say so."""
+        following = [line for line in self.lines[failure.last + 1 : failure.last + 3 * NEAR] if not line.blank][:NEAR]
+        return any(DEALT_WITH.search(line.text) and not BAR.search(line.text) for line in following)
+
+    def _far_from_end(self, failure: Failure, later: Sequence[Failure]) -> bool:
+        """Much ordinary output follows: what dies does not talk on."""
+        after = self.ordinary[bisect_right(self.ordinary, failure.last) :]
+        if len(after) <= FAR:
+            return False
+        taken = sum(bisect_right(after, other.last) - bisect_left(after, other.first) for other in later)
+        return len(after) - taken > FAR
+
+
+def failure_context(lines: Sequence[LogLine], ended: bool) -> FailureContext:
+    """The story of an output, whose lines are numbered from 0 on."""
+    ordinary = tuple(line.number for line in lines if not line.blank and not NATIVE_NOISE.match(line.text))
+    return FailureContext(tuple(lines), find_progress_signs(lines), ordinary, ended)
+
+
+T = TypeVar("T")
+TRUST = {"certain": 0, "likely": 1, "possible": 3}
+UNRECOGNISED = 2
+"""An exception that matches nothing says more than a form that is only a possibility."""
+WRAPPERS = frozenset({"worker-crash", "compile-failed", "collective-timeout"})
+"""Causes whose messages often carry the real one inside."""
+FIRST_KEPT, LAST_KEPT = 20, 80
+"""Failures looked at where an output repeats one endlessly."""
+INTERRUPT = re.compile(r"(?:^|\.)(?:KeyboardInterrupt|SystemExit|SignalException)$")
+ECHOES = frozenset({"worker-crash", "collective-timeout", "unknown"})
+"""What the other processes say when one is interrupted."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailureMatch:
+    """A failure and the form it matched; `pattern` is None where nothing known matched."""
+
+    failure: Failure
+    pattern: CrashPattern | None
+
+    @property
+    def cause(self) -> str:
+        """The cause's identifier."""
+        return "unknown" if self.pattern is None else self.pattern.cause
+
+
+def find_fatal_failure(
+    lines: Sequence[LogLine], launched: LauncherReport, exited_badly: bool | None
+) -> FailureMatch | None:
+    """The failure that ended the training. `exited_badly` is None where the exit status is not known."""
+    exceptions = find_exceptions(lines)
+    readings = sorted(
+        (*_match_exceptions(exceptions), *_match_bare_lines(lines, exceptions)), key=lambda r: r.failure.first
+    )
+    readings = first_and_last(readings)
+    ended = launched.spoke or bool(exited_badly)
+    story = failure_context(lines, ended)
+    alive = [reading for reading in readings if not story.survived(reading.failure, failures_after(readings, reading))]
+    if any(is_interrupt(reading) and not reading.failure.aside for reading in alive):
+        alive = [reading for reading in alive if not is_interrupt(reading) and reading.cause not in ECHOES]
+    if not alive:
+        return None
+    return min(alive, key=lambda reading: _sort_key(reading, launched, alive))
+
+
+def is_interrupt(reading: FailureMatch) -> bool:
+    """Whether somebody stopped the process: by hand, or by a signal that asks it to end."""
+    return INTERRUPT.search(reading.failure.type or "") is not None
+
+
+def failures_after(readings: Sequence[FailureMatch], one: FailureMatch) -> tuple[Failure, ...]:
+    """The failures written after `one`."""
+    return tuple(other.failure for other in readings if other.failure.first > one.failure.last)
+
+
+def classify(failure: Failure) -> CrashPattern | None:
+    """The first form that fits: the exception's own line decides before the rest of its message.
+
+    A wrapper's line (a compiler, a collective, a worker that passes on what it caught) gives way to what it wraps.
+    """
+    if is_launcher_error(failure.type, failure.headline):
+        return None
+    own = next((pattern for pattern in PATTERNS if pattern.form.search(failure.headline)), None)
+    if own is not None and own.cause not in WRAPPERS:
+        return own
+    whole = next((pattern for pattern in PATTERNS if pattern.form.search(failure.message)), None)
+    return own if own is not None and (whole is None or whole.cause in WRAPPERS) else whole
+
+
+def _match_exceptions(exceptions: Sequence[Failure]) -> list[FailureMatch]:
+    """One reading a chain: the first of its exceptions that is known, else the first one of all."""
+    chains: dict[tuple[int | None, int], list[Failure]] = {}
+    for failure in exceptions:
+        chains.setdefault((failure.rank, failure.chain), []).append(failure)
+    return [_match_chain(chain) for chain in first_and_last(list(chains.values()))]
+
+
+def first_and_last(found: list[T]) -> list[T]:
+    """The first and the last of very many."""
+    return found if len(found) <= FIRST_KEPT + LAST_KEPT else found[:FIRST_KEPT] + found[-LAST_KEPT:]
+
+
+def _match_chain(chain: Sequence[Failure]) -> FailureMatch:
+    readings = [FailureMatch(_spanning(failure, chain), classify(failure)) for failure in chain]
+    known = [reading for reading in readings if reading.pattern is not None]
+    if all(failure.thread for failure in chain):
+        known = [reading for reading in known if reading.pattern is not None and not reading.pattern.consequence]
+        if not known:
+            return FailureMatch(replace(readings[0].failure, aside=True, uncaught=False), None)
+    return min(known, key=_specific) if known else readings[0]
+
+
+def _specific(reading: FailureMatch) -> tuple[bool, bool, int]:
+    pattern = reading.pattern
+    assert pattern is not None
+    return pattern.consequence, pattern.cause in WRAPPERS, TRUST[pattern.confidence]
+
+
+def _spanning(failure: Failure, chain: Sequence[Failure]) -> Failure:
+    """The failure stretched over its chain, so that what comes after it is after all of it."""
+    frames = max((each.frames for each in chain), key=len)
+    return replace(
+        failure,
+        first=min(each.first for each in chain),
+        last=max(each.last for each in chain),
+        frames=failure.frames if len(failure.frames) > 2 or failure.frames == frames else (*frames, *failure.frames),
+        uncaught=any(each.uncaught or each.thread for each in chain),
+        aside=all(each.aside for each in chain),
+    )
+
+
+def _match_bare_lines(lines: Sequence[LogLine], exceptions: Sequence[Failure]) -> list[FailureMatch]:
+    """Native messages, shells and kernels: forms that are believed without an exception."""
+    taken = {number for failure in exceptions for number in range(failure.first, failure.last + 1)}
+    found = []
+    for line in lines:
+        if line.quiet or line.number in taken:
+            continue
+        text = line.text.strip().removeprefix("what():").strip()
+        pattern = next((pattern for pattern in BARE if pattern.form.search(text)), None)
+        if text is not line.text and pattern is None and "what():" in line.text:
+            pattern = next((pattern for pattern in PATTERNS if pattern.form.search(text)), None)
+        if pattern is not None:
+            found.append(FailureMatch(Failure(line.number, line.number, text, text, rank=line.rank), pattern))
+    return found
+
+
+def _sort_key(reading: FailureMatch, launched: LauncherReport, alive: Sequence[FailureMatch]) -> tuple[object, ...]:
+    """What makes one failure the cause rather than another: sorts the cause first."""
+    failure, pattern = reading.failure, reading.pattern
+    launcher = is_launcher_error(failure.type, failure.headline)
+    return (
+        launcher,
+        pattern is not None and pattern.consequence,
+        failure.aside,
+        launched.rank is not None and failure.rank is not None and failure.rank != launched.rank,
+        pattern is None and _others_known(alive),
+        failure.traceback and not failure.uncaught,
+        2 if pattern is not None and reading.cause == "unknown" else int(reading.cause in WRAPPERS),
+        TRUST[pattern.confidence] if pattern is not None else UNRECOGNISED,
+        failure.first,
+    )
+
+
+def _others_known(alive: Sequence[FailureMatch]) -> bool:
+    return any(reading.pattern is not None and not reading.pattern.consequence for reading in alive)

@@ -1,0 +1,130 @@
+"""Splits training output into lines without colours, overwritten progress bars and logger prefixes; reads head and tail of large logs."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+HEAD_BYTES = 64 << 10
+TAIL_BYTES = 512 << 10
+CHUNK_BYTES = 1 << 20
+
+
+def read_head_and_tail(path: Path) -> tuple[str, ...]:
+    """Head and tail of the file's lines; raises `OSError` where it cannot be read."""
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if not path.is_file() or size <= HEAD_BYTES + TAIL_BYTES:
+            return read_stream_head_and_tail(file)
+        head = file.read(HEAD_BYTES)
+        file.seek(size - TAIL_BYTES)
+        return (*_split_lines(head), *_split_lines(file.read(TAIL_BYTES)))
+
+
+def read_stream_head_and_tail(stream: BinaryIO) -> tuple[str, ...]:
+    """Head and tail of what the stream gives until its end; never more than a chunk beyond that in memory."""
+    head, tail = b"", b""
+    while chunk := stream.read(CHUNK_BYTES):
+        room = HEAD_BYTES - len(head)
+        head, tail = head + chunk[:room], (tail + chunk[room:])[-TAIL_BYTES:]
+    return _split_lines(head + tail)
+
+
+def _split_lines(text: bytes) -> tuple[str, ...]:
+    return tuple(text.decode("utf-8", "replace").split("\n"))
+
+
+MAX_LINE_CHARACTERS = 4000
+"""Characters kept of a line: no message worth reading is longer, and patterns stay fast."""
+ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+BAR = re.compile(r"(\d+)/(\d+|\?) \[[^\]\n]{0,80}\]")
+AFTER_BAR = re.compile(r"^(.{0,300}?\d+/(?:\d+|\?) \[[^\]\n]{0,80}\])(\S.*)$")
+LEVEL = r"(?P<level>DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL|[DIWEF])"
+DATE = r"\d{4}-\d\d-\d\d[ T_]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
+RANKS = (
+    re.compile(r"\[(?:rank|default)(?P<rank>\d{1,5})\]:\s?"),
+    re.compile(r"(?:rank ?)?(?P<rank>\d{1,4}): (?=\S|\s+File |\s{4})"),
+    re.compile(r"\[(?P<rank>\d{1,4})\]:\s?(?=\S)"),
+)
+PREFIXES = (
+    *RANKS,
+    re.compile(r"\[\d{1,9}\] (?=\[rank|Traceback|\S*Error)"),
+    re.compile(r"\(\w+(?:\(\w+\))? pid=\d+(?:, ip=[\d.]+)?\) ?"),
+    re.compile(r"[+|] {1,2}(?=Traceback|File| |\S*Error)| {2,}[+|] (?=\S|\s)"),
+    re.compile(rf"\[?{DATE}\]?(?: std(?:out|err) [FP])?[ ,:-]*(?=\S)"),
+    re.compile(rf"{LEVEL} (?=\[?\d\d)"),
+    re.compile(r"\d\d-\d\d \d\d:\d\d:\d\d [\w.]+:\d+\] ?"),
+    re.compile(r"[A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d \S+ [\w./-]+(?:\[\d+\])?: "),
+    re.compile(rf"\[{LEVEL}\|[\w./]+:\d+\](?: {DATE})? >> "),
+    re.compile(rf"\[{LEVEL} ?[\d:. -]*[ \w./]*:\d+\] "),
+    re.compile(r"(?P<level>[DIWEF])\d{3,4} [\d:.]+ +\d+ [\w./<>]+:\d+\] "),
+    re.compile(rf"\[{LEVEL}\][ :-]*"),
+    re.compile(r"\[[\w./]+\.(?:py|cpp):\d+(?::\w+)?\] ?"),
+    re.compile(rf"(?:- )?[\w.]+ - {LEVEL} - "),
+    re.compile(rf"(?:- )?{LEVEL} - (?:[\w.]+ - )?"),
+    re.compile(rf"{LEVEL}:[\w.]+:\s?(?=\S)"),
+    re.compile(r"(?P<level>DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL):? +(?=\S)"),
+)
+PREFIX_STARTS = frozenset("[(+|-r0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+"""What a prefix begins with: most lines need no closer look."""
+QUIET_LEVELS = frozenset({"D", "I", "W"})
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line of output without its prefixes. `rank` and `level` (its first letter) are what a prefix said."""
+
+    number: int
+    text: str
+    rank: int | None = None
+    level: str | None = None
+
+    @property
+    def quiet(self) -> bool:
+        """Whether a logger called it less than an error."""
+        return self.level in QUIET_LEVELS
+
+    @property
+    def blank(self) -> bool:
+        """Whether nothing is on it."""
+        return not self.text.strip()
+
+
+def parse_lines(raw: Iterable[str]) -> tuple[LogLine, ...]:
+    """The lines of `raw`, numbered in order."""
+    pieces = (piece for line in raw for piece in _pieces(line))
+    return tuple(_without_prefixes(number, piece) for number, piece in enumerate(pieces))
+
+
+def _pieces(raw: str) -> Iterator[str]:
+    """A line apart at its carriage returns: the newest state of a progress bar, and whatever else was written."""
+    parts = ANSI.sub("", raw).rstrip("\r\n").split("\r")
+    for index, part in enumerate(parts):
+        newest = index == len(parts) - 1 or not BAR.search(parts[index + 1])
+        if not newest and BAR.search(part):
+            continue
+        glued = AFTER_BAR.match(part[:MAX_LINE_CHARACTERS])
+        if glued is not None:
+            yield glued[1]
+            yield glued[2]
+        else:
+            yield part[:MAX_LINE_CHARACTERS]
+
+
+def _without_prefixes(number: int, text: str) -> LogLine:
+    rank, level = None, None
+    for _ in range(4):
+        if text[:1] not in PREFIX_STARTS and not text.startswith(("  |", "  +")):
+            break
+        match = next((match for prefix in PREFIXES if (match := prefix.match(text))), None)
+        if match is None or not match.end():
+            break
+        found = match.groupdict()
+        rank = int(found["rank"]) if found.get("rank") else rank
+        level = (found["level"] or "")[:1] if found.get("level") else level
+        text = text[match.end() :]
+    return LogLine(number, text, rank, level)

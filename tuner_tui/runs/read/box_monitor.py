@@ -1,0 +1,271 @@
+"""Everything that trains on this machine now: GPUs, host, and jobs with the share of each process. Read-only."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TypeVar
+
+from tuner_tui.core.redaction import redact_argv
+from tuner_tui.hardware.environment import sees_host_pids
+from tuner_tui.hardware.inventory import GpuProblem, GpuProcess
+from tuner_tui.hardware.processes.job_trees import JobTree, find_jobs, find_trainings
+from tuner_tui.hardware.processes.process_roles import Role, program_name
+from tuner_tui.hardware.processes.process_table import HostProcess, ProcessTable
+from tuner_tui.hardware.sample import GpuSample, Sample
+from tuner_tui.hardware.sampler import Sampler, open_sampler
+from tuner_tui.runs.read.live_runs import LiveRun, LiveRuns
+
+JOB_SCAN_INTERVAL = 2
+"""The driver counts a process's share over seconds, and a load over one is mostly noise."""
+HOST_PIDS_NOTE = (
+    "The driver names processes by the host's numbers, which mean nothing in here: jobs are told by this container's "
+    "own processes, and what each holds of a card is not known. The cards' totals are true."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedProcess:
+    """One process of a job. `role` is `main`, `worker` or `other`; `gpus` are the cards it is on.
+
+    `cpu_pct` is of one core, `sm_pct` the mean over its cards. A process that the driver names and the host does not
+    show (another user's, or one that has just ended) has neither command nor load.
+    """
+
+    pid: int
+    role: str
+    user: str | None = None
+    command: tuple[str, ...] = ()
+    gpus: tuple[int, ...] = ()
+    gpu_memory_bytes: int | None = None
+    sm_pct: float | None = None
+    cpu_pct: float | None = None
+    rss_bytes: int | None = None
+    started_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedJob:
+    """A job: its processes, trainers first as they stand below each other, and their sums. `run` where it is ours."""
+
+    pid: int
+    user: str | None
+    command: tuple[str, ...]
+    started_s: float | None
+    processes: tuple[WatchedProcess, ...]
+    run: LiveRun | None = None
+    gpus: tuple[int, ...] = ()
+    gpu_memory_bytes: int | None = None
+    sm_pct: float | None = None
+    cpu_pct: float | None = None
+    rss_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BoxView:
+    """The box at one look. `problem` is why there are no cards, `notes` are what the figures leave out."""
+
+    sample: Sample
+    jobs: tuple[WatchedJob, ...]
+    problem: GpuProblem | None = None
+    notes: tuple[str, ...] = ()
+
+
+class BoxMonitor:
+    """Looks at the box. `look` is for one thread at a time, about once a second.
+
+    A job is found by any process of it that is on a card, was launched by this program, or looks like a training.
+    `host_pids` says whether the driver's process numbers are those of `table`.
+    """
+
+    def __init__(self, sampler: Sampler, table: ProcessTable, runs: LiveRuns, *, host_pids: bool) -> None:
+        self._sampler = sampler
+        self._table = table
+        self._runs = runs
+        self._host_pids = host_pids
+        self._trees: tuple[JobTree, ...] = ()
+        self._seeds: frozenset[int] = frozenset()
+        self._trainings: frozenset[int] = frozenset()
+        self._processes: Mapping[int, HostProcess] = {}
+        self._jobs: tuple[WatchedJob, ...] = ()
+        self._looks = 0
+
+    def look(self, pid: int | None = None) -> BoxView:
+        """Everything now; with a `pid`, only the job it belongs to, whatever it is (none once it has ended).
+
+        Cards and host are read each time, the jobs every `JOB_SCAN_INTERVAL`th.
+        """
+        sample = self._sampler.sample()
+        if self._looks < 2 or self._looks % JOB_SCAN_INTERVAL == 0:
+            self._jobs = tuple(self._read_jobs(sample, pid))
+        self._looks += 1
+        hidden = not self._host_pids and bool(sample.gpus)
+        return BoxView(sample, self._jobs, self._sampler.problem, (HOST_PIDS_NOTE,) if hidden else ())
+
+    def _read_jobs(self, sample: Sample, pid: int | None) -> list[WatchedJob]:
+        runs = self._runs.read()
+        use = gpu_use_by_pid(sample.gpus) if self._host_pids else {}
+        self._find(pid, use.keys(), {run.training for run in runs if run.training is not None})
+        found = (self._job(tree, use, runs) for tree in self._trees)
+        jobs = [job for job in found if job.processes]  # the others ended since the table was read
+        if pid is None:
+            shown = {process.pid for job in jobs for process in job.processes}
+            jobs += [job_of_hidden_process(number, use[number]) for number in use if number not in shown]
+        return jobs
+
+    def _find(self, pid: int | None, on_cards: Set[int], ours: Set[int]) -> None:
+        """The jobs' processes; worked out again only where somebody has come, gone or changed."""
+        changed = False
+        if self._table.read({member.process.pid for tree in self._trees for member in tree.members}):
+            before, self._processes = self._processes, self._table.processes
+            changed = before != self._processes
+            if changed:
+                self._trainings = frozenset(find_trainings(self._processes))
+        seeds = frozenset([pid]) if pid is not None else self._trainings | on_cards | ours
+        if changed or seeds != self._seeds:
+            self._seeds = seeds
+            self._trees = find_jobs(self._processes, sorted(seeds), ours)
+
+    def wait_ready(self, timeout_s: float) -> bool:
+        """Waits until every card has answered once; False when the time ran out first."""
+        return self._sampler.wait_ready(timeout_s)
+
+    def close(self) -> None:
+        """Ends the watching."""
+        self._sampler.close()
+
+    def _job(
+        self, tree: JobTree, use: Mapping[int, Sequence[tuple[int, GpuProcess]]], runs: Iterable[LiveRun]
+    ) -> WatchedJob:
+        processes = []
+        for member in tree.members:
+            process, load = member.process, self._table.load(member.process.pid)
+            if load is not None:
+                processes.append(
+                    WatchedProcess(
+                        process.pid,
+                        member.role.value,
+                        process.user,
+                        redacted_command(process),
+                        *summarize_gpu_use(use.get(process.pid, ())),
+                        load.cpu_pct,
+                        load.rss_bytes,
+                        process.started_s,
+                    )
+                )
+        lead, pids = tree.lead, {process.pid for process in processes}
+        run = next((run for run in runs if run.training in pids), None)
+        return job_with_totals(tree.root, lead.user, redacted_command(lead), lead.started_s, tuple(processes), run)
+
+
+@lru_cache(maxsize=2048)
+def redacted_command(process: HostProcess) -> tuple[str, ...]:
+    """Its command line without secrets; the kernel's name of it where the command line is hidden."""
+    return redact_argv(process.command) or (process.comm,)
+
+
+def gpu_use_by_pid(gpus: Iterable[GpuSample]) -> dict[int, list[tuple[int, GpuProcess]]]:
+    """For each process on a card: the cards it is on, and what it does there."""
+    found: dict[int, list[tuple[int, GpuProcess]]] = {}
+    for gpu in gpus:
+        for process in gpu.processes or ():
+            found.setdefault(process.pid, []).append((gpu.index, process))
+    return found
+
+
+def summarize_gpu_use(use: Sequence[tuple[int, GpuProcess]]) -> tuple[tuple[int, ...], int | None, float | None]:
+    """A process's cards, its memory on them together, its mean share of their time."""
+    memory = [process.memory_bytes for _, process in use if process.memory_bytes is not None]
+    shares = [process.sm_pct for _, process in use if process.sm_pct is not None]
+    return (
+        tuple(index for index, _ in use),
+        sum(memory) if memory else None,
+        sum(shares) / len(shares) if shares else None,
+    )
+
+
+def job_with_totals(
+    pid: int,
+    user: str | None,
+    command: tuple[str, ...],
+    started_s: float | None,
+    processes: tuple[WatchedProcess, ...],
+    run: LiveRun | None = None,
+) -> WatchedJob:
+    """A job with the sums of its processes; its SM share is the mean over its cards."""
+    gpus = sorted({index for process in processes for index in process.gpus})
+    shares = [(p.sm_pct * len(p.gpus)) for p in processes if p.sm_pct is not None]
+    return WatchedJob(
+        pid=pid,
+        user=user,
+        command=command,
+        started_s=started_s,
+        processes=processes,
+        run=run,
+        gpus=tuple(gpus),
+        gpu_memory_bytes=known_sum(process.gpu_memory_bytes for process in processes),
+        sm_pct=sum(shares) / len(gpus) if shares and gpus else None,
+        cpu_pct=known_sum(process.cpu_pct for process in processes),
+        rss_bytes=known_sum(process.rss_bytes for process in processes),
+    )
+
+
+def job_of_hidden_process(pid: int, use: Sequence[tuple[int, GpuProcess]]) -> WatchedJob:
+    """A process that the driver names and the host does not show: what the driver knows of it."""
+    first = use[0][1]
+    process = WatchedProcess(pid, Role.OTHER.value, first.user, (), *summarize_gpu_use(use))
+    return job_with_totals(pid, first.user, (), None, (process,))
+
+
+Figure = TypeVar("Figure", int, float)
+
+
+def known_sum(values: Iterable[Figure | None]) -> Figure | None:
+    """The sum of those that are known; None where none is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def open_box_monitor(root: Path, clock: Callable[[], float] = time.time) -> BoxMonitor:
+    """A watch of this box, from now on; `root` is where the runs are."""
+    table = ProcessTable()
+    place = next(folder for folder in (root, *root.parents) if folder.exists())
+    return BoxMonitor(open_sampler(place), table, LiveRuns(root, clock), host_pids=sees_host_pids())
+
+
+QUIET_FLAGS = frozenset({"-u", "-O", "-I", "-P", "-B", "-E", "-s"})
+"""Switches of the interpreter that say nothing about the job."""
+
+
+def format_command(command: Sequence[str]) -> str:
+    """A command line as a person says it: programs and scripts without their folders, switches of Python left out."""
+    if not command:
+        return ""
+    words = [program_name(command[0]), *command[1:]]
+    if words[0].startswith("python"):
+        rest = [word for word in words[1:] if word not in QUIET_FLAGS]
+        if rest and not rest[0].startswith("-"):
+            script = program_name(rest[0])
+            return " ".join([script, *rest[1:]] if not script.endswith(".py") else ["python", script, *rest[1:]])
+        words = ["python", *rest]
+    return " ".join(" ".join(words).split())
+
+
+def format_gpu_indices(gpus: Sequence[int]) -> str:
+    """`0–7` for neighbours, else `0,2,5`; empty for none."""
+    if len(gpus) > 1 and gpus[-1] - gpus[0] == len(gpus) - 1:
+        return f"{gpus[0]}–{gpus[-1]}"
+    return ",".join(map(str, gpus))
+
+
+def format_process_counts(job: WatchedJob) -> str:
+    """Who works for a job: `8 + 64 workers`, `1 + 4 workers + 2 others`, `1`."""
+    count = {role: sum(process.role == role.value for process in job.processes) for role in Role}
+    parts = [str(count[Role.MAIN])] if count[Role.MAIN] else []
+    for role, word in ((Role.WORKER, "worker"), (Role.OTHER, "other")):
+        if count[role]:
+            parts.append(f"{count[role]} {word}{'s' if count[role] > 1 else ''}")
+    return " + ".join(parts)

@@ -1,0 +1,174 @@
+"""Checkpoints on disk: which are complete, and the newest of a lineage of runs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner_tui.runs.events.types import Checkpoint
+from tuner_tui.runs.read.event_sampling import last_line_end, sampled_lines
+from tuner_tui.runs.store.codec import decode_event
+from tuner_tui.runs.store.folder import RunFolder
+from tuner_tui.runs.store.record import RecordError, RunRecord, read_record
+
+CHECKPOINT_NAME = re.compile(r"checkpoint-(\d+)")
+MODEL_FILES = (
+    "model.safetensors",
+    "pytorch_model.bin",
+    "model.safetensors.index.json",
+    "pytorch_model.bin.index.json",
+    "adapter_model.safetensors",
+    "adapter_model.bin",
+)
+STATE_FILE = "trainer_state.json"
+UNFINISHED_FILE = "checkpoint-is-incomplete.txt"
+"""Stands in a checkpoint that Transformers writes on SIGTERM until it is whole."""
+OUTPUT_LINE = re.compile(r"^output_dir: *(\S.*?) *$", re.MULTILINE)
+CHECKPOINT_WORD = b'"checkpoint"'
+OPTIMIZER_FILES = ("optimizer.pt", "optimizer.bin", "scheduler.pt")
+
+
+@dataclass(frozen=True, slots=True)
+class SavedCheckpoint:
+    """A complete checkpoint and the optimizer step it was taken at."""
+
+    path: Path
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCheckpoint(SavedCheckpoint):
+    """A checkpoint to resume from; `by_trainer`: the observer saw a Trainer write it, and can hand it to one."""
+
+    by_trainer: bool = False
+
+
+def complete_checkpoints(output_dir: Path) -> list[SavedCheckpoint]:
+    """The complete checkpoints in a Trainer's output folder, newest step first."""
+    found = [saved for path in _candidates(output_dir) if (saved := read_checkpoint(path)) is not None]
+    return sorted(found, key=lambda saved: saved.step, reverse=True)
+
+
+def read_checkpoint(path: Path) -> SavedCheckpoint | None:
+    """The checkpoint in `path`, or None where it is incomplete.
+
+    Trainer writes `trainer_state.json` last, after model and optimizer: a checkpoint that has all three, with a state
+    that can be read, was written to its end. Every shard that an index names has to be there.
+    """
+    try:
+        step = json.loads((path / STATE_FILE).read_bytes())["global_step"]
+        whole = (
+            type(step) is int and not (path / UNFINISHED_FILE).exists() and _has_model(path) and _has_optimizer(path)
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return SavedCheckpoint(path, step) if whole else None
+
+
+def lineage_checkpoint(folder: RunFolder) -> FoundCheckpoint | None:
+    """The newest complete checkpoint of a run, or else of the nearest run before it that has one.
+
+    Raises `RecordError` where the run's own record cannot be read.
+    """
+    record = read_record(folder)
+    for one in (folder, *(RunFolder(folder.path.with_name(name)) for name in reversed(record.lineage))):
+        found = newest_checkpoint(one)
+        if found is not None:
+            return found
+    return None
+
+
+def newest_checkpoint(folder: RunFolder) -> FoundCheckpoint | None:
+    """The newest complete checkpoint that this very run wrote: where it said, in its own folder, or where its
+    command was told to. None where there is none, or the run's record cannot be read.
+    """
+    try:
+        record = read_record(folder)
+    except RecordError:
+        return None
+    told = _checkpoint_events(folder)
+    for one in reversed(told):
+        saved = _existing_checkpoint(one)
+        if saved is not None:
+            return FoundCheckpoint(saved.path, saved.step, by_trainer=True)
+    shared = {*named_dirs(folder, record), *(Path(one.path).parent for one in told[-1:])}
+    own = [
+        saved for place in shared for saved in complete_checkpoints(place) if _written_since(saved, record.created_t)
+    ]
+    own += complete_checkpoints(Path(record.output_dir))
+    newest = max(own, key=lambda saved: saved.step, default=None)
+    return None if newest is None else FoundCheckpoint(newest.path, newest.step, by_trainer=bool(told))
+
+
+def _checkpoint_events(folder: RunFolder) -> list[Checkpoint]:
+    """The checkpoints that the run's events tell of, in their order."""
+    found = []
+    for file in filter(Path.exists, folder.event_files()):
+        for line in sampled_lines(file, last_line_end(file)):
+            event = decode_event(line) if CHECKPOINT_WORD in line else None
+            if isinstance(event, Checkpoint):
+                found.append(event)
+    return found
+
+
+def _existing_checkpoint(told: Checkpoint) -> SavedCheckpoint | None:
+    """A checkpoint that was told of when it was complete, unless it is gone since. Lightning's is a single file."""
+    path = Path(told.path)
+    return SavedCheckpoint(path, told.step) if path.is_file() else read_checkpoint(path)
+
+
+def output_dirs(folder: RunFolder, record: RunRecord) -> tuple[Path, ...]:
+    """Where the run may write: its own folder, and those that its command names."""
+    return (Path(record.output_dir), *named_dirs(folder, record))
+
+
+def named_dirs(folder: RunFolder, record: RunRecord) -> Iterator[Path]:
+    """The output folders that the command line or the configuration file names; other runs may write there too."""
+    cwd = Path(record.cwd)
+    for index, word in enumerate(record.argv):
+        name, equals, value = word.lstrip("-").partition("=")
+        if name.replace("-", "_") == "output_dir":
+            yield cwd / (value if equals else record.argv[index + 1] if index + 1 < len(record.argv) else "")
+    try:
+        found = OUTPUT_LINE.search(folder.config.read_text("utf-8", "replace"))
+    except OSError:
+        return
+    if found:
+        yield cwd / found[1].strip("'\"")
+
+
+def _written_since(saved: SavedCheckpoint, t: float) -> bool:
+    """Whether the checkpoint was written after `t`: a folder may hold those of other runs."""
+    try:
+        return (saved.path / STATE_FILE).stat().st_mtime >= t
+    except OSError:
+        return False
+
+
+def _candidates(output_dir: Path) -> list[Path]:
+    try:
+        return [path for path in output_dir.iterdir() if CHECKPOINT_NAME.fullmatch(path.name) and path.is_dir()]
+    except OSError:
+        return []
+
+
+def _has_model(path: Path) -> bool:
+    present = [path / name for name in MODEL_FILES if (path / name).is_file()]
+    return bool(present) and all(_shards_present(file) for file in present)
+
+
+def _shards_present(file: Path) -> bool:
+    if not file.name.endswith(".index.json"):
+        return file.stat().st_size > 0
+    shards = set(json.loads(file.read_bytes())["weight_map"].values())
+    return all((file.parent / str(shard)).is_file() for shard in shards)
+
+
+def _has_optimizer(path: Path) -> bool:
+    """DeepSpeed and FSDP keep the optimizer in folders of their own."""
+    return any((path / name).is_file() for name in OPTIMIZER_FILES) or any(
+        one.is_dir() for pattern in ("global_step*", "optimizer_*") for one in path.glob(pattern)
+    )

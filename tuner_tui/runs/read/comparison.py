@@ -1,0 +1,289 @@
+"""Compares two runs: settings that differ, measured figures, and losses after the same number of samples; and formats the result."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tuner_tui.core.units import UNKNOWN, format_share
+from tuner_tui.runs.events.history import Series
+from tuner_tui.runs.events.rates import mean_rates
+from tuner_tui.runs.events.types import Steps
+from tuner_tui.runs.read.reader import RunView
+from tuner_tui.settings.fields import FIELDS, Value
+from tuner_tui.settings.job import same_training
+from tuner_tui.settings.origin import Resolved
+
+SHARES = (0.25, 0.5, 0.75, 1.0)
+"""Where losses are compared: shares of the samples that both runs have seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class OriginText:
+    """Where a value came from: the kind of source, and its name or the reason."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedSetting:
+    """A setting that differs, and where each value came from."""
+
+    name: str
+    first: Value
+    second: Value
+    first_origin: OriginText
+    second_origin: OriginText
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredFigure:
+    """One measured figure of both runs; None where a run has none. `unit` is `share` for a share from 0 to 1."""
+
+    name: str
+    unit: str
+    first: float | None
+    second: float | None
+
+    @property
+    def ratio(self) -> float | None:
+        """The second divided by the first; None where either is unknown or the first is 0."""
+        if self.first is None or self.second is None or not self.first:
+            return None
+        return self.second / self.first
+
+
+@dataclass(frozen=True, slots=True)
+class LossAt:
+    """Both losses after the same number of samples, interpolated between what was logged."""
+
+    samples: int
+    first: float | None
+    second: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Something else that differs: a version, what is in effect, the commit. None where one run does not know."""
+
+    name: str
+    first: Any
+    second: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Everything that two runs differ in; `comparable` is False where they trained another job."""
+
+    settings: tuple[ChangedSetting, ...]
+    figures: tuple[MeasuredFigure, ...]
+    loss: tuple[LossAt, ...]
+    eval_loss: tuple[LossAt, ...]
+    in_effect: tuple[Difference, ...]
+    versions: tuple[Difference, ...]
+    code: tuple[Difference, ...]
+    comparable: bool
+
+
+def compare(first: RunView, second: RunView) -> Comparison:
+    """The differences between two runs, alive or ended."""
+    return Comparison(
+        settings=changed_settings(first, second),
+        figures=compare_figures(first, second),
+        loss=compare_losses(first, second, first.history.loss, second.history.loss),
+        eval_loss=compare_losses(first, second, first.history.eval_loss, second.history.eval_loss),
+        in_effect=find_differences(first.state.in_effect, second.state.in_effect),
+        versions=find_differences(package_versions(first), package_versions(second)),
+        code=find_differences(provenance(first), provenance(second)),
+        comparable=first.record is not None
+        and second.record is not None
+        and same_training(first.record.job, second.record.job),
+    )
+
+
+def changed_settings(first: RunView, second: RunView) -> tuple[ChangedSetting, ...]:
+    """The settings whose values differ; none where a record cannot be read."""
+    if first.record is None or second.record is None:
+        return ()
+    one, other = first.record.resolved, second.record.resolved
+    return tuple(
+        ChangedSetting(name, before, after, _origin(one, name), _origin(other, name))
+        for name in FIELDS
+        if (before := getattr(one.settings, name)) != (after := getattr(other.settings, name))
+    )
+
+
+def compare_figures(first: RunView, second: RunView) -> tuple[MeasuredFigure, ...]:
+    """What was measured over the whole of each run."""
+    one, other = measured_figures(first), measured_figures(second)
+    units = {name: unit for name, unit, _ in (*one, *other)}
+    left, right = ({name: value for name, _, value in rows} for rows in (one, other))
+    return tuple(MeasuredFigure(name, unit, left.get(name), right.get(name)) for name, unit in units.items())
+
+
+def measured_figures(view: RunView) -> list[tuple[str, str, float | None]]:
+    """One run's figures: name, unit, value."""
+    ranks = [rank.latest for rank in view.state.ranks.values() if rank.latest is not None]
+    trained = [counters for counters in ranks if counters.train_s > 0]
+    rows: list[tuple[str, str, float | None]] = [
+        ("throughput", "samples/s", _sum_or_none([one.samples / one.train_s for one in trained])),
+        ("tokens", "tokens/s", _sum_or_none([one.tokens / one.train_s for one in trained if one.tokens is not None])),
+        ("step time", "s", max((one.train_s / one.own_steps for one in trained if one.own_steps), default=None)),
+        ("data wait", "share", mean_rates(view.state.ranks.values()).data_wait_share),
+        ("padding", "share", _padding(trained)),
+        ("peak memory", "B", _last_value(view.history.memory_bytes)),
+        ("evaluation", "s", max((one.eval_s for one in ranks), default=None)),
+        ("saving", "s", max((one.save_s for one in ranks), default=None)),
+        ("steps", "steps", None if view.state.step is None else float(view.state.step)),
+        ("samples", "samples", samples_seen(view)),
+        ("loss, last logged", "", _last_value(view.history.loss)),
+    ]
+    last = view.state.evaluations[-1].metrics if view.state.evaluations else {}
+    rows += [(name, "", _finite(value)) for name, value in last.items() if _is_quality_metric(name)]
+    return rows
+
+
+def compare_losses(first: RunView, second: RunView, one: Series, other: Series) -> tuple[LossAt, ...]:
+    """Both losses at shares of the samples that both runs have seen; empty where either has none."""
+    curves = [over_samples(view, series) for view, series in ((first, one), (second, other))]
+    if not all(curves):
+        return ()
+    start, end = max(curve[0][0] for curve in curves), min(curve[-1][0] for curve in curves)
+    places = sorted({max(start, share * end) for share in SHARES}) if start <= end else []
+    return tuple(LossAt(round(at), _interpolate(curves[0], at), _interpolate(curves[1], at)) for at in places)
+
+
+def samples_seen(view: RunView) -> float | None:
+    """Samples the training has seen in all, those before a resume counted as if alike."""
+    step, each = view.state.step, samples_a_step(view)
+    return None if step is None or each is None else step * each
+
+
+def samples_a_step(view: RunView) -> float | None:
+    """The measured effective batch; what the settings say where nothing was counted."""
+    ranks = [rank.latest for rank in view.state.ranks.values() if rank.latest is not None]
+    if ranks and all(one.own_steps > 0 and one.samples > 0 for one in ranks):
+        return sum(one.samples / one.own_steps for one in ranks)
+    if view.record is None:
+        return None
+    return float(view.record.resolved.settings.effective_batch(view.state.replicas or max(1, len(view.state.ranks))))
+
+
+def find_differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[Difference, ...]:
+    """Where two tables differ, in order of their names."""
+    names = sorted({*one, *other})
+    return tuple(Difference(name, one.get(name), other.get(name)) for name in names if one.get(name) != other.get(name))
+
+
+def package_versions(view: RunView) -> dict[str, Any]:
+    """Packages as the launch found them, or as the process said where it did not."""
+    return {**view.state.versions, **({} if view.record is None else view.record.versions)}
+
+
+def provenance(view: RunView) -> dict[str, Any]:
+    """Where the run came from: job, command's folder, host, commit."""
+    record = view.record
+    if record is None:
+        return {}
+    names = ("preset", "host", "cwd", "interpreter", "git_sha", "git_dirty", "program_version", "memory_limit_bytes")
+    return {**{name: getattr(record, name) for name in names}, "job": record.job.model_dump(mode="json")}
+
+
+def _origin(resolved: Resolved, name: str) -> OriginText:
+    origin = resolved.origin(name)
+    return OriginText(origin.kind.value, origin.detail)
+
+
+def over_samples(view: RunView, series: Series) -> list[tuple[float, float]]:
+    """A series of the run's history over samples seen in place of steps; gaps left out."""
+    each = samples_a_step(view)
+    if each is None:
+        return []
+    return [(x * each, y) for x, y in zip(series.xs, series.ys, strict=True) if y is not None]
+
+
+def _interpolate(curve: list[tuple[float, float]], x: float) -> float | None:
+    """The curve at `x`, between its neighbours; None beyond its ends."""
+    after = bisect_left(curve, (x,))
+    if after < len(curve) and curve[after][0] == x:
+        return curve[after][1]
+    if after == 0 or after == len(curve):
+        return None
+    (x0, y0), (x1, y1) = curve[after - 1], curve[after]
+    return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
+
+
+def _padding(ranks: list[Steps]) -> float | None:
+    padding = _sum_or_none([one.padding_tokens for one in ranks if one.padding_tokens is not None])
+    tokens = _sum_or_none([one.tokens for one in ranks if one.tokens is not None])
+    return None if padding is None or not tokens else padding / (padding + tokens)
+
+
+def _sum_or_none(values: list[float] | list[int]) -> float | None:
+    return float(sum(values)) if values else None
+
+
+def _last_value(series: Series) -> float | None:
+    return next((y for y in reversed(series.ys) if y is not None), None)
+
+
+def _is_quality_metric(name: str) -> bool:
+    """Whether a metric of an evaluation says how good the model is, and not how long the evaluation took."""
+    timing = name.endswith(("_runtime", "_per_second")) or name in ("eval_samples", "eval_steps")
+    return name.startswith("eval_") and not timing
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+UNITS_WITH_RATIO = ("samples/s", "tokens/s", "s", "B")
+"""Units of which a ratio says something."""
+
+
+def format_figure(value: float | None, unit: str) -> str:
+    """A figure with its unit; a dash where it is unknown."""
+    if value is None:
+        return UNKNOWN
+    match unit:
+        case "share":
+            return format_share(value, digits=1)
+        case "B":
+            return f"{value / 2**30:.2f} GiB"
+        case "":
+            return f"{value:.4f}"
+        case "s":
+            return "0 s" if not value else f"{value:,.3f} s" if value < 10 else f"{value:,.1f} s"
+        case "steps" | "samples":
+            return f"{value:,.0f}"
+        case _:
+            return f"{value:,.1f} {unit}" if value < 1000 else f"{value:,.0f} {unit}"
+
+
+def format_ratio(row: MeasuredFigure) -> str:
+    """`×1.24`, the second over the first; empty where it would say nothing."""
+    return f"×{row.ratio:.3g}" if row.ratio is not None and row.unit in UNITS_WITH_RATIO else ""
+
+
+def format_loss_difference(row: LossAt) -> str:
+    """The second loss less the first, with its sign."""
+    return "" if row.first is None or row.second is None else f"{row.second - row.first:+.4f}"
+
+
+def format_origin(words: OriginText, most: int) -> str:
+    """The kind of the source, and its name where it is short: reasons of recommendations are not repeated here."""
+    return words.kind if words.kind == "recommended" else truncate(f"{words.kind} {words.name}".rstrip(), most)
+
+
+def format_setting(value: Any, most: int) -> str:
+    """Anything else that differs, in at most `most` characters."""
+    return UNKNOWN if value is None else truncate(str(value), most)
+
+
+def truncate(text: str, most: int) -> str:
+    """`text`, its end replaced by `…` where it is longer than `most`."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -1,0 +1,110 @@
+"""Reads a long event file quickly: all story events, counters at even distances, and the end in full."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from tuner_tui.core.line_files import LineTail
+from tuner_tui.runs.events.types import STORY_PREFIX
+
+WHOLE_BYTES = 2 << 20
+"""A file of this size is simply read."""
+END_BYTES = 256 << 10
+PROBES = 500
+PROBE_BYTES = 2048
+CHUNK_BYTES = 1 << 20
+MAX_STORY_LINES = 20_000
+"""More story than this is no story; the last ones before the end are left out then, never the end itself."""
+
+
+def sampled_new_lines(tail: LineTail) -> Iterator[bytes]:
+    """What came since the last look; of a long file that is opened for the first time, the thinned lines."""
+    if tail.offset == 0 and tail.size() > WHOLE_BYTES:
+        end = last_line_end(tail.path)
+        yield from sampled_lines(tail.path, end)
+        tail.skip_to(end)
+    yield from tail.lines()
+
+
+def sampled_lines(path: Path, size: int) -> Iterator[bytes]:
+    """Lines of the first `size` bytes of the file, in order, ending with the last whole line."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if size <= WHOLE_BYTES:
+            yield from os.pread(descriptor, size, 0).split(b"\n")
+            return
+        end = _line_start(descriptor, size - END_BYTES)
+        yield from _middle(descriptor, end)
+        yield from os.pread(descriptor, size - end, end).split(b"\n")
+    finally:
+        os.close(descriptor)
+
+
+def last_line_end(path: Path) -> int:
+    """The offset behind the last newline of the file; 0 where there is none near its end."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return 0
+    try:
+        size = os.fstat(descriptor).st_size
+        start = max(0, size - CHUNK_BYTES)
+        return start + os.pread(descriptor, size - start, start).rfind(b"\n") + 1
+    finally:
+        os.close(descriptor)
+
+
+def _middle(descriptor: int, end: int) -> Iterator[bytes]:
+    """Story lines and probes before `end`, merged in order of their place."""
+    probes = _probes(descriptor, end)
+    place, line = next(probes, (end, b""))
+    for story_place, story in _story(descriptor, end):
+        while place < story_place:
+            yield line
+            place, line = next(probes, (end, b""))
+        yield story
+    while place < end:
+        yield line
+        place, line = next(probes, (end, b""))
+
+
+def _story(descriptor: int, end: int) -> Iterator[tuple[int, bytes]]:
+    needle = b"\n" + STORY_PREFIX
+    found = 0
+    place = 0
+    carried = b"\n"  # so that a story in the very first line is found like every other
+    while place < end and found < MAX_STORY_LINES:
+        chunk = carried + os.pread(descriptor, min(CHUNK_BYTES, end - place), place)
+        start = place - len(carried)
+        place = start + len(chunk)
+        at = chunk.find(needle)
+        while at >= 0:
+            found += 1
+            yield start + at + 1, _line_at(descriptor, start + at + 1)
+            at = chunk.find(needle, at + 1)
+        carried = chunk[-(len(needle) - 1) :]
+
+
+def _probes(descriptor: int, end: int) -> Iterator[tuple[int, bytes]]:
+    for number in range(PROBES):
+        offset = end * number // PROBES
+        place = offset
+        block = os.pread(descriptor, PROBE_BYTES, offset)
+        for line in block.split(b"\n")[1:-1]:
+            place = offset + block.find(line, place - offset)
+            if place < end and not line.startswith(STORY_PREFIX):
+                yield place, line
+
+
+def _line_start(descriptor: int, offset: int) -> int:
+    block = os.pread(descriptor, CHUNK_BYTES, offset)
+    return offset + block.find(b"\n") + 1
+
+
+def _line_at(descriptor: int, offset: int) -> bytes:
+    block = os.pread(descriptor, 4096, offset)
+    if b"\n" not in block:
+        block = os.pread(descriptor, CHUNK_BYTES, offset)
+    return block.partition(b"\n")[0]

@@ -1,0 +1,193 @@
+"""Follows a training that the observer cannot see, by its output and its tool's files, and makes events of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from tuner_tui.runs.events.types import Evaluated, Event, Metrics, Phase, Plan, Steps
+from tuner_tui.runs.read.log_only.output_lines import ProgressRecord, parse_output
+from tuner_tui.runs.read.log_only.tool_files import find_tool_files, read_tool_file
+
+MAX_EPOCH_BAR = 1000
+"""A bar of at most so many that has not moved when a longer one appears counts the epochs around it."""
+
+
+class LogEventBuilder:
+    """The events of one training that is told from outside. `advanced` says whether any step was seen to be done."""
+
+    def __init__(self) -> None:
+        self.advanced = False
+        self._bar_total: int | None = None
+        self._bar_done = 0
+        self._before_steps = 0
+        self._before_s = 0.0
+        self._elapsed_s = 0.0
+        self._epochs: int | None = None
+        self._step: int | None = None
+        self._source = ""
+        self._first_step: int | None = None
+        self._first_t = 0.0
+        self._plan: int | None = None
+        self._evaluating = False
+
+    def events(self, news: Iterable[ProgressRecord], now: float) -> list[Event]:
+        """The events of `news`, which came at `now` (seconds since the epoch): every metric, the newest counters."""
+        found: list[Event] = []
+        before = (self._step, self._elapsed_s)
+        for told in news:
+            found += self._taken(told, now)
+        if self._step is not None and (self._step, self._elapsed_s) != before:
+            found.append(self._counters(now))
+        return found
+
+    def _taken(self, told: ProgressRecord, now: float) -> list[Event]:
+        evaluates = told.evaluating or (told.bar and not self._is_main(told))
+        found: list[Event] = self._phase(evaluates, told, now)
+        if evaluates:
+            return found
+        if told.bar:
+            self._follow_bar(told)
+            self._moved(self._before_steps + self._bar_done, told.source, now)
+        elif told.step is not None:
+            self._moved(told.step, told.source, now)
+            self._elapsed_s = now - self._first_t if told.elapsed_s is None else told.elapsed_s
+        found += self._planned(told, now)
+        step = self._step or 0
+        if told.evaluation:
+            found.append(Evaluated(t=now, source=told.source, step=step, metrics=told.evaluation))
+        if told.loss is not None:
+            found.append(
+                Metrics(
+                    t=now, source=told.source, step=step, loss=told.loss, learning_rate=told.learning_rate,
+                    grad_norm=told.grad_norm, epoch=told.epoch,
+                )
+            )  # fmt: skip
+        return found
+
+    def _is_main(self, told: ProgressRecord) -> bool:
+        """Whether a bar is the training's, not that of an evaluation within it."""
+        if self._bar_total is None or told.total_steps == self._bar_total:
+            return True
+        longer = (told.total_steps or 0) > self._bar_total
+        ended = self._bar_done >= self._bar_total
+        if longer and self._bar_done == 0 and self._bar_total <= MAX_EPOCH_BAR:
+            self._epochs = self._bar_total
+            return True
+        return longer and ended
+
+    def _follow_bar(self, told: ProgressRecord) -> None:
+        done, total = told.step or 0, told.total_steps
+        if total != self._bar_total:
+            self._bar_total, self._bar_done, self._before_steps, self._before_s = total, 0, 0, 0.0
+            self._step, self._first_step = None, None
+        elif done < self._bar_done:
+            self._before_steps += self._bar_done
+            self._before_s = self._elapsed_s
+        self._bar_done = done
+        self._epochs = told.epochs or self._epochs
+        self._elapsed_s = self._before_s + (told.elapsed_s or 0.0)
+
+    def _moved(self, step: int, source: str, now: float) -> None:
+        if self._first_step is None or step < self._first_step:
+            self._first_step, self._first_t = step, now
+        self.advanced = self.advanced or step > 0
+        self._step, self._source = step, source
+
+    def _planned(self, told: ProgressRecord, now: float) -> list[Event]:
+        total = told.total_steps
+        if total is not None and told.bar:
+            total = max(total * (self._epochs or 1), self._before_steps + total)
+        if total is None or total == self._plan:
+            return []
+        self._plan = total
+        return [Plan(t=now, source=told.source, total_steps=total)]
+
+    def _phase(self, evaluates: bool, told: ProgressRecord, now: float) -> list[Event]:
+        trains = told.bar and not evaluates
+        if evaluates == self._evaluating or not (evaluates or trains):
+            return []
+        self._evaluating = evaluates
+        return [Phase(t=now, source=told.source, phase="evaluating" if evaluates else "training", step=self._step)]
+
+    def _counters(self, now: float) -> Steps:
+        step = self._step or 0
+        own = step if self._bar_total is not None else step - (self._first_step or 0)
+        return Steps(t=now, source=self._source, step=step, own_steps=own, train_s=self._elapsed_s)
+
+
+FIRST_LOOK_BYTES = 4 << 20
+"""Of a long log only this much of its end is read at first."""
+PIECE_BYTES = 64 << 10
+GRACE_S = 3.0
+"""The observer tells of a step within a second; for so long after the first step seen it is given the word."""
+FILES_EVERY_S = 5.0
+
+
+class LogOnlyFollower:
+    """Reads what is new in `log`, and in the tool files under `folders` that are younger than `since_t`."""
+
+    def __init__(self, log: Path, folders: tuple[Path, ...], since_t: float) -> None:
+        self._log = log
+        self._folders = folders
+        self._since_t = since_t
+        self._offset: int | None = None
+        self._rest = b""
+        self._story = LogEventBuilder()
+        self._held: list[Event] = []
+        self._advanced_t: float | None = None
+        self._speaks = False
+        self._log_has_steps = False
+        self._files_t = 0.0
+        self._file_news = 0
+
+    def events(self, now: float, *, over: bool) -> list[Event]:
+        """The new events at `now` (seconds since the epoch); held back at first, unless the run is `over`."""
+        news = list(parse_output(self._new_text(over)))
+        self._log_has_steps = self._log_has_steps or any(told.step for told in news)
+        if not self._log_has_steps:
+            news += self._news_of_files(now, over)
+        self._held += self._story.events(news, now)
+        if self._story.advanced and self._advanced_t is None:
+            self._advanced_t = now
+        self._speaks = self._speaks or (self._advanced_t is not None and (over or now - self._advanced_t >= GRACE_S))
+        if not self._speaks:
+            return []
+        found, self._held = self._held, []
+        return found
+
+    def _new_text(self, over: bool) -> str:
+        chunk = self._read()
+        data = self._rest + chunk
+        end = max(data.rfind(b"\r"), data.rfind(b"\n")) + 1
+        if over or data.rstrip().endswith(b"]"):  # a bar is whole before the next one begins
+            end = len(data)
+        self._rest = data[end:][-PIECE_BYTES:]
+        return data[:end].decode("utf-8", "replace")
+
+    def _read(self) -> bytes:
+        try:
+            descriptor = os.open(self._log, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return b""
+        try:
+            size = os.fstat(descriptor).st_size
+            if self._offset is None or self._offset > size or size - self._offset > FIRST_LOOK_BYTES:
+                self._offset = max(0, size - FIRST_LOOK_BYTES)
+            data = os.pread(descriptor, size - self._offset, self._offset)
+        finally:
+            os.close(descriptor)
+        self._offset += len(data)
+        return data
+
+    def _news_of_files(self, now: float, over: bool) -> list[ProgressRecord]:
+        """What the newest file of a tool says beyond what it said before."""
+        if now - self._files_t < FILES_EVERY_S and not over:
+            return []
+        self._files_t = now
+        found = find_tool_files(self._folders, self._since_t)
+        news = read_tool_file(found[-1]) if found else []
+        fresh = news[self._file_news :] if len(news) >= self._file_news else news
+        self._file_news = len(news)
+        return fresh

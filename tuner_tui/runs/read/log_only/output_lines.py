@@ -1,0 +1,165 @@
+"""Parses training progress from output: tqdm bars, dictionaries that Trainer logs, lines with a step and a loss."""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressRecord:
+    """One piece of news; None where it says nothing of it. `source` says where it was read.
+
+    `elapsed_s` is how long the training had taken at `step`, as the source says. A `bar` counts from where it began,
+    which may be an epoch; `epochs` is how many such bars there will be. `evaluation` are metrics by the names they have
+    there.
+    """
+
+    source: str
+    step: int | None = None
+    total_steps: int | None = None
+    elapsed_s: float | None = None
+    loss: float | None = None
+    learning_rate: float | None = None
+    grad_norm: float | None = None
+    epoch: float | None = None
+    bar: bool = False
+    epochs: int | None = None
+    evaluating: bool = False
+    evaluation: Mapping[str, float] = field(default_factory=dict)
+
+
+def parse_number(value: Any) -> float | None:
+    """A number, or text that is one (`nan` too); else None."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        return float(value)
+    except ValueError:
+        return None
+
+
+def parse_count(value: Any) -> int | None:
+    """A whole number that is not below 0; else None."""
+    found = parse_number(value)
+    return int(found) if found is not None and math.isfinite(found) and found >= 0 and found == int(found) else None
+
+
+def parse_duration(text: Any) -> float | None:
+    """Seconds from `1:02:03`, `02:03`, `1 day, 2:00:00` or ms-swift's `1h 2m 3s`; else None."""
+    if not isinstance(text, str):
+        return parse_number(text)
+    days, comma, clock = text.rpartition(", ")
+    if ":" in clock and clock.replace(":", "").isdigit():
+        parts = [int(part) for part in clock.split(":")]
+        total = sum(part * 60**power for power, part in enumerate(reversed(parts)))
+        return float(total + (86400 * int(days.split()[0]) if comma and days.split()[0].isdigit() else 0))
+    units = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
+    words = text.split()
+    if words and all(word[-1] in units and parse_number(word[:-1]) is not None for word in words):
+        return sum(float(word[:-1]) * units[word[-1]] for word in words)
+    return None
+
+
+BARS, LOG = "progress bar", "log lines"
+
+_BAR = re.compile(r"\d+%\|[^|\r\n]{0,300}\| *(\d+)/(\d+) \[(\d[\d:]*)<[^,\]\r\n]*, *([^\]\r\n]*)\]")
+_TRAINS = re.compile(
+    r"\W*(?:(?:global |train(?:ing)? ?)?(?:steps?|iter(?:ation)?s?)|train(?:ing)?|epochs?)\b", re.IGNORECASE
+)
+_EVALUATES = re.compile(r"\W*(?:eval\w*|valid\w*|test\w*|predict\w*|sanity\w*)\b", re.IGNORECASE)
+_EPOCHS = re.compile(r"epochs?\W{0,3}\d+ ?(?:/|of) ?(\d+)", re.IGNORECASE)
+_NUMBER = r"['\"]?\W{0,3}(-?(?:nan|inf|\d[\d.]*(?:e[+-]?\d+)?))"
+_FIGURES: Mapping[str, re.Pattern[str]] = {
+    "loss": re.compile(rf"(?<![a-z])(?:train(?:ing)?[ _])?loss{_NUMBER}", re.IGNORECASE),
+    "learning_rate": re.compile(rf"\b(?:lr|learning[ _]rate){_NUMBER}", re.IGNORECASE),
+    "grad_norm": re.compile(rf"\bgrad(?:ient)?[ _]?norm{_NUMBER}", re.IGNORECASE),
+}
+_STEP = re.compile(
+    r"\b(?:global[ _]?step|step|iter(?:ation)?|batch)\b\W{0,4}(\d[\d,]*)(?:\s?(?:/|of)\s?(\d[\d,]*))?", re.IGNORECASE
+)
+_LOGGED = re.compile(r"\{'(?:loss|grad_norm|learning_rate|epoch|eval_\w+)': [^{}\r\n]*\}")
+
+
+def parse_output(text: str) -> Iterator[ProgressRecord]:
+    """The news in `text`, whole lines or pieces that end with a carriage return, in order."""
+    for piece in re.split(r"[\r\n]+", text):
+        yield from _parse_piece(piece)
+
+
+def _parse_piece(piece: str) -> Iterator[ProgressRecord]:
+    if "%|" in piece:
+        yield from _bars(piece)
+    logged = _LOGGED.search(piece)
+    if logged is not None:
+        yield from _dictionary(logged[0])
+    elif "%|" not in piece and "loss" in piece.lower():
+        yield from _step_line(piece)
+
+
+def _bars(piece: str) -> Iterator[ProgressRecord]:
+    start = 0
+    for match in _BAR.finditer(piece):
+        name = piece[start : match.start()].rstrip(" :").lstrip()
+        start = match.end()
+        if _EVALUATES.match(name):
+            yield ProgressRecord(BARS, evaluating=True)
+        elif (not name or _TRAINS.match(name)) and _counts_steps(match[4]):
+            epochs = _EPOCHS.search(name)
+            yield ProgressRecord(
+                BARS,
+                int(match[1]),
+                int(match[2]),
+                parse_duration(match[3]),
+                bar=True,
+                epochs=None if epochs is None else int(epochs[1]),
+                **_figures(match[4]),
+            )
+
+
+def _counts_steps(rest: str) -> bool:
+    """Whether the bar counts steps: not bytes, examples or files."""
+    rate = rest.partition(",")[0]
+    return rate.endswith(("it/s", "s/it", "steps/s", "s/step", "batch/s", "s/batch", "batches/s"))
+
+
+def _dictionary(text: str) -> Iterator[ProgressRecord]:
+    try:
+        values: dict[str, Any] = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        values = _parse_loosely(text)
+    numbers = {name: found for name, value in values.items() if (found := parse_number(value)) is not None}
+    evaluated = {name: value for name, value in numbers.items() if name.startswith("eval_")}
+    if evaluated:
+        yield ProgressRecord(LOG, evaluation=evaluated, epoch=numbers.get("epoch"))
+    elif "loss" in numbers:
+        yield ProgressRecord(
+            LOG,
+            loss=numbers["loss"],
+            learning_rate=numbers.get("learning_rate"),
+            grad_norm=numbers.get("grad_norm"),
+            epoch=numbers.get("epoch"),
+        )
+
+
+def _parse_loosely(text: str) -> dict[str, Any]:
+    """A dictionary with bare `nan` or `inf` in it, which is no Python literal."""
+    return dict(re.findall(r"'(\w+)': '?([^',}]+)'?", text))
+
+
+def _step_line(piece: str) -> Iterator[ProgressRecord]:
+    step = _STEP.search(piece)
+    figures = _figures(piece)
+    if step is not None and "loss" in figures:
+        total = None if step[2] is None else int(step[2].replace(",", ""))
+        yield ProgressRecord(LOG, int(step[1].replace(",", "")), total, **figures)
+
+
+def _figures(text: str) -> dict[str, Any]:
+    found = {name: pattern.search(text) for name, pattern in _FIGURES.items()}
+    values = {name: parse_number(match[1].rstrip(".")) for name, match in found.items() if match is not None}
+    return {name: value for name, value in values.items() if value is not None}

@@ -1,0 +1,201 @@
+"""Reads a log of any size in windows, as text that is safe on a terminal. Lines are addressed by the byte at which they begin."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+MAX_LINE_CHARACTERS = 2000
+"""Characters kept of one line."""
+
+_ESCAPE = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*(?:[@-~]|$)|\][^\x07\x1b]*(?:\x07|\x1b\\|$)|[PX^_][^\x1b]*(?:\x1b\\|$)|[ -/]*[0-~]|$)"
+)
+_UNSAFE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]")
+
+
+def clean_line(raw: bytes) -> str:
+    """One line as text: the last state of a progress bar, no escape sequences, no control characters.
+
+    What is no UTF-8 becomes `�`; a tab becomes blanks up to the next eighth column; what is too long is cut with `…`.
+    """
+    text = collapse_carriage_returns(raw)[: MAX_LINE_CHARACTERS * 4].decode("utf-8", "replace")
+    text = _UNSAFE.sub("", _ESCAPE.sub("", text)).expandtabs(8).rstrip()
+    return text if len(text) <= MAX_LINE_CHARACTERS else text[: MAX_LINE_CHARACTERS - 1] + "…"
+
+
+def collapse_carriage_returns(raw: bytes) -> bytes:
+    """What a carriage return leaves to see: the last piece of the line that holds anything."""
+    if b"\r" not in raw:
+        return raw
+    end = len(raw)
+    while end > 0:
+        start = raw.rfind(b"\r", 0, end)
+        piece = raw[start + 1 : end]
+        if piece.strip():
+            return piece
+        end = start if start > 0 else 0
+    return b""
+
+
+CHUNK_BYTES = 1 << 20
+LINE_BYTES = 32 << 10
+"""Of a longer line only this much of its end is looked at: that is where a progress bar's last state is."""
+SEARCH_BYTES = 256 << 20
+"""One search looks at this much, a third of a second from the page cache, then says how far it came."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogWindow:
+    """Some lines of the log. `anchors` are the bytes at which they begin; the next line begins at `end`.
+
+    `unfinished`: the last of the lines has no newline yet.
+    """
+
+    lines: tuple[str, ...] = ()
+    anchors: tuple[int, ...] = ()
+    start: int = 0
+    end: int = 0
+    total_bytes: int = 0
+    at_start: bool = True
+    at_end: bool = True
+    unfinished: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LogMatch:
+    """The line that holds what was looked for, by its anchor; None where it was not found.
+
+    `complete` is False where the search stopped at `searched_to`, from where it can go on.
+    """
+
+    anchor: int | None
+    complete: bool
+    searched_to: int
+
+
+class LogReader:
+    """Reads windows of one log. Holds nothing open; a log that is not there yet is empty."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def total_bytes(self) -> int:
+        """The size of the log now."""
+        try:
+            return self.path.stat().st_size
+        except OSError:
+            return 0
+
+    def tail(self, count: int) -> LogWindow:
+        """The last `count` lines."""
+        return self.before(self.total_bytes(), count)
+
+    def window(self, anchor: int, count: int) -> LogWindow:
+        """`count` lines from the line that holds byte `anchor` on."""
+        with self._open() as file:
+            starts = [file.line_start(min(max(0, anchor), file.size))]
+            while len(starts) <= count and starts[-1] < file.size:
+                starts.append(file.next_line(starts[-1]))
+            return file.window(starts)
+
+    def before(self, anchor: int, count: int) -> LogWindow:
+        """`count` lines that end before byte `anchor`, which begins a line or ends the file."""
+        with self._open() as file:
+            starts = [min(max(0, anchor), file.size)]
+            while len(starts) <= count and starts[-1] > 0:
+                starts.append(file.line_start(starts[-1] - 1))
+            return file.window(starts[::-1])
+
+    def search(self, text: str, start: int, *, backwards: bool = False) -> LogMatch:
+        """The first line at or after byte `start` (backwards: before it) that holds `text`.
+
+        Upper and lower case of ASCII letters count as the same. An empty text is found nowhere.
+        """
+        wanted = text.encode("utf-8", "replace").lower()
+        with self._open() as file:
+            if not wanted or not file.size:
+                return LogMatch(None, True, start)
+            look = file.find_backwards if backwards else file.find_forwards
+            return look(wanted, min(max(0, start), file.size))
+
+    @contextmanager
+    def _open(self) -> Iterator[_File]:
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            yield _File(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+class _File:
+    """An open log, as long as it was when it was opened."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.size = os.fstat(descriptor).st_size
+
+    def line_start(self, offset: int) -> int:
+        """Where the line that holds byte `offset` begins."""
+        end = offset
+        while end > 0:
+            start = max(0, end - CHUNK_BYTES)
+            found = self._read(start, end).rfind(b"\n")
+            if found >= 0:
+                return start + found + 1
+            end = start
+        return 0
+
+    def next_line(self, offset: int) -> int:
+        """Where the line after the one that holds byte `offset` begins; the file's end where there is none."""
+        start, length = offset, LINE_BYTES
+        while start < self.size:
+            found = self._read(start, start + length).find(b"\n")
+            if found >= 0:
+                return start + found + 1
+            start, length = start + length, CHUNK_BYTES
+        return self.size
+
+    def window(self, starts: list[int]) -> LogWindow:
+        """The lines between consecutive `starts`; the last of them is where the next line begins."""
+        anchors, end = starts[:-1], starts[-1]
+        lines = tuple(self._line(a, b) for a, b in zip(anchors, starts[1:], strict=True))
+        start = starts[0]
+        at_end = end >= self.size
+        unfinished = at_end and bool(lines) and self._read(end - 1, end) != b"\n"
+        return LogWindow(lines, tuple(anchors), start, end, self.size, start == 0, at_end, unfinished)
+
+    def find_forwards(self, wanted: bytes, start: int) -> LogMatch:
+        """The first match from `start` on; `wanted` is in lower case."""
+        place, limit = start, min(self.size, start + SEARCH_BYTES)
+        while place < limit:
+            found = self._read(place, place + CHUNK_BYTES + len(wanted) - 1).lower().find(wanted)
+            if found >= 0:
+                return LogMatch(self.line_start(place + found), True, place + found)
+            place += CHUNK_BYTES
+        return LogMatch(None, limit >= self.size, limit)
+
+    def find_backwards(self, wanted: bytes, start: int) -> LogMatch:
+        """The last match that begins before `start`; `wanted` is in lower case."""
+        end, limit = start, max(0, start - SEARCH_BYTES)
+        while end > limit:
+            place = max(limit, end - CHUNK_BYTES)
+            found = self._read(place, end + len(wanted) - 1).lower().rfind(wanted)
+            if found >= 0:
+                return LogMatch(self.line_start(place + found), True, place + found)
+            end = place
+        return LogMatch(None, limit == 0, limit)
+
+    def _line(self, start: int, end: int) -> str:
+        raw = self._read(max(start, end - LINE_BYTES), end)
+        return clean_line(raw.rstrip(b"\r\n"))
+
+    def _read(self, start: int, end: int) -> bytes:
+        return os.pread(self._descriptor, min(end, self.size) - start, start) if start < self.size else b""

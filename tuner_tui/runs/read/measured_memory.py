@@ -1,0 +1,90 @@
+"""Peak memory of earlier runs of a job, read from the ends of their event files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from tuner_tui.core.line_files import LineTail
+from tuner_tui.memory.calibration import MeasuredRun
+from tuner_tui.runs.events.types import Steps
+from tuner_tui.runs.launch.command import redact_job
+from tuner_tui.runs.read.reader import RunReader
+from tuner_tui.runs.store.codec import decode_event
+from tuner_tui.runs.store.folder import RunFolder, list_runs
+from tuner_tui.runs.store.record import RecordError, RunRecord, read_record
+from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
+
+MAX_CANDIDATES = 50
+MAX_RUNS = 12
+END_BYTES = 256 << 10
+MIN_STEPS = 2
+"""From the second step on the optimizer's states are there in forward and backward."""
+MICRO = "per_device_train_batch_size"
+COMMAND_IDENTITY = ("command", "cwd", "env", "launcher", "processes")
+"""What two runs of one command have in common, whichever way settings reach it."""
+
+
+def measured_runs(job: Job, root: Path) -> tuple[MeasuredRun, ...]:
+    """Runs of the same task and model, or of the same command, newest first; those of a command have the micro batch
+    that was seen. At most `MAX_RUNS` of the `MAX_CANDIDATES` newest runs.
+    """
+    found: list[MeasuredRun] = []
+    for folder in list_runs(root)[:MAX_CANDIDATES]:
+        record = _record_of(folder, job)
+        run = None if record is None else measured_run(folder, record)
+        if run is not None and record is not None and isinstance(record.job, CommandJob):
+            run = _with_effective_batch(run, folder, record)
+        if run is not None:
+            found.append(run)
+        if len(found) == MAX_RUNS:
+            break
+    return tuple(found)
+
+
+def measured_run(folder: RunFolder, record: RunRecord) -> MeasuredRun | None:
+    """What one run took so far; None where its observer has not told of enough steps."""
+    last = last_counters(folder.events)
+    if last is None or last.own_steps < MIN_STEPS:
+        return None
+    on_gpu = last.allocated_peak_bytes is not None
+    return MeasuredRun(
+        folder.id,
+        record.resolved.settings,
+        tensor_bytes=last.allocated_peak_bytes,
+        reserved_bytes=last.reserved_peak_bytes,
+        resident_bytes=None if on_gpu else last.rss_peak_bytes,
+    )
+
+
+def last_counters(events: Path) -> Steps | None:
+    """The newest counters in the last `END_BYTES` of an event file; None where there are none."""
+    tail = LineTail(events)
+    tail.skip_to(max(0, tail.size() - END_BYTES))  # the torn line there decodes to nothing
+    decoded = [decode_event(line) for line in tail.lines() if b'"steps"' in line]
+    return next((event for event in reversed(decoded) if isinstance(event, Steps)), None)
+
+
+def _with_effective_batch(run: MeasuredRun, folder: RunFolder, record: RunRecord) -> MeasuredRun | None:
+    """With the micro batch that was seen in effect, else the one that somebody chose; None where neither tells it."""
+    seen = RunReader(folder).poll().state.in_effect.get(MICRO)
+    if type(seen) is int:
+        return replace(run, settings=run.settings.changed(**{MICRO: seen}))
+    return run if MICRO in record.resolved.given else None
+
+
+def _record_of(folder: RunFolder, job: Job) -> RunRecord | None:
+    try:
+        record = read_record(folder)
+    except RecordError:
+        return None
+    return record if _same_job(record.job, job) else None
+
+
+def _same_job(one: Job, other: Job) -> bool:
+    if isinstance(one, BuiltinJob) and isinstance(other, BuiltinJob):
+        return (one.task, one.model) == (other.task, other.model)
+    if isinstance(one, CommandJob) and isinstance(other, CommandJob):
+        redacted = redact_job(other)
+        return all(getattr(one, name) == getattr(redacted, name) for name in COMMAND_IDENTITY)
+    return False

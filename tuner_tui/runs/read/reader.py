@@ -1,0 +1,124 @@
+"""Reading a run: everything the screen and the command line know of it, from its folder alone."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner_tui.core.line_files import LineTail
+from tuner_tui.hardware.sample import Sample
+from tuner_tui.runs.events.fold import fold
+from tuner_tui.runs.events.history import History, HistoryBuilder
+from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.runs.events.types import Event, Finished, Steps
+from tuner_tui.runs.read.checkpoints import output_dirs
+from tuner_tui.runs.read.event_sampling import sampled_new_lines
+from tuner_tui.runs.read.log_only.follower import LogOnlyFollower
+from tuner_tui.runs.read.status import RunStatus, read_status
+from tuner_tui.runs.store.codec import decode_event, decode_sample
+from tuner_tui.runs.store.folder import RunFolder
+from tuner_tui.runs.store.record import RecordError, RunRecord, read_record
+
+RECENT_SAMPLES = 300
+"""Samples kept for sparklines: five minutes."""
+SAMPLES_TAIL_BYTES = 2 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """A run at one look. `record` is None, and `record_problem` a sentence, where `run.json` cannot be read.
+
+    `sample` is the newest hardware sample, `samples` the recent ones, oldest first.
+    """
+
+    state: RunState
+    history: History
+    status: RunStatus
+    sample: Sample | None = None
+    samples: tuple[Sample, ...] = ()
+    record: RunRecord | None = None
+    record_problem: str | None = None
+
+
+class RunReader:
+    """Follows one run. The first `poll` of a long run reads its story, samples of its middle, and its end."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+        self._state = RunState()
+        self._history = HistoryBuilder()
+        self._tails: dict[Path, LineTail] = {}
+        self._samples: deque[Sample] = deque(maxlen=RECENT_SAMPLES)
+        self._samples_tail = LineTail(folder.samples)
+        self._record: RunRecord | None = None
+        self._outside: LogOnlyFollower | None = None
+        self._observed = False
+
+    def poll(self) -> RunView:
+        """Read what is new and give the view of now. Touches files: not for an event loop."""
+        self.events()
+        self._read_samples()
+        record, problem = self._read_record()
+        return RunView(
+            state=self._state,
+            history=self._history.history(),
+            status=read_status(self.folder),
+            sample=self._samples[-1] if self._samples else None,
+            samples=tuple(self._samples),
+            record=record,
+            record_problem=problem,
+        )
+
+    def events(self) -> list[Event]:
+        """The new events of all ranks in order of time, taken into the state; thinned where they are very many."""
+        found = [event for path in self.folder.event_files() for event in self._new_events(path)]
+        found.sort(key=lambda event: event.t)
+        found = self._from_outside(found) + found  # before the end, where that is among them
+        for event in found:
+            self._state = fold(self._state, event)
+            self._history.add(event)
+        return found
+
+    @property
+    def state(self) -> RunState:
+        """The state as of the last look."""
+        return self._state
+
+    def _from_outside(self, found: list[Event]) -> list[Event]:
+        """What the output says, until the observer tells of a step."""
+        self._observed = self._observed or any(isinstance(event, Steps) for event in found)
+        record = None if self._observed else self._read_record()[0]
+        if record is None:
+            return []
+        if self._outside is None:
+            folders = (*output_dirs(self.folder, record), Path(record.cwd))
+            self._outside = LogOnlyFollower(self.folder.output_log, folders, record.created_t)
+        over = self._state.finished is not None or any(isinstance(event, Finished) for event in found)
+        return self._outside.events(time.time(), over=over)
+
+    def _new_events(self, path: Path) -> Iterator[Event]:
+        tail = self._tails.setdefault(path, LineTail(path))
+        for line in sampled_new_lines(tail):
+            event = decode_event(line) if line else None
+            if event is not None:
+                yield event
+
+    def _read_samples(self) -> None:
+        tail = self._samples_tail
+        if tail.size() - tail.offset > SAMPLES_TAIL_BYTES:
+            tail.skip_to(tail.size() - SAMPLES_TAIL_BYTES)  # the torn line there decodes to nothing
+        for line in tail.lines():
+            sample = decode_sample(line)
+            if sample is not None:
+                self._samples.append(sample)
+
+    def _read_record(self) -> tuple[RunRecord | None, str | None]:
+        if self._record is None:
+            try:
+                self._record = read_record(self.folder)
+            except RecordError as error:
+                return None, str(error)
+        return self._record, None

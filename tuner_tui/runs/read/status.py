@@ -1,0 +1,142 @@
+"""Whether a run is alive, judged by locks and processes; and which run continues one that ran out of memory."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Literal
+
+from tuner_tui.core.locks import is_locked, wait_unlocked
+from tuner_tui.core.procfs import Machine, is_alive, this_machine
+from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.runs.store.folder import RunFolder
+from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state
+
+StatusKind = Literal["starting", "running", "ended", "lost", "foreign", "broken"]
+START_GRACE_S = 15.0
+"""A folder this young without a supervisor is about to get one."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatus:
+    """What is true of a run now. `lost` runs have no supervisor; their training may go on (`training_alive`).
+
+    `pid` is the training's process where it is alive; `outcome` is set for `ended` runs.
+    """
+
+    kind: StatusKind
+    sentence: str
+    outcome: str | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    pid: int | None = None
+    training_alive: bool = False
+    problems: tuple[str, ...] = ()
+
+    @property
+    def live(self) -> bool:
+        """Whether a training may be running."""
+        return self.kind in ("starting", "running") or self.training_alive
+
+
+def read_status(folder: RunFolder, machine: Machine | None = None, now: float | None = None) -> RunStatus:
+    """The status of the run in `folder`, seen from `machine` (default: this one) at `now` (default: the clock)."""
+    try:
+        known = read_supervisor_state(folder.state)
+        if known is not None:
+            return _status_from_state(folder, known, machine or this_machine())
+        return _status_without_state(folder, time.time() if now is None else now)
+    except OSError as error:
+        return RunStatus("broken", f"The run folder cannot be read: {error.strerror} ({folder.path}).")
+
+
+def _status_from_state(folder: RunFolder, known: SupervisorState, here: Machine) -> RunStatus:
+    if known.outcome is not None:
+        return _ended(known)
+    if known.machine.boot_id != here.boot_id:
+        return _other_boot(known, here)
+    if known.machine.pid_namespace != here.pid_namespace:
+        return RunStatus(
+            "foreign",
+            f"This run belongs to another container of this machine ({known.machine.host}); look at it there.",
+            problems=known.problems,
+        )
+    return _supervised(known) if is_locked(folder.lock) else _lost(known)
+
+
+def _ended(known: SupervisorState) -> RunStatus:
+    return RunStatus(
+        "ended",
+        known.sentence,
+        outcome=known.outcome,
+        exit_code=known.exit_code,
+        signal=known.signal,
+        problems=known.problems,
+    )
+
+
+def _other_boot(known: SupervisorState, here: Machine) -> RunStatus:
+    if known.machine.host == here.host:
+        return RunStatus("lost", "The machine was restarted while this run was on; the training is gone.")
+    return RunStatus(
+        "foreign",
+        f"This run belongs to another machine, {known.machine.host}; here is {here.host}. Look at it there.",
+    )
+
+
+def _supervised(known: SupervisorState) -> RunStatus:
+    training = known.training
+    if training is None:
+        return RunStatus("starting", "The supervisor is starting the training.", problems=known.problems)
+    return RunStatus(
+        "running",
+        f"Running as process {training.pid}.",
+        pid=training.pid,
+        training_alive=is_alive(training),
+        problems=known.problems,
+    )
+
+
+def _lost(known: SupervisorState) -> RunStatus:
+    training = known.training
+    if training is not None and is_alive(training):
+        return RunStatus(
+            "lost",
+            f"The supervisor is gone; the training goes on as process {training.pid}.",
+            pid=training.pid,
+            training_alive=True,
+            problems=known.problems,
+        )
+    return RunStatus("lost", "The supervisor is gone and so is the training; how it ended is not known.")
+
+
+def _status_without_state(folder: RunFolder, now: float) -> RunStatus:
+    if not folder.path.is_dir():
+        return RunStatus("broken", f"There is no run folder {folder.path}.")
+    if is_locked(folder.lock):
+        return RunStatus("starting", "The supervisor is starting the training.")
+    if folder.state.exists():
+        return RunStatus(
+            "broken", f"{folder.state} is damaged and no supervisor is there: how the run ended is not known."
+        )
+    if abs(now - folder.path.stat().st_mtime) < START_GRACE_S:  # a file server's clock may be ahead
+        return RunStatus("starting", "The run is being launched.")
+    if not folder.record.exists():
+        return RunStatus("broken", f"The run folder is half written: {folder.record.name} is missing.")
+    return RunStatus("lost", "The run was never started: its supervisor did not come up.")
+
+
+def is_fallback_pending(folder: RunFolder) -> bool:
+    """Whether somebody may still continue the run. Raises `OSError`."""
+    return is_locked(folder.fallback_lock)
+
+
+def wait_for_fallback(folder: RunFolder) -> None:
+    """Block until it is decided whether the ended run goes on; the run's story then says how."""
+    if is_fallback_pending(folder):
+        wait_unlocked(folder.fallback_lock)
+
+
+def continuation_of(folder: RunFolder, state: RunState) -> RunFolder | None:
+    """The run that `state` of the run in `folder` says goes on, or None."""
+    return None if state.fell_back is None else RunFolder(folder.path.with_name(state.fell_back.into))

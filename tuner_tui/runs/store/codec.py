@@ -1,0 +1,79 @@
+"""Encodes events and hardware samples as JSON lines and decodes them. Decoding never raises: bad lines give None."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from tuner_tui.core.json_dataclass import from_json, to_json
+from tuner_tui.hardware.sample import Sample
+from tuner_tui.runs.events.types import EVENT_TYPES, EVENT_VERSION, STORY_PREFIX, Event
+
+MAX_LINE_BYTES = 1 << 20
+"""A longer line, in bytes, is no event: it is skipped unparsed."""
+
+
+def encode_event(event: Event) -> bytes:
+    """The event as one line, newline included. Fields at their defaults are left out; NaN is the string "nan"."""
+    head: dict[str, Any] = {"story": 1} if event.story else {}
+    body = head | {"kind": event.kind, "v": EVENT_VERSION} | to_json(event)
+    return json.dumps(body, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"
+
+
+def decode_event(line: bytes) -> Event | None:
+    """The event of one line, or None for a torn line, an unknown kind, a newer version or wrong types."""
+    if len(line) > MAX_LINE_BYTES:
+        return None
+    try:
+        data = json.loads(line)
+        return _event(data) if isinstance(data, dict) else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def is_story_line(line: bytes) -> bool:
+    """Whether the line is a story event, told by its first bytes alone."""
+    return line.startswith(STORY_PREFIX)
+
+
+def _event(data: dict[str, Any]) -> Event | None:
+    version, kind = data.get("v"), data.get("kind")
+    if type(version) is not int or not 1 <= version <= EVENT_VERSION or not isinstance(kind, str):
+        return None
+    cls = EVENT_TYPES.get(kind)
+    event = None if cls is None else from_json(cls, data)
+    return event if event is not None and math.isfinite(event.t) else None
+
+
+SAMPLE_VERSION = 1
+
+
+def encode_sample(sample: Sample) -> bytes:
+    """The sample as one line, newline included. Unknown fields are left out; figures keep three decimals."""
+    body = {"v": SAMPLE_VERSION} | _rounded(to_json(sample))
+    return json.dumps(body, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"
+
+
+def decode_sample(line: bytes) -> Sample | None:
+    """The sample of one line, or None where the line is torn, newer than this program or of wrong types."""
+    if len(line) > MAX_LINE_BYTES:
+        return None
+    try:
+        data = json.loads(line)
+        if not isinstance(data, dict) or data.get("v") != SAMPLE_VERSION:
+            return None
+        sample = from_json(Sample, data)
+    except (ValueError, RecursionError):
+        return None
+    return sample if math.isfinite(sample.time_s) else None
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return round(value, 3)
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_rounded(item) for item in value]
+    return value

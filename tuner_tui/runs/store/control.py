@@ -1,0 +1,45 @@
+"""`control`: one word that asks a run to checkpoint or stop. The observer obeys the first two, the supervisor all."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Literal, get_args
+
+from tuner_tui.core.procfs import is_alive, this_machine
+from tuner_tui.runs.store.folder import RunFolder
+from tuner_tui.runs.store.supervisor_state import read_supervisor_state
+
+Order = Literal["checkpoint", "stop", "terminate", "kill"]
+"""Save now · save and end after this step · SIGTERM now · SIGTERM, then SIGKILL after a short grace."""
+ORDERS: tuple[Order, ...] = get_args(Order)
+
+
+def send_order(folder: RunFolder, order: Order) -> None:
+    """Ask something of a run, and wake its supervisor so that it looks at once. Raises `OSError`."""
+    write_order(folder.control, order)
+    known = read_supervisor_state(folder.state)
+    if known is not None and known.machine == this_machine() and is_alive(known.supervisor):
+        try:
+            os.kill(known.supervisor.pid, signal.SIGUSR1)
+        except (ProcessLookupError, PermissionError):
+            return  # it ended in this moment, or belongs to somebody else; it looks once a second anyway
+
+
+def write_order(path: Path, order: Order) -> None:
+    """Ask; a later word replaces an earlier one. Raises `OSError`."""
+    fresh = path.with_name(path.name + ".new")
+    fresh.write_text(order + "\n", "ascii")
+    fresh.replace(path)
+
+
+def read_order(path: Path) -> tuple[Order, int] | None:
+    """The word in the file and the moment it was written (nanoseconds), or None. Asking twice is two moments."""
+    try:
+        with path.open("rb") as file:
+            word = file.read(32).decode("ascii", "replace").strip()
+            moment = path.stat().st_mtime_ns
+    except OSError:
+        return None
+    return (word, moment) if word in ORDERS else None

@@ -1,0 +1,131 @@
+"""The run folder: where runs live, the files of one, and how a new one gets its name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+from tuner_tui.core.numbered_folders import NumberedFolders
+
+RUNS = NumberedFolders("r")
+
+
+class RunNotFoundError(LookupError):
+    """No run, or more than one, answers to a name; the message says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """The files of one run. Everything anybody knows of the run is in them."""
+
+    path: Path
+
+    @property
+    def id(self) -> str:
+        """The run's name, such as `r007`."""
+        return self.path.name
+
+    @property
+    def record(self) -> Path:
+        """What was launched; written once, before the training starts."""
+        return self.path / "run.json"
+
+    @property
+    def events(self) -> Path:
+        """The story, and the counters of rank 0."""
+        return self.path / "events.jsonl"
+
+    @property
+    def samples(self) -> Path:
+        """Hardware once a second."""
+        return self.path / "samples.jsonl"
+
+    @property
+    def output_log(self) -> Path:
+        """Standard output and error of the training."""
+        return self.path / "output.log"
+
+    @property
+    def state(self) -> Path:
+        """Processes and outcome, by the supervisor."""
+        return self.path / "state.json"
+
+    @property
+    def control(self) -> Path:
+        """What somebody asks of the run: one word."""
+        return self.path / "control"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the supervisor while it lives."""
+        return self.path / "lock"
+
+    @property
+    def fallback_lock(self) -> Path:
+        """Held by whoever continues the run should it end out of memory, until it has, or will not."""
+        return self.path / "fallback.lock"
+
+    @property
+    def config(self) -> Path:
+        """The configuration file handed to the command, where it takes one."""
+        return self.path / "config.yaml"
+
+    @property
+    def supervisor_log(self) -> Path:
+        """What the supervisor had to say; empty when all went well."""
+        return self.path / "supervisor.log"
+
+    @property
+    def output(self) -> Path:
+        """Where the training saves, unless its command says otherwise."""
+        return self.path / "output"
+
+    def event_files(self) -> list[Path]:
+        """The event files there are, rank 0 first."""
+        return [self.events, *sorted(self.path.glob("events-rank*.jsonl"))]
+
+
+def state_dir(environ: Mapping[str, str] = os.environ) -> Path:
+    """The state directory: `TUNER_STATE_DIR`, or the platform's own (`~/.local/state/tuner-tui` on Linux).
+
+    Absolute, because supervisor and training run in folders of their own.
+    """
+    chosen = environ.get("TUNER_STATE_DIR")
+    return (Path(chosen) if chosen else platformdirs.user_state_path("tuner-tui", appauthor=False)).absolute()
+
+
+def runs_dir(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where run folders are."""
+    return state_dir(environ) / "runs"
+
+
+def create_folder(root: Path) -> RunFolder:
+    """A new empty run folder in `root`, private to the user. Raises `OSError` where it cannot be written."""
+    return RunFolder(RUNS.create(root))
+
+
+def next_folder(root: Path) -> RunFolder:
+    """The folder that the next run in `root` gets, unless somebody launches meanwhile."""
+    return RunFolder(RUNS.next(root))
+
+
+def list_runs(root: Path) -> list[RunFolder]:
+    """All run folders in `root`, newest first."""
+    return [RunFolder(path) for path in RUNS.newest_first(root)]
+
+
+def find_run(name: str, root: Path) -> RunFolder:
+    """The run named `name`: its id, the id without zeros or without `r`, or the path of a run folder.
+
+    Raises `RunNotFoundError` with a sentence that names what there is.
+    """
+    found = RUNS.find(name, root)
+    if found is not None:
+        return RunFolder(found)
+    none = f"There is no run folder {name}, or you may not look into it" if "/" in name else f"There is no run {name!r}"
+    known = ", ".join(folder.id for folder in list_runs(root)[:5])
+    raise RunNotFoundError(f"{none}. " + (f"The newest are {known}." if known else "No run was started yet."))

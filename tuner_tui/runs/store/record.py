@@ -1,0 +1,162 @@
+"""`run.json`: what was launched, with secrets hidden. Written once; read by everybody but the supervisor."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import PurePath
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from tuner_tui.runs.store.folder import RunFolder
+from tuner_tui.settings.job import BuiltinJob, Job
+from tuner_tui.settings.model import Settings
+from tuner_tui.settings.origin import Origin, OriginKind, Resolved
+
+RECORD_VERSION = 1
+
+
+class RecordError(ValueError):
+    """A run's record that cannot be read; the message is one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """One launch. `argv` is the resolved command and `env` what the launch added to the environment, both redacted.
+
+    `parent` is the run this one resumed, `lineage` all before it, oldest first. `versions` are the interpreter's
+    packages. `not_applied` names settings that the way of applying could not carry. `tuning` is the tuning of which it
+    is a trial.
+    """
+
+    id: str
+    created_t: float
+    job: Job
+    resolved: Resolved
+    argv: tuple[str, ...]
+    cwd: str
+    interpreter: str
+    host: str
+    program_version: str
+    output_dir: str
+    preset: str | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+    not_applied: tuple[str, ...] = ()
+    git_sha: str | None = None
+    git_dirty: bool | None = None
+    parent: str | None = None
+    lineage: tuple[str, ...] = ()
+    resumed_from: str | None = None
+    memory_limit_bytes: int | None = None
+    tuning: str | None = None
+
+    @property
+    def what(self) -> str:
+        """What it trains, in a few words: the preset, the built-in job's model or the command; whose trial it is."""
+        trial = f"trial of {self.tuning}: " if self.tuning else ""
+        job = self.job
+        if self.preset:
+            return trial + self.preset
+        if isinstance(job, BuiltinJob):
+            return f"{trial}{job.task} with {job.model}"
+        return trial + " ".join((PurePath(self.argv[0]).name, *self.argv[1:]))
+
+
+class _Stored(BaseModel):
+    """The record as it stands in the file."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    v: int
+    id: str
+    created_t: float
+    job: Job
+    settings: dict[str, Any]
+    origins: dict[str, tuple[str, str]] = {}
+    argv: tuple[str, ...]
+    cwd: str
+    interpreter: str
+    host: str
+    program_version: str
+    output_dir: str
+    preset: str | None = None
+    versions: dict[str, str] = {}
+    env: dict[str, str] = {}
+    not_applied: tuple[str, ...] = ()
+    git_sha: str | None = None
+    git_dirty: bool | None = None
+    parent: str | None = None
+    lineage: tuple[str, ...] = ()
+    resumed_from: str | None = None
+    memory_limit_bytes: int | None = None
+    tuning: str | None = None
+
+
+def write_record(folder: RunFolder, record: RunRecord) -> None:
+    """Write the record, atomically. Raises `OSError`."""
+    fresh = folder.record.with_suffix(".new")
+    fresh.write_text(json.dumps(record_to_json(record), indent=1) + "\n", "utf-8")
+    fresh.chmod(0o600)
+    fresh.replace(folder.record)
+
+
+def record_to_json(record: RunRecord) -> dict[str, Any]:
+    """The record as it is written and as `--json` shows it."""
+    data = {name: value for name, value in asdict(record).items() if name not in ("job", "resolved")}
+    return (
+        {"v": RECORD_VERSION} | data | {"job": record.job.model_dump(mode="json")} | resolved_to_json(record.resolved)
+    )
+
+
+def resolved_to_json(resolved: Resolved) -> dict[str, Any]:
+    """Settings with their origins as they are written: the keys `settings` and `origins`."""
+    origins = {name: [origin.kind.value, origin.detail] for name, origin in resolved.origins.items()}
+    return {"settings": resolved.settings.model_dump(mode="json"), "origins": origins}
+
+
+def resolved_from_json(settings: Mapping[str, Any], origins: Mapping[str, tuple[str, str]]) -> Resolved:
+    """The same read back; a setting this program does not know, or finds wrong, is left at its default."""
+    return Resolved(_settings(settings), _origins(origins))
+
+
+def _version_suffix(data: dict[str, Any]) -> str:
+    version = data.get("program_version")
+    return f" ({version})" if isinstance(version, str) else ""
+
+
+def read_record(folder: RunFolder) -> RunRecord:
+    """The record of a run. Raises `RecordError` where it is missing, damaged, or of a newer program."""
+    try:
+        data = json.loads(folder.record.read_bytes())
+        if isinstance(data, dict) and isinstance(data.get("v"), int) and data["v"] > RECORD_VERSION:
+            raise RecordError(f"{folder.record} was written by a newer tuner-tui{_version_suffix(data)}.")
+        stored = _Stored.model_validate(data)
+    except OSError as error:
+        raise RecordError(f"{folder.record}: {error.strerror}.") from error
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError, ValidationError) as error:
+        raise RecordError(f"{folder.record} is damaged: {str(error).splitlines()[0]}.") from error
+    return _record(stored)
+
+
+def _record(stored: _Stored) -> RunRecord:
+    plain = {name: getattr(stored, name) for name in _Stored.model_fields if name not in ("v", "settings", "origins")}
+    return RunRecord(resolved=resolved_from_json(stored.settings, stored.origins), **plain)
+
+
+def _settings(values: Mapping[str, Any]) -> Settings:
+    """The settings that this program still knows and finds right."""
+    known = {name: value for name, value in values.items() if name in Settings.model_fields}
+    while True:
+        try:
+            return Settings.model_validate(known)
+        except ValidationError as error:
+            for wrong in error.errors():
+                known.pop(str(wrong["loc"][0]))
+
+
+def _origins(stored: Mapping[str, tuple[str, str]]) -> dict[str, Origin]:
+    kinds = {kind.value: kind for kind in OriginKind}
+    return {name: Origin(kinds[kind], detail) for name, (kind, detail) in stored.items() if kind in kinds}

@@ -1,0 +1,73 @@
+"""`state.json`: processes and outcome as the supervisor knows them. Replaced atomically."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner_tui.core.json_dataclass import from_json, to_json
+from tuner_tui.core.procfs import Machine, ProcessId
+
+STATE_VERSION = 1
+PADDED_BYTES = 8192
+"""The file is padded with blanks to this size: a full disk can then still take the outcome, written over the old."""
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisorState:
+    """Processes of a run and how it ended. `outcome` is None while it runs; `problems` are sentences."""
+
+    machine: Machine
+    supervisor: ProcessId
+    started_t: float
+    training: ProcessId | None = None
+    group: int | None = None
+    ended_t: float | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    outcome: str | None = None
+    sentence: str = ""
+    problems: tuple[str, ...] = ()
+
+
+def read_supervisor_state(path: Path) -> SupervisorState | None:
+    """The file's content; None where it is not there or cannot be made sense of."""
+    try:
+        data = json.loads(path.read_bytes())
+        return from_json(SupervisorState, data) if data.get("v") == STATE_VERSION else None
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return None
+
+
+def write_supervisor_state(path: Path, supervision: SupervisorState) -> None:
+    """Replace the file, atomically; on a full disk write over the old content in its place. Raises `OSError`."""
+    text = json.dumps({"v": STATE_VERSION} | to_json(supervision), indent=1).encode("ascii")
+    content = text.ljust(PADDED_BYTES - 1) + b"\n"
+    try:
+        _replace(path, content)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        _overwrite(path, content)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    fresh = path.with_name(path.name + ".new")
+    try:
+        fresh.touch(mode=0o600)
+        fresh.write_bytes(content)
+        fresh.replace(path)
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise
+
+
+def _overwrite(path: Path, content: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY)
+    try:
+        os.pwrite(descriptor, content, 0)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,98 @@
+"""Telling somebody that a run has ended: `python -m tuner_tui.runs.supervise.notify DIR`, started by the supervisor, then left.
+
+What to do stands in `TUNER_NOTIFY`: a command, which gets the sentence as its last word and the rest in its
+environment, or an address that Apprise knows (https://github.com/caronc/apprise/wiki). A process of its own, because
+Apprise is large, networks are slow, and the supervisor is neither.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+from tuner_tui.runs.store.folder import RunFolder
+from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state
+
+NOTIFY_VARIABLE = "TUNER_NOTIFY"
+NOTIFY_TIMEOUT_S = 120.0
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_INSTALL = "pip install 'tuner-tui[notify]'"
+
+
+def target_problem(target: str) -> str | None:
+    """What is wrong with a command or address, in a sentence, while somebody is there to read it."""
+    if _ADDRESS.match(target):
+        return None if find_spec("apprise") else f"An address to notify needs Apprise: {_INSTALL}."
+    try:
+        words = shlex.split(target)
+    except ValueError as error:
+        return f"The command to notify with cannot be read: {error}."
+    if not words or shutil.which(words[0]) is None:
+        return f"There is no command {target.strip() or target!r} to notify with."
+    return None
+
+
+def start_notifying(folder: RunFolder, environ: Mapping[str, str]) -> None:
+    """Start the process that tells, if anybody is to be told; what goes wrong with it is in the supervisor's log."""
+    target = environ.get(NOTIFY_VARIABLE)
+    if not target:
+        return
+    command = [sys.executable, "-P", "-m", "tuner_tui.runs.supervise.notify", str(folder.path)]
+    try:
+        subprocess.Popen(
+            command,
+            env={**os.environ, NOTIFY_VARIABLE: target},
+            stdin=subprocess.DEVNULL,
+            stdout=2,
+            start_new_session=True,
+        )
+    except OSError as error:
+        sys.stderr.write(f"Nobody was notified: {error}\n")
+
+
+def main(folder: RunFolder, environ: Mapping[str, str]) -> int:
+    """Tell; 0 when it was told."""
+    known = read_supervisor_state(folder.state)
+    target = environ.get(NOTIFY_VARIABLE, "")
+    if known is None or not target:
+        return 2
+    text = notification_text(folder.id, known)
+    if _ADDRESS.match(target):
+        return _by_apprise(target, f"tuner-tui {folder.id}: {known.outcome}", text)
+    told = {"TUNER_RUN": folder.id, "TUNER_RUN_FOLDER": str(folder.path), "TUNER_OUTCOME": known.outcome or ""}
+    try:
+        return subprocess.run(
+            [*shlex.split(target), text], env={**environ, **told}, timeout=NOTIFY_TIMEOUT_S
+        ).returncode
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        sys.stderr.write(f"Nobody was notified: {error}\n")
+        return 1
+
+
+def notification_text(run: str, known: SupervisorState) -> str:
+    """`r007 completed: All 9,000 steps are done.`"""
+    return f"{run} {known.outcome or 'ended'}" + (f": {known.sentence}" if known.sentence else "")
+
+
+def _by_apprise(target: str, title: str, text: str) -> int:
+    try:
+        import apprise
+    except ImportError:
+        sys.stderr.write(f"Nobody was notified: Apprise is not installed ({_INSTALL}).\n")
+        return 1
+    sender = apprise.Apprise()
+    if sender.add(target) and sender.notify(title=title, body=text):
+        return 0
+    sys.stderr.write("Nobody was notified: Apprise could not deliver to that address.\n")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(RunFolder(Path(sys.argv[1])), os.environ))

@@ -1,0 +1,162 @@
+"""The outcome of a run, in one word and one sentence, from its events, the exit of its process and its log."""
+
+from __future__ import annotations
+
+import re
+import signal
+from dataclasses import dataclass
+
+from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.runs.events.types import Exited
+from tuner_tui.runs.supervise.exit_evidence import FailedRank
+
+LOST_PEER = re.compile(r"connection|broken pipe|peer|remote|socket|nccl|gloo", re.IGNORECASE)
+"""In what a rank raises because another one is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutcome:
+    """`outcome` is completed, stopped, failed, out-of-memory or lost."""
+
+    outcome: str
+    sentence: str
+
+
+def determine_outcome(
+    state: RunState,
+    exited: Exited,
+    memory_line: str | None = None,
+    dead_rank: FailedRank | None = None,
+    complaint: str | None = None,
+) -> RunOutcome:
+    """Judge a run by its events, the exit of its process, and what the log says.
+
+    Of the log: its line on memory, the rank that the launcher names, the complaint it ends with.
+
+    A recovered out-of-memory does not count: the process has to end badly after it.
+    """
+    if exited.exit_code is None and exited.signal is None:
+        return _unwatched_outcome(state)
+    if exited.exit_code == 0:
+        return _clean_exit_outcome(state)
+    memory = _memory_sentence(state, exited, memory_line)
+    if memory is not None and not _killed_on_request(state, exited):
+        return RunOutcome("out-of-memory", memory)
+    if state.stop_requested is not None:
+        return RunOutcome("stopped", f"Stopped on request{_at_step(state)}.")
+    return RunOutcome("failed", _failure_sentence(state, exited, dead_rank, complaint))
+
+
+def _unwatched_outcome(state: RunState) -> RunOutcome:
+    """The training ended while nobody watched: its own events are all there is."""
+    if state.out_of_memory is not None and state.raised is not None:
+        return RunOutcome("out-of-memory", _out_of_memory(state))
+    if state.raised is not None:
+        return RunOutcome(
+            "failed", f"{_rank_name(state, state.raised.rank)} failed{_at_step(state)}: {_exception(state)}."
+        )
+    if state.ranks and all(rank.ended for rank in state.ranks.values()):
+        return _clean_exit_outcome(state)
+    if state.stop_requested is not None:
+        return RunOutcome("stopped", f"Stopped on request{_at_step(state)}.")
+    return RunOutcome("lost", f"The training ended{_at_step(state)} while no supervisor watched; how is not known.")
+
+
+def _clean_exit_outcome(state: RunState) -> RunOutcome:
+    unfinished = state.total_steps is None or state.step is None or state.step < state.total_steps
+    if state.stop_requested is not None and unfinished:
+        return RunOutcome("stopped", f"Stopped on request{_at_step(state)}.")
+    seen = "; no optimizer step was seen" if state.ended_without_step else ""
+    return RunOutcome("completed", f"Completed{_at_step(state)}{seen}.")
+
+
+def _memory_sentence(state: RunState, exited: Exited, memory_line: str | None) -> str | None:
+    if exited.oom_kill:
+        return f"The kernel killed the training{_at_step(state)}: the machine or its cgroup ran out of memory."
+    if state.out_of_memory is not None and (
+        state.raised is None or _is_memory(state.raised.type, state.raised.message) or _other_rank_followed(state)
+    ):
+        return _out_of_memory(state)
+    if state.raised is not None:
+        return f"Out of memory{_at_step(state)}: {_exception(state)}." if _is_memory(state.raised.type, "") else None
+    return f"Out of memory{_at_step(state)}: {memory_line}" if memory_line is not None else None
+
+
+def _other_rank_followed(state: RunState) -> bool:
+    """Whether what was raised is another rank's, which only missed the one that had no memory."""
+    memory, raised = state.out_of_memory, state.raised
+    return memory is not None and raised is not None and memory.rank != raised.rank and memory.t <= raised.t
+
+
+def _out_of_memory(state: RunState) -> str:
+    event = state.out_of_memory
+    assert event is not None
+    where = f" while {event.where}" if event.where else ""
+    whose = f" on rank {event.rank}" if len(state.ranks) > 1 and event.rank is not None else ""
+    return f"Out of memory{whose}{where}{_at_step(state)}: {_first_line(event.message)}"
+
+
+def _is_memory(kind: str, message: str) -> bool:
+    name = kind.rsplit(".", 1)[-1]
+    return name in ("OutOfMemoryError", "MemoryError") or "memory" in message.lower()
+
+
+def _killed_on_request(state: RunState, exited: Exited) -> bool:
+    requested = state.stop_requested in ("terminate", "kill", "stop")
+    return requested and exited.signal in (signal.SIGTERM, signal.SIGKILL) and not exited.oom_kill
+
+
+def _failure_sentence(state: RunState, exited: Exited, dead: FailedRank | None, complaint: str | None) -> str:
+    raised = state.raised
+    if dead is not None and dead.exit_code < 0 and not _raised_first(state, dead):
+        name = signal_name(-dead.exit_code)
+        return f"Rank {dead.rank} was ended{_at_step(state)} by {name}, and the others could not go on without it."
+    if raised is not None:
+        return f"{_rank_name(state, raised.rank)} failed{_at_step(state)}: {_exception(state)}."
+    if dead is not None:
+        return (
+            f"Rank {dead.rank} ended{_at_step(state)} with exit code {dead.exit_code}; the end of its output says more."
+        )
+    if exited.signal is not None:
+        why = "; ".join(exited.evidence) or "nothing on this machine says who sent it"
+        return f"The training was ended{_at_step(state)} by {signal_name(exited.signal)}: {why}."
+    ended = f"The training ended{_at_step(state)} with exit code {exited.exit_code}"
+    return f"{ended}: {complaint}." if complaint else f"{ended}; the end of its output says more."
+
+
+def _raised_first(state: RunState, dead: FailedRank) -> bool:
+    """Whether the exception that came first is the reason, and not what the launcher saw die.
+
+    A rank that lost its peers raises in turn, and native code may abort it as it ends.
+    """
+    raised = state.raised
+    if raised is None or raised.rank == dead.rank:
+        return raised is not None
+    return dead.exit_code == -signal.SIGABRT and LOST_PEER.search(raised.message) is None
+
+
+def _rank_name(state: RunState, rank: int | None) -> str:
+    return f"Rank {rank}" if rank is not None and len(state.ranks) > 1 else "The training"
+
+
+def signal_name(number: int) -> str:
+    """The signal's name, such as SIGKILL."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _exception(state: RunState) -> str:
+    assert state.raised is not None
+    return f"{state.raised.type.rsplit('.', 1)[-1]}: {_first_line(state.raised.message)}".rstrip(". :")
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0][:200]
+
+
+def _at_step(state: RunState) -> str:
+    if state.step is None:
+        return ""
+    return f" at step {state.step:,}" + (f" of {state.total_steps:,}" if state.total_steps else "")

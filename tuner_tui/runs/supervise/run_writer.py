@@ -1,0 +1,82 @@
+"""Writes events, samples and state of a run; a full disk is noted as a problem and never raises."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from tuner_tui.core.line_files import LineAppender
+from tuner_tui.hardware.sample import Sample
+from tuner_tui.runs.events.types import Event
+from tuner_tui.runs.store.codec import encode_event, encode_sample
+from tuner_tui.runs.store.folder import RunFolder
+from tuner_tui.runs.store.supervisor_state import SupervisorState, write_supervisor_state
+
+
+class RunWriter:
+    """Events, samples and state of one run. No method raises for a file that cannot be written.
+
+    Where somebody deletes the folder of a living run, another run may get its name: nothing is written there.
+    """
+
+    def __init__(self, folder: RunFolder, supervision: SupervisorState) -> None:
+        """Writes the first state; raises `OSError` where not even that is possible."""
+        self._folder = folder
+        self._place = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._files: dict[Path, LineAppender] = {}
+        self.supervision = supervision
+        write_supervisor_state(folder.state, supervision)
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the folder is still the one that this run began in."""
+        try:
+            return os.path.samestat(os.fstat(self._place), self._folder.path.stat())
+        except OSError:
+            return False
+
+    def event(self, event: Event) -> None:
+        """Append an event of the supervisor's."""
+        self._append(self._folder.events, encode_event(event), "events")
+
+    def sample(self, sample: Sample) -> None:
+        """Append a sample."""
+        self._append(self._folder.samples, encode_sample(sample), "samples")
+
+    def update(self, change: Callable[[SupervisorState], SupervisorState]) -> None:
+        """Change the state and write it."""
+        self.supervision = change(self.supervision)
+        if not self.in_place:
+            log_line(f"{self._folder.path} was deleted; how the run ended is written nowhere.")
+            return
+        try:
+            write_supervisor_state(self._folder.state, self.supervision)
+        except OSError as error:
+            log_line(f"state.json: {error}")
+
+    def problem(self, sentence: str) -> None:
+        """Note a problem, once."""
+        if sentence not in self.supervision.problems:
+            self.update(lambda known: replace(known, problems=(*known.problems, sentence)))
+
+    def _append(self, path: Path, line: bytes, what: str) -> None:
+        try:
+            if path not in self._files:
+                if not self.in_place:
+                    return
+                self._files[path] = LineAppender(path)
+            self._files[path].append(line)
+        except OSError as error:
+            self.problem(f"{path.name}: {os.strerror(error.errno or 0)}; {what} are missing from here on.")
+
+
+def log_line(text: str) -> None:
+    """A line in the supervisor's own log; lost where even that cannot be written."""
+    try:
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+    except OSError:
+        return

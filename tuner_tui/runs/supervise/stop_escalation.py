@@ -1,0 +1,95 @@
+"""Escalates a stop: control file, SIGTERM, SIGKILL, each after a timeout and never during a checkpoint."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+
+from tuner_tui.runs.store.control import ORDERS, Order
+
+
+@dataclass(frozen=True, slots=True)
+class StopTimeouts:
+    """Seconds to wait on each rung."""
+
+    stop_s: float = 60.0
+    """After asking a training that obeys to save and end: at least this, or five of its steps; an evaluation, which
+    has to end before the training can obey, gets as long as a save."""
+    kill_s: float = 10.0
+    """Between SIGTERM and SIGKILL, where killing was ordered."""
+    saving_s: float = 300.0
+    """For a checkpoint that is being written; a save that takes longer is taken for hung."""
+    leftover_s: float = 5.0
+    """After a training has failed, for its processes to notice, as loader workers do; then they get SIGTERM."""
+
+
+DEFAULT_TIMEOUTS = StopTimeouts()
+
+
+@dataclass(frozen=True, slots=True)
+class EscalationInput:
+    """What the ladder has to know of the training at `now`, in monotonic seconds.
+
+    `obeys`: it saves and ends when asked to.
+    """
+
+    now: float
+    obeys: bool
+    saving_since: float | None = None
+    step_time_s: float | None = None
+    evaluating: bool = False
+
+
+class StopEscalation:
+    """Which signal is due. A later order may only press harder."""
+
+    def __init__(self, patience: StopTimeouts) -> None:
+        self._patience = patience
+        self._order: Order | None = None
+        self._ordered_at = 0.0
+        self._term_at: float | None = None
+        self._killed = False
+
+    @property
+    def order(self) -> Order | None:
+        """The hardest order so far; a checkpoint is none."""
+        return self._order
+
+    @property
+    def terminated(self) -> bool:
+        """Whether SIGTERM was sent."""
+        return self._term_at is not None
+
+    def press(self, order: Order, now: float) -> bool:
+        """Take an order; tells whether it changes anything."""
+        if order == "checkpoint" or (self._order is not None and ORDERS.index(order) <= ORDERS.index(self._order)):
+            return False
+        self._order, self._ordered_at = order, now
+        return True
+
+    def due(self, situation: EscalationInput) -> signal.Signals | None:
+        """The signal to send now, if any; it counts as sent."""
+        if self._order is None or self._must_wait_for_save(situation):
+            return None
+        if self._term_at is None:
+            return self._terminate(situation) if self._term_is_due(situation) else None
+        late = situation.now - max(self._term_at, self._ordered_at) >= self._patience.kill_s
+        if self._order == "kill" and late and not self._killed:
+            self._killed = True
+            return signal.SIGKILL
+        return None
+
+    def _terminate(self, situation: EscalationInput) -> signal.Signals:
+        self._term_at = situation.now
+        return signal.SIGTERM
+
+    def _term_is_due(self, situation: EscalationInput) -> bool:
+        if self._order != "stop" or not situation.obeys:
+            return True
+        evaluation_s = self._patience.saving_s if situation.evaluating else 0.0
+        grace = max(self._patience.stop_s, 5 * (situation.step_time_s or 0.0), evaluation_s)
+        return situation.now - self._ordered_at >= grace
+
+    def _must_wait_for_save(self, situation: EscalationInput) -> bool:
+        since = situation.saving_since
+        return since is not None and situation.now - since < self._patience.saving_s

@@ -1,0 +1,114 @@
+"""The training process as the supervisor sees it: started by it, or adopted."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from tuner_tui.core.procfs import ProcessId, identify_process, is_alive
+from tuner_tui.runs.supervise.launch_spec import LaunchSpec
+
+LIMITED = Path(__file__).with_name("limited.py")
+
+
+@dataclass(frozen=True, slots=True)
+class ExitStatus:
+    """How a process ended; both None where nobody was its parent to be told."""
+
+    exit_code: int | None = None
+    signal: int | None = None
+
+
+class SupervisedTraining(Protocol):
+    """A running training."""
+
+    @property
+    def process(self) -> ProcessId:
+        """Its identity."""
+
+    @property
+    def group(self) -> int:
+        """Its process group and session."""
+
+    def collect(self) -> ExitStatus | None:
+        """How it ended, or None while it runs."""
+
+
+class StartedTraining:
+    """A training that this process started, in a session of its own, its output straight into a file."""
+
+    def __init__(self, plan: LaunchSpec, log: Path) -> None:
+        """Start it. Raises `OSError` where the command or its folder is not there."""
+        argv = list(plan.argv)
+        if plan.data_limit_bytes is not None:
+            argv = [sys.executable, "-I", "-S", str(LIMITED), str(plan.data_limit_bytes), *argv]
+        descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self._child = subprocess.Popen(
+                argv,
+                cwd=plan.cwd,
+                env=dict(plan.env),
+                stdin=subprocess.DEVNULL,
+                stdout=descriptor,
+                stderr=descriptor,
+                start_new_session=True,
+            )
+        finally:
+            os.close(descriptor)
+        self._process = identify_process(self._child.pid) or ProcessId(self._child.pid, 0)
+
+    @property
+    def process(self) -> ProcessId:
+        """Its identity; known even when it has ended, until it is collected."""
+        return self._process
+
+    @property
+    def group(self) -> int:
+        """It leads its own group."""
+        return self._process.pid
+
+    def collect(self) -> ExitStatus | None:
+        """Collect whatever ended, orphans of the training too; tell when it is the training itself."""
+        ended = None
+        while (found := _reap_child()) is not None:
+            if found[0] == self._process.pid:
+                self._child.returncode = found[1]
+                ended = found[1]
+        if ended is None:
+            return None
+        return ExitStatus(exit_code=ended) if ended >= 0 else ExitStatus(signal=-ended)
+
+
+class AdoptedTraining:
+    """A training whose supervisor died. It is nobody's child here, so how it ends cannot be learnt."""
+
+    def __init__(self, process: ProcessId, group: int) -> None:
+        self._process = process
+        self._group = group
+
+    @property
+    def process(self) -> ProcessId:
+        """Its identity."""
+        return self._process
+
+    @property
+    def group(self) -> int:
+        """Its process group."""
+        return self._group
+
+    def collect(self) -> ExitStatus | None:
+        """An empty status once it is gone."""
+        return None if is_alive(self._process) else ExitStatus()
+
+
+def _reap_child() -> tuple[int, int] | None:
+    """The next ended child: its number, and its exit code or minus the signal."""
+    try:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    return (pid, os.waitstatus_to_exitcode(status)) if pid else None
