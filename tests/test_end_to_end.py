@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks.terminal import Terminal
+from tests.benchmarks.screen.terminal import Terminal
 from tests.runs.sandbox import wait_gone
 from tuner_tui.runs.events.types import Steps
 from tuner_tui.runs.read.reader import RunReader

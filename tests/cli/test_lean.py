@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks.paint import seconds_until
-from tests.benchmarks.peers import OURS, commands, fake_box, opened
+from tests.benchmarks.screen.first_paint import seconds_until
+from tests.benchmarks.screen.peers import OURS, commands, fake_box, opened
 from tests.fakes.nvml.scenario import two_gpus
 
 OPENSSL = ("libssl", "libcrypto", "/_ssl.", "/_hashlib.")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from tests.gpu.families import CAUSAL, FAMILIES, UNSEEN, UNSEEN_CAUSAL
+from tests.gpu.model_families import CAUSAL, FAMILIES, UNSEEN, UNSEEN_CAUSAL
 
 SMALL_LLAMA: dict[str, Any] = {
     "model_type": "llama", "hidden_size": 512, "num_hidden_layers": 6, "num_attention_heads": 8,

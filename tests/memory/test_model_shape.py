@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.gpu.cases import CONFIGS, Case
-from tests.gpu.families import CAUSAL, FAMILIES
+from tests.gpu.model_families import CAUSAL, FAMILIES
 from tests.memory.ground_truth import shape_of
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.estimate import NEAREST_FAMILY_UNCERTAINTY, estimate

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.observer.observed import SCRIPTS, Observed, observe, run_python
+from tests.observer.observed_process import SCRIPTS, ObservedProcess, observe, run_python
 
 Folders = pytest.TempPathFactory
 
@@ -20,7 +20,7 @@ def _needs(package: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def plain(tmp_path_factory: Folders) -> Observed:
+def plain(tmp_path_factory: Folders) -> ObservedProcess:
     """The plain loop, watched."""
     return observe(tmp_path_factory.mktemp("plain"), str(SCRIPTS / "plain_loop.py"))
 
@@ -32,7 +32,7 @@ def plain_unwatched() -> str:
 
 
 @pytest.fixture(scope="session")
-def sections(tmp_path_factory: Folders) -> Observed:
+def sections(tmp_path_factory: Folders) -> ObservedProcess:
     """Many kinds of loops, each in a forked child."""
     return observe(tmp_path_factory.mktemp("sections"), str(SCRIPTS / "sections.py"))
 
@@ -44,7 +44,7 @@ def trainer_output(tmp_path_factory: Folders) -> Path:
 
 
 @pytest.fixture(scope="session")
-def trainer(tmp_path_factory: Folders, trainer_output: Path) -> Observed:
+def trainer(tmp_path_factory: Folders, trainer_output: Path) -> ObservedProcess:
     """Hugging Face Trainer, watched."""
     return observe(tmp_path_factory.mktemp("trainer"), str(SCRIPTS / "hf_trainer.py"), str(trainer_output))
 
@@ -56,7 +56,7 @@ def trainer_unwatched(tmp_path_factory: Folders) -> str:
 
 
 @pytest.fixture(scope="session")
-def resumed(tmp_path_factory: Folders, trainer: Observed, trainer_output: Path) -> Observed:
+def resumed(tmp_path_factory: Folders, trainer: ObservedProcess, trainer_output: Path) -> ObservedProcess:
     """The watched Trainer again: from its first checkpoint, with injected settings, told to stop at once."""
     (trainer_output / "checkpoint-10").rename(trainer_output / "later")
     return observe(
@@ -73,7 +73,7 @@ def lightning_output(tmp_path_factory: Folders) -> Path:
 
 
 @pytest.fixture(scope="session")
-def lightning(tmp_path_factory: Folders, lightning_output: Path) -> Observed:
+def lightning(tmp_path_factory: Folders, lightning_output: Path) -> ObservedProcess:
     """Lightning, watched."""
     _needs("lightning")
     return observe(tmp_path_factory.mktemp("lightning"), str(SCRIPTS / "lightning_fit.py"), str(lightning_output))
@@ -86,7 +86,7 @@ def lightning_unwatched(tmp_path_factory: Folders) -> str:
 
 
 @pytest.fixture(scope="session")
-def lightning_resumed(tmp_path_factory: Folders, lightning: Observed, lightning_output: Path) -> Observed:
+def lightning_resumed(tmp_path_factory: Folders, lightning: ObservedProcess, lightning_output: Path) -> ObservedProcess:
     """The watched Lightning again: from its last checkpoint, on a stream, with injected settings, told to stop."""
     return observe(
         tmp_path_factory.mktemp("lightning-resumed"),
@@ -96,7 +96,7 @@ def lightning_resumed(tmp_path_factory: Folders, lightning: Observed, lightning_
 
 
 @pytest.fixture(scope="session")
-def trl(tmp_path_factory: Folders) -> Observed:
+def trl(tmp_path_factory: Folders) -> ObservedProcess:
     """TRL's SFTTrainer twice in one process, watched, with injected settings."""
     _needs("trl")
     injected = {"weight_decay": 0.25, "max_length": 12, "max_grad_norm": 2.0, "no_such_field": 1}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.observer.observed import SCRIPTS, last_steps, observe
+from tests.observer.observed_process import SCRIPTS, last_steps, observe
 
 pytestmark = pytest.mark.train
 

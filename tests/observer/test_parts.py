@@ -11,18 +11,24 @@ from typing import Any
 
 import pytest
 
-from tests.observer.observed import SITE, run_python
-from tuner_tui.observer.site._tuner_observer import optimizers, trainer
-from tuner_tui.observer.site._tuner_observer.batches import COUNT_EVERY_S, COUNTED_ELEMENTS, COUNTED_FIRST, Layout
-from tuner_tui.observer.site._tuner_observer.control import ControlFile
-from tuner_tui.observer.site._tuner_observer.counters import Counters
-from tuner_tui.observer.site._tuner_observer.crashes import Ending, is_out_of_memory
-from tuner_tui.observer.site._tuner_observer.evaluation import Evaluation
-from tuner_tui.observer.site._tuner_observer.importing import PostImportFinder
-from tuner_tui.observer.site._tuner_observer.memory import Peaks
-from tuner_tui.observer.site._tuner_observer.process import MARKER, is_launched
+from tests.observer.observed_process import SITE, run_python
+from tuner_tui.observer.site._tuner_observer.counters.batch_stats import (
+    ALWAYS_COUNTED_MASKS,
+    COUNT_INTERVAL_S,
+    MAX_COUNTED_ELEMENTS,
+    BatchLayout,
+    IteratorStats,
+)
+from tuner_tui.observer.site._tuner_observer.counters.evaluation_detector import EvaluationDetector
+from tuner_tui.observer.site._tuner_observer.counters.memory_peaks import MemoryPeaks
+from tuner_tui.observer.site._tuner_observer.counters.step_counters import StepCounters
+from tuner_tui.observer.site._tuner_observer.frameworks import transformers_trainer
+from tuner_tui.observer.site._tuner_observer.frameworks.control_file import ControlFile
+from tuner_tui.observer.site._tuner_observer.hooks import optimizer_steps
+from tuner_tui.observer.site._tuner_observer.import_hooks import PostImportFinder
+from tuner_tui.observer.site._tuner_observer.process_exit import ExitReporter, is_out_of_memory
+from tuner_tui.observer.site._tuner_observer.process_role import MARKER, is_launched
 from tuner_tui.observer.site._tuner_observer.session import PHASE_BURST, Session
-from tuner_tui.observer.site._tuner_observer.sources import Source
 
 torch = pytest.importorskip("torch")
 
@@ -34,7 +40,7 @@ def _no_process_claimed_yet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def measure(batch: Any) -> Any:
-    return Source().counted(Layout(batch, torch.Tensor).measure(batch, 1.0))
+    return IteratorStats().counted(BatchLayout(batch, torch.Tensor).measure(batch, 1.0))
 
 
 def ids(rows: int = 4, columns: int = 6) -> Any:
@@ -62,12 +68,12 @@ def test_batches_of_every_shape() -> None:
 
 def test_large_masks_are_counted_by_some_rows_and_come_out_right() -> None:
     rows, columns = 64, 512
-    assert rows * columns > 2 * COUNTED_ELEMENTS
+    assert rows * columns > 2 * MAX_COUNTED_ELEMENTS
     lengths = torch.arange(rows) * columns // rows  # sorted: the worst case for taking every k-th row
     mask = (torch.arange(columns)[None, :] < lengths[:, None]).long()
     batch = {"input_ids": torch.zeros_like(mask), "attention_mask": mask}
-    layout = Layout(batch, torch.Tensor)
-    source = Source()
+    layout = BatchLayout(batch, torch.Tensor)
+    source = IteratorStats()
     counted = [source.counted(layout.measure(batch, 1.0))[1] or 0 for _ in range(16)]
     assert len(set(counted)) > 1
     assert sum(counted) / len(counted) == pytest.approx(int(mask.sum()), rel=0.01)
@@ -75,7 +81,10 @@ def test_large_masks_are_counted_by_some_rows_and_come_out_right() -> None:
 
 
 def test_of_batches_that_come_fast_the_first_masks_are_counted_and_then_some() -> None:
-    source, layout = Source(), Layout({"input_ids": ids(), "attention_mask": ids().clamp(max=1)}, torch.Tensor)
+    source, layout = (
+        IteratorStats(),
+        BatchLayout({"input_ids": ids(), "attention_mask": ids().clamp(max=1)}, torch.Tensor),
+    )
     taken, tokens = [], []
     for number in range(4000):
         lengths = torch.full((4, 1), 1 + number % 6)
@@ -83,18 +92,23 @@ def test_of_batches_that_come_fast_the_first_masks_are_counted_and_then_some() -
         measured = layout.measure(batch, number * 1e-3)
         taken.append(measured[1] is not None)
         tokens.append(source.counted(measured)[1])
-        if number == COUNTED_FIRST - 1:
+        if number == ALWAYS_COUNTED_MASKS - 1:
             assert all(taken)
             assert not source.estimated
-    assert sum(taken) == pytest.approx(COUNTED_FIRST + (4000 - COUNTED_FIRST) * 1e-3 / COUNT_EVERY_S, abs=2)
+    assert sum(taken) == pytest.approx(
+        ALWAYS_COUNTED_MASKS + (4000 - ALWAYS_COUNTED_MASKS) * 1e-3 / COUNT_INTERVAL_S, abs=2
+    )
     assert source.estimated
     assert sum(tokens) == pytest.approx(4000 * 4 * 3.5, rel=0.1)
 
 
 def test_of_batches_that_come_slowly_every_mask_is_counted() -> None:
-    source, layout = Source(), Layout({"input_ids": ids(), "attention_mask": ids().clamp(max=1)}, torch.Tensor)
+    source, layout = (
+        IteratorStats(),
+        BatchLayout({"input_ids": ids(), "attention_mask": ids().clamp(max=1)}, torch.Tensor),
+    )
     batch = {"input_ids": ids(), "attention_mask": ids().clamp(max=1)}
-    measured = [source.counted(layout.measure(batch, number * 2 * COUNT_EVERY_S)) for number in range(200)]
+    measured = [source.counted(layout.measure(batch, number * 2 * COUNT_INTERVAL_S)) for number in range(200)]
     assert set(measured) == {((4, 6), 23, 1)}
     assert not source.estimated
 
@@ -210,7 +224,7 @@ class FakeCuda:
 
 def test_peaks_of_the_device_and_of_the_optimizer_step() -> None:
     cuda = FakeCuda()
-    peaks = Peaks(SimpleNamespace(cuda=cuda))
+    peaks = MemoryPeaks(SimpleNamespace(cuda=cuda))
     peaks.before_step()
     cuda.peak = 300
     peaks.after_step()
@@ -236,8 +250,8 @@ def test_optimizers_of_torch_without_global_hooks(tmp_path: Path) -> None:
     seen: list[object] = []
     module = SimpleNamespace(Optimizer=Optimizer)
     session = Session(str(tmp_path), launched=True)
-    counters = Counters(session, torch.Tensor, Evaluation(torch.is_grad_enabled), dict)
-    optimizers.watch(module, counters, None, seen.append)
+    counters = StepCounters(session, torch.Tensor, EvaluationDetector(torch.is_grad_enabled), dict)
+    optimizer_steps.hook_optimizers(module, counters, None, seen.append)
     first, second = Optimizer(), Optimizer()
     assert [first.step(), second.step(), first.step()] == ["stepped"] * 3
     assert seen == [first, second]
@@ -298,13 +312,13 @@ class FakeTrainer:
 def test_error_in_an_evaluation_is_told_as_such(tmp_path: Path) -> None:
     session = Session(str(tmp_path), launched=True)
     session.open()
-    counters = Counters(session, torch.Tensor, Evaluation(torch.is_grad_enabled), dict)
+    counters = StepCounters(session, torch.Tensor, EvaluationDetector(torch.is_grad_enabled), dict)
     module = SimpleNamespace(DEFAULT_CALLBACKS=[], Trainer=FakeTrainer, TrainerCallback=object)
-    trainer.watch(module, session, counters, SimpleNamespace())  # type: ignore[arg-type]
+    transformers_trainer.hook_transformers_trainer(module, session, counters, SimpleNamespace())  # type: ignore[arg-type]
     assert len(module.DEFAULT_CALLBACKS) == 1
     with pytest.raises(MemoryError) as caught:
         FakeTrainer().evaluate()
-    Ending(session, lambda: counters).tell(caught.value)
+    ExitReporter(session, lambda: counters).tell(caught.value)
     last = json.loads((tmp_path / "events.jsonl").read_text().splitlines()[-1])
     assert (last["kind"], last["where"]) == ("out-of-memory", "evaluating")
     assert not counters.evaluation.running()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.observer.observed import SCRIPTS, SITE, Observed, last_steps, observe, of, run_python
+from tests.observer.observed_process import SCRIPTS, SITE, ObservedProcess, events_of, last_steps, observe, run_python
 from tuner_tui.runs.events.types import Ended, OutOfMemory, Raised, Started
 
 UNTOUCHED = "import sys; print('torch' in sys.modules, 'json' in sys.modules, sys.flags.isolated)"
@@ -100,18 +100,18 @@ def test_out_of_memory_in_the_optimizer_step(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> Observed:
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> ObservedProcess:
     """Two gloo ranks under torchrun."""
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     return observe(tmp_path_factory.mktemp("ranks"), *torchrun, str(SCRIPTS / "ranks.py"))
 
 
 @pytest.mark.train
-def test_each_rank_has_a_file_and_the_launcher_none(ranks: Observed) -> None:
+def test_each_rank_has_a_file_and_the_launcher_none(ranks: ObservedProcess) -> None:
     assert ranks.exit_code == 0, ranks.errors
     assert list(ranks.files) == ["events-rank0.jsonl", "events-rank1.jsonl"]
     for rank, events in enumerate(ranks.files.values()):
-        [started] = of(events, Started)
+        [started] = events_of(events, Started)
         assert (started.rank, started.world_size) == (rank, 2)
         assert last_steps(events).own_steps == 3
         assert isinstance(events[-1], Ended)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.benchmarks.tune_machines import GIB, PYTHON
+from tests.benchmarks.tuning.simulated_training import GIB, PYTHON
 from tests.fakes.situations import box, card
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings

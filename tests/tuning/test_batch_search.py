@@ -7,8 +7,8 @@ import statistics
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.benchmarks.batch_machines import Machine, random_machine
-from tests.benchmarks.batch_search import finds, quantile, search
+from tests.benchmarks.tuning.batch_search import finds, quantile, search
+from tests.benchmarks.tuning.simulated_gpu import SimulatedGpu, random_gpu
 from tuner_tui.advice.batch_scaling import divisors
 from tuner_tui.memory.fit import PeakModel
 from tuner_tui.tuning.batch_search import MOST_PROBES, BatchSearch, Probe
@@ -18,7 +18,7 @@ GIB = 2**30
 
 @given(st.integers(0, 10_000_000), st.integers(1, 512))
 def test_the_result_was_run_left_its_reserve_and_is_within_the_dataset(seed: int, most: int) -> None:
-    machine = random_machine(seed)
+    machine = random_gpu(seed)
     best, probes = search(machine, most)
     assert len(probes) <= MOST_PROBES
     assert sum(probe.peak_bytes is None for probe in probes) <= 2
@@ -43,14 +43,14 @@ def test_one_sample_that_does_not_fit_ends_the_search_with_nothing() -> None:
 
 
 def test_a_good_estimate_needs_two_or_three_runs() -> None:
-    machine = Machine(80 * GIB, 10 * GIB, GIB, 16 * GIB, 0.0, 0.01, 0.001, (0.0, 0.0), True, 1)
+    machine = SimulatedGpu(80 * GIB, 10 * GIB, GIB, 16 * GIB, 0.0, 0.01, 0.001, (0.0, 0.0), True, 1)
     best, probes = search(machine, 512)
     assert len(probes) <= 3
     assert best >= 0.92 * machine.true_maximum(512)
 
 
 def test_an_estimate_twice_too_small_costs_at_most_one_out_of_memory() -> None:
-    machine = Machine(24 * GIB, 6 * GIB, GIB, 6 * GIB, 0.0, 0.01, 0.001, (-0.5, -0.5), True, 1)
+    machine = SimulatedGpu(24 * GIB, 6 * GIB, GIB, 6 * GIB, 0.0, 0.01, 0.001, (-0.5, -0.5), True, 1)
     best, probes = search(machine, 512)
     assert sum(probe.peak_bytes is None for probe in probes) <= 1
     assert best >= 0.75 * machine.true_maximum(512)
@@ -65,7 +65,7 @@ def test_the_dataset_bounds_the_batch() -> None:
 
 
 def test_targets_over_many_machines() -> None:
-    found = finds(search, [random_machine(seed) for seed in range(5_000_000, 5_000_150)])
+    found = finds(search, [random_gpu(seed) for seed in range(5_000_000, 5_000_150)])
     probes = [float(len(one.probes)) for one in found]
     shares = [one.best / one.true_maximum for one in found]
     ooms = [one.ooms for one in found]
@@ -80,7 +80,7 @@ def test_targets_over_many_machines() -> None:
 
 @given(st.integers(0, 10_000_000), st.sampled_from([1, 7, 13, 24, 60, 64, 96, 128, 210, 512]))
 def test_only_sizes_that_hold_the_effective_batch_are_run(seed: int, effective: int) -> None:
-    machine = random_machine(seed)
+    machine = random_gpu(seed)
     allowed = divisors(effective)
     state = BatchSearch(machine.capacity, effective, allowed=allowed)
     while (proposal := state.propose()) is not None:

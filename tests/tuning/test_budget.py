@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks.tune_machines import random_training
-from tests.benchmarks.tune_minutes import tuned_in
+from tests.benchmarks.tuning.simulated_training import random_training
+from tests.benchmarks.tuning.tune_budget import tuned_in
 from tests.tuning.tuner_fakes import measured
 from tuner_tui.cli.interrupts import Interrupts
 from tuner_tui.cli.tune_follow import follow_tuning

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.benchmarks.tune_confirm import BOXES, Box, confirmed
+from tests.benchmarks.tuning.paired_test import BOXES, Box, confirmed
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.confirm import MOST_PAIRS, Pairs
 from tuner_tui.tuning.measurement import Measurement

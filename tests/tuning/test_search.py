@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.benchmarks.tune_machines import GIB, PYTHON
+from tests.benchmarks.tuning.simulated_training import GIB, PYTHON
 from tests.fakes.situations import box
 from tests.tuning.search_fakes import driven, line, measured, purposes, sizes, space
 from tuner_tui.settings.job import BuiltinJob, CommandJob

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from tests.benchmarks.batch_search import quantile
-from tests.benchmarks.tune_machines import Training, random_training
-from tests.benchmarks.tune_search import AS_FAST, WANTED, tuned
+from tests.benchmarks.tuning.batch_search import quantile
+from tests.benchmarks.tuning.simulated_training import SimulatedTraining, random_training
+from tests.benchmarks.tuning.tune_quality import AS_FAST, WANTED, tuned
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.rules.check import find_problems
 from tuner_tui.settings.rules.problem import Problem
@@ -25,7 +25,7 @@ from tuner_tui.tuning.trial import Trial
 TROUBLES: tuple[Outcome, ...] = ("out-of-memory", "failed", "no-step", "aborted", "not-applied")
 
 
-def run(training: Training, trial: Trial, trouble: float) -> Measurement:
+def run(training: SimulatedTraining, trial: Trial, trouble: float) -> Measurement:
     """The trial, spoilt with the chance `trouble`."""
     rng = random.Random(f"{training.seed} {trial.number}")
     if rng.random() < trouble:
@@ -88,7 +88,7 @@ def test_targets_over_many_trainings() -> None:
     assert all(one.chosen >= one.start * AS_FAST for one in found)
 
 
-def _errors(training: Training, settings: Settings) -> list[Problem]:
+def _errors(training: SimulatedTraining, settings: Settings) -> list[Problem]:
     box = training.space.box
     found = find_problems(settings, gpus=box.gpus, interpreter=box.interpreter, job=box.job, cores=training.cores)
     return [one for one in found if one.severity == "error"]

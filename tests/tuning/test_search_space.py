@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.benchmarks.tune_machines import GIB, PYTHON
+from tests.benchmarks.tuning.simulated_training import GIB, PYTHON
 from tests.fakes.situations import box, card
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import HostMemory

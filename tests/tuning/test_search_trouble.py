@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.benchmarks.tune_machines import GIB
+from tests.benchmarks.tuning.simulated_training import GIB
 from tests.tuning.search_fakes import CARD, driven, line, measured, out_of_memory, purposes, sizes, space
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.measurement import Breakdown, Measurement

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.benchmarks.tune_machines import GIB
+from tests.benchmarks.tuning.simulated_training import GIB
 from tests.tuning.search_fakes import CARD, driven, measured, out_of_memory, sizes, space
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.effects import Effects, Parts

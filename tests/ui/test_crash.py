@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks.terminal import Terminal
+from tests.benchmarks.screen.terminal import Terminal
 from tuner_tui.ui.crash import report
 
 SECRET = "hf_" + "a" * 24

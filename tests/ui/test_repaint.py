@@ -8,10 +8,10 @@ from contextlib import nullcontext
 
 import pytest
 
-from tests.benchmarks.followed_run import followed_run
-from tests.benchmarks.peers import OURS, commands, fake_box, opened
-from tests.benchmarks.screen_cost import BUDGETS
-from tests.benchmarks.terminal import Terminal
+from tests.benchmarks.screen.followed_run import followed_run
+from tests.benchmarks.screen.peers import OURS, commands, fake_box, opened
+from tests.benchmarks.screen.screen_cost import BUDGETS
+from tests.benchmarks.screen.terminal import Terminal
 from tests.fakes.nvml.scenario import Scenario, a100
 
 pytestmark = pytest.mark.alone

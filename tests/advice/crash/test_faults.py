@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks.fault_bench import FAULTS, Fault, can_mount, judge, start
-from tests.benchmarks.fault_bench import Found as First
+from tests.faults.fault_benchmark import FAULTS, Fault, can_mount, judge, start
+from tests.faults.fault_benchmark import Found as First
 from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.advice.situation import situation_of_run
 from tuner_tui.core.locks import wait_unlocked

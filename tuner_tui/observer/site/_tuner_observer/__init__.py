@@ -22,6 +22,6 @@ def install() -> None:
     run_dir = os.environ.get("TUNER_RUN_DIR")
     if not run_dir:
         return
-    from . import parts
+    from . import bootstrap
 
-    parts.install(os.path.abspath(run_dir))
+    bootstrap.install(os.path.abspath(run_dir))

@@ -1,25 +1,86 @@
-"""The story that this process tells: opened when it proves to be the training, silent until then."""
+"""The event log of one process: appends JSON lines to the run folder once the process proves to be a training."""
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import sys
 import time
+from typing import Any
 
-from . import process
+from . import process_role
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+EVENT_VERSION = 1
+
+
+def json_safe(value: Any) -> Any:
+    """JSON knows no NaN: a number that is not finite becomes its name, `nan`, `inf` or `-inf`."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {str(name): json_safe(each) for name, each in value.items()}
+    return value
+
+
+class EventWriter:
+    """The file of one rank, opened at the first line. Errors are swallowed: a full disk must not hurt a training."""
+
+    def __init__(self, run_dir: str, rank: int, separate: bool) -> None:
+        """`separate`: one of several ranks, with a file of its own."""
+        name = f"events-rank{rank}.jsonl" if separate else "events.jsonl"
+        self.rank = rank
+        self._path = os.path.join(run_dir, name)
+        self._fd: int | None = None
+        self._broken_line = False
+
+    def story(self, kind: str, **fields: Any) -> None:
+        """A rare event, kept for ever."""
+        self._write(f'{{"story":1,"kind":"{kind}","v":{EVENT_VERSION},', fields)
+
+    def frequent(self, kind: str, fields: dict[str, Any]) -> None:
+        """Cumulative counters."""
+        self._write(f'{{"kind":"{kind}","v":{EVENT_VERSION},', fields)
+
+    def _write(self, head: str, fields: dict[str, Any]) -> None:
+        known = {name: json_safe(value) for name, value in fields.items() if value is not None}
+        body = json.dumps(dict(known, t=round(time.time(), 3), rank=self.rank), separators=(",", ":"), default=str)
+        line = (head + body[1:] + "\n").encode("utf-8", "replace")
+        if self._broken_line:
+            line = b"\n" + line
+        try:
+            if self._fd is None:
+                self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            written = os.write(self._fd, line)
+        except OSError:
+            return
+        self._broken_line = written < len(line)
+
+    def forget(self) -> None:
+        """After a fork: the descriptor belongs to the parent's story."""
+        if self._fd is not None:
+            try:  # noqa: SIM105 - contextlib would be imported for this
+                os.close(self._fd)
+            except OSError:
+                pass
+        self._fd = None
+
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # `typing` itself would be an import too many for a process without torch
-    from collections.abc import Callable
-    from typing import Any
+    pass
+    pass
 
-    from .events import EventFile
+    pass
 
 PHASE_BURST = 6
 """Phase lines written at once before they are thinned out to one a second: a loop may evaluate after every step."""
 
-PHASE_RESERVE = {"ending": -math.inf, "saving": 1.0}
+PHASE_MIN_TOKENS = {"ending": -math.inf, "saving": 1.0}
 """Fewest tokens at which a phase is written: the end always, saving with the token that the others leave."""
 
 
@@ -35,24 +96,23 @@ class Session:
         self.launched = launched
         self.opened = False
         self.phase = "starting"
-        self.step_of: Callable[[], int | None] = _nothing
+        self.step_of: Callable[[], int | None] = _return_none
         self.failed_in: tuple[int, str] | None = None
-        self.at_exit: Callable[[], None] = _nothing
+        self.at_exit: Callable[[], None] = _return_none
         self._written_phase: str | None = None
         self._phase_tokens = float(PHASE_BURST)
         self._phase_refilled_at = time.monotonic()
-        self._file: EventFile | None = None
+        self._file: EventWriter | None = None
 
     def open(self) -> None:
         """Say that the observer is here: at torch's import in the launched process, else at the first training."""
         if self.opened:
             return
-        from .events import EventFile
 
         self.opened = True
-        rank, world_size = process.rank_and_world()
+        rank, world_size = process_role.rank_and_world()
         separate = world_size > 1 or "RANK" in os.environ
-        self._file = EventFile(self.run_dir, rank, separate)
+        self._file = EventWriter(self.run_dir, rank, separate)
         self.tell(
             "started",
             pid=os.getpid(),
@@ -102,7 +162,7 @@ class Session:
         refill = now - self._phase_refilled_at
         self._phase_refilled_at = now
         self._phase_tokens = min(float(PHASE_BURST), self._phase_tokens + refill)
-        if self._phase_tokens >= PHASE_RESERVE.get(self.phase, 2.0):
+        if self._phase_tokens >= PHASE_MIN_TOKENS.get(self.phase, 2.0):
             self._phase_tokens -= 1.0
             self._write_phase()
             return True
@@ -122,7 +182,7 @@ class Session:
         self.at_exit, self.step_of = at_exit, step_of
 
 
-def _nothing() -> None:
+def _return_none() -> None:
     return None
 
 

@@ -1,0 +1,164 @@
+"""How far each way of estimating memory is off, on every hardware that was measured.
+
+Run: `python -m tests.benchmarks.estimate_error [--without-tracing]`. Truth are the files of `tests/gpu/results`: the peak of
+all tensors of a training of three steps and an evaluation. Cold: the closed form, tracing, and what
+`accelerate estimate-memory` prints as "Training using Adam" for the same model and precision. After two probes: the
+batches 4 and 12 of a series are known, 24 is foretold, by the fitted line and by the corrected estimate. Then the same
+of other architectures, whose truth is in `tests/gpu/results/families`.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tests.gpu.cases import HELD_OUT, Case, Measured
+from tests.gpu.model_families import FAMILIES, UNSEEN
+from tests.memory.ground_truth import (
+    Errors,
+    Way,
+    closed_form,
+    device_of,
+    errors,
+    result_files,
+    results,
+    series,
+    settings_of,
+    shape_of,
+    traced,
+)
+from tuner_tui.memory.calibration import MeasuredRun, calibrate
+from tuner_tui.memory.device import Device
+from tuner_tui.memory.estimate import RESERVE_SHARE, MemoryEstimate, estimate
+from tuner_tui.memory.fit import PeakPoint, fit
+from tuner_tui.memory.model_shape import shape_from_config
+from tuner_tui.settings.model import Settings
+
+PROBES = slice(1, 3)
+"""The probes of a series of batches 2, 4, 12, 24: the tuner, too, begins with what it thinks safe, not with one."""
+UNTRACEABLE = ("t5", "bart")
+"""Their classifiers look for the end of a text, and a trace has no texts."""
+ACCELERATE_TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+Foretelling = Callable[[list[Measured], Case], float | None]
+
+
+def line(name: str, found: Errors) -> str:
+    """One row of the table."""
+    if not found.shares:
+        return f"  {name:<42} –"
+    return (
+        f"  {name:<42} {len(found.shares):4}  median {found.quantile(0.5):6.2%}  p90 {found.quantile(0.9):6.2%}  "
+        f"worst {found.quantile(1.0):6.1%}  too small with {RESERVE_SHARE:.0%} reserve {found.under(RESERVE_SHARE):6.2%}"
+    )
+
+
+@cache
+def empty_model(model: str, task: str) -> Any:
+    """The model as accelerate's command builds it: on no device."""
+    from accelerate import init_empty_weights
+
+    from tests.gpu.measure_memory import build_model
+    from tuner_tui.trainer.job.config import JobArguments
+
+    with init_empty_weights():
+        return build_model(Case(model, task), JobArguments(task=task))
+
+
+def accelerate_estimate(case: Case) -> float:
+    """The figure of `accelerate estimate-memory`, by its own functions: it knows neither batch nor settings."""
+    from accelerate.commands.estimate import estimate_training_usage
+    from accelerate.utils import calculate_maximum_sizes
+
+    total, _ = calculate_maximum_sizes(empty_model(case.model, case.task))
+    return float(max(estimate_training_usage(total, ACCELERATE_TYPES[case.precision]).values()))
+
+
+def by_fit(known: list[Measured], case: Case) -> float | None:
+    """The line through the probes, forward and backward known apart from the optimizer's step."""
+    points = [PeakPoint(one.case.batch, one.peak_bytes or 0, one.batch_peak_bytes) for one in known]
+    model = fit(points)
+    return None if model is None else model.peak_bytes(case.batch)
+
+
+def by_doubted_fit(known: list[Measured], case: Case) -> float | None:
+    """The same with its doubt, as a search for the largest batch counts it."""
+    model = fit([PeakPoint(one.case.batch, one.peak_bytes or 0, one.batch_peak_bytes) for one in known])
+    if model is None:
+        return None
+    beyond = max(0, case.batch - model.reach) * model.doubt_slope_bytes
+    return model.peak_bytes(case.batch) + model.doubt_bytes + beyond
+
+
+def by_correction(device: Device) -> Foretelling:
+    """The closed form, put right by the probes."""
+
+    def way(known: list[Measured], case: Case) -> float | None:
+        runs = [MeasuredRun("probe", settings_of(one.case), tensor_bytes=one.peak_bytes) for one in known]
+        shape, settings = shape_of(case), settings_of(case)
+
+        def plain(other: Settings) -> MemoryEstimate:
+            return estimate(shape, other, device)
+
+        return calibrate(plain(settings), settings, True, runs, plain).tensor_bytes(case.batch)
+
+    return way
+
+
+def foretold(way: Foretelling, measured: list[Measured]) -> Errors:
+    """The errors of `way` on the largest batches of each series."""
+    found = []
+    for group in series(measured):
+        for one in group[PROBES.stop :]:
+            said, peak = way(group[PROBES], one.case), one.peak_bytes
+            if said is not None and peak:
+                found.append(said / peak - 1)
+    return Errors(tuple(found))
+
+
+def report(path: Path, folder: Path, tracing: bool) -> None:
+    """The table of one hardware."""
+    device, measured = device_of(path), results(path)
+    held_out = [one for one in measured if one.case.model in HELD_OUT]
+    print(f"{path.stem}: {len(measured)} trainings")
+    ways: list[tuple[str, Way]] = [("closed form", closed_form(device))]
+    ways += [("traced", traced(device, folder))] if tracing else []
+    ways += [("accelerate estimate-memory", accelerate_estimate)]
+    for name, way in ways:
+        print(line(name, errors(way, measured)), flush=True)
+        print(line(f"{name}, models not looked at before", errors(way, held_out)), flush=True)
+    print(line("two probes, fitted line", foretold(by_fit, measured)))
+    print(line("two probes, fitted line and its doubt", foretold(by_doubted_fit, measured)))
+    print(line("two probes, corrected closed form", foretold(by_correction(device), measured)))
+
+
+def report_families(path: Path, folder: Path, tracing: bool) -> None:
+    """The table of other architectures: those that were looked at, and those that were scored once."""
+    device, ways = device_of(path), []
+    print(f"{path.stem}, other architectures")
+    ways += [("traced", traced(device, folder))] if tracing else []
+    for words, models in (("", FAMILIES), (", not looked at before", UNSEEN)):
+        found = [one for one in results(path) if one.case.model in models]
+        known = [one for one in found if shape_from_config(models[one.case.model], "", "causal-lm") is not None]
+        own = [one for one in known if not shape_of(one.case).near]
+        near = [one for one in known if shape_of(one.case).near]
+        print(line(f"closed form, own family{words}", errors(closed_form(device), own)))
+        print(line(f"closed form, nearest family{words}", errors(closed_form(device), near)))
+        for name, way in ways:
+            traceable = [one for one in found if one.case.model not in UNTRACEABLE]
+            print(line(f"{name}{words}", errors(way, traceable)), flush=True)
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        for path in result_files():
+            report(path, Path(folder), "--without-tracing" not in sys.argv)
+        for path in result_files("families"):
+            report_families(path, Path(folder), "--without-tracing" not in sys.argv)
+
+
+if __name__ == "__main__":
+    main()

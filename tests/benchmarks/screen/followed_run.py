@@ -1,0 +1,56 @@
+"""A run to look at: launched and supervised as any, its training a script that computes nothing and tells much.
+
+What the script writes once a second is what the observer and a Trainer would: counters, every fifth second a loss with
+a line of the log.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from tests.benchmarks.screen.peers import OURS, commands
+
+SCRIPT = """
+import math, os, sys, time
+from pathlib import Path
+from tuner_tui.core.line_files import Appender
+from tuner_tui.runs.store.codec import encode
+from tuner_tui.runs.events.types import Metrics, Phase, Plan, Started, Steps
+
+out = Appender(Path(os.environ["TUNER_RUN_DIR"]) / "events.jsonl")
+start = time.time()
+out.append(encode(Started(t=start, rank=0, pid=os.getpid(), torch="2.13.0")))
+out.append(encode(Plan(t=start, rank=0, total_steps=90_000)))
+out.append(encode(Phase(t=start, rank=0, phase="training", step=0)))
+for second in range(1, 36_000):
+    time.sleep(max(0.0, start + second - time.time()))
+    now, step = time.time(), second * 3
+    wave = math.sin(second / 7)
+    out.append(encode(Steps(
+        t=now, rank=0, step=step, own_steps=step, micro_steps=step * 4, samples=step * 64, tokens=step * 64 * 240,
+        padding_tokens=step * 64 * 16, train_s=second * 0.98 + wave / 30, data_wait_s=second * 0.02 + wave / 50,
+        slowest_step_s=0.4, allocated_peak_bytes=61 << 30, reserved_peak_bytes=66 << 30,
+    )))
+    if second % 5 == 0:
+        loss = 0.9 + 2 / (1 + second / 300) + wave / 20
+        out.append(encode(Metrics(t=now, rank=0, step=step, loss=loss, learning_rate=4e-5, grad_norm=0.7 + wave / 9)))
+        print({"loss": f"{loss:.4f}", "grad_norm": f"{0.7 + wave / 9:.4f}", "learning_rate": "4e-05"}, flush=True)
+"""
+
+
+@contextmanager
+def followed_run(environment: Mapping[str, str], folder: Path) -> Iterator[None]:
+    """The run lives for as long as the block lasts; the screen finds what lives by itself."""
+    ours = commands()[OURS]
+    start = [*ours, "run", "--detach", "--preset", "demo", "--apply", "none", "--", sys.executable, "-c", SCRIPT]
+    quiet = partial(subprocess.run, env=dict(environment), cwd=folder, capture_output=True, text=True)
+    name = quiet(start, check=True).stdout.strip()
+    try:
+        yield
+    finally:
+        quiet([*ours, "stop", name, "--now"], check=False)

@@ -1,0 +1,55 @@
+"""The two programs that are compared, both looking at the same fake driver in the same sort of terminal."""
+
+from __future__ import annotations
+
+import compileall
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.benchmarks.screen.terminal import Terminal
+from tests.fakes.nvml.build import NO_COMPILER, build_library
+from tests.fakes.nvml.scenario import Scenario
+from tuner_tui import __file__ as package
+
+OURS = "tuner-tui"
+PEER = "nvitop"
+SSH_TERMINAL = {"TERM": "xterm-256color", "COLORTERM": "", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
+"""What a program sees over SSH: OpenSSH hands TERM on, and not COLORTERM."""
+
+
+def commands() -> dict[str, list[str]]:
+    """The command of each program that is installed beside this Python; ours compiled, as an installed one is."""
+    compileall.compile_dir(Path(package).parent, quiet=1)
+    beside = Path(sys.executable).parent
+    found = {OURS: [str(beside / "tuner-tui")]}
+    if (beside / PEER).exists():
+        found[PEER] = [str(beside / PEER), "--interval", "1"]
+    else:
+        print(f"{PEER} is not installed beside {sys.executable}: no figures to compare with (pip install {PEER})")
+    return found
+
+
+@contextmanager
+def fake_box(scenario: Scenario) -> Iterator[tuple[dict[str, str], Path]]:
+    """The environment of a process that sees the cards of `scenario`, and a folder for it to stand in."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        library = build_library(folder)
+        if library is None:
+            raise SystemExit(f"skipped: {NO_COMPILER}")
+        own = {key: str(folder / key.lower()) for key in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME")}
+        yield {**scenario.environment(library, folder), **own, **SSH_TERMINAL}, folder
+
+
+def machine() -> str:
+    """How many cores there are and how busy they are: figures of a busy machine are no figures."""
+    return f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
+
+
+def opened(command: list[str], environment: Mapping[str, str], folder: Path) -> Terminal:
+    """`command` in a terminal of 120 × 40 cells."""
+    return Terminal(command, environment, folder)

@@ -1,0 +1,79 @@
+"""What `watch` costs on 8 cards and 500 processes: bytes a second, processor, memory; beside nvitop on the same box.
+
+    python -m tests.benchmarks.screen.watch_cost [SECONDS] [ROUNDS]
+
+The cards are made up, the processes are real. Rounds are interleaved, so that a busy moment of the machine hits both.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from statistics import mean
+
+from tests.benchmarks.screen.peers import OURS, PEER, commands, fake_box, opened
+from tests.benchmarks.screen.process_crowd import crowd, scenario_of
+from tests.benchmarks.screen.terminal import Cost
+from tuner_tui.hardware.environment import sees_host_pids
+
+PROCESSES = 500
+WARM_UP_S = 14.0
+BUDGET = (1100, 1.2, 55)
+"""Bytes a second, per cent of a core, MB."""
+JOBS = f"{OURS} jobs"
+"""A row a job; the other shape shows every process of every job."""
+
+
+def measured(seconds: float, rounds: int) -> dict[str, list[Cost]]:
+    """The costs of each round, by what is shown."""
+    costs: dict[str, list[Cost]] = {}
+    with (
+        tempfile.TemporaryDirectory() as name,
+        crowd(PROCESSES, Path(name)) as ranks,
+        fake_box(scenario_of(ranks)) as (environment, folder),
+    ):
+        for _ in range(rounds):
+            for shape, (command, keys) in shapes().items():
+                with opened(command, environment, folder) as terminal:
+                    terminal.watch(WARM_UP_S / 2)
+                    terminal.press(keys)
+                    terminal.watch(WARM_UP_S / 2)
+                    costs.setdefault(shape, []).append(terminal.watch(seconds))
+    return costs
+
+
+def shapes() -> dict[str, tuple[list[str], bytes]]:
+    """What is measured: its command, and the keys that bring it to show what it shall."""
+    programs = commands()
+    ours = [*programs.pop(OURS), "watch"]
+    others = {name: (command, b"") for name, command in programs.items()}
+    return {JOBS: (ours, b""), f"{OURS} processes": (ours, b"a"), **others}
+
+
+def figures(costs: list[Cost]) -> tuple[float, float, float]:
+    """Bytes a second, per cent of a core, MB: means over the rounds."""
+    return (
+        mean(cost.bytes_s for cost in costs),
+        mean(cost.cpu_pct for cost in costs),
+        mean(cost.rss_bytes for cost in costs) / 1e6,
+    )
+
+
+def main() -> None:
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 30.0
+    rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 2
+    if not sees_host_pids():
+        print("in a container the cards' processes cannot be matched with ours: jobs are found by their looks alone")
+    rows = {name: figures(costs) for name, costs in measured(seconds, rounds).items()}
+    if PEER in rows:
+        ours, peer = rows[JOBS], rows[PEER]
+        rows["ratio"] = (ours[0] / peer[0], ours[1] / peer[1], ours[2] / peer[2])
+    print(f"\n8 cards, {PROCESSES} processes, 120×40, 1 Hz{'':5}{'bytes/s':>10}{'% of a core':>14}{'MB':>8}")
+    for name, (bytes_s, cpu_pct, megabytes) in {**rows, "budget": BUDGET}.items():
+        digits = 2 if name == "ratio" else 0
+        print(f"{name:<38}{bytes_s:>10.{digits}f}{cpu_pct:>14.2f}{megabytes:>8.{max(1, digits)}f}")
+
+
+if __name__ == "__main__":
+    main()

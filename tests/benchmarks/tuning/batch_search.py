@@ -1,0 +1,97 @@
+"""How many runs, how many out-of-memory and how good a batch: the batch search over random machines.
+
+Run: `python -m tests.benchmarks.tuning.batch_search [machines] [machines of the peers] [first seed]`. Lightning's two modes
+and accelerate's finder are run from their installed packages, on the first of the same machines; accelerate's begins
+at 512, the largest size that fits on any.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.benchmarks.tuning.simulated_gpu import SimulatedGpu, random_gpu
+from tuner_tui.memory.fit import PeakModel
+from tuner_tui.tuning.batch_search import BatchSearch, Probe
+
+Finder = Callable[[SimulatedGpu, int], tuple[int, list[Probe]]]
+MOST = 2048
+"""Samples in the data: more than fit on any machine, so that memory decides."""
+
+
+def search(machine: SimulatedGpu, most: int) -> tuple[int, list[Probe]]:
+    """Our search: the result and every run it cost."""
+    base, slope = machine.prior_errors
+    prior = PeakModel(machine.base * (1 + base), machine.slope * (1 + slope), machine.floor * (1 + base))
+    state = BatchSearch(machine.capacity, most, prior if machine.seed % 4 else None)
+    while (proposal := state.propose()) is not None:
+        state = state.record(machine.run(proposal.batch))
+    return (state.best.batch if state.best else 0), list(state.probes)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a finder came to on one machine, beside the machine's true maximum."""
+
+    true_maximum: int
+    best: int
+    fits: bool
+    probes: list[Probe]
+
+    @property
+    def ooms(self) -> int:
+        """How often it ran out of memory on the way."""
+        return sum(probe.peak_bytes is None for probe in self.probes)
+
+    @property
+    def tested(self) -> bool:
+        """Whether the result was run, and fitted."""
+        return not self.best or any(one.batch == self.best and one.peak_bytes is not None for one in self.probes)
+
+
+def finds(finder: Finder, machines: list[SimulatedGpu]) -> list[Found]:
+    """What `finder` comes to on every machine on which at least one sample fits."""
+    found = []
+    for machine in machines:
+        if true_maximum := machine.true_maximum(MOST):
+            best, probes = finder(machine, MOST)
+            found.append(Found(true_maximum, best, not best or machine.fits(best), probes))
+    return found
+
+
+def quantile(values: list[float], share: float) -> float:
+    """The value below which `share` of them lie."""
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+
+
+def line(name: str, found: list[Found]) -> str:
+    """One line of figures."""
+    probes, ooms = [len(one.probes) for one in found], [one.ooms for one in found]
+    shares = [one.best / one.true_maximum for one in found]
+    return (
+        f"{name:22} probes median {statistics.median(probes):4.1f} p90 {quantile([*map(float, probes)], 0.9):4.1f}   "
+        f"OOM mean {statistics.mean(ooms):5.2f} most {max(ooms):3}   "
+        f"share of the maximum median {statistics.median(shares):5.3f} p10 {quantile(shares, 0.1):5.3f}   "
+        f"never run {sum(not one.tested for one in found)}   does not fit {sum(not one.fits for one in found)}"
+    )
+
+
+def main() -> None:
+    """The table: ours, ours on the peers' machines, the peers."""
+    from tests.benchmarks.tuning import batch_finders
+
+    count, peers, first = (int(word) for word in (*sys.argv[1:], *("2000", "300", "0")[len(sys.argv) - 1 :]))
+    # Both packages collect garbage before every run; what is alive already need not be looked through each time.
+    gc.freeze()
+    machines = [random_gpu(seed) for seed in range(first, first + count)]
+    print(line(f"tuner-tui, {count}", finds(search, machines)))
+    print(line(f"tuner-tui, {peers}", finds(search, machines[:peers])))
+    for finder in (batch_finders.lightning_power, batch_finders.lightning_binsearch, batch_finders.accelerate_finder):
+        print(line(finder.__name__, finds(finder, machines[:peers])))
+
+
+if __name__ == "__main__":
+    main()

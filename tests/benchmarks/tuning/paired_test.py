@@ -1,0 +1,107 @@
+"""How often start and winner in turn call a winner faster: where it is, and where it is not.
+
+Run: `python -m tests.benchmarks.tuning.paired_test [tunings] [first seed]`. Each made-up tuning has some trials on a box
+whose speed drifts from trial to trial, beside noise of each run's own; then pairs are run until the confirmation is
+decided.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from dataclasses import dataclass
+
+from tuner_tui.settings.model import Settings
+from tuner_tui.tuning.confirm import Pairs
+from tuner_tui.tuning.measurement import Measurement
+from tuner_tui.tuning.objective import Results
+from tuner_tui.tuning.trial import Purpose, Trial, Tried
+
+START, WINNER = Settings(), Settings(torch_compile=True)
+BETWEEN = 8
+"""Trials between the winner's first run and the confirmation."""
+WITHIN = 0.5
+"""Part of a run's own noise that shows as its spread."""
+RATIOS = (1.0, 1.05, 1.08)
+
+
+@dataclass(frozen=True)
+class Box:
+    """How speed varies, as shares of it: `own` by run, `drift` by what lasts beyond a trial, `kept` of it to the next.
+
+    `steady` more with every trial, `busy` less at first; a `burst` share of runs is slowed by up to 30 %.
+    """
+
+    name: str
+    own: float
+    drift: float = 0.0
+    kept: float = 0.9
+    steady: float = 0.0
+    busy: float = 0.0
+    burst: float = 0.0
+
+
+BOXES = (
+    Box("very quiet", 0.005),
+    Box("quiet", 0.01),
+    Box("noisy runs", 0.03),
+    Box("drifting", 0.01, drift=0.03),
+    Box("drifting slowly", 0.01, drift=0.05, kept=0.97),
+    Box("noisy and drifting", 0.03, drift=0.05, kept=0.8),
+    Box("busy at first", 0.01, busy=0.1),
+    Box("ever faster", 0.01, steady=0.005),
+    Box("bursts", 0.01, burst=0.1),
+)
+
+
+class Speeds:
+    """The speeds of one tuning's runs, one after another."""
+
+    def __init__(self, box: Box, seed: int) -> None:
+        self._box, self._rng, self._run = box, random.Random(seed), 0
+        self._drift = self._rng.gauss(0, box.drift)
+
+    def next(self, true: float) -> Measurement:
+        """The next run of settings that are `true` times as fast as the start."""
+        box, rng = self._box, self._rng
+        rate = true * (1 + self._drift + rng.gauss(0, box.own) + box.steady * self._run)
+        rate *= 1 - (box.busy if self._run < 3 else 0.0)
+        rate *= 1 - (rng.uniform(0.05, 0.3) if rng.random() < box.burst else 0.0)
+        self._drift = box.kept * self._drift + rng.gauss(0, box.drift * (1 - box.kept**2) ** 0.5)
+        self._run += 1
+        return Measurement(outcome="measured", seconds=20, samples_s=100 * rate, spread=1.96 * WITHIN * box.own)
+
+
+def confirmed(box: Box, ratio: float, seed: int) -> tuple[bool, int]:
+    """Whether a winner that is `ratio` times as fast is called faster, and after how many pairs."""
+    speeds = Speeds(box, seed)
+    tried: list[Tried] = []
+
+    def run(purpose: Purpose, settings: Settings) -> None:
+        trial = Trial(number=len(tried) + 1, purpose=purpose, settings=settings, reason="")
+        tried.append(Tried(trial, speeds.next(ratio if settings == WINNER else 1.0)))
+
+    run("start", START)
+    run("noise", START)
+    run("knob", WINNER)
+    for number in range(BETWEEN):
+        run("knob", START.changed(dataloader_num_workers=number + 1))
+    while not (pairs := Pairs(START, WINNER, tuple(tried), Results.of(tried, None))).decided:
+        run("confirm", pairs.next())
+    return (pairs.interval or (1.0, 1.0, 1.0))[1] > 1, len(pairs.ratios)
+
+
+def main() -> None:
+    """A line a box."""
+    count, first = (int(word) for word in (*sys.argv[1:], *("2000", "0")[len(sys.argv) - 1 :]))
+    for box in BOXES:
+        told = []
+        for ratio in RATIOS:
+            found = [confirmed(box, ratio, seed) for seed in range(first, first + count)]
+            share, pairs = sum(one for one, _ in found) / count, sum(pairs for _, pairs in found) / count
+            told.append(f"{ratio:.2f}: {share:6.1%} in {pairs:.1f} pairs")
+        print(f"{box.name:20} " + "   ".join(told))
+
+
+if __name__ == "__main__":
+    main()

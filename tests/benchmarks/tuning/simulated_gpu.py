@@ -1,0 +1,64 @@
+"""Made-up cards with a model on them, as a search for the largest batch meets them.
+
+Each has a true maximum between 1 and 512, a base (weights, optimizer, context), an optimizer-step floor, activations
+that bend a little, fragmentation and noise.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from tuner_tui.tuning.batch_search import Probe
+
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class SimulatedGpu:
+    """A card and a model on it, as the search meets them."""
+
+    capacity: int
+    base: float
+    slope: float
+    floor: float
+    bend: float
+    fragmentation: float
+    noise: float
+    prior_errors: tuple[float, float]
+    knows_parts: bool
+    seed: int
+
+    def needed(self, batch: int) -> float:
+        """What a run at `batch` needs at least, fragmentation that cannot be reclaimed included."""
+        wobble = random.Random(self.seed * 1009 + batch).uniform(0, self.fragmentation)
+        return self.allocated(batch) * (1 + wobble)
+
+    def allocated(self, batch: int) -> float:
+        return max(self.floor, self.base + self.slope * batch * (1 + self.bend * batch / 512))
+
+    def fits(self, batch: int) -> bool:
+        return self.needed(batch) <= self.capacity
+
+    def true_maximum(self, most: int) -> int:
+        return max((batch for batch in range(1, most + 1) if self.fits(batch)), default=0)
+
+    def run(self, batch: int) -> Probe:
+        if not self.fits(batch):
+            return Probe(batch, None)
+        jitter = 1 + random.Random(self.seed * 7919 + batch).gauss(0, self.noise)
+        line = self.base + self.slope * batch * (1 + self.bend * batch / 512)
+        return Probe(batch, int(self.allocated(batch) * jitter), int(line * jitter) if self.knows_parts else None)
+
+
+def random_gpu(seed: int) -> SimulatedGpu:
+    rng = random.Random(seed)
+    capacity = rng.choice([8, 11, 16, 24, 40, 48, 80, 141]) * GIB
+    true_max = int(2 ** rng.uniform(0, 9))
+    base = capacity * rng.uniform(0.03, 0.6)
+    slope = (capacity - base) / (true_max + rng.random())
+    floor = base * rng.choice([1.0, rng.uniform(1.0, 1.6)])
+    return SimulatedGpu(
+        capacity, base, slope, min(floor, capacity * 0.9), rng.uniform(0, 0.02), rng.uniform(0, 0.03),
+        rng.uniform(0, 0.002), (rng.gauss(0, 0.1), rng.gauss(0, 0.1)), rng.random() < 0.7, seed,
+    )  # fmt: skip

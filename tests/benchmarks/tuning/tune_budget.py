@@ -1,0 +1,99 @@
+"""How far the tuner comes in a given time: the whole loop over random trainings, on a clock that its trials move.
+
+Run: `python -m tests.benchmarks.tuning.tune_budget [trainings] [first seed]`. A trial takes half a minute, one that compiles
+a minute more. Shares are of the best grid point's true throughput, gains are over the start's.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.benchmarks.tuning.batch_search import quantile
+from tests.benchmarks.tuning.simulated_training import Knobs, SimulatedTraining, random_training
+from tuner_tui.settings.model import Settings
+from tuner_tui.tuning.batch_search import RESERVE
+from tuner_tui.tuning.measurement import Measurement
+from tuner_tui.tuning.run_trial import Asker, Done
+from tuner_tui.tuning.search import Search
+from tuner_tui.tuning.trial import Trial
+from tuner_tui.tuning.tuner import Known, Tuner
+from tuner_tui.tuning.tuning_folder import TuningFolder
+from tuner_tui.tuning.tuning_log import TuningEnded, TuningLog
+
+MINUTES = (3, 5, 9, 15, 30)
+
+
+@dataclass
+class Clock:
+    """Runs the trials of `training` in no time, and moves a clock by what they would take."""
+
+    training: SimulatedTraining
+    now_s: float = 0.0
+    trials: int = 0
+
+    def run(self, trial: Trial, asker: Asker) -> Done:
+        """The trial; aborted where the time for the tuning ends in it."""
+        self.trials += 1
+        found = self.training.run(trial.settings, trial.number)
+        assert asker.deadline_t is not None
+        over_s = self.now_s + found.seconds - asker.deadline_t
+        if over_s > 0:
+            found = Measurement(outcome="aborted", seconds=found.seconds - over_s)
+        self.now_s += found.seconds
+        return Done(found, trial.settings)
+
+    def begun_from(self, start: Settings) -> Clock:
+        """The same."""
+        return self
+
+
+def tuned_in(training: SimulatedTraining, minutes: float) -> tuple[TuningEnded, Clock]:
+    """How a tuning of so many minutes ended."""
+    clock = Clock(training)
+    with tempfile.TemporaryDirectory() as path:
+        folder = TuningFolder(Path(path))
+        tuner = Tuner(
+            folder, TuningLog(folder), clock,
+            lambda known, closing: Search(known.start, training.space, known.tried, closing),
+            minutes * 60, lambda: clock.now_s,
+        )  # fmt: skip
+        return tuner.tune(Known(training.start)), clock
+
+
+def line(minutes: float, trainings: list[SimulatedTraining]) -> str:
+    """The figures of one length of time."""
+    shares, gains, unconfirmed, used = [], [], 0, []
+    for training in trainings:
+        ended, clock = tuned_in(training, minutes)
+        limit = training.capacity * (1 - RESERVE)
+        best = max(training.samples_s(knobs) for knobs in training.grid() if training.peaks(knobs)[0] <= limit)
+        start = training.samples_s(Knobs.of(training.start))
+        verdict = ended.verdict
+        chosen = 0.0 if verdict is None else training.samples_s(Knobs.of(verdict.winner))
+        shares.append(chosen / best)
+        if start:
+            gains.append(chosen / start)
+            unconfirmed += verdict is not None and verdict.winner != training.start and verdict.ratio is None
+        used.append(clock.now_s / (minutes * 60))
+    return (
+        f"{minutes:3.0f} min: share of the best median {statistics.median(shares):.3f} "
+        f"p10 {quantile(shares, 0.1):.3f}   "
+        f"times the start median {statistics.median(gains):.2f}   unconfirmed {unconfirmed}   "
+        f"time used median {statistics.median(used):.2f}"
+    )
+
+
+def main() -> None:
+    """A line for each length of time."""
+    count, first = (int(word) for word in (*sys.argv[1:], *("300", "0")[len(sys.argv) - 1 :]))
+    trainings = [random_training(seed) for seed in range(first, first + count)]
+    for minutes in MINUTES:
+        print(line(minutes, trainings))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,235 @@
+"""Faults injected into real trainings on the CPU: which cause is found first, and after how many steps.
+
+Run: `python -m tests.faults.fault_benchmark [--harder|--idioms] [FAULT…]` (about five minutes for all of a kind). Each
+fault is a small training under the observer and its supervisor, diagnosed once a second as the screen does it. Budget:
+the right first cause for nine in ten, within 30 steps; nothing for the healthy one. Where other programs have the
+cores, that is told as well, rightly: then the first cause besides counts, and the row says so. `--harder` has the same
+kinds of faults in forms that the rules were not written by; `--idioms` has them as they come in other people's code.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner_tui.advice.diagnose import diagnose
+from tuner_tui.advice.hysteresis import FindingHysteresis
+from tuner_tui.advice.situation import situation_of_view
+from tuner_tui.core.locks import wait_unlocked
+from tuner_tui.runs.launch.prepare import LaunchRequest
+from tuner_tui.runs.launch.start import launch
+from tuner_tui.runs.read.reader import RunReader
+from tuner_tui.runs.store.control import send_order
+from tuner_tui.runs.store.folder import RunFolder
+from tuner_tui.settings.job import CommandJob
+from tuner_tui.settings.model import Settings
+from tuner_tui.settings.origin import Resolved
+
+BASIC_FAULTS = Path(__file__).with_name("faulty_training.py")
+SUBTLE_FAULTS = Path(__file__).with_name("harder_training.py")
+IDIOMATIC_FAULTS = Path(__file__).with_name("fault_idioms.py")
+SMALL_SHM = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=2m tmpfs /dev/shm && exec "$@"', "sh")
+SMALL_DISK = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=1m tmpfs /mnt && exec "$@" /mnt', "sh")
+BURN = ("sh", "-c", "while :; do :; done")
+BUSY = "cpu-contended"
+MEMORY_LIMIT_BYTES = 3_000_000_000
+MOST_STEPS = 30
+GIVE_UP_S = 120.0
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault, the causes that name it rightly, and how long a training without one is watched (seconds).
+
+    `limited`: it runs under a memory limit; `within` is what its command is started by; `burners`: other programs have
+    the cores meanwhile.
+    """
+
+    name: str
+    causes: tuple[str, ...]
+    watch_s: float = GIVE_UP_S
+    script: Path = BASIC_FAULTS
+    limited: bool = False
+    within: tuple[str, ...] = ()
+    burners: bool = False
+
+
+FAULTS = (
+    Fault("slow-dataset", ("data-wait",)),
+    Fault("starved-loader", ("data-wait",)),
+    Fault("too-many-workers", ("too-many-workers",)),
+    Fault("slow-checkpoint", ("save-share",)),
+    Fault("long-evaluation", ("evaluation-share",)),
+    Fault("memory-limit", ("host-oom",), limited=True),
+    Fault("shm-limit", ("shm",), within=SMALL_SHM),
+    Fault("nan", ("nan",)),
+    Fault("killed-worker", ("worker-crash", "host-oom")),
+    Fault("killed-trainer", ("unknown", "host-oom")),
+    Fault("missing-package", ("missing-package",)),
+    Fault("none", (), 75.0),
+)
+"""A process killed from outside is rightly called killed; for want of memory only as a possibility."""
+
+
+def subtle(name: str, *causes: str, watch_s: float = GIVE_UP_S, **more: Any) -> Fault:
+    """A fault of the other training."""
+    return Fault(name, causes, watch_s, SUBTLE_FAULTS, **more)
+
+
+HARDER = (
+    subtle("leak-in-step", "memory-grows", "host-oom", limited=True),
+    subtle("numpy-memory", "host-oom", limited=True),
+    subtle("bytes-memory", "host-oom", limited=True),
+    subtle("worker-memory", "host-oom", limited=True),
+    subtle("evaluation-of-lists", "evaluation-share"),
+    subtle("evaluation-by-trainer", "evaluation-share"),
+    subtle("slow-collate", "data-wait"),
+    subtle("slow-stream", "data-wait"),
+    subtle("nan-by-trainer", "nan"),
+    subtle("nan-in-a-bar", "nan"),
+    subtle("worker-raises", "worker-crash"),
+    subtle("worker-exits", "worker-crash"),
+    subtle("segmentation-fault", "unknown"),
+    subtle("optimizer-missing", "missing-package"),
+    subtle("full-disk", "disk-full", within=SMALL_DISK),
+    subtle("stolen-cores", "cpu-contended", burners=True),
+    subtle("workers-healthy", watch_s=60.0),
+)
+
+OTHER_IDIOMS = tuple(
+    Fault(name, tuple(causes), 60.0 if causes else GIVE_UP_S, IDIOMATIC_FAULTS)
+    for name, *causes in (
+        ("generation", "evaluation-share"),
+        ("validation-broken-off", "evaluation-share"),
+        ("validation-by-switch", "evaluation-share"),
+        ("validation-at-the-top", "evaluation-share"),
+        ("metrics-each-step", "between-steps"),
+        ("shared-lock", "data-wait"),
+        ("decoding", "data-wait"),
+        ("slow-save", "save-share"),
+        ("pickled-save", "between-steps"),
+        ("padded", "padding"),
+        ("hanging-worker", "stalled"),
+        ("idioms-healthy",),
+    )
+)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was found first: the cause, how sure, the steps done and the seconds since the first step.
+
+    `behind`: that other programs have the cores, which nobody injected, was told before it.
+    """
+
+    cause: str | None
+    confidence: str = ""
+    steps: int = 0
+    seconds: float = 0.0
+    behind: bool = False
+
+
+def command_of(fault: Fault) -> tuple[str, ...]:
+    """The command of a faulty training."""
+    return (*fault.within, sys.executable, str(fault.script), fault.name)
+
+
+def start(fault: Fault, root: Path) -> RunFolder:
+    """Launch it."""
+    limit = MEMORY_LIMIT_BYTES if fault.limited else None
+    request = LaunchRequest(
+        job=CommandJob(command=command_of(fault)),
+        resolved=Resolved(Settings()),
+        interpreter=sys.executable,
+        cwd=root,
+        memory_limit_bytes=limit,
+        environ={**os.environ, "OMP_NUM_THREADS": "1"},
+        root=root / "runs",
+    )
+    return launch(request)
+
+
+def first_finding(folder: RunFolder, watch_s: float, injected: tuple[str, ...] = ()) -> Found:
+    """Diagnose once a second until something is shown, the run ended, or the time is up."""
+    reader, steadiness, began, behind = RunReader(folder), FindingHysteresis(), time.monotonic(), False
+    while True:
+        view = reader.poll()
+        situation = situation_of_view(folder, view)
+        steadiness = steadiness.after(diagnose(situation), situation.now_s)
+        ended = view.state.finished is not None
+        for finding in steadiness.shown:
+            if finding.cause == BUSY and BUSY not in injected:
+                behind = True
+                continue
+            since = view.state.training_since_t or view.state.launched_t or situation.now_s
+            seconds = situation.now_s - since
+            return Found(finding.cause, finding.confidence, view.state.step or 0, seconds, behind)
+        if ended or time.monotonic() - began > watch_s:
+            return Found(None, steps=view.state.step or 0, seconds=time.monotonic() - began, behind=behind)
+        time.sleep(1.0)
+
+
+def judge(fault: Fault, found: Found) -> bool:
+    """Whether the first finding is the right one, and in time. A kill may only ever be suspected to be for memory."""
+    if not fault.causes:
+        return found.cause is None
+    guessed = found.cause == "host-oom" and fault.name.startswith("killed")
+    return (
+        found.cause in fault.causes and found.steps <= MOST_STEPS and not (guessed and found.confidence != "possible")
+    )
+
+
+def run_fault(fault: Fault) -> Found:
+    """One fault from launch to verdict, nothing left behind."""
+    with tempfile.TemporaryDirectory() as place, ExitStack() as burning:
+        for _ in range(2 * (os.cpu_count() or 1) if fault.burners else 0):
+            burning.callback(subprocess.Popen(BURN).kill)
+        folder = start(fault, Path(place))
+        try:
+            return first_finding(folder, fault.watch_s, fault.causes)
+        finally:
+            if RunReader(folder).poll().status.live:
+                send_order(folder, "kill")
+            wait_unlocked(folder.lock)
+
+
+def can_mount() -> bool:
+    """Whether this user may give a process a /dev/shm, or a disk, of its own."""
+    try:
+        return subprocess.run([*SMALL_SHM, "true"], capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+def main(names: Sequence[str]) -> None:
+    """Try them out and print the table."""
+    kind = HARDER if "--harder" in names else OTHER_IDIOMS if "--idioms" in names else FAULTS
+    wanted = set(names) - {"--harder", "--idioms"}
+    chosen = [fault for fault in kind if not wanted or fault.name in wanted]
+    right = 0
+    print(f"{'fault':<22}{'first cause':<20}{'sure':<10}{'steps':>6}{'seconds':>9}")
+    for fault in chosen:
+        if fault.within and not can_mount():
+            print(f"{fault.name:<22}cannot be injected here: no right to mount")
+            continue
+        found = run_fault(fault)
+        good = judge(fault, found)
+        right += good
+        print(
+            f"{fault.name:<22}{found.cause or '–':<20}{found.confidence:<10}{found.steps:>6}{found.seconds:>9.1f}"
+            f"  {'right' if good else 'WRONG'}{', behind a busy box' if found.behind else ''}",
+            flush=True,
+        )
+    print(f"{right} of {len(chosen)} right")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,108 @@
+"""Hugging Face Trainer: the plan, logs, evaluations, checkpoints, resuming, injection, and the control file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.observer.observed_process import SCRIPTS, ObservedProcess, last_steps, observe
+from tuner_tui.runs.events.types import Checkpoint, Ended, Evaluated, InEffect, Injected, Metrics, Phase, Plan
+
+pytestmark = pytest.mark.train
+
+
+def losses(output: str) -> list[str]:
+    """The losses that the script printed, bit for bit."""
+    return [line for line in output.splitlines() if line.startswith("loss")]
+
+
+def test_same_seed_same_losses_with_and_without(trainer: ObservedProcess, trainer_unwatched: str) -> None:
+    assert trainer.exit_code == 0, trainer.errors
+    assert len(losses(trainer.output)) == 10
+    assert losses(trainer.output) == losses(trainer_unwatched)
+
+
+def test_plan(trainer: ObservedProcess) -> None:
+    [plan] = trainer.of(Plan)
+    assert (plan.total_steps, plan.first_step, plan.epochs, plan.accumulation) == (10, 0, 2.0, 2)
+    assert plan.parameters == plan.trainable_parameters
+    assert plan.parameters is not None
+
+
+def test_counters_are_exact_although_accelerate_fetches_ahead(trainer: ObservedProcess) -> None:
+    final = last_steps(trainer.events)
+    assert (final.step, final.own_steps, final.micro_steps, final.samples) == (10, 10, 20, 80)
+    assert (final.tokens, final.padding_tokens) == (800, 160)
+
+
+def test_metrics_are_numbers(trainer: ObservedProcess) -> None:
+    last = trainer.of(Metrics)[-1]
+    assert (last.step, last.epoch) == (10, 2.0)
+    assert last.loss is not None
+    assert last.grad_norm is not None
+    assert last.learning_rate == pytest.approx(5e-6)
+
+
+def test_evaluations_and_checkpoints(trainer: ObservedProcess, trainer_output: Path) -> None:
+    assert [event.step for event in trainer.of(Evaluated)] == [4, 8, 10]
+    for evaluated in trainer.of(Evaluated):
+        assert evaluated.metrics["eval_loss"] > 0
+        assert evaluated.seconds is not None
+    checkpoints = trainer.of(Checkpoint)
+    assert [event.step for event in checkpoints] == [5, 10]
+    assert checkpoints[0].path == str(trainer_output / "checkpoint-5")
+    final = last_steps(trainer.events)
+    assert final.eval_s > 0
+    assert final.save_s == pytest.approx(sum(event.seconds or 0 for event in checkpoints), abs=1e-3)
+
+
+def test_phases(trainer: ObservedProcess) -> None:
+    phases = [event.phase for event in trainer.of(Phase)]
+    assert phases[:4] == ["starting", "training", "evaluating", "training"]
+    assert "saving" in phases
+    assert phases[-1] == "ending"
+
+
+def test_what_is_in_effect(trainer: ObservedProcess) -> None:
+    arguments, seen = trainer.of(InEffect)
+    assert arguments.values["gradient_accumulation_steps"] == trainer.of(Plan)[0].accumulation
+    assert (shape := last_steps(trainer.events).batch_shape) is not None
+    assert arguments.values["per_device_train_batch_size"] == shape[0]
+    expected = {"attn_implementation": "sdpa", "gradient_checkpointing": False, "fused": True, "torch_compile": False}
+    assert {name: seen.values[name] for name in expected} == expected
+    assert {"transformers", "loss_ignores_accumulation"} <= seen.values.keys()
+
+
+def test_resumes_where_it_was(resumed: ObservedProcess) -> None:
+    assert resumed.exit_code == 0, resumed.errors
+    [plan] = resumed.of(Plan)
+    assert (plan.first_step, plan.total_steps) == (5, 10)
+    final = last_steps(resumed.events)
+    assert (final.step, final.own_steps, final.micro_steps) == (6, 1, 2)
+    phases = [event.phase for event in resumed.of(Phase)]
+    assert phases[:3] == ["starting", "skipping", "training"]
+
+
+def test_stop_saves_and_ends(resumed: ObservedProcess, trainer_output: Path) -> None:
+    assert [event.step for event in resumed.of(Checkpoint)] == [6]
+    assert (trainer_output / "checkpoint-6" / "trainer_state.json").is_file()
+    assert isinstance(resumed.events[-1], Ended)
+
+
+def test_injected_before_a_subclass_looks(resumed: ObservedProcess) -> None:
+    assert "weight decay 0.25 0.25" in resumed.output
+    [injected] = resumed.of(Injected)
+    assert injected.values == {"weight_decay": 0.25}
+    assert injected.not_found == ("no_such_field",)
+
+
+def test_a_script_that_asks_for_no_checkpoint_is_given_one(
+    tmp_path: Path, trainer: ObservedProcess, trainer_output: Path
+) -> None:
+    checkpoint = str(trainer_output / "checkpoint-5")
+    given = observe(tmp_path, str(SCRIPTS / "hf_trainer.py"), str(tmp_path), settings={"TUNER_RESUME": checkpoint})
+    assert given.exit_code == 0, given.errors
+    assert [event.first_step for event in given.of(Plan)] == [5]
+    assert [dict(event.values) for event in given.of(Injected)] == [{"resume_from_checkpoint": checkpoint}]
+    assert losses(given.output) == losses(trainer.output)  # the first five come from the checkpoint's history

@@ -1,0 +1,96 @@
+"""Runs scripts under the observer and reads the events they leave."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tuner_tui.runs.events.types import Event, InEffect, Started, Steps
+from tuner_tui.runs.store.codec import decode_event, is_story_line
+
+E = TypeVar("E", bound=Event)
+
+SCRIPTS = Path(__file__).parent / "scripts"
+SITE = Path(__file__).parents[2] / "tuner_tui" / "observer" / "site"
+
+
+@dataclass(frozen=True)
+class ObservedProcess:
+    """What a process did: exit code, output, and the events of each file of its run folder."""
+
+    exit_code: int
+    output: str
+    errors: str
+    files: Mapping[str, list[Event]]
+
+    @property
+    def events(self) -> list[Event]:
+        """The events of a single process."""
+        return self.files.get("events.jsonl", [])
+
+    def of(self, kind: type[E]) -> list[E]:
+        """The events of one type, in their order."""
+        return events_of(self.events, kind)
+
+
+def events_of(events: Sequence[Event], kind: type[E]) -> list[E]:
+    """The events of one type, in their order."""
+    return [event for event in events if isinstance(event, kind)]
+
+
+def last_steps(events: Sequence[Event]) -> Steps:
+    """The final counters."""
+    return events_of(events, Steps)[-1]
+
+
+def settings_in_effect(events: Sequence[Event]) -> dict[str, Any]:
+    """All that was said to be in effect, the newest last."""
+    found: dict[str, Any] = {}
+    for event in events_of(events, InEffect):
+        found.update(event.values)
+    return found
+
+
+def split_by_process(events: Sequence[Event]) -> list[list[Event]]:
+    """Split where a process says that it started."""
+    found: list[list[Event]] = []
+    for event in events:
+        if isinstance(event, Started):
+            found.append([])
+        found[-1].append(event)
+    return found
+
+
+def observe(folder: Path, *command: str, settings: Mapping[str, str] | None = None, first: str = "") -> ObservedProcess:
+    """Run Python with `command` under the observer, its run folder in `folder`. `first` goes in PYTHONPATH after it."""
+    run_dir = folder / "run"
+    run_dir.mkdir(parents=True)
+    path = os.pathsep.join(filter(None, [str(SITE), first]))
+    environment = {"PYTHONPATH": path, "TUNER_RUN_DIR": str(run_dir), **(settings or {})}
+    result = run_python(*command, settings=environment)
+    files = {file.name: _read(file) for file in sorted(run_dir.glob("events*.jsonl"))}
+    return ObservedProcess(result.returncode, result.stdout, result.stderr, files)
+
+
+def run_python(*command: str, settings: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run Python; two threads of torch would only fight for the two cores of a small machine."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **(settings or {})}
+    return subprocess.run(
+        [sys.executable, *command], env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+def _read(file: Path) -> list[Event]:
+    """Every line must decode, and say by its first bytes which sort it is."""
+    events: list[Event] = []
+    for line in file.read_bytes().splitlines():
+        event = decode_event(line)
+        assert event is not None, line
+        assert is_story_line(line) == event.story, line
+        events.append(event)
+    return events

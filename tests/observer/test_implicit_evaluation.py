@@ -1,0 +1,47 @@
+"""Evaluations that no mode, loader or trainer announces are detected; training is not taken for one."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.observer.observed_process import SCRIPTS, ObservedProcess, last_steps, observe, split_by_process
+from tests.observer.scripts import unsaid_evaluations as script
+from tuner_tui.runs.events.types import Steps
+
+pytestmark = pytest.mark.train
+
+CASES = [case[0] for case in script.CASES]
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> ObservedProcess:
+    """All of them, one after the other."""
+    seen = observe(tmp_path_factory.mktemp("unsaid"), str(SCRIPTS / "unsaid_evaluations.py"))
+    assert seen.exit_code == 0, seen.errors
+    return seen
+
+
+def found(watched: ObservedProcess, name: str) -> tuple[Steps, float]:
+    """The final counters, and the seconds that its evaluations took by its own clock."""
+    spent = dict(line.split() for line in watched.output.splitlines())
+    return last_steps(split_by_process(watched.events)[1 + CASES.index(name)]), float(spent[name])
+
+
+@pytest.mark.parametrize("name", CASES[:-2])
+def test_an_evaluation_is_none_of_the_trainings_time(watched: ObservedProcess, name: str) -> None:
+    final, spent_s = found(watched, name)
+    assert spent_s > 0
+    assert final.eval_s == pytest.approx(spent_s, rel=0.25)
+    assert (final.own_steps, final.micro_steps, final.samples) == (script.STEPS, script.STEPS, 4 * script.STEPS)
+
+
+@pytest.mark.parametrize("name", CASES[-2:])
+def test_what_every_step_does_is_training(watched: ObservedProcess, name: str) -> None:
+    final, _ = found(watched, name)
+    assert final.own_steps == script.STEPS
+    assert final.eval_s < 0.1 * final.train_s
+
+
+def test_pairs_of_loaders_are_both_counted(watched: ObservedProcess) -> None:
+    final, _ = found(watched, "pairs")
+    assert final.micro_steps == 2 * script.STEPS

@@ -1,0 +1,131 @@
+"""What a trial measures on a GPU, on a simulated one: allocator peaks and CUDA events."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tuner_tui.observer.site._tuner_observer.trial.throughput import MAX_EVENT_PAIRS, GpuStopwatch
+from tuner_tui.observer.site._tuner_observer.trial.trial_memory import TrialMemory
+
+GIB = 2**30
+
+
+class Event:
+    """A mark in the queue of a card whose clock is the test's."""
+
+    def __init__(self, card: Card) -> None:
+        self._card = card
+        self.ms = -1.0
+
+    def record(self) -> None:
+        self.ms = self._card.ms
+
+    def elapsed_time(self, other: Event) -> float:
+        assert self._card.synchronised, "nobody waited for the card"
+        return other.ms - self.ms
+
+
+class Card:
+    """`torch.cuda` with what a training takes of it set by the test."""
+
+    def __init__(self) -> None:
+        self.ms = 0.0
+        self.peak = self.reserved = self.now_reserved = 0
+        self.synchronised = False
+        self.Event = lambda enable_timing: Event(self)
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        self.synchronised = True
+
+    def max_memory_allocated(self) -> int:
+        return self.peak
+
+    def max_memory_reserved(self) -> int:
+        return self.reserved
+
+    def memory_reserved(self) -> int:
+        return self.now_reserved
+
+    def reset_peak_memory_stats(self) -> None:
+        self.peak = self.reserved = 0
+
+    def mem_get_info(self) -> tuple[int, int]:
+        return 10 * GIB, 24 * GIB
+
+
+@pytest.fixture
+def card() -> Card:
+    return Card()
+
+
+def peaks_of(card: Card, steps: list[tuple[int, int]]) -> dict[str, Any]:
+    """After steps of (forward and backward, optimizer), the last one past the warm-up, in GiB."""
+    peaks = TrialMemory(SimpleNamespace(cuda=card))
+    peaks.begin()
+    for number, (batch, optimizer) in enumerate(steps):
+        if number == len(steps) - 1:
+            peaks.warm()
+        card.peak = max(card.peak, batch * GIB)
+        card.reserved = max(card.reserved, (batch + 1) * GIB)
+        peaks.before_step()
+        card.peak = max(card.peak, optimizer * GIB)
+        card.reserved = max(card.reserved, (optimizer + 1) * GIB)
+        peaks.after_step()
+    return peaks.fields()
+
+
+def test_forward_and_backward_apart_from_the_optimizer(card: Card) -> None:
+    card.now_reserved = 12 * GIB
+    fields = peaks_of(card, [(5, 7), (6, 7), (3, 4)])
+    assert fields["batch_peak_bytes"] == 6 * GIB
+    assert fields["optimizer_peak_bytes"] == 7 * GIB
+    assert fields["allocated_peak_bytes"] == 7 * GIB
+    assert fields["reserved_peak_bytes"] == 8 * GIB
+    assert (fields["device_total_bytes"], fields["device_outside_bytes"]) == (24 * GIB, 2 * GIB)
+    assert "data_peak_bytes" not in fields
+
+
+def test_what_comes_after_the_warm_up_counts_too(card: Card) -> None:
+    fields = peaks_of(card, [(5, 7), (6, 7), (9, 4)])
+    assert (fields["allocated_peak_bytes"], fields["reserved_peak_bytes"]) == (9 * GIB, 10 * GIB)
+    assert fields["batch_peak_bytes"] == 6 * GIB
+
+
+def test_the_stretch_is_timed_by_the_card(card: Card) -> None:
+    """The program says two seconds; the card, which works behind its back, needed half a second more."""
+    watch = GpuStopwatch(SimpleNamespace(cuda=card))
+    watch.begin()
+    began = time.perf_counter()
+    card.ms = 500.0
+    watch.end()
+    host_s = time.perf_counter() - began
+    assert watch.corrected(2.0) == pytest.approx(2.5, abs=host_s + 0.01)
+
+
+def test_the_optimizers_share_is_that_of_the_steps_that_were_timed(card: Card) -> None:
+    watch = GpuStopwatch(SimpleNamespace(cuda=card))
+    watch.optimizer_begins()
+    watch.optimizer_ends()
+    watch.begin()
+    for _ in range(MAX_EVENT_PAIRS + 36):
+        watch.optimizer_begins()
+        card.ms += 3.0
+        watch.optimizer_ends()
+        card.ms += 7.0
+    watch.end()
+    assert watch.optimizer_s(MAX_EVENT_PAIRS + 36) == pytest.approx(0.3)
+
+
+def test_without_a_card_the_programs_clock_is_all() -> None:
+    watch = GpuStopwatch(SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: False)))
+    watch.begin()
+    watch.end()
+    assert watch.corrected(2.0) == 2.0
+    assert watch.optimizer_s(10) is None

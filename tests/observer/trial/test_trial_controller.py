@@ -1,0 +1,217 @@
+"""A trial inside the training: the longest batch first, a warm-up that does not count, a figure, and the end."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.observer.observed_process import SCRIPTS, ObservedProcess, observe
+from tuner_tui.observer.site._tuner_observer.trial import longest_batch
+from tuner_tui.observer.site._tuner_observer.trial.throughput import ThroughputEstimate
+from tuner_tui.runs.events.types import Checkpoint, Ended, Evaluated, OutOfMemory, Phase, TrialMeasured
+
+pytestmark = pytest.mark.train
+
+QUICK = {"warmup_s": 0.02, "least_s": 0.02, "most_s": 30.0, "spread": 0.5}
+FOREVER = "1000000"
+
+
+def tried(folder: Path, script: str, *words: str, **terms: object) -> ObservedProcess:
+    settings = {"TUNER_TRIAL": json.dumps(QUICK | terms)}
+    return observe(folder, str(SCRIPTS / script), *words, settings=settings)
+
+
+def measured(observed: ObservedProcess) -> TrialMeasured:
+    assert len(observed.of(TrialMeasured)) == 1, observed.errors
+    return observed.of(TrialMeasured)[0]
+
+
+def lengths(observed: ObservedProcess) -> list[int]:
+    """The longest sample of each batch."""
+    return [int(found) for found in re.findall(r"longest (\d+)", observed.output)]
+
+
+@pytest.fixture(scope="module")
+def loop(tmp_path_factory: pytest.TempPathFactory) -> tuple[ObservedProcess, Path]:
+    after = tmp_path_factory.mktemp("loop") / "after"
+    return tried(after.parent, "trial_loop.py", str(after), FOREVER), after
+
+
+def test_the_longest_batch_comes_first_and_again_after_the_first_step(loop: tuple[ObservedProcess, Path]) -> None:
+    seen = lengths(loop[0])
+    assert seen[:2] == [90, 90]
+    assert max(seen[2:]) <= 90
+    assert measured(loop[0]).longest == "longest batch first, of 400 samples: up to 90"
+
+
+def test_it_ends_the_process_before_the_script_goes_on(loop: tuple[ObservedProcess, Path]) -> None:
+    observed, after = loop
+    assert observed.exit_code == 0
+    assert isinstance(observed.events[-1], Ended)
+    assert not after.exists()
+
+
+def test_the_figures_are_of_the_steps_after_the_warm_up(loop: tuple[ObservedProcess, Path]) -> None:
+    figures = measured(loop[0])
+    assert figures.warmup_steps >= 2
+    assert figures.steps >= 3
+    assert figures.samples == 2 * figures.steps
+    assert figures.tokens is not None
+    assert figures.padding_tokens is not None
+    assert 6 * figures.steps <= figures.tokens + figures.padding_tokens <= 180 * figures.steps
+    assert 0 < figures.seconds < 5
+    assert figures.optimizer_s is not None
+    assert 0 < figures.optimizer_s < figures.seconds
+    assert 0 < figures.data_wait_s < figures.seconds
+    assert figures.dataset_samples == 400
+    assert figures.batch_shape is not None
+    assert figures.batch_shape[0] == 2
+    assert figures.rss_peak_bytes is not None
+    assert figures.batch_peak_bytes is figures.data_peak_bytes is None
+    assert "only a Trainer" in figures.evaluated
+
+
+def test_what_workers_had_ready_is_used_up_before_it_counts(tmp_path: Path) -> None:
+    observed = tried(tmp_path, "trial_loop.py", str(tmp_path / "after"), FOREVER, "workers")
+    seen = lengths(observed)
+    assert seen[0] == 90
+    again = seen.index(90, 1)
+    assert measured(observed).warmup_steps > again
+    assert 1 < again <= 6
+
+
+def test_a_training_that_ends_early_is_measured_by_what_there_was(tmp_path: Path) -> None:
+    observed = tried(tmp_path, "trial_loop.py", str(tmp_path / "after"), "8", warmup_s=60)
+    assert (measured(observed).warmup_steps, measured(observed).steps) == (2, 6)
+    assert (tmp_path / "after").exists()
+
+
+def test_a_training_that_ends_right_after_its_warm_up_is_measured_by_nearly_all_of_it(tmp_path: Path) -> None:
+    observed = tried(tmp_path, "trial_loop.py", str(tmp_path / "after"), "8", "workers", warmup_s=0)
+    assert (measured(observed).warmup_steps, measured(observed).steps) == (2, 6)
+    assert measured(observed).optimizer_s is None, "it was timed in the last step alone"
+
+
+def test_too_short_a_training_says_so_by_its_steps(tmp_path: Path) -> None:
+    observed = tried(tmp_path, "trial_loop.py", str(tmp_path / "after"), "1")
+    assert measured(observed).steps == 0
+    assert measured(observed).spread is None
+
+
+def test_what_is_compiled_on_the_way_sets_the_measuring_back(tmp_path: Path) -> None:
+    """Torch compiles the model for each new length until it gives that up."""
+    observed = tried(tmp_path, "trial_loop.py", str(tmp_path / "after"), FOREVER, "compiled")
+    compiled = [event.step for event in observed.of(Phase) if event.phase == "compiling" and event.step is not None]
+    assert len(compiled) > 1
+    assert measured(observed).warmup_steps > max(compiled) + 1
+    assert measured(observed).steps >= 3
+
+
+def test_a_stream_has_no_longest_batch(tmp_path: Path) -> None:
+    figures = measured(tried(tmp_path, "trial_loop.py", str(tmp_path / "after"), FOREVER, "stream"))
+    assert "a stream" in figures.longest
+    assert figures.dataset_samples is None
+    assert figures.steps >= 2
+
+
+@pytest.fixture(scope="module")
+def trainer(tmp_path_factory: pytest.TempPathFactory) -> tuple[ObservedProcess, Path]:
+    output = tmp_path_factory.mktemp("trainer")
+    return tried(output, "trial_trainer.py", str(output / "out"), "evaluation=well"), output / "out"
+
+
+def test_a_trainer_neither_saves_nor_evaluates_nor_goes_on(trainer: tuple[ObservedProcess, Path]) -> None:
+    observed, output = trainer
+    assert measured(observed).steps >= 2
+    assert not observed.of(Checkpoint)
+    assert not observed.of(Evaluated)
+    assert not list(output.glob("**/*")) if output.exists() else True
+
+
+def test_a_trainer_meets_its_longest_batches_and_evaluates_one(trainer: tuple[ObservedProcess, Path]) -> None:
+    observed, _ = trainer
+    assert measured(observed).evaluated == "one batch, longest batch first, of 64 samples: up to 15"
+    seen = lengths(observed)
+    assert seen[0] == 15
+    assert 15 in seen[1:5]
+    assert 15 in seen[-2:], "accelerate fetches one batch ahead"
+
+
+def test_an_evaluation_that_runs_out_of_memory_is_the_end(tmp_path: Path) -> None:
+    observed = tried(tmp_path, "trial_trainer.py", str(tmp_path / "out"), "evaluation=large")
+    assert observed.exit_code == 1
+    assert [event.where for event in observed.of(OutOfMemory)] == ["evaluating"]
+    assert not observed.of(TrialMeasured)
+
+
+def test_an_evaluation_that_fails_otherwise_is_said(tmp_path: Path) -> None:
+    observed = tried(tmp_path, "trial_trainer.py", str(tmp_path / "out"), "evaluation=wrong")
+    assert observed.exit_code == 0
+    assert measured(observed).evaluated == "no evaluation: KeyError: 'labels'"
+
+
+def test_a_figure_is_sure_where_steps_are_alike() -> None:
+    speed = ThroughputEstimate()
+    assert speed.spread() is None
+    for _ in range(4):
+        speed.add(100, 0.5)
+    assert speed.spread() == pytest.approx(0, abs=1e-6)
+
+
+def test_the_interval_is_that_of_a_ratio_of_sums() -> None:
+    """Steps of twice the tokens in twice the time are no noise; the same tokens in other times are."""
+    even, uneven = ThroughputEstimate(), ThroughputEstimate()
+    for tokens, seconds in ((100, 1.0), (200, 2.0), (100, 1.0), (300, 3.0)):
+        even.add(tokens, seconds)
+    for seconds in (0.9, 1.1, 0.9, 1.1):
+        uneven.add(100, seconds)
+    assert even.spread() == pytest.approx(0, abs=1e-6)
+    deviation = (4 * 0.1**2 / 3) ** 0.5 / 2
+    assert uneven.spread() == pytest.approx(3.182 * deviation, rel=1e-3)
+
+
+def test_short_steps_are_taken_together() -> None:
+    """Every second one waits for the batch that both have: their pairs are alike."""
+    speed = ThroughputEstimate()
+    for _ in range(10):
+        speed.add(8, 0.02)
+        speed.add(8, 0.09)
+    assert speed.steps == 20
+    assert speed.spread() == pytest.approx(0, abs=1e-6)
+
+
+def test_lengths_are_read_for_a_bounded_time() -> None:
+    times = iter(range(100))
+    samples = [[0] * (index % 9) for index in range(5000)]
+    found = longest_batch.sample_lengths(samples, 5000, 9.5, clock=lambda: float(next(times)))
+    assert len(found) == 10
+    assert max(found) > 30, "they are spread over the whole"
+
+
+@pytest.mark.parametrize(
+    ("sample", "length"),
+    [
+        ({"input_ids": [1, 2, 3], "other": [1] * 50}, 3),
+        (([1, 2], [3, 4, 5]), 5),
+        ([1, 2, 3, 4], 4),
+        ("four", 4),
+        (7, None),
+        (object(), None),
+    ],
+)
+def test_the_length_of_a_sample(sample: object, length: int | None) -> None:
+    found = longest_batch.sample_lengths([sample], 1, 1.0)
+    assert found == ({} if length is None else {0: length})
+
+
+def test_an_optimizer_that_runs_the_model_itself_has_no_part_of_its_own(tmp_path: Path) -> None:
+    """Lightning hands forward and backward to the optimizer as a closure."""
+    if importlib.util.find_spec("lightning") is None:
+        pytest.skip("lightning is not installed")
+    figures = measured(tried(tmp_path, "lightning_fit.py", str(tmp_path / "out"), warmup_s=60))
+    assert figures.steps >= 2
+    assert figures.optimizer_s is None

@@ -1,0 +1,90 @@
+"""Memory peaks from the allocators and the process, without synchronisation; and the GPU memory limit."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ..import_hooks import call_safely
+
+STATUS_FILE = "/proc/self/status"
+RESIDENT_PEAK, ANONYMOUS = b"VmHWM", b"RssAnon"
+
+
+class MemoryPeaks:
+    """Peaks of this process since its beginning.
+
+    CUDA's own peak counters are read and never reset: the training may print them. So `step_peak_bytes` is known where
+    the optimizer step set the process's peak, and None where forward and backward stand above it.
+    """
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._step_peak: int | None = None
+        self._resident_peak: int | None = None
+        self._before: int | None = None
+        self._due = True
+
+    def fields(self) -> dict[str, int | None]:
+        """Memory fields of a `steps` line: those of CUDA once it is initialised, and the process's resident peak."""
+        self._due = True
+        resident_peak, anonymous = status_bytes(RESIDENT_PEAK, ANONYMOUS)
+        self._resident_peak = max(resident_peak or 0, self._resident_peak or 0) or None
+        fields = {"rss_peak_bytes": self._resident_peak, "anonymous_bytes": anonymous}
+        if self._torch.cuda.is_initialized():
+            stats = self._torch.cuda.memory_stats_as_nested_dict()
+            fields["allocated_bytes"] = stats["allocated_bytes"]["all"]["current"]
+            fields["allocated_peak_bytes"] = stats["allocated_bytes"]["all"]["peak"]
+            fields["reserved_peak_bytes"] = stats["reserved_bytes"]["all"]["peak"]
+            fields["alloc_retries"] = stats["num_alloc_retries"]
+            fields["step_peak_bytes"] = self._step_peak
+        return fields
+
+    def before_step(self) -> None:
+        """Once a second: where the peak stood when the optimizer began."""
+        if self._due:
+            self._due = False
+            if self._torch.cuda.is_initialized():
+                self._before = self._torch.cuda.max_memory_allocated()
+
+    def after_step(self) -> None:
+        """The optimizer set the peak if the peak rose while it stepped."""
+        if self._before is not None:
+            peak = self._torch.cuda.max_memory_allocated()
+            if peak > self._before:
+                self._step_peak = peak
+            self._before = None
+
+
+def status_bytes(*names: bytes) -> list[int | None]:
+    """Figures that the system tells of this process, such as `VmHWM`; None where it does not tell.
+
+    For the largest resident set not `ru_maxrss`: that one survives an exec, so it can be the parent's.
+    """
+    try:
+        with open(STATUS_FILE, "rb") as file:
+            status = file.read()
+    except OSError:
+        status = b""
+    return [_bytes_after(status, name + b":") for name in names]
+
+
+def _bytes_after(status: bytes, name: bytes) -> int | None:
+    at = status.find(name)
+    return None if at < 0 else int(status[at + len(name) :].split(None, 1)[0]) * 1024
+
+
+def limit_gpu_memory(torch: Any) -> None:
+    """Cap this process at `TUNER_MEMORY_LIMIT_BYTES` on its GPU, as soon as CUDA starts. Nothing on a CPU."""
+    wanted = os.environ.get("TUNER_MEMORY_LIMIT_BYTES")
+    if wanted:
+        torch.cuda._lazy_call(lambda: call_safely(_set_memory_fraction, torch, int(wanted)))
+
+
+def _set_memory_fraction(torch: Any, wanted_bytes: int) -> None:
+    """The fraction is of the device's total. Only this process's own device: asking another one would start it."""
+    local_rank = os.environ.get("LOCAL_RANK")
+    device = int(local_rank) if local_rank else torch.cuda.current_device()
+    total = torch.cuda.get_device_properties(device).total_memory
+    if wanted_bytes < total:
+        torch.cuda.set_per_process_memory_fraction(wanted_bytes / total, device)

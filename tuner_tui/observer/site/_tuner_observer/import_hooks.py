@@ -1,0 +1,80 @@
+"""Post-import hooks: call a function right after the training has imported a module."""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # `typing` itself would be an import too many for a process without torch
+    from collections.abc import Callable, Mapping
+    from types import ModuleType
+    from typing import Any
+
+    Hook = Callable[[ModuleType], None]
+
+
+class PostImportFinder:
+    """Leads `sys.meta_path`; finds nothing itself, but asks the other finders and listens at the loaders they give."""
+
+    def __init__(self, hooks: Mapping[str, Hook]) -> None:
+        self._hooks = hooks
+        self._searching: set[str] = set()
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        hook = self._hooks.get(name)
+        if hook is None or name in self._searching:
+            return None
+        self._searching.add(name)
+        try:
+            spec = self._spec_from_others(name, path, target)
+        finally:
+            self._searching.discard(name)
+        if spec is not None and spec.loader is not None:
+            _call_after_exec(spec.loader, name, hook)
+        return spec
+
+    def _spec_from_others(self, name: str, path: Any, target: Any) -> Any:
+        for finder in sys.meta_path:
+            find_spec = getattr(finder, "find_spec", None)
+            if finder is self or find_spec is None:
+                continue
+            spec = find_spec(name, path, target)
+            if spec is not None:
+                return spec
+        return None
+
+
+def _call_after_exec(loader: Any, name: str, hook: Hook) -> None:
+    """Shadow `exec_module` on this one loader object, and take the shadow away before it is used."""
+    original = getattr(loader, "exec_module", None)
+    if original is None or isinstance(loader, type):
+        return
+
+    def exec_module(module: ModuleType) -> None:
+        if module.__name__ == name:
+            loader.__dict__.pop("exec_module", None)
+        original(module)
+        if module.__name__ == name:
+            call_safely(hook, module)
+
+    try:
+        loader.exec_module = exec_module
+    except AttributeError:
+        return
+
+
+def call_safely(function: Callable[..., Any], *args: Any) -> Any:
+    """Call it; an error of the observer never reaches the training."""
+    try:
+        return function(*args)
+    except Exception:  # noqa: BLE001 - outermost edge inside somebody else's process
+        return None
+
+
+def install_import_hooks(hooks: Mapping[str, Hook]) -> None:
+    """`hooks` maps a module's full name to a function of that module. Modules already imported are served at once."""
+    for name, hook in hooks.items():
+        module = sys.modules.get(name)
+        if module is not None:
+            call_safely(hook, module)
+    sys.meta_path.insert(0, PostImportFinder(hooks))

@@ -1,0 +1,79 @@
+"""Resumes a Trainer from the checkpoint in TUNER_RESUME where the script asks for none."""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import TYPE_CHECKING, Any
+
+from ..import_hooks import call_safely
+
+if TYPE_CHECKING:
+    from ..session import Session
+
+RESUME_FIELD = "resume_from_checkpoint"
+CKPT_PATH_POSITION = 4
+"""Of `fit(model, train_dataloaders, val_dataloaders, datamodule, ckpt_path)`."""
+
+
+def hook_trainer_resume(module: Any, session: Session) -> None:
+    """Let the first `Trainer.train` of this process resume from `TUNER_RESUME`. Without that, touch nothing."""
+    checkpoint = os.environ.get("TUNER_RESUME")
+    if not checkpoint:
+        return
+    original = module.Trainer.train
+    waiting = [checkpoint]
+
+    @functools.wraps(original)
+    def train(self: Any, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if waiting:
+            path = waiting.pop()
+            if not resume_from_checkpoint:
+                resume_from_checkpoint = path
+                call_safely(_report_resume, session, path)
+        return original(self, resume_from_checkpoint, *args, **kwargs)
+
+    module.Trainer.train = train
+    _hook_batch_size(module.Trainer)
+
+
+def hook_lightning_resume(module: Any, session: Session) -> None:
+    """The same for the first `fit` of a Lightning Trainer; its checkpoint is a file."""
+    checkpoint = os.environ.get("TUNER_RESUME")
+    if not checkpoint or not os.path.isfile(checkpoint):
+        return
+    original = module.Trainer.fit
+    waiting = [checkpoint]
+
+    @functools.wraps(original)
+    def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if waiting:
+            path = waiting.pop()
+            if len(args) <= CKPT_PATH_POSITION and not kwargs.get("ckpt_path"):
+                kwargs["ckpt_path"] = path
+                call_safely(_report_resume, session, path)
+        return original(self, *args, **kwargs)
+
+    module.Trainer.fit = fit
+
+
+def _hook_batch_size(trainer_class: Any) -> None:
+    """Until Transformers 5, a resumed Trainer takes the micro batch of its checkpoint, whatever it was told."""
+    original = trainer_class.get_train_dataloader
+
+    @functools.wraps(original)
+    def get_train_dataloader(self: Any) -> Any:
+        call_safely(_restore_batch_size, self)
+        return original(self)
+
+    trainer_class.get_train_dataloader = get_train_dataloader
+
+
+def _restore_batch_size(trainer: Any) -> None:
+    if not getattr(trainer.args, "auto_find_batch_size", False):
+        trainer._train_batch_size = trainer.args.train_batch_size
+
+
+def _report_resume(session: Session, path: str) -> None:
+    session.open()
+    session.tell("injected", values={RESUME_FIELD: path}, not_found=[])

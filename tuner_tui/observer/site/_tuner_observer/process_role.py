@@ -1,0 +1,54 @@
+"""The role of this process: the launched one, a rank of a launcher, or a helper process that stays silent."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+MARKER = "_TUNER_OBSERVED"
+"""Set by the first observed process and inherited: its children know by it that they are not the launched one."""
+
+LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "trl", "axolotl",
+             "torch.distributed.run", "torch.distributed.launch",
+             "accelerate.commands.launch", "accelerate.commands.accelerate_cli")  # fmt: skip
+"""Programs that only start the ranks; the ranks are the launched processes."""
+
+
+def is_launched(run_dir: str) -> bool:
+    """Whether this process was launched, or is a rank that a launcher started; claims the place from its children."""
+    if _is_launcher():
+        return False
+    rank = os.environ.get("RANK", "")
+    place = f"{rank}:{run_dir}"
+    pid, _, taken = os.environ.get(MARKER, "").partition(":")
+    if taken == place and pid != str(os.getpid()):
+        return False
+    os.environ[MARKER] = f"{os.getpid()}:{place}"
+    return True
+
+
+def _is_launcher() -> bool:
+    arguments = list(getattr(sys, "orig_argv", None) or getattr(sys, "argv", []))[1:]
+    while arguments and arguments[0].startswith("-") and arguments[0] != "-m":
+        arguments = arguments[1:]
+    if arguments[:1] == ["-m"]:
+        return arguments[1:2] != [] and arguments[1] in LAUNCHERS
+    return bool(arguments) and os.path.basename(arguments[0]) in LAUNCHERS
+
+
+def rank_and_world() -> tuple[int, int]:
+    """This process's rank and how many there are, from torch.distributed where it runs, else from the environment."""
+    distributed = sys.modules.get("torch.distributed")
+    try:
+        if distributed is not None and distributed.is_available() and distributed.is_initialized():
+            return distributed.get_rank(), distributed.get_world_size()
+    except (AttributeError, RuntimeError, ValueError):
+        pass
+    return _number("RANK", 0), max(1, _number("WORLD_SIZE", 1))
+
+
+def _number(name: str, default: int) -> int:
+    try:
+        return int(os.environ[name])
+    except (KeyError, ValueError):
+        return default

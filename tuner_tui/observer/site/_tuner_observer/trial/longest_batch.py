@@ -1,0 +1,127 @@
+"""Puts the longest batch first, so that a trial meets the memory peak of the training."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ..counters.batch_stats import TOKEN_NAMES
+
+ROWS_A_READ = 2048
+"""Rows read at once of a table."""
+LENGTH_COLUMNS = ("length", *TOKEN_NAMES, "attention_mask")
+
+
+class LongestBatchSampler:
+    """A batch sampler that gives the batch `longest` in place of the one that it would give, whenever `due`."""
+
+    def __init__(self, sampler: Any, longest: list[int], due: Callable[[], bool]) -> None:
+        self._sampler = sampler
+        self._longest = longest
+        self._due = due
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in self._sampler:
+            yield self._longest[: len(batch)] if self._due() else batch
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sampler, name)
+
+
+def put_longest_batch_first(loader: Any, due: Callable[[], bool], within_s: float) -> str:
+    """Have `loader` give its longest batch whenever `due`; says what was done, or why it could not be."""
+    sampler, dataset = loader.batch_sampler, loader.dataset
+    size = getattr(sampler, "batch_size", None) or loader.batch_size
+    if sampler is None or not size:
+        return "the longest batch was not put first: the loader makes no batches"
+    total = dataset_size(dataset)
+    if total is None:
+        return "the longest batch was not put first: the data is a stream"
+    lengths = sample_lengths(dataset, total, within_s)
+    if not lengths:
+        return "the longest batch was not put first: the samples do not say how long they are"
+    longest = sorted(lengths, key=lengths.__getitem__, reverse=True)[: int(size)]
+    loader.__dict__["batch_sampler"] = LongestBatchSampler(sampler, longest, due)
+    seen = f"{len(lengths):,} of {total:,}" if len(lengths) < total else f"{total:,}"
+    return f"longest batch first, of {seen} samples: up to {lengths[longest[0]]:,}"
+
+
+def dataset_size(dataset: Any) -> int | None:
+    """Samples of a dataset with indices; None of a stream."""
+    if not hasattr(dataset, "__getitem__"):
+        return None
+    try:
+        return len(dataset)
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def sample_lengths(
+    dataset: Any, total: int, within_s: float, clock: Callable[[], float] = time.monotonic
+) -> dict[int, int]:
+    """The length of each sample that could be read `within_s` seconds, by its index."""
+    deadline = clock() + within_s
+    columns = getattr(dataset, "column_names", None)
+    name = next((name for name in LENGTH_COLUMNS if isinstance(columns, list) and name in columns), None)
+    if name is not None and hasattr(dataset, "with_format") and "pyarrow" in sys.modules:
+        return _arrow_lengths(dataset.with_format("arrow"), name, total, deadline, clock)
+    return _indexed_lengths(dataset, total, deadline, clock)
+
+
+def _arrow_lengths(table: Any, name: str, total: int, deadline: float, clock: Callable[[], float]) -> dict[int, int]:
+    """Of a Hugging Face dataset: the column as Arrow holds it, without making a Python object of each token."""
+    import pyarrow
+    import pyarrow.compute
+
+    lengths: dict[int, int] = {}
+    for start in range(0, total, ROWS_A_READ):
+        column = table[start : min(total, start + ROWS_A_READ)][name]
+        nested = hasattr(column.type, "value_type")
+        values = pyarrow.compute.list_value_length(column) if nested else column
+        for offset, value in enumerate(values.to_pylist()):
+            lengths[start + offset] = int(value or 0)
+        if clock() > deadline:
+            break
+    return lengths
+
+
+def _indexed_lengths(dataset: Any, total: int, deadline: float, clock: Callable[[], float]) -> dict[int, int]:
+    """Of any other dataset: its samples one after another, spread over the whole of it."""
+    lengths: dict[int, int] = {}
+    stride = max(1, total // 1024)
+    for index in (index for first in range(stride) for index in range(first, total, stride)):
+        length = _sample_length(dataset[index])
+        if length is None:
+            return {}
+        lengths[index] = length
+        if clock() > deadline:
+            break
+    return lengths
+
+
+def _sample_length(sample: Any) -> int | None:
+    """Tokens of a sample, else the number of all that it holds; None where it holds nothing that can be counted."""
+    if hasattr(sample, "keys"):
+        named = next((sample[name] for name in TOKEN_NAMES if name in sample), None)
+        return _total_count(sample.values()) if named is None else _element_count(named)
+    if isinstance(sample, (tuple, list)) and not all(isinstance(value, (int, float)) for value in sample):
+        return _total_count(sample)
+    return _element_count(sample)
+
+
+def _total_count(values: Any) -> int | None:
+    counts = [count for count in map(_element_count, values) if count is not None]
+    return sum(counts) if counts else None
+
+
+def _element_count(value: Any) -> int | None:
+    if hasattr(value, "numel"):
+        return int(value.numel())
+    if hasattr(value, "size") and isinstance(value.size, int):
+        return int(value.size)
+    return len(value) if isinstance(value, (list, tuple, str, bytes)) else None

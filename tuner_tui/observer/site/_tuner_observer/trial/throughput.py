@@ -1,0 +1,127 @@
+"""Throughput of the measured steps with its confidence interval, and a stopwatch that is exact on a GPU."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+T_95 = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+"""Student's t for a two-sided 95 % interval, by degrees of freedom from 1; beyond ten it is close to its limit."""
+
+
+MIN_BLOCK_S = 0.1
+"""Short steps are taken together: one that waited for its batch is followed by one that did not, so that single steps
+say little of how sure their sum is."""
+
+
+class ThroughputEstimate:
+    """Amount over time of steps: its ratio, and the half width of its 95 % interval as a share of it.
+
+    Blocks of steps differ in both, so this is the ratio of two sums (a ratio estimator), not the mean of their rates.
+    """
+
+    def __init__(self) -> None:
+        self.steps = self._blocks = 0
+        self.seconds = 0.0
+        self._open = (0.0, 0.0)
+        self._amount = self._duration = self._amount2 = self._both = self._duration2 = 0.0
+
+    def add(self, amount: float, seconds: float) -> None:
+        """One step more."""
+        self.steps += 1
+        self.seconds += seconds
+        self._open = (self._open[0] + amount, self._open[1] + seconds)
+        if self._open[1] >= MIN_BLOCK_S:
+            self._close(*self._open)
+            self._open = (0.0, 0.0)
+
+    def _close(self, amount: float, seconds: float) -> None:
+        self._blocks += 1
+        self._amount += amount
+        self._duration += seconds
+        self._amount2 += amount * amount
+        self._both += amount * seconds
+        self._duration2 += seconds * seconds
+
+    def spread(self) -> float | None:
+        """Half width of the 95 % interval as a share; None below two blocks."""
+        blocks = self._blocks
+        if blocks < 2 or self._amount <= 0:
+            return None
+        ratio = self._amount / self._duration
+        left = self._amount2 - 2 * ratio * self._both + ratio * ratio * self._duration2
+        error = math.sqrt(max(0.0, left) * blocks / (blocks - 1)) / self._amount
+        freedom = blocks - 1
+        return error * (T_95[freedom - 1] if freedom <= len(T_95) else 1.96 + 2.5 / freedom)
+
+
+MAX_EVENT_PAIRS = 64
+"""Optimizer steps timed on a GPU; their share is that of all."""
+
+
+class GpuStopwatch:
+    """The measured stretch and the optimizer's part of it. Without CUDA, `perf_counter` is all there is to it.
+
+    With CUDA the program runs ahead of the card, so that both ends of the stretch are marked in the card's own queue.
+    """
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._runs = False
+        self._optimizer_s = 0.0
+        self._since_s = 0.0
+        self._pairs: list[tuple[Any, Any]] = []
+        self._began: tuple[float, Any] | None = None
+        self._late_s = 0.0
+
+    def begin(self) -> None:
+        """The measured stretch begins, perhaps anew."""
+        self._runs = True
+        self._optimizer_s = 0.0
+        self._pairs.clear()
+        self._began = (time.perf_counter(), self._event())
+
+    def optimizer_begins(self) -> None:
+        """An optimizer step begins."""
+        self._since_s = time.perf_counter()
+        event = self._event() if self._runs and len(self._pairs) < MAX_EVENT_PAIRS else None
+        if event is not None:
+            self._pairs.append((event, None))
+
+    def optimizer_ends(self) -> None:
+        """It is done."""
+        if not self._runs:
+            return
+        self._optimizer_s += time.perf_counter() - self._since_s
+        if self._pairs and self._pairs[-1][1] is None:
+            self._pairs[-1] = (self._pairs[-1][0], self._event())
+
+    def end(self) -> None:
+        """The stretch is over: wait for the card, and see how far it was behind at either end."""
+        self._runs = False
+        if self._began is None or self._began[1] is None:
+            return
+        last_s, last = time.perf_counter(), self._event()
+        self._torch.cuda.synchronize()
+        self._late_s = self._began[1].elapsed_time(last) / 1000 - (last_s - self._began[0])
+
+    def corrected(self, seconds: float) -> float:
+        """The length of the stretch by the card's clock, of which the program's says `seconds`."""
+        return max(seconds + self._late_s, 0.0)
+
+    def optimizer_s(self, steps: int) -> float | None:
+        """Seconds of the optimizer in `steps` steps; None where none was seen."""
+        pairs = [(first, last) for first, last in self._pairs if last is not None]
+        if pairs:
+            seconds = sum(float(first.elapsed_time(last)) for first, last in pairs) / 1000
+            return round(seconds * steps / len(pairs), 6)
+        return round(self._optimizer_s, 6) or None
+
+    def _event(self) -> Any:
+        """A mark in the card's queue; None without CUDA."""
+        if not self._torch.cuda.is_initialized():
+            return None
+        event = self._torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event

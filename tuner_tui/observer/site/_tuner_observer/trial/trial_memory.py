@@ -1,0 +1,91 @@
+"""Memory peaks of a trial: forward and backward apart from the optimizer step."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+from ..counters.memory_peaks import RESIDENT_PEAK, status_bytes
+
+SAMPLE_INTERVAL_S = 0.001
+
+
+class TrialMemory:
+    """Looks from the first batch to the end of the warm-up; from there on CUDA's allocator does."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._batch = self._optimizer = self._reserved = self._data = 0
+        self._stop: threading.Event | None = None
+        self._warm = False
+
+    def begin(self) -> None:
+        """Training begins: look at the process from now on, where it does not train on a GPU."""
+        if self._stop is None and not self._torch.cuda.is_initialized() and has_data_limit():
+            self._stop = threading.Event()
+            threading.Thread(target=self._watch, args=(self._stop,), daemon=True, name="tuner-trial-memory").start()
+
+    def before_step(self) -> None:
+        """The optimizer begins: what was taken until here is forward's and backward's."""
+        if not self._warm and self._torch.cuda.is_initialized():
+            self._batch = max(self._batch, self._allocated())
+
+    def after_step(self) -> None:
+        """The optimizer is done: what was taken since it began is its own."""
+        if not self._warm and self._torch.cuda.is_initialized():
+            self._optimizer = max(self._optimizer, self._allocated())
+
+    def warm(self) -> None:
+        """The longest batch has been met: no more looking from here on, which would cost time."""
+        self._warm = True
+        if self._stop is not None:
+            self._stop.set()
+
+    def fields(self) -> dict[str, int | None]:
+        """The peaks, in the words of the event."""
+        fields: dict[str, int | None] = {"rss_peak_bytes": status_bytes(RESIDENT_PEAK)[0]}
+        if self._torch.cuda.is_initialized():
+            return {**fields, **self._cuda_fields()}
+        if has_data_limit():
+            fields["data_peak_bytes"] = max(self._data, private_writable_bytes() or 0) or None
+        return fields
+
+    def _cuda_fields(self) -> dict[str, int | None]:
+        cuda = self._torch.cuda
+        rest = self._allocated()
+        free, total = cuda.mem_get_info()
+        return {
+            "allocated_peak_bytes": max(self._batch, self._optimizer, rest),
+            "reserved_peak_bytes": self._reserved,
+            "batch_peak_bytes": self._batch or None,
+            "optimizer_peak_bytes": self._optimizer or None,
+            "device_outside_bytes": total - free - cuda.memory_reserved(),
+            "device_total_bytes": total,
+        }
+
+    def _allocated(self) -> int:
+        """The peak since the last look."""
+        cuda = self._torch.cuda
+        self._reserved = max(self._reserved, cuda.max_memory_reserved())
+        peak = int(cuda.max_memory_allocated())
+        cuda.reset_peak_memory_stats()
+        return peak
+
+    def _watch(self, stop: threading.Event) -> None:
+        while not stop.wait(SAMPLE_INTERVAL_S):
+            self._data = max(self._data, private_writable_bytes() or 0)
+
+
+def private_writable_bytes() -> int | None:
+    """The process's private writable memory now; None where the system does not tell."""
+    return status_bytes(b"VmData")[0]
+
+
+def has_data_limit() -> bool:
+    """Whether the memory limit of this run counts private memory: there is one, and it was set for this process."""
+    if not os.environ.get("TUNER_MEMORY_LIMIT_BYTES"):
+        return False
+    import resource
+
+    return resource.getrlimit(resource.RLIMIT_DATA)[0] != resource.RLIM_INFINITY
