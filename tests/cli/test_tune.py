@@ -18,9 +18,9 @@ from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import list_runs, runs_dir
 from tuner_tui.runs.store.record import read_record
 from tuner_tui.settings.presets.parser import load_preset
-from tuner_tui.tuning.tuning_folder import TuningFolder, tunings_dir
-from tuner_tui.tuning.tuning_log import TrialDone, read_entries
-from tuner_tui.tuning.tuning_reader import TuningReader
+from tuner_tui.tuning.process.trial_log import TrialCompleted, read_entries
+from tuner_tui.tuning.process.tuning_reader import TuningReader
+from tuner_tui.tuning.store import TuningFolder, tunings_dir
 
 __all__ = ["shell"]
 
@@ -189,7 +189,7 @@ def test_a_killed_tuner_goes_on_from_its_folder(tuner: Shell) -> None:
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
     assert process.returncode == 143
-    assert not any(isinstance(entry, TrialDone) for entry in read_entries(folder))
+    assert not any(isinstance(entry, TrialCompleted) for entry in read_entries(folder))
 
 
 def kill_holder(lock: Path) -> None:

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from tests.tuning.tuner_fakes import measured
+from tests.fakes.tuning import measured
 from tuner_tui.cli.tune_lines import TuneLines, differences, figures, not_tried
 from tuner_tui.settings.model import Settings
-from tuner_tui.tuning.measurement import Measurement
-from tuner_tui.tuning.trial import Skipped, Trial, Tried, Verdict
-from tuner_tui.tuning.tuning_log import Begun, Entry, TrialBegun, TrialDone, TuningEnded
+from tuner_tui.tuning.process.trial_log import LogEntry, TrialCompleted, TrialStarted, TuningEnded, TuningStarted
+from tuner_tui.tuning.trial import CompletedTrial, Measurement, SkippedChange, Trial, TuningConclusion
 
 START = Settings(per_device_train_batch_size=8)
 AFTER = START.changed(dataloader_num_workers=2, dataloader_prefetch_factor=4)
 
 
-def lines(*entries: Entry) -> list[str]:
+def lines(*entries: LogEntry) -> list[str]:
     text = TuneLines()
     return [line for entry in entries for line in text.of(entry)]
 
 
-def begun(settings: Settings, low_s: float, high_s: float) -> TrialBegun:
+def begun(settings: Settings, low_s: float, high_s: float) -> TrialStarted:
     trial = Trial(number=2, purpose="knob", settings=settings, reason="at most +30 % to gain: the wait for data")
-    return TrialBegun(t=1.0, trial=trial, run="r002", left_low_s=low_s, left_high_s=high_s)
+    return TrialStarted(t=1.0, trial=trial, run="r002", left_low_s=low_s, left_high_s=high_s)
 
 
-def done(settings: Settings, measurement: Measurement) -> TrialDone:
-    return TrialDone(t=1.0, tried=Tried(Trial(number=1, purpose="start", settings=settings, reason=""), measurement))
+def done(settings: Settings, measurement: Measurement) -> TrialCompleted:
+    return TrialCompleted(
+        t=1.0, tried=CompletedTrial(Trial(number=1, purpose="start", settings=settings, reason=""), measurement)
+    )
 
 
 def test_a_trial_says_what_it_changes_why_and_what_came_of_it() -> None:
@@ -37,12 +38,12 @@ def test_a_trial_says_what_it_changes_why_and_what_came_of_it() -> None:
 
 
 def test_memory_and_verdict() -> None:
-    verdict = Verdict(
+    verdict = TuningConclusion(
         winner=AFTER, sentence="Confirmed: 1.50×.", start=measured(100), best=measured(15_000, peak_bytes=2**31),
         learning_rate_note="Take 2e-3.",
     )  # fmt: skip
     told = lines(
-        Begun(t=1.0, capacity_bytes=2**31, limit_bytes=2**30),
+        TuningStarted(t=1.0, capacity_bytes=2**31, limit_bytes=2**30),
         done(START, measured()),
         TuningEnded(t=2.0, status="finished", verdict=verdict, preset="/x/demo-tuned.yaml", sentence="Room moved."),
     )
@@ -65,8 +66,8 @@ def test_what_a_figure_leaves_out_is_said_once() -> None:
 
 
 def test_what_was_not_tried_is_told_by_reasons_and_the_rest_counted() -> None:
-    alike = [Skipped(knob="precision", value=value, reason="no kernels") for value in ("bf16", "fp16")]
-    others = [Skipped(knob="torch_compile", value="on", reason=f"reason {number}") for number in range(8)]
+    alike = [SkippedChange(knob="precision", value=value, reason="no kernels") for value in ("bf16", "fp16")]
+    others = [SkippedChange(knob="torch_compile", value="on", reason=f"reason {number}") for number in range(8)]
     told = list(not_tried([*others, *alike]))
     assert told[0] == "not tried precision bf16, precision fp16: no kernels"
     assert len(told) == 8

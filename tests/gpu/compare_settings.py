@@ -26,17 +26,15 @@ from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Origin, OriginKind, Resolved
 from tuner_tui.settings.presets.library import find_preset
-from tuner_tui.tuning.measurement import Measurement
-from tuner_tui.tuning.run_trial import Asker, TrialRunner
-from tuner_tui.tuning.terms import Terms
-from tuner_tui.tuning.trial import Trial
-from tuner_tui.tuning.words import GIB
+from tuner_tui.tuning.trial import GIB, Measurement, Trial
+from tuner_tui.tuning.trials.runner import TrialCallbacks, TrialRunner
+from tuner_tui.tuning.trials.trial_protocol import TrialProtocol
 
 HERE = Path(__file__).parents[2]
 MAIN = "from tuner_tui.cli.main import main; main()"
 TRAINER_DEFAULTS: Mapping[str, Any] = {"optim": "adamw_torch_fused"}
 """Where Transformers' defaults differ from those of `Settings`: the fused optimizer since torch 2.8."""
-LONGER = Terms(spread=0.01, least_s=5.0, most_s=30.0)
+LONGER = TrialProtocol(spread=0.01, least_s=5.0, most_s=30.0)
 """A figure that is published is measured for longer than one that the search decides by."""
 
 
@@ -115,7 +113,9 @@ def environ(root: Path) -> dict[str, str]:
     return {**os.environ, **own}
 
 
-def compare(scenario: Scenario, rivals: Mapping[str, Settings], root: Path, rounds: int, terms: Terms) -> list[Row]:
+def compare(
+    scenario: Scenario, rivals: Mapping[str, Settings], root: Path, rounds: int, terms: TrialProtocol
+) -> list[Row]:
     """The rows of one scenario: each rival `rounds` times, in turn."""
     request = LaunchRequest(
         job=scenario.job,
@@ -129,7 +129,7 @@ def compare(scenario: Scenario, rivals: Mapping[str, Settings], root: Path, roun
     for number in range(rounds):
         for who, settings in rivals.items():
             trial = Trial(number=number + 1, purpose="confirm", settings=settings, reason=who)
-            found[who].append(runner.run(trial, Asker(launched=_say(who))).measurement)
+            found[who].append(runner.run(trial, TrialCallbacks(launched=_say(who))).measurement)
     return rows_of(scenario, rivals, found)
 
 
@@ -169,7 +169,7 @@ def _row(scenario: Scenario, who: str, settings: Settings, measured: tuple[Measu
 
 
 def measure(
-    scenario: Scenario, root: Path, minutes: float, rounds: int, tune: Tune = tuned, terms: Terms = LONGER
+    scenario: Scenario, root: Path, minutes: float, rounds: int, tune: Tune = tuned, terms: TrialProtocol = LONGER
 ) -> list[Row]:
     """One scenario: tuned first, then all three in turn."""
     winner = tune(scenario, root, minutes)

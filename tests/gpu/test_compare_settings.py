@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.tuning import measured
 from tests.gpu.compare_settings import ON_CARD, ON_CPU, Row, Scenario, measure, rows_of, table, write
-from tests.tuning.tuner_fakes import measured
 from tuner_tui.runs.launch.command import has_gpu
 from tuner_tui.settings.model import Settings
-from tuner_tui.tuning.measurement import Measurement
-from tuner_tui.tuning.terms import Terms
+from tuner_tui.tuning.trial import Measurement
+from tuner_tui.tuning.trials.trial_protocol import TrialProtocol
 
 [SMALL] = ON_CPU
-QUICK = Terms(spread=0.5, least_s=0.1, most_s=1.0)
+QUICK = TrialProtocol(spread=0.5, least_s=0.1, most_s=1.0)
 
 
 def given(scenario: Scenario, root: Path, minutes: float) -> Settings:

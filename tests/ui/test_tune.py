@@ -15,7 +15,7 @@ from tests.ui.live_fakes import START_S
 from tests.ui.pilots import ScreenPilot, app_of, dialog, on_screen, said, settled, until, value
 from tests.ui.tuning_fakes import COMPILED, GIB, START, FakeTuner, aborted, at_its_end, under_way
 from tuner_tui.settings.origin import OriginKind
-from tuner_tui.tuning.view import TuningView
+from tuner_tui.tuning.process.tuning_reader import TuningView
 from tuner_tui.ui import format as f
 from tuner_tui.ui.drawing.cells import text_of, width_of
 from tuner_tui.ui.drawing.scatter import Point, Scatter, scatter_rows

@@ -13,10 +13,9 @@ from tuner_tui.runs.launch.prepare import LaunchRequest
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Resolved
-from tuner_tui.tuning.begin import Options, new_tuning
-from tuner_tui.tuning.tuning_folder import TuningFolder
-from tuner_tui.tuning.tuning_log import Begun, TrialDone, TuningEnded, TuningLog
-from tuner_tui.tuning.tuning_record import read_tuning
+from tuner_tui.tuning.create import TuningOptions, create_tuning
+from tuner_tui.tuning.process.trial_log import TrialCompleted, TrialLog, TuningEnded, TuningStarted
+from tuner_tui.tuning.store import TuningFolder, read_tuning_record
 from tuner_tui.ui.services import Opened, ServiceError
 from tuner_tui.ui.tuning_wiring import TuningsHere, _job_of
 from tuner_tui.ui.wiring import Wishes
@@ -35,7 +34,7 @@ def opened(job: BuiltinJob | CommandJob | None = None) -> Opened:
 
 def tuning(job: BuiltinJob | CommandJob | None = None) -> TuningFolder:
     request = LaunchRequest(job=job or BuiltinJob(), resolved=opened().resolved, preset="demo")
-    return new_tuning(request, Options())
+    return create_tuning(request, TuningOptions())
 
 
 def test_a_plan_says_what_is_done_and_what_becomes_of_it() -> None:
@@ -53,9 +52,9 @@ def test_a_command_that_no_setting_reaches_is_refused() -> None:
 
 def test_tunings_are_listed_newest_first_and_read_again_and_again() -> None:
     first, second = tuning(), tuning()
-    log = TuningLog(first)
-    log.add(Begun(t=1.0))
-    log.add(TrialDone(t=2.0, tried=under_way().tried[0]))
+    log = TrialLog(first)
+    log.add(TuningStarted(t=1.0))
+    log.add(TrialCompleted(t=2.0, tried=under_way().tried[0]))
     log.add(TuningEnded(t=3.0, status="aborted", sentence="It was aborted."))
     here = TuningsHere(Wishes())
     assert [line.id for line in here.all()] == [second.id, first.id]
@@ -69,8 +68,8 @@ def test_one_that_somebody_works_on_is_seen_until_its_end() -> None:
     seen = TuningsHere(Wishes()).under_way()
     assert seen.look() is None
     folder, newer = tuning(), tuning()
-    log, lock = TuningLog(folder), acquire_lock(folder.lock)
-    log.add(Begun(t=1.0))
+    log, lock = TrialLog(folder), acquire_lock(folder.lock)
+    log.add(TuningStarted(t=1.0))
     found = seen.look()
     assert found is not None
     assert (found.id, found.status) == (folder.id, "running")
@@ -90,7 +89,7 @@ def test_ending_one_asks_in_its_folder() -> None:
 
 
 def test_a_tuning_goes_on_with_the_secrets_of_the_job_that_is_shown() -> None:
-    record = read_tuning(tuning(SECRET))
+    record = read_tuning_record(tuning(SECRET))
     assert record.job != SECRET
     assert _job_of(record, opened(SECRET)) == SECRET
     assert _job_of(record, opened()) == record.job

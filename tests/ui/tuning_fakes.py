@@ -9,9 +9,8 @@ from typing import Any
 
 from tests.ui.live_fakes import START_S
 from tuner_tui.settings.model import Settings
-from tuner_tui.tuning.measurement import Measurement
-from tuner_tui.tuning.trial import Purpose, Skipped, Trial, Tried, Verdict
-from tuner_tui.tuning.view import TuningView
+from tuner_tui.tuning.process.tuning_reader import TuningView
+from tuner_tui.tuning.trial import CompletedTrial, Measurement, Purpose, SkippedChange, Trial, TuningConclusion
 from tuner_tui.ui.services import Opened
 from tuner_tui.ui.tuning_services import TuningLine, TuningLook
 
@@ -37,19 +36,19 @@ def measured(tokens_s: float, peak_gib: float, seconds: float = 41.0, **more: An
 WHY = "at most +11 % to gain: kernels are launched one by one for 11 % of a step"
 SIZE = "twice the micro batch; the model of memory expects 61 GiB"
 TRIED = (
-    Tried(trial(1, "start", START, "the settings as they were given"), measured(21_400, 24.1)),
-    Tried(trial(2, "noise", START, "what a difference must exceed"), measured(21_250, 24.1)),
-    Tried(
+    CompletedTrial(trial(1, "start", START, "the settings as they were given"), measured(21_400, 24.1)),
+    CompletedTrial(trial(2, "noise", START, "what a difference must exceed"), measured(21_250, 24.1)),
+    CompletedTrial(
         trial(3, "batch", START.changed(per_device_train_batch_size=16, gradient_accumulation_steps=2), SIZE, *BATCH),
         measured(26_900, 37.9),
     ),
-    Tried(trial(4, "batch", LARGE, SIZE, *BATCH), measured(30_100, 65.2)),
-    Tried(
+    CompletedTrial(trial(4, "batch", LARGE, SIZE, *BATCH), measured(30_100, 65.2)),
+    CompletedTrial(
         trial(5, "batch", START.changed(per_device_train_batch_size=40), "a fifth more", *BATCH),
         Measurement(outcome="out-of-memory", seconds=22.0, run_id="r035", sentence="The GPU ran out of memory."),
     ),
-    Tried(trial(6, "knob", HALF, "fp32 takes the slow path", "precision", bound=1.4), measured(52_600, 44.0)),
-    Tried(
+    CompletedTrial(trial(6, "knob", HALF, "fp32 takes the slow path", "precision", bound=1.4), measured(52_600, 44.0)),
+    CompletedTrial(
         trial(7, "knob", HALF.changed(attn_implementation="flash_attention_2"), "attention", "attn_implementation"),
         Measurement(
             outcome="not-applied", seconds=30.0, run_id="r037", not_applied=("attn_implementation",),
@@ -58,10 +57,10 @@ TRIED = (
     ),
 )  # fmt: skip
 SKIPPED = (
-    Skipped(
+    SkippedChange(
         knob="dataloader_num_workers", value="4", reason="the data wait is 0.4 % of a step, below the noise of 1.2 %"
     ),
-    Skipped(knob="optim", value="adamw_bnb_8bit", reason="bitsandbytes is not installed"),
+    SkippedChange(knob="optim", value="adamw_bnb_8bit", reason="bitsandbytes is not installed"),
 )
 
 
@@ -81,13 +80,13 @@ def under_way(**changes: Any) -> TuningView:
 def at_its_end(**changes: Any) -> TuningView:
     """A tuning with a verdict."""
     confirmed = (
-        Tried(trial(9, "confirm", START, "start and winner in turn"), measured(21_300, 24.1)),
-        Tried(trial(10, "confirm", COMPILED, "start and winner in turn"), measured(57_300, 44.2)),
+        CompletedTrial(trial(9, "confirm", START, "start and winner in turn"), measured(21_300, 24.1)),
+        CompletedTrial(trial(10, "confirm", COMPILED, "start and winner in turn"), measured(57_300, 44.2)),
     )
-    last = Tried(
+    last = CompletedTrial(
         trial(8, "knob", COMPILED, "kernels", "torch_compile", bound=0.11), measured(57_100, 44.2, seconds=88.0)
     )
-    verdict = Verdict(
+    verdict = TuningConclusion(
         winner=COMPILED,
         sentence="Micro batch 32 in bf16 with compile trains 2.69 times as many tokens a second as the start, "
         "in 44 of 80 GiB.",

@@ -100,9 +100,9 @@ def run(
 
 def _start(request: LaunchRequest) -> RunFolder:
     from tuner_tui.runs.launch.start import launch
-    from tuner_tui.tuning.fallback_process import stand_by
+    from tuner_tui.tuning.fallback_process import attach_fallback
 
-    return stand_by(launch(request), request)
+    return attach_fallback(launch(request), request)
 
 
 def _notifying(request: LaunchRequest, target: str | None) -> LaunchRequest:

@@ -9,12 +9,12 @@ import typer
 
 from tuner_tui.cli.options import CommandWords, Detached, InterpreterPath, LauncherName, MemoryLimit, ProcessCount
 from tuner_tui.cli.output import ALREADY_RUNNING, DONE, USAGE, fail, line, note
-from tuner_tui.tuning.terms import MOST_MINUTES
+from tuner_tui.tuning.trials.trial_protocol import DEFAULT_MINUTES
 
 if TYPE_CHECKING:
     from tuner_tui.cli.request import Asked
-    from tuner_tui.tuning.tuner_process import TuningOrders
-    from tuner_tui.tuning.tuning_folder import TuningFolder
+    from tuner_tui.tuning.process.daemon import TunerSpec
+    from tuner_tui.tuning.store import TuningFolder
 
 CONTEXT = {"allow_interspersed_args": False}
 
@@ -41,7 +41,7 @@ def tune(
         bool,
         typer.Option("--free-batch", help="The effective batch may change; the learning rate for it is then said."),
     ] = False,
-    most_minutes: Annotated[float, typer.Option(metavar="M", min=0.1, help="The time it may take.")] = MOST_MINUTES,
+    most_minutes: Annotated[float, typer.Option(metavar="M", min=0.1, help="The time it may take.")] = DEFAULT_MINUTES,
     save_as: Annotated[
         str | None, typer.Option(metavar="NAME", help="The preset to save the winner as; else PRESET-tuned.")
     ] = None,
@@ -62,8 +62,8 @@ def tune(
     from tuner_tui.cli.tune_follow import follow_tuning
     from tuner_tui.runs.launch.command import LaunchError
     from tuner_tui.settings.errors import SettingsError
-    from tuner_tui.tuning.tuner_process import start_tuning
-    from tuner_tui.tuning.tuning_folder import AlreadyTuningError
+    from tuner_tui.tuning.process.daemon import start_tuning
+    from tuner_tui.tuning.store import AlreadyTuningError
 
     words = JobWords(tuple(command or ()), apply, launcher, processes)
     asked = Asked(words, preset, tuple(values or ()), None, memory_limit, interpreter)
@@ -83,7 +83,7 @@ def tune(
     raise typer.Exit(code)
 
 
-def _new(asked: Asked, free_batch: bool, minutes: float, save_as: str | None) -> tuple[TuningFolder, TuningOrders]:
+def _new(asked: Asked, free_batch: bool, minutes: float, save_as: str | None) -> tuple[TuningFolder, TunerSpec]:
     """A new tuning's folder and orders. Raises `SettingsError` and `LaunchError`, with nothing left behind."""
     from tuner_tui.cli.announce import announce
     from tuner_tui.cli.given_python import check_given
@@ -91,24 +91,24 @@ def _new(asked: Asked, free_batch: bool, minutes: float, save_as: str | None) ->
     from tuner_tui.runs.launch.duplicate_run import find_duplicate_run
     from tuner_tui.runs.launch.prepare import preview
     from tuner_tui.settings.presets.library import preset_path
-    from tuner_tui.tuning.begin import Options, new_tuning, refuse_unreachable
-    from tuner_tui.tuning.tuner_process import TuningOrders
+    from tuner_tui.tuning.create import TuningOptions, create_tuning, ensure_tunable
+    from tuner_tui.tuning.process.daemon import TunerSpec
 
     if save_as is not None:
         preset_path(save_as)
     request = request_for(asked)
-    refuse_unreachable(request.job)
+    ensure_tunable(request.job)
     twin = find_duplicate_run(request)
     if twin is not None:
         fail(f"This training runs as {twin.id}; trials beside it would measure nothing.", ALREADY_RUNNING)
     prepared = preview(request)
     check_given(asked.interpreter, request, prepared)
     announce(prepared)
-    folder = new_tuning(request, Options(free_batch, minutes, save_as))
-    return folder, TuningOrders(request.job, request.environ, minutes)
+    folder = create_tuning(request, TuningOptions(free_batch, minutes, save_as))
+    return folder, TunerSpec(request.job, request.environ, minutes)
 
 
-def _earlier(name: str, asked: Asked, minutes: float) -> tuple[TuningFolder, TuningOrders]:
+def _earlier(name: str, asked: Asked, minutes: float) -> tuple[TuningFolder, TunerSpec]:
     """An earlier tuning's folder, and its orders anew. Raises `SettingsError` and `LaunchError`."""
     import os
 
@@ -116,9 +116,8 @@ def _earlier(name: str, asked: Asked, minutes: float) -> tuple[TuningFolder, Tun
     from tuner_tui.runs.store.record import RecordError
     from tuner_tui.settings.errors import SettingsError
     from tuner_tui.settings.presets.preset import Preset
-    from tuner_tui.tuning.tuner_process import TuningOrders
-    from tuner_tui.tuning.tuning_folder import TuningNotFoundError, find_tuning, tunings_dir
-    from tuner_tui.tuning.tuning_record import read_tuning
+    from tuner_tui.tuning.process.daemon import TunerSpec
+    from tuner_tui.tuning.store import TuningNotFoundError, find_tuning, read_tuning_record, tunings_dir
 
     others = (asked.preset, asked.values or None, asked.memory_limit, asked.interpreter)
     if any(other is not None for other in others):
@@ -127,13 +126,13 @@ def _earlier(name: str, asked: Asked, minutes: float) -> tuple[TuningFolder, Tun
         )
     try:
         folder = find_tuning(name, tunings_dir(os.environ))
-        record = read_tuning(folder)
+        record = read_tuning_record(folder)
     except (TuningNotFoundError, RecordError) as error:
         raise SettingsError(str(error)) from error
     if folder.live:
         fail(f"Somebody works on {folder.id} already.", ALREADY_RUNNING)
     job = job_for(asked.job, Preset(name=record.title[:100], job=record.job))
-    return folder, TuningOrders(job, dict(os.environ), minutes)
+    return folder, TunerSpec(job, dict(os.environ), minutes)
 
 
 def _detached(folder: TuningFolder, as_json: bool) -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from tuner_tui.cli.interrupts import Interrupts
 from tuner_tui.cli.output import DONE, FAILED, INTERRUPTED, OUT_OF_MEMORY, TERMINATED, line, note
 from tuner_tui.cli.tune_lines import TuneLines
-from tuner_tui.tuning.tuning_folder import TuningFolder
-from tuner_tui.tuning.tuning_log import Entry, TrialDone, TuningEnded, encode_entry
-from tuner_tui.tuning.tuning_reader import TuningReader
+from tuner_tui.tuning.process.trial_log import LogEntry, TrialCompleted, TuningEnded, encode_entry
+from tuner_tui.tuning.process.tuning_reader import TuningReader
+from tuner_tui.tuning.store import TuningFolder
 
 LOOK_EVERY_S = 0.5
 
@@ -19,14 +19,14 @@ def follow_tuning(folder: TuningFolder, as_json: bool, interrupts: Interrupts) -
     """
     reader, lines = TuningReader(folder), TuneLines()
     ended: TuningEnded | None = None
-    last: TrialDone | None = None
+    last: TrialCompleted | None = None
     asked = False
     while True:
         live = folder.live  # before the entries: what an ended process wrote is then all there
         for entry in reader.entries():
             _print(entry, lines, as_json)
             ended = entry if isinstance(entry, TuningEnded) else None
-            last = entry if isinstance(entry, TrialDone) else last
+            last = entry if isinstance(entry, TrialCompleted) else last
         if not live:
             return _code(folder, ended, last, interrupts)
         if not asked and (interrupts.interrupts or interrupts.terminated):
@@ -36,12 +36,12 @@ def follow_tuning(folder: TuningFolder, as_json: bool, interrupts: Interrupts) -
         interrupts.wait(LOOK_EVERY_S)
 
 
-def _print(entry: Entry, lines: TuneLines, as_json: bool) -> None:
+def _print(entry: LogEntry, lines: TuneLines, as_json: bool) -> None:
     for text in [encode_entry(entry).decode().rstrip()] if as_json else lines.of(entry):
         line(text)
 
 
-def _code(folder: TuningFolder, ended: TuningEnded | None, last: TrialDone | None, interrupts: Interrupts) -> int:
+def _code(folder: TuningFolder, ended: TuningEnded | None, last: TrialCompleted | None, interrupts: Interrupts) -> int:
     if ended is None or ended.status == "aborted":
         if ended is None:
             note(f"The process that tuned is gone; its last words may be in {folder.log}.")

@@ -8,11 +8,17 @@ from tuner_tui.cli.progress_lines import duration
 from tuner_tui.core.units import format_share
 from tuner_tui.settings.fields import FIELDS, format_value
 from tuner_tui.settings.model import Settings
-from tuner_tui.tuning.measurement import Measurement
-from tuner_tui.tuning.trial import Skipped, Trial, Verdict
-from tuner_tui.tuning.tuning_log import Begun, Entry, TrialBegun, TrialDone, TuningEnded
-from tuner_tui.tuning.untried import grouped
-from tuner_tui.tuning.words import GIB, memory_words, speed_words
+from tuner_tui.tuning.process.trial_log import LogEntry, TrialCompleted, TrialStarted, TuningEnded, TuningStarted
+from tuner_tui.tuning.search.skip_reasons import group_by_reason
+from tuner_tui.tuning.trial import (
+    GIB,
+    Measurement,
+    SkippedChange,
+    Trial,
+    TuningConclusion,
+    format_peak_memory,
+    format_throughput,
+)
 
 KNOBS_SHOWN = 4
 REASONS_SHOWN = 8
@@ -24,17 +30,17 @@ class TuneLines:
     def __init__(self) -> None:
         self._start: Settings | None = None
         self._said = ""
-        self._skipped: tuple[Skipped, ...] = ()
+        self._skipped: tuple[SkippedChange, ...] = ()
 
-    def of(self, entry: Entry) -> Iterator[str]:
+    def of(self, entry: LogEntry) -> Iterator[str]:
         """The lines that an entry is worth."""
         match entry:
-            case Begun():
+            case TuningStarted():
                 yield from self._begun(entry)
-            case TrialBegun():
+            case TrialStarted():
                 left = "" if entry.left_high_s is None else f"  (about {_left(entry)} left)"
                 yield f"trial {entry.trial.number:<3} {self._what(entry.trial)}: {entry.trial.reason}{left}"
-            case TrialDone():
+            case TrialCompleted():
                 if self._start is None:
                     self._start = entry.tried.trial.settings
                 self._skipped = entry.skipped
@@ -46,7 +52,7 @@ class TuneLines:
             case TuningEnded():
                 yield from self._ended(entry)
 
-    def _begun(self, entry: Begun) -> Iterator[str]:
+    def _begun(self, entry: TuningStarted) -> Iterator[str]:
         if entry.limit_bytes is not None and entry.capacity_bytes is not None:
             limit, capacity = entry.limit_bytes / GIB, entry.capacity_bytes / GIB
             yield f"memory    {limit:.2f} of {capacity:.2f} GiB may be taken"
@@ -65,7 +71,7 @@ class TuneLines:
         if entry.preset is not None:
             yield f"saved     {entry.preset}"
 
-    def _compared(self, verdict: Verdict) -> Iterator[str]:
+    def _compared(self, verdict: TuningConclusion) -> Iterator[str]:
         for label, measured in (("start", verdict.start), ("best", verdict.best)):
             if measured is not None and measured.throughput is not None:
                 yield f"{label:<9} {figures(measured)}"
@@ -75,9 +81,9 @@ class TuneLines:
             yield f"rate      {verdict.learning_rate_note}"
 
 
-def not_tried(skipped: Sequence[Skipped]) -> Iterator[str]:
+def not_tried(skipped: Sequence[SkippedChange]) -> Iterator[str]:
     """What was not tried and why, a line a reason; the reasons that kept least are counted where there are many."""
-    groups = list(grouped(skipped).items())
+    groups = list(group_by_reason(skipped).items())
     shown = groups if len(groups) <= REASONS_SHOWN else groups[: REASONS_SHOWN - 1]
     for reason, labels in shown:
         more = f" and {len(labels) - KNOBS_SHOWN} more" if len(labels) > KNOBS_SHOWN else ""
@@ -97,7 +103,7 @@ def figures(measured: Measurement) -> str:
     if measured.outcome != "measured" or measured.throughput is None:
         return f"{measured.outcome}: {measured.sentence} ({duration(measured.seconds)})"
     spread = "" if measured.spread is None else f" ± {format_share(measured.spread, digits=1)}"
-    parts = (speed_words(measured) + spread, memory_words(measured), f"{measured.steps} steps")
+    parts = (format_throughput(measured) + spread, format_peak_memory(measured), f"{measured.steps} steps")
     return ", ".join(filter(None, (*parts, duration(measured.seconds))))
 
 
@@ -105,6 +111,6 @@ def _word(settings: Settings, name: str) -> str:
     return format_value(name, getattr(settings, name)) or "–"
 
 
-def _left(entry: TrialBegun) -> str:
+def _left(entry: TrialStarted) -> str:
     low, high = entry.left_low_s or 0.0, entry.left_high_s or 0.0
     return duration(high) if duration(low) == duration(high) else f"{duration(low)} to {duration(high)}"

@@ -1,9 +1,4 @@
-"""What to do after a run that ended out of memory: the next rung that leaves the training the same, or nothing.
-
-A pure decision; `fallback_process` carries it out. The training stays the same where every optimizer step sees the same
-samples and computes the same up to rounding. So the effective batch is held exactly, and shorter sequences, adapters or
-another optimizer are offered to a person but never taken automatically.
-"""
+"""The restart after out of memory: the next smaller settings that leave the training the same, or none. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +25,7 @@ SAME_TRAINING = LOADER | {MICRO, ACCUMULATION, "gradient_checkpointing", "per_de
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class FallbackStep:
     """Go on with `resolved`, which differs from what the run had by `change`; `sentence` tells why and what."""
 
     resolved: Resolved
@@ -55,12 +50,12 @@ class Fallback:
 
     def decide(
         self, situation: Situation, resolved: Resolved, unreachable: frozenset[str] = frozenset()
-    ) -> Step | GiveUp | None:
+    ) -> FallbackStep | GiveUp | None:
         """What follows the ended run of `situation`, which had `resolved`; None where it did not run out of memory.
 
         `unreachable` names the settings that do not reach this training: their rungs are left out.
         """
-        finding = out_of_memory(situation)
+        finding = out_of_memory_finding(situation)
         if finding is None:
             return None
         if self.used >= self.most:
@@ -68,14 +63,19 @@ class Fallback:
             return GiveUp(f"Out of memory again; it has fallen back {times}, as often as it may.")
         seen = effective_settings(resolved, situation.job, situation.state.in_effect)
         rungs = remedies_for(finding.cause, replace(situation, settings=seen), finding.where)
-        fitting = (rung for rung in rungs if usable(rung, finding, situation, seen, unreachable))
+        fitting = (rung for rung in rungs if is_usable(rung, finding, situation, seen, unreachable))
         chosen = next(fitting, None)
         if chosen is None:
             return GiveUp(f"Out of memory{_at(finding)}, and {_nothing_left(rungs, situation)}.")
         change = self._bolder(chosen.change, seen)
         origin = Origin(OriginKind.REMEDY, finding.cause)
         after = Resolved(seen.changed(**change), {**resolved.origins, **dict.fromkeys(change, origin)})
-        return Step(after, change, self.used + 1, f"Out of memory{_at(finding)}: {told(change, seen, after.settings)}")
+        return FallbackStep(
+            after,
+            change,
+            self.used + 1,
+            f"Out of memory{_at(finding)}: {describe_change(change, seen, after.settings)}",
+        )
 
     def _bolder(self, change: Mapping[str, Value], seen: Settings) -> Mapping[str, Value]:
         """From the second time on at least half the micro batch: each time costs a start and the steps lost."""
@@ -86,7 +86,7 @@ class Fallback:
         return change if half is None else {**change, MICRO: half, ACCUMULATION: micro * accumulation // half}
 
 
-def out_of_memory(situation: Situation) -> Finding | None:
+def out_of_memory_finding(situation: Situation) -> Finding | None:
     """The finding that the run ended for want of memory; a mere guess from a bare SIGKILL is none."""
     state = situation.state
     if state.outcome not in ("out-of-memory", "failed", "lost"):
@@ -99,7 +99,9 @@ def out_of_memory(situation: Situation) -> Finding | None:
     return Finding("gpu-oom", "failed", "The run ended out of memory", (), "likely")
 
 
-def usable(rung: Remedy, finding: Finding, situation: Situation, seen: Settings, unreachable: frozenset[str]) -> bool:
+def is_usable(
+    rung: Remedy, finding: Finding, situation: Situation, seen: Settings, unreachable: frozenset[str]
+) -> bool:
     """Whether a rung changes something that helps, reaches the training, and leaves it the same."""
     names = rung.change.keys()
     if not names or not names <= SAME_TRAINING or names & unreachable:
@@ -109,12 +111,12 @@ def usable(rung: Remedy, finding: Finding, situation: Situation, seen: Settings,
     return MICRO not in names or _holds_effective_batch(rung, situation, seen)
 
 
-def told(change: Mapping[str, Value], before: Settings, after: Settings) -> str:
+def describe_change(change: Mapping[str, Value], before: Settings, after: Settings) -> str:
     """The change in words, with the effective batch where that could be asked."""
     labels = {MICRO: "micro batch", ACCUMULATION: "accumulation"}
     parts = [
         f"{labels.get(name, name.removeprefix('dataloader_').replace('_', ' '))} "
-        f"{_word(getattr(before, name))} → {_word(value)}"
+        f"{_format_value(getattr(before, name))} → {_format_value(value)}"
         for name, value in change.items()
     ]
     held = f" (effective batch stays {after.effective_batch()} a device)" if MICRO in change else ""
@@ -137,14 +139,14 @@ def _holds_effective_batch(rung: Remedy, situation: Situation, seen: Settings) -
 
 
 def _nothing_left(rungs: tuple[Remedy, ...], situation: Situation) -> str:
-    others = [rung.title for rung in _outside(rungs)]
+    others = [rung.title for rung in _manual_remedies(rungs)]
     nothing = "nothing is left to try that keeps the training the same"
     if situation.state.in_effect.get(LOSS_IGNORES_ACCUMULATION):
         nothing += " (this model's gradient would grow with the accumulation)"
     return f"{nothing}; by hand: {', '.join(others[:3])}" if others else nothing
 
 
-def _outside(rungs: tuple[Remedy, ...]) -> Iterator[Remedy]:
+def _manual_remedies(rungs: tuple[Remedy, ...]) -> Iterator[Remedy]:
     return (rung for rung in rungs if not rung.change.keys() <= SAME_TRAINING or not rung.change)
 
 
@@ -152,7 +154,7 @@ def _at(finding: Finding) -> str:
     return f" ({finding.where})" if finding.where else ""
 
 
-def _word(value: object) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     return "none" if value is None else str(value)

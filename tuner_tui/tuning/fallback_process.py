@@ -1,10 +1,4 @@
-"""The automatic fallback at work: `python -m tuner_tui.tuning.fallback_process DIR`, a small process beside a run.
-
-It waits until the run in DIR has ended. Where that was for want of memory, it launches the next attempt, a run of its
-own that resumes the lineage, tells so in the story of the one that ended, and waits for that in turn. It is detached
-like a supervisor, so it works with no screen open; whoever follows the run learns from `fallback.lock`, which it holds
-until it has decided, that the last word is not spoken yet.
-"""
+"""The detached process that restarts a run after out of memory: `python -m tuner_tui.tuning.fallback_process DIR`."""
 
 from __future__ import annotations
 
@@ -26,17 +20,17 @@ from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.settings.job import Job
-from tuner_tui.tuning.detached import at_post, start_detached
+from tuner_tui.tuning.detached_process import detach, start_detached
 
 if TYPE_CHECKING:
     from tuner_tui.runs.launch.prepare import LaunchRequest
-    from tuner_tui.tuning.fallback import Step
+    from tuner_tui.tuning.fallback import FallbackStep
 
 MODULE = "tuner_tui.tuning.fallback_process"
 
 
 @dataclass(frozen=True, slots=True)
-class Orders:
+class FallbackSpec:
     """What the process is handed on its standard input, secrets and all: written nowhere.
 
     `job` as it was launched, which says how often; `environ` the environment of whoever launched it.
@@ -51,27 +45,27 @@ class Orders:
         return json.dumps({"job": job, "environ": dict(self.environ)}).encode("ascii")
 
     @staticmethod
-    def load(data: bytes) -> Orders:
+    def load(data: bytes) -> FallbackSpec:
         """From JSON. Raises `ValueError`."""
         values = json.loads(data)
         try:
             job: Job = TypeAdapter(Job).validate_python(values["job"])
-            return Orders(job, values["environ"])
+            return FallbackSpec(job, values["environ"])
         except (KeyError, TypeError, ValidationError) as error:
             raise ValueError(f"The orders are damaged: {error}") from error
 
 
-def stand_by(folder: RunFolder, request: LaunchRequest) -> RunFolder:
+def attach_fallback(folder: RunFolder, request: LaunchRequest) -> RunFolder:
     """Watch over the run just launched from `request` where its job asks for it; returns its folder.
 
     Raises `LaunchError` where the watcher does not come up; the run goes on without it.
     """
     if request.job.fallback:
-        watch_over(folder, Orders(request.job, request.environ))
+        start_fallback_process(folder, FallbackSpec(request.job, request.environ))
     return folder
 
 
-def watch_over(folder: RunFolder, orders: Orders) -> None:
+def start_fallback_process(folder: RunFolder, orders: FallbackSpec) -> None:
     """Have the run in `folder` continued should it run out of memory; returns once the process is at its post.
 
     Raises `LaunchError` where it does not come up.
@@ -82,26 +76,26 @@ def watch_over(folder: RunFolder, orders: Orders) -> None:
 def main(argv: list[str]) -> None:
     """Watch over the run in the folder `argv[0]`; says `ok` or one sentence, then lets go of whoever started it."""
     folder = RunFolder(Path(argv[0]))
-    orders, lock = at_post(lambda data: (Orders.load(data), acquire_lock(folder.fallback_lock)))
-    _see_through(folder, orders, lock)
+    orders, lock = detach(lambda data: (FallbackSpec.load(data), acquire_lock(folder.fallback_lock)))
+    _follow_attempts(folder, orders, lock)
 
 
-def _see_through(folder: RunFolder, orders: Orders, lock: int) -> None:
+def _follow_attempts(folder: RunFolder, orders: FallbackSpec, lock: int) -> None:
     """One attempt after another; whoever reads of the next one finds that its lock is held already."""
     for used in range(orders.job.fallback + 1):
-        wait_for_end(folder)
+        wait_until_ended(folder)
         told = continue_run(folder, orders, used)
         following = RunFolder(folder.path.with_name(told.into)) if isinstance(told, FellBack) else None
         next_lock = None if following is None else acquire_lock(following.fallback_lock)
         if told is not None:
-            tell(folder, told)
+            append_event(folder, told)
         os.close(lock)
         if following is None or next_lock is None:
             return
         folder, lock = following, next_lock
 
 
-def wait_for_end(folder: RunFolder) -> None:
+def wait_until_ended(folder: RunFolder) -> None:
     """Block until the run has ended; a training that lost its supervisor meanwhile gets another one."""
     from tuner_tui.runs.launch.start import adopt
     from tuner_tui.runs.read.status import read_status
@@ -118,14 +112,14 @@ def wait_for_end(folder: RunFolder) -> None:
                 raise
 
 
-def continue_run(folder: RunFolder, orders: Orders, used: int) -> FellBack | FallbackEnded | None:
+def continue_run(folder: RunFolder, orders: FallbackSpec, used: int) -> FellBack | FallbackEnded | None:
     """Decide on the ended run in `folder` and carry it out. Returns what is to be told; None for another end.
 
     Everything of weight is imported here, so that the wait before, which may take days, is that of a small process.
     """
     from tuner_tui.advice.situation import situation_of_view
     from tuner_tui.runs.read.reader import RunReader
-    from tuner_tui.tuning.fallback import Fallback, Step
+    from tuner_tui.tuning.fallback import Fallback, FallbackStep
 
     view = RunReader(folder).poll()
     if view.record is None:
@@ -135,7 +129,7 @@ def continue_run(folder: RunFolder, orders: Orders, used: int) -> FellBack | Fal
     decided = Fallback(orders.job.fallback, used).decide(situation, view.record.resolved, unreachable)
     if decided is None:
         return None
-    if not isinstance(decided, Step):
+    if not isinstance(decided, FallbackStep):
         return FallbackEnded(t=time.time(), sentence=decided.sentence)
     try:
         following, step = launch_step(folder, decided, orders)
@@ -144,7 +138,7 @@ def continue_run(folder: RunFolder, orders: Orders, used: int) -> FellBack | Fal
     return _fell_back(decided, following, step, orders.job.fallback)
 
 
-def launch_step(folder: RunFolder, decided: Step, orders: Orders) -> tuple[RunFolder, int]:
+def launch_step(folder: RunFolder, decided: FallbackStep, orders: FallbackSpec) -> tuple[RunFolder, int]:
     """The run that goes on after the one in `folder`, and the step it begins at. Raises `LaunchError`."""
     from tuner_tui.runs.launch.prepare import preview
     from tuner_tui.runs.launch.restart import plan_restart, restart
@@ -156,7 +150,7 @@ def launch_step(folder: RunFolder, decided: Step, orders: Orders) -> tuple[RunFo
     return restart(plan), 0 if plan.checkpoint is None else plan.checkpoint.step
 
 
-def _fell_back(decided: Step, following: RunFolder, step: int, most: int) -> FellBack:
+def _fell_back(decided: FallbackStep, following: RunFolder, step: int, most: int) -> FellBack:
     start = f"goes on as {following.id} from the checkpoint of step {step:,}"
     anew = f"starts again as {following.id} from step 0, for there is no complete checkpoint"
     return FellBack(
@@ -170,7 +164,7 @@ def _fell_back(decided: Step, following: RunFolder, step: int, most: int) -> Fel
     )
 
 
-def tell(folder: RunFolder, event: FellBack | FallbackEnded) -> None:
+def append_event(folder: RunFolder, event: FellBack | FallbackEnded) -> None:
     """Add to the story of an ended run. A disk that is full takes it not, and keeps nobody from going on."""
     try:
         file = LineAppender(folder.events)

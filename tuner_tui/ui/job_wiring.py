@@ -48,14 +48,14 @@ def restart_offer(folder: Path, opened: Opened | None) -> RestartOffer:
     from tuner_tui.runs.store.folder import RunFolder
     from tuner_tui.runs.store.record import read_record
     from tuner_tui.settings.job import same_training
-    from tuner_tui.tuning.fallback_process import stand_by
+    from tuner_tui.tuning.fallback_process import attach_fallback
 
     run = RunFolder(folder)
     record = read_record(run)
     shown = opened if opened is not None and same_training(redact_job(opened.job), record.job) else None
     plan = plan_restart(run) if shown is None else plan_restart(run, resolved=shown.resolved, job=shown.job)
     changes = changed_words(record, plan.request.resolved)
-    return RestartOffer(question(plan, changes), lambda: stand_by(restart(plan), plan.request).path)
+    return RestartOffer(question(plan, changes), lambda: attach_fallback(restart(plan), plan.request).path)
 
 
 def question(plan: RestartPlan, changes: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tuner_tui.runs.read.box_monitor import BoxView
     from tuner_tui.runs.read.log_reader import LogWindow
     from tuner_tui.runs.read.reader import RunView
-    from tuner_tui.tuning.view import TuningView
+    from tuner_tui.tuning.process.tuning_reader import TuningView
     from tuner_tui.ui.comparing import Compared
     from tuner_tui.ui.estimating import Outlook
     from tuner_tui.ui.tuning_services import TuningLook

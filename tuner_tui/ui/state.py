@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from tuner_tui.settings.model import Settings
     from tuner_tui.settings.origin import Resolved
     from tuner_tui.settings.rules.problem import Problem
-    from tuner_tui.tuning.trial import Verdict
-    from tuner_tui.tuning.view import TuningView
+    from tuner_tui.tuning.process.tuning_reader import TuningView
+    from tuner_tui.tuning.trial import TuningConclusion
     from tuner_tui.ui.screens.diff import Change
     from tuner_tui.ui.services import Opened, Services
 
@@ -127,7 +127,7 @@ def remedied(state: UiState, cause: str, remedy: Remedy) -> UiState:
     return replace(state, editing=state.editing.apply(remedy.change, Origin(OriginKind.REMEDY, cause)))
 
 
-def winner_of(state: UiState, tuning: str, verdict: Verdict) -> Remedy:
+def winner_of(state: UiState, tuning: str, verdict: TuningConclusion) -> Remedy:
     """The winner of a tuning as a change of the settings shown."""
     from tuner_tui.advice.finding import Remedy
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from tuner_tui.tuning.view import TuningView
+    from tuner_tui.tuning.process.tuning_reader import TuningView
     from tuner_tui.ui import messages as m
     from tuner_tui.ui.screens.tune import TuneScreen
     from tuner_tui.ui.tuning_services import TuningLook
@@ -151,10 +151,10 @@ class TuneApp(CompareApp):
 
     async def _minutes_wanted(self, heading: str, lines: Sequence[tuple[str, str]]) -> float | None:
         """How long a tuning may take; None where it is not wanted. What was chosen last is offered again."""
-        from tuner_tui.tuning.terms import MOST_MINUTES
+        from tuner_tui.tuning.trials.trial_protocol import DEFAULT_MINUTES
         from tuner_tui.ui.screens.tune_start import TuneStartScreen
 
-        wanted = await self.push_screen_wait(TuneStartScreen(lines, self._minutes or MOST_MINUTES, heading))
+        wanted = await self.push_screen_wait(TuneStartScreen(lines, self._minutes or DEFAULT_MINUTES, heading))
         self._minutes = wanted or self._minutes
         return wanted
 

@@ -17,9 +17,8 @@ from tuner_tui.ui.tuning_services import TuningLine, TuningLook
 if TYPE_CHECKING:
     from tuner_tui.runs.launch.prepare import LaunchRequest
     from tuner_tui.settings.job import Job
-    from tuner_tui.tuning.tuning_reader import TuningReader
-    from tuner_tui.tuning.tuning_record import TuningRecord
-    from tuner_tui.tuning.view import TuningView
+    from tuner_tui.tuning.process.tuning_reader import TuningReader, TuningView
+    from tuner_tui.tuning.store import TuningRecord
     from tuner_tui.ui.services import Opened
     from tuner_tui.ui.wiring import Wishes
 
@@ -41,13 +40,13 @@ class TuningsHere:
         """What a tuning would do; raises `ServiceError` where there is nothing to tune."""
         from tuner_tui.runs.launch.prepare import preview
         from tuner_tui.runs.launch.summary import launch_summary
-        from tuner_tui.tuning.winner import name_for
+        from tuner_tui.tuning.process.tuned_preset import tuned_preset_name
 
         with spoken():
             request = self._request(opened)
             lines = launch_summary(preview(request))
         batch = opened.resolved.settings.effective_batch(1)
-        saved = f"the winner as the preset {name_for(opened.preset, opened.job)}; the settings shown stay as they are"
+        saved = f"the winner as the preset {tuned_preset_name(opened.preset, opened.job)}; the settings shown stay as they are"
         return [
             ("Does", DOES),
             ("Holds", f"the effective batch, {batch} a process, so that the learning rate stays right"),
@@ -57,23 +56,23 @@ class TuningsHere:
 
     def start(self, opened: Opened, minutes: float) -> Path:
         """Begin one; raises `ServiceError`."""
-        from tuner_tui.tuning.begin import Options, new_tuning
-        from tuner_tui.tuning.tuner_process import TuningOrders, start_tuning
+        from tuner_tui.tuning.create import TuningOptions, create_tuning
+        from tuner_tui.tuning.process.daemon import TunerSpec, start_tuning
 
         with spoken():
             request = self._request(opened)
-            folder = new_tuning(request, Options(most_minutes=minutes))
-            start_tuning(folder, TuningOrders(request.job, request.environ, minutes))
+            folder = create_tuning(request, TuningOptions(most_minutes=minutes))
+            start_tuning(folder, TunerSpec(request.job, request.environ, minutes))
             return folder.path
 
     def _request(self, opened: Opened) -> LaunchRequest:
         from tuner_tui.runs.launch.duplicate_run import find_duplicate_run
         from tuner_tui.settings.errors import SettingsError
-        from tuner_tui.tuning.begin import refuse_unreachable
+        from tuner_tui.tuning.create import ensure_tunable
 
         request = launch_request(opened, self.wishes)
         try:
-            refuse_unreachable(request.job)
+            ensure_tunable(request.job)
         except SettingsError as error:
             raise ServiceError(UNREACHABLE) from error
         twin = find_duplicate_run(request)
@@ -83,8 +82,8 @@ class TuningsHere:
 
     def all(self) -> Sequence[TuningLine]:
         """The tunings there are, newest first."""
-        from tuner_tui.tuning.tuning_folder import list_tunings, tunings_dir
-        from tuner_tui.tuning.tuning_reader import TuningReader
+        from tuner_tui.tuning.process.tuning_reader import TuningReader
+        from tuner_tui.tuning.store import list_tunings, tunings_dir
 
         with spoken():
             views = [
@@ -102,29 +101,27 @@ class TuningsHere:
 
     def tunes(self, folder: Path, opened: Opened) -> bool:
         """Whether it tunes the job that is `opened`; raises `ServiceError`."""
-        from tuner_tui.tuning.tuning_folder import TuningFolder
-        from tuner_tui.tuning.tuning_record import read_tuning
+        from tuner_tui.tuning.store import TuningFolder, read_tuning_record
 
         with spoken():
-            return _same_job(read_tuning(TuningFolder(folder)), opened)
+            return _same_job(read_tuning_record(TuningFolder(folder)), opened)
 
     def abort(self, folder: Path) -> None:
         """Ask it to end; raises `ServiceError`."""
-        from tuner_tui.tuning.tuning_folder import TuningFolder
+        from tuner_tui.tuning.store import TuningFolder
 
         with spoken():
             TuningFolder(folder).abort()
 
     def resume(self, folder: Path, opened: Opened | None, minutes: float) -> None:
         """Go on with it; raises `ServiceError`."""
-        from tuner_tui.tuning.tuner_process import TuningOrders, start_tuning
-        from tuner_tui.tuning.tuning_folder import TuningFolder
-        from tuner_tui.tuning.tuning_record import read_tuning
+        from tuner_tui.tuning.process.daemon import TunerSpec, start_tuning
+        from tuner_tui.tuning.store import TuningFolder, read_tuning_record
 
         tuning = TuningFolder(folder)
         with spoken():
-            job = _job_of(read_tuning(tuning), opened)
-            start_tuning(tuning, TuningOrders(job, dict(os.environ), minutes))
+            job = _job_of(read_tuning_record(tuning), opened)
+            start_tuning(tuning, TunerSpec(job, dict(os.environ), minutes))
 
 
 def _job_of(record: TuningRecord, opened: Opened | None) -> Job:
@@ -157,12 +154,12 @@ class UnderWayHere:
         return self._seen
 
     def _live(self) -> TuningReader | None:
-        from tuner_tui.tuning.tuning_folder import list_tunings, tunings_dir
+        from tuner_tui.tuning.store import list_tunings, tunings_dir
 
         found = next((folder for folder in list_tunings(tunings_dir(os.environ)) if folder.live), None)
         if found is None:
             return None
-        from tuner_tui.tuning.tuning_reader import TuningReader
+        from tuner_tui.tuning.process.tuning_reader import TuningReader
 
         return TuningReader(found)
 
@@ -171,8 +168,8 @@ class FollowedHere:
     """Reads one tuning's folder; while it is under way each look has its own moment."""
 
     def __init__(self, folder: Path) -> None:
-        from tuner_tui.tuning.tuning_folder import TuningFolder
-        from tuner_tui.tuning.tuning_reader import TuningReader
+        from tuner_tui.tuning.process.tuning_reader import TuningReader
+        from tuner_tui.tuning.store import TuningFolder
 
         self._reader = TuningReader(TuningFolder(folder))
 

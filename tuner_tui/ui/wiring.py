@@ -191,12 +191,12 @@ def _preview(opened: Opened, wishes: Wishes) -> Sequence[tuple[str, str]]:
 
 def _launch(opened: Opened, wishes: Wishes) -> Path:
     from tuner_tui.runs.launch.start import launch
-    from tuner_tui.tuning.fallback_process import stand_by
+    from tuner_tui.tuning.fallback_process import attach_fallback
     from tuner_tui.ui.job_wiring import launch_request
 
     with spoken():
         request = launch_request(opened, wishes)
-        return stand_by(launch(request), request).path
+        return attach_fallback(launch(request), request).path
 
 
 def _restart(folder: Path, opened: Opened | None) -> RestartOffer:

@@ -14,7 +14,7 @@ from lightning.pytorch.tuner import Tuner
 from torch.utils.data import DataLoader, TensorDataset
 
 from tests.benchmarks.tuning.simulated_gpu import SimulatedGpu
-from tuner_tui.tuning.batch_search import Probe
+from tuner_tui.tuning.search.batch_search import BatchProbe
 
 LARGEST = 512
 OUT_OF_MEMORY = "CUDA out of memory. Tried to allocate 2.00 GiB."
@@ -25,7 +25,7 @@ class Card:
 
     def __init__(self, machine: SimulatedGpu) -> None:
         self.machine = machine
-        self.probes: list[Probe] = []
+        self.probes: list[BatchProbe] = []
 
     def train(self, batch: int) -> None:
         """One run at `batch`; raises as torch does where it does not fit."""
@@ -57,17 +57,17 @@ class Model(LightningModule):
         return DataLoader(TensorDataset(torch.zeros(self.most)), batch_size=self.batch_size)
 
 
-def lightning_power(machine: SimulatedGpu, most: int) -> tuple[int, list[Probe]]:
+def lightning_power(machine: SimulatedGpu, most: int) -> tuple[int, list[BatchProbe]]:
     """Lightning's `power`: doubling until it fails."""
     return _lightning(machine, most, "power")
 
 
-def lightning_binsearch(machine: SimulatedGpu, most: int) -> tuple[int, list[Probe]]:
+def lightning_binsearch(machine: SimulatedGpu, most: int) -> tuple[int, list[BatchProbe]]:
     """Lightning's `binsearch`: doubling until it fails, then halving the interval, then its margin of 5 %."""
     return _lightning(machine, most, "binsearch")
 
 
-def _lightning(machine: SimulatedGpu, most: int, mode: Literal["power", "binsearch"]) -> tuple[int, list[Probe]]:
+def _lightning(machine: SimulatedGpu, most: int, mode: Literal["power", "binsearch"]) -> tuple[int, list[BatchProbe]]:
     card = Card(machine)
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
@@ -80,7 +80,7 @@ def _lightning(machine: SimulatedGpu, most: int, mode: Literal["power", "binsear
     return found or 0, card.probes
 
 
-def accelerate_finder(machine: SimulatedGpu, most: int) -> tuple[int, list[Probe]]:
+def accelerate_finder(machine: SimulatedGpu, most: int) -> tuple[int, list[BatchProbe]]:
     """accelerate's `find_executable_batch_size`: ×0.9 after every out-of-memory."""
     card = Card(machine)
 

@@ -15,14 +15,14 @@ from dataclasses import dataclass
 
 from tests.benchmarks.tuning.simulated_gpu import SimulatedGpu, random_gpu
 from tuner_tui.memory.fit import PeakModel
-from tuner_tui.tuning.batch_search import BatchSearch, Probe
+from tuner_tui.tuning.search.batch_search import BatchProbe, BatchSearch
 
-Finder = Callable[[SimulatedGpu, int], tuple[int, list[Probe]]]
+Finder = Callable[[SimulatedGpu, int], tuple[int, list[BatchProbe]]]
 MOST = 2048
 """Samples in the data: more than fit on any machine, so that memory decides."""
 
 
-def search(machine: SimulatedGpu, most: int) -> tuple[int, list[Probe]]:
+def search(machine: SimulatedGpu, most: int) -> tuple[int, list[BatchProbe]]:
     """Our search: the result and every run it cost."""
     base, slope = machine.prior_errors
     prior = PeakModel(machine.base * (1 + base), machine.slope * (1 + slope), machine.floor * (1 + base))
@@ -39,7 +39,7 @@ class Found:
     true_maximum: int
     best: int
     fits: bool
-    probes: list[Probe]
+    probes: list[BatchProbe]
 
     @property
     def ooms(self) -> int:

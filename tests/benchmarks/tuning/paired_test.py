@@ -12,10 +12,9 @@ import sys
 from dataclasses import dataclass
 
 from tuner_tui.settings.model import Settings
-from tuner_tui.tuning.confirm import Pairs
-from tuner_tui.tuning.measurement import Measurement
-from tuner_tui.tuning.objective import Results
-from tuner_tui.tuning.trial import Purpose, Trial, Tried
+from tuner_tui.tuning.search.paired_test import PairedTest
+from tuner_tui.tuning.search.results import SearchResults
+from tuner_tui.tuning.trial import CompletedTrial, Measurement, Purpose, Trial
 
 START, WINNER = Settings(), Settings(torch_compile=True)
 BETWEEN = 8
@@ -75,18 +74,18 @@ class Speeds:
 def confirmed(box: Box, ratio: float, seed: int) -> tuple[bool, int]:
     """Whether a winner that is `ratio` times as fast is called faster, and after how many pairs."""
     speeds = Speeds(box, seed)
-    tried: list[Tried] = []
+    tried: list[CompletedTrial] = []
 
     def run(purpose: Purpose, settings: Settings) -> None:
         trial = Trial(number=len(tried) + 1, purpose=purpose, settings=settings, reason="")
-        tried.append(Tried(trial, speeds.next(ratio if settings == WINNER else 1.0)))
+        tried.append(CompletedTrial(trial, speeds.next(ratio if settings == WINNER else 1.0)))
 
     run("start", START)
     run("noise", START)
     run("knob", WINNER)
     for number in range(BETWEEN):
         run("knob", START.changed(dataloader_num_workers=number + 1))
-    while not (pairs := Pairs(START, WINNER, tuple(tried), Results.of(tried, None))).decided:
+    while not (pairs := PairedTest(START, WINNER, tuple(tried), SearchResults.of(tried, None))).decided:
         run("confirm", pairs.next())
     return (pairs.interval or (1.0, 1.0, 1.0))[1] > 1, len(pairs.ratios)
 

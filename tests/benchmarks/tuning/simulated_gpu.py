@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from tuner_tui.tuning.batch_search import Probe
+from tuner_tui.tuning.search.batch_search import BatchProbe
 
 GIB = 2**30
 
@@ -43,12 +43,12 @@ class SimulatedGpu:
     def true_maximum(self, most: int) -> int:
         return max((batch for batch in range(1, most + 1) if self.fits(batch)), default=0)
 
-    def run(self, batch: int) -> Probe:
+    def run(self, batch: int) -> BatchProbe:
         if not self.fits(batch):
-            return Probe(batch, None)
+            return BatchProbe(batch, None)
         jitter = 1 + random.Random(self.seed * 7919 + batch).gauss(0, self.noise)
         line = self.base + self.slope * batch * (1 + self.bend * batch / 512)
-        return Probe(batch, int(self.allocated(batch) * jitter), int(line * jitter) if self.knows_parts else None)
+        return BatchProbe(batch, int(self.allocated(batch) * jitter), int(line * jitter) if self.knows_parts else None)
 
 
 def random_gpu(seed: int) -> SimulatedGpu:

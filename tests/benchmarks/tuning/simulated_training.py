@@ -16,9 +16,9 @@ from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.memory.fit import PeakModel
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
-from tuner_tui.tuning.measurement import Breakdown, Measurement
-from tuner_tui.tuning.space import SearchSpace
-from tuner_tui.tuning.space_of import space_for
+from tuner_tui.tuning.search.space import SearchSpace
+from tuner_tui.tuning.search.space_builder import build_space
+from tuner_tui.tuning.trial import Measurement, StepBreakdown
 
 GIB = 2**30
 PYTHON = Interpreter("python", "3.11.9", {"torch": "2.13.0", "transformers": "5.23.0", "accelerate": "1.15.0"}, "12.8")
@@ -166,14 +166,14 @@ class SimulatedTraining:
             spread=self.noise,
             peak_bytes=int(peak),
             batch_peak_bytes=int(line),
-            breakdown=Breakdown(data_wait=waiting / total, optimizer=optimizer / total, padding=padding),
+            breakdown=StepBreakdown(data_wait=waiting / total, optimizer=optimizer / total, padding=padding),
         )
 
     @property
     def space(self) -> SearchSpace:
         """What the tuner is told of it."""
         inventory = box(card(memory_total_bytes=self.capacity), cores=self.cores)
-        return space_for(
+        return build_space(
             inventory, PYTHON, BuiltinJob(), self.start,
             dataset_size=20_000, hold_effective_batch=self.held, prior=self.prior,
         )  # fmt: skip

@@ -15,14 +15,13 @@ from pathlib import Path
 from tests.benchmarks.tuning.batch_search import quantile
 from tests.benchmarks.tuning.simulated_training import Knobs, SimulatedTraining, random_training
 from tuner_tui.settings.model import Settings
-from tuner_tui.tuning.batch_search import RESERVE
-from tuner_tui.tuning.measurement import Measurement
-from tuner_tui.tuning.run_trial import Asker, Done
-from tuner_tui.tuning.search import Search
-from tuner_tui.tuning.trial import Trial
-from tuner_tui.tuning.tuner import Known, Tuner
-from tuner_tui.tuning.tuning_folder import TuningFolder
-from tuner_tui.tuning.tuning_log import TuningEnded, TuningLog
+from tuner_tui.tuning.process.trial_log import TrialLog, TuningEnded
+from tuner_tui.tuning.process.tuner import TrialHistory, Tuner
+from tuner_tui.tuning.search.batch_search import RESERVE
+from tuner_tui.tuning.search.search import Search
+from tuner_tui.tuning.store import TuningFolder
+from tuner_tui.tuning.trial import Measurement, Trial
+from tuner_tui.tuning.trials.runner import TrialCallbacks, TrialReport
 
 MINUTES = (3, 5, 9, 15, 30)
 
@@ -35,7 +34,7 @@ class Clock:
     now_s: float = 0.0
     trials: int = 0
 
-    def run(self, trial: Trial, asker: Asker) -> Done:
+    def run(self, trial: Trial, asker: TrialCallbacks) -> TrialReport:
         """The trial; aborted where the time for the tuning ends in it."""
         self.trials += 1
         found = self.training.run(trial.settings, trial.number)
@@ -44,7 +43,7 @@ class Clock:
         if over_s > 0:
             found = Measurement(outcome="aborted", seconds=found.seconds - over_s)
         self.now_s += found.seconds
-        return Done(found, trial.settings)
+        return TrialReport(found, trial.settings)
 
     def begun_from(self, start: Settings) -> Clock:
         """The same."""
@@ -57,11 +56,11 @@ def tuned_in(training: SimulatedTraining, minutes: float) -> tuple[TuningEnded, 
     with tempfile.TemporaryDirectory() as path:
         folder = TuningFolder(Path(path))
         tuner = Tuner(
-            folder, TuningLog(folder), clock,
+            folder, TrialLog(folder), clock,
             lambda known, closing: Search(known.start, training.space, known.tried, closing),
             minutes * 60, lambda: clock.now_s,
         )  # fmt: skip
-        return tuner.tune(Known(training.start)), clock
+        return tuner.tune(TrialHistory(training.start)), clock
 
 
 def line(minutes: float, trainings: list[SimulatedTraining]) -> str:

@@ -19,8 +19,8 @@ from tests.benchmarks.tuning.simulated_training import (
     random_training,
     seconds_of,
 )
-from tuner_tui.tuning.batch_search import RESERVE
-from tuner_tui.tuning.search import Search
+from tuner_tui.tuning.search.batch_search import RESERVE
+from tuner_tui.tuning.search.search import Search
 
 WANTED = 0.97
 AS_FAST = 0.995

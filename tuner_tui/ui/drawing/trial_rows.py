@@ -20,8 +20,8 @@ from tuner_tui.ui.drawing.tuning_words import (
 )
 
 if TYPE_CHECKING:
-    from tuner_tui.tuning.trial import Tried
-    from tuner_tui.tuning.view import TuningView
+    from tuner_tui.tuning.process.tuning_reader import TuningView
+    from tuner_tui.tuning.trial import CompletedTrial
 
 FIXED = (4, 7, 0, 9, 7, 8, 8, 0)
 """Cells of each column; 0 shares what is left."""
@@ -78,7 +78,7 @@ def _cells(texts: Sequence[str], shown: Sequence[int], columns: Sequence[int], s
     return Row(cells(*picked))
 
 
-def _row(view: TuningView, standing: Standing, one: Tried) -> TrialRow:
+def _row(view: TuningView, standing: Standing, one: CompletedTrial) -> TrialRow:
     trial, found = one.trial, one.measurement
     said, style = _ending(view, standing, one)
     figures = (
@@ -92,7 +92,7 @@ def _row(view: TuningView, standing: Standing, one: Tried) -> TrialRow:
     )
 
 
-def _ending(view: TuningView, standing: Standing, one: Tried) -> tuple[str, Style]:
+def _ending(view: TuningView, standing: Standing, one: CompletedTrial) -> tuple[str, Style]:
     found = one.measurement
     if found.outcome == "out-of-memory":
         return f"{BAD} {outcome_words(one)}", "bad"

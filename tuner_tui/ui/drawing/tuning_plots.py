@@ -12,9 +12,8 @@ from tuner_tui.ui.drawing.scatter import LEAST_HEIGHT, Point, Scatter, scatter_r
 from tuner_tui.ui.drawing.tuning_words import Standing
 
 if TYPE_CHECKING:
-    from tuner_tui.tuning.measurement import Measurement
-    from tuner_tui.tuning.trial import Tried
-    from tuner_tui.tuning.view import TuningView
+    from tuner_tui.tuning.process.tuning_reader import TuningView
+    from tuner_tui.tuning.trial import CompletedTrial, Measurement
 
 BESIDE = 60
 """From this width on the two plots stand side by side."""
@@ -66,5 +65,5 @@ def _points(view: TuningView, standing: Standing, figure: Callable[[Measurement]
             yield Point(_micro(one), value, "◆" if best else "•", "good" if best else "", int(best))
 
 
-def _micro(one: Tried) -> int:
+def _micro(one: CompletedTrial) -> int:
     return one.trial.settings.per_device_train_batch_size

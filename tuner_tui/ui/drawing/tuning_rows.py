@@ -12,8 +12,8 @@ from tuner_tui.ui.drawing.marks import BAD, GOOD, WARN
 from tuner_tui.ui.drawing.tuning_words import Standing, changed_words, left_words, ratio_text, stays
 
 if TYPE_CHECKING:
-    from tuner_tui.tuning.trial import Verdict
-    from tuner_tui.tuning.view import TuningView
+    from tuner_tui.tuning.process.tuning_reader import TuningView
+    from tuner_tui.tuning.trial import TuningConclusion
 
 LABEL = 8
 STOPPED: Mapping[str, tuple[str, Style, str]] = {
@@ -68,7 +68,7 @@ def _best(view: TuningView, width: int) -> list[Row]:
     return _labelled("best", f"{figures} · {f.gib(best.peak_bytes)} GiB · trial {first.number}: {words}", width)
 
 
-def _verdict(verdict: Verdict, preset: str | None, stays: bool, width: int) -> list[Row]:
+def _verdict(verdict: TuningConclusion, preset: str | None, stays: bool, width: int) -> list[Row]:
     """The ratio with its spread first, then the sentence; what to do with it last, where there is something to take."""
     rows: list[Row] = []
     if verdict.ratio is not None:

@@ -10,10 +10,9 @@ from tuner_tui.ui import format as f
 
 if TYPE_CHECKING:
     from tuner_tui.settings.model import Settings
-    from tuner_tui.tuning.measurement import Measurement
-    from tuner_tui.tuning.objective import Results
-    from tuner_tui.tuning.trial import Trial, Tried
-    from tuner_tui.tuning.view import TuningView
+    from tuner_tui.tuning.process.tuning_reader import TuningView
+    from tuner_tui.tuning.search.results import SearchResults
+    from tuner_tui.tuning.trial import CompletedTrial, Measurement, Trial
 
 PURPOSES: Mapping[str, str] = {
     "start": "start", "noise": "noise", "batch": "batch", "knob": "knob", "confirm": "confirm",
@@ -31,7 +30,7 @@ OUTCOMES: Mapping[str, str] = {
 class Standing:
     """The trials of a tuning weighed: the settings as they were given, their throughput, and the best settings."""
 
-    results: Results
+    results: SearchResults
     given: Settings | None
     start: float | None
     best: Settings | None
@@ -39,9 +38,9 @@ class Standing:
     @classmethod
     def of(cls, view: TuningView) -> Standing:
         """What the trials say so far."""
-        from tuner_tui.tuning.objective import Results
+        from tuner_tui.tuning.search.results import SearchResults
 
-        results = Results.of(view.tried, view.limit_bytes)
+        results = SearchResults.of(view.tried, view.limit_bytes)
         given = view.tried[0].trial.settings if view.tried else None
         first = results.get(given) if given is not None else None
         fastest = None if results.best is None else results.best.settings
@@ -87,7 +86,7 @@ def changed_words(trial: Trial, given: Settings | None) -> str:
     )
 
 
-def outcome_words(one: Tried) -> str:
+def outcome_words(one: CompletedTrial) -> str:
     """Why a trial gave no figure: `out of memory`, or what its measurement says."""
     found = one.measurement
     if found.outcome == "not-applied" and found.not_applied:

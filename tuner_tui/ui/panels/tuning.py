@@ -14,7 +14,7 @@ from tuner_tui.ui.drawing.tuning_rows import skipped_rows, tuning_rows
 from tuner_tui.ui.widgets.canvas import Canvas
 
 if TYPE_CHECKING:
-    from tuner_tui.tuning.view import TuningView
+    from tuner_tui.tuning.process.tuning_reader import TuningView
 
 
 class TuningPanel(Canvas):

@@ -1,0 +1,109 @@
+"""A search and a trial runner that answer from a list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tuner_tui.runs.store.folder import RunFolder
+from tuner_tui.settings.model import Settings
+from tuner_tui.tuning.process.tuner import TrialHistory
+from tuner_tui.tuning.search.space import SearchSpace
+from tuner_tui.tuning.trial import CompletedTrial, Measurement, Purpose, SkippedChange, Trial, TuningConclusion
+from tuner_tui.tuning.trials.runner import TrialCallbacks, TrialReport
+
+BATCHES = (8, 16, 32)
+"""Micro batches that the fake search tries, the start first."""
+
+
+def measured(speed: float = 100.0, seconds: float = 10.0, **changes: Any) -> Measurement:
+    """A trial that went well."""
+    known: dict[str, Any] = {"outcome": "measured", "samples_s": speed, "steps": 5, "spread": 0.01, "run_id": "r001"}
+    return Measurement(**{**known, "seconds": seconds, **changes})
+
+
+@dataclass(frozen=True)
+class ListedSearch:
+    """Tries `BATCHES` one after another, then confirms once; `closing` goes straight to that."""
+
+    known: TrialHistory
+    closing: bool = False
+
+    @property
+    def tried(self) -> tuple[CompletedTrial, ...]:
+        return self.known.tried
+
+    @property
+    def best(self) -> CompletedTrial | None:
+        fit = [one for one in self.tried if one.measurement.throughput is not None]
+        return max(fit, key=lambda one: one.measurement.throughput or 0.0, default=None)
+
+    @property
+    def space(self) -> SearchSpace:
+        return SearchSpace(capacity_bytes=100, reserve=0.03, dataset_size=self.known.dataset_samples)
+
+    @property
+    def skipped(self) -> tuple[SkippedChange, ...]:
+        return (SkippedChange(knob="torch_compile", value="on", reason="within the noise"),)
+
+    @property
+    def conclusion(self) -> TuningConclusion:
+        best = self.best
+        assert best is not None
+        start = self.tried[0].measurement
+        ratio = None if self.proposals else 1.5
+        return TuningConclusion(
+            winner=best.trial.settings, sentence="Done.", ratio=ratio, start=start, best=best.measurement
+        )
+
+    @property
+    def proposals(self) -> tuple[Trial, ...]:
+        trial = self.propose()
+        return () if trial is None else (trial,)
+
+    def propose(self) -> Trial | None:
+        purposes = [one.trial.purpose for one in self.tried]
+        if "confirm" in purposes:
+            return None
+        number = len(self.tried) + 1
+        if len(self.tried) < len(BATCHES) and not (self.closing and self.tried):
+            micro = self.known.start if not self.tried else self._with(BATCHES[len(self.tried)])
+            purpose: Purpose = "batch" if self.tried else "start"
+            return Trial(number=number, purpose=purpose, settings=micro, reason="next")
+        assert self.best is not None
+        return Trial(number=number, purpose="confirm", settings=self.best.trial.settings, reason="again")
+
+    def left(self) -> tuple[float, float] | None:
+        return (10.0, 20.0) if self.tried else None
+
+    def _with(self, micro: int) -> Settings:
+        return self.known.start.changed(per_device_train_batch_size=micro)
+
+
+@dataclass
+class ListedRunner:
+    """Answers each trial with the next measurement. `before` is called before each, with its number from 1."""
+
+    answers: Iterable[Measurement]
+    before: Callable[[int], None] = lambda number: None
+    seen: Settings | None = None
+    unreachable: frozenset[str] = frozenset()
+    ran: list[Trial] = field(default_factory=list)
+    starts: list[Settings] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._answers = iter(self.answers)
+
+    def run(self, trial: Trial, asker: TrialCallbacks) -> TrialReport:
+        self.ran.append(trial)
+        asker.launched(RunFolder(Path(f"/nowhere/r{len(self.ran):03d}")))
+        self.before(len(self.ran))
+        if asker.aborted():
+            return TrialReport(Measurement(outcome="aborted", seconds=1.0), trial.settings)
+        return TrialReport(next(self._answers), self.seen or trial.settings, self.unreachable)
+
+    def begun_from(self, start: Settings) -> ListedRunner:
+        self.starts.append(start)
+        return self

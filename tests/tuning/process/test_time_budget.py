@@ -1,0 +1,72 @@
+"""Little time well spent: what is left out first, what is kept for the comparison, and what is said at the end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks.tuning.simulated_training import random_training
+from tests.benchmarks.tuning.tune_budget import tuned_in
+from tests.fakes.tuning import measured
+from tuner_tui.cli.interrupts import Interrupts
+from tuner_tui.cli.tune_follow import follow_tuning
+from tuner_tui.settings.model import Settings
+from tuner_tui.tuning.process.time_budget import CLEAR_LEAD, TimeBudget
+from tuner_tui.tuning.process.trial_log import TrialLog, TuningEnded, TuningStarted
+from tuner_tui.tuning.store import TuningFolder
+from tuner_tui.tuning.trial import CompletedTrial, Trial, TuningConclusion
+
+START, FASTER, OTHER = Settings(), Settings(dataloader_num_workers=2), Settings(dataloader_num_workers=4)
+
+
+def run(settings: Settings, speed: float, seconds: float = 30.0) -> CompletedTrial:
+    return CompletedTrial(Trial(number=1, purpose="knob", settings=settings, reason=""), measured(speed, seconds))
+
+
+def trial(purpose: str, settings: Settings) -> Trial:
+    return Trial(number=2, purpose=purpose, settings=settings, reason="")  # type: ignore[arg-type]
+
+
+def test_with_little_time_a_change_is_tried_before_the_start_is_run_again() -> None:
+    short = TimeBudget([run(START, 100)], START, left_s=240.0)
+    assert not short.fits(trial("noise", START))
+    assert short.fits(trial("knob", FASTER))
+    assert TimeBudget([run(START, 100)], START, left_s=480.0).fits(trial("noise", START))
+
+
+def test_the_pair_that_a_trial_is_kept_for_may_begin_after_it() -> None:
+    """What is left after the trial holds a pair even if its first run takes as long as it may."""
+    tried = [run(START, 100), run(FASTER, 150)]
+    needed = TimeBudget(tried, FASTER, 0.0).needed_s(trial("knob", OTHER))
+    after = TimeBudget([*tried, run(OTHER, 140)], FASTER, left_s=needed - 1.3 * 30.0)
+    assert after.fits(trial("confirm", START))
+
+
+@pytest.mark.parametrize(("lead", "pairs"), [(CLEAR_LEAD + 0.1, 1), (CLEAR_LEAD - 0.1, 2)])
+def test_a_winner_that_is_clearly_ahead_needs_one_pair_alone(lead: float, pairs: int) -> None:
+    budget = TimeBudget([run(START, 100), run(FASTER, 100 * lead)], FASTER, left_s=0.0)
+    assert budget.needed_s(trial("knob", OTHER)) == pytest.approx(1.3 * 30 + pairs * 60 + 0.3 * 30)
+
+
+@pytest.mark.parametrize("minutes", [3.0, 5.0, 9.0])
+def test_the_time_is_kept_and_a_winner_is_compared_with_the_start(minutes: float) -> None:
+    ended = [tuned_in(random_training(seed), minutes) for seed in range(12)]
+    assert all(clock.now_s <= minutes * 60 for _, clock in ended)
+    verdicts = [(random_training(seed).start, one.verdict) for seed, (one, _) in enumerate(ended)]
+    changed = [found for start, found in verdicts if found is not None and found.start and found.winner != start]
+    assert changed
+    assert sum(found.ratio is not None for found in changed) >= 0.8 * len(changed)
+
+
+@pytest.mark.parametrize(("early", "preset", "code"), [(True, None, 1), (True, "x.yaml", 0), (False, None, 0)])
+def test_time_that_held_nothing_but_the_start_is_no_success(
+    tmp_path: Path, early: bool, preset: str | None, code: int
+) -> None:
+    folder = TuningFolder(tmp_path)
+    log = TrialLog(folder)
+    log.add(TuningStarted(t=1.0))
+    verdict = TuningConclusion(winner=START, sentence="Nothing but the start was tried.", best=measured())
+    log.add(TuningEnded(t=2.0, status="finished", verdict=verdict, early=early, preset=preset))
+    with Interrupts() as interrupts:
+        assert follow_tuning(folder, True, interrupts) == code

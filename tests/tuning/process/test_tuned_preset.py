@@ -1,0 +1,68 @@
+"""The winner of a tuning becomes a preset: its name, what it holds, and what it never overwrites."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.situations import box
+from tests.fakes.tuning import measured
+from tests.tuning.builders import resolved
+from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
+from tuner_tui.settings.presets.library import preset_path
+from tuner_tui.settings.presets.parser import load_preset
+from tuner_tui.settings.presets.preset import Preset
+from tuner_tui.tuning.process.tuned_preset import save_tuned_preset, tuned_preset, tuned_preset_name
+from tuner_tui.tuning.trial import TuningConclusion
+
+START = resolved(per_device_train_batch_size=8, learning_rate=1e-3)
+
+
+def verdict(**changes: object) -> TuningConclusion:
+    winner = START.settings.changed(dataloader_num_workers=2)
+    return TuningConclusion(
+        winner=winner,
+        sentence="Confirmed: 1.50×.",
+        start=measured(100, peak_bytes=2**30),
+        best=measured(15_000.4, run_id="r009"),
+        **changes,  # type: ignore[arg-type]
+    )
+
+
+def test_it_trains_as_the_winner_did() -> None:
+    job = CommandJob(command=("python", "train.py", "--token", "hf_abcdefghijklmnopqrst"), apply="inject")
+    preset = tuned_preset("mine", verdict(learning_rate_note="Take 2e-3."), START, job, box(), "t004")
+    assert preset.settings == {
+        "per_device_train_batch_size": 8, "learning_rate": 1e-3, "dataloader_num_workers": 2,
+    }  # fmt: skip
+    assert (preset.before, preset.after) == ("100 samples/s, 1.00 GiB, run r001", "15,000 samples/s, run r009")
+    assert preset.about == "Tuned: Confirmed: 1.50×. Take 2e-3."
+    assert preset.source is not None
+    assert "t004" in preset.source
+    assert isinstance(preset.job, CommandJob)
+    assert "hf_abc" not in " ".join(preset.job.command)
+
+
+def test_nothing_is_overwritten() -> None:
+    preset = Preset(name="never-twice-tuned", settings={"learning_rate": 1e-3})
+    paths = [save_tuned_preset(preset) for _ in range(3)]
+    assert [path.stem for path in paths] == ["never-twice-tuned", "never-twice-tuned-2", "never-twice-tuned-3"]
+    assert paths[0] == preset_path("never-twice-tuned")
+    assert load_preset(paths[2]).preset.name == "never-twice-tuned-3"
+
+
+@pytest.mark.parametrize(
+    ("preset", "job", "name"),
+    [
+        ("demo", BuiltinJob(), "demo-tuned"),
+        ("demo-tuned", BuiltinJob(), "demo-tuned"),
+        ("my/folder/card.yaml", BuiltinJob(), "card-tuned"),
+        (None, CommandJob(command=("python", "src/train it.py")), "train-it-tuned"),
+        (None, CommandJob(command=("/usr/bin/env", "thing")), "env-tuned"),
+        (None, BuiltinJob(), "training-tuned"),
+    ],
+)
+def test_names(preset: str | None, job: Job, name: str) -> None:
+    assert tuned_preset_name(preset, job) == name
+    assert Path(preset_path(name)).stem == name

@@ -1,0 +1,107 @@
+"""A tuning put together: what may be tried by what is known, the estimate it begins with, what is said of the card."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.inventories import box, card, python
+from tests.fakes.tuning import measured
+from tests.tuning.builders import SCRIPT, resolved
+from tuner_tui.hardware.inventory import Inventory
+from tuner_tui.memory.fit import PeakModel
+from tuner_tui.runs.store.record import resolved_to_json
+from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
+from tuner_tui.tuning.process.daemon import TunerSpec
+from tuner_tui.tuning.process.tuner import TrialHistory, TuningContext, describe_room_change, estimate_prior
+from tuner_tui.tuning.search.search import Search
+from tuner_tui.tuning.store import TuningRecord
+from tuner_tui.tuning.trial import CompletedTrial, Trial
+from tuner_tui.tuning.trials.runner import TrialReport
+
+GIB = 2**30
+START = resolved(per_device_train_batch_size=8)
+BERT = BuiltinJob(model="bert-base")
+
+
+def setting(inventory: Inventory, job: Job = BERT, prior: PeakModel | None = None, **options: Any) -> TuningContext:
+    record = TuningRecord(
+        id="t001", title="x", created_t=0.0, job=job, **resolved_to_json(START), cwd="/", most_minutes=9.0, **options
+    )
+    return TuningContext(record, TunerSpec(job), inventory, python(), prior)
+
+
+def known(**figures: Any) -> TrialHistory:
+    trial = Trial(number=1, purpose="start", settings=START.settings, reason="")
+    return TrialHistory(START.settings).after(
+        trial, TrialReport(measured(**figures), START.settings, frozenset({"precision"}))
+    )
+
+
+def test_what_the_trials_showed_bounds_what_is_tried() -> None:
+    space = setting(box(card("RTX 3090"))).space(known(room_bytes=20 * GIB, dataset_samples=100))
+    assert space.capacity_bytes == 20 * GIB
+    assert space.dataset_size == 100
+    assert "precision" in space.unreachable
+    assert "bf16" not in space.candidates.get("precision", ())
+
+
+def test_a_limit_below_the_room_stays_the_limit() -> None:
+    limited = setting(box(card("RTX 3090")), memory_limit_bytes=8 * GIB)
+    assert limited.space(known(room_bytes=20 * GIB)).capacity_bytes == 8 * GIB
+    assert limited.space(known(room_bytes=6 * GIB)).capacity_bytes == 6 * GIB
+
+
+def test_on_the_host_a_limit_or_its_own_memory_is_the_bound() -> None:
+    assert setting(box()).space(TrialHistory(START.settings)).capacity_bytes == box().memory.usable_bytes
+    assert setting(box(), memory_limit_bytes=3 * GIB).space(TrialHistory(START.settings)).capacity_bytes == 3 * GIB
+
+
+def test_the_effective_batch_is_held_unless_asked_otherwise() -> None:
+    assert setting(box()).space(TrialHistory(START.settings)).hold_effective_batch
+    assert not setting(box(), free_batch=True).space(TrialHistory(START.settings)).hold_effective_batch
+
+
+def test_a_command_starts_as_many_processes_as_accelerates_own_file_says(tmp_path: Path) -> None:
+    """Each of them takes its part of the data, and of the host's memory."""
+    told = tmp_path / "accelerate.yaml"
+    told.write_text("distributed_type: MULTI_GPU\nnum_processes: 2\n")
+    launch = ("accelerate", "launch", "--config_file", str(told), "train.py")
+    job = CommandJob(command=launch, apply="inject")
+    assert setting(box(card("RTX 3090"), card("RTX 3090")), job).space(TrialHistory(START.settings)).processes == 2
+
+
+def test_the_estimate_is_that_of_a_card_without_its_context(tmp_path: Path) -> None:
+    orders = TunerSpec(BERT, {"TUNER_STATE_DIR": str(tmp_path)})
+    found = estimate_prior(box(card("RTX 3090")), python(), orders, START.settings)
+    assert found is not None
+    assert 1.5 * GIB < found.peak_bytes(1) < 6 * GIB, "weights, gradients and AdamW's states of 110 M parameters"
+    assert found.slope_bytes > 0
+    assert setting(box(), prior=found).space(TrialHistory(START.settings)).prior == found
+
+
+@pytest.mark.parametrize(("inventory", "job"), [(box(), BERT), (box(card("RTX 3090")), SCRIPT)])
+def test_elsewhere_there_is_no_estimate(inventory: Inventory, job: Job) -> None:
+    assert estimate_prior(inventory, python(), TunerSpec(job), START.settings) is None
+
+
+def test_a_start_above_the_data_which_its_own_trial_showed_is_not_the_winner() -> None:
+    """Its batches were never as large as asked for, so that it was as fast as anything."""
+    small = setting(box())
+    now = known(speed=200.0, dataset_samples=5)
+    while (trial := Search(now.start, small.space(now), now.tried).propose()) is not None:
+        assert trial.settings.per_device_train_batch_size <= 5
+        now = now.after(trial, TrialReport(measured(100.0, dataset_samples=5), trial.settings))
+    verdict = Search(now.start, small.space(now), now.tried).verdict
+    assert verdict is not None
+    assert verdict.winner.per_device_train_batch_size <= 5
+
+
+def test_a_card_that_others_share_is_told_of() -> None:
+    trial = Trial(number=1, purpose="start", settings=START.settings, reason="")
+    tried = [CompletedTrial(trial, replace(measured(), room_bytes=int(gib * GIB))) for gib in (20, 19.9, 17)]
+    assert describe_room_change(tried[:2]) == describe_room_change([]) == ""
+    assert "moved by 3.0 GiB; the least room was 17.0 GiB" in describe_room_change(tried)

@@ -1,0 +1,104 @@
+"""The batch search on made-up machines: few runs, hardly an out-of-memory, never an untested size."""
+
+from __future__ import annotations
+
+import statistics
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.benchmarks.tuning.batch_search import finds, quantile, search
+from tests.benchmarks.tuning.simulated_gpu import SimulatedGpu, random_gpu
+from tuner_tui.advice.batch_scaling import divisors
+from tuner_tui.memory.fit import PeakModel
+from tuner_tui.tuning.search.batch_search import MAX_PROBES, BatchProbe, BatchSearch
+
+GIB = 2**30
+
+
+@given(st.integers(0, 10_000_000), st.integers(1, 512))
+def test_the_result_was_run_left_its_reserve_and_is_within_the_dataset(seed: int, most: int) -> None:
+    machine = random_gpu(seed)
+    best, probes = search(machine, most)
+    assert len(probes) <= MAX_PROBES
+    assert sum(probe.peak_bytes is None for probe in probes) <= 2
+    assert len({probe.batch for probe in probes}) == len(probes)
+    assert all(1 <= probe.batch <= most for probe in probes)
+    if best:
+        (run,) = [probe for probe in probes if probe.batch == best]
+        assert run.peak_bytes is not None
+        assert run.peak_bytes <= machine.capacity * 0.97
+
+
+def test_without_an_estimate_it_begins_with_one_sample() -> None:
+    proposal = BatchSearch(80 * GIB, most=512).propose()
+    assert proposal is not None
+    assert proposal.batch == 1
+
+
+def test_one_sample_that_does_not_fit_ends_the_search_with_nothing() -> None:
+    searched = BatchSearch(8 * GIB, most=512).record(BatchProbe(1, None))
+    assert searched.propose() is None
+    assert searched.best is None
+
+
+def test_a_good_estimate_needs_two_or_three_runs() -> None:
+    machine = SimulatedGpu(80 * GIB, 10 * GIB, GIB, 16 * GIB, 0.0, 0.01, 0.001, (0.0, 0.0), True, 1)
+    best, probes = search(machine, 512)
+    assert len(probes) <= 3
+    assert best >= 0.92 * machine.true_maximum(512)
+
+
+def test_an_estimate_twice_too_small_costs_at_most_one_out_of_memory() -> None:
+    machine = SimulatedGpu(24 * GIB, 6 * GIB, GIB, 6 * GIB, 0.0, 0.01, 0.001, (-0.5, -0.5), True, 1)
+    best, probes = search(machine, 512)
+    assert sum(probe.peak_bytes is None for probe in probes) <= 1
+    assert best >= 0.75 * machine.true_maximum(512)
+
+
+def test_the_dataset_bounds_the_batch() -> None:
+    roomy = BatchSearch(80 * GIB, most=7, prior=PeakModel(GIB, GIB / 100))
+    proposal = roomy.propose()
+    assert proposal is not None
+    assert proposal.batch == 7
+    assert roomy.record(BatchProbe(7, 2 * GIB, 2 * GIB)).propose() is None
+
+
+def test_targets_over_many_machines() -> None:
+    found = finds(search, [random_gpu(seed) for seed in range(5_000_000, 5_000_150)])
+    probes = [float(len(one.probes)) for one in found]
+    shares = [one.best / one.true_maximum for one in found]
+    ooms = [one.ooms for one in found]
+    assert all(one.tested and one.fits for one in found)
+    assert statistics.median(probes) <= 4
+    assert quantile(probes, 0.9) <= 6
+    assert statistics.mean(ooms) <= 0.1
+    assert max(ooms) <= 1
+    assert statistics.median(shares) >= 0.92
+    assert quantile(shares, 0.1) >= 0.85
+
+
+@given(st.integers(0, 10_000_000), st.sampled_from([1, 7, 13, 24, 60, 64, 96, 128, 210, 512]))
+def test_only_sizes_that_hold_the_effective_batch_are_run(seed: int, effective: int) -> None:
+    machine = random_gpu(seed)
+    allowed = divisors(effective)
+    state = BatchSearch(machine.capacity, effective, allowed=allowed)
+    while (proposal := state.propose()) is not None:
+        assert proposal.batch in allowed
+        state = state.record(machine.run(proposal.batch))
+    assert len({probe.batch for probe in state.probes}) == len(state.probes)
+    assert state.best is None or state.best.batch in allowed
+
+
+def test_a_size_that_failed_a_second_time_is_not_trusted() -> None:
+    searched = BatchSearch(80 * GIB, most=64).record(BatchProbe(32, 40 * GIB)).record(BatchProbe(16, 30 * GIB))
+    assert searched.best == BatchProbe(32, 40 * GIB)
+    again = searched.record(BatchProbe(32, None))
+    assert again.best == BatchProbe(16, 30 * GIB)
+
+
+def test_one_run_among_few_permitted_sizes_is_joined_by_a_smaller_one() -> None:
+    searched = BatchSearch(24 * GIB, most=64, allowed=divisors(64)).record(BatchProbe(8, 16 * GIB, 16 * GIB))
+    proposal = searched.propose()
+    assert proposal is not None
+    assert proposal.batch == 4

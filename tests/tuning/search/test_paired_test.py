@@ -1,0 +1,130 @@
+"""Start and winner in turn: the order of the runs, the interval of their ratio, and when enough is known."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.benchmarks.tuning.paired_test import BOXES, Box, confirmed
+from tuner_tui.settings.model import Settings
+from tuner_tui.tuning.search.paired_test import MAX_PAIRS, PairedTest, confidence_half_width
+from tuner_tui.tuning.search.results import SearchResults
+from tuner_tui.tuning.trial import CompletedTrial, Measurement, Purpose, Trial
+
+START, WINNER = Settings(), Settings(torch_compile=True)
+SEEDS = 300
+
+
+def run(purpose: Purpose, settings: Settings, rate: float, spread: float = 0.02) -> CompletedTrial:
+    measured = Measurement(outcome="measured", seconds=10.0, tokens_s=rate, spread=spread)
+    return CompletedTrial(Trial(number=1, purpose=purpose, settings=settings, reason=""), measured)
+
+
+def pairs(*confirming: CompletedTrial, earlier: tuple[CompletedTrial, ...] = ()) -> PairedTest:
+    tried = (*earlier, *confirming)
+    return PairedTest(START, WINNER, tried, SearchResults.of(tried, None))
+
+
+def in_turn(*ratios: float, drift: float = 1.0) -> list[CompletedTrial]:
+    """Pairs in their order, each `drift` times as fast as the one before."""
+    made: list[CompletedTrial] = []
+    for number, ratio in enumerate(ratios):
+        pace = 100.0 * drift**number
+        pair = [run("confirm", START, pace), run("confirm", WINNER, pace * ratio)]
+        made += pair if number % 2 == 0 else reversed(pair)
+    return made
+
+
+UNEASY = (run("start", START, 88.0), run("noise", START, 99.0), run("knob", WINNER, 99.0))
+
+
+def test_the_order_within_a_pair_turns() -> None:
+    turns: list[Settings] = []
+    tried: list[CompletedTrial] = []
+    for _ in range(2 * MAX_PAIRS):
+        turns.append(pairs(*tried).next())
+        tried.append(run("confirm", turns[-1], 100.0))
+    assert turns[:4] == [START, WINNER, WINNER, START]
+    assert turns[4:] == turns[:4]
+
+
+def test_pairs_that_agree_say_more_than_runs_far_apart_in_time() -> None:
+    found = pairs(*in_turn(1.070, 1.087, 1.079), earlier=UNEASY)
+    assert found.results.sigma > 0.03
+    assert found.interval is not None
+    ratio, low, high = found.interval
+    assert ratio == pytest.approx(1.0786, abs=1e-3)
+    assert low > 1.02
+    assert high < 1.14
+    assert found.decided
+
+
+def test_what_drifts_over_both_of_a_pair_does_not_widen_the_interval() -> None:
+    still, moving = pairs(*in_turn(1.05, 1.06, 1.05)), pairs(*in_turn(1.05, 1.06, 1.05, drift=1.01))
+    assert still.interval is not None
+    assert moving.interval is not None
+    assert moving.interval[0] == pytest.approx(still.interval[0])
+    assert moving.interval[1] == pytest.approx(still.interval[1], abs=0.02)
+    assert moving.interval[1] > 1
+
+
+def test_a_winner_that_is_no_faster_takes_no_further_pair() -> None:
+    assert pairs(*in_turn(0.99, 0.995), earlier=UNEASY).decided
+    assert not pairs(*in_turn(1.06, 1.01), earlier=UNEASY).decided
+    assert pairs(*in_turn(1.06, 1.01, 1.05, 1.0), earlier=UNEASY).decided
+
+
+def test_a_disturbed_pair_is_run_again_and_does_not_count() -> None:
+    steady = in_turn(1.08, 1.08)
+    disturbed = [*steady[:2], run("confirm", WINNER, 60.0, spread=0.5), run("confirm", START, 100.0)]
+    found = pairs(*disturbed)
+    assert found.ratios == pytest.approx([1.08])
+    assert not found.decided
+    assert pairs(*disturbed, *in_turn(1.08)).decided
+
+
+def test_pairs_that_are_all_disturbed_come_to_an_end() -> None:
+    tried = [run("confirm", settings, 100.0) for settings in (START, WINNER)]
+    tried += [run("confirm", settings, 60.0, 0.5) for settings in (START, WINNER) * (MAX_PAIRS - 1)]
+    assert pairs(*tried).decided
+
+
+differences = st.lists(st.floats(-0.2, 0.2), min_size=1, max_size=4)
+bounds = st.tuples(st.floats(0.003, 0.1), st.floats(1.0, 20.0))
+
+
+@given(differences, bounds)
+def test_the_interval_lies_between_those_of_the_least_and_the_most_noise(
+    found: list[float], bound: tuple[float, float]
+) -> None:
+    least, most = bound[0], bound[0] * bound[1]
+    half = confidence_half_width(found, least, most)
+    assert 1.9599 * least / math.sqrt(len(found)) <= half * (1 + 1e-6)
+    assert half <= 1.9601 * most / math.sqrt(len(found))
+
+
+@given(differences.filter(lambda found: len(found) > 1), bounds, st.floats(0.0, 1.0))
+def test_differences_that_agree_more_never_widen_it(
+    found: list[float], bound: tuple[float, float], closer: float
+) -> None:
+    mean = sum(found) / len(found)
+    nearer = [mean + closer * (one - mean) for one in found]
+    least, most = bound[0], bound[0] * bound[1]
+    assert confidence_half_width(nearer, least, most) <= confidence_half_width(found, least, most) * (1 + 1e-6)
+
+
+def test_noise_that_is_known_gives_the_interval_of_the_normal_distribution() -> None:
+    assert confidence_half_width([0.1, 0.5, 0.3, 0.2], 0.02, 0.02) == pytest.approx(1.96 * 0.01, rel=1e-4)
+
+
+@pytest.mark.parametrize("box", BOXES, ids=lambda box: box.name)
+def test_a_winner_that_is_no_faster_is_seldom_called_so(box: Box) -> None:
+    assert sum(confirmed(box, 1.0, seed)[0] for seed in range(SEEDS)) <= 0.075 * SEEDS, "5 % and its chance"
+
+
+def test_a_winner_on_a_drifting_box_is_found() -> None:
+    drifting = next(box for box in BOXES if box.name == "drifting")
+    assert sum(confirmed(drifting, 1.05, seed)[0] for seed in range(SEEDS)) >= 0.9 * SEEDS

@@ -1,0 +1,199 @@
+"""The search: what it tries and in which order, what it leaves, and what it says at its end."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.benchmarks.tuning.simulated_training import GIB, PYTHON
+from tests.fakes.situations import box
+from tests.tuning.search.builders import linear_measurement, measured, purposes, run_search, sizes, space
+from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.model import Settings
+from tuner_tui.tuning.search.search import Search
+from tuner_tui.tuning.search.space_builder import build_space
+from tuner_tui.tuning.trial import Measurement, StepBreakdown, Trial
+
+START = Settings(gradient_accumulation_steps=8)
+
+
+def reasons(search: Search, knob: str) -> list[str]:
+    return [one.reason for one in search.skipped if one.knob == knob]
+
+
+def test_it_begins_with_the_start_and_the_same_again() -> None:
+    first = Search(START, space(START)).propose()
+    assert first is not None
+    assert (first.number, first.purpose, first.settings) == (1, "start", START)
+    second = Search(START, space(START)).record(first, linear_measurement(first)).propose()
+    assert second is not None
+    assert (second.number, second.purpose, second.settings) == (2, "noise", START)
+
+
+def test_two_runs_far_apart_call_for_a_third() -> None:
+    search = Search(START, space(START))
+    for rate in (100.0, 90.0):
+        trial = search.propose()
+        assert trial is not None
+        search = search.record(trial, measured(rate))
+    third = search.propose()
+    assert third is not None
+    assert third.purpose == "noise"
+
+
+def test_memory_is_filled_with_the_effective_batch_held_and_the_winner_is_confirmed_in_turn() -> None:
+    search = run_search(Search(START, space(START)), linear_measurement)
+    verdict = search.verdict
+    assert verdict is not None
+    assert verdict.winner.per_device_train_batch_size == 16
+    assert verdict.winner.effective_batch() == START.effective_batch()
+    assert verdict.ratio == pytest.approx((16 / 0.18) / (8 / 0.1))
+    assert verdict.ratio_low is not None
+    assert verdict.ratio_low > 1
+    confirming = [one.trial.settings == START for one in search.tried if one.trial.purpose == "confirm"]
+    assert confirming == [True, False, False, True], "the order turns, so that a steady drift favours nobody"
+    assert not any(one.measurement.outcome == "out-of-memory" for one in search.tried)
+
+
+def test_a_free_effective_batch_comes_with_the_learning_rate_rule() -> None:
+    search = run_search(Search(START, space(START, hold_effective_batch=False)), linear_measurement)
+    assert search.verdict is not None
+    assert search.verdict.winner.per_device_train_batch_size >= 18
+    assert search.verdict.winner.effective_batch() != START.effective_batch()
+    assert "square-root scaling" in search.verdict.learning_rate_note
+
+
+def test_micro_batches_end_where_they_gain_no_more() -> None:
+    search = run_search(
+        Search(START, space(START, hold_effective_batch=False)), lambda trial: linear_measurement(trial, once_s=0.0)
+    )
+    assert search.verdict is not None
+    assert search.verdict.winner.per_device_train_batch_size == START.per_device_train_batch_size
+    assert purposes(search).count("batch") <= 1
+
+
+def test_knobs_are_tried_by_their_bound_and_left_where_it_is_within_the_noise() -> None:
+    breakdown = StepBreakdown(data_wait=0.3, optimizer=0.004, padding=0.1)
+    only = Settings(gradient_accumulation_steps=1, precision="bf16", torch_compile=True)
+    search = run_search(Search(only, space(only)), lambda trial: measured(100.0, breakdown=breakdown))
+    tried = [one.trial.changed[0] for one in search.tried if one.trial.purpose == "knob"]
+    assert tried == ["dataloader_num_workers", "train_sampling_strategy"]
+    assert "within the noise" in reasons(search, "optim")[0]
+    assert search.verdict is not None
+    assert search.verdict.winner == only
+    assert search.verdict.ratio is None
+
+
+def test_a_busy_box_is_named_where_it_hides_what_could_be_gained() -> None:
+    rates = iter((100.0, 60.0, 90.0))
+    search = run_search(Search(START, space(START)), lambda trial: measured(next(rates, 80.0)))
+    assert search.verdict is not None
+    assert search.verdict.winner == START
+    assert "is the box busy?" in search.verdict.sentence
+
+
+def test_where_nothing_but_the_start_can_be_tried_it_says_why() -> None:
+    only = Settings(gradient_accumulation_steps=1)
+    nowhere = space(only, CommandJob(command=("python", "train.py")))
+    verdict = run_search(Search(only, nowhere), linear_measurement).verdict
+    assert verdict is not None
+    assert verdict.winner == only
+    assert verdict.sentence.startswith("Nothing but the start was tried: the effective batch of 8 is held")
+    assert "--apply" in verdict.sentence
+
+
+def test_a_change_is_kept_only_above_the_noise() -> None:
+    def run(trial: Trial) -> Measurement:
+        wobble = 1.05 if trial.purpose == "noise" else 1.0
+        gain = 1.03 if trial.settings.optim == "adamw_torch_fused" else 1.0
+        return measured(100.0 * wobble * gain, breakdown=StepBreakdown(data_wait=0.0, optimizer=0.2, padding=0.0))
+
+    search = run_search(Search(START, space(START)), run)
+    assert any(one.trial.changed == ("optim",) for one in search.tried)
+    assert search.verdict is not None
+    assert search.verdict.winner.optim == START.optim
+
+
+def test_workers_are_as_many_as_the_wait_asks_for() -> None:
+    breakdown = StepBreakdown(data_wait=0.7, optimizer=0.0, padding=0.0)
+    search = Search(START, space(START, cores=16))
+    changed = []
+    while (trial := search.propose()) is not None and trial.purpose != "confirm":
+        changed += [trial.settings.dataloader_num_workers] if "dataloader_num_workers" in trial.changed else []
+        search = search.record(trial, measured(100.0, breakdown=breakdown))
+    assert changed[0] == 4
+    winner = next(one.trial.settings for one in search.tried if "dataloader_num_workers" in one.trial.changed)
+    assert winner.dataloader_persistent_workers
+
+
+def test_where_nothing_computes_in_16_bit_it_is_not_tried() -> None:
+    inventory = box(cores=4)
+    job = CommandJob(command=("python", "train.py"), apply="inject")
+    without_gpu = build_space(inventory, PYTHON, job, START)
+    search = run_search(
+        Search(START, without_gpu), lambda trial: measured(100.0, breakdown=StepBreakdown(data_wait=0.0))
+    )
+    assert all(one.trial.settings.precision == "fp32" and one.trial.settings.tf32 is None for one in search.tried)
+    assert {one.value for one in search.skipped if one.knob == "precision"} == {"bf16", "fp16"}
+    assert reasons(search, "dataloader_pin_memory") == []
+    assert max(sizes(search)) > START.per_device_train_batch_size, "the host's memory bounds the micro batch"
+
+
+def test_what_does_not_reach_the_training_is_not_tried() -> None:
+    job = CommandJob(command=("python", "train.py", "--bs={per_device_train_batch_size}"), apply="placeholders")
+    search = run_search(Search(START, space(START, job)), linear_measurement)
+    assert set(purposes(search)) == {"start", "noise"}
+    assert "it does not reach this training" in reasons(search, "precision")
+    assert "it does not reach this training" in reasons(search, "per_device_train_batch_size")
+
+
+def test_a_prime_effective_batch_leaves_one_and_itself() -> None:
+    start = Settings(gradient_accumulation_steps=13, per_device_train_batch_size=1)
+    search = run_search(Search(start, space(start)), lambda trial: linear_measurement(trial, sample=2 * GIB))
+    assert set(sizes(search)) == {1}
+    assert any("13 is prime" in reason for reason in reasons(search, "per_device_train_batch_size"))
+
+
+def test_no_micro_batch_is_larger_than_the_data() -> None:
+    start = Settings(per_device_train_batch_size=32)
+    search = run_search(
+        Search(start, space(start, dataset_size=10)), lambda trial: linear_measurement(trial, sample=GIB // 10)
+    )
+    assert max(sizes(search)) == 8
+    assert search.verdict is not None
+    assert search.verdict.winner.effective_batch() == 32
+
+
+def test_the_job_says_how_many_samples_there_are() -> None:
+    assert space(START, BuiltinJob(max_samples=5), dataset_size=100).dataset_size == 5
+
+
+def test_time_left_shrinks_to_nothing() -> None:
+    search = Search(START, space(START))
+    assert search.left() is None
+    trial = search.propose()
+    assert trial is not None
+    after = search.record(trial, linear_measurement(trial)).left()
+    assert after is not None
+    assert 0 < after[0] <= after[1]
+    assert run_search(search, linear_measurement).left() == (0.0, 0.0)
+
+
+def test_a_search_broken_off_concludes_from_the_pairs_it_has() -> None:
+    whole = run_search(Search(START, space(START)), linear_measurement)
+    broken_off = Search(START, whole.space, whole.tried[:-2])
+    assert broken_off.verdict is None
+    assert broken_off.conclusion.winner == whole.conclusion.winner
+    assert broken_off.conclusion.ratio == pytest.approx((16 / 0.18) / (8 / 0.1))
+    assert "1 pair)" in broken_off.conclusion.sentence
+
+
+def test_a_search_that_closes_compares_and_changes_nothing_more() -> None:
+    search = Search(START, space(START))
+    while search.best is None or search.best.trial.settings.per_device_train_batch_size < 16:
+        trial = search.propose()
+        assert trial is not None
+        search = search.record(trial, linear_measurement(trial))
+    closing = run_search(Search(START, search.space, search.tried, closing=True), linear_measurement)
+    assert set(purposes(closing)[len(search.tried) :]) == {"confirm"}
+    assert closing.verdict is not None
+    assert closing.verdict.winner.per_device_train_batch_size == 16

@@ -1,0 +1,93 @@
+"""What holds for every search, whatever the training: on made-up trainings with failures strewn in."""
+
+from __future__ import annotations
+
+import random
+import statistics
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from tests.benchmarks.tuning.batch_search import quantile
+from tests.benchmarks.tuning.simulated_training import SimulatedTraining, random_training
+from tests.benchmarks.tuning.tune_quality import AS_FAST, WANTED, tuned
+from tuner_tui.settings.model import Settings
+from tuner_tui.settings.rules.check import find_problems
+from tuner_tui.settings.rules.problem import Problem
+from tuner_tui.tuning.search.results import same_memory_line
+from tuner_tui.tuning.search.search import MAX_TRIALS, Search
+from tuner_tui.tuning.search.space import MAX_MICRO
+from tuner_tui.tuning.trial import Measurement, Trial, TrialOutcome
+
+TROUBLES: tuple[TrialOutcome, ...] = ("out-of-memory", "failed", "no-step", "aborted", "not-applied")
+
+
+def run(training: SimulatedTraining, trial: Trial, trouble: float) -> Measurement:
+    """The trial, spoilt with the chance `trouble`."""
+    rng = random.Random(f"{training.seed} {trial.number}")
+    if rng.random() < trouble:
+        return Measurement(outcome=rng.choice(TROUBLES), seconds=1.0)
+    return training.run(trial.settings, trial.number)
+
+
+@examples(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000_000), st.sampled_from([0.0, 0.0, 0.1, 0.5]))
+def test_every_search_ends_and_proposes_only_what_may_run(seed: int, trouble: float) -> None:
+    training = random_training(seed)
+    space = training.space
+    search = Search(training.start, space)
+    before = {one.sentence for one in _errors(training, search.start)}
+    while (trial := search.propose()) is not None:
+        assert trial.number == len(search.tried) + 1
+        assert trial.settings.per_device_train_batch_size <= space.most_micro
+        assert {one.sentence for one in _errors(training, trial.settings)} <= before
+        if space.hold_effective_batch:
+            assert trial.settings.effective_batch() == training.start.effective_batch()
+        search = search.record(trial, run(training, trial, trouble))
+    assert len(search.tried) <= MAX_TRIALS
+    verdict = search.verdict
+    assert verdict is not None
+    assert verdict.sentence
+    assert verdict.winner == training.start or verdict.winner in {one.trial.settings for one in search.tried}
+
+
+@pytest.mark.parametrize("seed", [8500811, 7811138, *range(9_000_000, 9_000_030)])
+def test_where_a_size_ran_out_of_memory_no_larger_one_follows_on_its_line(seed: int) -> None:
+    failed: list[Settings] = []
+    for one in tuned(random_training(seed)).search.tried:
+        now = one.trial.settings
+        sizes = [before.per_device_train_batch_size for before in failed if same_memory_line(before, now)]
+        assert now.per_device_train_batch_size < min(sizes, default=MAX_MICRO + 1)
+        if one.measurement.outcome == "out-of-memory":
+            failed.append(now)
+
+
+@examples(max_examples=12, deadline=None)
+@given(st.integers(0, 10_000_000), st.sampled_from([0.0, 0.2]))
+def test_a_search_built_anew_from_its_trials_goes_on_where_it_was(seed: int, trouble: float) -> None:
+    training = random_training(seed)
+    search = Search(training.start, training.space)
+    while (trial := search.propose()) is not None:
+        assert Search(training.start, training.space, search.tried).propose() == trial
+        search = search.record(trial, run(training, trial, trouble))
+    again = Search(training.start, training.space, search.tried)
+    assert again.propose() is None
+    assert again.verdict == search.verdict
+    assert again.skipped == search.skipped
+
+
+def test_targets_over_many_trainings() -> None:
+    found = [tuned(random_training(seed)) for seed in range(5_000_000, 5_000_030)]
+    assert statistics.median(one.share for one in found) >= WANTED
+    assert quantile([one.share for one in found], 0.25) >= WANTED
+    assert max(one.time_share for one in found) <= 0.15
+    assert statistics.mean(one.ooms for one in found) <= 0.1
+    assert all(one.chosen >= one.start * AS_FAST for one in found)
+
+
+def _errors(training: SimulatedTraining, settings: Settings) -> list[Problem]:
+    box = training.space.box
+    found = find_problems(settings, gpus=box.gpus, interpreter=box.interpreter, job=box.job, cores=training.cores)
+    return [one for one in found if one.severity == "error"]

@@ -1,0 +1,118 @@
+"""What a tuning may try on a box: nothing that cards, packages, or the way settings are applied cannot carry."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.benchmarks.tuning.simulated_training import GIB, PYTHON
+from tests.fakes.situations import box, card
+from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.inventory import HostMemory
+from tuner_tui.settings.errors import SettingsError
+from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.model import Settings
+from tuner_tui.tuning.search.space import SearchSpace
+from tuner_tui.tuning.search.space_builder import build_space
+
+START = Settings()
+HOPPER = card(name="H100", capability=(9, 0), memory_total_bytes=80 * GIB)
+TURING = card(name="Tesla T4", capability=(7, 5), memory_total_bytes=16 * GIB)
+
+
+def with_package(name: str) -> Interpreter:
+    return replace(PYTHON, packages={**PYTHON.packages, name: "2.8.0"})
+
+
+def rejected(space: SearchSpace, knob: str) -> dict[str, str]:
+    return {one.value: one.reason for one in space.rejected if one.knob == knob}
+
+
+def test_a_card_before_ampere_trains_in_fp16() -> None:
+    space = build_space(box(TURING), PYTHON, BuiltinJob(), START)
+    assert set(space.candidates["precision"]) == {"fp32", "fp16"}
+    assert "bf16" in rejected(space, "precision")["bf16"]
+    assert space.candidates["tf32"] == (None,)
+    assert "8.0" in rejected(space, "tf32")["on"]
+
+
+def test_where_bf16_runs_fp16_is_left() -> None:
+    space = build_space(box(card()), PYTHON, BuiltinJob(), START)
+    assert set(space.candidates["precision"]) == {"fp32", "bf16"}
+    assert "loss scaler" in rejected(space, "precision")["fp16"]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "package", "kernel", "offered"),
+    [
+        (card(), "flash-attn", "flash_attention_2", True),
+        (card(), "peft", "flash_attention_2", False),
+        (TURING, "flash-attn", "flash_attention_2", False),
+        (HOPPER, "flash-attn-3", "flash_attention_3", True),
+        (card(), "flash-attn-3", "flash_attention_3", False),
+    ],
+)
+def test_flash_attention_needs_card_and_package(gpu: object, package: str, kernel: str, offered: bool) -> None:
+    space = build_space(box(gpu), with_package(package), BuiltinJob(), START)  # type: ignore[arg-type]
+    assert (kernel in space.candidates["attn_implementation"]) is offered
+    assert (kernel in rejected(space, "attn_implementation")) is not offered
+
+
+def test_of_an_unknown_python_only_what_every_torch_has_is_tried() -> None:
+    space = build_space(box(card()), None, BuiltinJob(), START)
+    assert "flash_attention_2" not in space.candidates["attn_implementation"]
+    assert "bf16" in space.candidates["precision"]
+
+
+def test_workers_stay_within_the_cores_of_each_process() -> None:
+    job = CommandJob(command=("train.py",), apply="inject", launcher="torchrun", processes=2)
+    space = build_space(box(card(), card(index=1), cores=8), PYTHON, job, START)
+    assert space.cores == 4
+    assert space.processes == 2
+    assert space.candidates["dataloader_num_workers"] == (0, 1, 2, 4)
+
+
+def test_processes_share_the_data() -> None:
+    job = CommandJob(command=("train.py",), apply="inject", launcher="torchrun", processes=2)
+    space = build_space(box(card(), card(index=1)), PYTHON, job, START, dataset_size=100)
+    assert space.most_micro == 50
+
+
+@pytest.mark.parametrize(
+    ("limit", "capacity"), [(None, 24_000_000_000), (6 * GIB, 6 * GIB), (40 * GIB, 24_000_000_000)]
+)
+def test_a_limit_counts_where_it_is_below_the_card(limit: int | None, capacity: int) -> None:
+    assert build_space(box(card()), PYTHON, BuiltinJob(), START, memory_limit_bytes=limit).capacity_bytes == capacity
+
+
+def test_memory_of_the_host_is_bounded_by_a_limit_else_by_what_is_available() -> None:
+    busy = replace(box(), memory=HostMemory(64 * GIB, available_bytes=10 * GIB, limit_bytes=32 * GIB))
+    assert build_space(busy, PYTHON, BuiltinJob(), START).capacity_bytes == 10 * GIB
+    assert build_space(box(), PYTHON, BuiltinJob(), START).capacity_bytes == box().memory.total_bytes
+    assert build_space(box(), PYTHON, BuiltinJob(), START, memory_limit_bytes=3 * GIB).capacity_bytes == 3 * GIB
+
+
+def test_without_a_gpu_nothing_is_pinned() -> None:
+    start = Settings(dataloader_pin_memory=False)
+    space = build_space(box(), PYTHON, BuiltinJob(), start)
+    assert space.candidates["dataloader_pin_memory"] == (False,)
+    assert rejected(space, "dataloader_pin_memory") == {"on": "it has no effect without a GPU"}
+
+
+def test_a_command_that_is_only_watched_has_nothing_to_tune() -> None:
+    space = build_space(box(card()), PYTHON, CommandJob(command=("train.py",)), START)
+    assert all(len(values) == 1 for values in space.candidates.values())
+
+
+def test_a_command_that_cannot_take_its_settings_is_an_error() -> None:
+    job = CommandJob(command=("train.py", "--bs={batch}"), apply="placeholders")
+    with pytest.raises(SettingsError):
+        build_space(box(card()), PYTHON, job, START)
+
+
+def test_a_free_effective_batch_grows_rather_than_shrinks() -> None:
+    space = SearchSpace(hold_effective_batch=False)
+    start = Settings(per_device_train_batch_size=16, gradient_accumulation_steps=2)
+    assert space.with_micro(start, start, 24).effective_batch() == 48
+    assert space.with_micro(start, start, 31).effective_batch() == 31

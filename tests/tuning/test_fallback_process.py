@@ -1,0 +1,183 @@
+"""Out of memory in the middle of a real training: the automatic fallback goes on, and nothing else has changed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.tuning.builders import resolved
+from tuner_tui.core.locks import wait_unlocked
+from tuner_tui.runs.launch.command import LaunchError
+from tuner_tui.runs.launch.prepare import LaunchRequest
+from tuner_tui.runs.launch.start import launch
+from tuner_tui.runs.read.reader import RunReader, RunView
+from tuner_tui.runs.read.status import continuation_of, is_fallback_pending, wait_for_fallback
+from tuner_tui.runs.store.folder import RunFolder
+from tuner_tui.runs.store.record import read_record
+from tuner_tui.settings.job import BuiltinJob
+from tuner_tui.tuning.fallback_process import FallbackSpec, attach_fallback, start_fallback_process
+
+PROBE = Path(__file__).with_name("probe_training.py")
+SETTINGS: dict[str, Any] = {
+    "per_device_train_batch_size": 16, "gradient_accumulation_steps": 1, "max_length": 1024, "max_steps": 24,
+    "save_strategy": "steps", "save_steps": 5, "eval_strategy": "no", "logging_steps": 1, "learning_rate": 1e-3,
+    "dataloader_pin_memory": False,
+}  # fmt: skip
+ENVIRON = {
+    **os.environ, "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "65536",
+    "MALLOC_TRIM_THRESHOLD_": "65536", "MALLOC_TOP_PAD_": "0",
+}  # fmt: skip
+"""Every tensor of some size is a mapping of its own and goes back at once: what a step takes is what its tensors take,
+the same each time. With the C library's own thresholds the same training takes up to 90 MB more or less."""
+SHARE = 0.75
+"""Of what the long samples need at micro batch 16 there is this much; at 8 they need half of it."""
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """320 short samples, and two long ones that come in the second half of the first epoch."""
+    draw = random.Random(0)
+    rows = []
+    for row in range(320):
+        label = draw.randint(0, 1)
+        count = 900 if row in (7, 133) else draw.randint(5, 20)
+        words = [draw.choice(["alpha", "beta", "gamma", "delta", "good" if label else "bad"]) for _ in range(count)]
+        rows.append(json.dumps({"text": " ".join(words), "label": label}))
+    path = tmp_path / "data.jsonl"
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+def losses(output: Path) -> dict[int, float]:
+    """The loss of every step, from the last checkpoint, which knows those before the resumption too.
+
+    No two steps have the same samples, so losses that agree tell that their order does.
+    """
+    history = json.loads((output / "checkpoint-24" / "trainer_state.json").read_bytes())["log_history"]
+    return {entry["step"]: entry["loss"] for entry in history if "loss" in entry}
+
+
+def uninterrupted(data: Path, output: Path) -> tuple[dict[int, float], int]:
+    """Losses of the training without a limit, and the limit in bytes under which it runs out of memory."""
+    config = output.with_suffix(".yaml")
+    config.write_text(yaml.safe_dump({**SETTINGS, "model": "tiny", "data": str(data), "output_dir": str(output)}))
+    command = [sys.executable, str(PROBE), str(config)]
+    result = subprocess.run(command, env=ENVIRON, capture_output=True, text=True, check=False, timeout=240)
+    assert result.returncode == 0, result.stderr[-2000:]
+    steps = [tuple(map(int, found)) for found in re.findall(r"^data (\d+) peak (\d+)$", result.stdout, re.MULTILINE)]
+    before = steps[9]
+    growth = steps[-1][1] - before[1]
+    assert growth > 200e6, "the long samples were to be large"
+    return losses(output), int(max(private for private, _ in steps[:10]) + SHARE * growth)
+
+
+def ended(folder: RunFolder) -> RunView:
+    wait_for_fallback(folder)
+    return RunReader(folder).poll()
+
+
+@pytest.mark.train
+def test_it_goes_on_from_the_checkpoint_as_if_nothing_had_happened(data: Path, tmp_path: Path) -> None:
+    expected, limit = uninterrupted(data, tmp_path / "free")
+    request = LaunchRequest(
+        job=BuiltinJob(data=str(data), fallback=3),
+        resolved=resolved(**SETTINGS),
+        interpreter=sys.executable,
+        cwd=tmp_path,
+        memory_limit_bytes=limit,
+        environ=ENVIRON,
+        root=tmp_path / "runs",
+    )
+    first = launch(request)
+    attach_fallback(first, request)
+    assert is_fallback_pending(first)
+    views = chain(first)
+    assert [view.state.outcome for _, view in views] == ["out-of-memory", "completed"], told(views)
+    (_, view), (following, after) = views
+    fell = view.state.fell_back
+    assert fell is not None
+    assert (fell.number, fell.most) == (1, 3)
+    assert fell.change == {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2}
+    assert fell.step == after.state.first_step == 10
+    record = read_record(following)
+    assert record.parent == first.id
+    assert record.resumed_from == str(first.output / "checkpoint-10")
+    assert losses(following.output) == pytest.approx(expected, rel=2e-5)
+
+
+def chain(folder: RunFolder) -> list[tuple[RunFolder, RunView]]:
+    """The run and those that went on after it, once all is decided."""
+    views = [(folder, ended(folder))]
+    while (following := continuation_of(folder, views[-1][1].state)) is not None:
+        folder = following
+        views.append((folder, ended(folder)))
+    return views
+
+
+def watched(request: LaunchRequest, times: int) -> RunFolder:
+    """Launched with so many fallbacks."""
+    wanted = replace(request, job=request.job.model_copy(update={"fallback": times}))
+    return attach_fallback(launch(wanted), wanted)
+
+
+def told(views: list[tuple[RunFolder, RunView]]) -> str:
+    return "\n".join(f"{view.status.sentence} {view.state.fallback_ended or ''}" for _, view in views)
+
+
+def test_a_run_that_ends_well_is_left_alone(tmp_path: Path) -> None:
+    from tests.runs.sandbox import Sandbox
+
+    box = Sandbox(tmp_path)
+    request = box.request("print('done')")
+    folder = watched(request, 3)
+    state = ended(folder).state
+    assert (state.outcome, state.fell_back, state.fallback_ended) == ("completed", None, None)
+    assert not is_fallback_pending(folder)
+    start_fallback_process(folder, FallbackSpec(request.job, request.environ))
+
+
+def test_it_is_off_by_default(tmp_path: Path) -> None:
+    from tests.runs.sandbox import Sandbox
+
+    request = Sandbox(tmp_path).request("raise MemoryError('Unable to allocate 9.00 TiB')")
+    folder = attach_fallback(launch(request), request)
+    wait_unlocked(folder.lock)
+    state = ended(folder).state
+    assert (state.outcome, state.fell_back, state.fallback_ended) == ("out-of-memory", None, None)
+
+
+def test_out_of_memory_with_nothing_to_try_is_told(tmp_path: Path) -> None:
+    from tests.runs.sandbox import Sandbox
+
+    box = Sandbox(tmp_path)
+    request = box.request("raise MemoryError('Unable to allocate 9.00 TiB')")
+    folder = watched(request, 3)
+    state = ended(folder).state
+    assert state.outcome == "out-of-memory"
+    assert state.fell_back is None
+    assert state.fallback_ended is not None
+    assert "nothing is left to try" in state.fallback_ended
+
+
+def test_two_do_not_watch_over_one_run(tmp_path: Path) -> None:
+    from tests.runs.sandbox import Fifo, Sandbox
+
+    box, gate = Sandbox(tmp_path), Fifo(tmp_path / "gate")
+    request = box.request("import sys\nopen(sys.argv[1]).readline()", str(gate.path))
+    folder = watched(request, 1)
+    with pytest.raises(LaunchError, match="fallback"):
+        start_fallback_process(folder, FallbackSpec(request.job, request.environ))
+    with gate.path.open("w") as opened:
+        opened.write("go\n")
+    wait_for_fallback(folder)
+    gate.close()

@@ -1,0 +1,80 @@
+"""The winner of a tuning as a preset, with the figures measured before and after."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+from tuner_tui.hardware.inventory import Inventory
+from tuner_tui.runs.launch.command import redact_job
+from tuner_tui.settings.errors import PresetExistsError
+from tuner_tui.settings.job import Job
+from tuner_tui.settings.model import Settings
+from tuner_tui.settings.origin import Resolved
+from tuner_tui.settings.presets.library import preset_path, save_preset
+from tuner_tui.settings.presets.preset import HardwareRequirements, Preset
+from tuner_tui.tuning.trial import Measurement, TuningConclusion, format_peak_memory, format_throughput
+from tuner_tui.tuning.trials.runner import with_tuned_origins
+
+
+def tuned_preset(
+    name: str, verdict: TuningConclusion, start: Resolved, job: Job, inventory: Inventory, tuning: str
+) -> Preset:
+    """The preset that trains as the winner did: what somebody chose, what was recommended, and what was tuned."""
+    chosen = with_tuned_origins(start, verdict.winner)
+    values = {field: getattr(verdict.winner, field) for field in Settings.model_fields if field in chosen.chosen}
+    return Preset(
+        name=name,
+        about=" ".join(filter(None, [f"Tuned: {verdict.sentence}", verdict.learning_rate_note])),
+        for_=_hardware(inventory),
+        source=f"measured by tuning {tuning} on {inventory.hostname}",
+        before=_figures(verdict.start),
+        after=_figures(verdict.best),
+        settings=values,
+        job=redact_job(job),
+    )
+
+
+def save_tuned_preset(preset: Preset) -> Path:
+    """Save it among the person's presets under its name, or that with a number where the name is taken.
+
+    Raises `PresetError`.
+    """
+    for name in _numbered_names(preset.name):
+        path = preset_path(name)
+        try:
+            save_preset(preset.model_copy(update={"name": name}), path)
+        except PresetExistsError:
+            continue
+        return path
+    raise AssertionError("names do not end")
+
+
+def tuned_preset_name(preset: str | None, job: Job) -> str:
+    """A name for the preset of a tuning that was given none: `demo-tuned`, `train-tuned`."""
+    words = getattr(job, "command", ())
+    script = next((Path(word).stem for word in words if word.endswith((".py", ".yaml", ".yml"))), None)
+    base = Path(preset).stem if preset else script or (Path(words[0]).name if words else "training")
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", base).strip("-._") or "training"
+    return f"{plain.removesuffix('-tuned')[:60]}-tuned"
+
+
+def _numbered_names(name: str) -> Iterator[str]:
+    yield name
+    yield from (f"{name}-{number}" for number in count(2))
+
+
+def _hardware(inventory: Inventory) -> HardwareRequirements:
+    cards = {gpu.name for gpu in inventory.gpus}
+    return HardwareRequirements(gpu=f"*{cards.pop()}*" if len(cards) == 1 else "none" if not cards else None)
+
+
+def _figures(measured: Measurement | None) -> str | None:
+    """`1,234 tokens/s, 1.2 GiB, run r007`."""
+    if measured is None or measured.throughput is None:
+        return None
+    return ", ".join(
+        filter(None, [format_throughput(measured), format_peak_memory(measured), f"run {measured.run_id}"])
+    )
