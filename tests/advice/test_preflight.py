@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.inventories import box, card, python
-from tests.ui.live_fakes import inventory
+from tests.fakes.live_run import inventory
 from tuner_tui.advice.preflight import PreflightCheck, environment_findings, preflight_checks
 from tuner_tui.hardware.gpu.driver import gpu_problem
 from tuner_tui.hardware.interpreter.probe import Interpreter

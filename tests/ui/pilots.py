@@ -9,7 +9,7 @@ from typing import Any
 
 from textual.pilot import Pilot
 
-from tests.ui.fakes import FakeBox
+from tests.fakes.ui_backend import FakeBox
 from tuner_tui.ui.app import TunerApp
 from tuner_tui.ui.widgets.settings_list import SettingsList
 

@@ -15,7 +15,7 @@ from tuner_tui.ui.crash import report
 SECRET = "hf_" + "a" * 24
 BROKEN = """
 from dataclasses import replace
-from tests.ui.fakes import FakeBox
+from tests.fakes.ui_backend import FakeBox
 
 def broken(*_):
     password = "open-sesame"

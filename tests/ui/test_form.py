@@ -24,7 +24,7 @@ from tuner_tui.ui.form import (
     stepped,
     stored,
 )
-from tuner_tui.ui.spread import Spread
+from tuner_tui.ui.screen_state.data_parallel import DataParallel
 
 
 def check(settings: Settings) -> tuple[Problem, ...]:
@@ -36,7 +36,7 @@ def view(processes: int = 1, **values: Any) -> SettingsView:
     edited = dict.fromkeys(values, Origin(OriginKind.EDITED))
     resolved = Resolved(Settings().changed(**values), edited)
     found = check(resolved.settings)
-    return SettingsView(tuple(FIELDS.values()), resolved, saved, found, "demo", Spread(processes), check)
+    return SettingsView(tuple(FIELDS.values()), resolved, saved, found, "demo", DataParallel(processes), check)
 
 
 def row(of: SettingsView, name: str) -> Any:
@@ -86,13 +86,13 @@ def test_help_names_the_field_its_unit_its_bounds_and_where_the_value_came_from(
 def test_the_effective_batch_counts_processes() -> None:
     of = view(4, per_device_train_batch_size=8, gradient_accumulation_steps=2)
     assert effective_batch(of) == "effective batch 64 = 8 × 2 × 4 processes"
-    assert effective_batch(replace(of, spread=Spread())) == "effective batch 16 = 8 × 2"
-    assert effective_batch(replace(of, spread=Spread(cards=2))) == "effective batch 32 = 8 × 2 × 2 GPUs"
+    assert effective_batch(replace(of, spread=DataParallel())) == "effective batch 16 = 8 × 2"
+    assert effective_batch(replace(of, spread=DataParallel(cards=2))) == "effective batch 32 = 8 × 2 × 2 GPUs"
 
 
 def test_a_command_may_or_may_not_share_a_step_among_the_cards() -> None:
     of = view()
-    said = effective_batch(replace(of, spread=Spread(perhaps=4)))
+    said = effective_batch(replace(of, spread=DataParallel(perhaps=4)))
     assert said.endswith("(× 4 GPUs with a Trainer)")
 
 

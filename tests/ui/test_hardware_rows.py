@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.ui.live_fakes import GIB, inventory
+from tests.fakes.live_run import GIB, inventory
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import GpuProcess, Inventory
 from tuner_tui.ui.drawing.cells import text_of

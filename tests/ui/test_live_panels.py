@@ -8,8 +8,8 @@ from typing import cast
 from textual.app import ComposeResult
 from textual.widget import Widget
 
-from tests.ui.fakes import INTERPRETER
-from tests.ui.live_fakes import START_S, FakeView, history, inventory, running, sample, samples
+from tests.fakes.live_run import START_S, FakeView, history, inventory, running, sample, samples
+from tests.fakes.ui_backend import INTERPRETER
 from tests.ui.terminal_fakes import TerminalApp
 from tuner_tui.runs.read.reader import RunView
 from tuner_tui.runs.store.record import RunRecord

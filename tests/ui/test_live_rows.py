@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.ui.live_fakes import GIB, START_S, finished, history, running, samples
+from tests.fakes.live_run import GIB, START_S, finished, history, running, samples
 from tuner_tui.hardware.sample import GpuSample, HostSample, Sample
 from tuner_tui.runs.events.history import History
 from tuner_tui.runs.events.run_state import RunState

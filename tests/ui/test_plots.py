@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.ui.live_fakes import history
+from tests.fakes.live_run import history
 from tuner_tui.runs.events.history import History, Series
 from tuner_tui.ui import format as f
 from tuner_tui.ui.drawing.cells import text_of, width_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.ui.live_fakes import START_S
+from tests.fakes.live_run import START_S
 from tuner_tui.hardware.sample import HostSample, Sample
 from tuner_tui.ui.drawing.recent import Recent, swept, within_after
 from tuner_tui.ui.drawing.sweep import sweep

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.ui.fakes import FakeBox, opened
+from tests.fakes.ui_backend import FakeBox, opened
 from tests.ui.pilots import app_of, cursor_on, on_screen, said, until, value
 from tuner_tui.ui.panels.settings import SettingsPanel
 from tuner_tui.ui.widgets.field_help import FieldHelp

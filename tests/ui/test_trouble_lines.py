@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from tests.ui.fakes import DATA_WAIT, OUT_OF_MEMORY
+from tests.fakes.ui_backend import DATA_WAIT, OUT_OF_MEMORY
 from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.ui.trouble_lines import KEYS, LOOK_KEYS, Line, choices, cut, trouble_lines
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.ui.fakes import DATA_WAIT, OUT_OF_MEMORY, FakeBox, busy_box, ended, failed_box
+from tests.fakes.ui_backend import DATA_WAIT, OUT_OF_MEMORY, FakeBox, busy_box, ended, failed_box
 from tests.ui.pilots import app_of, dialog, on_screen, said, until, value
 from tuner_tui.settings.origin import OriginKind
 from tuner_tui.ui.arrangement import TROUBLES_MOST_ROWS

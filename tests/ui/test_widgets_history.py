@@ -7,7 +7,7 @@ import math
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.ui.live_fakes import START_S, samples
+from tests.fakes.live_run import START_S, samples
 from tuner_tui.runs.events.history import Series
 from tuner_tui.ui.drawing.bars import bar, blocks, level, tall_blocks
 from tuner_tui.ui.drawing.curve import run_curve, scale

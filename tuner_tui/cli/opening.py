@@ -13,8 +13,8 @@ from tuner_tui.cli.lean import be_lean
 from tuner_tui.cli.output import fail
 
 if TYPE_CHECKING:
-    from tuner_tui.ui.services import Opened
-    from tuner_tui.ui.wiring import Wishes
+    from tuner_tui.ui.backend.interface import TrainingConfig
+    from tuner_tui.ui.backend.local import CliOverrides
 
 FIRST_PRESET = "demo"
 COLOURLESS = ("dumb", "vt100", "vt102", "vt220", "linux-m", "xterm-mono")
@@ -30,9 +30,9 @@ def open_named(
 ) -> NoReturn:
     """Run the screen on the preset or the run `name`; without one, on what lives or was used last."""
     be_lean()
-    from tuner_tui.ui.wiring import Wishes
+    from tuner_tui.ui.backend.local import CliOverrides
 
-    wishes = Wishes(interpreter=interpreter, flags=flags or {}, environment=dict(os.environ), fallback=fallback)
+    wishes = CliOverrides(interpreter=interpreter, flags=flags or {}, environment=dict(os.environ), fallback=fallback)
     preset, folder = _what(name)
     if not sys.stdout.isatty() or not sys.stdin.isatty():
         fail("The screen needs a terminal; `tuner-tui run` trains without one.")
@@ -40,17 +40,17 @@ def open_named(
 
 
 def open_screen(
-    wishes: Wishes, preset: str | None, folder: Path | None, theme: str = "dark", ascii_only: bool = False
+    wishes: CliOverrides, preset: str | None, folder: Path | None, theme: str = "dark", ascii_only: bool = False
 ) -> NoReturn:
     """Run the screen until it is left; exits with its code."""
     be_lean()
     gc.disable()  # until the first frame is there: all that is made for it stays
     from tuner_tui.ui.app import TunerApp
-    from tuner_tui.ui.wiring import real_services
+    from tuner_tui.ui.backend.local import local_backend
 
     attached = Attached(preset, folder)
     app = TunerApp(
-        real_services(wishes),
+        local_backend(wishes),
         start=lambda: attached.opened(wishes),
         folder=lambda: attached.folder,
         theme=theme,
@@ -78,15 +78,15 @@ class Attached:
         self.preset = preset
         self.folder = folder
 
-    def opened(self, wishes: Wishes) -> Opened:
+    def opened(self, wishes: CliOverrides) -> TrainingConfig:
         """The settings of the run or the preset named; else of the newest run that lives, or the preset used last."""
-        from tuner_tui.ui.wiring import load_preset, opened_from_run
+        from tuner_tui.ui.backend.local import config_of_run, load_preset
 
         if self.preset is None and self.folder is None:
             self.folder = newest_running()
             self.preset = last_preset() if self.folder is None else None
         if self.folder is not None:
-            return opened_from_run(self.folder, wishes)
+            return config_of_run(self.folder, wishes)
         return load_preset(self.preset or FIRST_PRESET, wishes)
 
 

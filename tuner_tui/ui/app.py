@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tuner_tui.ui import run_words as words
-from tuner_tui.ui import state as steps
-from tuner_tui.ui.screens.confirm import ConfirmScreen
-from tuner_tui.ui.screens.launch import LaunchScreen
-from tuner_tui.ui.screens.runs import RunsScreen
-from tuner_tui.ui.threads import off_loop
-from tuner_tui.ui.tune_app import TuneApp
+from tuner_tui.ui.backend.daemon_thread import to_daemon_thread
+from tuner_tui.ui.controllers.tuning import TuneApp
+from tuner_tui.ui.screen_state import status_text as words
+from tuner_tui.ui.screen_state import ui_state as steps
+from tuner_tui.ui.screens.dialogs import ConfirmScreen, LaunchScreen
+from tuner_tui.ui.screens.pickers import RunsScreen
 
 if TYPE_CHECKING:
     from tuner_tui.ui import messages as m
-    from tuner_tui.ui.services import Opened
+    from tuner_tui.ui.backend.interface import TrainingConfig
 
 
 class TunerApp(TuneApp):
@@ -39,29 +38,29 @@ class TunerApp(TuneApp):
             self._launching = False
 
     async def _launch(self) -> None:
-        current, refusal = self.state.current, words.refusal(self.state, self.main.settings_view)
+        current, refusal = self.state.current, words.launch_refusal(self.state, self.main.settings_view)
         if current is None or refusal:
             self.say(refusal, severity="warning")
             return
         if not await self._alone() or not await self._agreed(current):
             return
         self.say("Starting the training.")
-        self._follow(await off_loop(lambda: self.services.launch(current)))
+        self._follow(await to_daemon_thread(lambda: self.services.launch(current)))
 
     async def _alone(self) -> bool:
         """Whether no tuning is under way, or somebody wants to train beside it all the same."""
-        lines = await off_loop(self.services.tuning.all)
+        lines = await to_daemon_thread(self.services.tuning.all)
         tuning = next((one.id for one in lines if one.status == "running"), None)
         if tuning is None:
             return True
         question = f"{tuning} is tuning: a training beside it takes its memory and spoils its figures. Train anyway?"
         return await self.push_screen_wait(ConfirmScreen("Train", question, "train")) is True
 
-    async def _agreed(self, current: Opened) -> bool:
+    async def _agreed(self, current: TrainingConfig) -> bool:
         """Another's command is shown as it will run, with what it will not get; the built-in job is known."""
         if current.job.kind == "builtin":
             return True
-        lines = await off_loop(lambda: self.services.preview(current))
+        lines = await to_daemon_thread(lambda: self.services.preview(current))
         agreed = await self.push_screen_wait(LaunchScreen(lines))
         return agreed is True
 
@@ -87,10 +86,10 @@ class TunerApp(TuneApp):
             return
         self._launching = True
         try:
-            offer = await off_loop(lambda: self.services.restart(folder, current))
+            offer = await to_daemon_thread(lambda: self.services.restart(folder, current))
             if await self.push_screen_wait(ConfirmScreen("Restart", offer.question, "restart")):
                 self.say(f"Restarting {folder.name}: it ends first.")
-                self._follow(await off_loop(offer.go))
+                self._follow(await to_daemon_thread(offer.go))
         finally:
             self._launching = False
 
@@ -98,13 +97,13 @@ class TunerApp(TuneApp):
         self.errand(self._stop())
 
     async def _stop(self) -> None:
-        rung = words.next_rung(self.state)
+        rung = words.next_stop_question(self.state)
         if rung is None or self.state.folder is None:
             self.say("No training of this screen runs.", severity="warning")
             return
         folder = self.state.folder
         if await self.push_screen_wait(ConfirmScreen(rung.heading, rung.question, rung.order)):
-            await off_loop(lambda: self.services.order(folder, rung.order))
+            await to_daemon_thread(lambda: self.services.order(folder, rung.order))
 
     def on_checkpoint_wanted(self) -> None:
         self.errand(self._checkpoint())
@@ -120,14 +119,14 @@ class TunerApp(TuneApp):
         if why is not None:
             self.say(why, severity="warning")
             return
-        await off_loop(lambda: self.services.order(folder, "checkpoint"))
+        await to_daemon_thread(lambda: self.services.order(folder, "checkpoint"))
         self.say("Asked for a checkpoint; it is saved after this step.")
 
     def on_runs_wanted(self) -> None:
         self.errand(self._pick_run())
 
     async def _pick_run(self) -> None:
-        items = words.run_items(await off_loop(self.services.runs))
+        items = words.run_items(await to_daemon_thread(self.services.runs))
         picked = await self.push_screen_wait(RunsScreen(items))
         if picked is None:
             return
@@ -152,4 +151,4 @@ class TunerApp(TuneApp):
         self.change_theme()
 
     def on_quit_wanted(self) -> None:
-        self.exit(message=words.farewell(self.state))
+        self.exit(message=words.exit_message(self.state))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from tuner_tui.ui.spread import ALONE, Spread
+from tuner_tui.ui.screen_state.data_parallel import SINGLE_DEVICE, DataParallel
 
 if TYPE_CHECKING:
     from tuner_tui.settings.fields import FieldSpec, Value
@@ -33,7 +33,7 @@ class SettingsView:
     saved: Resolved
     problems: tuple[Problem, ...] = ()
     preset: str | None = None
-    spread: Spread = ALONE
+    spread: DataParallel = SINGLE_DEVICE
     check: Callable[[Settings], tuple[Problem, ...]] = lambda settings: ()
     job_edited: bool = False
 

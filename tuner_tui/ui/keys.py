@@ -1,10 +1,20 @@
-"""The keys: each declared once, with id, tooltip and group; footer, help screen and palette are rendered from here."""
+"""Key bindings, each declared once; footer, help screen and command palette are rendered from them."""
 
 from __future__ import annotations
 
-from textual.binding import Binding
+from functools import partial
+from typing import TYPE_CHECKING
 
-SPELLED = {
+from textual.binding import Binding
+from textual.command import DiscoveryHit, Hit, Hits, Provider
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from textual.types import IgnoreReturnCallbackType
+
+
+KEY_LABELS = {
     "question_mark": "?", "slash": "/", "plus": "+", "equals_sign": "=", "minus": "-",
     "pageup": "pgup", "pagedown": "pgdn", "escape": "esc", "backspace": "bksp", "delete": "del",
 }  # fmt: skip
@@ -20,13 +30,13 @@ JOBS = Binding.Group("Jobs")
 
 
 def _key(keys: str, action: str, label: str, id: str, tip: str, group: Binding.Group, show: bool = True) -> Binding:
-    display = spelled(keys.split(",")[0])
+    display = key_label(keys.split(",")[0])
     return Binding(keys, action, label, id=id, tooltip=tip, group=group, show=show, key_display=display)
 
 
-def spelled(key: str) -> str:
+def key_label(key: str) -> str:
     """A key as it stands on the keyboard."""
-    return "+".join(SPELLED.get(part, part) for part in key.split("+"))
+    return "+".join(KEY_LABELS.get(part, part) for part in key.split("+"))
 
 
 APP_KEYS = (_key("ctrl+l", "app.redraw", "Redraw", "program.redraw", "Draw the whole screen again", PROGRAM, False),)
@@ -121,3 +131,23 @@ WATCH_KEYS = (
     _key("T", "theme", "Dark/light", "watch.theme", "Dark or light", PROGRAM, False),
     _key("q,ctrl+c", "leave", "Quit", "watch.quit", "Leave; what is watched goes on", PROGRAM),
 )
+
+
+class KeyCommandProvider(Provider):
+    """One command for each key of the main screen."""
+
+    async def discover(self) -> Hits:
+        for title, call, tip in self._commands():
+            yield DiscoveryHit(title, call, help=tip)
+
+    async def search(self, query: str) -> Hits:
+        matcher = self.matcher(query)
+        for title, call, tip in self._commands():
+            score = max(matcher.match(title), matcher.match(tip))
+            if score > 0:
+                yield Hit(score, matcher.highlight(title), call, help=tip)
+
+    def _commands(self) -> Iterator[tuple[str, IgnoreReturnCallbackType, str]]:
+        for key in (*MAIN_KEYS, *PAGE_KEYS):
+            title = f"{key.description} ({key_label(key.key.split(',')[0])})"
+            yield title, partial(self.screen.run_action, key.action), key.tooltip

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from tuner_tui.runs.read.log_reader import LogWindow
     from tuner_tui.runs.read.reader import RunView
     from tuner_tui.tuning.process.tuning_reader import TuningView
-    from tuner_tui.ui.comparing import Compared
-    from tuner_tui.ui.estimating import Outlook
-    from tuner_tui.ui.tuning_services import TuningLook
+    from tuner_tui.ui.backend.estimates import MemoryOutlook
+    from tuner_tui.ui.backend.interface import TuningSnapshot
+    from tuner_tui.ui.backend.runs import ComparedRuns
 
 
 class Newest(Message):
@@ -74,7 +74,7 @@ class LogWindowArrived(Newest):
 class EstimateArrived(Newest):
     """The memory that the settings shown would take."""
 
-    def __init__(self, outlook: Outlook) -> None:
+    def __init__(self, outlook: MemoryOutlook) -> None:
         super().__init__()
         self.outlook = outlook
 
@@ -82,7 +82,7 @@ class EstimateArrived(Newest):
 class ComparedArrived(Newest):
     """Two runs were looked at side by side."""
 
-    def __init__(self, compared: Compared) -> None:
+    def __init__(self, compared: ComparedRuns) -> None:
         super().__init__()
         self.compared = compared
 
@@ -90,7 +90,7 @@ class ComparedArrived(Newest):
 class TuningArrived(Newest):
     """The tuning in `folder` was looked at."""
 
-    def __init__(self, folder: Path, look: TuningLook) -> None:
+    def __init__(self, folder: Path, look: TuningSnapshot) -> None:
         super().__init__()
         self.folder = folder
         self.look = look

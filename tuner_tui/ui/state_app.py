@@ -11,16 +11,16 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from tuner_tui.ui import run_words as words
-from tuner_tui.ui import state as steps
-from tuner_tui.ui.base_app import BaseApp
-from tuner_tui.ui.commands import KeyCommands
-from tuner_tui.ui.estimating import EstimateFeed, EstimateRequest
-from tuner_tui.ui.feeds import FollowerFeed, SamplerFeed
+from tuner_tui.ui.backend.daemon_thread import to_daemon_thread
+from tuner_tui.ui.backend.estimates import EstimateFeed, EstimateRequest
+from tuner_tui.ui.backend.feeds import FollowerFeed, SamplerFeed
+from tuner_tui.ui.backend.interface import BackendError
+from tuner_tui.ui.keys import KeyCommandProvider
+from tuner_tui.ui.screen_state import status_text as words
+from tuner_tui.ui.screen_state import ui_state as steps
+from tuner_tui.ui.screen_state.ui_state import UiState
 from tuner_tui.ui.screens.main import MainScreen
-from tuner_tui.ui.services import ServiceError
-from tuner_tui.ui.state import UiState
-from tuner_tui.ui.threads import off_loop
+from tuner_tui.ui.terminal.base_app import BaseApp
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tuner_tui.runs.events.run_state import RunState
     from tuner_tui.settings.job import Job
     from tuner_tui.ui import messages as m
-    from tuner_tui.ui.services import Opened, Services
+    from tuner_tui.ui.backend.interface import Backend, TrainingConfig
 
 
 class StateApp(BaseApp):
@@ -39,12 +39,12 @@ class StateApp(BaseApp):
 
     CSS_PATH = "app.tcss"
     TITLE = "tuner-tui"
-    COMMANDS: ClassVar[set[Callable[[], type[Provider]]]] = {lambda: KeyCommands}  # type: ignore[assignment]
+    COMMANDS: ClassVar[set[Callable[[], type[Provider]]]] = {lambda: KeyCommandProvider}  # type: ignore[assignment]
 
     def __init__(
         self,
-        services: Services,
-        start: Callable[[], Opened],
+        services: Backend,
+        start: Callable[[], TrainingConfig],
         folder: Callable[[], Path | None] = lambda: None,
         *,
         theme: str = "dark",
@@ -89,33 +89,33 @@ class StateApp(BaseApp):
     # what is read at the start
 
     async def _open_start(self) -> None:
-        specs = await off_loop(self.services.fields)
+        specs = await to_daemon_thread(self.services.fields)
         self._show(replace(self.state, specs=tuple(specs)))
         try:
-            start = await off_loop(self._start)
-        except ServiceError as error:
+            start = await to_daemon_thread(self._start)
+        except BackendError as error:
             self.exit(return_code=2, message=str(error))
             return
         self._open(start)
-        self._follow(await off_loop(self._folder))
+        self._follow(await to_daemon_thread(self._folder))
 
     async def _read_inventory(self) -> None:
-        inventory = await off_loop(self.services.inventory)
+        inventory = await to_daemon_thread(self.services.inventory)
         self._follower.inventory = self.main.inventory = inventory
         self._show(replace(self.state, inventory=inventory))
 
     async def _ask_interpreter(self, job: Job) -> None:
         """What starts and trains this job; a Python that is known already is not asked again."""
-        accelerate = await off_loop(lambda: self.services.accelerate(job))
+        accelerate = await to_daemon_thread(lambda: self.services.accelerate(job))
         self._show(replace(self.state, accelerate=accelerate))
-        python = await off_loop(lambda: self.services.python(job))
+        python = await to_daemon_thread(lambda: self.services.python(job))
         if python == self._python:
             return
         self._python = python
         self._known.clear()
         self._shows_interpreter(None)
         for ask in (self.services.versions, self.services.interpreter):
-            interpreter = await off_loop(partial(ask, python))
+            interpreter = await to_daemon_thread(partial(ask, python))
             if self._python != python:  # another job since
                 return
             self._shows_interpreter(interpreter)
@@ -129,14 +129,14 @@ class StateApp(BaseApp):
     def _show(self, state: UiState) -> None:
         before = self.state
         if steps.form_differs(before, state):
-            state = steps.advised(state, self.services)
+            state = steps.with_recommended_settings(state, self.services)
         self.state = state
         if steps.form_differs(before, state):
             self.main.settings_view = steps.settings_view(state, self.services)
             self._ask_memory(state)
-        if steps.known(state):
+        if steps.is_ready(state):
             self._known.set()
-        self.main.findings = steps.findings_shown(state, self.services)
+        self.main.findings = steps.all_findings(state, self.services)
         self.main.running = state.running
         self.main.run_title = words.run_title(state)
         self.main.tuning_sign = words.tuning_sign(state)
@@ -149,20 +149,20 @@ class StateApp(BaseApp):
             self._estimates.ask(
                 EstimateRequest(
                     current.resolved.settings, current.job, inventory, interpreter,
-                    current.memory_limit_bytes, steps.worked_on(state),
+                    current.memory_limit_bytes, steps.is_being_edited(state),
                     frozenset(current.resolved.given),
                 )
             )  # fmt: skip
 
-    def _open(self, preset: Opened) -> None:
-        self._show(steps.opened(self.state, preset))
+    def _open(self, preset: TrainingConfig) -> None:
+        self._show(steps.with_loaded(self.state, preset))
         self.errand(self._ask_interpreter(preset.job))
         if preset.notes:
             self.say("\n".join(preset.notes), severity="warning")
 
     def _follow(self, folder: Path | None) -> None:
         if folder is not None:
-            self.errand(off_loop(lambda: self.services.adopt(folder)))
+            self.errand(to_daemon_thread(lambda: self.services.adopt(folder)))
             self.main.bring("live")
         self._follower.follow(folder)
         self.main.view, self.main.log_window = None, None

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Protocol
 
-from tuner_tui.ui.base_app import BaseApp
 from tuner_tui.ui.messages import BoxViewArrived, TroubleArrived
 from tuner_tui.ui.screens.watch import WatchScreen
+from tuner_tui.ui.terminal.base_app import BaseApp
 
 if TYPE_CHECKING:
     from textual.message import Message
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PERIOD_S = 1.0
 
 
-class Box(Protocol):
+class BoxWatcher(Protocol):
     """What is watched: `runs.box_watch.BoxWatch`, or a fake of it."""
 
     def look(self, pid: int | None = None) -> BoxView:
@@ -36,7 +36,7 @@ class WatchFeed:
 
     def __init__(
         self,
-        open_box: Callable[[], Box],
+        open_box: Callable[[], BoxWatcher],
         pid: int | None,
         post: Callable[[Message], object],
         period_s: float = PERIOD_S,
@@ -76,7 +76,7 @@ class WatchApp(BaseApp):
 
     def __init__(
         self,
-        open_box: Callable[[], Box],
+        open_box: Callable[[], BoxWatcher],
         pid: int | None = None,
         what: str | None = None,
         *,

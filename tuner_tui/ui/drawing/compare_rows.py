@@ -12,7 +12,7 @@ from tuner_tui.ui.drawing.two_curves import two_curves
 
 if TYPE_CHECKING:
     from tuner_tui.runs.read.comparison import ChangedSetting, Difference, LossAt, MeasuredFigure
-    from tuner_tui.ui.comparing import Compared
+    from tuner_tui.ui.backend.runs import ComparedRuns
 
 TWO_COLUMNS = 112
 """From this width on settings and figures stand side by side."""
@@ -31,7 +31,7 @@ class Entry(NamedTuple):
     more: str = ""
 
 
-def compare_rows(shown: Compared | None, width: int, height: int = 0) -> list[Row]:
+def compare_rows(shown: ComparedRuns | None, width: int, height: int = 0) -> list[Row]:
     """The whole picture, of as many rows as it takes; the plot grows into what is left of `height`."""
     if shown is None:
         return [Row(line(Run("Reading both runs.", "dim")))]
@@ -53,12 +53,12 @@ def _joined(blocks: Iterable[Sequence[Row]]) -> list[Row]:
     return rows
 
 
-def _plot(shown: Compared, width: int, height: int) -> list[Row]:
+def _plot(shown: ComparedRuns, width: int, height: int) -> list[Row]:
     room = min(width, MOST_PLOT_WIDTH), min(height, MOST_PLOT_ROWS)
     return two_curves("loss over samples", shown.names, shown.curves, *room)
 
 
-def _head(shown: Compared, width: int) -> list[Row]:
+def _head(shown: ComparedRuns, width: int) -> list[Row]:
     named = max(len(name) for name in shown.names) + GAP
     rows = [
         Row(line(Run(f"{name:<{named}}", "strong"), said)) for name, said in zip(shown.names, shown.said, strict=True)
@@ -74,7 +74,7 @@ def _head(shown: Compared, width: int) -> list[Row]:
     return rows
 
 
-def headline(shown: Compared) -> str:
+def headline(shown: ComparedRuns) -> str:
     """`tokens ×1.24 · peak memory ×1.08 · loss after 25,600 samples -0.0412`; empty where nothing was measured."""
     from tuner_tui.runs.read.comparison import format_loss_difference, format_ratio
 
@@ -87,12 +87,12 @@ def headline(shown: Compared) -> str:
     return " · ".join(parts)
 
 
-def _set(shown: Compared, width: int) -> list[Row]:
+def _set(shown: ComparedRuns, width: int) -> list[Row]:
     rows = [_setting(row) for row in shown.found.settings]
     return _section("Settings", shown.names, rows, width, none="the same in both")
 
 
-def _came(shown: Compared, width: int) -> list[Row]:
+def _came(shown: ComparedRuns, width: int) -> list[Row]:
     """What came of it: figures and losses."""
     found, names = shown.found, shown.names
     return _joined(
@@ -108,7 +108,7 @@ def _losses(title: str, found: Sequence[LossAt], names: tuple[str, str], width: 
     return _section(title, names, [_loss(row) for row in found], width, aligned="rrrr")
 
 
-def _else(shown: Compared, width: int) -> list[Row]:
+def _else(shown: ComparedRuns, width: int) -> list[Row]:
     found, names = shown.found, shown.names
     parts = (("In effect", found.in_effect), ("Versions", found.versions), ("From", found.code))
     return _joined(_section(title, names, [_other(row) for row in rows], width) for title, rows in parts)

@@ -13,7 +13,7 @@ from tuner_tui.ui.drawing.marks import BAD, GOOD, WARN
 
 if TYPE_CHECKING:
     from tuner_tui.memory.estimate import MemoryEstimate
-    from tuner_tui.ui.estimating import Outlook
+    from tuner_tui.ui.backend.estimates import MemoryOutlook
 
 LEAST_BAR, MOST_BAR = 6, 40
 LEAST_SOURCE = 12
@@ -35,7 +35,7 @@ VERDICTS = {
 }
 
 
-def estimate_rows(shown: Outlook | None, width: int) -> list[Row]:
+def estimate_rows(shown: MemoryOutlook | None, width: int) -> list[Row]:
     """The bar with its figures, then verdict, largest batch and source."""
     if shown is None:
         return [Row(line(Run(GPU, "dim")))]
@@ -44,7 +44,7 @@ def estimate_rows(shown: Outlook | None, width: int) -> list[Row]:
     return [_bar_row(shown, shown.estimate, width), _words_row(shown, shown.estimate, width)]
 
 
-def _bar_row(shown: Outlook, found: MemoryEstimate, width: int) -> Row:
+def _bar_row(shown: MemoryOutlook, found: MemoryEstimate, width: int) -> Row:
     label = GPU if shown.on_gpu else HOST
     mark, style = MARKS[found.verdict]
     figures = f"{mark} {figures_of(found)}"
@@ -90,7 +90,7 @@ def _mib(size_bytes: float) -> str:
     return f"{size_bytes / f.MIB:.0f} MiB"
 
 
-def _words_row(shown: Outlook, found: MemoryEstimate, width: int) -> Row:
+def _words_row(shown: MemoryOutlook, found: MemoryEstimate, width: int) -> Row:
     most = shown.largest
     words = line(Run(VERDICTS[found.verdict], MARKS[found.verdict][1]))
     if most is not None:

@@ -12,13 +12,13 @@ from tuner_tui.ui.drawing.compare_rows import compare_rows
 from tuner_tui.ui.widgets.canvas import Canvas
 
 if TYPE_CHECKING:
-    from tuner_tui.ui.comparing import Compared
+    from tuner_tui.ui.backend.runs import ComparedRuns
 
 
 class ComparisonPanel(Canvas, can_focus=True):
     """Shows `compared`; None while the runs are being read."""
 
-    compared: reactive[Compared | None] = reactive(None, repaint=False)
+    compared: reactive[ComparedRuns | None] = reactive(None, repaint=False)
 
     def watch_compared(self) -> None:
         self.redraw()

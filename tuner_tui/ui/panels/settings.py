@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from textual.events import Resize
 
     from tuner_tui.settings.fields import FieldSpec
-    from tuner_tui.ui.estimating import Outlook
+    from tuner_tui.ui.backend.estimates import MemoryOutlook
 
 ROOM_FOR_ESTIMATE, ROOM_FOR_HELP, ROOM_FOR_MORE_HELP = 7, 9, 18
 
@@ -45,7 +45,7 @@ class SettingsPanel(Kept, Vertical):
     BINDINGS: ClassVar[list[BindingType]] = list(SETTINGS_KEYS)
 
     view: reactive[SettingsView | None] = reactive(None, init=False, repaint=False)
-    outlook: reactive[Outlook | None] = reactive(None, init=False, repaint=False)
+    outlook: reactive[MemoryOutlook | None] = reactive(None, init=False, repaint=False)
 
     def compose(self) -> ComposeResult:
         yield SettingsList(id="settings-list")
@@ -84,7 +84,7 @@ class SettingsPanel(Kept, Vertical):
         self.border_subtitle = effective_batch(view)
         self._show_help()
 
-    def watch_outlook(self, outlook: Outlook | None) -> None:
+    def watch_outlook(self, outlook: MemoryOutlook | None) -> None:
         self.query_one(EstimateBar).outlook = outlook
 
     @on(SettingsList.Scrolled)

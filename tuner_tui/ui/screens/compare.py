@@ -10,17 +10,17 @@ from textual.reactive import reactive
 from tuner_tui.ui.keys import COMPARE_KEYS
 from tuner_tui.ui.messages import ThemeWanted
 from tuner_tui.ui.panels.comparison import ComparisonPanel
-from tuner_tui.ui.screens.full import FullScreen
 from tuner_tui.ui.screens.help import HelpScreen
+from tuner_tui.ui.terminal.full_screen import FullScreen
 from tuner_tui.ui.widgets.key_line import KeyLine
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.binding import BindingType
 
-    from tuner_tui.ui.comparing import Compared
+    from tuner_tui.ui.backend.runs import ComparedRuns
 
-WORDS = (
+COMPARE_GLOSSARY = (
     ("×", "the later run's figure divided by the earlier run's"),
     ("after as many samples", "losses at the same number of samples seen: with another batch a step is something else"),
     ("throughput, tokens", "over the whole training of a run, evaluation and saving left out"),
@@ -36,7 +36,7 @@ class CompareScreen(FullScreen):
     CompareScreen > ComparisonPanel { height: 1fr; }
     """
 
-    compared: reactive[Compared | None] = reactive(None, init=False, repaint=False)
+    compared: reactive[ComparedRuns | None] = reactive(None, init=False, repaint=False)
 
     def __init__(self, names: tuple[str, str]) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class CompareScreen(FullScreen):
     def on_mount(self) -> None:
         self._panel.focus()
 
-    def watch_compared(self, compared: Compared | None) -> None:
+    def watch_compared(self, compared: ComparedRuns | None) -> None:
         self._panel.compared = compared
         if compared is not None:
             self._entitle(compared.names)
@@ -64,7 +64,7 @@ class CompareScreen(FullScreen):
 
     def action_help(self) -> None:
         """All keys, and the words of the screen."""
-        self.app.push_screen(HelpScreen(COMPARE_KEYS, WORDS))
+        self.app.push_screen(HelpScreen(COMPARE_KEYS, COMPARE_GLOSSARY))
 
     def action_theme(self) -> None:
         """Dark or light."""

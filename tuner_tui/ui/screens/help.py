@@ -9,18 +9,17 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
-from tuner_tui.ui.keys import spelled
-from tuner_tui.ui.screens.dialog import Dialog
-from tuner_tui.ui.screens.labelled import labelled
+from tuner_tui.ui.keys import key_label
+from tuner_tui.ui.screens.dialogs import Dialog, label_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from textual.widget import Widget
 
-MOVES = frozenset({"up", "down", "page-up", "page-down", "first", "last", "start", "left", "right"})
+MOVEMENT_KEYS = frozenset({"up", "down", "page-up", "page-down", "first", "last", "start", "left", "right"})
 """Keys that move the cursor as they do everywhere; one line says so."""
-WORDS = (
+GLOSSARY = (
     ("moving", "arrows or h j k l, page up and down, home and end; the mouse too"),
     ("origin", "where a value came from: default, recommended, preset, environment, flag, edited, remedy, tuned"),
     ("•", "differs from the preset; * after the preset's name says that something does"),
@@ -40,7 +39,7 @@ class HelpScreen(Dialog[None]):
     heading = "Help"
     hint = "↑ ↓ scroll · esc back"
 
-    def __init__(self, keys: Sequence[Binding], words: Sequence[tuple[str, str]] = WORDS) -> None:
+    def __init__(self, keys: Sequence[Binding], words: Sequence[tuple[str, str]] = GLOSSARY) -> None:
         super().__init__()
         self._keys = keys
         self._words = words
@@ -52,15 +51,15 @@ class HelpScreen(Dialog[None]):
 
     def _group(self, heading: str, rows: Sequence[tuple[str, str]], width: int) -> Iterable[Widget]:
         yield Static(Text(heading, "bold"))
-        yield Static(labelled(rows, width, quiet=False), classes="rows")
+        yield Static(label_table(rows, width, quiet=False), classes="rows")
 
 
 def help_groups(keys: Sequence[Binding]) -> list[tuple[str, list[tuple[str, str]]]]:
     """Keys by group, groups in the order of their first key: how each is written, and what it does."""
     groups: dict[str, list[tuple[str, str]]] = {}
     for key in keys:
-        if (key.id or "").rpartition(".")[2] not in MOVES:
-            written = ", ".join(map(spelled, key.key.split(",")))
+        if (key.id or "").rpartition(".")[2] not in MOVEMENT_KEYS:
+            written = ", ".join(map(key_label, key.key.split(",")))
             groups.setdefault(_group(key), []).append((written, key.tooltip))
     return list(groups.items())
 

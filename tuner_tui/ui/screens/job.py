@@ -9,8 +9,17 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.widgets import Input, Label
 
-from tuner_tui.ui.job_form import APPLY_HELP, COMMAND, KIND_LINE, JobLine, job_of, lines_of, texts_of, way_told
-from tuner_tui.ui.screens.dialog import Dialog
+from tuner_tui.ui.screen_state.job_form import (
+    APPLY_HELP,
+    COMMAND,
+    KIND_FIELD,
+    JobField,
+    format_job,
+    guess_apply_mode,
+    job_fields,
+    parse_job,
+)
+from tuner_tui.ui.screens.dialogs import Dialog
 from tuner_tui.ui.widgets.choice import Choice
 
 if TYPE_CHECKING:
@@ -35,17 +44,17 @@ class JobScreen(Dialog["Job"]):
 
     def __init__(self, job: Job) -> None:
         super().__init__()
-        self._texts = texts_of(job)
+        self._texts = format_job(job)
         self._last = {self._texts["kind"]: dict(self._texts)}
-        self._way_told = way_told(self._texts.get("command", "")) == self._texts.get("apply")
+        self._way_told = guess_apply_mode(self._texts.get("command", "")) == self._texts.get("apply")
 
     def body(self) -> Iterable[Widget]:
-        yield _row(KIND_LINE, self._texts)
+        yield _row(KIND_FIELD, self._texts)
         yield VerticalScroll(*self._rows(), id="job-lines", can_focus=False)
         yield Label("", id="said", markup=False)
 
     def _rows(self) -> list[Widget]:
-        lines = lines_of(self._texts["kind"])
+        lines = job_fields(self._texts["kind"])
         return [_row(line, self._texts) for line in lines]
 
     def on_mount(self) -> None:
@@ -58,7 +67,7 @@ class JobScreen(Dialog["Job"]):
         self._last[self._texts["kind"]] = self._read()
         kind = event.choice.value
         if kind not in self._last:
-            self._last[kind], self._way_told = texts_of(_fresh(kind)), True
+            self._last[kind], self._way_told = format_job(_new_job(kind)), True
         self._texts = self._last[kind]
         box = self.query_one("#job-lines", VerticalScroll)
         await box.remove_children()
@@ -72,14 +81,14 @@ class JobScreen(Dialog["Job"]):
     @on(Input.Changed, "#job-command")
     def _command_typed(self, event: Input.Changed) -> None:
         """The command itself tells how settings reach it, as on the command line, until somebody chooses."""
-        told = way_told(event.value)
+        told = guess_apply_mode(event.value)
         if self._way_told and told is not None:
             self.query_one("#job-apply", Choice).value = told
 
     def on_descendant_focus(self, event: DescendantFocus) -> None:
         """Say what the line is for."""
         name = (event.widget.id or "").removeprefix("job-")
-        lines = {line.name: line for line in (KIND_LINE, *lines_of(self._texts["kind"]))}
+        lines = {line.name: line for line in (KIND_FIELD, *job_fields(self._texts["kind"]))}
         if name == "apply" and isinstance(event.widget, Choice):
             self._say(APPLY_HELP[event.widget.value])
         elif name in lines:
@@ -95,14 +104,14 @@ class JobScreen(Dialog["Job"]):
         from tuner_tui.settings.errors import FieldError
 
         try:
-            self.dismiss(job_of(self._read()))
+            self.dismiss(parse_job(self._read()))
         except FieldError as error:
             self.query_one(f"#job-{error.field}").focus()
             self.call_after_refresh(self._say, str(error), True)
 
     def _read(self) -> dict[str, str]:
         found = dict(self._texts)
-        for line in lines_of(self._texts["kind"]):
+        for line in job_fields(self._texts["kind"]):
             widget = self.query_one(f"#job-{line.name}")
             if isinstance(widget, (Input, Choice)):
                 found[line.name] = widget.value
@@ -114,7 +123,7 @@ class JobScreen(Dialog["Job"]):
         said.set_class(wrong, "-wrong")
 
 
-def _row(line: JobLine, texts: dict[str, str]) -> Widget:
+def _row(line: JobField, texts: dict[str, str]) -> Widget:
     text = texts.get(line.name, "")
     if line.choices:
         field: Widget = Choice(line.choices, text, id=f"job-{line.name}")
@@ -125,7 +134,7 @@ def _row(line: JobLine, texts: dict[str, str]) -> Widget:
     return Horizontal(Label(line.label, markup=False), field, classes="row")
 
 
-def _fresh(kind: str) -> Job:
+def _new_job(kind: str) -> Job:
     from tuner_tui.settings.job import BuiltinJob, CommandJob
 
     return CommandJob(command=("python", "train.py"), apply="inject") if kind == COMMAND else BuiltinJob()

@@ -37,9 +37,9 @@ from tuner_tui.ui.panels.output import OUTPUT_KEYS, OutputPanel
 from tuner_tui.ui.panels.plots import PlotsPanel
 from tuner_tui.ui.panels.settings import SettingsPanel
 from tuner_tui.ui.panels.troubles import TroublesPanel
-from tuner_tui.ui.screens.full import FullScreen
 from tuner_tui.ui.screens.help import HelpScreen
-from tuner_tui.ui.screens.why import WhyScreen
+from tuner_tui.ui.screens.remedy import WhyScreen
+from tuner_tui.ui.terminal.full_screen import FullScreen
 from tuner_tui.ui.widgets.key_line import KeyLine
 from tuner_tui.ui.widgets.page_strip import PageStrip
 from tuner_tui.ui.widgets.settings_list import SettingsList
@@ -58,16 +58,16 @@ if TYPE_CHECKING:
     from tuner_tui.runs.read.log_reader import LogWindow
     from tuner_tui.runs.read.reader import RunView
     from tuner_tui.runs.store.record import RunRecord
-    from tuner_tui.ui.estimating import Outlook
+    from tuner_tui.ui.backend.estimates import MemoryOutlook
     from tuner_tui.ui.form import SettingsView
 
-WANTED: dict[str, type[Message]] = {
+ACTION_MESSAGES: dict[str, type[Message]] = {
     "train": TrainWanted, "job": JobWanted, "restart": RestartWanted, "stop": StopWanted,
     "checkpoint": CheckpointWanted, "presets": PresetsWanted, "save": SaveWanted,
     "save_as": SaveAsWanted, "runs": RunsWanted, "compare": CompareWanted,
     "tune": TuneWanted, "undo": UndoWanted, "redo": RedoWanted, "theme": ThemeWanted, "leave": QuitWanted,
 }  # fmt: skip
-NAMES = {"hardware": "Hardware", "live": "Live", "output": "Output", "plots": "Plots", "in-effect": "In effect"}
+PANEL_TITLES = {"hardware": "Hardware", "live": "Live", "output": "Output", "plots": "Plots", "in-effect": "In effect"}
 
 
 class MainScreen(FullScreen):
@@ -77,7 +77,7 @@ class MainScreen(FullScreen):
     BINDINGS: ClassVar[list[BindingType]] = [*MAIN_KEYS, *PAGE_KEYS]
 
     settings_view: reactive[SettingsView | None] = reactive(None, init=False, repaint=False)
-    outlook: reactive[Outlook | None] = reactive(None, init=False, repaint=False)
+    outlook: reactive[MemoryOutlook | None] = reactive(None, init=False, repaint=False)
     inventory: reactive[Inventory | None] = reactive(None, init=False, repaint=False)
     interpreter: reactive[Interpreter | None] = reactive(None, init=False, repaint=False)
     sample: reactive[Sample | None] = reactive(None, init=False, repaint=False)
@@ -113,7 +113,7 @@ class MainScreen(FullScreen):
     def on_mount(self) -> None:
         for panel in self.panels:
             panel.add_class("panel")
-            panel.border_title = panel.border_title or NAMES.get(panel.id or "", "")
+            panel.border_title = panel.border_title or PANEL_TITLES.get(panel.id or "", "")
         self._show_idle_keys()
 
     @property
@@ -218,7 +218,7 @@ class MainScreen(FullScreen):
 
     def action_want(self, what: str) -> None:
         """Tell the app what the user wants."""
-        self.post_message(WANTED[what]())
+        self.post_message(ACTION_MESSAGES[what]())
 
     def action_apply_remedy(self) -> None:
         """Answer the finding with the remedy under the cursor; the app shows the changes first."""

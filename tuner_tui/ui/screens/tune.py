@@ -1,36 +1,110 @@
-"""The tune screen: trials as they come in, what holds the next one's gain down, and what came of it."""
+"""The tune screen, and the dialog that starts or resumes a tuning."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
-from textual.containers import Horizontal
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.reactive import reactive
+from textual.widgets import Input, Label, Static
 
 from tuner_tui.ui.drawing.tuning_words import can_go_on, stays
 from tuner_tui.ui.keys import TUNE_KEYS
 from tuner_tui.ui.messages import ThemeWanted, TuningWanted
 from tuner_tui.ui.panels.tuning import SkippedPanel, TrialsPanel, TuningHead, TuningPanel, TuningPlots
-from tuner_tui.ui.screens.full import FullScreen
+from tuner_tui.ui.screens.dialogs import Dialog, launch_table
 from tuner_tui.ui.screens.help import HelpScreen
+from tuner_tui.ui.terminal.full_screen import FullScreen
 from tuner_tui.ui.widgets.key_line import KeyLine
 from tuner_tui.ui.widgets.page_strip import PageStrip
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from textual.app import ComposeResult
     from textual.binding import BindingType
+    from textual.widget import Widget
 
-    from tuner_tui.ui.tuning_services import TuningLook
+    from tuner_tui.ui.backend.interface import TuningSnapshot
+
+
+GAP = 2
+MIN_MINUTES = 0.1
+INVALID_MINUTES = "A number of minutes, such as 9 or 2.5."
+MINUTES_NOTE = "min; x ends it sooner, and keeps what was measured"
+MINUTES_LABEL = "At most"
+
+
+class TuneStartScreen(Dialog[float]):
+    """Shows `lines` (label and text); the answer is the minutes that the tuning may take."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "step(1)", "More", id="tune-start.more", show=False),
+        Binding("down", "step(-1)", "Less", id="tune-start.less", show=False),
+    ]
+    hint = "type or ↑ ↓ minutes · enter start · esc back"
+
+    def __init__(self, lines: Sequence[tuple[str, str]], minutes: float, heading: str = "Tune") -> None:
+        super().__init__()
+        self.heading = heading
+        self._lines = lines
+        self._minutes = minutes
+
+    def body(self) -> Iterable[Widget]:
+        yield VerticalScroll(Static(launch_table(self._lines)), can_focus=False)
+        minutes = Input(f"{self._minutes:g}", compact=True, restrict=r"[0-9]{0,5}\.?[0-9]{0,2}", id="minutes")
+        minutes.cursor_blink = False
+        label = Label(MINUTES_LABEL, classes="label")
+        label.styles.width = max(map(len, (MINUTES_LABEL, *(label for label, _ in self._lines)))) + GAP
+        yield Horizontal(label, minutes, Label(MINUTES_NOTE, classes="said"), classes="row")
+
+    def on_mount(self) -> None:
+        self.query_one(Input).focus()
+
+    def action_step(self, by: int) -> None:
+        """Some minutes more, or fewer."""
+        field = self.query_one(Input)
+        field.value = f"{next_minutes(parse_minutes(field.value) or self._minutes, by > 0):g}"
+        field.cursor_position = len(field.value)
+
+    @on(Input.Submitted)
+    def action_accept(self) -> None:
+        """Take the minutes, or say what is wrong with them."""
+        minutes = parse_minutes(self.query_one(Input).value)
+        if minutes is None:
+            said = self.query_one(".said", Label)
+            said.update(INVALID_MINUTES)
+            said.add_class("-wrong")
+        else:
+            self.dismiss(minutes)
+
+
+def parse_minutes(text: str) -> float | None:
+    """What was typed, in minutes; None where it is no time."""
+    try:
+        minutes = float(text)
+    except ValueError:
+        return None
+    return minutes if minutes >= MIN_MINUTES else None
+
+
+def next_minutes(minutes: float, up: bool) -> float:
+    """The next sensible number of minutes above or below: single ones up to ten, then fives."""
+    step = 1 if minutes < 10 or (minutes == 10 and not up) else 5
+    return (math.floor(minutes / step) + 1) * step if up else max(1, (math.ceil(minutes / step) - 1) * step)
+
 
 FRAME = 2
 WIDE_COLUMNS, WIDE_ROWS = 100, 30
 """A smaller screen shows one of the panels below the head, the others a key away."""
-BELOW = 13
+MIN_PLOT_ROWS = 13
 """Least rows of the plots and of what was left out, frame included."""
 PAGES = ("trials", "tuning-plots", "skipped")
-WORDS = (
+TUNE_GLOSSARY = (
     ("trial", "a short run like any other, with settings that the search proposes"),
     ("noise", "the same settings again: a smaller difference than theirs is none"),
     ("×start", "throughput over that of the settings as they were given"),
@@ -52,7 +126,7 @@ class TuneScreen(FullScreen):
     TuneScreen SkippedPanel { width: 1fr; height: 1fr; }
     """
 
-    looked: reactive[TuningLook | None] = reactive(None, init=False, repaint=False)
+    looked: reactive[TuningSnapshot | None] = reactive(None, init=False, repaint=False)
     page: reactive[str] = reactive("trials", init=False, repaint=False)
 
     def __init__(self) -> None:
@@ -86,7 +160,7 @@ class TuneScreen(FullScreen):
     def on_resize(self) -> None:
         self._give_room()
 
-    def watch_looked(self, looked: TuningLook | None) -> None:
+    def watch_looked(self, looked: TuningSnapshot | None) -> None:
         view = None if looked is None else looked.view
         for panel in self.query(TuningPanel):
             panel.view = view
@@ -124,7 +198,7 @@ class TuneScreen(FullScreen):
         strip.display, strip.shown = not wide, self.page
         self._trials.display = wide or self.page == "trials"
         below.display = wide or self.page != "trials"
-        below.styles.height = max(BELOW, self.size.height * 3 // 10) if wide else "1fr"
+        below.styles.height = max(MIN_PLOT_ROWS, self.size.height * 3 // 10) if wide else "1fr"
         self._plots.display = wide or self.page == "tuning-plots"
         self._skipped.display = wide or self.page == "skipped"
 
@@ -152,7 +226,7 @@ class TuneScreen(FullScreen):
 
     def action_help(self) -> None:
         """All keys, and the words of the screen."""
-        self.app.push_screen(HelpScreen(TUNE_KEYS, WORDS))
+        self.app.push_screen(HelpScreen(TUNE_KEYS, TUNE_GLOSSARY))
 
     def action_theme(self) -> None:
         """Dark or light."""

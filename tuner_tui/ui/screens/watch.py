@@ -12,8 +12,8 @@ from tuner_tui.ui.messages import QuitWanted, ThemeWanted
 from tuner_tui.ui.panels.watched_cards import WatchedCardsPanel
 from tuner_tui.ui.panels.watched_host import WatchedHostPanel
 from tuner_tui.ui.panels.watched_jobs import WatchedJobsPanel
-from tuner_tui.ui.screens.full import FullScreen
 from tuner_tui.ui.screens.help import HelpScreen
+from tuner_tui.ui.terminal.full_screen import FullScreen
 from tuner_tui.ui.widgets.key_line import KeyLine
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 FRAME = 2
 """Rows that a panel's frame takes, and columns with its padding twice that."""
-LOW = 30
+LOW_HEIGHT = 30
 """A screen lower than this shows one row of the host."""
-LEAST_JOBS = 5
-WORDS = (
+MIN_JOB_ROWS = 5
+WATCH_GLOSSARY = (
     ("job", "a trainer with its loader workers, the ranks under one launcher, a container's or shell's command line"),
     ("SM %", "share of time in which its kernels ran on its cards, by the driver; not how full the chip was"),
     ("GPU %", "share of time in which any kernel ran; power beside it says how hard the card works"),
@@ -105,8 +105,8 @@ class WatchScreen(FullScreen):
         the whole screen each time.
         """
         width = max(1, self.size.width - 2 * FRAME)
-        host = len(self.host.picture(width)) if self.size.height >= LOW else 1
-        most = self.size.height - 1 - (max(1, host) + FRAME) - (LEAST_JOBS + FRAME)
+        host = len(self.host.picture(width)) if self.size.height >= LOW_HEIGHT else 1
+        most = self.size.height - 1 - (max(1, host) + FRAME) - (MIN_JOB_ROWS + FRAME)
         cards = min(len(self.cards.picture(width)), max(3, most - FRAME))
         rows = max(cards, self._rows[0]), max(1, host, self._rows[1])
         if rows != self._rows:
@@ -115,7 +115,7 @@ class WatchScreen(FullScreen):
 
     def action_help(self) -> None:
         """All keys, and the words of the screen."""
-        self.app.push_screen(HelpScreen((*WATCH_JOB_KEYS, *WATCH_KEYS, *APP_KEYS), WORDS))
+        self.app.push_screen(HelpScreen((*WATCH_JOB_KEYS, *WATCH_KEYS, *APP_KEYS), WATCH_GLOSSARY))
 
     def action_theme(self) -> None:
         """Dark or light."""

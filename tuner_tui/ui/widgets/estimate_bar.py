@@ -12,13 +12,13 @@ from tuner_tui.ui.drawing.estimate_rows import estimate_rows
 from tuner_tui.ui.widgets.canvas import Canvas
 
 if TYPE_CHECKING:
-    from tuner_tui.ui.estimating import Outlook
+    from tuner_tui.ui.backend.estimates import MemoryOutlook
 
 
 class EstimateBar(Canvas):
     """Shows `outlook`; None while nothing is known of it. One row where there is little room, else two."""
 
-    outlook: reactive[Outlook | None] = reactive(None, repaint=False)
+    outlook: reactive[MemoryOutlook | None] = reactive(None, repaint=False)
 
     def watch_outlook(self) -> None:
         self.redraw()

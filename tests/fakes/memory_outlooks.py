@@ -1,0 +1,25 @@
+"""A made-up estimate: 12 GiB that no batch changes, and 2.6 GiB a sample."""
+
+from __future__ import annotations
+
+from tuner_tui.memory.closed_form import MemoryPhase
+from tuner_tui.memory.device import Device
+from tuner_tui.memory.estimate import MemoryEstimate, estimate_from_phases
+from tuner_tui.settings.model import Settings
+from tuner_tui.ui.backend.estimates import EstimateRequest, MemoryOutlook
+
+GIB = 2**30
+H100 = Device(True, (9, 0), int(79.6 * GIB))
+LOSS = MemoryPhase("loss", 4.0 * GIB, 0.0, 8.0 * GIB, 0.0, 2.6 * GIB)
+
+
+def estimated(
+    batch: int = 16, device: Device = H100, doubt: float = 0.04, rests_on: str = "closed form"
+) -> MemoryEstimate:
+    """What `batch` would take of the card."""
+    return estimate_from_phases((LOSS,), Settings(per_device_train_batch_size=batch), device, doubt, rests_on)
+
+
+def outlook_of(request: EstimateRequest) -> MemoryOutlook:
+    """The outlook for the batch asked for."""
+    return MemoryOutlook(estimated(request.settings.per_device_train_batch_size))

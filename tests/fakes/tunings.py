@@ -1,0 +1,158 @@
+"""Made-up tunings: one under way, one at its end, one that was aborted; and a tuner that remembers what was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tests.fakes.live_run import START_S
+from tuner_tui.settings.model import Settings
+from tuner_tui.tuning.process.tuning_reader import TuningView
+from tuner_tui.tuning.trial import CompletedTrial, Measurement, Purpose, SkippedChange, Trial, TuningConclusion
+from tuner_tui.ui.backend.interface import TrainingConfig, TuningListing, TuningSnapshot
+
+GIB = 2**30
+START = Settings(per_device_train_batch_size=8, gradient_accumulation_steps=4, precision="fp32")
+LARGE = START.changed(per_device_train_batch_size=32, gradient_accumulation_steps=1)
+HALF = LARGE.changed(precision="bf16")
+COMPILED = HALF.changed(torch_compile=True)
+BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps")
+
+
+def trial(number: int, purpose: Purpose, settings: Settings, reason: str, *changed: str, **more: Any) -> Trial:
+    return Trial(number=number, purpose=purpose, settings=settings, reason=reason, changed=changed, **more)
+
+
+def measured(tokens_s: float, peak_gib: float, seconds: float = 41.0, **more: Any) -> Measurement:
+    return Measurement(
+        outcome="measured", seconds=seconds, run_id="r031", steps=40, samples_s=tokens_s / 240, tokens_s=tokens_s,
+        spread=0.011, step_time_s=0.4, peak_bytes=int(peak_gib * GIB), **more,
+    )  # fmt: skip
+
+
+WHY = "at most +11 % to gain: kernels are launched one by one for 11 % of a step"
+SIZE = "twice the micro batch; the model of memory expects 61 GiB"
+TRIED = (
+    CompletedTrial(trial(1, "start", START, "the settings as they were given"), measured(21_400, 24.1)),
+    CompletedTrial(trial(2, "noise", START, "what a difference must exceed"), measured(21_250, 24.1)),
+    CompletedTrial(
+        trial(3, "batch", START.changed(per_device_train_batch_size=16, gradient_accumulation_steps=2), SIZE, *BATCH),
+        measured(26_900, 37.9),
+    ),
+    CompletedTrial(trial(4, "batch", LARGE, SIZE, *BATCH), measured(30_100, 65.2)),
+    CompletedTrial(
+        trial(5, "batch", START.changed(per_device_train_batch_size=40), "a fifth more", *BATCH),
+        Measurement(outcome="out-of-memory", seconds=22.0, run_id="r035", sentence="The GPU ran out of memory."),
+    ),
+    CompletedTrial(trial(6, "knob", HALF, "fp32 takes the slow path", "precision", bound=1.4), measured(52_600, 44.0)),
+    CompletedTrial(
+        trial(7, "knob", HALF.changed(attn_implementation="flash_attention_2"), "attention", "attn_implementation"),
+        Measurement(
+            outcome="not-applied", seconds=30.0, run_id="r037", not_applied=("attn_implementation",),
+            sentence="The training went on with sdpa.",
+        ),
+    ),
+)  # fmt: skip
+SKIPPED = (
+    SkippedChange(
+        knob="dataloader_num_workers", value="4", reason="the data wait is 0.4 % of a step, below the noise of 1.2 %"
+    ),
+    SkippedChange(knob="optim", value="adamw_bnb_8bit", reason="bitsandbytes is not installed"),
+)
+
+
+def under_way(**changes: Any) -> TuningView:
+    """A tuning at its eighth trial."""
+    known: dict[str, Any] = {
+        "id": "t003", "title": "llama-1b-sft", "status": "running", "created_t": START_S - 400, "tried": TRIED,
+        "current": trial(
+            8, "knob", COMPILED, WHY, "torch_compile", bound=0.11
+        ),
+        "current_run": "r038", "current_since_t": START_S - 43, "skipped": SKIPPED,
+        "capacity_bytes": int(79.6 * GIB), "limit_bytes": int(75.6 * GIB), "left_low_s": 240.0, "left_high_s": 420.0,
+    }  # fmt: skip
+    return TuningView(**{**known, **changes})
+
+
+def at_its_end(**changes: Any) -> TuningView:
+    """A tuning with a verdict."""
+    confirmed = (
+        CompletedTrial(trial(9, "confirm", START, "start and winner in turn"), measured(21_300, 24.1)),
+        CompletedTrial(trial(10, "confirm", COMPILED, "start and winner in turn"), measured(57_300, 44.2)),
+    )
+    last = CompletedTrial(
+        trial(8, "knob", COMPILED, "kernels", "torch_compile", bound=0.11), measured(57_100, 44.2, seconds=88.0)
+    )
+    verdict = TuningConclusion(
+        winner=COMPILED,
+        sentence="Micro batch 32 in bf16 with compile trains 2.69 times as many tokens a second as the start, "
+        "in 44 of 80 GiB.",
+        ratio=2.69, ratio_low=2.64, ratio_high=2.73, start=confirmed[0].measurement, best=confirmed[1].measurement,
+    )  # fmt: skip
+    known: dict[str, Any] = {
+        "status": "finished", "tried": (*TRIED, last, *confirmed), "current": None, "current_run": None,
+        "current_since_t": None, "verdict": verdict, "left_low_s": None, "left_high_s": None,
+        "preset": "/home/me/.config/tuner-tui/presets/llama-1b-sft-tuned.yaml",
+    }  # fmt: skip
+    return under_way(**{**known, **changes})
+
+
+def aborted() -> TuningView:
+    """A tuning that somebody ended."""
+    return under_way(status="aborted", current=None, current_run=None, current_since_t=None)
+
+
+@dataclass
+class FakeLook:
+    """A tuning that never moves."""
+
+    view: TuningView
+
+    def look(self) -> TuningSnapshot:
+        return TuningSnapshot(self.view, START_S if self.view.status == "running" else None)
+
+
+@dataclass
+class FakeTuner:
+    """Tunings by their name, newest first, and what was asked of them."""
+
+    views: dict[str, TuningView] = field(default_factory=dict)
+    same_job: bool = True
+    begins: TuningView = field(default_factory=under_way)
+    asked: list[tuple[str, str]] = field(default_factory=list)
+    minutes: list[float] = field(default_factory=list)
+    seen: TuningView | None = None
+
+    def plan(self, opened: TrainingConfig) -> Sequence[tuple[str, str]]:
+        return (("Tunes", f"{opened.preset}, from the settings shown"), ("Does", "short real runs, one after another"))
+
+    def start(self, opened: TrainingConfig, minutes: float) -> Path:
+        self.asked.append(("start", opened.preset or ""))
+        self.minutes.append(minutes)
+        self.views = {"t004": self.begins, **self.views}
+        return Path("/tunings/t004")
+
+    def all(self) -> Sequence[TuningListing]:
+        return [TuningListing(name, Path("/tunings", name), one.status, one.title) for name, one in self.views.items()]
+
+    def under_way(self) -> FakeTuner:
+        return self
+
+    def look(self) -> TuningView | None:
+        return self.seen
+
+    def follow(self, folder: Path) -> FakeLook:
+        return FakeLook(replace(self.views[folder.name], id=folder.name))
+
+    def tunes(self, folder: Path, opened: TrainingConfig) -> bool:
+        return self.same_job
+
+    def abort(self, folder: Path) -> None:
+        self.asked.append(("abort", folder.name))
+
+    def resume(self, folder: Path, opened: TrainingConfig | None, minutes: float) -> None:
+        self.asked.append(("resume", folder.name))
+        self.minutes.append(minutes)
+        self.views[folder.name] = self.begins

@@ -1,0 +1,287 @@
+"""A screen without a machine: services that answer from fixed data, and remember what was asked of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from tests.fakes import live_run
+from tests.fakes.memory_outlooks import outlook_of
+from tests.fakes.run_pairs import FakeComparing, two_runs
+from tests.fakes.tunings import FakeTuner
+from tuner_tui.advice.finding import Finding, Remedy
+from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.inventory import Inventory
+from tuner_tui.hardware.sample import Sample
+from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.runs.read.log_reader import LogMatch, LogWindow
+from tuner_tui.runs.read.reader import RunView
+from tuner_tui.runs.read.status import RunStatus
+from tuner_tui.settings.fields import FIELDS
+from tuner_tui.settings.job import BuiltinJob, Job
+from tuner_tui.settings.model import Settings
+from tuner_tui.settings.origin import Origin, OriginKind, Resolved
+from tuner_tui.settings.rules.check import find_problems
+from tuner_tui.settings.rules.problem import Problem
+from tuner_tui.ui.app import TunerApp
+from tuner_tui.ui.backend.interface import (
+    Backend,
+    BackendError,
+    NameTakenError,
+    PresetListing,
+    RestartOffer,
+    RunListing,
+    TrainingConfig,
+)
+from tuner_tui.ui.backend.runs import ComparedRuns
+
+INTERPRETER = Interpreter(
+    "/opt/train/bin/python",
+    "3.12.4",
+    {"torch": "2.13.0+cu130", "transformers": "5.23.0", "accelerate": "1.15.0", "peft": "0.19.1"},
+    torch_cuda="13.0",
+)
+DATA_WAIT = Finding(
+    cause="data-wait",
+    severity="warning",
+    sentence="The GPU waits for data 31 % of each step",
+    evidence=("over 40 s", "1 of 8 workers at 100 %, the others idle"),
+    confidence="likely",
+    remedies=(
+        Remedy(
+            "workers 8 → 4, persistent on",
+            "One worker holds the whole data set: more of them only wait.",
+            {"dataloader_num_workers": 4, "dataloader_persistent_workers": True},
+            effect="+22 … +31 % tokens/s",
+            rests_on="bound by the wait measured",
+            source="measured on this run",
+        ),
+        Remedy("store the data set in 8 shards", "Each worker then reads its own.", effect="all workers busy"),
+    ),
+)
+OUT_OF_MEMORY = Finding(
+    cause="gpu-oom",
+    severity="failed",
+    sentence="The GPU ran out of memory in the first step",
+    evidence=("tried to allocate 2.31 GiB, 1.02 GiB free of 79.6 GiB",),
+    confidence="certain",
+    where="training",
+    remedies=(
+        Remedy(
+            "micro batch 16 → 8, accumulation 4 → 8",
+            "Activations grow with the micro batch; the effective batch stays 64.",
+            {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 8},
+            effect="activations halved",
+            rests_on="linear in the micro batch",
+        ),
+        Remedy(
+            "gradient checkpointing on",
+            "Activations are computed again in the backward pass.",
+            {"gradient_checkpointing": True},
+            effect="about 40 % less activation memory, 20 % slower",
+        ),
+    ),
+)
+OUTPUT = tuple(
+    f"{{'loss': '{1.9 - n * 0.002:.4f}', 'learning_rate': '{4e-5 - n * 1e-8:.3e}', 'epoch': '{n * 0.01:.2f}'}}"
+    for n in range(60)
+)
+
+
+def opened(preset: str | None = "llama-1b-sft", **values: Any) -> TrainingConfig:
+    """A preset with `values`, ready to train."""
+    origins = {name: Origin(OriginKind.PRESET, preset or "") for name in values}
+    return TrainingConfig(Resolved(Settings().changed(**values), origins), BuiltinJob(), preset)
+
+
+def presetted() -> TrainingConfig:
+    """The preset that most tests start from."""
+    return opened(
+        per_device_train_batch_size=16,
+        gradient_accumulation_steps=4,
+        precision="bf16",
+        optim="adamw_torch_fused",
+        dataloader_num_workers=8,
+        dataloader_prefetch_factor=4,
+    )
+
+
+def running(state: RunState | None = None, samples: int = 60) -> RunView:
+    """A view of a run that trains."""
+    recent = live_run.samples(samples)
+    status = RunStatus("running", "Running as process 100.", pid=100, training_alive=True)
+    return RunView(state or live_run.running(), live_run.history(), status, recent[-1], recent)
+
+
+def ended(outcome: str, sentence: str) -> RunView:
+    """A view of a run that ended."""
+    status = RunStatus("ended", sentence, outcome=outcome, exit_code=1)
+    return replace(running(live_run.finished(outcome, sentence)), status=status)
+
+
+class FakeSampler:
+    """The same sample again and again."""
+
+    def __init__(self, sample: Sample) -> None:
+        self._sample = sample
+
+    def sample(self, watched: Sequence[int] = ()) -> Sample:
+        return self._sample
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass
+class FakeLog:
+    """A log of some lines; each takes ten bytes of the file."""
+
+    lines: tuple[str, ...]
+
+    def tail(self, count: int) -> LogWindow:
+        return self.before(len(self.lines) * 10, count)
+
+    def window(self, anchor: int, count: int) -> LogWindow:
+        return self._cut(anchor // 10, anchor // 10 + count)
+
+    def before(self, anchor: int, count: int) -> LogWindow:
+        return self._cut(max(0, anchor // 10 - count), anchor // 10)
+
+    def search(self, text: str, start: int, *, backwards: bool = False) -> LogMatch:
+        numbers = range(start // 10 - 1, -1, -1) if backwards else range(start // 10, len(self.lines))
+        found = next((n * 10 for n in numbers if text.lower() in self.lines[n].lower()), None)
+        return LogMatch(found, True, 0 if backwards else len(self.lines) * 10)
+
+    def _cut(self, first: int, last: int) -> LogWindow:
+        lines = self.lines[first:last]
+        anchors = tuple((first + n) * 10 for n in range(len(lines)))
+        end = (first + len(lines)) * 10
+        total = len(self.lines) * 10
+        return LogWindow(lines, anchors, first * 10, end, total, first == 0, end >= total)
+
+
+@dataclass
+class FakeRun:
+    """A followed run that never moves."""
+
+    view: RunView
+
+    def poll(self) -> RunView:
+        return self.view
+
+
+@dataclass
+class FakeBox:
+    """What the services answer, and what was asked of them."""
+
+    opened: TrainingConfig = field(default_factory=presetted)
+    presets: list[PresetListing] = field(
+        default_factory=lambda: [
+            PresetListing("broken", problem="broken.yaml line 3: unknown key 'batch'"),
+            PresetListing("cpu", "Any machine without a GPU"),
+            PresetListing("demo", "A first training for any machine"),
+        ]
+    )
+    runs: list[RunListing] = field(default_factory=list)
+    view: RunView | None = None
+    findings: tuple[Finding, ...] = ()
+    output: tuple[str, ...] = OUTPUT
+    inventory: Inventory = field(default_factory=live_run.inventory)
+    sample: Sample = field(default_factory=live_run.sample)
+    launch_error: str | None = None
+    hung: Event = field(default_factory=Event)
+    saved: dict[str, TrainingConfig] = field(default_factory=dict)
+    launched: list[TrainingConfig] = field(default_factory=list)
+    orders: list[tuple[str, str]] = field(default_factory=list)
+    adopted: list[str] = field(default_factory=list)
+    preview: tuple[tuple[str, str], ...] = (("Command", "python train.py --seed 7"), ("Not applied", "max_length"))
+    tuner: FakeTuner = field(default_factory=FakeTuner)
+    compared: ComparedRuns = field(default_factory=two_runs)
+    compared_runs: list[tuple[str, str]] = field(default_factory=list)
+    restarted: list[tuple[str, TrainingConfig | None]] = field(default_factory=list)
+
+    def save(self, name: str, preset: TrainingConfig, overwrite: bool) -> None:
+        if name in self.saved and not overwrite:
+            raise NameTakenError(f"There is a preset {name} already.")
+        self.saved[name] = preset
+
+    def launch(self, preset: TrainingConfig) -> Path:
+        if self.launch_error is not None:
+            raise BackendError(self.launch_error)
+        self.launched.append(preset)
+        self.view = self.view or running()
+        return Path("/runs/r001")
+
+    def restart(self, folder: Path, preset: TrainingConfig | None) -> RestartOffer:
+        def go() -> Path:
+            self.restarted.append((folder.name, preset))
+            return Path("/runs/r008")
+
+        return RestartOffer(f"{folder.name} saves a checkpoint, ends, and goes on from there as a new run.", go)
+
+    def comparing(self, first: Path, second: Path) -> FakeComparing:
+        self.compared_runs.append((first.name, second.name))
+        return FakeComparing(replace(self.compared, names=(first.name, second.name)))
+
+    def problems(
+        self, settings: Settings, inventory: Inventory | None, interpreter: Interpreter | None, job: Job
+    ) -> tuple[Problem, ...]:
+        return find_problems(
+            settings, gpus=None if inventory is None else inventory.gpus, interpreter=interpreter, job=job
+        )
+
+    def asked_python(self, path: Path) -> Interpreter:
+        return replace(INTERPRETER, path=str(path))
+
+    def follow(self, folder: Path) -> FakeRun:
+        return FakeRun(self.view or running())
+
+    def services(self, **changes: Any) -> Backend:
+        services = Backend(
+            fields=lambda: tuple(FIELDS.values()),
+            problems=self.problems,
+            recommended=lambda resolved, inventory, interpreter, job: resolved,
+            estimate=outlook_of,
+            refined_estimate=lambda request: None,
+            inventory=lambda: self.inventory,
+            accelerate=lambda job: None,
+            python=lambda job: Path(job.interpreter or INTERPRETER.path),
+            versions=self.asked_python,
+            interpreter=self.asked_python,
+            open_sampler=lambda: FakeSampler(self.sample),
+            box_findings=lambda inventory, interpreter, job: (),
+            diagnosis=lambda: lambda view, inventory, interpreter, log: self.findings,
+            presets=lambda: self.presets,
+            load_preset=lambda name: opened(name, per_device_train_batch_size=2),
+            save_preset=self.save,
+            preview=lambda preset: self.preview,
+            launch=self.launch,
+            restart=self.restart,
+            runs=lambda: self.runs,
+            comparing=self.comparing,
+            tuning=self.tuner,
+            adopt=lambda folder: self.adopted.append(folder.name),
+            follow=self.follow,
+            open_log=lambda folder: FakeLog(self.output),
+            order=lambda folder, order: self.orders.append((folder.name, order)),
+        )
+        return replace(services, **changes)
+
+    def app(self, services: Backend | None = None, folder: Path | None = None, **options: Any) -> TunerApp:
+        """The app over this box; it follows a run where the box has a view of one."""
+        follow = folder or (None if self.view is None else Path("/runs/r007"))
+        return TunerApp(services or self.services(), lambda: self.opened, lambda: follow, **options)
+
+
+def busy_box(**changes: Any) -> FakeBox:
+    """A box where a run trains and one thing could be better."""
+    view = running(live_run.running(data_wait=0.31))
+    return FakeBox(**{"view": view, "findings": (DATA_WAIT,), **changes})
+
+
+def failed_box() -> FakeBox:
+    """A box where the run ran out of memory."""
+    return FakeBox(view=ended("out-of-memory", "The GPU ran out of memory."), findings=(OUT_OF_MEMORY,))

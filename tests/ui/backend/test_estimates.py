@@ -1,0 +1,292 @@
+"""The memory bar under the settings: what it says, when it moves, and what the thread behind it asks for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Event
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.fakes import live_run
+from tests.fakes.memory_outlooks import GIB, H100, estimated, outlook_of
+from tests.fakes.ui_backend import INTERPRETER, FakeBox, FakeRun, ended, running
+from tests.runs.store.test_record import record
+from tests.ui.pilots import app_of, on_screen, until, value
+from tuner_tui.hardware.inventory import HostMemory
+from tuner_tui.memory.closed_form import MemoryPhase
+from tuner_tui.memory.device import Device
+from tuner_tui.memory.estimate import estimate_from_phases
+from tuner_tui.runs.events.types import InEffect, Steps
+from tuner_tui.runs.store.codec import encode_event
+from tuner_tui.runs.store.folder import create_folder
+from tuner_tui.runs.store.record import write_record
+from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.model import Settings
+from tuner_tui.ui.backend.estimates import (
+    UNKNOWN_FOR_COMMAND,
+    EstimateFeed,
+    EstimateRequest,
+    MemoryEstimator,
+    MemoryOutlook,
+)
+from tuner_tui.ui.drawing.cells import text_of, width_of
+from tuner_tui.ui.drawing.estimate_rows import estimate_rows, figures_of, memory_bar, source
+from tuner_tui.ui.messages import EstimateArrived
+from tuner_tui.ui.widgets.estimate_bar import EstimateBar
+
+SMALL = estimate_from_phases(
+    (MemoryPhase("loss", 0.0, 0.0, 0.0, 0.0, 10 * 2**20),),
+    Settings(per_device_train_batch_size=32),
+    Device(False, capacity_bytes=16 * GIB),
+    0.0,
+    "traced",
+)
+
+
+def request(batch: int = 8, **changes: Any) -> EstimateRequest:
+    known: dict[str, Any] = {
+        "settings": Settings(per_device_train_batch_size=batch),
+        "job": BuiltinJob(model="bert-base"),
+        "inventory": live_run.inventory(),
+        "interpreter": INTERPRETER,
+    }
+    return EstimateRequest(**{**known, **changes})
+
+
+def texts(shown: MemoryOutlook | None, width: int = 60) -> list[str]:
+    return [text_of(row.line).rstrip() for row in estimate_rows(shown, width)]
+
+
+def test_the_bar_stands_against_the_card_with_its_doubt() -> None:
+    assert texts(MemoryOutlook(estimated()), 44) == [
+        "peak VRAM ▕█████████▒   ▏ ✓ 56 of 80 GiB ± 2",
+        "fits · largest micro batch 22 · closed form",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("batch", "mark", "words"), [(16, "✓", "fits"), (24, "!", "may not fit"), (40, "✗", "does not fit")]
+)
+def test_the_verdict_has_a_mark_and_words(batch: int, mark: str, words: str) -> None:
+    bar, said = texts(MemoryOutlook(estimated(batch)))
+    assert f" {mark} " in bar
+    assert said.startswith(f"{words} · largest micro batch 22")
+
+
+def test_a_model_that_fits_at_no_batch_says_so() -> None:
+    small = replace(H100, capacity_bytes=8 * GIB)
+    assert texts(MemoryOutlook(estimated(1, small)))[1].startswith("does not fit at any micro batch")
+
+
+def test_small_memory_has_a_digit_after_the_point_and_whose_it_is() -> None:
+    found = estimated(1, Device(False, None, 17 * GIB))
+    assert texts(MemoryOutlook(found, False, "host memory"))[0].startswith("peak RAM ▕")
+    assert texts(MemoryOutlook(found, False, "host memory"))[0].endswith(
+        f" {found.total_bytes / GIB:.1f} of 17.0 GiB ± {found.doubt_bytes / GIB:.1f} host memory"
+    )
+
+
+def test_what_is_unknown_says_why_in_a_row() -> None:
+    assert texts(MemoryOutlook(unknown="not known for a command: its run measures it")) == [
+        "peak memory not known for a command: its run measures it"
+    ]
+    assert texts(None) == ["peak VRAM"]
+
+
+def test_an_unknown_capacity_shows_the_figure_alone() -> None:
+    bar, said = texts(MemoryOutlook(estimated(16, Device(True))))
+    assert "▕" not in bar
+    assert "56 GiB ± 2" in bar
+    assert "largest" not in said
+
+
+@pytest.mark.parametrize("doubt", [0.0, 0.01, 0.05])
+def test_a_small_doubt_is_told_in_mib(doubt: float) -> None:
+    small = replace(SMALL, doubt=doubt)
+    total, context_doubt = small.total_bytes / 2**20, small.overhead.context_doubt_bytes / 2**20
+    assert figures_of(small) == f"{total:.0f} MiB of 16.0 GiB ± {context_doubt + total * doubt:.0f} MiB"
+    assert figures_of(replace(estimated(1), doubt=0.002)).endswith("of 80 GiB ± 32 MiB")
+
+
+def test_no_more_samples_than_there_are() -> None:
+    said = texts(MemoryOutlook(replace(SMALL, samples=50), False))[1]
+    assert said.startswith("fits · largest micro batch 50 ·")
+
+
+@given(st.integers(1, 300), st.integers(8, 120), st.floats(0.0, 0.5))
+def test_the_bar_never_outgrows_its_place(batch: int, width: int, doubt: float) -> None:
+    found = estimated(batch, doubt=doubt)
+    assert len(memory_bar(found, width)) == width
+    bar = estimate_rows(MemoryOutlook(found, True, "host memory"), width)[0]
+    assert width_of(bar.line) <= max(width, len("peak VRAM ✗ 15.5 of 80 GiB ± 102 MiB"))
+
+
+def test_the_source_of_the_figure_is_shortened_to_its_newest_part() -> None:
+    rests_on = "traced, corrected by run r007: ×1.02"
+    assert source(rests_on, 40) == rests_on
+    assert source(rests_on, 30) == "corrected by run r007: ×1.02"
+    assert source(rests_on, 22) == "corrected by run r007"
+
+
+async def test_the_bar_moves_as_a_value_is_edited() -> None:
+    async with on_screen(FakeBox()) as pilot:
+        bar = app_of(pilot).main.query_one(EstimateBar)
+        await until(pilot, lambda: bar.outlook == MemoryOutlook(estimated(16)))
+        await pilot.press("plus")
+        await until(pilot, lambda: bar.outlook == MemoryOutlook(estimated(24)))
+
+
+async def test_the_bar_shows_what_is_being_typed_and_goes_back_where_it_is_not_taken() -> None:
+    async with on_screen(FakeBox()) as pilot:
+        bar = app_of(pilot).main.query_one(EstimateBar)
+        await pilot.press("enter", "backspace", "backspace", "4", "0")
+        await until(pilot, lambda: bar.outlook == MemoryOutlook(estimated(40)))
+        await pilot.press("escape")
+        await until(pilot, lambda: bar.outlook == MemoryOutlook(estimated(16)))
+        assert value(pilot, "per_device_train_batch_size") == 16
+        await pilot.press("enter", "backspace", "backspace", "8", "enter")
+        await until(pilot, lambda: bar.outlook == MemoryOutlook(estimated(8)))
+        assert value(pilot, "per_device_train_batch_size") == 8
+
+
+class Answers:
+    """Services that answer with the batch asked for, and post into a queue."""
+
+    def __init__(self) -> None:
+        self.posted: SimpleQueue[MemoryOutlook] = SimpleQueue()
+        self.refined: list[int] = []
+        self.may_answer = Event()
+
+    def post(self, message: object) -> None:
+        assert isinstance(message, EstimateArrived)
+        self.posted.put(message.outlook)
+
+    def refine(self, asked: EstimateRequest) -> MemoryOutlook | None:
+        self.refined.append(asked.settings.per_device_train_batch_size)
+        return MemoryOutlook(unknown=f"refined {self.refined[-1]}")
+
+
+def test_the_better_figure_comes_when_no_newer_question_does() -> None:
+    answers = Answers()
+    feed = EstimateFeed(outlook_of, answers.refine, answers.post, idle_s=0.01)
+    feed.ask(request(4))
+    assert answers.posted.get(timeout=60) == MemoryOutlook(estimated(4))
+    assert answers.posted.get(timeout=60) == MemoryOutlook(unknown="refined 4")
+    feed.ask(request(5))
+    assert answers.posted.get(timeout=60) == MemoryOutlook(estimated(5))
+    feed.stop()
+
+
+def test_questions_that_a_newer_one_has_overtaken_are_not_answered() -> None:
+    answers = Answers()
+
+    def quick(asked: EstimateRequest) -> MemoryOutlook:
+        answers.may_answer.wait(10)
+        return outlook_of(asked)
+
+    feed = EstimateFeed(quick, answers.refine, answers.post, idle_s=60)
+    for batch in (1, 2, 3, 4):
+        feed.ask(request(batch))
+    answers.may_answer.set()
+    shown = [answers.posted.get(timeout=60)]
+    while shown[-1] != MemoryOutlook(estimated(4)):
+        shown.append(answers.posted.get(timeout=60))
+    assert len(shown) <= 2
+    assert not answers.refined
+    feed.stop()
+
+
+def here(limit: int | None = None) -> MemoryEstimator:
+    """The real service; what was traced on this machine before plays no part, for no interpreter is like this one."""
+    return MemoryEstimator(limit)
+
+
+def test_the_real_service_knows_the_built_in_shapes_and_says_what_it_does_not_know() -> None:
+    found = here().quick(request()).estimate
+    assert found is not None
+    assert found.capacity_bytes == live_run.inventory().gpus[0].memory_total_bytes
+    assert here().quick(request(job=CommandJob(command=("python", "x.py")))).unknown
+    assert "nobody/nothing" in here().quick(request(job=BuiltinJob(model="nobody/nothing"))).unknown
+
+
+def test_of_a_command_its_runs_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNER_STATE_DIR", str(tmp_path))
+    script = CommandJob(command=("python", "x.py"), apply="inject")
+    for batch in (16, 8, 4):
+        folder = create_folder(tmp_path / "runs")
+        write_record(folder, record(id=folder.id, job=script))
+        seen = InEffect(t=1.0, values={"per_device_train_batch_size": batch})
+        took = Steps(t=2.0, step=9, own_steps=9, rss_peak_bytes=(2 + batch) * GIB)
+        folder.events.write_bytes(encode_event(seen) + encode_event(took))
+    box = replace(live_run.inventory(0), memory=HostMemory(64 * GIB, 60 * GIB))
+    own = here().quick(request(job=script, inventory=box))
+    assert texts(own, 70)[1] == "fits · largest micro batch 58 · measured by run r003"
+    asked = here().quick(request(16, job=script, inventory=box, chosen=frozenset({"per_device_train_batch_size"})))
+    assert (own.estimate and own.estimate.batch, asked.estimate and asked.estimate.batch) == (4, 16)
+    other = request(32, job=script.model_copy(update={"command": ("python", "y.py")}), inventory=box)
+    assert here().quick(other).unknown == UNKNOWN_FOR_COMMAND
+
+
+def test_without_a_card_the_host_or_the_limit_bounds_it() -> None:
+    box = replace(live_run.inventory(0), memory=HostMemory(24 * GIB, 20 * GIB))
+    host = here().quick(request(inventory=box))
+    assert (host.against, host.estimate and host.estimate.capacity_bytes) == ("host memory", 24 * GIB)
+    limited = here(3 * GIB).quick(request(inventory=box))
+    assert (limited.against, limited.estimate and limited.estimate.capacity_bytes) == ("limit", 3 * GIB)
+    own = here(3 * GIB).quick(request(inventory=box, memory_limit_bytes=2 * GIB))
+    assert own.estimate is not None
+    assert own.estimate.capacity_bytes == 2 * GIB
+    card = here(30 * GIB).quick(request())
+    assert (card.against, card.estimate and card.estimate.capacity_bytes) == ("limit", 30 * GIB)
+
+
+def test_nothing_is_traced_that_nobody_works_on_or_that_is_a_command() -> None:
+    nowhere = replace(INTERPRETER, path="/nowhere/python")
+    service = here()
+    assert service.refined(request(interpreter=nowhere)) == service.quick(request(interpreter=nowhere))
+    assert not service._untraceable
+    command = request(job=CommandJob(command=("python", "x.py")), worked_on=True)
+    assert service.refined(command) == MemoryOutlook(unknown=UNKNOWN_FOR_COMMAND)
+
+
+def test_what_cannot_be_traced_is_not_tried_again() -> None:
+    box = replace(live_run.inventory(), cpu=replace(live_run.inventory().cpu, affinity_cores=10_000))
+    asked = request(inventory=box, worked_on=True, interpreter=replace(INTERPRETER, path="/nowhere/python"))
+    service = here()
+    assert service.refined(asked) == service.quick(asked)
+    assert ("bert-base", "classification") in service._untraceable
+
+
+async def test_only_settings_that_somebody_changed_are_worth_a_trace() -> None:
+    asked: list[EstimateRequest] = []
+
+    def remember(wanted: EstimateRequest) -> MemoryOutlook:
+        asked.append(wanted)
+        return outlook_of(wanted)
+
+    box = FakeBox()
+    async with on_screen(box, services=replace(box.services(), estimate=remember)) as pilot:
+        assert not asked[-1].worked_on
+        await pilot.press("plus")
+        await until(pilot, lambda: asked[-1].worked_on)
+
+
+async def test_the_figure_is_asked_for_again_when_a_run_has_ended() -> None:
+    asked: list[EstimateRequest] = []
+
+    def remember(wanted: EstimateRequest) -> MemoryOutlook:
+        asked.append(wanted)
+        return outlook_of(wanted)
+
+    box, run = FakeBox(), FakeRun(running())
+    services = replace(box.services(), estimate=remember, follow=lambda folder: run)
+    async with on_screen(box, services=services, folder=Path("/runs/r001")) as pilot:
+        await until(pilot, lambda: asked and app_of(pilot).state.running)
+        before = len(asked)
+        run.view = ended("completed", "Completed.")
+        await until(pilot, lambda: len(asked) > before)

@@ -1,0 +1,101 @@
+"""Tunings over this machine: what is planned, listed, read and ended, in real folders."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.tunings import under_way
+from tuner_tui.core.locks import acquire_lock
+from tuner_tui.runs.launch.prepare import LaunchRequest
+from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.model import Settings
+from tuner_tui.settings.origin import Resolved
+from tuner_tui.tuning.create import TuningOptions, create_tuning
+from tuner_tui.tuning.process.trial_log import TrialCompleted, TrialLog, TuningEnded, TuningStarted
+from tuner_tui.tuning.store import TuningFolder, read_tuning_record
+from tuner_tui.ui.backend.interface import BackendError, TrainingConfig
+from tuner_tui.ui.backend.local import CliOverrides
+from tuner_tui.ui.backend.tunings import LocalTunings, _job_of
+
+SECRET = CommandJob(command=("python", "train.py", "--api-key", "abc"), apply="hf-args", env={"WANDB_API_KEY": "abc"})
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNER_STATE_DIR", str(tmp_path))
+
+
+def opened(job: BuiltinJob | CommandJob | None = None) -> TrainingConfig:
+    return TrainingConfig(Resolved(Settings(per_device_train_batch_size=8)), job or BuiltinJob(), "demo")
+
+
+def tuning(job: BuiltinJob | CommandJob | None = None) -> TuningFolder:
+    request = LaunchRequest(job=job or BuiltinJob(), resolved=opened().resolved, preset="demo")
+    return create_tuning(request, TuningOptions())
+
+
+def test_a_plan_says_what_is_done_and_what_becomes_of_it() -> None:
+    said = dict(LocalTunings(CliOverrides()).plan(opened()))
+    assert "short real runs" in said["Does"]
+    assert said["Holds"].startswith("the effective batch, 8")
+    assert "demo-tuned" in said["Saves"]
+    assert "trainer" in said["Command"]
+
+
+def test_a_command_that_no_setting_reaches_is_refused() -> None:
+    with pytest.raises(BackendError, match="No setting reaches"):
+        LocalTunings(CliOverrides()).plan(opened(CommandJob(command=("python", "train.py"))))
+
+
+def test_tunings_are_listed_newest_first_and_read_again_and_again() -> None:
+    first, second = tuning(), tuning()
+    log = TrialLog(first)
+    log.add(TuningStarted(t=1.0))
+    log.add(TrialCompleted(t=2.0, tried=under_way().tried[0]))
+    log.add(TuningEnded(t=3.0, status="aborted", sentence="It was aborted."))
+    here = LocalTunings(CliOverrides())
+    assert [line.id for line in here.all()] == [second.id, first.id]
+    assert here.all()[1].status == "aborted"
+    look = here.follow(first.path).look()
+    assert (look.view.title, len(look.view.tried), look.now_s) == ("demo", 1, None)
+    assert here.follow(second.path).look().now_s is not None
+
+
+def test_one_that_somebody_works_on_is_seen_until_its_end() -> None:
+    seen = LocalTunings(CliOverrides()).under_way()
+    assert seen.look() is None
+    folder, newer = tuning(), tuning()
+    log, lock = TrialLog(folder), acquire_lock(folder.lock)
+    log.add(TuningStarted(t=1.0))
+    found = seen.look()
+    assert found is not None
+    assert (found.id, found.status) == (folder.id, "running")
+    log.add(TuningEnded(t=3.0, status="finished"))
+    os.close(lock)
+    for _ in range(2):
+        found = seen.look()
+        assert found is not None
+        assert (found.id, found.status) == (folder.id, "finished")
+    assert newer.path.is_dir()
+
+
+def test_ending_one_asks_in_its_folder() -> None:
+    folder = tuning()
+    LocalTunings(CliOverrides()).abort(folder.path)
+    assert folder.aborted()
+
+
+def test_a_tuning_goes_on_with_the_secrets_of_the_job_that_is_shown() -> None:
+    record = read_tuning_record(tuning(SECRET))
+    assert record.job != SECRET
+    assert _job_of(record, opened(SECRET)) == SECRET
+    assert _job_of(record, opened()) == record.job
+    assert _job_of(record, None) == record.job
+
+
+def test_a_tuning_that_is_gone_cannot_go_on(tmp_path: Path) -> None:
+    with pytest.raises(BackendError):
+        LocalTunings(CliOverrides()).resume(tmp_path / "t009", None, 9.0)

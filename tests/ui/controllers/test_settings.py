@@ -1,0 +1,153 @@
+"""Presets: load, save, save as; nothing is lost or replaced without a yes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.fakes.ui_backend import INTERPRETER, FakeBox, opened
+from tests.ui.pilots import app_of, dialog, on_screen, preset_shown, said, until, value
+from tuner_tui.advice.recommend.recommendation import with_recommended
+from tuner_tui.settings.job import CommandJob
+from tuner_tui.settings.origin import OriginKind
+from tuner_tui.settings.presets.library import preset_path
+from tuner_tui.settings.presets.parser import load_preset
+from tuner_tui.ui.backend.interface import Backend, BackendError, TrainingConfig
+from tuner_tui.ui.backend.local import CliOverrides, local_backend
+from tuner_tui.ui.messages import SettingEdited
+
+BATCH = "per_device_train_batch_size"
+
+
+async def test_a_preset_is_loaded_and_the_broken_one_cannot_be_picked() -> None:
+    async with on_screen(FakeBox()) as pilot:
+        await pilot.press("p")
+        await until(pilot, lambda: dialog(pilot) == "Presets")
+        await pilot.press("enter")
+        await until(pilot, lambda: value(pilot, BATCH) == 2)
+        assert preset_shown(pilot) == "cpu"
+
+
+async def test_loading_over_changes_asks_first() -> None:
+    async with on_screen(FakeBox()) as pilot:
+        await pilot.press("plus", "p")
+        await until(pilot, lambda: dialog(pilot) == "Presets")
+        await pilot.press("enter")
+        await until(pilot, lambda: dialog(pilot) == "Load")
+        await pilot.press("n")
+        await until(pilot, lambda: dialog(pilot) == "")
+        assert value(pilot, BATCH) == 24
+
+
+async def test_a_preset_that_cannot_be_loaded_says_why() -> None:
+    box = FakeBox()
+
+    def broken(name: str) -> TrainingConfig:
+        raise BackendError("cpu.yaml line 3: unknown key 'batch'")
+
+    async with on_screen(box, services=replace(box.services(), load_preset=broken)) as pilot:
+        await pilot.press("p")
+        await until(pilot, lambda: dialog(pilot) == "Presets")
+        await pilot.press("enter")
+        await until(pilot, lambda: "line 3" in said(pilot))
+
+
+async def test_save_writes_the_settings_and_the_mark_goes() -> None:
+    box = FakeBox()
+    async with on_screen(box) as pilot:
+        await pilot.press("plus", "ctrl+s")
+        await until(pilot, lambda: "llama-1b-sft" in box.saved)
+        await until(pilot, lambda: preset_shown(pilot) == "llama-1b-sft")
+        assert box.saved["llama-1b-sft"].resolved.settings.per_device_train_batch_size == 24
+
+
+async def test_nothing_is_replaced_without_a_yes() -> None:
+    box = FakeBox(saved={"llama-1b-sft": opened()})
+    async with on_screen(box) as pilot:
+        await pilot.press("plus", "ctrl+s")
+        await until(pilot, lambda: dialog(pilot) == "Save")
+        await pilot.press("n")
+        await until(pilot, lambda: dialog(pilot) == "")
+        assert box.saved["llama-1b-sft"].resolved.settings.per_device_train_batch_size == 8
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: dialog(pilot) == "Save")
+        await pilot.press("y")
+        await until(pilot, lambda: box.saved["llama-1b-sft"].resolved.settings.per_device_train_batch_size == 24)
+
+
+async def test_save_as_asks_for_a_name() -> None:
+    box = FakeBox()
+    async with on_screen(box) as pilot:
+        await pilot.press("S")
+        await until(pilot, lambda: dialog(pilot) == "Save as")
+        await pilot.press(*"-2", "enter")
+        await until(pilot, lambda: "llama-1b-sft-2" in box.saved)
+        await until(pilot, lambda: preset_shown(pilot) == "llama-1b-sft-2")
+
+
+async def test_save_as_can_be_left() -> None:
+    box = FakeBox()
+    async with on_screen(box) as pilot:
+        await pilot.press("S")
+        await until(pilot, lambda: dialog(pilot) == "Save as")
+        await pilot.press("escape")
+        await until(pilot, lambda: dialog(pilot) == "")
+        assert not box.saved
+
+
+async def test_settings_without_a_name_are_saved_as() -> None:
+    box = FakeBox(opened=opened(None))
+    async with on_screen(box) as pilot:
+        assert preset_shown(pilot) == "unsaved"
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: dialog(pilot) == "Save as")
+
+
+WORKERS, PREFETCH, PERSISTENT = "dataloader_num_workers", "dataloader_prefetch_factor", "dataloader_persistent_workers"
+
+
+def advising(box: FakeBox) -> Backend:
+    return box.services(recommended=with_recommended)
+
+
+async def test_what_nobody_chose_is_recommended_with_its_reason() -> None:
+    box = FakeBox(opened=opened(per_device_train_batch_size=24))
+    async with on_screen(box, services=advising(box)) as pilot:
+        await until(pilot, lambda: value(pilot, "precision") == "bf16")
+        editing = app_of(pilot).state.editing
+        assert editing is not None
+        origin = editing.current.origin("precision")
+        assert origin.kind is OriginKind.RECOMMENDED
+        assert "bf16 tensor cores" in origin.detail
+        assert value(pilot, "per_device_train_batch_size") == 24
+        assert not editing.dirty
+
+
+async def test_it_follows_what_is_chosen_and_comes_back_with_undo() -> None:
+    box = FakeBox(opened=opened())
+    async with on_screen(box, services=advising(box)) as pilot:
+        await until(pilot, lambda: value(pilot, PERSISTENT) is True)
+        before = value(pilot, PREFETCH)
+        app_of(pilot).post_message(SettingEdited(WORKERS, "0"))
+        await until(pilot, lambda: value(pilot, WORKERS) == 0)
+        assert (value(pilot, PREFETCH), value(pilot, PERSISTENT)) == (None, False)
+        app_of(pilot).on_undo_wanted()
+        await until(pilot, lambda: value(pilot, PERSISTENT) is True)
+        assert value(pilot, PREFETCH) == before
+
+
+async def test_a_command_and_the_settings_of_a_run_stay_as_they_are() -> None:
+    command = replace(opened(), job=CommandJob(command=("python", "train.py")))
+    for as_it_is in (command, replace(opened(), as_it_ran=True)):
+        box = FakeBox(opened=as_it_is)
+        async with on_screen(box, services=advising(box)) as pilot:
+            editing = app_of(pilot).state.editing
+            assert editing is not None
+            assert editing.current == as_it_is.resolved
+
+
+def test_a_preset_saved_here_holds_only_what_somebody_chose() -> None:
+    box = FakeBox()
+    chosen = opened("mine", learning_rate=1e-5)
+    filled = with_recommended(chosen.resolved, box.inventory, INTERPRETER, chosen.job)
+    local_backend(CliOverrides()).save_preset("mine-alone", replace(chosen, resolved=filled), False)
+    assert load_preset(preset_path("mine-alone")).preset.settings == {"learning_rate": 1e-5}

@@ -1,0 +1,379 @@
+"""Train, stop, save, follow, leave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
+from typing import TypeVar
+
+import pytest
+from textual.events import Key
+from textual.widgets import Input, Label
+
+from tests.fakes import live_run
+from tests.fakes.ui_backend import INTERPRETER, FakeBox, FakeSampler, busy_box, ended, opened, running
+from tests.ui.pilots import ScreenPilot, app_of, dialog, on_screen, said, until, value
+from tuner_tui.hardware.inventory import Inventory
+from tuner_tui.runs.events.types import FellBack
+from tuner_tui.runs.read.reader import RunView
+from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
+from tuner_tui.settings.origin import Origin, OriginKind
+from tuner_tui.ui.backend.interface import BackendError, RestartOffer, RunListing, TrainingConfig
+from tuner_tui.ui.messages import RunViewArrived
+from tuner_tui.ui.screen_state.ui_state import is_dirty
+from tuner_tui.ui.widgets.choice import Choice
+
+T = TypeVar("T")
+
+
+async def test_one_key_trains_and_the_run_is_followed() -> None:
+    box = FakeBox()
+    async with on_screen(box) as pilot:
+        await pilot.press("plus", "t")
+        await until(pilot, lambda: app_of(pilot).main.view is not None)
+        assert box.launched[0].resolved.settings.per_device_train_batch_size == 24
+        assert app_of(pilot).state.folder == Path("/runs/r001")
+        assert app_of(pilot).main.page == "settings"  # it is seen beside the settings
+        assert "r001" in app_of(pilot).main.run_title
+
+
+async def test_a_wish_to_train_waits_for_what_is_still_being_read_and_counts_once() -> None:
+    box, read = FakeBox(), Event()
+
+    def late() -> Inventory:
+        read.wait()
+        return box.inventory
+
+    app = box.app(replace(box.services(), inventory=late))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("t", "t")
+        await until(pilot, lambda: "as soon as" in said(pilot))
+        await until(pilot, lambda: app.main.settings_view is not None)
+        assert not box.launched
+        read.set()
+        await until(pilot, lambda: app.main.view is not None)
+        assert len(box.launched) == 1
+
+
+async def test_a_run_that_is_opened_is_adopted_where_it_lost_its_supervisor() -> None:
+    box = busy_box()
+    async with on_screen(box) as pilot:
+        await until(pilot, lambda: box.adopted == ["r007"])
+
+
+async def test_a_launch_that_fails_says_why_and_follows_nothing() -> None:
+    box = FakeBox(launch_error="There is no command 'trane'.")
+    async with on_screen(box) as pilot:
+        await pilot.press("t")
+        await until(pilot, lambda: "no command 'trane'" in said(pilot))
+        assert app_of(pilot).state.folder is None
+
+
+async def test_wrong_settings_do_not_train() -> None:
+    box = FakeBox(opened=opened(dataloader_prefetch_factor=4))
+    async with on_screen(box) as pilot:
+        await pilot.press("t")
+        await until(pilot, lambda: said(pilot))
+        assert not box.launched
+
+
+async def test_no_second_training_beside_one_that_runs() -> None:
+    box = busy_box()
+    async with on_screen(box) as pilot:
+        await pilot.press("t")
+        await until(pilot, lambda: "training already" in said(pilot))
+        assert not box.launched
+
+
+@pytest.mark.parametrize(
+    ("asked", "heading", "order"),
+    [
+        (None, "Stop", "stop"),
+        ("stop", "Terminate", "terminate"),
+        ("terminate", "Kill", "kill"),
+        ("kill", "Kill", "kill"),
+    ],
+)
+async def test_the_stop_ladder_asks_before_every_rung(asked: str | None, heading: str, order: str) -> None:
+    box = busy_box(view=running(live_run.running(stop_requested=asked)))
+    async with on_screen(box) as pilot:
+        await pilot.press("s")
+        await until(pilot, lambda: dialog(pilot) == heading)
+        await pilot.press("enter")
+        assert dialog(pilot) == heading
+        await pilot.press("n")
+        await until(pilot, lambda: dialog(pilot) == "")
+        assert not box.orders
+        await pilot.press("s")
+        await until(pilot, lambda: dialog(pilot) == heading)
+        await pilot.press("y")
+        await until(pilot, lambda: box.orders == [("r007", order)])
+
+
+async def test_nothing_to_stop_or_save_is_said() -> None:
+    async with on_screen(FakeBox()) as pilot:
+        await pilot.press("s", "c")
+        await until(pilot, lambda: said(pilot).count("No training") == 2)
+
+
+async def test_c_saves_a_checkpoint_and_goes_on() -> None:
+    box = busy_box()
+    async with on_screen(box) as pilot:
+        await pilot.press("c")
+        await until(pilot, lambda: box.orders == [("r007", "checkpoint")])
+        await until(pilot, lambda: "checkpoint" in said(pilot))
+
+
+async def test_a_run_that_falls_back_is_followed_into_the_next() -> None:
+    box = busy_box()
+    async with on_screen(box) as pilot:
+        await until(pilot, lambda: app_of(pilot).main.view is not None)
+        out = ended("out-of-memory", "Out of memory.")
+        fell = FellBack(t=1.0, into="r008", number=1, most=3, sentence="micro batch 16 → 8; goes on as r008.")
+        app_of(pilot).post_message(RunViewArrived(replace(out, state=replace(out.state, fell_back=fell))))
+        await until(pilot, lambda: app_of(pilot).state.folder == Path("/runs/r008"))
+        assert "Fallback 1 of 3. micro batch 16 → 8" in said(pilot)
+
+
+async def test_a_run_that_fell_back_long_ago_is_shown_as_it_is() -> None:
+    out = ended("out-of-memory", "Out of memory.")
+    fell = FellBack(t=1.0, into="r008", number=1, most=3, sentence="micro batch 16 → 8; goes on as r008.")
+    box = busy_box(view=replace(out, state=replace(out.state, fell_back=fell)))
+    async with on_screen(box) as pilot:
+        await pilot.press("6")
+        await until(pilot, lambda: app_of(pilot).main.view is not None)
+        assert app_of(pilot).state.folder == Path("/runs/r007")
+
+
+async def test_another_run_is_followed_from_the_list() -> None:
+    lines = [
+        RunListing("r003", Path("/runs/r003"), "running"),
+        RunListing("r002", Path("/runs/r002"), "failed", "It raised."),
+    ]
+    box = FakeBox(runs=lines)
+    async with on_screen(box) as pilot:
+        box.view = ended("failed", "It raised.")
+        await pilot.press("r")
+        await until(pilot, lambda: dialog(pilot) == "Runs")
+        await pilot.press("j", "enter")
+        await until(pilot, lambda: app_of(pilot).state.folder == Path("/runs/r002"))
+        await until(pilot, lambda: app_of(pilot).main.run_title == "r002 · failed")
+
+
+async def test_an_empty_list_of_runs_says_how_to_start_one() -> None:
+    async with on_screen(FakeBox()) as pilot:
+        await pilot.press("r")
+        await until(pilot, lambda: dialog(pilot) == "Runs")
+        await pilot.press("escape")
+        await until(pilot, lambda: dialog(pilot) == "")
+
+
+async def test_q_leaves_without_stopping_and_says_that_the_training_goes_on(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    box = busy_box()
+    async with on_screen(box) as pilot:
+        await pilot.press("q")
+        await until(pilot, lambda: not pilot.app.is_running)
+    assert not box.orders
+    assert pilot.app.return_code == 0
+    assert "r007 goes on training" in capsys.readouterr().err
+
+
+async def test_a_run_that_cannot_be_read_any_more_is_said() -> None:
+    box = busy_box()
+
+    class Gone:
+        def poll(self) -> RunView:
+            raise OSError(5, "Input/output error")
+
+    services = replace(box.services(), follow=lambda folder: Gone())
+    app = box.app(services)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: "cannot be read" in said(pilot))
+
+
+async def test_a_hung_box_delays_no_key() -> None:
+    hung = Event()
+    box = FakeBox()
+
+    def never(answer: T) -> Callable[..., T]:
+        def wait(*_: object) -> T:
+            hung.wait()
+            return answer
+
+        return wait
+
+    services = replace(
+        box.services(),
+        inventory=never(box.inventory),
+        open_sampler=never(FakeSampler(box.sample)),
+        interpreter=never(INTERPRETER),
+        runs=never(box.runs),
+    )
+    app = box.app(services)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: app.main.settings_view is not None)
+        await pilot.press("r", "plus")
+        await until(pilot, lambda: value(pilot, "per_device_train_batch_size") == 24)
+        await pilot.press("q")
+        await until(pilot, lambda: not app.is_running)
+    hung.set()
+
+
+async def test_a_service_that_fails_at_the_start_leaves_a_usable_screen() -> None:
+    box = FakeBox()
+
+    def broken() -> Inventory:
+        raise BackendError("The inventory cannot be read.")
+
+    app = box.app(replace(box.services(), inventory=broken))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: "inventory cannot be read" in said(pilot))
+        await until(pilot, lambda: app.main.settings_view is not None)
+
+
+COMMAND_JOB = CommandJob(command=("python", "train.py"), apply="inject")
+
+
+def with_command(job: Job = COMMAND_JOB) -> TrainingConfig:
+    return replace(opened(per_device_train_batch_size=16), job=job)
+
+
+def job_of(pilot: ScreenPilot) -> Job:
+    now = app_of(pilot).state.opened
+    assert now is not None
+    return now.job
+
+
+async def test_the_command_is_edited() -> None:
+    async with on_screen(FakeBox(opened=with_command())) as pilot:
+        await pilot.press("e")
+        await until(pilot, lambda: dialog(pilot) == "Job")
+        await pilot.press("end", "space", *"--x")
+        await pilot.press("down", *"out")
+        await pilot.press("enter")
+        await until(pilot, lambda: dialog(pilot) == "")
+        assert job_of(pilot) == CommandJob(command=("python", "train.py", "--x"), apply="inject", cwd="out")
+        assert is_dirty(app_of(pilot).state)
+        assert str(app_of(pilot).main.query_one("#settings").border_title).startswith("Settings · llama-1b-sft*")
+
+
+async def test_the_command_tells_how_settings_reach_it_and_enter_does_not_overtake_what_is_typed() -> None:
+    async with on_screen(FakeBox(opened=with_command())) as pilot:
+        await pilot.press("e")
+        await until(pilot, lambda: dialog(pilot) == "Job")
+        way = pilot.app.screen.query_one("#job-apply", Choice)
+        command = pilot.app.screen.query_one("#job-command", Input)
+        command.value = "python train.py {learning_rate}"
+        await until(pilot, lambda: way.value == "placeholders")
+        command.value = "python train.py '"
+        command.cursor_position = len(command.value)
+        for key in ("x", "'", "enter"):
+            pilot.app.post_message(Key(key, key if len(key) == 1 else None))
+        await until(pilot, lambda: dialog(pilot) == "")
+        assert job_of(pilot) == CommandJob(command=("python", "train.py", "x"), apply="inject")
+
+
+async def test_what_is_wrong_is_said_and_the_cursor_goes_there() -> None:
+    async with on_screen(FakeBox(opened=with_command())) as pilot:
+        await pilot.press("e")
+        await until(pilot, lambda: dialog(pilot) == "Job")
+        pilot.app.screen.query_one("#job-env", Input).value = "nonsense"
+        await pilot.press("enter")
+        await until(pilot, lambda: pilot.app.focused is not None and pilot.app.focused.id == "job-env")
+        await until(pilot, lambda: "NAME=value" in str(pilot.app.screen.query_one("#said", Label).content))
+        await pilot.press("escape")
+        await until(pilot, lambda: dialog(pilot) == "")
+        assert job_of(pilot) == COMMAND_JOB
+        assert not is_dirty(app_of(pilot).state)
+
+
+async def test_from_the_built_in_job_to_a_command_only_what_was_chosen_goes_along() -> None:
+    first = opened(per_device_train_batch_size=16, seed=7)
+    recommended = {**first.resolved.origins, "seed": Origin(OriginKind.RECOMMENDED, "a reason")}
+    box = FakeBox(opened=replace(first, resolved=replace(first.resolved, origins=recommended)))
+    async with on_screen(box) as pilot:
+        await pilot.press("e")
+        await until(pilot, lambda: dialog(pilot) == "Job")
+        await pilot.press("up", "up", "right")
+        await until(pilot, lambda: bool(pilot.app.screen.query("#job-command")))
+        await pilot.press("enter")
+        await until(pilot, lambda: dialog(pilot) == "")
+        assert isinstance(job_of(pilot), CommandJob)
+        editing = app_of(pilot).state.editing
+        assert editing is not None
+        assert editing.current.chosen == {"per_device_train_batch_size"}
+        assert editing.current.settings.seed == 42
+
+
+async def test_the_built_in_job_is_edited_too() -> None:
+    async with on_screen(FakeBox()) as pilot:
+        await pilot.press("e")
+        await until(pilot, lambda: dialog(pilot) == "Job")
+        pilot.app.screen.query_one("#job-model", Input).value = "gpt2"
+        await pilot.press("up", "right", "enter")
+        await until(pilot, lambda: dialog(pilot) == "")
+        assert job_of(pilot) == BuiltinJob(task="causal-lm", model="gpt2")
+
+
+async def test_a_command_is_shown_before_it_starts() -> None:
+    box = FakeBox(opened=with_command())
+    async with on_screen(box) as pilot:
+        await pilot.press("t")
+        await until(pilot, lambda: dialog(pilot) == "Train")
+        assert not box.launched
+        await pilot.press("escape")
+        await until(pilot, lambda: dialog(pilot) == "")
+        assert not box.launched
+        await pilot.press("t")
+        await until(pilot, lambda: dialog(pilot) == "Train")
+        await pilot.press("enter")
+        await until(pilot, lambda: len(box.launched) == 1)
+        await until(pilot, lambda: app_of(pilot).state.folder == Path("/runs/r001"))
+
+
+async def test_r_restarts_the_run_after_a_yes() -> None:
+    box = busy_box()
+    async with on_screen(box) as pilot:
+        await pilot.press("R")
+        await until(pilot, lambda: dialog(pilot) == "Restart")
+        await pilot.press("y")
+        await until(pilot, lambda: app_of(pilot).state.folder == Path("/runs/r008"))
+        [(name, preset)] = box.restarted
+        assert name == "r007"
+        assert preset is not None
+        assert preset.resolved == box.opened.resolved
+
+
+async def test_a_restart_that_cannot_be_says_why_and_stops_nothing() -> None:
+    box = busy_box()
+
+    def refuse(folder: Path, preset: TrainingConfig | None) -> RestartOffer:
+        raise BackendError("Run r007 cannot resume from a checkpoint.")
+
+    async with on_screen(box, services=replace(box.services(), restart=refuse)) as pilot:
+        await pilot.press("R")
+        await until(pilot, lambda: "cannot resume" in said(pilot))
+        assert not box.orders
+
+
+async def test_without_a_run_there_is_nothing_to_restart() -> None:
+    async with on_screen(FakeBox()) as pilot:
+        await pilot.press("R")
+        await until(pilot, lambda: "No run" in said(pilot))
+
+
+async def test_another_interpreter_is_asked_as_soon_as_the_job_names_it() -> None:
+    async with on_screen(FakeBox(opened=with_command())) as pilot:
+        shown = app_of(pilot).main
+        assert shown.interpreter is not None
+        assert shown.interpreter.path == "/opt/train/bin/python"
+        await pilot.press("e")
+        await until(pilot, lambda: dialog(pilot) == "Job")
+        pilot.app.screen.query_one("#job-interpreter", Input).value = "/other/bin/python"
+        await pilot.press("enter")
+        await until(pilot, lambda: shown.interpreter is not None and shown.interpreter.path == "/other/bin/python")
+        assert app_of(pilot).state.interpreter == shown.interpreter

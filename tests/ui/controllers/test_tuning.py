@@ -1,0 +1,382 @@
+"""Tuning on the screen: starting one after a yes, what is seen of it, ending it, and taking the winner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.fakes.live_run import START_S
+from tests.fakes.tunings import COMPILED, GIB, START, FakeTuner, aborted, at_its_end, under_way
+from tests.fakes.ui_backend import FakeBox, busy_box, opened
+from tests.ui.pilots import ScreenPilot, app_of, dialog, on_screen, said, settled, until, value
+from tuner_tui.settings.origin import OriginKind
+from tuner_tui.tuning.process.tuning_reader import TuningView
+from tuner_tui.ui import format as f
+from tuner_tui.ui.backend.interface import TuningSnapshot
+from tuner_tui.ui.drawing.cells import text_of, width_of
+from tuner_tui.ui.drawing.scatter import Point, Scatter, scatter_rows
+from tuner_tui.ui.drawing.trial_rows import trial_rows
+from tuner_tui.ui.drawing.tuning_plots import tuning_plots
+from tuner_tui.ui.drawing.tuning_rows import skipped_rows, tuning_rows
+from tuner_tui.ui.messages import TuningArrived, TuningSeen
+from tuner_tui.ui.screens.tune import INVALID_MINUTES, TuneScreen, next_minutes, parse_minutes
+
+Compare = Callable[..., bool]
+
+
+def box_with(*views: TuningView) -> FakeBox:
+    return FakeBox(tuner=FakeTuner({f"t{3 - n:03d}": view for n, view in enumerate(views)}))
+
+
+def shown(pilot: ScreenPilot) -> TuningView | None:
+    screen = pilot.app.screen
+    return screen.looked.view if isinstance(screen, TuneScreen) and screen.looked is not None else None
+
+
+def text(pilot: ScreenPilot) -> str:
+    return "\n".join(strip.text.rstrip() for strip in pilot.app.screen._compositor.render_strips())
+
+
+def lines(view: TuningView | None, width: int = 116) -> list[str]:
+    return [text_of(row.line).rstrip() for row in trial_rows(view, width)]
+
+
+async def test_o_shows_the_newest_tuning_and_escape_leaves_it() -> None:
+    async with on_screen(box_with(under_way(), at_its_end())) as pilot:
+        await pilot.press("o")
+        await until(pilot, lambda: shown(pilot) == under_way(id="t003"))
+        await until(pilot, lambda: "at most +11 % to gain" in text(pilot))
+        assert "Tune · t003 · llama-1b-sft · running" in text(pilot)
+        await pilot.press("escape")
+        await until(pilot, lambda: pilot.app.screen is app_of(pilot).main)
+
+
+async def test_the_first_tuning_starts_once_what_it_does_and_its_minutes_are_agreed_to() -> None:
+    box = FakeBox()
+    async with on_screen(box) as pilot:
+        await pilot.press("o")
+        await until(pilot, lambda: dialog(pilot) == "Tune")
+        assert "short real runs" in text(pilot)
+        await pilot.press(*["backspace"] * 3, "enter")
+        await until(pilot, lambda: INVALID_MINUTES in text(pilot))
+        await pilot.press("1", "2", "up", "x", "enter")
+        await until(pilot, lambda: shown(pilot) == under_way(id="t004"))
+        assert (box.tuner.asked, box.tuner.minutes) == ([("start", "llama-1b-sft")], [15.0])
+
+
+@pytest.mark.parametrize(
+    ("minutes", "up", "then"),
+    [(9, True, 10), (10, True, 15), (12, True, 15), (15, False, 10), (10, False, 9), (2.5, False, 2), (1, False, 1)],
+)
+def test_minutes_step_to_sensible_ones(minutes: float, up: bool, then: float) -> None:
+    assert next_minutes(minutes, up) == then
+
+
+@pytest.mark.parametrize(("typed", "minutes"), [("9", 9.0), ("2.5", 2.5), ("", None), (".", None), ("0", None)])
+def test_minutes_are_a_number_above_nothing(typed: str, minutes: float | None) -> None:
+    assert parse_minutes(typed) == minutes
+
+
+async def test_the_main_screen_tells_of_a_tuning_until_somebody_has_looked() -> None:
+    box = box_with(under_way())
+    box.tuner.seen = under_way()
+    async with on_screen(box) as pilot:
+        main = app_of(pilot).main
+        await until(pilot, lambda: main.tuning_sign == "t003 tunes, trial 8")
+        await until(pilot, lambda: text(pilot).splitlines()[-1].startswith(" o t003 tunes, trial 8 "))
+        assert "t003 is tuning llama-1b-sft (trial 8, 4 min … 7 min left). o shows it." in text(pilot)
+        pilot.app.post_message(TuningSeen(at_its_end()))
+        await until(pilot, lambda: main.tuning_sign == "t003 finished")
+        assert "o shows it" in said(pilot)
+        await pilot.press("o")
+        await until(pilot, lambda: shown(pilot) is not None)
+        assert main.tuning_sign == ""
+        await pilot.press("escape")
+        await until(pilot, lambda: " o Tune " in text(pilot).splitlines()[-1])
+
+
+async def test_no_is_an_answer() -> None:
+    box = FakeBox()
+    async with on_screen(box) as pilot:
+        await pilot.press("o")
+        await until(pilot, lambda: dialog(pilot) == "Tune")
+        await pilot.press("escape")
+        await until(pilot, lambda: dialog(pilot) == "")
+        assert not box.tuner.asked
+        assert pilot.app.screen is app_of(pilot).main
+
+
+@pytest.mark.parametrize(
+    ("box", "why"),
+    [
+        (busy_box(), "training already"),
+        (FakeBox(opened=opened(dataloader_prefetch_factor=4)), "worker"),
+    ],
+    ids=["beside a training", "with wrong settings"],
+)
+async def test_nothing_is_tuned(box: FakeBox, why: str) -> None:
+    async with on_screen(box) as pilot:
+        await pilot.press("o")
+        await until(pilot, lambda: why in said(pilot))
+        assert not box.tuner.asked
+
+
+async def test_a_tuning_under_way_is_ended_after_a_yes() -> None:
+    box = box_with(under_way())
+    async with on_screen(box) as pilot:
+        await pilot.press("o")
+        await until(pilot, lambda: shown(pilot) is not None)
+        await pilot.press("t")
+        await until(pilot, lambda: "is under way" in said(pilot))
+        await pilot.press("x")
+        await until(pilot, lambda: dialog(pilot) == "End the tuning")
+        await pilot.press("y")
+        await until(pilot, lambda: box.tuner.asked == [("abort", "t003")])
+
+
+async def test_one_that_was_ended_early_goes_on() -> None:
+    box = box_with(aborted())
+    async with on_screen(box) as pilot:
+        await pilot.press("o")
+        await until(pilot, lambda: "R goes on where it stood" in text(pilot))
+        await pilot.press("R")
+        await until(pilot, lambda: dialog(pilot) == "Go on with t003")
+        await pilot.press("enter")
+        await until(pilot, lambda: shown(pilot) == under_way(id="t003"))
+        assert (box.tuner.asked, box.tuner.minutes) == ([("resume", "t003")], [9.0])
+
+
+async def test_one_whose_time_was_short_goes_on_too_and_one_at_its_end_does_not() -> None:
+    short = at_its_end(trouble="Time was short: more could be tried.")
+    async with on_screen(box_with(at_its_end(), short)) as pilot:
+        await pilot.press("o")
+        await until(pilot, lambda: shown(pilot) is not None)
+        await pilot.press("R")
+        await until(pilot, lambda: "nothing to go on with" in said(pilot))
+        await pilot.press("r")
+        await until(pilot, lambda: dialog(pilot) == "Tunings")
+        await pilot.press("j", "enter")
+        await until(pilot, lambda: "Time was short" in text(pilot))
+        await pilot.press("R")
+        await until(pilot, lambda: dialog(pilot) == "Go on with t002")
+        await pilot.press("enter")
+        await until(pilot, lambda: shown(pilot) == under_way(id="t002"))
+
+
+async def test_another_tuning_is_picked_from_the_list() -> None:
+    async with on_screen(box_with(under_way(), at_its_end(title="older"))) as pilot:
+        await pilot.press("o")
+        await until(pilot, lambda: shown(pilot) is not None)
+        await pilot.press("r")
+        await until(pilot, lambda: dialog(pilot) == "Tunings")
+        await pilot.press("j", "enter")
+        await until(pilot, lambda: (view := shown(pilot)) is not None and view.title == "older")
+
+
+async def test_the_winner_is_taken_after_its_changes_were_shown() -> None:
+    async with on_screen(box_with(at_its_end())) as pilot:
+        await pilot.press("o")
+        await until(pilot, lambda: shown(pilot) is not None)
+        await pilot.press("a")
+        await until(pilot, lambda: dialog(pilot) == "The winner of t003")
+        assert value(pilot, "torch_compile") is False
+        await pilot.press("enter")
+        await until(pilot, lambda: value(pilot, "torch_compile") is True)
+        editing = app_of(pilot).state.editing
+        assert editing is not None
+        assert editing.current.settings == COMPILED
+        assert editing.current.origin("torch_compile").kind is OriginKind.TUNED
+        await pilot.press("escape")
+        await until(pilot, lambda: pilot.app.screen is app_of(pilot).main)
+        await pilot.press("u")
+        await until(pilot, lambda: value(pilot, "torch_compile") is False)
+
+
+async def test_there_is_nothing_to_take_before_the_end() -> None:
+    async with on_screen(box_with(under_way())) as pilot:
+        await pilot.press("o")
+        await until(pilot, lambda: shown(pilot) is not None)
+        await pilot.press("a")
+        await until(pilot, lambda: "no winner yet" in said(pilot))
+
+
+async def test_a_training_beside_a_tuning_is_asked_about() -> None:
+    box = box_with(under_way())
+    async with on_screen(box) as pilot:
+        await pilot.press("t")
+        await until(pilot, lambda: dialog(pilot) == "Train")
+        assert "t003 is tuning" in text(pilot)
+        await pilot.press("n")
+        await until(pilot, lambda: dialog(pilot) == "")
+        assert not box.launched
+        await pilot.press("t")
+        await until(pilot, lambda: dialog(pilot) == "Train")
+        await pilot.press("y")
+        await until(pilot, lambda: len(box.launched) == 1)
+
+
+async def test_on_a_small_terminal_the_panels_take_turns() -> None:
+    async with on_screen(box_with(under_way()), size=(80, 24)) as pilot:
+        await pilot.press("o")
+        await until(pilot, lambda: "as given, again" in text(pilot))
+        assert "limit 75.6 GiB" not in text(pilot)
+        await pilot.press("tab")
+        await until(pilot, lambda: "limit 75.6 GiB" in text(pilot))
+        await pilot.press("3")
+        await until(pilot, lambda: "bitsandbytes is not installed" in text(pilot))
+        await pilot.press("tab")
+        await until(pilot, lambda: "as given, again" in text(pilot))
+
+
+async def test_news_of_another_tuning_is_dropped() -> None:
+    async with on_screen(box_with(under_way())) as pilot:
+        await pilot.press("o")
+        await until(pilot, lambda: shown(pilot) is not None)
+        app_of(pilot).post_message(TuningArrived(Path("/tunings/t009"), TuningSnapshot(at_its_end(), None)))
+        await pilot.pause()
+        assert shown(pilot) == under_way(id="t003")
+
+
+def test_a_trial_shows_what_it_changed_how_fast_it_was_and_how_it_ended() -> None:
+    told = lines(under_way())
+    assert told[3].split() == [
+        "3", "batch", "micro", "batch", "16,", "accumulation", "2", "26.9k", "×1.26", "37.9", "–",
+    ]  # fmt: skip
+    assert told[5].endswith("✗ out of memory")
+    assert told[6].endswith("✓ best so far")
+    assert told[7].endswith("! not applied: attn_implemen…")
+    assert told[8].endswith("+11 %  ▸ in r038")
+
+
+def test_the_start_and_the_winner_are_named_where_they_are_run_again() -> None:
+    told = lines(at_its_end())
+    assert "as given, again" in told[9]
+    assert "the winner, again" in told[10]
+    assert told[10].endswith("✓ winner")
+
+
+def test_a_trial_beyond_the_limit_is_not_the_best() -> None:
+    told = lines(under_way(limit_bytes=30 * GIB))
+    assert told[4].endswith("! too little left free")
+    assert told[1].endswith("✓ best so far")
+
+
+def test_samples_are_compared_where_no_tokens_were_counted() -> None:
+    first = under_way().tried[0]
+    bare = replace(first, measurement=replace(first.measurement, tokens_s=None))
+    assert "samples/s" in lines(under_way(tried=(bare,), current=None))[0]
+
+
+def test_the_head_says_what_is_tried_why_and_how_long_it_may_take() -> None:
+    told = [text_of(row.line) for row in tuning_rows(under_way(), START_S, 116)]
+    assert told[0] == "▸ trial 8 · compile on · for 43 s · 4 min … 7 min left"
+    assert told[1].startswith("why     at most +11 % to gain: kernels")
+    assert told[2].startswith("best    ×2.47 of the start · 52.6k tokens/s · 44.0 GiB · trial 6: precision bf16")
+
+
+def test_the_verdict_has_its_spread_and_says_what_to_do_with_it() -> None:
+    told = [text_of(row.line) for row in tuning_rows(at_its_end(), None, 116)]
+    assert told[0] == "✓ ×2.69 (×2.64 … ×2.73) of the start's throughput"
+    assert any("llama-1b-sft-tuned" in row for row in told)
+    assert told[-1].startswith("next    a shows")
+
+
+@pytest.mark.parametrize("status", ["aborted", "killed", "failed"])
+def test_a_tuning_that_ended_early_says_so(status: str) -> None:
+    view = under_way(status=status, current=None, trouble="The disk is full.")
+    told = [text_of(row.line) for row in tuning_rows(view, None, 116)]
+    assert told[0][:1] in "!✗"
+    assert told[1] == "trouble The disk is full."
+    assert any(row.startswith("best") for row in told)
+
+
+def test_a_tuning_without_a_trial_is_drawn_as_well() -> None:
+    view = under_way(tried=(), current=None, skipped=())
+    assert lines(view) == ["No trial yet."]
+    assert text_of(tuning_rows(view, None, 80)[0].line).startswith("Between two trials")
+    assert text_of(skipped_rows(view, 40)[0].line) == "Nothing yet."
+    assert any("no figure yet" in text_of(row.line) for row in tuning_plots(view, 80, 12))
+
+
+@given(st.integers(20, 200), st.integers(1, 40), st.sampled_from([under_way(), at_its_end(), aborted()]))
+def test_nothing_outgrows_its_place(width: int, height: int, view: TuningView) -> None:
+    plots = tuning_plots(view, width, height)
+    assert len(plots) <= max(height, 1)
+    for row in (*plots, *trial_rows(view, max(width, 60)), *skipped_rows(view, width)):
+        assert width_of(row.line) <= max(width, 60)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 4096), st.floats(0, 1e12)), max_size=12),
+    st.integers(19, 120),
+    st.integers(5, 30),
+    st.one_of(st.none(), st.floats(1, 1e12)),
+)
+def test_a_scatter_keeps_to_its_place(
+    points: list[tuple[int, float]], width: int, height: int, limit: float | None
+) -> None:
+    ends = (min((x for x, _ in points), default=1), max((x for x, _ in points), default=1))
+    drawn = scatter_rows(
+        Scatter("t", [Point(x, y) for x, y in points], f.gib, "micro batch", ends, limit=limit), width, height
+    )
+    assert len(drawn) == height
+    assert all(width_of(row.line) <= width for row in drawn)
+
+
+def test_figures_next_to_nothing_are_drawn() -> None:
+    shown = Scatter("t", [Point(1, 5e-324), Point(2, 0.0)], f.gib, "b", (1, 2))
+    assert len(scatter_rows(shown, 31, 8)) == 8
+
+
+def test_points_stand_where_their_figures_are() -> None:
+    points = [Point(1, 0.0), Point(16, 8.0, "◆"), Point(256, 10.0)]
+    rows = [text_of(row.line) for row in scatter_rows(Scatter("t", points, f.gib, "b", (1, 256), top=10.0), 31, 13)]
+    assert rows[1][30] == "•"
+    assert rows[11][10] == "•"
+    assert rows[3][20] == "◆"
+
+
+def test_the_start_of_the_fakes_is_what_the_winner_is_held_against() -> None:
+    assert at_its_end().tried[0].trial.settings == START
+
+
+def test_where_the_start_stays_there_is_nothing_to_take() -> None:
+    verdict = at_its_end().verdict
+    assert verdict is not None
+    kept = at_its_end(verdict=replace(verdict, winner=START))
+    assert [line for line in lines(kept) if "the start stays" in line]
+    told = "\n".join(text_of(row.line) for row in tuning_rows(kept, None, 100))
+    assert "puts it into the settings" not in told
+
+
+@pytest.mark.parametrize(
+    ("view", "size"),
+    [(under_way(), (120, 40)), (under_way(), (80, 24)), (at_its_end(), (200, 60))],
+    ids=["running-120x40", "running-80x24", "finished-200x60"],
+)
+def test_it_looks(snap_compare: Compare, view: TuningView, size: tuple[int, int]) -> None:
+    box = box_with(view)
+
+    async def before(pilot: ScreenPilot) -> None:
+        await until(pilot, settled(pilot, box))
+        await pilot.press("o")
+        await until(pilot, lambda: shown(pilot) is not None)
+        await until(pilot, lambda: "as given, again" in text(pilot))
+
+    assert snap_compare(box.app(), terminal_size=size, run_before=before)
+
+
+async def test_the_winner_of_another_training_is_said_to_be_that() -> None:
+    box = box_with(at_its_end(title="gpt2-sft"))
+    box.tuner.same_job = False
+    async with on_screen(box) as pilot:
+        await pilot.press("o")
+        await until(pilot, lambda: shown(pilot) is not None)
+        await pilot.press("a")
+        await until(pilot, lambda: dialog(pilot) == "The winner of t003")
+        await until(pilot, lambda: "for another training than" in text(pilot))

@@ -1,0 +1,66 @@
+"""The job as lines of text, and back."""
+
+from __future__ import annotations
+
+import pytest
+
+from tuner_tui.settings.errors import FieldError
+from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
+from tuner_tui.ui.screen_state.job_form import format_job, job_fields, parse_job
+
+COMMAND_JOB = CommandJob(
+    command=("python", "my train.py", "--lr", "{learning_rate}"),
+    apply="placeholders",
+    aliases={"learning_rate": "optimizer.lr"},
+    cwd="/srv/here",
+    env={"A": "one two", "B": ""},
+    launcher="torchrun",
+    processes=2,
+    interpreter="/env/bin/python",
+)
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        COMMAND_JOB,
+        CommandJob(command=("trl", "sft", "x.yaml"), apply="yaml", dialect="trl"),
+        BuiltinJob(),
+        BuiltinJob(
+            task="causal-lm", model="gpt2", data="a.csv", text_column="t", max_samples=5, trust_remote_code=True
+        ),
+    ],
+)
+def test_there_and_back(job: Job) -> None:
+    texts = format_job(job)
+    assert parse_job(texts) == job
+    assert {line.name for line in job_fields(texts["kind"])} == texts.keys() - {"kind"}
+
+
+@pytest.mark.parametrize(
+    ("line", "text", "said"),
+    [
+        ("command", "", "What shall run"),
+        ("command", "python 'x", "no shell line"),
+        ("env", "A", "NAME=value"),
+        ("aliases", "learning_rat=lr", "did you mean"),
+        ("processes", "two", "valid integer"),
+        ("processes", "0", "greater than or equal to 1"),
+    ],
+)
+def test_what_cannot_be_read_names_its_line(line: str, text: str, said: str) -> None:
+    with pytest.raises(FieldError, match=said) as caught:
+        parse_job({**format_job(COMMAND_JOB), line: text})
+    assert caught.value.field == line
+
+
+def test_several_processes_need_a_launcher() -> None:
+    with pytest.raises(FieldError, match="need a launcher") as caught:
+        parse_job({**format_job(COMMAND_JOB), "launcher": "plain"})
+    assert caught.value.field == "processes"
+
+
+def test_a_number_of_samples_that_is_none() -> None:
+    with pytest.raises(FieldError) as caught:
+        parse_job({**format_job(BuiltinJob()), "max_samples": "many"})
+    assert caught.value.field == "max_samples"

@@ -1,0 +1,61 @@
+"""What is said of a run where nothing is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from tests.fakes import live_run
+from tests.fakes.ui_backend import FakeBox, ended, opened, running
+from tests.ui.pilots import app_of, on_screen
+from tuner_tui.runs.events.types import Checkpoint
+from tuner_tui.ui.backend.interface import RunListing
+from tuner_tui.ui.screen_state.status_text import quiet_line, run_items
+from tuner_tui.ui.screen_state.ui_state import UiState
+
+FOLDER = Path("/runs/r007")
+
+
+def said(outcome: str, **changes: object) -> str:
+    view = ended(outcome, "")
+    state = replace(view.state, checkpoint=None, **changes)  # type: ignore[arg-type]
+    return quiet_line(UiState(folder=FOLDER, view=replace(view, state=state)))
+
+
+def test_a_run_that_was_completed_says_what_came_of_it() -> None:
+    told = said("completed", step=400, total_steps=400)
+    assert told.startswith("Finished: 400 of 400 steps in ")
+    assert "accuracy 0.8412" in told
+    assert "It saved no checkpoint." in told
+
+
+def test_a_checkpoint_is_named_and_a_stopped_run_can_go_on_from_it() -> None:
+    view = ended("stopped", "")
+    checkpoint = Checkpoint(t=live_run.START_S, step=40, path="/runs/r007/output/checkpoint-40")
+    view = replace(view, state=replace(view.state, checkpoint=checkpoint))
+    told = quiet_line(UiState(folder=FOLDER, view=view))
+    assert told.startswith("Stopped: ")
+    assert "Checkpoint of step 40: /runs/r007/output/checkpoint-40" in told
+    assert "run --resume r007" in told
+
+
+def test_a_run_that_goes_on_and_none_at_all() -> None:
+    assert quiet_line(UiState(folder=FOLDER, view=running())) == "Nothing is wrong."
+    assert "t trains" in quiet_line(UiState())
+
+
+async def test_settings_that_cannot_train_are_not_recommended_for_it() -> None:
+    async with on_screen(FakeBox(opened=opened(dataloader_prefetch_factor=4))) as pilot:
+        told = app_of(pilot).main.quiet_line
+        assert told.startswith("Nothing is wrong with this box. The settings cannot train yet: Prefetch needs")
+
+
+def test_the_list_of_runs_says_what_each_trained() -> None:
+    lines = [
+        RunListing("r002", FOLDER, "completed", "Completed.", "demo"),
+        RunListing("r001", FOLDER, "failed", "It raised.", "python train.py --lr 1e-4 --epochs 3"),
+    ]
+    assert [item.about for item in run_items(lines)] == [
+        "completed  demo                            Completed.",
+        "failed     python train.py --lr 1e-4 --e…  It raised.",
+    ]

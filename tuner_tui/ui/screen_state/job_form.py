@@ -1,0 +1,162 @@
+"""The job as editable lines of text, and the job parsed from them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from pydantic import ValidationError
+
+from tuner_tui.settings.apply import default_apply_mode
+from tuner_tui.settings.dialects.registry import DIALECTS
+from tuner_tui.settings.errors import FieldError
+from tuner_tui.settings.job import ApplyMode, BuiltinJob, CommandJob, Job, Launcher
+
+COMMAND, BUILTIN = "command", "built-in"
+
+
+@dataclass(frozen=True, slots=True)
+class JobField:
+    """One line of the form; `choices` where it is one of a few words."""
+
+    name: str
+    label: str
+    help: str
+    choices: tuple[str, ...] = ()
+
+
+KIND_FIELD = JobField("kind", "what trains", "your own command, or the built-in training", (BUILTIN, COMMAND))
+LAUNCHER_FIELDS = (
+    JobField("launcher", "launcher", "what starts the processes", get_args(Launcher)),
+    JobField("processes", "processes", "one a GPU; needs torchrun or accelerate"),
+)
+FALLBACK_FIELD = JobField("fallback", "fall back", "out of memory: how often a smaller micro batch may go on by itself")
+COMMAND_FIELDS = (
+    JobField(
+        "command", "command", "as in a shell: python train.py; {config}, {output_dir} and {checkpoint} are filled in"
+    ),
+    JobField("cwd", "working folder", "empty: where tuner-tui was started"),
+    JobField("env", "environment", "NAME=value words, added to the shell's own"),
+    JobField("interpreter", "interpreter", "the Python whose packages train; empty: the shell's"),
+    *LAUNCHER_FIELDS,
+    JobField("apply", "settings by", "how the settings reach the command", get_args(ApplyMode)),
+    JobField("dialect", "in words of", "whose names hf-args, hydra and yaml write", tuple(DIALECTS)),
+    JobField("aliases", "own names", "setting=key words, such as learning_rate=optimizer.lr"),
+    FALLBACK_FIELD,
+)
+BUILTIN_FIELDS = (
+    JobField("task", "task", "what is learnt", ("classification", "causal-lm")),
+    JobField("model", "model", "a Hub id, a local path, or a shape: tiny, bert-base, gpt2, llama-1b"),
+    JobField("data", "data", "a CSV, JSONL or Parquet file, a Hub dataset, or stdlib"),
+    JobField("text_column", "text column", "empty: found by itself"),
+    JobField("text_pair_column", "second text", "empty: none"),
+    JobField("label_column", "label column", "empty: found by itself"),
+    JobField("max_samples", "most samples", "empty: all of them"),
+    JobField("interpreter", "interpreter", "the Python that trains; empty: the shell's"),
+    JobField("trust_remote_code", "remote code", "whether code of the model's author may run here", ("off", "on")),
+    *LAUNCHER_FIELDS,
+    FALLBACK_FIELD,
+)
+APPLY_HELP: Mapping[str, str] = {
+    "placeholders": "{learning_rate} and the like in the command are filled in",
+    "hf-args": "--learning_rate 1e-05 at its end, in place of what it says",
+    "hydra": "optimizer.lr=1e-05 for settings that have an own name below",
+    "yaml": "put into the YAML file that the command names, or at {config}",
+    "inject": "set inside the process, where it builds TrainingArguments or a DataLoader",
+    "none": "the command keeps all its own",
+}
+
+
+def job_fields(kind: str) -> tuple[JobField, ...]:
+    """The lines below the first, for a kind of job."""
+    return COMMAND_FIELDS if kind == COMMAND else BUILTIN_FIELDS
+
+
+def format_job(job: Job) -> dict[str, str]:
+    """The job as text, by line."""
+    if isinstance(job, BuiltinJob):
+        values = {name: _text(value) for name, value in job.model_dump(exclude={"kind"}).items()}
+        return {"kind": BUILTIN, **values}
+    return {
+        "kind": COMMAND,
+        "command": shlex.join(job.command),
+        "cwd": job.cwd or "",
+        "env": _format_pairs(job.env),
+        "interpreter": job.interpreter or "",
+        "launcher": job.launcher,
+        "processes": str(job.processes),
+        "apply": job.apply,
+        "dialect": job.dialect,
+        "aliases": _format_pairs(job.aliases),
+        "fallback": str(job.fallback),
+    }
+
+
+def guess_apply_mode(command: str) -> str | None:
+    """How settings can reach the command, by its own words; None where they cannot be read yet."""
+    try:
+        return default_apply_mode(shlex.split(command))
+    except ValueError:
+        return None
+
+
+def parse_job(texts: Mapping[str, str]) -> Job:
+    """The job that the lines describe; raises `FieldError` that names the line."""
+    kind = texts["kind"]
+    values = {line.name: texts[line.name].strip() for line in job_fields(kind)}
+    given: dict[str, Any] = {name: text for name, text in values.items() if text}
+    if kind == BUILTIN:
+        return _checked_launcher(
+            _validated(BuiltinJob, given | {"trust_remote_code": values["trust_remote_code"] == "on"})
+        )
+    given["command"] = _split_shell("command", values["command"])
+    for name in ("env", "aliases"):
+        given[name] = _parse_pairs(name, values[name])
+    return _checked_launcher(_validated(CommandJob, given))
+
+
+def _checked_launcher(job: Job) -> Job:
+    if job.processes > 1 and job.launcher == "plain":
+        raise FieldError("processes", "Several processes need a launcher: torchrun, or accelerate.")
+    return job
+
+
+def _validated(model: type[BuiltinJob] | type[CommandJob], values: Mapping[str, Any]) -> Job:
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = str(first["loc"][0]) if first["loc"] else "command"
+        raise FieldError(name, first["msg"].removeprefix("Value error, ")) from error
+
+
+def _split_shell(name: str, text: str) -> tuple[str, ...]:
+    try:
+        words = tuple(shlex.split(text))
+    except ValueError as error:
+        raise FieldError(name, f"This is no shell line: {str(error).lower()}.") from error
+    if name == "command" and not words:
+        raise FieldError(name, "What shall run? Such as python train.py.")
+    return words
+
+
+def _parse_pairs(name: str, text: str) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for word in _split_shell(name, text):
+        key, equals, value = word.partition("=")
+        if not equals or not key:
+            raise FieldError(name, f"{word} is not of the form NAME=value.")
+        pairs[key] = value
+    return pairs
+
+
+def _format_pairs(pairs: Mapping[str, str]) -> str:
+    return shlex.join(f"{name}={value}" for name, value in pairs.items())
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)

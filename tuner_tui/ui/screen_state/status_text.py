@@ -1,0 +1,169 @@
+"""Titles, status lines, questions and list entries derived from the state. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tuner_tui.ui import format as f
+from tuner_tui.ui.drawing.ending import plain
+from tuner_tui.ui.drawing.run_rows import metrics_told
+from tuner_tui.ui.drawing.tuning_words import sign_of, under_way_line
+from tuner_tui.ui.screens.pickers import PickerItem
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tuner_tui.runs.events.run_state import RunState
+    from tuner_tui.runs.events.types import Finished
+    from tuner_tui.runs.store.control import Order
+    from tuner_tui.ui.backend.interface import PresetListing, RunListing
+    from tuner_tui.ui.form import SettingsView
+    from tuner_tui.ui.screen_state.ui_state import UiState
+
+MAX_TITLE_CELLS = 30
+"""Cells for what a run trains in a list of runs, beside its status and its last sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopQuestion:
+    """One step of the stop ladder: what is asked of the run, and the question before it."""
+
+    order: Order
+    heading: str
+    question: str
+
+
+def next_stop_question(state: UiState) -> StopQuestion | None:
+    """The gentlest step that was not tried yet; None where nothing runs."""
+    if not state.running or state.view is None or state.folder is None:
+        return None
+    name = state.folder.name
+    match state.view.state.stop_requested:
+        case "stop":
+            asked = f"{name} was asked to stop and has not ended yet. End it now (SIGTERM)?"
+            return StopQuestion("terminate", "Terminate", f"{asked} It may lose the steps since its last checkpoint.")
+        case "terminate" | "kill":
+            asked = f"{name} was told to end and has not. Kill it (SIGKILL)? What it has not saved is lost."
+            return StopQuestion("kill", "Kill", asked)
+        case _:
+            return StopQuestion("stop", "Stop", f"Stop {name}? {_stop_effect(state.view.state)}")
+
+
+def _stop_effect(state: RunState) -> str:
+    if state.takes_orders:
+        return "It saves a checkpoint after this step and ends."
+    if state.step is None:
+        return "It has made no step yet and is ended at once (SIGTERM)."
+    return "It takes no orders and is ended at once (SIGTERM); what its script has not saved is lost."
+
+
+def launch_refusal(state: UiState, view: SettingsView | None) -> str:
+    """Why no training can be started now; empty where it can."""
+    if view is None:
+        return "There are no settings to train with."
+    if state.folder is not None and state.view is None:
+        return f"{state.folder.name} is still being read."
+    if state.running and state.folder is not None:
+        return f"{state.folder.name} is training already; s stops it."
+    return settings_error(view)
+
+
+def settings_error(view: SettingsView | None) -> str:
+    """Why no training can run with these settings; empty where one can."""
+    wrong = [] if view is None else [problem for problem in view.problems if problem.severity == "error"]
+    return wrong[0].sentence if wrong else ""
+
+
+def run_title(state: UiState) -> str:
+    """What stands in the frame of the live panel."""
+    if state.folder is None:
+        return ""
+    if state.view is None:
+        return f"{state.folder.name} · reading"
+    ended = state.view.state.outcome
+    return f"{state.folder.name} · {ended or (state.view.state.phase if state.running else state.view.status.kind)}"
+
+
+def quiet_line(state: UiState, view: SettingsView | None = None) -> str:
+    """What the troubleshooting panel says where nothing is wrong; the settings (`view`) may still not fit together."""
+    if state.tuning is not None and state.tuning.status == "running":
+        return under_way_line(state.tuning)
+    if state.running:
+        return "Nothing is wrong."
+    wrong = settings_error(view)
+    if state.folder is None and wrong:
+        return f"Nothing is wrong with this box. The settings cannot train yet: {wrong}"
+    if state.folder is None:
+        return "Nothing is wrong. t trains with these settings, p loads others, ? shows all keys."
+    if state.view is None or state.view.state.finished is None:
+        return "Nothing is wrong with this run. t starts another one."
+    return _ended_text(state.folder, state.view.state, state.view.state.finished)
+
+
+def outcome_line(state: UiState) -> str:
+    """What came of a run that has ended well, which is said above what is wrong with the box; else empty."""
+    finished = None if state.view is None else state.view.state.finished
+    if state.view is None or finished is None or finished.outcome not in ("completed", "stopped"):
+        return ""
+    return "\n".join(_result_lines(state.view.state, finished))
+
+
+def _result_lines(run: RunState, finished: Finished) -> list[str]:
+    """Steps, time and metrics; where the result is."""
+    ended = "Finished" if finished.outcome == "completed" else finished.outcome.capitalize()
+    parts = [f"{ended}: {f.count(run.step)} of {f.count(run.total_steps)} steps"]
+    if run.launched_t is not None:
+        parts[0] += f" in {f.duration(finished.t - run.launched_t)}"
+    parts += metrics_told(run.evaluations[-1].metrics) if run.evaluations else []
+    if run.checkpoint is None:
+        return [" · ".join(parts), "It saved no checkpoint."]
+    return [" · ".join(parts), f"Checkpoint of step {f.count(run.checkpoint.step)}: {run.checkpoint.path}"]
+
+
+def _ended_text(folder: Path, run: RunState, finished: Finished) -> str:
+    """What came of a run that ended well, and what can be done next."""
+    again = "t trains again with the settings shown, r lists the runs."
+    if run.checkpoint is None:
+        return "\n".join(_result_lines(run, finished)) + f" {again}"
+    if finished.outcome == "stopped":
+        again = f"`tuner-tui run --resume {folder.name}` goes on from it; {again}"
+    return "\n".join([*_result_lines(run, finished), again])
+
+
+def tuning_sign(state: UiState) -> str:
+    """What the key line says of a tuning; empty where there is nothing to say."""
+    return "" if state.tuning is None else sign_of(state.tuning)
+
+
+def exit_message(state: UiState) -> str | None:
+    """What stands in the terminal after the screen was left."""
+    lines = []
+    if state.running and state.folder is not None:
+        lines.append(f"{state.folder.name} goes on training; `tuner-tui {state.folder.name}` shows it again.")
+    if state.tuning is not None and state.tuning.status == "running":
+        lines.append(f"{state.tuning.id} goes on tuning; `tuner-tui` and o show it again.")
+    return "\n".join(lines) or None
+
+
+def preset_items(presets: Sequence[PresetListing]) -> list[PickerItem[str]]:
+    """Presets as lines to pick from; one that cannot be read says why."""
+    return [PickerItem(one.name, one.problem or one.about, one.name, one.problem is None) for one in presets]
+
+
+def run_items(runs: Sequence[RunListing]) -> list[PickerItem[Path]]:
+    """Runs as lines to pick from."""
+    status = max((len(one.status) for one in runs), default=0)
+    trains = [_truncate(plain(one.trains)) for one in runs]
+    width = max(map(len, trains), default=0)
+    words = [
+        f"{one.status:<{status}}  {what:<{width}}  {plain(one.sentence)}".rstrip()
+        for one, what in zip(runs, trains, strict=True)
+    ]
+    return [PickerItem(one.id, about, one.folder) for one, about in zip(runs, words, strict=True)]
+
+
+def _truncate(words: str) -> str:
+    """At most `MAX_TITLE_CELLS` cells of it."""
+    return words if len(words) <= MAX_TITLE_CELLS else f"{words[: MAX_TITLE_CELLS - 1]}…"

@@ -1,0 +1,142 @@
+"""The dialog base class, and the dialogs that confirm, ask for a name, and preview a launch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, ClassVar, TypeVar
+
+from rich.text import Text
+from textual import on
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Input, Static
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rich.table import Table
+    from textual.app import ComposeResult
+    from textual.widget import Widget
+
+
+def label_table(lines: Iterable[tuple[str, str | None]], width: int | None = None, quiet: bool = True) -> Table:
+    """A row for each label that has something to say; labels take `width` cells, or what they need."""
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, min_width=width)
+    table.add_column(overflow="fold")
+    for label, said in lines:
+        if said:
+            table.add_row(Text(label, "dim" if quiet else ""), Text(said))
+    return table
+
+
+def launch_table(lines: Iterable[tuple[str, str]]) -> Table:
+    """What is about to start: the command stands out, and what it will not get is told as such."""
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2), expand=True)
+    table.add_column(no_wrap=True)
+    table.add_column(ratio=1, overflow="fold")
+    left_out = False
+    for label, said in lines:
+        left_out = label == "Not applied" or (left_out and not label)
+        style = "bold" if label in ("Command", "Not applied") else "dim" if left_out else ""
+        table.add_row(Text(label, "bold" if label == "Not applied" else "dim"), Text(said, style))
+    return table
+
+
+Result = TypeVar("Result")
+
+
+class Dialog(ModalScreen[Result]):
+    """Asks or shows something; escape leaves it without an answer."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "leave", "Back", id="dialog.leave", tooltip="Leave without an answer"),
+    ]
+    heading = ""
+    hint = "esc back"
+
+    def body(self) -> Iterable[Widget]:
+        """The widgets between title and hint."""
+        raise NotImplementedError
+
+    def compose(self) -> ComposeResult:
+        box = Vertical(*self.body(), id="dialog")
+        box.border_title = Content(self.heading)
+        box.border_subtitle = Content(self.hint)
+        yield box
+
+    def action_leave(self) -> None:
+        """Leave without an answer."""
+        self.dismiss(None)
+
+
+class ConfirmScreen(Dialog[bool]):
+    """Shows `question`; the answer is True only for a `y`. Enter is no answer: it is too near to other habits."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "answer(True)", "Yes", id="confirm.yes", tooltip="Do it"),
+        Binding("n", "answer(False)", "No", id="confirm.no", tooltip="Leave it"),
+    ]
+
+    def __init__(self, heading: str, question: str, yes: str = "yes") -> None:
+        super().__init__()
+        self.heading = heading
+        self.hint = f"y {yes} · n no"
+        self._question = question
+
+    def body(self) -> Iterable[Widget]:
+        yield Static(self._question, markup=False)
+
+    def action_answer(self, yes: bool) -> None:
+        """Give the answer."""
+        self.dismiss(yes)
+
+
+class NameScreen(Dialog[str]):
+    """The answer is the name typed; an empty one is no answer."""
+
+    hint = "enter save · esc back"
+
+    def __init__(self, heading: str, name: str) -> None:
+        super().__init__()
+        self.heading = heading
+        self._first = name
+
+    def body(self) -> Iterable[Widget]:
+        yield Static("Name: letters, digits, dot, dash, underscore", markup=False, classes="quiet")
+        name = Input(self._first, compact=True, select_on_focus=False)
+        name.cursor_blink = False
+        yield name
+
+    @on(Input.Submitted)
+    def _named(self, event: Input.Submitted) -> None:
+        if event.value.strip():
+            self.dismiss(event.value.strip())
+
+
+class LaunchScreen(Dialog[bool]):
+    """Shows `lines` (label and text); the answer is True to start it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y,t,enter", "answer(True)", "Start", id="launch.yes", tooltip="Start it"),
+        Binding("n", "leave", "Back", id="launch.no", show=False),
+    ]
+    hint = "enter start · esc back"
+
+    def __init__(self, lines: Sequence[tuple[str, str]], heading: str = "Train") -> None:
+        super().__init__()
+        self.heading = heading
+        self._lines = lines
+
+    def body(self) -> Iterable[Widget]:
+        yield VerticalScroll(Static(launch_table(self._lines)))
+
+    def action_answer(self, yes: bool) -> None:
+        """Give the answer."""
+        self.dismiss(yes)

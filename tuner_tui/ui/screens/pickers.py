@@ -1,0 +1,105 @@
+"""Dialogs that pick one item of a list: presets, tunings, runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+
+from rich.text import Text
+from textual import on
+from textual.binding import Binding, BindingType
+from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
+
+from tuner_tui.ui.screens.dialogs import Dialog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from textual.widget import Widget
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class PickerItem(Generic[T]):
+    """One line of the list: its name, what is said of it, what picking it gives. `open` items can be picked."""
+
+    label: str
+    about: str
+    value: T
+    open: bool = True
+
+
+class PickScreen(Dialog[T]):
+    """Shows `items`; the answer is the value of the one picked."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("j", "cursor(1)", "Down", id="pick.down", show=False),
+        Binding("k", "cursor(-1)", "Up", id="pick.up", show=False),
+        Binding("q", "leave", "Back", id="pick.leave", show=False),
+    ]
+    hint = "enter pick · esc back"
+
+    def __init__(self, heading: str, items: Sequence[PickerItem[T]], empty: str) -> None:
+        super().__init__()
+        self.heading = heading
+        self.hint = self.hint if items else "esc back"
+        self._items = items
+        self._empty = empty
+
+    def body(self) -> Iterable[Widget]:
+        if not self._items:
+            yield Static(self._empty, markup=False)
+            return
+        width = max(len(item.label) for item in self._items)
+        options = [
+            Option(
+                Text.assemble(f"{item.label:<{width}}  ", (item.about, "" if item.open else "dim")),
+                disabled=not item.open,
+            )
+            for item in self._items
+        ]
+        yield OptionList(*options, compact=True)
+
+    def on_mount(self) -> None:
+        for options in self.query(OptionList):
+            options.highlighted = next((i for i, item in enumerate(self._items) if item.open), None)
+
+    def action_cursor(self, by: int) -> None:
+        """Move by one line."""
+        for options in self.query(OptionList):
+            options.action_cursor_down() if by > 0 else options.action_cursor_up()
+
+    @on(OptionList.OptionSelected)
+    def _picked(self, event: OptionList.OptionSelected) -> None:
+        self.dismiss(self._items[event.option_index].value)
+
+
+@dataclass(frozen=True, slots=True)
+class RunPicked:
+    """A run of the list; `compare` where it is to be compared, and not to be followed."""
+
+    folder: Path
+    compare: bool = False
+
+
+class RunsScreen(PickScreen[RunPicked]):
+    """Shows the runs; the answer is the one picked and what for."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("v", "compare", "Compare", id="runs.pick-compare", tooltip="Compare this run with another one"),
+    ]
+    hint = "enter follow · v compare · esc back"
+
+    def __init__(self, runs: Sequence[PickerItem[Path]]) -> None:
+        items = [PickerItem(run.label, run.about, RunPicked(run.value), run.open) for run in runs]
+        super().__init__("Runs", items, "No run was started yet; t starts one.")
+
+    def action_compare(self) -> None:
+        """Compare the run under the cursor."""
+        for options in self.query(OptionList):
+            if options.highlighted is not None:
+                self.dismiss(RunPicked(self._items[options.highlighted].value.folder, compare=True))

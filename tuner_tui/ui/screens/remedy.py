@@ -1,0 +1,98 @@
+"""Dialogs about a remedy: what it changes, and the evidence for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.text import Text
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.widgets import Static
+
+from tuner_tui.ui.screens.dialogs import Dialog, label_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from textual.widget import Widget
+
+    from tuner_tui.advice.finding import Remedy
+    from tuner_tui.ui.trouble_lines import Choice
+
+
+@dataclass(frozen=True, slots=True)
+class SettingChange:
+    """One setting: its label, the value it has and the one it would get."""
+
+    label: str
+    old: str
+    new: str
+
+
+class DiffScreen(Dialog[bool]):
+    """Shows `changes`, what to expect of them and when they count; the answer is True to apply them."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("a,y,enter", "apply", "Apply", id="diff.apply", tooltip="Put the new values into the settings"),
+        Binding("n", "leave", "Back", id="diff.leave", show=False),
+    ]
+
+    def __init__(self, remedy: Remedy, changes: Sequence[SettingChange], when: str) -> None:
+        super().__init__()
+        self.heading = remedy.title
+        self.hint = "a apply · esc back" if changes else "esc back"
+        self._remedy = remedy
+        self._changes = changes
+        self._when = when
+
+    def body(self) -> Iterable[Widget]:
+        if not self._changes:
+            yield Static("The settings have these values already: nothing would change.", markup=False)
+            return
+        remedy = self._remedy
+        yield Static(self._lines(), markup=False)
+        expected = ("expect", remedy.effect), ("rests on", remedy.rests_on), ("counts", self._when)
+        yield Static(label_table(expected))
+
+    def _lines(self) -> Text:
+        label = max(len(change.label) for change in self._changes)
+        old = max(len(change.old) for change in self._changes)
+        text = Text()
+        for change in self._changes:
+            text.append(f"{change.label:<{label}}   {change.old:>{old}}  →  ")
+            text.append(f"{change.new}\n", "bold")
+        return text
+
+    def action_apply(self) -> None:
+        """Yes."""
+        if self._changes:
+            self.dismiss(True)
+
+
+class WhyScreen(Dialog[None]):
+    """The whole of a finding and of one of its remedies."""
+
+    def __init__(self, choice: Choice) -> None:
+        super().__init__()
+        self.heading = "Why"
+        self._choice = choice
+
+    def body(self) -> Iterable[Widget]:
+        yield VerticalScroll(
+            Static(Text(f"{self._choice.finding.sentence}\n", "bold")), Static(label_table(self._parts()))
+        )
+
+    def _parts(self) -> list[tuple[str, str | None]]:
+        finding, remedy = self._choice.finding, self._choice.remedy
+        parts: list[tuple[str, str | None]] = [
+            ("where", finding.where),
+            ("sure", finding.confidence),
+            *(("seen", fact) for fact in finding.evidence),
+        ]
+        if remedy is not None:
+            parts += [
+                ("remedy", remedy.title), ("why", remedy.why), ("expect", remedy.effect),
+                ("rests on", remedy.rests_on), ("source", remedy.source),
+            ]  # fmt: skip
+        return parts

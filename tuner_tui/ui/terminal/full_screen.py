@@ -1,0 +1,26 @@
+"""Base class of screens as large as the terminal."""
+
+from __future__ import annotations
+
+from textual.screen import Screen
+
+from tuner_tui.ui.widgets.backdrop import Backdrop
+
+
+class FullScreen(Backdrop, Screen[None]):
+    """Goes on moving while a dialog lies over it, by those cells alone that changed.
+
+    The toolkit would have all of it painted anew for each of them: a screen below marks itself for what it has just
+    painted, and one that was painted whole, as when a dialog opens, is painted whole from then on.
+    """
+
+    def _compositor_refresh(self) -> None:
+        top = self.app.screen
+        if self is top or self not in self.app._background_screens:
+            super()._compositor_refresh()
+            return
+        regions = self._compositor._dirty_regions
+        if regions:
+            top.refresh(*regions)
+            regions.clear()
+        self._dirty_widgets.clear()
