@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tuner_tui import __version__
-from tuner_tui.cli.commands import build
+from tuner_tui.cli.app import build
 from tuner_tui.cli.main import COMMANDS, main
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from tuner_tui.cli.streams import open_closed, said_when_refused, take_any_text
+from tuner_tui.cli.console import allow_any_encoding, reopen_closed_streams, report_io_errors
 
 COMMANDS = {
     "screen": "screen",
@@ -35,31 +35,31 @@ GLOBAL_FLAGS = ("--help", "--version", "--install-completion", "--show-completio
 
 def main(argv: list[str] | None = None) -> None:
     """The entry point of `tuner-tui`. Without a command, or with a preset or run in its place, opens the screen."""
-    open_closed()
-    take_any_text()
-    with said_when_refused():
-        answer(list(sys.argv[1:] if argv is None else argv))
+    reopen_closed_streams()
+    allow_any_encoding()
+    with report_io_errors():
+        dispatch(list(sys.argv[1:] if argv is None else argv))
 
 
-def answer(words: list[str]) -> None:
+def dispatch(words: list[str]) -> None:
     """Import the module that `words` ask for, and run it."""
-    if opens_the_screen(words):
-        from tuner_tui.cli.opening import open_named
+    if opens_screen(words):
+        from tuner_tui.cli.screen_opener import open_named
 
         open_named(words[0] if words else None)
     if words[:1] == ["watch"] and not any(word.startswith("-") for word in words) and len(words) <= 2:
-        from tuner_tui.cli.watching import watch_box
+        from tuner_tui.cli.box_watcher import watch_box
 
         watch_box(words[1] if len(words) > 1 else None)
     first = words[0] if words else None
     if first is None or (first not in COMMANDS and first not in GLOBAL_FLAGS):
         words, first = ["screen", *words], "screen"
     modules = [COMMANDS[first]] if first in COMMANDS else list(dict.fromkeys(COMMANDS.values()))
-    from tuner_tui.cli.commands import build
+    from tuner_tui.cli.app import build
 
     build(modules)(words, prog_name="tuner-tui")
 
 
-def opens_the_screen(words: list[str]) -> bool:
+def opens_screen(words: list[str]) -> bool:
     """Whether `words` are at most the name of a preset or a run: its first frame does not wait for Typer."""
     return not words or (len(words) == 1 and words[0] not in COMMANDS and not words[0].startswith("-"))

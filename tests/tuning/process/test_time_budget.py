@@ -9,8 +9,8 @@ import pytest
 from tests.benchmarks.tuning.simulated_training import random_training
 from tests.benchmarks.tuning.tune_budget import tuned_in
 from tests.fakes.tuning import measured
+from tuner_tui.cli.commands.tune import follow_tuning
 from tuner_tui.cli.interrupts import Interrupts
-from tuner_tui.cli.tune_follow import follow_tuning
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.process.time_budget import CLEAR_LEAD, TimeBudget
 from tuner_tui.tuning.process.trial_log import TrialLog, TuningEnded, TuningStarted

@@ -34,10 +34,10 @@ from tuner_tui.ui.backend.estimates import (
     MemoryEstimator,
     MemoryOutlook,
 )
-from tuner_tui.ui.drawing.cells import text_of, width_of
+from tuner_tui.ui.drawing.cells import line_width, plain_text
 from tuner_tui.ui.drawing.estimate_rows import estimate_rows, figures_of, memory_bar, source
 from tuner_tui.ui.messages import EstimateArrived
-from tuner_tui.ui.widgets.estimate_bar import EstimateBar
+from tuner_tui.ui.panels.settings import EstimateBar
 
 SMALL = estimate_from_phases(
     (MemoryPhase("loss", 0.0, 0.0, 0.0, 0.0, 10 * 2**20),),
@@ -59,7 +59,7 @@ def request(batch: int = 8, **changes: Any) -> EstimateRequest:
 
 
 def texts(shown: MemoryOutlook | None, width: int = 60) -> list[str]:
-    return [text_of(row.line).rstrip() for row in estimate_rows(shown, width)]
+    return [plain_text(row.line).rstrip() for row in estimate_rows(shown, width)]
 
 
 def test_the_bar_stands_against_the_card_with_its_doubt() -> None:
@@ -123,7 +123,7 @@ def test_the_bar_never_outgrows_its_place(batch: int, width: int, doubt: float) 
     found = estimated(batch, doubt=doubt)
     assert len(memory_bar(found, width)) == width
     bar = estimate_rows(MemoryOutlook(found, True, "host memory"), width)[0]
-    assert width_of(bar.line) <= max(width, len("peak VRAM ✗ 15.5 of 80 GiB ± 102 MiB"))
+    assert line_width(bar.line) <= max(width, len("peak VRAM ✗ 15.5 of 80 GiB ± 102 MiB"))
 
 
 def test_the_source_of_the_figure_is_shortened_to_its_newest_part() -> None:

@@ -18,10 +18,10 @@ from tuner_tui.runs.store.folder import create_folder
 from tuner_tui.runs.store.record import write_record
 from tuner_tui.ui.backend.interface import RunListing
 from tuner_tui.ui.backend.runs import ComparedRuns, RunPairReader
-from tuner_tui.ui.drawing.cells import text_of, width_of
-from tuner_tui.ui.drawing.compare_rows import compare_rows, headline
-from tuner_tui.ui.drawing.two_curves import two_curves
+from tuner_tui.ui.drawing.cells import line_width, plain_text
+from tuner_tui.ui.drawing.charts import two_curves
 from tuner_tui.ui.messages import ComparedArrived
+from tuner_tui.ui.panels.comparison import compare_rows, headline
 from tuner_tui.ui.screens.compare import CompareScreen
 
 Compare = Callable[..., bool]
@@ -33,7 +33,7 @@ def text(pilot: ScreenPilot) -> str:
 
 
 def texts(shown: ComparedRuns, width: int) -> list[str]:
-    return [text_of(row.line).rstrip() for row in compare_rows(shown, width)]
+    return [plain_text(row.line).rstrip() for row in compare_rows(shown, width)]
 
 
 def on_compare(pilot: ScreenPilot) -> bool:
@@ -122,13 +122,13 @@ def test_different_jobs_are_warned_of_and_no_losses_draw_nothing() -> None:
 def test_no_row_outgrows_its_place(width: int) -> None:
     for shown in (two_runs(), two_jobs(), replace(two_runs(), names=("r" * 30, "s" * 30))):
         rows = compare_rows(shown, width)
-        tables = next(n for n, row in enumerate(rows) if text_of(row.line).startswith("Set"))
-        assert all(width_of(row.line) <= max(width, len("Settings: the same in both")) for row in rows[tables:])
+        tables = next(n for n, row in enumerate(rows) if plain_text(row.line).startswith("Set"))
+        assert all(line_width(row.line) <= max(width, len("Settings: the same in both")) for row in rows[tables:])
 
 
 def test_two_curves_are_told_apart_without_colour() -> None:
     flat, low = [(float(x), 2.0) for x in range(50)], [(float(x), 1.0) for x in range(50)]
-    rows = [text_of(row.line) for row in two_curves("loss", ("a", "b"), (flat, low), 60, 8)]
+    rows = [plain_text(row.line) for row in two_curves("loss", ("a", "b"), (flat, low), 60, 8)]
     assert len(rows) == 8
     assert "⠁⠁⠁⠁" in rows[1]
     assert "⣀⣀⣀⣀" in rows[6]

@@ -16,13 +16,11 @@ from tests.fakes.ui_backend import FakeBox, busy_box, opened
 from tests.ui.pilots import ScreenPilot, app_of, dialog, on_screen, said, settled, until, value
 from tuner_tui.settings.origin import OriginKind
 from tuner_tui.tuning.process.tuning_reader import TuningView
-from tuner_tui.ui import format as f
 from tuner_tui.ui.backend.interface import TuningSnapshot
-from tuner_tui.ui.drawing.cells import text_of, width_of
-from tuner_tui.ui.drawing.scatter import Point, Scatter, scatter_rows
-from tuner_tui.ui.drawing.trial_rows import trial_rows
-from tuner_tui.ui.drawing.tuning_plots import tuning_plots
-from tuner_tui.ui.drawing.tuning_rows import skipped_rows, tuning_rows
+from tuner_tui.ui.drawing import number_format as f
+from tuner_tui.ui.drawing.cells import line_width, plain_text
+from tuner_tui.ui.drawing.charts import ScatterPlot, ScatterPoint, scatter_rows
+from tuner_tui.ui.drawing.tuning_rows import skipped_rows, trial_rows, tuning_plots, tuning_rows
 from tuner_tui.ui.messages import TuningArrived, TuningSeen
 from tuner_tui.ui.screens.tune import INVALID_MINUTES, TuneScreen, next_minutes, parse_minutes
 
@@ -43,7 +41,7 @@ def text(pilot: ScreenPilot) -> str:
 
 
 def lines(view: TuningView | None, width: int = 116) -> list[str]:
-    return [text_of(row.line).rstrip() for row in trial_rows(view, width)]
+    return [plain_text(row.line).rstrip() for row in trial_rows(view, width)]
 
 
 async def test_o_shows_the_newest_tuning_and_escape_leaves_it() -> None:
@@ -273,14 +271,14 @@ def test_samples_are_compared_where_no_tokens_were_counted() -> None:
 
 
 def test_the_head_says_what_is_tried_why_and_how_long_it_may_take() -> None:
-    told = [text_of(row.line) for row in tuning_rows(under_way(), START_S, 116)]
+    told = [plain_text(row.line) for row in tuning_rows(under_way(), START_S, 116)]
     assert told[0] == "▸ trial 8 · compile on · for 43 s · 4 min … 7 min left"
     assert told[1].startswith("why     at most +11 % to gain: kernels")
     assert told[2].startswith("best    ×2.47 of the start · 52.6k tokens/s · 44.0 GiB · trial 6: precision bf16")
 
 
 def test_the_verdict_has_its_spread_and_says_what_to_do_with_it() -> None:
-    told = [text_of(row.line) for row in tuning_rows(at_its_end(), None, 116)]
+    told = [plain_text(row.line) for row in tuning_rows(at_its_end(), None, 116)]
     assert told[0] == "✓ ×2.69 (×2.64 … ×2.73) of the start's throughput"
     assert any("llama-1b-sft-tuned" in row for row in told)
     assert told[-1].startswith("next    a shows")
@@ -289,7 +287,7 @@ def test_the_verdict_has_its_spread_and_says_what_to_do_with_it() -> None:
 @pytest.mark.parametrize("status", ["aborted", "killed", "failed"])
 def test_a_tuning_that_ended_early_says_so(status: str) -> None:
     view = under_way(status=status, current=None, trouble="The disk is full.")
-    told = [text_of(row.line) for row in tuning_rows(view, None, 116)]
+    told = [plain_text(row.line) for row in tuning_rows(view, None, 116)]
     assert told[0][:1] in "!✗"
     assert told[1] == "trouble The disk is full."
     assert any(row.startswith("best") for row in told)
@@ -298,9 +296,9 @@ def test_a_tuning_that_ended_early_says_so(status: str) -> None:
 def test_a_tuning_without_a_trial_is_drawn_as_well() -> None:
     view = under_way(tried=(), current=None, skipped=())
     assert lines(view) == ["No trial yet."]
-    assert text_of(tuning_rows(view, None, 80)[0].line).startswith("Between two trials")
-    assert text_of(skipped_rows(view, 40)[0].line) == "Nothing yet."
-    assert any("no figure yet" in text_of(row.line) for row in tuning_plots(view, 80, 12))
+    assert plain_text(tuning_rows(view, None, 80)[0].line).startswith("Between two trials")
+    assert plain_text(skipped_rows(view, 40)[0].line) == "Nothing yet."
+    assert any("no figure yet" in plain_text(row.line) for row in tuning_plots(view, 80, 12))
 
 
 @given(st.integers(20, 200), st.integers(1, 40), st.sampled_from([under_way(), at_its_end(), aborted()]))
@@ -308,7 +306,7 @@ def test_nothing_outgrows_its_place(width: int, height: int, view: TuningView) -
     plots = tuning_plots(view, width, height)
     assert len(plots) <= max(height, 1)
     for row in (*plots, *trial_rows(view, max(width, 60)), *skipped_rows(view, width)):
-        assert width_of(row.line) <= max(width, 60)
+        assert line_width(row.line) <= max(width, 60)
 
 
 @given(
@@ -322,20 +320,24 @@ def test_a_scatter_keeps_to_its_place(
 ) -> None:
     ends = (min((x for x, _ in points), default=1), max((x for x, _ in points), default=1))
     drawn = scatter_rows(
-        Scatter("t", [Point(x, y) for x, y in points], f.gib, "micro batch", ends, limit=limit), width, height
+        ScatterPlot("t", [ScatterPoint(x, y) for x, y in points], f.gib, "micro batch", ends, limit=limit),
+        width,
+        height,
     )
     assert len(drawn) == height
-    assert all(width_of(row.line) <= width for row in drawn)
+    assert all(line_width(row.line) <= width for row in drawn)
 
 
 def test_figures_next_to_nothing_are_drawn() -> None:
-    shown = Scatter("t", [Point(1, 5e-324), Point(2, 0.0)], f.gib, "b", (1, 2))
+    shown = ScatterPlot("t", [ScatterPoint(1, 5e-324), ScatterPoint(2, 0.0)], f.gib, "b", (1, 2))
     assert len(scatter_rows(shown, 31, 8)) == 8
 
 
 def test_points_stand_where_their_figures_are() -> None:
-    points = [Point(1, 0.0), Point(16, 8.0, "◆"), Point(256, 10.0)]
-    rows = [text_of(row.line) for row in scatter_rows(Scatter("t", points, f.gib, "b", (1, 256), top=10.0), 31, 13)]
+    points = [ScatterPoint(1, 0.0), ScatterPoint(16, 8.0, "◆"), ScatterPoint(256, 10.0)]
+    rows = [
+        plain_text(row.line) for row in scatter_rows(ScatterPlot("t", points, f.gib, "b", (1, 256), top=10.0), 31, 13)
+    ]
     assert rows[1][30] == "•"
     assert rows[11][10] == "•"
     assert rows[3][20] == "◆"
@@ -350,7 +352,7 @@ def test_where_the_start_stays_there_is_nothing_to_take() -> None:
     assert verdict is not None
     kept = at_its_end(verdict=replace(verdict, winner=START))
     assert [line for line in lines(kept) if "the start stays" in line]
-    told = "\n".join(text_of(row.line) for row in tuning_rows(kept, None, 100))
+    told = "\n".join(plain_text(row.line) for row in tuning_rows(kept, None, 100))
     assert "puts it into the settings" not in told
 
 

@@ -10,12 +10,12 @@ from textual.command import CommandList
 
 from tests.fakes.ui_backend import FakeBox, busy_box, failed_box
 from tests.ui.pilots import ScreenPilot, app_of, cursor_on, dialog, on_screen, until
-from tuner_tui.ui.arrangement import PAGES
 from tuner_tui.ui.keys import COMPARE_KEYS, EDIT_KEYS, MAIN_KEYS, PAGE_KEYS, SETTINGS_KEYS, TROUBLES_KEYS, TUNE_KEYS
+from tuner_tui.ui.panels.layout import PAGES
 from tuner_tui.ui.panels.output import OUTPUT_KEYS
 from tuner_tui.ui.screens.help import GLOSSARY, help_groups
-from tuner_tui.ui.widgets.key_line import KeyLine
-from tuner_tui.ui.widgets.page_strip import PageStrip
+from tuner_tui.ui.widgets.key_footer import KeyLine
+from tuner_tui.ui.widgets.page_tabs import PageStrip
 
 ALL_KEYS = (*MAIN_KEYS, *PAGE_KEYS, *SETTINGS_KEYS, *TROUBLES_KEYS, *EDIT_KEYS, *OUTPUT_KEYS, *COMPARE_KEYS, *TUNE_KEYS)
 

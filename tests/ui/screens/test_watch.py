@@ -13,8 +13,8 @@ from textual.pilot import Pilot
 from tests.fakes.watched_box import CARDS, JOBS, FakeWatch, cardless_view, view
 from tests.ui.pilots import dialog, until
 from tuner_tui.runs.read.box_monitor import BoxView
-from tuner_tui.ui.drawing.cells import text_of
-from tuner_tui.ui.drawing.job_rows import JobScene, job_rows, sorted_jobs
+from tuner_tui.ui.drawing.cells import plain_text
+from tuner_tui.ui.drawing.watch_rows import JobScene, job_rows, sorted_jobs
 from tuner_tui.ui.watch_app import WatchApp
 
 SIZE = (120, 40)
@@ -150,7 +150,7 @@ def test_it_looks(snap_compare: Compare, size: tuple[int, int]) -> None:
 def test_no_row_is_wider_than_its_place(width: int) -> None:
     opened = frozenset(job.pid for job in JOBS)
     for row in job_rows(JobScene(JOBS, view().sample.time_s, opened=opened, cursor=5000), width, 200)[1:]:
-        assert len(text_of(row.line)) <= width, text_of(row.line)
+        assert len(plain_text(row.line)) <= width, plain_text(row.line)
 
 
 def test_the_cursor_is_always_in_sight() -> None:
@@ -158,7 +158,7 @@ def test_the_cursor_is_always_in_sight() -> None:
     for job in JOBS:
         rows = job_rows(JobScene(JOBS, 0.0, opened=opened, cursor=job.pid), 120, 7)
         assert len(rows) == 7
-        assert any(f" {job.pid} " in text_of(row.line) for row in rows)
+        assert any(f" {job.pid} " in plain_text(row.line) for row in rows)
 
 
 def test_equal_jobs_keep_their_order_by_age() -> None:

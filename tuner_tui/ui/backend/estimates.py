@@ -9,7 +9,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from tuner_tui.ui.format import size
+from tuner_tui.ui.drawing.number_format import size
 from tuner_tui.ui.messages import EstimateArrived
 
 if TYPE_CHECKING:

@@ -205,10 +205,10 @@ def compare_views(names: tuple[str, str], one: RunView, other: RunView) -> Compa
 
 def _status_sentence(view: RunView) -> str:
     """How a run stands, in a sentence short enough for a line."""
-    from tuner_tui.ui.drawing.ending import ending_sentence
+    from tuner_tui.ui.drawing.run_rows import outcome_sentence
 
     limit_bytes = None if view.record is None else view.record.memory_limit_bytes
-    return ending_sentence(view.state, limit_bytes) or view.status.sentence
+    return outcome_sentence(view.state, limit_bytes) or view.status.sentence
 
 
 def _start_time_s(view: RunView) -> float:

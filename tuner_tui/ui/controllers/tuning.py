@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tuner_tui.ui.backend.daemon_thread import to_daemon_thread
 from tuner_tui.ui.backend.feeds import PollingFeed
 from tuner_tui.ui.controllers.comparison import CompareApp
-from tuner_tui.ui.drawing.tuning_words import can_go_on
+from tuner_tui.ui.drawing.tuning_text import can_resume
 from tuner_tui.ui.messages import TuningArrived, TuningSeen
 from tuner_tui.ui.screen_state import status_text as words
 from tuner_tui.ui.screen_state import ui_state as steps
@@ -168,7 +168,7 @@ class TuneApp(CompareApp):
     async def _resume_tuning(self) -> None:
         folder = self._tuning
         look = None if self._tune_screen is None else self._tune_screen.looked
-        if look is not None and not can_go_on(look.view):
+        if look is not None and not can_resume(look.view):
             self.say(f"{look.view.id} is {look.view.status}: there is nothing to go on with.", severity="warning")
         elif folder is not None:
             minutes = await self._minutes_wanted(f"Go on with {folder.name}", _resume_lines(look))

@@ -1,7 +1,4 @@
-"""Lines of styled text, exact to the cell: build, fit, cut, and find what changed between two of them.
-
-A style is a word for a state; what it looks like is the widget's matter.
-"""
+"""Lines of styled text, exact to the cell: build, fit, cut and align them; the marks that show a state without colour."""
 
 from __future__ import annotations
 
@@ -11,19 +8,24 @@ from typing import Literal, NamedTuple
 
 from rich.cells import cell_len
 
+GOOD = "✓"
+WARN = "!"
+BAD = "✗"
+
+
 Style = Literal["", "dim", "strong", "good", "warn", "bad", "hit"]
 STYLES: tuple[Style, ...] = ("", "dim", "strong", "good", "warn", "bad", "hit")
 
 
-class Run(NamedTuple):
+class TextSpan(NamedTuple):
     """Text in one style."""
 
     text: str
     style: Style = ""
 
 
-Line = tuple[Run, ...]
-Part = str | Run | Line
+Line = tuple[TextSpan, ...]
+Part = str | TextSpan | Line
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,25 +38,25 @@ class Row:
 
 def line(*parts: Part) -> Line:
     """Put parts together, neighbours of one style becoming one run: fewer style changes, fewer bytes."""
-    runs: list[Run] = []
+    runs: list[TextSpan] = []
     for part in parts:
-        for run in _runs(part):
+        for run in _spans(part):
             if not run.text:
                 continue
             if runs and runs[-1].style == run.style:
-                runs[-1] = Run(runs[-1].text + run.text, run.style)
+                runs[-1] = TextSpan(runs[-1].text + run.text, run.style)
             else:
                 runs.append(run)
     return tuple(runs)
 
 
-def _runs(part: Part) -> Line:
+def _spans(part: Part) -> Line:
     if isinstance(part, str):
-        return (Run(part),)
-    return (part,) if isinstance(part, Run) else part
+        return (TextSpan(part),)
+    return (part,) if isinstance(part, TextSpan) else part
 
 
-def text_of(cells: Line) -> str:
+def plain_text(cells: Line) -> str:
     """The text of a line without its styles."""
     return "".join(run.text for run in cells)
 
@@ -73,12 +75,12 @@ def text_width(text: str) -> int:
     return len(text) if is_narrow(text) else cell_len(text)
 
 
-def width_of(cells: Line) -> int:
+def line_width(cells: Line) -> int:
     """Cells that a line takes."""
     return sum(text_width(run.text) for run in cells)
 
 
-def cut(text: str, width: int) -> str:
+def cut_text(text: str, width: int) -> str:
     """The start of `text`, exactly `width` cells; a wide character that would stick out becomes a space."""
     if is_narrow(text):
         return text[:width].ljust(width)
@@ -96,20 +98,20 @@ def shorten(text: str, width: int) -> str:
     """`text` in at most `width` cells, its end replaced by `…` where it is longer."""
     if text_width(text) <= width:
         return text
-    return "" if width < 1 else cut(text, width - 1).rstrip() + "…"
+    return "" if width < 1 else cut_text(text, width - 1).rstrip() + "…"
 
 
 def fit(cells: Line, width: int) -> Line:
     """A line of exactly `width` cells: padded with spaces, or shortened with `…`."""
-    missing = width - width_of(cells)
+    missing = width - line_width(cells)
     if missing >= 0:
         return line(*cells, " " * missing) if missing else cells
-    kept: list[Run] = []
+    kept: list[TextSpan] = []
     room = width
     for run in cells:
         used = text_width(run.text)
         if used >= room:
-            kept.append(Run(cut(shorten(run.text + " ", room), room), run.style))
+            kept.append(TextSpan(cut_text(shorten(run.text + " ", room), room), run.style))
             break
         kept.append(run)
         room -= used
@@ -118,17 +120,17 @@ def fit(cells: Line, width: int) -> Line:
 
 def crop(cells: Line, start: int, end: int) -> Line:
     """The cells from `start` to `end` (not included); a wide character cut in two leaves a space."""
-    kept: list[Run] = []
+    kept: list[TextSpan] = []
     position = 0
     for run in cells:
         used = text_width(run.text)
         if position + used > start and position < end:
-            kept.append(Run(_between(run.text, max(0, start - position), min(used, end - position)), run.style))
+            kept.append(TextSpan(_crop_text(run.text, max(0, start - position), min(used, end - position)), run.style))
         position += used
     return line(*kept)
 
 
-def _between(text: str, start: int, end: int) -> str:
+def _crop_text(text: str, start: int, end: int) -> str:
     if is_narrow(text):
         return text[start:end]
     out, position = [], 0
@@ -142,12 +144,12 @@ def _between(text: str, start: int, end: int) -> str:
     return "".join(out)
 
 
-def right(text: str, width: int) -> str:
+def align_right(text: str, width: int) -> str:
     """`text` at the right end of `width` cells; too long a text keeps its start."""
     missing = width - text_width(text)
-    return " " * missing + text if missing >= 0 else cut(shorten(text, width), width)
+    return " " * missing + text if missing >= 0 else cut_text(shorten(text, width), width)
 
 
-def left(text: str, width: int) -> str:
+def align_left(text: str, width: int) -> str:
     """`text` at the left end of `width` cells."""
-    return cut(shorten(text, width), width)
+    return cut_text(shorten(text, width), width)

@@ -7,9 +7,8 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from tuner_tui.core.text import wrap_text
-from tuner_tui.ui import format as f
-from tuner_tui.ui.drawing.cells import Row, Run, Style, line, text_width, width_of
-from tuner_tui.ui.drawing.marks import BAD, GOOD, WARN
+from tuner_tui.ui.drawing import number_format as f
+from tuner_tui.ui.drawing.cells import BAD, GOOD, WARN, Row, Style, TextSpan, line, line_width, text_width
 
 if TYPE_CHECKING:
     from tuner_tui.memory.estimate import MemoryEstimate
@@ -38,9 +37,9 @@ VERDICTS = {
 def estimate_rows(shown: MemoryOutlook | None, width: int) -> list[Row]:
     """The bar with its figures, then verdict, largest batch and source."""
     if shown is None:
-        return [Row(line(Run(GPU, "dim")))]
+        return [Row(line(TextSpan(GPU, "dim")))]
     if shown.estimate is None:
-        return [Row(line(Run(part, "dim"))) for part in wrap_text(f"peak memory {shown.unknown}", max(10, width))]
+        return [Row(line(TextSpan(part, "dim"))) for part in wrap_text(f"peak memory {shown.unknown}", max(10, width))]
     return [_bar_row(shown, shown.estimate, width), _words_row(shown, shown.estimate, width)]
 
 
@@ -54,8 +53,10 @@ def _bar_row(shown: MemoryOutlook, found: MemoryEstimate, width: int) -> Row:
         figures, bar_width = figures + whose, bar_width - len(whose)
     bar = memory_bar(found, min(bar_width, MOST_BAR)) if found.capacity_bytes and bar_width >= LEAST_BAR else ""
     wrong = style in ("warn", "bad")  # a bar that fits is quiet: the eye belongs elsewhere
-    figured = Run(figures, style if wrong else "")
-    return Row(line(Run(f"{label} ", "dim"), Run(bar, style if wrong else "dim"), " " if bar else "", figured))
+    figured = TextSpan(figures, style if wrong else "")
+    return Row(
+        line(TextSpan(f"{label} ", "dim"), TextSpan(bar, style if wrong else "dim"), " " if bar else "", figured)
+    )
 
 
 def memory_bar(found: MemoryEstimate, width: int) -> str:
@@ -92,12 +93,12 @@ def _mib(size_bytes: float) -> str:
 
 def _words_row(shown: MemoryOutlook, found: MemoryEstimate, width: int) -> Row:
     most = shown.largest
-    words = line(Run(VERDICTS[found.verdict], MARKS[found.verdict][1]))
+    words = line(TextSpan(VERDICTS[found.verdict], MARKS[found.verdict][1]))
     if most is not None:
         words = line(*words, f" · largest micro batch {most:,}" if most else " at any micro batch")
-    room = width - width_of(words)
+    room = width - line_width(words)
     if room >= LEAST_SOURCE:
-        words = line(*words, Run(f" · {source(found.rests_on, room - 3)}", "dim"))
+        words = line(*words, TextSpan(f" · {source(found.rests_on, room - 3)}", "dim"))
     return Row(words)
 
 

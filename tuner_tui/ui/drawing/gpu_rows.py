@@ -9,13 +9,11 @@ from itertools import accumulate
 from tuner_tui.core.text import wrap_text
 from tuner_tui.hardware.gpu.xid import format_xid
 from tuner_tui.hardware.sample import GpuSample, Sample
-from tuner_tui.ui import format as f
-from tuner_tui.ui.drawing.bars import blocks, tall_blocks
-from tuner_tui.ui.drawing.cells import Row, Run, Style, line, right, shorten, text_width
-from tuner_tui.ui.drawing.figures import LABEL, SCALE, labelled
-from tuner_tui.ui.drawing.marks import BAD, WARN
-from tuner_tui.ui.drawing.recent import swept
-from tuner_tui.ui.drawing.sweep import BUCKET_S
+from tuner_tui.ui.drawing import number_format as f
+from tuner_tui.ui.drawing.cells import BAD, WARN, Row, Style, TextSpan, align_right, line, shorten, text_width
+from tuner_tui.ui.drawing.charts import blocks, tall_blocks
+from tuner_tui.ui.drawing.ring_history import BUCKET_S, history_columns
+from tuner_tui.ui.drawing.tables import LABEL, SCALE, labelled_row
 
 STALE_S = 3.0
 """A card that has not answered for this long shows old figures, and is marked."""
@@ -30,7 +28,7 @@ class GpuScene:
 
 
 @dataclass(frozen=True, slots=True)
-class Detail:
+class GpuDetail:
     """How much room each card gets: lines of the utilisation's chart (0: only the table), and further histories."""
 
     chart: int = 0
@@ -38,7 +36,7 @@ class Detail:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class GpuColumn:
     """A column of the table: its heading, its width, the narrowest table that has room for it, its figure."""
 
     heading: str
@@ -48,7 +46,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class GpuSeries:
     """A history: its label, its figure, and what its full height stands for, as a number and in words."""
 
     label: str
@@ -58,61 +56,61 @@ class Trace:
 
 
 COLUMNS = (
-    Column("%", 4, 0, lambda gpu: f.whole(gpu.utilisation_pct)),
-    Column("W", 5, 0, lambda gpu: f.whole(gpu.power_w)),
-    Column("GiB", 6, 0, lambda gpu: f.gib(gpu.memory_used_bytes)),
-    Column("°C", 4, 0, lambda gpu: f.whole(gpu.temperature_c)),
-    Column("MHz", 6, 48, lambda gpu: f.tens(gpu.clock_sm_mhz)),
-    Column("of GiB", 8, 64, lambda gpu: f.gib(gpu.memory_total_bytes)),
-    Column("of W", 6, 72, lambda gpu: f.whole(gpu.power_limit_w)),
-    Column("fan %", 7, 80, lambda gpu: f.whole(gpu.fan_pct)),
-    Column("mem MHz", 9, 88, lambda gpu: f.count(gpu.clock_memory_mhz)),
+    GpuColumn("%", 4, 0, lambda gpu: f.integer(gpu.utilisation_pct)),
+    GpuColumn("W", 5, 0, lambda gpu: f.integer(gpu.power_w)),
+    GpuColumn("GiB", 6, 0, lambda gpu: f.gib(gpu.memory_used_bytes)),
+    GpuColumn("°C", 4, 0, lambda gpu: f.integer(gpu.temperature_c)),
+    GpuColumn("MHz", 6, 48, lambda gpu: f.tens(gpu.clock_sm_mhz)),
+    GpuColumn("of GiB", 8, 64, lambda gpu: f.gib(gpu.memory_total_bytes)),
+    GpuColumn("of W", 6, 72, lambda gpu: f.integer(gpu.power_limit_w)),
+    GpuColumn("fan %", 7, 80, lambda gpu: f.integer(gpu.fan_pct)),
+    GpuColumn("mem MHz", 9, 88, lambda gpu: f.count(gpu.clock_memory_mhz)),
 )
-BUSY = Trace("busy", lambda gpu: gpu.utilisation_pct, lambda _: 100.0, lambda _: "100 %")
-TRACES = (
-    Trace(
-        "power", lambda gpu: gpu.power_w, lambda gpu: gpu.power_limit_w, lambda gpu: f"{f.whole(gpu.power_limit_w)} W"
+BUSY = GpuSeries("busy", lambda gpu: gpu.utilisation_pct, lambda _: 100.0, lambda _: "100 %")
+SERIES = (
+    GpuSeries(
+        "power", lambda gpu: gpu.power_w, lambda gpu: gpu.power_limit_w, lambda gpu: f"{f.integer(gpu.power_limit_w)} W"
     ),
-    Trace(
+    GpuSeries(
         "memory",
         lambda gpu: gpu.memory_used_bytes,
         lambda gpu: gpu.memory_total_bytes,
         lambda gpu: f"{f.gib(gpu.memory_total_bytes)} GiB",
     ),
-    Trace("heat", lambda gpu: gpu.temperature_c, lambda _: 100.0, lambda _: "100 °C"),
+    GpuSeries("heat", lambda gpu: gpu.temperature_c, lambda _: 100.0, lambda _: "100 °C"),
 )
 INDEX = 4
 
 
-def gpu_rows(scene: GpuScene, width: int, detail: Detail) -> list[Row]:
+def gpu_rows(scene: GpuScene, width: int, detail: GpuDetail) -> list[Row]:
     """Units in the heading, a row a card, and what is wrong in words."""
     if not scene.sample.gpus:
         return []
     columns = _table(width, detail)
     taken = INDEX + sum(column.width for column in columns)
     history = 0 if detail.chart else max(0, width - taken - 1)
-    heading = "GPU " + "".join(right(column.heading, column.width) for column in columns)
-    span = f" last {f.short(history * BUCKET_S)}" if history >= 12 else ""
-    rows = [Row(line(Run(heading + span, "dim")), rank=2)]
+    heading = "GPU " + "".join(align_right(column.heading, column.width) for column in columns)
+    span = f" last {f.short_duration(history * BUCKET_S)}" if history >= 12 else ""
+    rows = [Row(line(TextSpan(heading + span, "dim")), rank=2)]
     for gpu in scene.sample.gpus:
         rows.append(_figures(scene, gpu, columns, width, history))
         if detail.chart:
             rows += _histories(scene, gpu, width, detail)
-    return rows + trouble_rows(scene.sample, width)
+    return rows + gpu_problem_rows(scene.sample, width)
 
 
-def rows_more(cards: int, width: int, detail: Detail) -> int:
+def extra_rows(cards: int, width: int, detail: GpuDetail) -> int:
     """Rows that `detail` adds to the plain table of `cards` cards: known before they are drawn."""
     if not detail.chart:
         return 0
     return cards * (detail.chart + detail.traces + (1 if _has_remarks(width, detail) else 0))
 
 
-def _has_remarks(width: int, detail: Detail) -> bool:
-    return detail.traces >= len(TRACES) and width < COLUMNS[-1].from_width
+def _has_remarks(width: int, detail: GpuDetail) -> bool:
+    return detail.traces >= len(SERIES) and width < COLUMNS[-1].from_width
 
 
-def _table(width: int, detail: Detail) -> list[Column]:
+def _table(width: int, detail: GpuDetail) -> list[GpuColumn]:
     """Without a history in the same row there is room for more columns."""
     if not detail.chart:
         return [column for column in COLUMNS if width >= column.from_width]
@@ -120,28 +118,33 @@ def _table(width: int, detail: Detail) -> list[Column]:
     return [column for column, end in zip(COLUMNS, ends, strict=True) if INDEX + end <= width]
 
 
-def _figures(scene: GpuScene, gpu: GpuSample, columns: Sequence[Column], width: int, history: int) -> Row:
-    mark, style = mark_of(gpu)
-    values = "".join(right(column.figure(gpu), column.width) for column in columns)
+def _figures(scene: GpuScene, gpu: GpuSample, columns: Sequence[GpuColumn], width: int, history: int) -> Row:
+    mark, style = gpu_mark(gpu)
+    values = "".join(align_right(column.figure(gpu), column.width) for column in columns)
     taken = INDEX + len(values)
     name = "  " + gpu.name.removeprefix("NVIDIA ")
     beside = name if text_width(name) <= width - taken else ""
-    trace = Run(" " + blocks(_moments(scene, gpu, BUSY, history), 100), "dim") if history else Run(beside, "dim")
-    index = Run(right(str(gpu.index), 2), "strong")
+    trace = (
+        TextSpan(" " + blocks(_series_columns(scene, gpu, BUSY, history), 100), "dim")
+        if history
+        else TextSpan(beside, "dim")
+    )
+    index = TextSpan(align_right(str(gpu.index), 2), "strong")
     return Row(
-        line(index, Run(f"{mark} ", style), Run(values, "dim" if gpu.lost or is_stale(gpu) else ""), trace), rank=1
+        line(index, TextSpan(f"{mark} ", style), TextSpan(values, "dim" if gpu.lost or is_stale(gpu) else ""), trace),
+        rank=1,
     )
 
 
-def _moments(scene: GpuScene, gpu: GpuSample, trace: Trace, width: int) -> list[float | None]:
+def _series_columns(scene: GpuScene, gpu: GpuSample, trace: GpuSeries, width: int) -> list[float | None]:
     def figure(sample: Sample) -> float | None:
-        card = card_of(sample, gpu.index)
+        card = find_gpu(sample, gpu.index)
         return None if card is None or card.lost else trace.figure(card)
 
-    return swept(scene.recent, (gpu.index, trace.label), figure, scene.sample.time_s, width)
+    return history_columns(scene.recent, (gpu.index, trace.label), figure, scene.sample.time_s, width)
 
 
-def card_of(sample: Sample, index: int) -> GpuSample | None:
+def find_gpu(sample: Sample, index: int) -> GpuSample | None:
     """The card numbered `index`; nearly always the one at that place."""
     cards = sample.gpus
     if index < len(cards) and cards[index].index == index:
@@ -149,31 +152,31 @@ def card_of(sample: Sample, index: int) -> GpuSample | None:
     return next((card for card in cards if card.index == index), None)
 
 
-def _histories(scene: GpuScene, gpu: GpuSample, width: int, detail: Detail) -> list[Row]:
+def _histories(scene: GpuScene, gpu: GpuSample, width: int, detail: GpuDetail) -> list[Row]:
     rows = _history(scene, gpu, BUSY, width, detail.chart, rank=2)
-    for trace in TRACES[: detail.traces]:
+    for trace in SERIES[: detail.traces]:
         rows += _history(scene, gpu, trace, width, 1, rank=3)
     if _has_remarks(width, detail):
         more = f"memory clock {f.count(gpu.clock_memory_mhz)} MHz, fan {f.percent(gpu.fan_pct)}"
-        rows.append(labelled("", Run(shorten(more, width - LABEL), "dim"), rank=4))
+        rows.append(labelled_row("", TextSpan(shorten(more, width - LABEL), "dim"), rank=4))
     return rows
 
 
-def _history(scene: GpuScene, gpu: GpuSample, trace: Trace, width: int, height: int, rank: int) -> list[Row]:
+def _history(scene: GpuScene, gpu: GpuSample, trace: GpuSeries, width: int, height: int, rank: int) -> list[Row]:
     room = max(0, width - LABEL - SCALE)
-    chart = tall_blocks(_moments(scene, gpu, trace, room), trace.full(gpu) or 0.0, height)
-    words = right(trace.words(gpu), SCALE)
+    chart = tall_blocks(_series_columns(scene, gpu, trace, room), trace.full(gpu) or 0.0, height)
+    words = align_right(trace.words(gpu), SCALE)
     return [
-        labelled(
+        labelled_row(
             trace.label if number == 0 else "",
-            Run(text + (words if number == 0 else " " * SCALE), "dim"),
+            TextSpan(text + (words if number == 0 else " " * SCALE), "dim"),
             rank=rank,
         )
         for number, text in enumerate(chart)
     ]
 
 
-def mark_of(gpu: GpuSample) -> tuple[str, Style]:
+def gpu_mark(gpu: GpuSample) -> tuple[str, Style]:
     """The mark beside a card: lost, silent or held back; a blank beside a card that is well."""
     if gpu.lost:
         return BAD, "bad"
@@ -187,20 +190,20 @@ def is_stale(gpu: GpuSample) -> bool:
     return gpu.age_s is not None and gpu.age_s > STALE_S
 
 
-def trouble_rows(sample: Sample, width: int) -> list[Row]:
+def gpu_problem_rows(sample: Sample, width: int) -> list[Row]:
     """What holds cards back, in words; cards with the same trouble share a row."""
     grouped: dict[tuple[str, Style, str], list[int]] = {}
     for gpu in sample.gpus:
-        if words := _trouble(gpu):
-            grouped.setdefault((*mark_of(gpu), words), []).append(gpu.index)
+        if words := _gpu_problem(gpu):
+            grouped.setdefault((*gpu_mark(gpu), words), []).append(gpu.index)
     return [
-        Row(line(Run(text, style)), rank=1)
+        Row(line(TextSpan(text, style)), rank=1)
         for (mark, style, words), cards in grouped.items()
         for text in wrap_text(f"{mark} GPU {_numbers(cards)}: {words}", max(8, width), subsequent_indent="  ")
     ]
 
 
-def _trouble(gpu: GpuSample) -> str:
+def _gpu_problem(gpu: GpuSample) -> str:
     error = "" if gpu.xid is None else f"{format_xid(gpu.xid)}, {f.duration(gpu.xid_age_s)} ago"
     return "; ".join(filter(None, (_state(gpu), error)))
 

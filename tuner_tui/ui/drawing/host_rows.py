@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tuner_tui.hardware.sample import HostSample, ProcessSample, Sample
-from tuner_tui.ui import format as f
-from tuner_tui.ui.drawing.bars import blocks, tall_blocks
-from tuner_tui.ui.drawing.cells import Row, Run, Style, right, shorten
-from tuner_tui.ui.drawing.figures import LABEL, SCALE, Figure, figure_rows, labelled
-from tuner_tui.ui.drawing.recent import swept
-from tuner_tui.ui.drawing.sweep import within
+from tuner_tui.ui.drawing import number_format as f
+from tuner_tui.ui.drawing.cells import Row, Style, TextSpan, align_right, shorten
+from tuner_tui.ui.drawing.charts import blocks, tall_blocks
+from tuner_tui.ui.drawing.ring_history import history_columns, samples_within
+from tuner_tui.ui.drawing.tables import LABEL, SCALE, LabelledValue, labelled_row, value_grid
 
 CORES_EVERY_S = 5.0
 """Cores show the mean of the last whole five seconds: 128 blocks that jitter would cost 400 bytes a second."""
@@ -18,35 +17,35 @@ CORES_EVERY_S = 5.0
 
 def host_rows(sample: Sample, recent: Sequence[Sample], width: int, chart: int, all_cores: bool) -> list[Row]:
     """Everything about the host; `chart` lines of the processor's history, every core or the busiest only."""
-    figures = figure_rows(_figures(sample.host), width)
+    figures = value_grid(_figures(sample.host), width)
     cores = core_rows(recent or (sample,), sample.time_s, width, all_cores)
     history = _history(sample, recent, width, chart)
     return [*figures[:1], *history, *cores, *process_rows(sample.processes, width), *figures[1:]]
 
 
-def _figures(host: HostSample) -> list[Figure]:
+def _figures(host: HostSample) -> list[LabelledValue]:
     swapping: Style = "warn" if host.swap_in_bytes_s else ""
     ram = f"{f.whole_gib(host.ram_used_bytes)}/{f.whole_gib(host.ram_total_bytes)}"
     return [
-        Figure("CPU", f.percent(host.cpu_pct), rank=2),
-        Figure("RAM GiB", ram, rank=2),
-        Figure("read MB/s", f.mb_s(host.disk_read_bytes_s), rank=5),
-        Figure("write MB/s", f.mb_s(host.disk_write_bytes_s), rank=5),
-        Figure("disk left", f.short_size(host.disk_free_bytes), rank=6),
-        Figure("shm left", f.short_size(host.shm_free_bytes), rank=6),
-        Figure("swap used", f.short_size(host.swap_used_bytes), swapping, rank=2 if swapping else 7),
-        Figure("swap in/s", f.short_size(host.swap_in_bytes_s), swapping, rank=2 if swapping else 7),
+        LabelledValue("CPU", f.percent(host.cpu_pct), rank=2),
+        LabelledValue("RAM GiB", ram, rank=2),
+        LabelledValue("read MB/s", f.mb_s(host.disk_read_bytes_s), rank=5),
+        LabelledValue("write MB/s", f.mb_s(host.disk_write_bytes_s), rank=5),
+        LabelledValue("disk left", f.short_size(host.disk_free_bytes), rank=6),
+        LabelledValue("shm left", f.short_size(host.shm_free_bytes), rank=6),
+        LabelledValue("swap used", f.short_size(host.swap_used_bytes), swapping, rank=2 if swapping else 7),
+        LabelledValue("swap in/s", f.short_size(host.swap_in_bytes_s), swapping, rank=2 if swapping else 7),
     ]
 
 
 def _history(sample: Sample, recent: Sequence[Sample], width: int, height: int) -> list[Row]:
     room = max(0, width - LABEL - SCALE)
-    history = swept(recent, "host", lambda past: past.host.cpu_pct, sample.time_s, room)
+    history = history_columns(recent, "host", lambda past: past.host.cpu_pct, sample.time_s, room)
     chart = tall_blocks(history, 100, height)
     return [
-        labelled(
+        labelled_row(
             "busy" if number == 0 else "",
-            Run(text + right("" if number else "100 %", SCALE), "dim"),
+            TextSpan(text + align_right("" if number else "100 %", SCALE), "dim"),
             rank=3,
         )
         for number, text in enumerate(chart)
@@ -66,13 +65,13 @@ def core_rows(recent: Sequence[Sample], now_s: float, width: int, all_cores: boo
 
 
 def _cores(label: str, means: Sequence[float]) -> Row:
-    return labelled(label, Run(blocks(means, 100), "dim"), rank=4)
+    return labelled_row(label, TextSpan(blocks(means, 100), "dim"), rank=4)
 
 
 def core_means(recent: Sequence[Sample], now_s: float) -> list[float]:
     """Per core, the mean over the last whole window; over the newest sample where there is no window yet."""
     start = (now_s // CORES_EVERY_S - 1) * CORES_EVERY_S
-    near = within(recent, now_s, 2 * CORES_EVERY_S)
+    near = samples_within(recent, now_s, 2 * CORES_EVERY_S)
     window = [s.host.per_core_pct for s in near if start <= s.time_s < start + CORES_EVERY_S]
     window = window or [s.host.per_core_pct for s in recent[-1:]]
     size = min((len(cores) for cores in window), default=0)
@@ -87,7 +86,7 @@ def process_rows(processes: Sequence[ProcessSample], width: int) -> list[Row]:
         "others": [p for p in processes if p.role not in ("main", "worker")],
     }
     return [
-        labelled(label, shorten(_summary(group), width - LABEL), rank=3) for label, group in groups.items() if group
+        labelled_row(label, shorten(_summary(group), width - LABEL), rank=3) for label, group in groups.items() if group
     ]
 
 

@@ -1,4 +1,4 @@
-"""What the run does now: phase, progress, time left, speed, loss, evaluation, memory."""
+"""A run as rows: phase, progress, speed, loss, evaluation, memory, its ranks, and how it ended."""
 
 from __future__ import annotations
 
@@ -9,16 +9,41 @@ from tuner_tui.core.text import wrap_text
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events.history import History
 from tuner_tui.runs.events.progress import eta, phase_at
-from tuner_tui.runs.events.rates import mean_rates
-from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.runs.events.rates import data_wait_share, mean_rates
+from tuner_tui.runs.events.run_state import RankState, RunState
 from tuner_tui.runs.events.types import Steps
-from tuner_tui.ui import format as f
-from tuner_tui.ui.drawing.bars import bar
-from tuner_tui.ui.drawing.cells import Line, Row, Run, Style, line, right, shorten, text_width
-from tuner_tui.ui.drawing.curve import run_curve
-from tuner_tui.ui.drawing.ending import ending_sentence
-from tuner_tui.ui.drawing.figures import LABEL, Figure, figure_rows, labelled, value_span
-from tuner_tui.ui.drawing.marks import BAD, GOOD, WARN
+from tuner_tui.ui.drawing import number_format as f
+from tuner_tui.ui.drawing.cells import (
+    BAD,
+    GOOD,
+    WARN,
+    Line,
+    Row,
+    Style,
+    TextSpan,
+    align_right,
+    line,
+    shorten,
+    text_width,
+)
+from tuner_tui.ui.drawing.charts import bar, run_curve
+from tuner_tui.ui.drawing.tables import LABEL, LabelledValue, grid_value_span, labelled_row, value_grid
+
+OUT_OF_MEMORY = "Out of memory"
+
+
+def outcome_sentence(state: RunState, limit_bytes: int | None) -> str:
+    """The sentence of the run's end; of an end for want of memory, where it was and what the run might take."""
+    sentence = strip_allocator_message(state.finished.sentence) if state.finished is not None else ""
+    if not sentence.startswith(OUT_OF_MEMORY) or limit_bytes is None:
+        return sentence
+    return f"{sentence.rstrip('.')}; its limit was {f.size(limit_bytes)}."
+
+
+def strip_allocator_message(sentence: str) -> str:
+    """The sentence of an end, without the words of an allocator."""
+    return f"{sentence.partition(': ')[0].rstrip('.')}." if sentence.startswith(OUT_OF_MEMORY) else sentence
+
 
 PHASES = {
     "saving": "saving a checkpoint",
@@ -54,7 +79,7 @@ def run_rows(scene: RunScene, width: int) -> list[Row]:
         *_sentence_rows(scene, width),
         progress_row(scene.state, scene.now_s, width),
         loss_row(scene, width),
-        *figure_rows(_figures(scene), width),
+        *value_grid(_run_values(scene), width),
         *_memory_rows(scene, width),
         *_eval_rows(scene.state, width),
     ]
@@ -65,22 +90,22 @@ def phase_line(state: RunState, now_s: float) -> Line:
     if state.finished is not None:
         words, style = OUTCOMES.get(state.finished.outcome, (f"{BAD} {state.finished.outcome}", "bad"))
         took = f"  after {f.duration(state.finished.t - state.launched_t)}" if state.launched_t else ""
-        return line(Run(words, style), Run(took, "dim"))
+        return line(TextSpan(words, style), TextSpan(took, "dim"))
     phase = phase_at(state, now_s)
     if phase == "stalled":
         last = state.last_step_t or state.phase_since_t or now_s
-        return line(Run(f"{WARN} stalled: no step for {f.duration(now_s - last)}", "warn"))
+        return line(TextSpan(f"{WARN} stalled: no step for {f.duration(now_s - last)}", "warn"))
     since = "" if phase == "training" or not state.phase_since_t else f"  {f.duration(now_s - state.phase_since_t)}"
     asked = f"  {WARN} {state.stop_requested} asked for" if state.stop_requested else ""
     source = f"  seen in: {state.source}" if state.source else ""
-    return line(Run(PHASES.get(phase, phase), "strong"), since, Run(asked, "warn"), Run(source, "dim"))
+    return line(TextSpan(PHASES.get(phase, phase), "strong"), since, TextSpan(asked, "warn"), TextSpan(source, "dim"))
 
 
 def _sentence_rows(scene: RunScene, width: int) -> list[Row]:
     """How it ended and what followed, on two lines each at most."""
     state = scene.state
     fallback = state.fallback_ended if state.fell_back is None else state.fell_back.sentence
-    sentences = (ending_sentence(state, scene.limit_bytes), fallback)
+    sentences = (outcome_sentence(state, scene.limit_bytes), fallback)
     return [row for sentence in sentences if sentence for row in _wrapped(sentence, width)]
 
 
@@ -95,26 +120,26 @@ def progress_row(state: RunState, now_s: float, width: int) -> Row:
     A plain loop does not tell how many steps it will make.
     """
     if state.total_steps is None:
-        return Row(line(Run("step ", "dim"), f.count(state.step)), 0)
+        return Row(line(TextSpan("step ", "dim"), f.count(state.step)), 0)
     step, total = f.count(state.step), f.count(state.total_steps)
-    steps = f"{right(step, max(text_width(step), text_width(total)))}/{total}"
+    steps = f"{align_right(step, max(text_width(step), text_width(total)))}/{total}"
     done = state.step / state.total_steps if state.step is not None and state.total_steps else None
     bar_at = STEP_LABEL + text_width(steps)
-    end = _end(done, _time_left(state, now_s), width - bar_at)
+    end = _progress_end(done, _time_left(state, now_s), width - bar_at)
     end_at = max(bar_at, width - text_width(end))
     middle = f" {bar(done, end_at - bar_at - 1)}" if end_at - bar_at >= 8 else " " * (end_at - bar_at)
-    return Row(line(Run("step ", "dim"), steps, middle, end), 0)
+    return Row(line(TextSpan("step ", "dim"), steps, middle, end), 0)
 
 
-def _end(done: float | None, time_left: str, room: int) -> str:
+def _progress_end(done: float | None, time_left: str, room: int) -> str:
     """The share done and the time left in cells that do not change from one second to the next."""
-    both = right(f.share(done), 5) + right(time_left, ETA_CELLS)
+    both = align_right(f.share(done), 5) + align_right(time_left, ETA_CELLS)
     if text_width(both) <= room:
         return both
     return (
-        right(time_left, min(room, ETA_CELLS))
+        align_right(time_left, min(room, ETA_CELLS))
         if time_left and room >= 8
-        else right(f.share(done), max(0, min(room, 5)))
+        else align_right(f.share(done), max(0, min(room, 5)))
     )
 
 
@@ -122,15 +147,15 @@ def _time_left(state: RunState, now_s: float) -> str:
     if state.finished is not None:
         return ""
     left = None if phase_at(state, now_s) == "stalled" else eta(state, now_s)
-    return f"ETA {f.roughly(left.seconds if left else None)}"
+    return f"ETA {f.rough_duration(left.seconds if left else None)}"
 
 
 def loss_row(scene: RunScene, width: int) -> Row:
     """The loss and its curve over the length of the whole run, under the progress bar."""
-    start, end = value_span(width)
-    value = Run(right(f.metric(scene.state.loss), end - start), _finite(scene.state.loss))
+    start, end = grid_value_span(width)
+    value = TextSpan(align_right(f.metric(scene.state.loss), end - start), _finite(scene.state.loss))
     curve = run_curve(scene.history.loss, scene.state.total_steps, width - end - 1)
-    return labelled("loss", value, " ", Run(curve, "dim"), rank=0)
+    return labelled_row("loss", value, " ", TextSpan(curve, "dim"), rank=0)
 
 
 def _padding(part: float | None, latest: Sequence[Steps]) -> str:
@@ -138,29 +163,29 @@ def _padding(part: float | None, latest: Sequence[Steps]) -> str:
     return "~" * any(counters.tokens_estimated for counters in latest if part is not None) + f.share(part)
 
 
-def _figures(scene: RunScene) -> list[Figure]:
+def _run_values(scene: RunScene) -> list[LabelledValue]:
     state = scene.state
     rates = state.rates if state.finished is None else mean_rates(state.ranks.values())
     latest = [rank.latest for rank in state.ranks.values() if rank.latest is not None]
     past: Style = "" if state.finished is None and phase_at(state, scene.now_s) != "stalled" else "dim"
     return [
-        Figure("steps/s", f.figure(rates.steps_s), past, rank=1),
-        Figure("samples/s", f.figure(rates.samples_s), past, rank=1),
-        Figure("tokens/s", f.figure(rates.tokens_s), past, rank=3),
-        Figure("padding", _padding(rates.padding_share, latest), rank=3),
-        Figure("eval loss", f.metric(_eval_loss(state)), _finite(_eval_loss(state)), rank=2),
-        Figure("grad norm", f.figure(state.grad_norm), _finite(state.grad_norm), rank=2),
-        Figure("LR", f.exponent(state.learning_rate), rank=3),
-        Figure("epoch", f.figure(state.epoch), rank=3),
-        Figure("data wait", f.share(rates.data_wait_share), rank=1),
-        Figure("evaluation", f.share(_share_of_run(latest, "eval_s")), rank=4),
-        Figure("saving", f.share(_share_of_run(latest, "save_s")), rank=5),
-        Figure("elapsed", f.short(_elapsed(state, scene.now_s)), rank=5),
+        LabelledValue("steps/s", f.significant(rates.steps_s), past, rank=1),
+        LabelledValue("samples/s", f.significant(rates.samples_s), past, rank=1),
+        LabelledValue("tokens/s", f.significant(rates.tokens_s), past, rank=3),
+        LabelledValue("padding", _padding(rates.padding_share, latest), rank=3),
+        LabelledValue("eval loss", f.metric(_eval_loss(state)), _finite(_eval_loss(state)), rank=2),
+        LabelledValue("grad norm", f.significant(state.grad_norm), _finite(state.grad_norm), rank=2),
+        LabelledValue("LR", f.exponent(state.learning_rate), rank=3),
+        LabelledValue("epoch", f.significant(state.epoch), rank=3),
+        LabelledValue("data wait", f.share(rates.data_wait_share), rank=1),
+        LabelledValue("evaluation", f.share(_share_of_run(latest, "eval_s")), rank=4),
+        LabelledValue("saving", f.share(_share_of_run(latest, "save_s")), rank=5),
+        LabelledValue("elapsed", f.short_duration(_elapsed(state, scene.now_s)), rank=5),
     ]
 
 
 def _finite(value: float | None) -> Style:
-    return "bad" if f.figure(value) in ("nan", "inf", "-inf") else ""
+    return "bad" if f.significant(value) in ("nan", "inf", "-inf") else ""
 
 
 def _eval_loss(state: RunState) -> float | None:
@@ -189,10 +214,10 @@ def _memory_rows(scene: RunScene, width: int) -> list[Row]:
     text = f"{f.gib(max(peaks))} of {f.gib(card)} GiB" if card else f"{f.gib(max(peaks))} GiB"
     room = width - LABEL - text_width(text) - 1
     filled = f" {bar(max(peaks) / card, room)}" if card and room >= 6 else ""
-    return [labelled("peak VRAM", text, filled, rank=2)]
+    return [labelled_row("peak VRAM", text, filled, rank=2)]
 
 
-def metrics_told(metrics: Mapping[str, float]) -> list[str]:
+def format_metrics(metrics: Mapping[str, float]) -> list[str]:
     """The metrics of an evaluation in words, without its loss and its speed."""
     return [
         f"{name.removeprefix('eval_').replace('_', ' ')} {f.metric(value)}"
@@ -206,6 +231,52 @@ def _eval_rows(state: RunState, width: int) -> list[Row]:
     if not state.evaluations:
         return []
     last = state.evaluations[-1]
-    text, at = "  ".join(metrics_told(last.metrics)), f"  at step {f.count(last.step)}"
+    text, at = "  ".join(format_metrics(last.metrics)), f"  at step {f.count(last.step)}"
     fits = text_width(text + at) <= width - LABEL
-    return [labelled("evaluated", shorten(text + at if fits else text or at.strip(), width - LABEL), rank=3)]
+    return [labelled_row("evaluated", shorten(text + at if fits else text or at.strip(), width - LABEL), rank=3)]
+
+
+RANK_CELL = 6
+
+
+def rank_rows(state: RunState, width: int) -> list[Row]:
+    """Seconds a step and data wait of each rank. A training of one rank has nothing to compare."""
+    if len(state.ranks) < 2:
+        return []
+    times = {number: step_time_s(rank) for number, rank in sorted(state.ranks.items())}
+    shown = list(times)[: max(1, (width - LABEL) // RANK_CELL)]
+    rows = [
+        labelled_row("rank", TextSpan("".join(align_right(str(number), RANK_CELL) for number in shown), "dim"), rank=3),
+        _rank_values("s a step", [f.significant(times[number]) for number in shown]),
+        _rank_values("data wait", [f.share(_data_wait(state.ranks[number])) for number in shown]),
+    ]
+    if len(shown) < len(times):
+        rows.append(Row(line(TextSpan(f"{len(times) - len(shown)} ranks not shown", "dim")), rank=3))
+    return [*rows, *(Row(line(text), rank=3) for text in wrap_text(_slowest_rank_sentence(times), max(8, width)))]
+
+
+def _rank_values(label: str, values: list[str]) -> Row:
+    return labelled_row(label, "".join(align_right(value, RANK_CELL) for value in values), rank=3)
+
+
+def _slowest_rank_sentence(times: Mapping[int, float | None]) -> str:
+    known = {number: time for number, time in times.items() if time is not None}
+    if not known:
+        return f"{len(times)} ranks, no step times yet"
+    slowest = max(known, key=lambda number: known[number])
+    others = [time for number, time in known.items() if number != slowest]
+    beside = f", the others {f.significant(sum(others) / len(others))}" if others else ""
+    return f"slowest is rank {slowest}: {f.significant(known[slowest])} s a step{beside}"
+
+
+def step_time_s(rank: RankState) -> float | None:
+    """Seconds a step over the rank's recent counters."""
+    if len(rank.recent) < 2 or rank.recent[-1].own_steps <= rank.recent[0].own_steps:
+        return None
+    first, last = rank.recent[0], rank.recent[-1]
+    return (last.train_s - first.train_s) / (last.own_steps - first.own_steps)
+
+
+def _data_wait(rank: RankState) -> float | None:
+    """The share of the rank's recent step time that it waited for data, 0 to 1."""
+    return data_wait_share(rank.recent[0], rank.recent[-1]) if rank.recent else None

@@ -1,15 +1,16 @@
-"""Tables of text: columns as wide as what stands in them, the last one taking what is left."""
+"""Tables of text and grids of labelled values."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from tuner_tui.ui.drawing.cells import Line, Row, Run, Style, left, line, right, text_width
+from tuner_tui.ui.drawing.cells import Line, Row, Style, TextSpan, align_left, align_right, line, text_width
 
 GAP = 2
 
 
-def widths(rows: Sequence[Sequence[str]], most: Sequence[int], width: int) -> list[int]:
+def column_widths(rows: Sequence[Sequence[str]], most: Sequence[int], width: int) -> list[int]:
     """The cells of each column: its widest text, at most `most` of it; all together at most `width`."""
     found = [min(most[at], max((text_width(row[at]) for row in rows), default=0)) for at in range(len(most))]
     over = sum(found) + GAP * (len(found) - 1) - width
@@ -20,19 +21,71 @@ def widths(rows: Sequence[Sequence[str]], most: Sequence[int], width: int) -> li
     return found
 
 
-def cells(texts: Sequence[str], columns: Sequence[int], styles: Sequence[Style], aligned: str) -> Line:
+def table_line(texts: Sequence[str], columns: Sequence[int], styles: Sequence[Style], aligned: str) -> Line:
     """One row: `aligned` has `l` or `r` for each column."""
-    parts: list[Run] = []
+    parts: list[TextSpan] = []
     for text, width, style, side in zip(texts, columns, styles, aligned, strict=True):
         gap = " " * GAP if parts else ""
-        parts.append(Run(gap + (right if side == "r" else left)(text, width), style))
+        parts.append(TextSpan(gap + (align_right if side == "r" else align_left)(text, width), style))
     return line(*parts)
 
 
-def beside(one: Sequence[Row], other: Sequence[Row], at: int) -> list[Row]:
+def side_by_side(one: Sequence[Row], other: Sequence[Row], at: int) -> list[Row]:
     """Two pictures side by side, the second from cell `at` on."""
     from tuner_tui.ui.drawing.cells import fit
 
     count = max(len(one), len(other))
     pairs = ((one[y].line if y < len(one) else (), other[y].line if y < len(other) else ()) for y in range(count))
     return [Row(line(*fit(first, at), *second)) for first, second in pairs]
+
+
+NARROWEST = 18
+LABEL = 10
+LONGEST_VALUE = 9
+SCALE = 9
+"""Cells at the right end of a history, for what its full height stands for."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledValue:
+    """One labelled value. `style` marks a state, `rank` says how soon its row may go."""
+
+    label: str
+    value: str
+    style: Style = ""
+    rank: int = 1
+
+
+def grid_columns(width: int) -> int:
+    """Columns of the grid: numbers that divide twelve, so that the rows are full."""
+    return next((columns for columns in (6, 4, 3, 2) if width // columns >= NARROWEST), 1)
+
+
+def grid_value_span(width: int) -> tuple[int, int]:
+    """The cells of the first column's value, for rows that align with the grid."""
+    cell = width // grid_columns(width)
+    value = max(1, min(LONGEST_VALUE, cell - LABEL - 1))
+    return LABEL, LABEL + value
+
+
+def value_grid(figures: Sequence[LabelledValue], width: int) -> list[Row]:
+    """The figures, filled row by row into as many columns as fit."""
+    columns = grid_columns(width)
+    return [_grid_row(figures[start : start + columns], width) for start in range(0, len(figures), columns)]
+
+
+def _grid_row(figures: Sequence[LabelledValue], width: int) -> Row:
+    cell = width // grid_columns(width)
+    start, end = grid_value_span(width)
+    parts = [_grid_cell(figure, cell, start, end) for figure in figures]
+    return Row(line(*parts), min(figure.rank for figure in figures))
+
+
+def _grid_cell(figure: LabelledValue, cell: int, start: int, end: int) -> Line:
+    value = TextSpan(align_right(figure.value, end - start), figure.style)
+    return line(TextSpan(align_left(figure.label, start), "dim"), value, " " * max(0, cell - end))
+
+
+def labelled_row(label: str, *parts: str | TextSpan | Line, rank: int = 1) -> Row:
+    """A row of a quiet label and what stands beside it."""
+    return Row(line(TextSpan(align_left(label, LABEL), "dim"), *parts), rank)

@@ -1,22 +1,33 @@
-"""How a tuning stands: the trial under way with its bound and reason, or what came of it all; and what it left out."""
+"""A tuning as rows: its current state or result, the table of trials, their plots, and what was skipped."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from tuner_tui.core.text import wrap_text
-from tuner_tui.ui import format as f
-from tuner_tui.ui.drawing.cells import Row, Run, Style, line
-from tuner_tui.ui.drawing.marks import BAD, GOOD, WARN
-from tuner_tui.ui.drawing.tuning_words import Standing, changed_words, left_words, ratio_text, stays
+from tuner_tui.ui.drawing import number_format as f
+from tuner_tui.ui.drawing.cells import BAD, GOOD, WARN, Row, Style, TextSpan, fit, line
+from tuner_tui.ui.drawing.charts import SCATTER_MIN_HEIGHT, ScatterPlot, ScatterPoint, scatter_rows
+from tuner_tui.ui.drawing.tables import GAP, table_line
+from tuner_tui.ui.drawing.tuning_text import (
+    PURPOSES,
+    TuningSummary,
+    format_bound,
+    format_changes,
+    format_ratio,
+    format_time_left,
+    format_trial_outcome,
+    is_start_best,
+)
 
 if TYPE_CHECKING:
     from tuner_tui.tuning.process.tuning_reader import TuningView
-    from tuner_tui.tuning.trial import TuningConclusion
+    from tuner_tui.tuning.trial import CompletedTrial, Measurement, TuningConclusion
+
 
 LABEL = 8
-STOPPED: Mapping[str, tuple[str, Style, str]] = {
+STOPPED_SENTENCES: Mapping[str, tuple[str, Style, str]] = {
     "aborted": (WARN, "warn", "Aborted; every figure is kept. R goes on where it stood."),
     "killed": (WARN, "warn", "Nobody works on it, and it was not at its end. R goes on where it stood."),
     "failed": (BAD, "bad", "It could not go on."),
@@ -26,87 +37,250 @@ STOPPED: Mapping[str, tuple[str, Style, str]] = {
 def tuning_rows(view: TuningView | None, now_s: float | None, width: int) -> list[Row]:
     """The head of the screen; `now_s` in seconds since the epoch."""
     if view is None:
-        return [Row(line(Run("Reading the tuning.", "dim")))]
-    rows = _ended(view, width) if view.status != "running" else _under_way(view, now_s, width)
-    return rows + _best(view, width) + (_verdict(view.verdict, view.preset, stays(view), width) if view.verdict else [])
+        return [Row(line(TextSpan("Reading the tuning.", "dim")))]
+    rows = _ended_rows(view, width) if view.status != "running" else _running_rows(view, now_s, width)
+    return (
+        rows
+        + _best_rows(view, width)
+        + (_verdict_rows(view.verdict, view.preset, is_start_best(view), width) if view.verdict else [])
+    )
 
 
-def _under_way(view: TuningView, now_s: float | None, width: int) -> list[Row]:
-    trial, left = view.current, left_words(view)
+def _running_rows(view: TuningView, now_s: float | None, width: int) -> list[Row]:
+    trial, left = view.current, format_time_left(view)
     if trial is None:
-        return [Row(line(Run("Between two trials. ", "strong"), left))]
+        return [Row(line(TextSpan("Between two trials. ", "strong"), left))]
     given = view.tried[0].trial.settings if view.tried else None
     since = None if now_s is None or view.current_since_t is None else now_s - view.current_since_t
     for_how_long = "" if since is None else f" · for {f.duration(since)}"
     first = line(
-        Run(f"▸ trial {trial.number}", "strong"),
-        f" · {changed_words(trial, given)}{for_how_long}",
+        TextSpan(f"▸ trial {trial.number}", "strong"),
+        f" · {format_changes(trial, given)}{for_how_long}",
         f" · {left}" if left else "",
     )
-    return [Row(first), *_labelled("why", trial.reason, width)]
+    return [Row(first), *_labelled_rows("why", trial.reason, width)]
 
 
-def _ended(view: TuningView, width: int) -> list[Row]:
+def _ended_rows(view: TuningView, width: int) -> list[Row]:
     if view.status == "finished":
-        return _labelled("note", view.trouble, width, "warn") if view.trouble else []
-    mark, style, words = STOPPED[view.status]
-    rows = [Row(line(Run(f"{mark} {words}", style)))]
-    return rows + (_labelled("trouble", view.trouble, width, style) if view.trouble else [])
+        return _labelled_rows("note", view.trouble, width, "warn") if view.trouble else []
+    mark, style, words = STOPPED_SENTENCES[view.status]
+    rows = [Row(line(TextSpan(f"{mark} {words}", style)))]
+    return rows + (_labelled_rows("trouble", view.trouble, width, style) if view.trouble else [])
 
 
-def _best(view: TuningView, width: int) -> list[Row]:
+def _best_rows(view: TuningView, width: int) -> list[Row]:
     """The best so far, as long as there is no verdict."""
-    standing = Standing.of(view)
+    standing = TuningSummary.of(view)
     best = standing.results.best
     if view.verdict is not None or best is None or standing.start is None or best.throughput is None:
         return []
     first = next(one.trial for one in view.tried if one.trial.settings == best.settings)
-    words = changed_words(first, standing.given)
-    figures = (
-        f"{ratio_text(best.throughput / standing.start)} of the start · {f.figure(best.throughput)} {standing.unit}"
-    )
-    return _labelled("best", f"{figures} · {f.gib(best.peak_bytes)} GiB · trial {first.number}: {words}", width)
+    words = format_changes(first, standing.given)
+    figures = f"{format_ratio(best.throughput / standing.start)} of the start · {f.significant(best.throughput)} {standing.unit}"
+    return _labelled_rows("best", f"{figures} · {f.gib(best.peak_bytes)} GiB · trial {first.number}: {words}", width)
 
 
-def _verdict(verdict: TuningConclusion, preset: str | None, stays: bool, width: int) -> list[Row]:
+def _verdict_rows(verdict: TuningConclusion, preset: str | None, stays: bool, width: int) -> list[Row]:
     """The ratio with its spread first, then the sentence; what to do with it last, where there is something to take."""
     rows: list[Row] = []
     if verdict.ratio is not None:
         spread = ""
         if verdict.ratio_low is not None and verdict.ratio_high is not None:
-            spread = f" ({ratio_text(verdict.ratio_low)} … {ratio_text(verdict.ratio_high)})"
+            spread = f" ({format_ratio(verdict.ratio_low)} … {format_ratio(verdict.ratio_high)})"
         rows.append(
-            Row(line(Run(f"{GOOD} {ratio_text(verdict.ratio)}", "good"), f"{spread} of the start's throughput"))
+            Row(line(TextSpan(f"{GOOD} {format_ratio(verdict.ratio)}", "good"), f"{spread} of the start's throughput"))
         )
     rows += [Row(line(text)) for text in wrap_text(verdict.sentence, max(20, width))]
     if verdict.learning_rate_note:
-        rows += _labelled("LR", verdict.learning_rate_note, width)
+        rows += _labelled_rows("LR", verdict.learning_rate_note, width)
     if preset is not None:
-        rows += _labelled("saved", preset, width)
+        rows += _labelled_rows("saved", preset, width)
     if stays:
         return rows
-    return [*rows, *_labelled("next", "a shows what it would change, and puts it into the settings", width)]
+    return [*rows, *_labelled_rows("next", "a shows what it would change, and puts it into the settings", width)]
 
 
 def skipped_rows(view: TuningView | None, width: int) -> list[Row]:
     """What was not tried, and why."""
     if view is None or not view.skipped:
-        return [Row(line(Run("Nothing was left out." if view and view.verdict else "Nothing yet.", "dim")))]
+        return [Row(line(TextSpan("Nothing was left out." if view and view.verdict else "Nothing yet.", "dim")))]
     rows: list[Row] = []
     for one in view.skipped:
-        rows.append(Row(line(_label_of(one.knob), " ", one.value)))
-        rows += [Row(line(Run(f"  {text}", "dim"))) for text in wrap_text(one.reason, max(12, width - 2))]
+        rows.append(Row(line(_field_label(one.knob), " ", one.value)))
+        rows += [Row(line(TextSpan(f"  {text}", "dim"))) for text in wrap_text(one.reason, max(12, width - 2))]
     return rows
 
 
-def _label_of(knob: str) -> str:
+def _field_label(knob: str) -> str:
     from tuner_tui.settings.fields import FIELDS
 
     return FIELDS[knob].label if knob in FIELDS else knob
 
 
-def _labelled(label: str, text: str, width: int, style: Style = "") -> list[Row]:
+def _labelled_rows(label: str, text: str, width: int, style: Style = "") -> list[Row]:
     texts = wrap_text(text, max(20, width - LABEL)) or [""]
     return [
-        Row(line(Run(f"{label if at == 0 else '':<{LABEL}}", "dim"), Run(part, style))) for at, part in enumerate(texts)
+        Row(line(TextSpan(f"{label if at == 0 else '':<{LABEL}}", "dim"), TextSpan(part, style)))
+        for at, part in enumerate(texts)
     ]
+
+
+COLUMN_WIDTHS = (4, 7, 0, 9, 7, 8, 8, 0)
+"""Cells of each column; 0 shares what is left."""
+COLUMN_SIDES = "rllrrrrl"
+CHANGED, OUTCOME = 2, 7
+ALL_COLUMNS_FROM = 88
+OPTIONAL_COLUMNS = (1, 6)
+"""Columns that a narrow table does without: the head says both of the trial under way."""
+MIN_OUTCOME_WIDTH = 15
+
+
+class TrialRow(NamedTuple):
+    """The texts of one row, and what its outcome looks like."""
+
+    texts: tuple[str, ...]
+    style: Style = ""
+
+
+def trial_rows(view: TuningView | None, width: int) -> list[Row]:
+    """Heading and a row a trial, newest last, the one under way at the end."""
+    if view is None:
+        return [Row(line(TextSpan("Reading the tuning.", "dim")))]
+    standing = TuningSummary.of(view)
+    rows = [_finished_trial(view, standing, one) for one in view.tried]
+    if view.current is not None and view.status == "running":
+        rows.append(_current_trial(view, standing))
+    if not rows:
+        return [Row(line(TextSpan("No trial yet.", "dim")))]
+    heads = ("#", "for", "changed", standing.unit, "×start", "peak GiB", "at most", "")
+    shown = [at for at in range(len(heads)) if at not in OPTIONAL_COLUMNS or width >= ALL_COLUMNS_FROM]
+    columns = _trial_columns(rows, shown, width)
+    heading: list[Style] = ["dim" for _ in heads]
+    return [_trial_cells(heads, shown, columns, heading), *(_styled_trial_row(row, shown, columns) for row in rows)]
+
+
+def _trial_columns(rows: Sequence[TrialRow], shown: Sequence[int], width: int) -> list[int]:
+    """What the figures leave is shared by what was changed and how it ended."""
+    left = width - sum(COLUMN_WIDTHS[at] for at in shown) - GAP * (len(shown) - 1)
+    longest = max(len(row.texts[OUTCOME]) for row in rows)
+    changed = max(1, min(max(len(row.texts[CHANGED]) for row in rows), left - min(longest, MIN_OUTCOME_WIDTH)))
+    sizes = {CHANGED: changed, OUTCOME: max(1, left - changed)}
+    return [sizes.get(at, COLUMN_WIDTHS[at]) for at in shown]
+
+
+def _styled_trial_row(row: TrialRow, shown: Sequence[int], columns: Sequence[int]) -> Row:
+    styles: list[Style] = ["dim", "dim", "", "", "", "", "dim", row.style]
+    if row.style == "good":
+        styles[CHANGED] = "strong"
+    return _trial_cells(row.texts, shown, columns, styles)
+
+
+def _trial_cells(texts: Sequence[str], shown: Sequence[int], columns: Sequence[int], styles: Sequence[Style]) -> Row:
+    picked = (
+        [texts[at] for at in shown],
+        columns,
+        [styles[at] for at in shown],
+        "".join(COLUMN_SIDES[at] for at in shown),
+    )
+    return Row(table_line(*picked))
+
+
+def _finished_trial(view: TuningView, standing: TuningSummary, one: CompletedTrial) -> TrialRow:
+    trial, found = one.trial, one.measurement
+    said, style = _trial_outcome(view, standing, one)
+    figures = (
+        f.significant(standing.rate(found)),
+        format_ratio(standing.ratio(found)),
+        f.gib(found.peak_bytes),
+        format_bound(trial.bound),
+    )
+    return TrialRow(
+        (str(trial.number), PURPOSES[trial.purpose], format_changes(trial, standing.given), *figures, said), style
+    )
+
+
+def _trial_outcome(view: TuningView, standing: TuningSummary, one: CompletedTrial) -> tuple[str, Style]:
+    found = one.measurement
+    if found.outcome == "out-of-memory":
+        return f"{BAD} {format_trial_outcome(one)}", "bad"
+    if found.outcome == "aborted":
+        return format_trial_outcome(one), "dim"
+    if found.outcome != "measured":
+        return f"{WARN} {format_trial_outcome(one)}", "warn"
+    if view.limit_bytes is not None and found.peak_bytes is not None and found.peak_bytes > view.limit_bytes:
+        return f"{WARN} too little left free", "warn"
+    if one.trial.settings == standing.best:
+        final = "the start stays" if is_start_best(view) else "winner"
+        return f"{GOOD} {final if view.status == 'finished' else 'best so far'}", "good"
+    return "", ""
+
+
+def _current_trial(view: TuningView, standing: TuningSummary) -> TrialRow:
+    trial = view.current
+    assert trial is not None
+    figures = (f.UNKNOWN, f.UNKNOWN, f.UNKNOWN, format_bound(trial.bound))
+    said = f"▸ in {view.current_run}" if view.current_run else "▸ starting"
+    return TrialRow(
+        (str(trial.number), PURPOSES[trial.purpose], format_changes(trial, standing.given), *figures, said), "strong"
+    )
+
+
+SIDE_BY_SIDE_FROM = 60
+"""From this width on the two plots stand side by side."""
+X_LABEL = "micro batch"
+
+
+def tuning_plots(view: TuningView | None, width: int, height: int) -> list[Row]:
+    """Both plots, side by side where there is room, else one above the other; the one that fits where only one does."""
+    if view is None:
+        return []
+    plots = [_throughput_plot(view), _memory_plot(view)]
+    if width >= SIDE_BY_SIDE_FROM:
+        half = width // 2
+        drawn = [scatter_rows(plot, half - 1, height) for plot in plots]
+        return [Row(line(*fit(one.line, half), *other.line)) for one, other in zip(*drawn, strict=True)]
+    if height < 2 * SCATTER_MIN_HEIGHT:
+        return scatter_rows(plots[0], width, height)
+    return scatter_rows(plots[0], width, height // 2) + scatter_rows(plots[1], width, height - height // 2)
+
+
+def _throughput_plot(view: TuningView) -> ScatterPlot:
+    standing = TuningSummary.of(view)
+    return ScatterPlot(
+        standing.unit, list(_trial_points(view, standing, standing.rate)), f.significant, X_LABEL, _micro_range(view)
+    )
+
+
+def _memory_plot(view: TuningView) -> ScatterPlot:
+    points = list(_trial_points(view, TuningSummary.of(view), lambda found: found.peak_bytes))
+    top = view.capacity_bytes
+    ceiling = top or max((point.y for point in points), default=0)
+    points += [
+        ScatterPoint(_micro_batch(one), ceiling, BAD, "bad", 2)
+        for one in view.tried
+        if one.measurement.outcome == "out-of-memory"
+    ]
+    limit = view.limit_bytes
+    words = "" if limit is None else f"limit {f.size(limit)}"
+    return ScatterPlot("peak GiB", points, f.gib, X_LABEL, _micro_range(view), top, limit, words)
+
+
+def _micro_range(view: TuningView) -> tuple[int, int]:
+    micros = [_micro_batch(one) for one in view.tried] or [1]
+    return min(micros), max(micros)
+
+
+def _trial_points(
+    view: TuningView, standing: TuningSummary, figure: Callable[[Measurement], float | None]
+) -> Iterator[ScatterPoint]:
+    """A point a measured trial; the best stands out by its mark."""
+    for one in view.tried:
+        value = figure(one.measurement) if one.measurement.outcome == "measured" else None
+        if value is not None:
+            best = one.trial.settings == standing.best
+            yield ScatterPoint(_micro_batch(one), value, "◆" if best else "•", "good" if best else "", int(best))
+
+
+def _micro_batch(one: CompletedTrial) -> int:
+    return one.trial.settings.per_device_train_batch_size

@@ -1,19 +1,49 @@
-"""The in-effect panel: what was asked for beside what the training process really does."""
+"""The in-effect panel: the settings asked for next to those seen in effect in the training process."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from textual.reactive import reactive
 
-from tuner_tui.ui.drawing.cells import Row
-from tuner_tui.ui.drawing.in_effect_rows import in_effect_rows
+from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.ui.drawing.cells import GOOD, WARN, Row, Style, TextSpan, align_left, line
 from tuner_tui.ui.widgets.canvas import Canvas
 
 if TYPE_CHECKING:
-    from tuner_tui.runs.events.run_state import RunState
+    from tuner_tui.advice.verification import SettingCheck
     from tuner_tui.runs.store.record import RunRecord
+
+
+MARKS: Mapping[str, tuple[str, Style]] = {"agrees": (f"{GOOD} ", "good"), "differs": (f"{WARN} ", "warn")}
+
+
+def in_effect_rows(state: RunState | None, record: RunRecord | None, width: int) -> list[Row]:
+    """A row for each figure seen or not applied, under a heading."""
+    if state is None:
+        return [Row(line(TextSpan("No run followed: nothing to compare with.", "dim")))]
+    from tuner_tui.advice.situation import situation_of_state
+    from tuner_tui.advice.verification import verify_settings
+
+    found = verify_settings(situation_of_state(state, record))
+    if not found:
+        return [Row(line(TextSpan("The training has not said yet what is in effect.", "dim")))]
+    name = max(10, min(max(len(one.name) for one in found), width * 2 // 5))
+    column = max(6, (width - name - 4) // 2)
+    heading = Row(line(TextSpan(" " * (3 + name) + align_left("asked for", column) + " in effect", "dim")))
+    return [heading, *(_row(one, name, column) for one in found)]
+
+
+def _row(one: SettingCheck, name: int, column: int) -> Row:
+    from tuner_tui.advice.verification import format_setting
+
+    differs = one.verdict == "differs"
+    mark, style = MARKS.get(one.verdict, ("  ", "dim"))
+    label = TextSpan(align_left(one.name, name), "dim")
+    words = "not applied" if differs and one.seen is None else format_setting(one.seen)
+    seen = TextSpan(align_left(words, column), "warn" if differs else "")
+    return Row(line(TextSpan(mark, style), label, " ", align_left(format_setting(one.asked), column), " ", seen))
 
 
 class InEffectPanel(Canvas, can_focus=True):

@@ -1,21 +1,122 @@
-"""The live panel: what the run does now and what the box does under it."""
+"""The live panel: run, GPUs and host, as detailed as the panel has room for; the least important rows go first."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from textual.reactive import reactive
 
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events.history import History
-from tuner_tui.ui.drawing.cells import Row
-from tuner_tui.ui.drawing.live_rows import LiveScene, live_rows
-from tuner_tui.ui.drawing.recent import Recent, within_after
+from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.ui.drawing import number_format as f
+from tuner_tui.ui.drawing.cells import WARN, Row, TextSpan, fit, line, line_width
+from tuner_tui.ui.drawing.gpu_rows import GpuDetail, GpuScene, extra_rows, gpu_rows
+from tuner_tui.ui.drawing.host_rows import host_rows
+from tuner_tui.ui.drawing.ring_history import SampleHistory, samples_after
+from tuner_tui.ui.drawing.run_rows import RunScene, rank_rows, run_rows
 from tuner_tui.ui.widgets.canvas import Canvas
 
 if TYPE_CHECKING:
     from tuner_tui.runs.read.reader import RunView
+
+
+WITH_CARDS = (
+    (GpuDetail(6, 3), 4), (GpuDetail(4, 3), 3), (GpuDetail(3, 3), 2), (GpuDetail(2, 3), 1), (GpuDetail(1, 3), 1), (GpuDetail(1, 3), 0),
+    (GpuDetail(1, 2), 0), (GpuDetail(1, 1), 0), (GpuDetail(1, 0), 0),
+)  # fmt: skip
+WITHOUT_CARDS = tuple((GpuDetail(), chart) for chart in (10, 8, 6, 4, 3, 2, 1))
+"""Rich to plain: what each card gets, and the lines of the processor's history."""
+OLD_SAMPLE_S = 5.0
+BLANK = Row(())
+
+
+@dataclass(frozen=True, slots=True)
+class LiveScene:
+    """What there is to show: a run or none, the newest sample or none, recent ones, and now (epoch seconds).
+
+    `limit_bytes` is the memory that the run may take at most.
+    """
+
+    now_s: float
+    state: RunState | None
+    history: History
+    sample: Sample | None
+    recent: Sequence[Sample]
+    limit_bytes: int | None = None
+
+
+def live_rows(scene: LiveScene, width: int, height: int) -> list[Row]:
+    """At most `height` rows for a panel of `width` cells; a sign in the first says how many are left out."""
+    run = _run_sections(scene, width)
+    plain = [*run, *_box(scene, width, GpuDetail(), 0, all_cores=True)]
+    rows = _joined(plain, apart=True)
+    if len(rows) <= height:
+        detail, chart = _most_detail(scene, width, height - len(rows))
+        return _joined([*run, *_box(scene, width, detail, chart, True)], apart=True) if chart or detail.chart else rows
+    for sections, apart in ((plain, False), ([*run, *_box(scene, width, GpuDetail(), 0, all_cores=False)], False)):
+        rows = _joined(sections, apart)
+        if len(rows) <= height:
+            return rows
+    left_out = len(rows) - height
+    kept = drop_least_important(rows, left_out)
+    return [_with_hidden_count(kept[0], left_out, width), *kept[1:]] if kept else []
+
+
+def _most_detail(scene: LiveScene, width: int, room: int) -> tuple[GpuDetail, int]:
+    """The most detail that `room` more rows hold."""
+    if scene.sample is None:
+        return GpuDetail(), 0
+    cards = len(scene.sample.gpus)
+    levels = WITH_CARDS if cards else WITHOUT_CARDS
+    fitting = (level for level in levels if extra_rows(cards, width, level[0]) + level[1] <= room)
+    return next(fitting, (GpuDetail(), 0))
+
+
+def _box(scene: LiveScene, width: int, detail: GpuDetail, chart: int, all_cores: bool) -> list[list[Row]]:
+    """The cards and the host."""
+    if scene.sample is None:
+        return []
+    gpus = gpu_rows(GpuScene(scene.sample, scene.recent), width, detail)
+    host = host_rows(scene.sample, scene.recent, width, chart, all_cores)
+    return [section for section in (_age_rows(scene.sample, scene.now_s) + gpus, host) if section]
+
+
+def _run_sections(scene: LiveScene, width: int) -> list[list[Row]]:
+    if scene.state is None:
+        return [[Row(line(TextSpan("no run followed", "dim")))]]
+    run = RunScene(scene.state, scene.history, scene.sample, scene.now_s, scene.limit_bytes)
+    return [section for section in (run_rows(run, width), rank_rows(scene.state, width)) if section]
+
+
+def _age_rows(sample: Sample, now_s: float) -> list[Row]:
+    age = now_s - sample.time_s
+    return [Row(line(TextSpan(f"{WARN} sampled {f.duration(age)} ago", "warn")))] if age > OLD_SAMPLE_S else []
+
+
+def _joined(sections: Sequence[Sequence[Row]], apart: bool) -> list[Row]:
+    rows: list[Row] = []
+    for section in sections:
+        rows += [BLANK, *section] if rows and apart else section
+    return rows
+
+
+def drop_least_important(rows: Sequence[Row], number: int) -> list[Row]:
+    """`rows` without the `number` that are least important; of equals the last go first."""
+    order = sorted(range(len(rows)), key=lambda index: (rows[index].rank, index))
+    kept = sorted(order[: len(rows) - number])
+    return [rows[index] for index in kept]
+
+
+def _with_hidden_count(row: Row, left_out: int, width: int) -> Row:
+    sign = f"+{left_out} row{'s' if left_out > 1 else ''}"
+    room = width - len(sign)
+    if room < line_width(row.line) + 1:
+        return row
+    return Row(line(*fit(row.line, room), TextSpan(sign, "dim")), row.rank)
+
 
 REMEMBERED_SAMPLES = 600
 OWN_SAMPLE_AFTER_S = 4.0
@@ -30,14 +131,14 @@ class LivePanel(Canvas):
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
-        self._seen = Recent(REMEMBERED_SAMPLES)
-        self._of_run = Recent(REMEMBERED_SAMPLES)
+        self._seen = SampleHistory(REMEMBERED_SAMPLES)
+        self._of_run = SampleHistory(REMEMBERED_SAMPLES)
 
     def watch_view(self, view: RunView | None) -> None:
         samples = () if view is None else view.samples
         if not samples or (self._of_run and samples[-1].time_s < self._of_run[-1].time_s):
             self._of_run.clear()
-        for sample in within_after(samples, self._of_run[-1].time_s) if self._of_run else samples:
+        for sample in samples_after(samples, self._of_run[-1].time_s) if self._of_run else samples:
             self._of_run.append(sample)
         self.redraw()
 

@@ -1,25 +1,134 @@
-"""The output panel: the training's log, one window of it at a time, searchable; memory does not grow with the log."""
+"""The output panel: one window of the training's log at a time, searchable; memory does not grow with the log."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from textual import on
+from textual import events, on
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
+from textual.message import Message
 from textual.reactive import reactive
+from textual.widgets import Input
 
-from tuner_tui.ui import format as f
-from tuner_tui.ui.log_place import LogPlace, Move, arrived, moved, next_hit, shown_at, to_end, to_start
+from tuner_tui.ui.drawing import number_format as f
+from tuner_tui.ui.drawing.cells import Line, Row, TextSpan, crop, line, line_width
 from tuner_tui.ui.messages import LogSearchWanted
-from tuner_tui.ui.widgets.framed import Framed
-from tuner_tui.ui.widgets.log_lines import LogLines
-from tuner_tui.ui.widgets.search_field import SearchField
+from tuner_tui.ui.panels.log_scroll import (
+    LogScroll,
+    ScrollResult,
+    after_window,
+    find_match,
+    scroll_by,
+    scroll_to_end,
+    scroll_to_line,
+    scroll_to_start,
+)
+from tuner_tui.ui.terminal.line_cache import TitledWidget
+from tuner_tui.ui.widgets.canvas import Canvas
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
 
     from tuner_tui.runs.read.log_reader import LogWindow
+
+
+def log_rows(lines: Sequence[str], needle: str, width: int, skipped: int = 0) -> list[Row]:
+    """A row a line, from cell `skipped` on; a sign at either end says that the line goes on there."""
+    return [Row(_skip_cells(highlighted(text, needle), width, skipped)) for text in lines]
+
+
+def _skip_cells(cells: Line, width: int, skipped: int) -> Line:
+    if not skipped:
+        return cells
+    if line_width(cells) <= skipped:
+        return ()
+    return line(TextSpan("…", "dim"), crop(cells, skipped + 1, line_width(cells)))
+
+
+def highlighted(text: str, needle: str) -> Line:
+    """`text` with every place that holds `needle` marked, upper and lower case alike."""
+    if not needle:
+        return line(text)
+    parts: list[TextSpan] = []
+    end = 0
+    for match in re.finditer(re.escape(needle), text, re.IGNORECASE):
+        parts += [TextSpan(text[end : match.start()]), TextSpan(match.group(), "hit")]
+        end = match.end()
+    return line(*parts, text[end:])
+
+
+class LogLines(Canvas):
+    """Shows `lines` from the first on, `skipped` cells of each left out, every `needle` marked."""
+
+    DEFAULT_CSS = "LogLines { height: 1fr; }"
+
+    lines: reactive[tuple[str, ...]] = reactive((), init=False, repaint=False)
+    needle: reactive[str] = reactive("", init=False, repaint=False)
+    skipped: reactive[int] = reactive(0, init=False, repaint=False)
+
+    class HeightChanged(Message):
+        """There is room for another number of lines."""
+
+    def on_resize(self, _event: events.Resize) -> None:
+        self.post_message(self.HeightChanged())
+
+    def watch_lines(self) -> None:
+        self.redraw()
+
+    def watch_needle(self) -> None:
+        self.redraw()
+
+    def watch_skipped(self) -> None:
+        self.redraw()
+
+    def rows(self, width: int, height: int) -> Sequence[Row]:
+        if not self.lines:
+            return [Row(line(TextSpan("No output yet.", "dim")))]
+        return log_rows(self.lines[:height], self.needle, width, self.skipped)
+
+
+class SearchField(Input):
+    """Hidden until `open`; says what to search for, or that the search was given up."""
+
+    DEFAULT_CSS = """
+    SearchField, SearchField:focus {
+        height: 1; border: none; padding: 0; display: none; background: $panel; color: $foreground;
+        &.-open { display: block; }
+        &:nocolor { text-style: underline; }
+    }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "give_up", "Close", id="search.close", tooltip="Close the search"),
+    ]
+
+    class Wanted(Message):
+        """Search for `text`."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
+    class GivenUp(Message):
+        """No search any more."""
+
+    def open(self) -> None:
+        """Show the field and take the focus."""
+        self.add_class("-open")
+        self.focus()
+
+    async def action_submit(self) -> None:
+        self.remove_class("-open")
+        self.post_message(self.Wanted(self.value))
+
+    def action_give_up(self) -> None:
+        """Close the field and forget what was searched for."""
+        self.remove_class("-open")
+        self.value = ""
+        self.post_message(self.GivenUp())
+
 
 SIDEWAYS = 20
 OUTPUT = Binding.Group("Output")
@@ -49,7 +158,7 @@ OUTPUT_KEYS = (
 )
 
 
-class OutputPanel(Framed, Vertical, can_focus=True):
+class OutputPanel(TitledWidget, Vertical, can_focus=True):
     """Shows `log_window`, asks for others by `LogWindowWanted` and for hits by `LogSearchWanted`."""
 
     BINDINGS: ClassVar[list[BindingType]] = list(OUTPUT_KEYS)
@@ -58,7 +167,7 @@ class OutputPanel(Framed, Vertical, can_focus=True):
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
-        self._place = LogPlace()
+        self._place = LogScroll()
         self._needle = ""
         self._hit: int | None = None
         self._searching = False
@@ -81,36 +190,36 @@ class OutputPanel(Framed, Vertical, can_focus=True):
 
     def watch_log_window(self, old: LogWindow | None, new: LogWindow | None) -> None:
         if new is None:
-            self._place, self._hit = LogPlace(), None
+            self._place, self._hit = LogScroll(), None
         elif self._searching and self._brought(old, new):
             self._found(new)
         else:
-            self._place = arrived(self._place, old, new, self._height)
+            self._place = after_window(self._place, old, new, self._height)
         self._show()
 
     def _brought(self, old: LogWindow | None, new: LogWindow) -> bool:
         """Whether this is the window asked for by a search: it begins with the hit. A log that grows is another."""
         elsewhere = old is None or old.start != new.start
-        return elsewhere and next_hit(new, self._needle, -1, backwards=False) == 0
+        return elsewhere and find_match(new, self._needle, -1, backwards=False) == 0
 
     def _found(self, window: LogWindow) -> None:
         """A window that a search has brought: its first hit comes into sight."""
         self._searching = False
-        self._hit = next_hit(window, self._needle, -1, backwards=False)
-        self._place = LogPlace(max(0, (self._hit or 0) - self._height // 3), False)
+        self._hit = find_match(window, self._needle, -1, backwards=False)
+        self._place = LogScroll(max(0, (self._hit or 0) - self._height // 3), False)
 
     @on(LogLines.HeightChanged)
     def _fit_anew(self) -> None:
         """Where the end is followed and there is another height now, the end stands at the bottom of it."""
         if self.log_window is not None and self._place.follow:
-            self._place = LogPlace(max(0, len(self.log_window.lines) - self._height))
+            self._place = LogScroll(max(0, len(self.log_window.lines) - self._height))
         self._show()
 
     def _show(self) -> None:
         lines = self.query_one(LogLines)
         window = self.log_window
         if window is not None and self._place.follow and not self._fits(window):
-            self._place = LogPlace(max(0, len(window.lines) - self._height))
+            self._place = LogScroll(max(0, len(window.lines) - self._height))
         top = self._place.top
         lines.lines = () if window is None else window.lines[top : top + self._height]
         lines.needle = self._needle
@@ -144,7 +253,7 @@ class OutputPanel(Framed, Vertical, can_focus=True):
         at = window.anchors[min(self._place.top, len(window.anchors) - 1)]
         return f.share(at / window.total_bytes if window.total_bytes else None)
 
-    def _go(self, move: Move) -> None:
+    def _go(self, move: ScrollResult) -> None:
         self._searching = False
         self._place, wanted = move
         if wanted is not None:
@@ -154,7 +263,7 @@ class OutputPanel(Framed, Vertical, can_focus=True):
     def action_move(self, by: int) -> None:
         """Some lines on or back."""
         if self.log_window is not None:
-            self._go(moved(self._place, self.log_window, by, self._height))
+            self._go(scroll_by(self._place, self.log_window, by, self._height))
 
     def action_page(self, by: int) -> None:
         """A page on or back, less a line."""
@@ -162,11 +271,11 @@ class OutputPanel(Framed, Vertical, can_focus=True):
 
     def action_start(self) -> None:
         """The first line."""
-        self._go(to_start())
+        self._go(scroll_to_start())
 
     def action_end(self) -> None:
         """The end, and follow it."""
-        self._go(to_end())
+        self._go(scroll_to_end())
 
     def action_sideways(self, by: int) -> None:
         """Along long lines."""
@@ -199,11 +308,11 @@ class OutputPanel(Framed, Vertical, can_focus=True):
             self._show()
             return
         start = self._hit if self._hit is not None else self._place.top + (self._height if backwards else -1)
-        hit = next_hit(window, self._needle, min(start, len(window.lines)), backwards)
+        hit = find_match(window, self._needle, min(start, len(window.lines)), backwards)
         if hit is None:
             self._searching = True
             self.post_message(LogSearchWanted(self._needle, backwards, window.start if backwards else window.end))
             self._show()
             return
         self._hit = hit
-        self._go(shown_at(self._place, window, hit, self._height))
+        self._go(scroll_to_line(self._place, window, hit, self._height))

@@ -1,4 +1,4 @@
-"""The plots panel: loss, throughput and memory over the whole run."""
+"""The plots panel: loss, evaluation loss, throughput and memory over the whole run."""
 
 from __future__ import annotations
 
@@ -7,9 +7,33 @@ from collections.abc import Sequence
 from textual.reactive import reactive
 
 from tuner_tui.runs.events.history import History
-from tuner_tui.ui.drawing.cells import Row
-from tuner_tui.ui.drawing.plots_rows import plots_rows
+from tuner_tui.ui.drawing import number_format as f
+from tuner_tui.ui.drawing.cells import Row, fit, line
+from tuner_tui.ui.drawing.charts import Plot, plot_rows
 from tuner_tui.ui.widgets.canvas import Canvas
+
+NARROWEST = 36
+SHORTEST = 6
+
+
+def plots_rows(history: History, width: int, height: int) -> list[Row]:
+    """As many plots as fit, most important first."""
+    plots = [
+        Plot("loss", history.loss, f.significant),
+        Plot("eval loss", history.eval_loss, f.significant),
+        Plot(f"throughput, {history.samples_s.unit}", history.samples_s, f.significant, from_zero=True),
+        Plot("peak memory", history.memory_bytes, f.size, from_zero=True),
+    ]
+    columns = next((columns for columns in (4, 2) if width // columns >= NARROWEST), 1)
+    lines = max(1, min(-(-len(plots) // columns), height // SHORTEST))
+    cell_width, cell_height = width // columns, height // lines
+    drawn = [plot_rows(plot, cell_width - 1, cell_height) for plot in plots[: columns * lines]]
+    rows: list[Row] = []
+    for start in range(0, len(drawn), columns):
+        for together in zip(*drawn[start : start + columns], strict=False):
+            cells = [fit(row.line, cell_width) for row in together]
+            rows.append(Row(line(*cells)))
+    return rows
 
 
 class PlotsPanel(Canvas):

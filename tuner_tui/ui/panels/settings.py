@@ -1,44 +1,128 @@
-"""The settings panel: every knob, where its value came from, and what is wrong with it, in place."""
+"""The settings panel: every field with its origin and problems, edited in place; the memory estimate and the field's help below."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from rich.text import Text
 from textual import on
 from textual.containers import Vertical
 from textual.content import Content
+from textual.message import Message
 from textual.reactive import reactive
+from textual.widgets import Input
 
-from tuner_tui.ui.form import (
+from tuner_tui.ui.drawing.cells import Row
+from tuner_tui.ui.drawing.estimate_rows import estimate_rows
+from tuner_tui.ui.drawing.settings_form import (
+    FieldHelpText,
     SettingsView,
+    check_input,
     effective_batch,
     field_help,
     find_field,
     form_rows,
-    parsed_or_wrong,
-    stepped,
-    stored,
+    format_input,
+    step_value,
 )
-from tuner_tui.ui.keys import SETTINGS_KEYS
+from tuner_tui.ui.keys import EDIT_KEYS, SETTINGS_KEYS
 from tuner_tui.ui.messages import SettingEdited, ValueTyped
-from tuner_tui.ui.widgets.estimate_bar import EstimateBar
-from tuner_tui.ui.widgets.field_help import FieldHelp
-from tuner_tui.ui.widgets.kept import Kept
+from tuner_tui.ui.terminal.line_cache import CachedWidget
+from tuner_tui.ui.widgets.canvas import Canvas
 from tuner_tui.ui.widgets.settings_list import SettingsList
-from tuner_tui.ui.widgets.value_input import ValueInput
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.binding import BindingType
-    from textual.events import Resize
+    from textual.events import Blur, Resize
 
     from tuner_tui.settings.fields import FieldSpec
     from tuner_tui.ui.backend.estimates import MemoryOutlook
 
+
+class EstimateBar(Canvas):
+    """Shows `outlook`; None while nothing is known of it. One row where there is little room, else two."""
+
+    outlook: reactive[MemoryOutlook | None] = reactive(None, repaint=False)
+
+    def watch_outlook(self) -> None:
+        self.redraw()
+
+    def rows(self, width: int, height: int) -> Sequence[Row]:
+        return estimate_rows(self.outlook, width)[:height]
+
+
+class FieldHelp(CachedWidget):
+    """Facts of the field on one quiet line, its sentence below."""
+
+    DEFAULT_CSS = """
+    FieldHelp {
+        height: 3;
+        .help--quiet { color: $quiet; }
+        .help--warning { color: $warning; }
+        .help--error { color: $error; text-style: bold; }
+    }
+    """
+    COMPONENT_CLASSES = {"help--quiet", "help--warning", "help--error"}  # noqa: RUF012
+
+    shown: reactive[FieldHelpText] = reactive(FieldHelpText("", ""))
+
+    def render(self) -> Text:
+        quiet = self.get_component_rich_style("help--quiet", partial=True)
+        tone = self.shown.tone
+        style = self.get_component_rich_style(f"help--{tone}", partial=True) if tone in ("warning", "error") else ""
+        facts = Text(self.shown.facts, style=quiet, no_wrap=True, overflow="ellipsis")
+        facts.truncate(self.size.width, overflow="ellipsis")
+        return Text.assemble(facts, "\n", (self.shown.sentence, style))
+
+
+class ValueInput(Input):
+    """One line of text; says when it was accepted (and which way to go on) or given up."""
+
+    DEFAULT_CSS = """
+    ValueInput, ValueInput:focus {
+        layer: over; position: absolute; height: 1; border: none; padding: 0; display: none;
+        background: $panel; color: $foreground;
+        &.-shown { display: block; }
+        &.-wrong { color: $error; text-style: bold; }
+        &:nocolor { text-style: underline; }
+    }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = list(EDIT_KEYS)
+
+    class Accepted(Message):
+        """The text is to be taken; `then` is how many fields to go on."""
+
+        def __init__(self, text: str, then: int) -> None:
+            super().__init__()
+            self.text = text
+            self.then = then
+
+    class Cancelled(Message):
+        """The field stays as it was."""
+
+    async def action_submit(self) -> None:
+        self.post_message(self.Accepted(self.value, 0))
+
+    def action_accept(self, then: int) -> None:
+        """Take the text and go on by `then` fields."""
+        self.post_message(self.Accepted(self.value, then))
+
+    def action_cancel(self) -> None:
+        """Give up."""
+        self.post_message(self.Cancelled())
+
+    def on_blur(self, event: Blur) -> None:
+        """Whoever goes elsewhere gives up."""
+        if self.has_class("-shown"):
+            self.post_message(self.Cancelled())
+
+
 ROOM_FOR_ESTIMATE, ROOM_FOR_HELP, ROOM_FOR_MORE_HELP = 7, 9, 18
 
 
-class SettingsPanel(Kept, Vertical):
+class SettingsPanel(CachedWidget, Vertical):
     """Edits settings. What the user wants goes up as `SettingEdited`; `view` comes down and is shown."""
 
     DEFAULT_CSS = "SettingsPanel { layers: base over; }"
@@ -125,9 +209,9 @@ class SettingsPanel(Kept, Vertical):
         if self.view is None or spec is None:
             return
         value = getattr(self.view.resolved.settings, spec.name)
-        new = stepped(spec, value, up=direction > 0)
+        new = step_value(spec, value, up=direction > 0)
         if new != value:
-            self.post_message(SettingEdited(spec.name, stored(spec, new)))
+            self.post_message(SettingEdited(spec.name, format_input(spec, new)))
 
     def action_clear(self) -> None:
         """Leave the field under the cursor empty, where it may be."""
@@ -144,7 +228,7 @@ class SettingsPanel(Kept, Vertical):
         if spec.kind == "bool":
             self.action_step(1)
         else:
-            self._begin_edit(stored(spec, getattr(self.view.resolved.settings, spec.name)))
+            self._begin_edit(format_input(spec, getattr(self.view.resolved.settings, spec.name)))
 
     def action_find(self) -> None:
         """Find a field by its name."""
@@ -200,7 +284,7 @@ class SettingsPanel(Kept, Vertical):
         spec = self.spec
         if self.view is None or spec is None:
             return False
-        wrong = parsed_or_wrong(self.view, spec, text)
+        wrong = check_input(self.view, spec, text)
         self._typed.set_class(wrong is not None and wrong.tone == "error", "-wrong")
         self.query_one(FieldHelp).shown = wrong or field_help(self.view, spec)
         right = wrong is None or wrong.tone != "error"

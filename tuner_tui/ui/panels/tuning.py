@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 from textual.reactive import reactive
 
 from tuner_tui.ui.drawing.cells import Row
-from tuner_tui.ui.drawing.trial_rows import trial_rows
-from tuner_tui.ui.drawing.tuning_plots import tuning_plots
-from tuner_tui.ui.drawing.tuning_rows import skipped_rows, tuning_rows
+from tuner_tui.ui.drawing.tuning_rows import skipped_rows, trial_rows, tuning_plots, tuning_rows
 from tuner_tui.ui.widgets.canvas import Canvas
 
 if TYPE_CHECKING:

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tuner_tui.ui import format as f
-from tuner_tui.ui.drawing.ending import plain
-from tuner_tui.ui.drawing.run_rows import metrics_told
-from tuner_tui.ui.drawing.tuning_words import sign_of, under_way_line
+from tuner_tui.ui.drawing import number_format as f
+from tuner_tui.ui.drawing.run_rows import format_metrics, strip_allocator_message
+from tuner_tui.ui.drawing.tuning_text import tuning_sentence, tuning_status
 from tuner_tui.ui.screens.pickers import PickerItem
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from tuner_tui.runs.events.types import Finished
     from tuner_tui.runs.store.control import Order
     from tuner_tui.ui.backend.interface import PresetListing, RunListing
-    from tuner_tui.ui.form import SettingsView
+    from tuner_tui.ui.drawing.settings_form import SettingsView
     from tuner_tui.ui.screen_state.ui_state import UiState
 
 MAX_TITLE_CELLS = 30
@@ -89,7 +88,7 @@ def run_title(state: UiState) -> str:
 def quiet_line(state: UiState, view: SettingsView | None = None) -> str:
     """What the troubleshooting panel says where nothing is wrong; the settings (`view`) may still not fit together."""
     if state.tuning is not None and state.tuning.status == "running":
-        return under_way_line(state.tuning)
+        return tuning_sentence(state.tuning)
     if state.running:
         return "Nothing is wrong."
     wrong = settings_error(view)
@@ -116,7 +115,7 @@ def _result_lines(run: RunState, finished: Finished) -> list[str]:
     parts = [f"{ended}: {f.count(run.step)} of {f.count(run.total_steps)} steps"]
     if run.launched_t is not None:
         parts[0] += f" in {f.duration(finished.t - run.launched_t)}"
-    parts += metrics_told(run.evaluations[-1].metrics) if run.evaluations else []
+    parts += format_metrics(run.evaluations[-1].metrics) if run.evaluations else []
     if run.checkpoint is None:
         return [" · ".join(parts), "It saved no checkpoint."]
     return [" · ".join(parts), f"Checkpoint of step {f.count(run.checkpoint.step)}: {run.checkpoint.path}"]
@@ -134,7 +133,7 @@ def _ended_text(folder: Path, run: RunState, finished: Finished) -> str:
 
 def tuning_sign(state: UiState) -> str:
     """What the key line says of a tuning; empty where there is nothing to say."""
-    return "" if state.tuning is None else sign_of(state.tuning)
+    return "" if state.tuning is None else tuning_status(state.tuning)
 
 
 def exit_message(state: UiState) -> str | None:
@@ -155,10 +154,10 @@ def preset_items(presets: Sequence[PresetListing]) -> list[PickerItem[str]]:
 def run_items(runs: Sequence[RunListing]) -> list[PickerItem[Path]]:
     """Runs as lines to pick from."""
     status = max((len(one.status) for one in runs), default=0)
-    trains = [_truncate(plain(one.trains)) for one in runs]
+    trains = [_truncate(strip_allocator_message(one.trains)) for one in runs]
     width = max(map(len, trains), default=0)
     words = [
-        f"{one.status:<{status}}  {what:<{width}}  {plain(one.sentence)}".rstrip()
+        f"{one.status:<{status}}  {what:<{width}}  {strip_allocator_message(one.sentence)}".rstrip()
         for one, what in zip(runs, trains, strict=True)
     ]
     return [PickerItem(one.id, about, one.folder) for one, about in zip(runs, words, strict=True)]

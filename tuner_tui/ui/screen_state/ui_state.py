@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tuner_tui.ui.form import SettingsView
+from tuner_tui.ui.drawing.settings_form import SettingsView
 from tuner_tui.ui.screen_state.data_parallel import data_parallel_of, observed_data_parallel
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def settings_view(state: UiState, services: Backend) -> SettingsView | None:
 
 def remedy_changes(state: UiState, remedy: Remedy) -> tuple[SettingChange, ...]:
     """What `remedy` would really change in the settings shown."""
-    from tuner_tui.ui.form import shown
+    from tuner_tui.ui.drawing.settings_form import format_field
     from tuner_tui.ui.screens.remedy import SettingChange
 
     if state.editing is None:
@@ -207,7 +207,9 @@ def remedy_changes(state: UiState, remedy: Remedy) -> tuple[SettingChange, ...]:
     settings = state.editing.current.settings
     specs = {spec.name: spec for spec in state.specs}
     return tuple(
-        SettingChange(specs[name].label, shown(specs[name], getattr(settings, name)), shown(specs[name], value))
+        SettingChange(
+            specs[name].label, format_field(specs[name], getattr(settings, name)), format_field(specs[name], value)
+        )
         for name, value in remedy.change.items()
         if getattr(settings, name) != value
     )

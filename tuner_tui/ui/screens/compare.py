@@ -12,7 +12,7 @@ from tuner_tui.ui.messages import ThemeWanted
 from tuner_tui.ui.panels.comparison import ComparisonPanel
 from tuner_tui.ui.screens.help import HelpScreen
 from tuner_tui.ui.terminal.full_screen import FullScreen
-from tuner_tui.ui.widgets.key_line import KeyLine
+from tuner_tui.ui.widgets.key_footer import KeyLine
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult

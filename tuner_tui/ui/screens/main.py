@@ -9,7 +9,6 @@ from textual.content import Content
 from textual.reactive import reactive
 
 from tuner_tui.runs.events.history import History
-from tuner_tui.ui.arrangement import PAGES, STRIP, arrange
 from tuner_tui.ui.keys import APP_KEYS, MAIN_KEYS, PAGE_KEYS, SETTINGS_KEYS, TROUBLES_KEYS
 from tuner_tui.ui.messages import (
     CheckpointWanted,
@@ -29,19 +28,19 @@ from tuner_tui.ui.messages import (
     TuneWanted,
     UndoWanted,
 )
-from tuner_tui.ui.panel_grid import PanelGrid
 from tuner_tui.ui.panels.hardware import HardwarePanel
 from tuner_tui.ui.panels.in_effect import InEffectPanel
+from tuner_tui.ui.panels.layout import PAGES, STRIP, PanelGrid, arrange
 from tuner_tui.ui.panels.live import LivePanel
 from tuner_tui.ui.panels.output import OUTPUT_KEYS, OutputPanel
 from tuner_tui.ui.panels.plots import PlotsPanel
 from tuner_tui.ui.panels.settings import SettingsPanel
-from tuner_tui.ui.panels.troubles import TroublesPanel
+from tuner_tui.ui.panels.troubleshooting import TroublesPanel
 from tuner_tui.ui.screens.help import HelpScreen
 from tuner_tui.ui.screens.remedy import WhyScreen
 from tuner_tui.ui.terminal.full_screen import FullScreen
-from tuner_tui.ui.widgets.key_line import KeyLine
-from tuner_tui.ui.widgets.page_strip import PageStrip
+from tuner_tui.ui.widgets.key_footer import KeyLine
+from tuner_tui.ui.widgets.page_tabs import PageStrip
 from tuner_tui.ui.widgets.settings_list import SettingsList
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ if TYPE_CHECKING:
     from tuner_tui.runs.read.reader import RunView
     from tuner_tui.runs.store.record import RunRecord
     from tuner_tui.ui.backend.estimates import MemoryOutlook
-    from tuner_tui.ui.form import SettingsView
+    from tuner_tui.ui.drawing.settings_form import SettingsView
 
 ACTION_MESSAGES: dict[str, type[Message]] = {
     "train": TrainWanted, "job": JobWanted, "restart": RestartWanted, "stop": StopWanted,

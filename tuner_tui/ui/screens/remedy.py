@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from textual.widget import Widget
 
     from tuner_tui.advice.finding import Remedy
-    from tuner_tui.ui.trouble_lines import Choice
+    from tuner_tui.ui.drawing.finding_lines import FindingChoice
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class DiffScreen(Dialog[bool]):
 class WhyScreen(Dialog[None]):
     """The whole of a finding and of one of its remedies."""
 
-    def __init__(self, choice: Choice) -> None:
+    def __init__(self, choice: FindingChoice) -> None:
         super().__init__()
         self.heading = "Why"
         self._choice = choice

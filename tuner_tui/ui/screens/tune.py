@@ -12,15 +12,15 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widgets import Input, Label, Static
 
-from tuner_tui.ui.drawing.tuning_words import can_go_on, stays
+from tuner_tui.ui.drawing.tuning_text import can_resume, is_start_best
 from tuner_tui.ui.keys import TUNE_KEYS
 from tuner_tui.ui.messages import ThemeWanted, TuningWanted
 from tuner_tui.ui.panels.tuning import SkippedPanel, TrialsPanel, TuningHead, TuningPanel, TuningPlots
 from tuner_tui.ui.screens.dialogs import Dialog, launch_table
 from tuner_tui.ui.screens.help import HelpScreen
 from tuner_tui.ui.terminal.full_screen import FullScreen
-from tuner_tui.ui.widgets.key_line import KeyLine
-from tuner_tui.ui.widgets.page_strip import PageStrip
+from tuner_tui.ui.widgets.key_footer import KeyLine
+from tuner_tui.ui.widgets.page_tabs import PageStrip
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -179,9 +179,9 @@ class TuneScreen(FullScreen):
     def _show_idle_keys(self) -> None:
         view = None if self.looked is None else self.looked.view
         idle = {
-            "tuning('apply')": view is None or view.verdict is None or stays(view),
+            "tuning('apply')": view is None or view.verdict is None or is_start_best(view),
             "tuning('abort')": view is None or view.status != "running",
-            "tuning('resume')": view is None or not can_go_on(view),
+            "tuning('resume')": view is None or not can_resume(view),
             "tuning('start')": view is None or view.status == "running",
         }
         self.query_one(KeyLine).idle = frozenset(action for action, is_idle in idle.items() if is_idle)

@@ -9,12 +9,10 @@ from textual.reactive import reactive
 
 from tuner_tui.ui.keys import APP_KEYS, WATCH_JOB_KEYS, WATCH_KEYS
 from tuner_tui.ui.messages import QuitWanted, ThemeWanted
-from tuner_tui.ui.panels.watched_cards import WatchedCardsPanel
-from tuner_tui.ui.panels.watched_host import WatchedHostPanel
-from tuner_tui.ui.panels.watched_jobs import WatchedJobsPanel
+from tuner_tui.ui.panels.watch import WatchedCardsPanel, WatchedHostPanel, WatchedJobsPanel
 from tuner_tui.ui.screens.help import HelpScreen
 from tuner_tui.ui.terminal.full_screen import FullScreen
-from tuner_tui.ui.widgets.key_line import KeyLine
+from tuner_tui.ui.widgets.key_footer import KeyLine
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult

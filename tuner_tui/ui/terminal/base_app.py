@@ -19,9 +19,9 @@ from textual.filter import NoColor
 
 from tuner_tui.core.terminal_notification import terminal_notification
 from tuner_tui.ui.backend.interface import BackendError
-from tuner_tui.ui.changed_cells import ShownCells
-from tuner_tui.ui.crash import report
 from tuner_tui.ui.keys import APP_KEYS
+from tuner_tui.ui.terminal.cell_diff import TerminalCells
+from tuner_tui.ui.terminal.crash_report import write_crash_report
 from tuner_tui.ui.theme import DARK, LIGHT, PLAIN, THEMES, Ascii
 
 if TYPE_CHECKING:
@@ -57,17 +57,17 @@ class BaseApp(App[None]):
             self.register_theme(one)
         self.theme = (LIGHT if theme == "light" else DARK).name if colour else PLAIN.name
         self.set_class(ascii_only, "-ascii")
-        self._shown = ShownCells()
+        self._shown = TerminalCells()
         self._cooked = _terminal_attributes()
 
     def get_driver_class(self) -> type[Driver]:
         """The quiet driver in place of Textual's own for Linux."""
         from textual.drivers.linux_driver import LinuxDriver
 
-        from tuner_tui.ui.terminal_driver import QuietDriver
+        from tuner_tui.ui.terminal.input_driver import BlockingDriver
 
         found = super().get_driver_class()
-        return QuietDriver if found is LinuxDriver else found
+        return BlockingDriver if found is LinuxDriver else found
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         return [*super().get_line_filters(), *self._last_filters]
@@ -122,7 +122,7 @@ class BaseApp(App[None]):
         from tuner_tui.runs.store.folder import state_dir
 
         if self._exception is not None and not self._exit_renderables:
-            self._exit_renderables.append(Text(report(self._exception, state_dir()), overflow="fold"))
+            self._exit_renderables.append(Text(write_crash_report(self._exception, state_dir()), overflow="fold"))
         self._close_messages_no_wait()
 
     def errand(self, work: Coroutine[Any, Any, None]) -> None:

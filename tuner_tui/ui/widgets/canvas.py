@@ -13,11 +13,11 @@ from textual.geometry import Region
 from textual.reactive import reactive
 from textual.strip import Strip
 
-from tuner_tui.ui.drawing.cells import STYLES, Line, Row, Run, crop, fit, line
-from tuner_tui.ui.widgets.kept import Kept
+from tuner_tui.ui.drawing.cells import STYLES, Line, Row, TextSpan, crop, fit, line
+from tuner_tui.ui.terminal.line_cache import CachedWidget
 
 
-class Canvas(Kept):
+class Canvas(CachedWidget):
     """Shows the rows that `rows` draws for the widget's size; redraws when asked, repaints what differs.
 
     Rows beyond the height are reached by scrolling, where the canvas may take the focus; a sign says that they exist.
@@ -122,4 +122,4 @@ class Canvas(Kept):
 
 
 def _more(rows: int) -> Row:
-    return Row(line(Run(f"… {rows} more lines", "dim")))
+    return Row(line(TextSpan(f"… {rows} more lines", "dim")))

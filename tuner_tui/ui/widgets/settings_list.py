@@ -11,8 +11,8 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from tuner_tui.ui.form import Row
-from tuner_tui.ui.trouble_lines import cut
+from tuner_tui.ui.drawing.finding_lines import truncate
+from tuner_tui.ui.drawing.settings_form import FormRow
 
 if TYPE_CHECKING:
     from rich.style import Style
@@ -47,7 +47,7 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
         "settings--warning", "settings--error", "settings--cursor",
     }  # fmt: skip
 
-    rows: reactive[tuple[Row, ...]] = reactive((), init=False, repaint=False)
+    rows: reactive[tuple[FormRow, ...]] = reactive((), init=False, repaint=False)
     cursor: reactive[int] = reactive(1, init=False, repaint=False)
 
     class CursorMoved(Message):
@@ -60,14 +60,14 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
         """A field was clicked where the cursor stood already."""
 
     @property
-    def row(self) -> Row | None:
+    def row(self) -> FormRow | None:
         """The row under the cursor."""
         return self.rows[self.cursor] if 0 <= self.cursor < len(self.rows) else None
 
     def validate_cursor(self, cursor: int) -> int:
         return max(1, min(cursor, len(self.rows) - 1)) if self.rows else 1
 
-    def watch_rows(self, old: tuple[Row, ...], new: tuple[Row, ...]) -> None:
+    def watch_rows(self, old: tuple[FormRow, ...], new: tuple[FormRow, ...]) -> None:
         self.virtual_size = Size(self._columns, len(new))
         if len(old) != len(new):
             self.post_message(self.Scrolled())
@@ -143,7 +143,7 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
             return Strip([Segment(text, self._style("heading"))], width)
         return Strip(self._field(row, line == self.cursor)).adjust_cell_length(width, self.rich_style)
 
-    def _field(self, row: Row, at_cursor: bool) -> list[Segment]:
+    def _field(self, row: FormRow, at_cursor: bool) -> list[Segment]:
         plain, quiet = self.rich_style, self._style("quiet")
         toned = self._style(row.tone) if row.tone else plain
         value_columns = self._value_columns
@@ -151,7 +151,7 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
         segments = [
             Segment("▸" if at_cursor else "•" if row.changed else " ", self._style("changed")),
             Segment(f"{row.label:<{LABEL_COLUMNS}.{LABEL_COLUMNS}} ", plain),
-            Segment(f"{cut(row.value, value_columns):>{value_columns}} ", toned),
+            Segment(f"{truncate(row.value, value_columns):>{value_columns}} ", toned),
             Segment(f"{row.unit:<{UNIT_COLUMNS}.{UNIT_COLUMNS}} " if wide else "", quiet),
             Segment(self._origin(row, value_columns, wide), toned if row.tone in ("warning", "error") else quiet),
         ]
@@ -160,9 +160,9 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
         over = self._style("cursor")
         return list(Segment.apply_style(segments, None, over))
 
-    def _origin(self, row: Row, value_columns: int, wide: bool) -> str:
+    def _origin(self, row: FormRow, value_columns: int, wide: bool) -> str:
         room = self._columns - LABEL_COLUMNS - value_columns - 3 - (UNIT_COLUMNS + 1 if wide else 0)
-        return cut(row.origin, room).ljust(room) if room > 3 else ""
+        return truncate(row.origin, room).ljust(room) if room > 3 else ""
 
     @property
     def _value_columns(self) -> int:

@@ -1,0 +1,114 @@
+"""`tuner-tui diagnose` over files, standard input and run folders."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from tuner_tui.cli.app import build
+from tuner_tui.runs.log_parsing import lines
+
+CRASH = """Traceback (most recent call last):
+  File "train.py", line 9, in <module>
+    trainer.train()
+  File "/opt/env/site-packages/transformers/trainer.py", line 3700, in training_step
+    self.accelerator.backward(loss)
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB.
+"""
+HEALTHY = "{'loss': '1.1', 'grad_norm': '0.3', 'epoch': '1'}\n{'train_runtime': '3.0', 'epoch': '1'}\n"
+
+
+@pytest.fixture
+def app() -> typer.Typer:
+    return build(["diagnose", "ps"])
+
+
+def run(app: typer.Typer, *words: str, stdin: str | bytes | None = None) -> Result:
+    return CliRunner().invoke(app, ["diagnose", *words], input=stdin)
+
+
+def document(result: Result) -> dict[str, Any]:
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert isinstance(found, dict)
+    return found
+
+
+def test_a_file_as_json(app: typer.Typer, tmp_path: Path) -> None:
+    path = tmp_path / "output.log"
+    path.write_text(CRASH)
+    (finding,) = document(run(app, str(path), "--json"))["findings"]
+    assert (finding["cause"], finding["where"], finding["confidence"]) == ("gpu-oom", "training", "certain")
+    assert {"change", "why", "source"} <= set(finding["remedies"][0])
+
+
+def test_a_healthy_file_yields_an_empty_list(app: typer.Typer, tmp_path: Path) -> None:
+    path = tmp_path / "output.log"
+    path.write_text(HEALTHY)
+    assert document(run(app, str(path), "--json")) == {"findings": []}
+
+
+def test_standard_input_for_a_person(app: typer.Typer) -> None:
+    result = run(app, "-", stdin=CRASH)
+    assert result.exit_code == 0
+    assert "gpu-oom" in result.stdout
+    assert "gradient checkpointing on" in result.stdout
+
+
+def test_nothing_found_is_an_answer(app: typer.Typer) -> None:
+    assert run(app, "-", stdin=HEALTHY).stdout.strip() == "Nothing wrong was found."
+
+
+def test_bytes_that_are_no_text(app: typer.Typer) -> None:
+    assert document(run(app, "-", "--json", stdin=bytes(range(256)) * 50)) == {"findings": []}
+
+
+def test_what_cannot_be_read_is_bad_input(app: typer.Typer) -> None:
+    result = run(app, "no-such-run", "--json")
+    assert result.exit_code == 2
+    assert result.stdout == ""
+
+
+def test_a_run_folder_is_read_whole(app: typer.Typer, tmp_path: Path) -> None:
+    events = [
+        {"story": 1, "v": 1, "kind": "launched", "t": 1.0, "pid": 7},
+        {"story": 1, "v": 1, "kind": "exited", "t": 9.0, "signal": 9, "oom_kill": True, "evidence": ["oom_kill 1"]},
+        {"story": 1, "v": 1, "kind": "finished", "t": 9.1, "outcome": "out-of-memory"},
+    ]
+    lines = (json.dumps(event, separators=(",", ":")) for event in events)
+    (tmp_path / "events.jsonl").write_text("\n".join(lines) + "\n")
+    (tmp_path / "output.log").write_text("all went well so far\n")
+    (finding,) = document(run(app, str(tmp_path), "--json"))["findings"]
+    assert finding["cause"] == "host-oom"
+    assert finding["evidence"] == ["oom_kill 1"]
+
+
+def test_of_a_large_file_only_head_and_tail_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "large.log"
+    with path.open("wb") as file:
+        file.write(b"the first line\n")
+        file.truncate(1 << 30)
+        file.seek(0, 2)
+        file.write(b"\nthe last line")
+    lines = lines.read_head_and_tail(path)
+    assert lines[0] == "the first line"
+    assert lines[-1] == "the last line"
+    assert sum(map(len, lines)) <= lines.HEAD_BYTES + lines.TAIL_BYTES
+
+
+def test_a_folder_that_is_no_run(app: typer.Typer, tmp_path: Path) -> None:
+    result = run(app, str(tmp_path))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"tuner-tui diagnose: {tmp_path} cannot be read: nothing of a run is in it.\n"
+
+
+@pytest.mark.parametrize("text", ["", "\n  \n"])
+def test_an_input_with_nothing_in_it_is_no_healthy_one(app: typer.Typer, text: str) -> None:
+    result = run(app, "-", stdin=text)
+    assert result.exit_code == 2
+    assert "the input is empty" in result.stderr

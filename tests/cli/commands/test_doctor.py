@@ -1,0 +1,54 @@
+"""`tuner-tui doctor`: marks, and exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import typer
+from typer.testing import CliRunner, Result
+
+from tests.fakes.inventories import box, card, python
+from tuner_tui.cli.commands.doctor import register
+from tuner_tui.cli.machine import LocalMachine
+from tuner_tui.hardware.inventory import Inventory
+
+
+def call(inventory: Inventory, *words: str) -> Result:
+    app = typer.Typer()
+    register(app, lambda interpreter: LocalMachine(inventory, python(accelerate="1.15.0")))
+    app.callback()(lambda: None)
+    return CliRunner().invoke(app, ["doctor", *words])
+
+
+def test_a_good_box_is_told_so() -> None:
+    result = call(box(card("T4", gib=15.0)))
+    assert result.exit_code == 0
+    assert {line[0] for line in result.stdout.splitlines()} == {"✓"}
+
+
+def test_what_is_wrong_has_a_mark_advice_and_an_exit_code() -> None:
+    result = call(box(card("T4", gib=15.0), shm_mib=64), "--set", "precision=bf16")
+    assert result.exit_code == 1
+    assert "! Shared memory  64 MiB are free in /dev/shm." in result.stdout
+    assert "✗ Settings       NVIDIA T4 (capability 7.5) has no bf16" in result.stdout
+    assert "→ --set precision=fp16" in result.stdout
+
+
+def test_json_is_one_document() -> None:
+    document = json.loads(call(box(card("T4", gib=15.0)), "--preset", "t4-16gb", "--json").stdout)
+    assert {check["state"] for check in document} == {"good"}
+
+
+def test_data_that_is_not_there_is_told_before_the_training(tmp_path: Path) -> None:
+    preset = tmp_path / "mine.yaml"
+    preset.write_text(f"version: 1\nname: mine\njob: {{kind: builtin, model: tiny, data: {tmp_path}/gone.csv}}\n")
+    result = call(box(card("T4", gib=15.0)), "--preset", str(preset))
+    assert result.exit_code == 1
+    assert f"✗ Files The data {tmp_path}/gone.csv is not there" in " ".join(result.stdout.split())
+    (tmp_path / "gone.csv").write_text("text,label\na,0\n")
+    assert call(box(card("T4", gib=15.0)), "--preset", str(preset)).exit_code == 0
+
+
+def test_bad_input_ends_with_2() -> None:
+    assert call(box(), "--preset", "dmo").exit_code == 2

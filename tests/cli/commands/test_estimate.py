@@ -1,0 +1,175 @@
+"""`tuner-tui estimate`: what it prints, from which way of estimating, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from tests.fakes.inventories import box, card, python
+from tests.runs.read.test_measured_memory import run
+from tuner_tui.cli.commands.estimate import register
+from tuner_tui.cli.machine import LocalMachine
+from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.inventory import Inventory
+from tuner_tui.memory.device import RESERVED_BYTES, Device
+from tuner_tui.memory.trace import cache_entry, trace_request
+from tuner_tui.runs.events.types import Steps
+from tuner_tui.settings.job import BuiltinJob
+from tuner_tui.settings.model import Settings
+
+Call = Callable[..., Result]
+A10 = box(card("A10", gib=22.5), cores=8)
+MIB = 2**20
+GPT2 = ("--model", "gpt2", "--task", "causal-lm", "--set", "precision=bf16", "--set", "max_length=512")
+
+
+def caller(inventory: Inventory, interpreter: Interpreter) -> Call:
+    app = typer.Typer()
+    register(app, lambda path: LocalMachine(inventory, interpreter))
+    app.callback()(lambda: None)
+    return lambda *words: CliRunner().invoke(app, ["estimate", *words], env={"COLUMNS": "120"})
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Call:
+    """On a card, with a Python that is not there: nothing can be traced."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TUNER_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return caller(A10, python())
+
+
+def remember(settings: dict[str, Any], tmp_path: Path) -> None:
+    """Puts a trace into the cache, as if it had been made before."""
+    job, device = BuiltinJob(task="causal-lm", model="gpt2"), Device(on_gpu=True)
+    question = trace_request(job, Settings.model_validate(settings), device, 2)
+    entry = cache_entry(python(), question, tmp_path / "cache" / "tuner-tui" / "traces")
+    entry.parent.mkdir(parents=True, exist_ok=True)
+    peaks = [{"batch": batch, "total": (1500 + 100 * batch) * MIB, "gradients": 0, "copies": 0} for batch in (2, 8, 32)]
+    entry.write_text(json.dumps({
+        "parameters": 124_439_808, "trainable": 124_439_808, "weight_bytes": 500 * MIB, "gradient_bytes": 500 * MIB,
+        "state_bytes": 1000 * MIB, "step": 2000 * MIB, "train": peaks, "evaluation": peaks[:2],
+    }))  # fmt: skip
+
+
+def values(call: Call) -> dict[str, Any]:
+    """The settings of a first, untraced estimate: what is recommended here is filled in."""
+    found: dict[str, Any] = json.loads(call(*GPT2, "--json").stdout)["settings"]
+    return found
+
+
+def test_parts_bar_verdict_and_largest_batch(call: Call) -> None:
+    result = call(*GPT2)
+    lines = result.stdout.splitlines()
+    assert result.exit_code == 0
+    assert lines[0].startswith("For causal-lm with gpt2 · micro batch ")
+    names = ("weights", "gradients", "optimizer states", "activations", "CUDA context", "allocator's slack", "peak")
+    for name in names:
+        assert any(line.startswith(f"  {name} ") for line in lines), name
+    assert any(line.startswith("▕█") and line.endswith("of 22.5 GiB") for line in lines)
+    assert "Largest micro batch that fits with that reserve: " in result.stdout
+    assert "Rests on: closed form. The CUDA context and the allocator's slack are assumed" in " ".join(lines)
+    assert "Not traced, so less exact" in result.stderr
+    assert all(len(line) <= 120 for line in lines)
+
+
+def test_json_is_one_document(call: Call) -> None:
+    document = json.loads(call(*GPT2, "--json", "--memory", "6GiB").stdout)
+    assert document["total_bytes"] == pytest.approx(sum(document["parts"].values()), abs=4)
+    assert document["low_bytes"] < document["total_bytes"] < document["high_bytes"]
+    assert document["device"]["capacity_bytes"] == 6 * 2**30
+    assert "cannot be started" in document["not_traced"]
+    assert document["settings"]["max_length"] == 512
+
+
+def test_a_trace_goes_before_the_closed_form(call: Call, tmp_path: Path) -> None:
+    settings = values(call)
+    remember(settings, tmp_path)
+    document = json.loads(call(*GPT2, "--json").stdout)
+    assert (document["rests_on"], document["not_traced"]) == ("traced", None)
+    assert document["parts"]["weights"] == 500 * MIB
+    assert document["model"]["slope_bytes"] == pytest.approx(103 * MIB)
+
+
+def test_a_run_that_was_measured_corrects_it_and_is_named(call: Call, tmp_path: Path) -> None:
+    settings = values(call)
+    peak = Steps(t=1.0, step=9, own_steps=9, allocated_peak_bytes=4000 * MIB, reserved_peak_bytes=4400 * MIB)
+    folder = run(tmp_path / "state" / "runs", peak, job=BuiltinJob(task="causal-lm", model="gpt2"))
+    stored = json.loads(folder.record.read_text())
+    folder.record.write_text(json.dumps({**stored, "settings": settings}))
+    document = json.loads(call(*GPT2, "--json").stdout)
+    assert document["rests_on"].startswith("closed form, corrected by run r001: ×")
+    assert document["parts"]["slack"] == pytest.approx(400 * MIB, abs=2)
+    assert "assumed" not in call(*GPT2).stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ((), "Whose memory?"),
+        (("--task", "poetry", "--model", "gpt2"), "--task 'poetry' is none of classification, causal-lm"),
+        (("--model", "gpt2", "--memory", "much"), "--memory 'much' is no size"),
+        (("--model", "gpt2", "--set", "precisoin=bf16"), "precision"),
+        (("--preset", "no-such-preset"), "no-such-preset"),
+        (("--model", "org/unheard-of"), "The model org/unheard-of is not known here."),
+    ],
+)
+def test_bad_input_is_a_sentence_and_2(call: Call, words: tuple[str, ...], sentence: str) -> None:
+    result = call(*words)
+    assert result.exit_code == 2
+    assert sentence in result.stderr
+    assert result.stdout == ""
+
+
+def test_a_command_names_no_model(call: Call, tmp_path: Path) -> None:
+    preset = tmp_path / "mine.yaml"
+    preset.write_text("version: 1\nname: mine\njob: {kind: command, command: [python, train.py]}\nsettings: {}\n")
+    result = call("--preset", str(preset))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "what model it trains is not known. Name it (--model ID" in result.stderr
+    assert call("--preset", str(preset), "--model", "gpt2", "--task", "causal-lm").exit_code == 0
+
+
+def test_a_model_known_by_its_name_alone_is_estimated_with_more_doubt(call: Call) -> None:
+    document = json.loads(call("--model", "org/some-7b", "--task", "causal-lm", "--json").stdout)
+    assert document["rests_on"] == "closed form, the shape taken from the name some-7b"
+    assert document["high_bytes"] == pytest.approx(1.3 * document["total_bytes"])
+    assert document["parts"]["weights"] == pytest.approx(4 * 7e9, rel=0.15)
+
+
+def test_a_preset_without_a_job_needs_a_model(call: Call) -> None:
+    assert "Name a model" in call("--preset", "t4-16gb").stderr
+    assert call("--preset", "t4-16gb", "--model", "bert-base").exit_code == 0
+
+
+def test_without_a_card_it_is_the_processors_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TUNER_STATE_DIR", str(tmp_path / "state"))
+    result = caller(box(cores=8), python())("--model", "tiny")
+    assert result.exit_code == 0
+    assert "Python and torch" in result.stdout
+    assert "assumed" not in result.stdout
+
+
+def test_without_a_card_a_limit_is_held_against_private_memory(call: Call) -> None:
+    on_cpu = caller(box(cores=8), python())
+    plain = json.loads(on_cpu(*GPT2, "--json").stdout)
+    limited = json.loads(on_cpu(*GPT2, "--json", "--memory-limit", "3GiB").stdout)
+    assert (plain["counts"], limited["counts"]) == ("resident", "private")
+    assert limited["device"]["capacity_bytes"] == 3 * 1024 * MIB
+    assert limited["total_bytes"] - plain["total_bytes"] == pytest.approx(RESERVED_BYTES, abs=4)
+    words = " ".join(on_cpu(*GPT2, "--memory-limit", "3GiB").stdout.split())
+    assert "This is private memory, which a --memory-limit counts; 1.04 GiB of it" in words
+    assert "(assumed: this Python was not measured)" in words
+    assert "a --memory-limit counts what libraries reserve as well" in " ".join(on_cpu(*GPT2).stdout.split())
+
+
+def test_a_limit_on_a_card_is_its_capacity(call: Call) -> None:
+    found = json.loads(call(*GPT2, "--json", "--memory-limit", "8GiB").stdout)
+    assert (found["counts"], found["device"]["capacity_bytes"]) == ("device", 8 * 1024 * MIB)

@@ -1,0 +1,78 @@
+"""`export` and `import`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+import yaml
+from typer.testing import CliRunner, Result
+
+from tuner_tui.cli.commands.export import register
+
+
+def run(*words: str) -> Result:
+    app = typer.Typer()
+    register(app)
+    return CliRunner().invoke(app, list(words))
+
+
+def written(tmp_path: Path, text: str, name: str = "mine.yaml") -> Path:
+    path = tmp_path / name
+    path.write_text(text)
+    return path
+
+
+def test_a_preset_in_a_tools_words(tmp_path: Path) -> None:
+    preset = written(tmp_path, "settings:\n  max_length: 512\n  precision: bf16\n  learning_rate: 1e-5\n")
+    result = run("export", str(preset), "--to", "llama-factory")
+    assert result.exit_code == 0, result.stderr
+    assert yaml.safe_load(result.stdout) == {"bf16": True, "fp16": False, "learning_rate": 1e-5, "cutoff_len": 512}
+    assert "llamafactory-cli train FILE" in result.stderr
+
+
+def test_what_the_tool_has_no_place_for_is_said(tmp_path: Path) -> None:
+    preset = written(tmp_path, "settings:\n  dataloader_persistent_workers: on\n  seed: 3\n")
+    result = run("export", str(preset), "--to", "axolotl")
+    assert yaml.safe_load(result.stdout) == {"seed": 3}
+    assert "Left out: axolotl has no place for dataloader_persistent_workers" in result.stderr
+    told = json.loads(run("export", str(preset), "--to", "axolotl", "--json").stdout)
+    assert told["not_carried"] == ["dataloader_persistent_workers"]
+
+
+def test_a_tool_nobody_knows(tmp_path: Path) -> None:
+    result = run("export", str(written(tmp_path, "settings: {}\n")), "--to", "axolotol")
+    assert result.exit_code == 2
+    assert "did you mean axolotl" in result.stderr
+
+
+def test_a_tools_file_becomes_a_preset(tmp_path: Path) -> None:
+    file = written(tmp_path, "base_model: gpt2\nmicro_batch_size: 2\nsequence_len: 1024\nadapter: lora\n")
+    result = run("import", str(file), "--name", "ax", "--json")
+    assert result.exit_code == 0, result.stderr
+    told = json.loads(result.stdout)
+    assert told["settings"] == {"per_device_train_batch_size": 2, "max_length": 1024, "peft_method": "lora"}
+    assert told["left_out"] == ["base_model"]
+    again = run("import", str(file), "--name", "ax")
+    assert again.exit_code == 2
+    assert "--yes" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: [", "not valid YAML"),
+        ("- a", "key: value"),
+        ("1: a", "no word"),
+        ("x: 1", "gives no setting"),
+        ("a: 2024-99-99", "cannot read: month must be in 1..12"),
+        (f"seed: {'1' * 5000}", "cannot read: Exceeds the limit"),
+        (f"a: {'[' * 3000}", "nested too deeply"),
+    ],
+)
+def test_a_file_that_gives_nothing(tmp_path: Path, text: str, said: str) -> None:
+    result = run("import", str(written(tmp_path, text)), "--name", "x")
+    assert result.exit_code == 2
+    assert said in result.stderr

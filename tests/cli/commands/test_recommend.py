@@ -1,0 +1,116 @@
+"""`tuner-tui recommend`: what it prints, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from tests.fakes.inventories import box, card, python
+from tuner_tui.cli.commands.recommend import register
+from tuner_tui.cli.machine import LocalMachine
+from tuner_tui.cli.render.recommend import duration
+from tuner_tui.hardware.inventory import Inventory
+
+Call = Callable[..., Result]
+T4 = box(card("T4", gib=15.0), cores=8)
+
+
+def caller(inventory: Inventory) -> Call:
+    app = typer.Typer()
+    register(app, lambda interpreter: LocalMachine(inventory, python()))
+    app.callback()(lambda: None)
+    return lambda *words: CliRunner().invoke(app, ["recommend", *words], env={"COLUMNS": "120"})
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Call:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TUNER_STATE_DIR", str(tmp_path / "state"))
+    return caller(T4)
+
+
+def test_setting_value_reason_and_source_stand_in_columns(call: Call) -> None:
+    lines = call().stdout.splitlines()
+    row = next(line for line in lines if line.startswith("  precision"))
+    assert row[:51] == f"  {'precision':<29} {'fp16':<18} "
+    assert "T4 (Turing 7.5) has fp16 tensor cores" in row
+    assert all(len(line) <= 120 for line in lines)
+    assert "Effective batch  32 × 1 = 32  (micro batch × accumulation)" in lines
+    assert any("utilisation notes" in line for line in lines)
+
+
+def test_what_was_considered_and_left_is_told(call: Call) -> None:
+    text = call().stdout.partition("Considered and left")[2]
+    assert "flash_attention_2" in text
+    assert "flash attention needs capability 8.0" in text
+
+
+def test_the_documented_time_is_named_as_such(call: Call) -> None:
+    text = " ".join(call().stdout.split())
+    assert "24,000 samples 11 min to 17 min" in text
+    assert "not measured here: T4 notes (001)" in text
+
+
+def test_json_is_one_document(call: Call) -> None:
+    document = json.loads(call("--json", "--set", "max_steps=100").stdout)
+    advised = {one["name"]: one for one in document["recommended"]}
+    assert advised["precision"]["value"] == "fp16"
+    assert advised["precision"]["reason"]
+    assert advised["precision"]["source"]
+    assert document["effective_batch"] == 32
+    assert document["given"]["max_steps"] == {"value": 100, "origin": "flag", "detail": "--set max_steps"}
+    assert document["expected_time"]["samples"] == 3200
+    assert document["expected_time"]["low_s"] < document["expected_time"]["high_s"]
+    assert document["expected_time"]["measured"] is False
+    assert {one["name"] for one in document["rejected"]} >= {"torch_compile", "tf32"}
+
+
+def test_a_presets_values_and_job_stay(call: Call) -> None:
+    document = json.loads(call("--json", "--preset", "demo").stdout)
+    assert document["job"]["model"] == "tiny"
+    assert document["given"]["learning_rate"]["value"] == 1e-3
+    assert "learning_rate" not in {one["name"] for one in document["recommended"]}
+    assert document["expected_time"] is None
+    text = call("--preset", "demo").stdout
+    assert "  learning_rate                 0.001              preset demo" in text
+    assert "no figure for this job on such a box yet" in " ".join(text.split())
+
+
+def test_another_effective_batch_than_the_presets_is_told_with_its_learning_rate(call: Call) -> None:
+    words = ("--preset", "rtx3070-8gb", "--set", "per_device_train_batch_size=40")
+    text = " ".join(call(*words).stdout.split())
+    assert "! Effective batch 80, where it was 96: per_device_train_batch_size=32 gradient_accumulation_steps=3" in text
+    assert json.loads(call(*words, "--json").stdout)["batch_change"]["held"]["accumulation"] == 3
+    assert "where it was" not in call("--preset", "rtx3070-8gb").stdout
+
+
+def test_what_one_must_know_of_the_box_is_said() -> None:
+    shared = box(card("K80", gib=11.2), cores=4)
+    assert "! The torch of this Python (CUDA 13.0) has no code for NVIDIA K80" in caller(shared)().stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--preset", "dmo"], "did you mean 'demo'?"),
+        (["--set", "learning_rat=1"], "did you mean 'learning_rate'?"),
+        (["--set", "seed=x"], "must be a whole number"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(call: Call, words: list[str], said: str) -> None:
+    result = call(*words)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(42.4, "42 s"), (89, "89 s"), (120, "2 min"), (5300, "88 min"), (12_000, "3 h 20 min"), (200_000, "2 d 7 h")],
+)
+def test_times_are_in_the_two_units_that_matter(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

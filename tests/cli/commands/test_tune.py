@@ -1,0 +1,228 @@
+"""`tuner-tui tune` as a person types it: real trainings, real processes, real signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.commands.test_run import Shell, line_of, shell
+from tuner_tui.runs.read.status import read_status
+from tuner_tui.runs.store.folder import list_runs, runs_dir
+from tuner_tui.runs.store.record import read_record
+from tuner_tui.settings.presets.parser import load_preset
+from tuner_tui.tuning.process.trial_log import TrialCompleted, read_entries
+from tuner_tui.tuning.process.tuning_reader import TuningReader
+from tuner_tui.tuning.store import TuningFolder, tunings_dir
+
+__all__ = ["shell"]
+
+SCRIPTS = Path(__file__).parents[1] / "tuning" / "scripts"
+LOOP = (sys.executable, str(SCRIPTS / "plain_loop.py"), "{per_device_train_batch_size}", "{dataloader_num_workers}")
+TRAINER = (sys.executable, str(SCRIPTS / "hf_script.py"))
+START = ("--set", "per_device_train_batch_size=8", "--set", "dataloader_num_workers=0")
+
+
+@pytest.fixture
+def tuner(shell: Shell) -> Shell:
+    shell.environ |= {"OMP_NUM_THREADS": "1", "XDG_CONFIG_HOME": str(shell.home / "config")}
+    return shell
+
+
+def tuning(shell: Shell, name: str = "t001") -> TuningFolder:
+    return TuningFolder(tunings_dir(shell.environ) / name)
+
+
+def tune(shell: Shell, *words: str) -> subprocess.CompletedProcess[str]:
+    """The command to its end, which takes some minutes on a box with other work."""
+    return subprocess.run(
+        shell.command("tune", *words), cwd=shell.home, env=shell.environ, capture_output=True, text=True, timeout=400
+    )
+
+
+def preset_of(shell: Shell) -> Any:
+    view = TuningReader(tuning(shell)).poll()
+    assert view.preset is not None, view
+    return load_preset(Path(view.preset)).preset
+
+
+@pytest.mark.train
+@pytest.mark.alone
+def test_a_plain_loop_that_waits_for_its_data_gets_workers(tuner: Shell) -> None:
+    done = tune(tuner, "--most-minutes", "5", "--save-as", "mine", *START, "--", *LOOP, "slow")
+    assert done.returncode == 0, done.stderr + done.stdout
+    view = TuningReader(tuning(tuner)).poll()
+    assert view.status == "finished"
+    assert view.verdict is not None
+    assert view.verdict.winner.dataloader_num_workers > 0, done.stdout
+    assert view.verdict.ratio is not None
+    assert view.verdict.ratio > 1.2
+    preset = preset_of(tuner)
+    assert preset.name == "mine"
+    assert preset.settings["dataloader_num_workers"] == view.verdict.winner.dataloader_num_workers
+    assert "samples/s" in preset.before
+    assert "samples/s" in preset.after
+    assert "verdict" in done.stdout
+    for folder in list_runs(runs_dir(tuner.environ)):
+        assert read_record(folder).tuning == "t001"
+        assert not read_status(folder).live
+
+
+@pytest.mark.train
+def test_a_trainers_script_takes_its_settings_from_within(tuner: Shell) -> None:
+    words = ("tune", "--json", "--apply", "inject", "--", *TRAINER, str(tuner.home / "out"))
+    process = tuner.start(*words)
+    entries = [json.loads(line_of(process.stdout)) for _ in range(3)]
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert [entry["kind"] for entry in entries] == ["begun", "trial-begun", "trial-done"]
+    first = entries[2]["tried"]
+    assert first["measurement"]["outcome"] == "measured", first
+    assert first["trial"]["settings"]["per_device_train_batch_size"] == 6, "the script's own"
+    assert first["trial"]["settings"]["gradient_accumulation_steps"] == 2
+    assert not (tuner.home / "out" / "final").exists(), "a trial ends before the script saves"
+
+
+@pytest.mark.train
+@pytest.mark.alone
+def test_the_winner_under_a_memory_limit_was_run_and_fits(tuner: Shell) -> None:
+    words = ("--free-batch", "--memory-limit", "1500MiB", "--most-minutes", "5", "--set",
+             "per_device_train_batch_size=2", "--", sys.executable, str(SCRIPTS / "memory_loop.py"))  # fmt: skip
+    done = tune(tuner, *words, "{per_device_train_batch_size}")
+    assert done.returncode == 0, done.stderr + done.stdout
+    view = TuningReader(tuning(tuner)).poll()
+    assert view.verdict is not None
+    assert view.limit_bytes is not None
+    assert view.limit_bytes < 1500 * 2**20
+    runs = [one for one in view.tried if one.trial.settings == view.verdict.winner]
+    assert runs
+    for one in runs:
+        assert one.measurement.outcome == "measured"
+        assert one.measurement.peak_bytes is not None
+        assert one.measurement.peak_bytes <= view.limit_bytes
+    outcomes = [one.measurement.outcome for one in view.tried]
+    assert outcomes.count("out-of-memory") <= 1, done.stdout
+    assert set(outcomes) <= {"measured", "out-of-memory"}, done.stdout
+
+
+@pytest.mark.train
+def test_out_of_memory_from_the_first_sample_on(tuner: Shell) -> None:
+    script = tuner.script("raise MemoryError('Unable to allocate 9.00 TiB')")
+    done = tune(tuner, "--set", "per_device_train_batch_size=2", "--apply", "inject", "--",
+                 sys.executable, script)  # fmt: skip
+    assert done.returncode == 3, done.stderr + done.stdout
+    assert "out-of-memory" in done.stdout
+
+
+def test_a_command_that_fails(tuner: Shell) -> None:
+    script = tuner.script("raise ValueError('no such data')")
+    done = tune(tuner, "--apply", "inject", "--", sys.executable, script)
+    assert done.returncode == 1
+    assert "no such data" in done.stdout
+
+
+def waiting(shell: Shell) -> tuple[str, ...]:
+    """A tuning whose first trial says `up` into a file and then waits for ever."""
+    text = "import signal, sys\nopen(sys.argv[1], 'w').write('up')\nwhile True: signal.pause()\n"
+    return ("tune", "--apply", "inject", "--", sys.executable, shell.script(text), "{}")
+
+
+def under_way(tuner: Shell) -> subprocess.Popen[str]:
+    """Such a tuning, its first trial up."""
+    up = tuner.home / "up"
+    os.mkfifo(up)
+    process = tuner.start(*(word.replace("{}", str(up)) for word in waiting(tuner)))
+    with up.open() as opened:
+        assert opened.read() == "up"
+    return process
+
+
+def test_a_second_tuning_is_refused_while_one_is_under_way(tuner: Shell) -> None:
+    process = under_way(tuner)
+    second = tune(tuner, "--apply", "inject", "--", sys.executable, tuner.script("print('other')"))
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert second.returncode == 4, second.stderr
+    assert "t001 is under way" in second.stderr
+
+
+def test_ctrl_c_ends_the_trial_and_keeps_the_folder(tuner: Shell) -> None:
+    process = under_way(tuner)
+    process.send_signal(signal.SIGINT)
+    assert "--resume t001" in process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    folder = tuning(tuner)
+    assert TuningReader(folder).poll().status == "aborted"
+    assert not folder.live
+    assert not any(read_status(run).live for run in list_runs(runs_dir(tuner.environ)))
+
+
+def test_a_killed_tuner_goes_on_from_its_folder(tuner: Shell) -> None:
+    up = tuner.home / "up"
+    os.mkfifo(up)
+    words = [word.replace("{}", str(up)) for word in waiting(tuner)]
+    done = tuner(words[0], "--detach", *words[1:])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "t001"
+    with up.open() as opened:
+        assert opened.read() == "up"
+    folder = tuning(tuner)
+    [left] = list_runs(runs_dir(tuner.environ))
+    kill_holder(folder.lock)
+    assert TuningReader(folder).poll().status == "killed"
+    assert read_status(left).live, "the trial was left behind"
+    assert tuner("tune", "--resume", "1", "--set", "seed=1").returncode == 2
+    process = tuner.start("tune", "--resume", "1")
+    with up.open() as opened:
+        assert opened.read() == "up"
+    assert not read_status(left).live
+    again = tuner("tune", "--resume", "1")
+    assert again.returncode == 4
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert not any(isinstance(entry, TrialCompleted) for entry in read_entries(folder))
+
+
+def kill_holder(lock: Path) -> None:
+    """SIGKILL to the process that holds the lock, as the kernel tells it; returns when it is gone."""
+    inode = lock.stat().st_ino
+    held = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    [pid] = [int(fields[4]) for fields in held if fields[1] == "FLOCK" and fields[5].endswith(f":{inode}")]
+    descriptor = os.pidfd_open(pid)
+    os.kill(pid, signal.SIGKILL)
+    assert select.select([descriptor], [], [], 30.0)[0]
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("tune",), "What shall be trained?"),
+        (("tune", "--apply", "none", "--", "sh"), "No setting reaches this command"),
+        (("tune", "--resume", "t099"), "There is no tuning 't099'"),
+        (("tune", "--save-as", "a/b", "--", "sh"), "not a preset name"),
+        (("tune", "--preset", "demo", "--memory-limit", "much"), "is no size"),
+    ],
+)
+def test_bad_input(tuner: Shell, words: tuple[str, ...], sentence: str) -> None:
+    done = tuner(*words)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert not tunings_dir(tuner.environ).exists()
+
+
+def test_json_is_a_line_of_its_own_each(tuner: Shell) -> None:
+    script = tuner.script("raise ValueError('no such data')")
+    process = tuner.start("tune", "--json", "--apply", "inject", "--", sys.executable, script)
+    assert json.loads(line_of(process.stdout))["kind"] == "begun"
+    process.communicate(timeout=60)
+    assert process.returncode == 1

@@ -1,0 +1,186 @@
+"""The screen as a person opens it: on a terminal of its own, with real signals."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from tuner_tui.cli.screen_opener import wants_colour
+
+MAIN = "from tuner_tui.cli.main import main; main()"
+PATIENCE_S = 60.0
+SHOWN = b"micro batch"
+
+
+class Terminal:
+    """A pseudo terminal with a `tuner-tui` in it; `errors` is where its standard error goes, if not there as well."""
+
+    def __init__(self, home: Path, *words: str, errors: IO[bytes] | None = None, **environ: str) -> None:
+        self.master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+        self.attributes = termios.tcgetattr(slave)
+        self.slave = slave
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", MAIN, *words], cwd=home, stdin=slave, stdout=slave, stderr=errors or slave,
+            start_new_session=True, preexec_fn=lambda: fcntl.ioctl(slave, termios.TIOCSCTTY, 0),
+            env={**os.environ, "TERM": "xterm-256color", "TUNER_STATE_DIR": str(home / "state"), **environ},
+        )  # fmt: skip
+        self.written = b""
+
+    def read_until(self, text: bytes) -> bytes:
+        """Read what the screen writes until `text` is in it."""
+        ends = time.monotonic() + PATIENCE_S
+        while text not in self.written:
+            left = ends - time.monotonic()
+            assert left > 0, f"{text!r} did not come; the end is {self.written[-300:]!r}"
+            if select.select([self.master], [], [], left)[0]:
+                self.written += os.read(self.master, 65536)
+        return self.written
+
+    def press(self, keys: bytes) -> None:
+        os.write(self.master, keys)
+
+    def end(self) -> int:
+        """Read to the end, so that the screen can write it, and give the exit code."""
+        while self.process.poll() is None:
+            if select.select([self.master], [], [], 0.05)[0]:
+                self.written += os.read(self.master, 65536)
+        while select.select([self.master], [], [], 0)[0]:
+            self.written += os.read(self.master, 65536)
+        return self.process.returncode
+
+
+@pytest.fixture
+def terminals(tmp_path: Path) -> Iterator[list[Terminal]]:
+    opened: list[Terminal] = []
+    yield opened
+    for terminal in opened:
+        if terminal.process.poll() is None:
+            terminal.process.kill()
+            terminal.process.wait()
+        for descriptor in (terminal.master, terminal.slave):
+            if descriptor >= 0:
+                os.close(descriptor)
+
+
+def opened(
+    terminals: list[Terminal], home: Path, *words: str, errors: IO[bytes] | None = None, **environ: str
+) -> Terminal:
+    terminal = Terminal(home, *words, errors=errors, **environ)
+    terminals.append(terminal)
+    terminal.read_until(SHOWN)
+    return terminal
+
+
+def test_it_opens_on_the_demo_and_q_leaves_it_as_it_was(terminals: list[Terminal], tmp_path: Path) -> None:
+    terminal = opened(terminals, tmp_path)
+    terminal.read_until(b"demo")
+    terminal.press(b"q")
+    assert terminal.end() == 0
+    assert b"\x1b[?1049l" in terminal.written
+    assert termios.tcgetattr(terminal.slave) == terminal.attributes
+
+
+def test_the_screen_is_seen_where_standard_error_is_a_file(terminals: list[Terminal], tmp_path: Path) -> None:
+    with (tmp_path / "errors").open("w+b") as errors:
+        terminal = opened(terminals, tmp_path, errors=errors)
+        terminal.press(b"q")
+        assert terminal.end() == 0
+        assert b"\x1b[?1049l" in terminal.written
+        errors.seek(0)
+        assert errors.read() == b""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_restores_the_terminal(
+    terminals: list[Terminal], tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    terminal = opened(terminals, tmp_path, "demo")
+    terminal.process.send_signal(number)
+    assert terminal.end() == code
+    assert b"\x1b[?1049l" in terminal.written
+    assert b"\x1b[?25h" in terminal.written
+    assert termios.tcgetattr(terminal.slave) == terminal.attributes
+
+
+def test_a_terminal_that_vanishes_ends_the_screen_quietly(terminals: list[Terminal], tmp_path: Path) -> None:
+    terminal = opened(terminals, tmp_path, "demo")
+    os.close(terminal.slave)
+    os.close(terminal.master)
+    terminal.master = terminal.slave = -1
+    assert terminal.process.wait(PATIENCE_S) in (1, 129), "the reader or the signal notices first; neither hangs"
+
+
+def test_a_vt100_gets_no_colour(terminals: list[Terminal], tmp_path: Path) -> None:
+    terminal = opened(terminals, tmp_path, "demo", "--ascii", TERM="vt100")
+    terminal.press(b"q")
+    assert terminal.end() == 0
+    assert not re.findall(rb"\[[0-9;]*[34]8;[0-9;]*m[^\x1b]*", terminal.written)
+    assert terminal.written.isascii()
+
+
+def test_a_wrong_value_on_the_command_line_ends_with_2(terminals: list[Terminal], tmp_path: Path) -> None:
+    wrong = Terminal(tmp_path, "screen", "demo", "--set", "seed=many")
+    terminals.append(wrong)
+    wrong.read_until(b"seed must be")
+    assert wrong.end() == 2
+
+
+def shell(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", MAIN, *words], cwd=home, capture_output=True, text=True, timeout=PATIENCE_S,
+        stdin=subprocess.DEVNULL, env={**os.environ, "TUNER_STATE_DIR": str(home / "state")},
+    )  # fmt: skip
+
+
+def test_a_name_that_is_nothing_is_one_sentence_and_2(tmp_path: Path) -> None:
+    done = shell(tmp_path, "dmeo")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert "neither a run nor a preset" in done.stderr
+    assert "did you mean 'demo'?" in done.stderr
+
+
+def test_a_setting_that_is_none_is_one_sentence_and_2(tmp_path: Path) -> None:
+    done = shell(tmp_path, "screen", "demo", "--set", "sede=1")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "did you mean 'seed'?" in done.stderr
+
+
+def test_without_a_terminal_it_says_what_to_do(tmp_path: Path) -> None:
+    done = shell(tmp_path)
+    assert done.returncode == 2
+    assert "tuner-tui run" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("environ", "wanted"),
+    [
+        ({"TERM": "xterm"}, True), ({"TERM": "xterm", "NO_COLOR": "1"}, False),
+        ({"TERM": "vt100"}, False), ({"NO_COLOR": ""}, True),
+    ],
+)  # fmt: skip
+def test_colour_is_shown_where_it_can_be_and_is_wanted(environ: dict[str, str], wanted: bool) -> None:
+    assert wants_colour(environ) is wanted
+
+
+def test_the_screen_is_lean_before_its_first_frame() -> None:
+    heavy = {"torch", "transformers", "numpy", "pydantic", "yaml", "psutil", "pynvml"}
+    check = f"import sys, tuner_tui.ui.app, tuner_tui.ui.backend.local; print(sorted({heavy!r} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,75 @@
+"""What is remembered of histories draws what adding up all samples draws."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.fakes.live_run import START_S
+from tuner_tui.hardware.sample import HostSample, Sample
+from tuner_tui.ui.drawing.ring_history import SampleHistory, history_columns, ring_columns, samples_after
+
+WIDTH = 20
+
+
+def sample(time_s: float, cpu_pct: float | None = 50.0) -> Sample:
+    return Sample(time_s, (), HostSample(cpu_pct=cpu_pct))
+
+
+def cpu(one: Sample) -> float | None:
+    return one.host.cpu_pct
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 30), st.none() | st.integers(0, 100)), min_size=1, max_size=80))
+def test_each_second_the_picture_is_that_of_all_samples(story: list[tuple[float, int | None]]) -> None:
+    recent, now_s, moments = SampleHistory(600), START_S, []
+    for pause_s, value in story:
+        now_s += pause_s
+        recent.append(sample(now_s, value))
+        moments.append((now_s, value))
+        assert history_columns(recent, "cpu", cpu, now_s, WIDTH) == ring_columns(moments, now_s, WIDTH)
+
+
+def test_only_what_is_new_is_looked_at() -> None:
+    recent, asked = SampleHistory(600), []
+
+    def figure(one: Sample) -> float:
+        asked.append(one.time_s)
+        return 1.0
+
+    for second in range(300):
+        recent.append(sample(START_S + second))
+        history_columns(recent, "x", figure, START_S + second, WIDTH)
+    assert len(asked) == 300
+
+
+def test_histories_are_kept_apart() -> None:
+    recent = SampleHistory(600)
+    recent.append(sample(START_S, 40.0))
+    assert history_columns(recent, "a", cpu, START_S, WIDTH) != history_columns(
+        recent, "b", lambda _: 7.0, START_S, WIDTH
+    )
+
+
+def test_it_holds_so_many() -> None:
+    recent = SampleHistory(5)
+    for second in range(40):
+        recent.append(sample(START_S + second))
+    assert [one.time_s - START_S for one in recent] == [35, 36, 37, 38, 39]
+    assert recent[-1].time_s == START_S + 39
+    assert [one.time_s - START_S for one in recent[1:3]] == [36, 37]
+
+
+def test_a_clock_that_was_set_back_begins_anew() -> None:
+    recent = SampleHistory(5)
+    for time_s in (START_S, START_S + 1, START_S - 100):
+        recent.append(sample(time_s))
+        history_columns(recent, "cpu", cpu, time_s, WIDTH)
+    assert [one.time_s for one in recent] == [START_S - 100]
+    assert sum(value is not None for value in history_columns(recent, "cpu", cpu, START_S - 100, WIDTH)) == 1
+
+
+def test_newer_ones() -> None:
+    samples = [sample(START_S + second) for second in range(4)]
+    assert samples_after(samples, START_S + 1) == samples[2:]
+    assert samples_after(samples, START_S + 9) == []

@@ -1,0 +1,236 @@
+"""The live picture at any size, with any number of cards, for every state of a run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.fakes.live_run import GIB, START_S, finished, history, running, samples
+from tuner_tui.hardware.sample import GpuSample, HostSample, Sample
+from tuner_tui.runs.events.history import History
+from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.ui.drawing.cells import Row, fit, line_width, plain_text
+from tuner_tui.ui.drawing.gpu_rows import GpuDetail, GpuScene, extra_rows, gpu_rows
+from tuner_tui.ui.drawing.host_rows import core_rows
+from tuner_tui.ui.drawing.run_rows import RunScene, outcome_sentence, progress_row, rank_rows, run_rows
+from tuner_tui.ui.drawing.tables import LABEL
+from tuner_tui.ui.panels.live import LiveScene, drop_least_important, live_rows
+
+NOW_S = START_S + 0.4
+
+
+def scene(state: RunState | None = None, gpus: int = 2, cores: int = 64, count: int = 30, **last: object) -> LiveScene:
+    recent = samples(count, gpus=gpus, cores=cores)
+    if last:
+        changed = tuple(replace(gpu, **last) if gpu.index == 1 else gpu for gpu in recent[-1].gpus)  # type: ignore[arg-type]
+        recent = (*recent[:-1], replace(recent[-1], gpus=changed))
+    return LiveScene(NOW_S, state, history(), recent[-1], recent)
+
+
+def texts(shown: LiveScene, width: int = 36, height: int = 20) -> list[str]:
+    return [plain_text(fit(row.line, width)) for row in live_rows(shown, width, height)]
+
+
+def text(shown: LiveScene, width: int = 36, height: int = 20) -> str:
+    return "\n".join(texts(shown, width, height))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 130), st.integers(1, 45), st.sampled_from([0, 1, 2, 8, 16]), st.sampled_from([0, 1, 8, 128]),
+    st.sampled_from([None, 1, 2, 16]),
+)  # fmt: skip
+def test_every_size_holds_the_picture(width: int, height: int, gpus: int, cores: int, ranks: int | None) -> None:
+    state = None if ranks is None else running(START_S, ranks)
+    rows = live_rows(scene(state, gpus, cores), width, height)
+    assert 0 < len(rows) <= height
+    assert all(line_width(fit(row.line, width)) == width for row in rows)
+
+
+def test_eight_cards_and_the_run_fit_beside_the_settings_of_a_120_by_40_screen() -> None:
+    shown = texts(scene(running(START_S), gpus=8), 34, 18)
+    assert [row.split()[0] for row in shown if row[:3].strip().isdigit()] == [str(card) for card in range(8)]
+    assert shown[0].startswith("training")
+    assert any("loss" in row and "1.8404" in row for row in shown)
+
+
+def test_what_is_left_out_is_said() -> None:
+    assert texts(scene(running(START_S), gpus=8), 36, 8)[0].endswith("rows")
+    assert "rows" not in texts(scene(running(START_S), gpus=1), 118, 45)[0]
+
+
+def test_a_box_without_cards_gives_the_room_to_the_processor() -> None:
+    shown = texts(scene(None, gpus=0), 60, 24)
+    assert any(row.startswith("busy") for row in shown)
+    assert not any(row.startswith("GPU") for row in shown)
+
+
+@pytest.mark.parametrize("width", [36, 60, 118])
+def test_128_cores_fit(width: int) -> None:
+    recent = samples(3, gpus=0, cores=128)
+    rows = core_rows(recent, START_S, width, all_cores=True)
+    assert sum(len(plain_text(row.line)[LABEL:]) for row in rows) == 128
+    assert any(shown.startswith("128 cores") for shown in texts(scene(None, gpus=0, cores=128), width, 24))
+
+
+def test_where_not_every_core_fits_the_busiest_are_shown() -> None:
+    assert any(row.startswith("busiest") for row in texts(scene(None, gpus=8, cores=128), 36, 16))
+
+
+@pytest.mark.parametrize("phase", ["starting", "compiling", "training", "evaluating"])
+def test_phases_have_their_names(phase: str) -> None:
+    assert texts(scene(running(START_S, phase=phase)))[0].startswith(phase)
+
+
+def test_resuming_and_saving_say_what_they_do() -> None:
+    assert "skipping batches" in text(scene(running(START_S, phase="skipping")))
+    assert "saving a checkpoint" in text(scene(running(START_S, phase="saving")))
+
+
+def test_a_stall_is_said_with_its_age_and_without_a_time_left() -> None:
+    shown = text(scene(running(START_S, last_step_t=START_S - 95, phase_since_t=START_S - 400)))
+    assert "! stalled: no step for 1 min 35 s" in shown
+    assert "ETA –" in shown
+
+
+@pytest.mark.parametrize(
+    ("outcome", "words"), [("completed", "✓ completed"), ("out-of-memory", "✗ out of memory"), ("stopped", "! stopped")]
+)
+def test_outcomes_are_words_with_a_mark_and_a_sentence(outcome: str, words: str) -> None:
+    shown = texts(scene(finished(outcome, "What happened.")))
+    assert shown[0].startswith(words)
+    assert shown[1].startswith("What happened.")
+
+
+def test_unknown_figures_are_dashes() -> None:
+    bare = LiveScene(NOW_S, RunState(), History(), Sample(START_S, (GpuSample(0, "T4"),), HostSample()), ())
+    shown = text(bare, 36, 40)
+    assert "–/–" in shown
+    assert " 0 %" not in shown
+
+
+def test_a_loss_that_is_not_a_number_is_marked() -> None:
+    rows = live_rows(scene(running(START_S, loss=float("nan"))), 36, 20)
+    assert any(run.text.strip() == "nan" and run.style == "bad" for row in rows for run in row.line)
+
+
+def test_a_lost_card_keeps_its_row_with_its_age() -> None:
+    shown = texts(scene(None, lost=True, age_s=42.0))
+    assert any(row.startswith(" 1✗") for row in shown)
+    assert any("GPU 1: lost 42 s ago" in row for row in shown)
+
+
+def test_old_figures_are_marked_with_their_age() -> None:
+    shown = texts(scene(None, age_s=7.0))
+    assert any(row.startswith(" 1?") for row in shown)
+    assert any("silent for 7 s" in row for row in shown)
+
+
+def test_throttling_is_said_in_words_and_shared_by_cards() -> None:
+    recent = samples(3, gpus=8)
+    held = replace(recent[-1], gpus=tuple(replace(gpu, throttle=("power cap",)) for gpu in recent[-1].gpus))
+    assert "! GPU 0–7: power cap" in text(LiveScene(NOW_S, None, History(), held, recent), 36, 30)
+
+
+def test_an_error_of_the_driver_is_said_in_words() -> None:
+    recent = samples(3, gpus=2)
+    broken = replace(recent[-1].gpus[1], xid=48, xid_age_s=30.0, throttle=("power cap",))
+    held = replace(recent[-1], gpus=(recent[-1].gpus[0], broken))
+    shown = text(LiveScene(NOW_S, None, History(), held, recent), 90, 30)
+    assert "! GPU 1: power cap; Xid 48: memory error that ECC cannot correct (two bits), 30 s ago" in shown
+
+
+def test_an_old_sample_is_marked() -> None:
+    old = replace(scene(), now_s=START_S + 720)
+    assert "! sampled 12 min ago" in text(old)
+
+
+@pytest.mark.parametrize(
+    ("step", "total", "shown"),
+    [(512, None, "step 512"), (None, None, "step –"), (1240, 9000, "step 1,240/9,000"), (1200, 999, "step 1,200/999")],
+)
+def test_the_step_is_shown_whole_whether_or_not_the_end_is_known(
+    step: int | None, total: int | None, shown: str
+) -> None:
+    row = progress_row(RunState(phase="training", step=step, total_steps=total), NOW_S, 36)
+    assert plain_text(row.line).startswith(shown)
+
+
+def test_ranks_stand_side_by_side_and_the_slowest_is_named() -> None:
+    shown = text(scene(running(START_S, ranks=8), gpus=0), 60, 45)
+    assert "slowest is rank 3" in shown
+
+
+def test_a_ranks_wait_is_unknown_where_it_has_no_loader() -> None:
+    state = running(START_S, ranks=2, data_wait=0.0)
+    first, second = state.ranks.values()
+    no_loader = replace(second, recent=tuple(replace(counters, micro_steps=0) for counters in second.recent))
+    waits = rank_rows(replace(state, ranks={0: first, 1: no_loader}), 60)[2]
+    assert plain_text(waits.line).split() == ["data", "wait", "0", "%", "–"]
+
+
+def test_ranks_without_room_are_counted() -> None:
+    assert "12 ranks not shown" in text(scene(running(START_S, ranks=16), gpus=0), 36, 60)
+
+
+def test_loaders_are_counted_apart_from_the_trainer() -> None:
+    shown = texts(scene(running(START_S)), 60, 45)
+    assert any(row.startswith("trainer     1 ×") for row in shown)
+    assert any(row.startswith("loaders     8 ×") for row in shown)
+
+
+@pytest.mark.parametrize("width", [36, 60, 118])
+@pytest.mark.parametrize("detail", [GpuDetail(), GpuDetail(1, 0), GpuDetail(2, 2), GpuDetail(4, 3)])
+def test_the_room_for_detail_is_known_before_it_is_drawn(width: int, detail: GpuDetail) -> None:
+    for cards in (1, 2, 8):
+        recent = samples(5, gpus=cards)
+        shown = GpuScene(recent[-1], recent)
+        more = len(gpu_rows(shown, width, detail)) - len(gpu_rows(shown, width, GpuDetail()))
+        assert more == extra_rows(cards, width, detail)
+
+
+def test_the_least_important_rows_go_first() -> None:
+    rows = [Row((), 1), Row((), 5), Row((), 0), Row((), 5)]
+    assert [row.rank for row in drop_least_important(rows, 1)] == [1, 5, 0]
+    assert [row.rank for row in drop_least_important(rows, 3)] == [0]
+
+
+def test_padding_that_was_estimated_says_so() -> None:
+    state = running(START_S)
+    estimated = {
+        number: replace(rank, latest=rank.latest and replace(rank.latest, tokens_estimated=True))
+        for number, rank in state.ranks.items()
+    }
+    assert " 6 %" in text(scene(state), 60, 40)
+    assert " ~6 %" in text(scene(replace(state, ranks=estimated)), 60, 40)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "limit", "said"),
+    [
+        (
+            "Out of memory while training at step 12 of 400: [enforce fail at alloc_cpu.cpp:127] err == 0.",
+            int(1.2 * GIB),
+            "Out of memory while training at step 12 of 400; its limit was 1.2 GiB.",
+        ),
+        ("Out of memory: CUDA out of memory. Tried to allocate 2.31 GiB.", None, "Out of memory."),
+        ("The training failed: ValueError: nan.", GIB, "The training failed: ValueError: nan."),
+    ],
+)
+def test_an_end_is_told_without_what_the_allocator_printed(sentence: str, limit: int | None, said: str) -> None:
+    assert outcome_sentence(finished("out-of-memory", sentence), limit) == said
+
+
+def test_a_run_that_goes_on_has_no_ending() -> None:
+    assert outcome_sentence(running(), None) == ""
+
+
+def test_a_long_ending_takes_a_second_line() -> None:
+    state = finished("failed", "The training was ended at step 3 by SIGKILL: " + "the kernel says so; " * 9)
+    rows = [plain_text(row.line) for row in run_rows(RunScene(state, History(), None, START_S), 40)]
+    assert rows[1].startswith("The training was ended")
+    assert rows[2].rstrip().endswith("…")
+    assert rows[3].startswith("step")

@@ -1,0 +1,272 @@
+"""The output panel: following, going back through a log of any size, searching."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from textual import on
+from textual.app import App, ComposeResult
+
+from tuner_tui.runs.read.log_reader import LogWindow
+from tuner_tui.ui.messages import LogSearchWanted, LogWindowWanted
+from tuner_tui.ui.panels.log_scroll import WINDOW_LINES, LogScroll, after_window, find_match, scroll_by, scroll_to_end
+from tuner_tui.ui.panels.output import OutputPanel, SearchField
+from tuner_tui.ui.theme import DARK
+
+LINE_BYTES = 10
+
+
+def window(first: int, last: int, total: int) -> LogWindow:
+    """Lines `first` … `last` of a log of `total` lines, each of ten bytes."""
+    numbers = range(first, last)
+    return LogWindow(
+        lines=tuple(f"line {number:04d}" for number in numbers),
+        anchors=tuple(number * LINE_BYTES for number in numbers),
+        start=first * LINE_BYTES,
+        end=last * LINE_BYTES,
+        total_bytes=total * LINE_BYTES,
+        at_start=first == 0,
+        at_end=last == total,
+    )
+
+
+def test_the_end_is_shown_first_and_followed() -> None:
+    place = after_window(LogScroll(), None, window(800, 1000, 1000), 20)
+    assert (place.top, place.follow) == (180, True)
+
+
+def test_following_goes_on_by_a_third_of_the_height() -> None:
+    old, new = window(800, 1000, 1000), window(801, 1001, 1001)
+    place = after_window(LogScroll(180), old, new, 20)
+    assert place.top == 180 + 6
+    later = after_window(place, new, window(804, 1004, 1004), 20)
+    assert later.top == place.top - 3
+
+
+def test_a_line_looked_at_stays_where_it_is_when_the_log_grows() -> None:
+    old, new = window(0, 200, 200), window(0, 260, 260)
+    assert after_window(LogScroll(50, follow=False), old, new, 20) == LogScroll(50, follow=False)
+
+
+def test_going_back_beyond_the_window_asks_for_what_is_before() -> None:
+    place, wanted = scroll_by(LogScroll(5, follow=False), window(800, 1000, 1000), -20, 20)
+    assert isinstance(wanted, LogWindowWanted)
+    assert wanted.anchor is not None
+    assert wanted.anchor < 8000 - 20 * LINE_BYTES
+    start = wanted.anchor // LINE_BYTES
+    after = after_window(place, None, window(start, start + WINDOW_LINES, 1000), 20)
+    assert start + after.top == 800 + 5 - 20
+
+
+def test_going_on_beyond_the_window_asks_for_what_follows() -> None:
+    place, wanted = scroll_by(LogScroll(175, follow=False), window(100, 300, 1000), 19, 20)
+    assert wanted is not None
+    assert wanted.anchor == 275 * LINE_BYTES
+    after = after_window(place, None, window(275, 475, 1000), 20)
+    assert 275 + after.top == 275 + 19
+
+
+def test_at_the_end_of_the_log_going_on_follows_it() -> None:
+    place, wanted = scroll_by(LogScroll(175, follow=False), window(800, 1000, 1000), 19, 20)
+    assert place.follow
+    assert wanted is not None
+    assert wanted.anchor is None
+
+
+def test_leaving_the_end_pins_the_window() -> None:
+    place, wanted = scroll_by(LogScroll(180), window(800, 1000, 1000), -1, 20)
+    assert (place.top, place.follow) == (179, False)
+    assert wanted is not None
+    assert wanted.anchor == 8000
+
+
+def test_the_first_line_is_the_end_of_going_back() -> None:
+    assert scroll_by(LogScroll(3, follow=False), window(0, 200, 1000), -20, 20) == (LogScroll(0, False), None)
+
+
+def test_a_log_shorter_than_the_panel_stays_at_its_top() -> None:
+    assert after_window(LogScroll(), None, window(0, 3, 3), 20).top == 0
+    assert scroll_to_end()[0].follow
+
+
+def test_hits_are_found_both_ways_whatever_their_case() -> None:
+    log = LogWindow(lines=("Loss 1", "x", "loss 2", "y"), anchors=(0, 7, 9, 16))
+    assert find_match(log, "LOSS", -1, backwards=False) == 0
+    assert find_match(log, "loss", 0, backwards=False) == 2
+    assert find_match(log, "loss", 2, backwards=True) == 0
+    assert find_match(log, "loss", 2, backwards=False) is None
+
+
+class OutputApp(App[None]):
+    CSS = "OutputPanel { width: 100%; height: 100%; border: round $frame; }"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wanted: list[LogWindowWanted | LogSearchWanted] = []
+        self.register_theme(DARK)
+        self.theme = DARK.name
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        return DARK.variables
+
+    def compose(self) -> ComposeResult:
+        yield OutputPanel()
+
+    @property
+    def panel(self) -> OutputPanel:
+        return self.query_one(OutputPanel)
+
+    @property
+    def lines(self) -> list[str]:
+        return [strip.text.strip("│ ") for strip in self.screen._compositor.render_strips()[1:-1]]
+
+    @on(LogWindowWanted)
+    @on(LogSearchWanted)
+    def _want(self, message: LogWindowWanted | LogSearchWanted) -> None:
+        self.wanted.append(message)
+
+
+async def test_the_panel_follows_the_end() -> None:
+    app = OutputApp()
+    async with app.run_test(size=(60, 12)) as pilot:
+        app.panel.focus()
+        await pilot.pause()
+        assert app.lines[0] == "No output yet."
+        app.panel.log_window = window(800, 1000, 1000)
+        await pilot.pause()
+        await pilot.pause()
+        assert app.lines[-1] == "line 0999"
+        assert "following" in str(app.panel.border_subtitle)
+        await pilot.press("up")
+        await pilot.pause()
+        assert not app.panel.following
+        assert app.lines[-1] == "line 0998"
+        assert cast(LogWindowWanted, app.wanted[-1]).anchor == 8000
+        await pilot.press("end")
+        await pilot.pause()
+        assert app.panel.following
+        assert cast(LogWindowWanted, app.wanted[-1]).anchor is None
+
+
+async def test_home_asks_for_the_first_line() -> None:
+    app = OutputApp()
+    async with app.run_test(size=(60, 12)) as pilot:
+        app.panel.focus()
+        app.panel.log_window = window(800, 1000, 1000)
+        await pilot.press("home")
+        await pilot.pause()
+        assert cast(LogWindowWanted, app.wanted[-1]).anchor == 0
+        app.panel.log_window = window(0, 200, 1000)
+        await pilot.pause()
+        await pilot.pause()
+        assert app.lines[0] == "line 0000"
+
+
+async def test_a_search_finds_within_the_window_and_then_asks_beyond_it() -> None:
+    app = OutputApp()
+    async with app.run_test(size=(60, 12)) as pilot:
+        app.panel.focus()
+        app.panel.log_window = window(800, 1000, 1000)
+        await pilot.pause()
+        app.panel.action_find()
+        await pilot.press(*"0850", "enter")
+        await pilot.pause()
+        await pilot.pause()
+        assert "line 0850" in app.lines
+        assert not app.query_one(SearchField).has_class("-open")
+        assert not app.panel.following, "what was found stays in sight"
+        await pilot.press("n")
+        await pilot.pause()
+        asked = app.wanted[-1]
+        assert isinstance(asked, LogSearchWanted)
+        assert (asked.text, asked.backwards, asked.start) == ("0850", True, 8000), "from the end a search goes back"
+        await pilot.press("N")
+        await pilot.pause()
+        asked = app.wanted[-1]
+        assert isinstance(asked, LogSearchWanted)
+        assert (asked.backwards, asked.start) == (False, 10000)
+
+
+async def test_hits_of_the_window_are_gone_through_both_ways() -> None:
+    app = OutputApp()
+    async with app.run_test(size=(60, 12)) as pilot:
+        app.panel.focus()
+        app.panel.log_window = window(0, 200, 1000)
+        await pilot.press("home", "slash")
+        app.panel.action_find()
+        await pilot.press(*"50", "enter")
+        for key, line in (("", "line 0050"), ("n", "line 0150"), ("N", "line 0050")):
+            await pilot.press(*key)
+            await pilot.pause()
+            await pilot.pause()
+            assert line in app.lines
+
+
+async def test_a_log_that_grows_is_not_taken_for_the_hit_of_a_search() -> None:
+    app = OutputApp()
+    async with app.run_test(size=(60, 12)) as pilot:
+        app.panel.focus()
+        app.panel.log_window = window(800, 1000, 1000)
+        await pilot.pause()
+        app.panel.action_find()
+        await pilot.press(*"nowhere", "enter")
+        await pilot.pause()
+        app.panel.log_window = window(801, 1001, 1001)
+        await pilot.pause()
+        await pilot.pause()
+        assert app.panel.following
+        assert app.lines[-1] == "" or "line 1000" in app.lines
+
+
+async def test_the_window_a_search_brings_is_shown_at_its_hit() -> None:
+    app = OutputApp()
+    async with app.run_test(size=(60, 12)) as pilot:
+        app.panel.focus()
+        app.panel.log_window = window(800, 1000, 1000)
+        await pilot.pause()
+        app.panel.action_find()
+        await pilot.press(*"0123", "enter")
+        await pilot.pause()
+        assert isinstance(app.wanted[-1], LogSearchWanted)
+        app.panel.log_window = window(123, 323, 1000)
+        await pilot.pause()
+        await pilot.pause()
+        assert app.lines[0] == "line 0123"
+        assert not app.panel.following
+
+
+async def test_escape_gives_the_search_up() -> None:
+    app = OutputApp()
+    async with app.run_test(size=(60, 12)) as pilot:
+        app.panel.log_window = window(0, 5, 5)
+        app.panel.action_find()
+        await pilot.press("x", "escape")
+        await pilot.pause()
+        assert not app.query_one(SearchField).has_class("-open")
+        assert app.focused is app.panel
+        assert not app.wanted
+
+
+async def test_long_lines_are_read_sideways() -> None:
+    app = OutputApp()
+    async with app.run_test(size=(30, 6)) as pilot:
+        app.panel.focus()
+        app.panel.log_window = LogWindow(lines=("x" * 25 + "y" * 40,), anchors=(0,), end=65, total_bytes=65)
+        await pilot.pause()
+        await pilot.press("right", "right")
+        await pilot.pause()
+        await pilot.pause()
+        assert app.lines[0] == "…" + "y" * 24
+
+
+async def test_no_window_forgets_the_place() -> None:
+    app = OutputApp()
+    async with app.run_test(size=(60, 12)) as pilot:
+        app.panel.focus()
+        app.panel.log_window = window(0, 200, 200)
+        await pilot.press("home")
+        app.panel.log_window = None
+        await pilot.pause()
+        await pilot.pause()
+        assert app.panel.following
+        assert app.lines[0] == "No output yet."

@@ -1,0 +1,154 @@
+"""The settings panel, key by key."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fakes.ui_backend import FakeBox, opened
+from tests.ui.pilots import app_of, cursor_on, on_screen, said, until, value
+from tuner_tui.ui.panels.settings import FieldHelp, SettingsPanel, ValueInput
+
+BATCH = "per_device_train_batch_size"
+
+
+async def test_the_form_has_the_focus_and_arrows_move_over_headings() -> None:
+    async with on_screen(FakeBox()) as pilot:
+        assert cursor_on(pilot) == BATCH
+        await pilot.press("down", "j", "down")
+        assert cursor_on(pilot) == "precision"
+        await pilot.press("k", "up", "up", "up", "up")
+        assert cursor_on(pilot) == BATCH
+        await pilot.press("end")
+        assert cursor_on(pilot) == "seed"
+        await pilot.press("home")
+        assert cursor_on(pilot) == BATCH
+        await pilot.press("pagedown", "pageup")
+        assert cursor_on(pilot) == BATCH
+
+
+@pytest.mark.parametrize(
+    ("keys", "result"), [("plus", 24), ("equals_sign", 24), ("right", 24), ("minus", 12), ("left", 12)]
+)
+async def test_plus_and_minus_step(keys: str, result: int) -> None:
+    async with on_screen(FakeBox()) as pilot:
+        await pilot.press(keys)
+        await until(pilot, lambda: value(pilot, BATCH) == result)
+
+
+async def test_enter_edits_and_enter_takes_the_value() -> None:
+    async with on_screen(FakeBox()) as pilot:
+        await pilot.press("enter", "backspace", "backspace", "3", "2", "enter")
+        await until(pilot, lambda: value(pilot, BATCH) == 32)
+        panel = app_of(pilot).main.query_one(SettingsPanel)
+        assert str(panel.border_title).startswith("Settings · llama-1b-sft* ")
+        assert panel.border_subtitle == "effective batch 256 = 32 × 4 × 2 GPUs"
+        assert app_of(pilot).main.focused is panel.list
+
+
+async def test_enter_edits_the_value_that_is_there_and_escape_leaves_it() -> None:
+    async with on_screen(FakeBox()) as pilot:
+        await pilot.press("enter")
+        typed = app_of(pilot).main.query_one(ValueInput)
+        assert typed.value == "16"
+        await pilot.press("backspace", "escape")
+        assert value(pilot, BATCH) == 16
+        assert not typed.has_class("-shown")
+
+
+async def test_an_error_is_shown_the_moment_it_is_one_and_is_not_taken() -> None:
+    async with on_screen(FakeBox()) as pilot:
+        await pilot.press("enter", "backspace", "backspace", "0")
+        lines = app_of(pilot).main.query_one(FieldHelp)
+        await until(pilot, lambda: lines.shown.tone == "error")
+        assert app_of(pilot).main.query_one(ValueInput).has_class("-wrong")
+        await pilot.press("enter")
+        assert app_of(pilot).main.query_one(ValueInput).has_class("-shown")
+        await pilot.press("backspace", "8")
+        await until(pilot, lambda: lines.shown.tone != "error")
+        await pilot.press("enter")
+        await until(pilot, lambda: value(pilot, BATCH) == 8)
+
+
+@pytest.mark.parametrize(("key", "page"), [("2", "live"), ("5", "output"), ("7", "in-effect"), ("1", "settings")])
+async def test_a_digit_goes_to_its_page_and_edits_nothing(key: str, page: str) -> None:
+    async with on_screen(FakeBox(), (80, 24)) as pilot:
+        await pilot.press(key)
+        await until(pilot, lambda: app_of(pilot).main.page == page)
+        assert not app_of(pilot).main.query_one(ValueInput).has_class("-shown")
+
+
+async def test_down_accepts_and_goes_on() -> None:
+    async with on_screen(FakeBox()) as pilot:
+        await pilot.press("enter", "backspace", "backspace", "4", "down")
+        await until(pilot, lambda: value(pilot, BATCH) == 4)
+        assert cursor_on(pilot) == "per_device_eval_batch_size"
+
+
+async def test_who_goes_elsewhere_gives_up_the_edit() -> None:
+    async with on_screen(FakeBox()) as pilot:
+        await pilot.press("enter", "4", "alt+5")
+        typed = app_of(pilot).main.query_one(ValueInput)
+        await until(pilot, lambda: not typed.has_class("-shown"))
+        assert value(pilot, BATCH) == 16
+        assert app_of(pilot).main.page == "output"
+
+
+async def test_space_and_enter_switch() -> None:
+    async with on_screen(FakeBox()) as pilot:
+        await pilot.press("slash", *"compile", "enter", "space")
+        await until(pilot, lambda: value(pilot, "torch_compile"))
+        await pilot.press("enter")
+        await until(pilot, lambda: not value(pilot, "torch_compile"))
+
+
+async def test_backspace_empties_what_may_be_empty() -> None:
+    async with on_screen(FakeBox()) as pilot:
+        await pilot.press("slash", *"prefetch", "enter", "backspace")
+        await until(pilot, lambda: value(pilot, "dataloader_prefetch_factor") is None)
+        await pilot.press("slash", *"seed", "enter", "delete")
+        assert value(pilot, "seed") == 42
+
+
+async def test_slash_finds_a_field() -> None:
+    async with on_screen(FakeBox()) as pilot:
+        await pilot.press("slash", *"learn")
+        assert cursor_on(pilot) == "learning_rate"
+        await pilot.press("z")
+        assert app_of(pilot).main.query_one(ValueInput).has_class("-wrong")
+        await pilot.press("escape")
+        assert app_of(pilot).main.focused is app_of(pilot).main.query_one(SettingsPanel).list
+
+
+async def test_undo_and_redo() -> None:
+    async with on_screen(FakeBox()) as pilot:
+        await pilot.press("plus", "plus")
+        await until(pilot, lambda: value(pilot, BATCH) == 32)
+        await pilot.press("u", "ctrl+z")
+        await until(pilot, lambda: value(pilot, BATCH) == 16)
+        assert app_of(pilot).main.query_one(SettingsPanel).list.rows[1].changed is False
+        await pilot.press("ctrl+r", "ctrl+y")
+        await until(pilot, lambda: value(pilot, BATCH) == 32)
+
+
+async def test_rules_across_fields_show_in_place() -> None:
+    async with on_screen(FakeBox(opened=opened(dataloader_num_workers=2, dataloader_prefetch_factor=4))) as pilot:
+        await pilot.press("slash", *"workers", "enter", "enter", "backspace", "0", "enter")
+        panel = app_of(pilot).main.query_one(SettingsPanel)
+        await until(pilot, lambda: any(row.tone == "error" for row in panel.list.rows))
+        wrong = {row.name for row in panel.list.rows if row.tone == "error"}
+        assert "dataloader_prefetch_factor" in wrong
+
+
+async def test_a_click_moves_the_cursor_and_a_second_one_edits() -> None:
+    async with on_screen(FakeBox()) as pilot:
+        panel = app_of(pilot).main.query_one(SettingsPanel)
+        await pilot.click(panel.list, offset=(5, 2))
+        assert cursor_on(pilot) == "per_device_eval_batch_size"
+        await pilot.click(panel.list, offset=(5, 2))
+        await until(pilot, lambda: app_of(pilot).main.query_one(ValueInput).has_class("-shown"))
+
+
+async def test_nothing_is_said_where_all_is_well() -> None:
+    async with on_screen(FakeBox()) as pilot:
+        await pilot.press("plus", "minus")
+        assert said(pilot) == ""

@@ -1,0 +1,100 @@
+"""The driver hands on what is typed, tells an escape from a sequence, and sleeps where nothing comes."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import tty
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from queue import SimpleQueue
+from threading import Thread
+
+import pytest_asyncio
+from textual.app import App
+from textual.events import Key
+from textual.message import Message
+
+from tuner_tui.ui.terminal.input_driver import BlockingDriver, WakeEvent, select_timeout_s
+
+LONGEST_S = 60
+
+
+class Listening(BlockingDriver):
+    """Keeps what it would hand to the app."""
+
+    def __init__(self) -> None:
+        super().__init__(App())
+        self.heard: SimpleQueue[Message] = SimpleQueue()
+
+    def process_message(self, message: Message) -> None:
+        self.heard.put(message)
+
+    def key(self) -> str:
+        message = self.heard.get(timeout=LONGEST_S)
+        assert isinstance(message, Key)
+        return message.key
+
+
+@pytest_asyncio.fixture
+async def driver() -> AsyncIterator[tuple[Listening, int]]:
+    """A driver on a terminal, and the end that somebody types at."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTSTP, signal.SIGCONT)}
+    keyboard, terminal = pty.openpty()
+    tty.setraw(terminal)
+    driver = Listening()
+    driver.fileno = terminal
+    yield driver, keyboard
+    for descriptor in (keyboard, terminal):
+        os.close(descriptor)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+@contextmanager
+def listening(driver: Listening) -> Iterator[Thread]:
+    thread = Thread(target=driver.run_input_thread)
+    thread.start()
+    try:
+        yield thread
+    finally:
+        driver.exit_event.set()
+        thread.join(LONGEST_S)
+
+
+async def test_keys_are_handed_on(driver: tuple[Listening, int]) -> None:
+    own, keyboard = driver
+    with listening(own):
+        os.write(keyboard, b"t\x1b[A\xc3\xa9")
+        assert [own.key() for _ in range(3)] == ["t", "up", "é"]
+
+
+async def test_an_escape_alone_is_a_key(driver: tuple[Listening, int]) -> None:
+    own, keyboard = driver
+    with listening(own):
+        os.write(keyboard, b"\x1b")
+        assert own.key() == "escape"
+
+
+async def test_it_ends_while_it_waits_for_a_key(driver: tuple[Listening, int]) -> None:
+    own, _ = driver
+    with listening(own) as thread:
+        own.exit_event.set()
+        thread.join(LONGEST_S)
+        assert not thread.is_alive()
+
+
+def test_where_nothing_is_typed_it_waits_for_ever() -> None:
+    assert select_timeout_s(float("inf")) is None
+    assert select_timeout_s(0.0) is not None
+
+
+def test_a_bell_that_was_cleared_rings_again() -> None:
+    bell = WakeEvent()
+    for _ in range(2):
+        bell.set()
+        bell.set()
+        assert bell.is_set()
+        bell.clear()
+        assert not bell.is_set()

@@ -1,0 +1,155 @@
+"""The canvas: what is written for a change, and what the terminal then shows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from textual.app import ComposeResult
+from textual.reactive import reactive
+
+from tests.fakes.terminal import TerminalApp
+from tuner_tui.ui.drawing.cells import Row, TextSpan, line
+from tuner_tui.ui.theme import DARK, LIGHT, Ascii
+from tuner_tui.ui.widgets.canvas import Canvas
+
+_COLOURS = re.compile(r"\x1b\[[\d;]*m")
+
+
+class Board(Canvas, can_focus=True):
+    """Shows whatever rows it is given."""
+
+    shown: reactive[tuple[Row, ...]] = reactive((), repaint=False)
+
+    def watch_shown(self) -> None:
+        self.redraw()
+
+    def rows(self, width: int, height: int) -> Sequence[Row]:
+        return self.shown
+
+
+class BoardApp(TerminalApp):
+    CSS = "Board { width: 100%; height: 100%; }"
+
+    def __init__(self, *rows: Row, ascii_only: bool = False) -> None:
+        super().__init__()
+        self.board = Board()
+        self.board.shown = rows
+        self.filters = [Ascii()] if ascii_only else []
+        for theme in (DARK, LIGHT):
+            self.register_theme(theme)
+        self.theme = DARK.name
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        return DARK.variables
+
+    def get_line_filters(self) -> Sequence[object]:  # type: ignore[override]
+        return [*super().get_line_filters(), *self.filters]
+
+    def compose(self) -> ComposeResult:
+        yield self.board
+
+    @property
+    def text(self) -> list[str]:
+        """What the terminal shows."""
+        return [self.terminal.text(y, self.size.width).rstrip() for y in range(self.size.height)]
+
+
+def rows(figure: str, tail: str = "rest") -> tuple[Row, ...]:
+    return (Row(line("label ", figure, "  ", tail)), Row(line("still")))
+
+
+async def written(before: tuple[Row, ...], after: tuple[Row, ...]) -> str:
+    """What is written when the rows change; the terminal shows them then."""
+    app = BoardApp(*before)
+    async with app.run_test(size=(30, 4)) as pilot:
+        await pilot.pause()
+        app.written = ""
+        app.board.shown = after
+        await pilot.pause()
+        await pilot.pause()
+        for y, row in enumerate(after):
+            assert app.text[y] == "".join(run.text for run in row.line).rstrip()
+        return _COLOURS.sub("", app.written)
+
+
+async def test_a_new_figure_is_written_alone() -> None:
+    assert await written(rows("12345"), rows("12395")) == "\x1b[1;10H9"
+
+
+async def test_figures_far_apart_are_written_apart() -> None:
+    assert await written(rows("12345", "rest"), rows("92345", "best")) == "\x1b[1;7H9\x1b[1;14Hb"
+
+
+async def test_the_same_picture_writes_nothing() -> None:
+    assert await written(rows("12345"), rows("12345")) == ""
+
+
+async def test_a_change_of_style_alone_is_written() -> None:
+    plain = (Row(line("ab", "cd")),)
+    marked = (Row(line("ab", TextSpan("cd", "bad"))),)
+    assert await written(plain, marked) == "\x1b[1;3Hcd"
+
+
+async def test_a_row_more_is_written_alone() -> None:
+    one, two = (Row(line("first")),), (Row(line("first")), Row(line("second")))
+    assert await written(one, two) == "\x1b[2;1Hsecond"
+    assert await written(two, one) == "\x1b[2;1H      "
+
+
+async def test_several_requests_are_one_drawing() -> None:
+    app = BoardApp(Row(line("a")))
+    drawn = 0
+    async with app.run_test(size=(30, 4)) as pilot:
+        await pilot.pause()
+        inner = app.board.rows
+
+        def counting(width: int, height: int) -> Sequence[Row]:
+            nonlocal drawn
+            drawn += 1
+            return inner(width, height)
+
+        app.board.rows = counting  # type: ignore[method-assign]
+        for _ in range(5):
+            app.board.redraw()
+        await pilot.pause()
+    assert drawn == 1
+
+
+async def test_another_shape_is_another_picture() -> None:
+    await written(rows("12345"), (Row(line("a")), *rows("54321"), Row(line("c"))))
+
+
+async def test_rows_that_do_not_fit_leave_a_sign_and_can_be_scrolled_to() -> None:
+    app = BoardApp(*(Row(line(f"row {number}")) for number in range(9)))
+    async with app.run_test(size=(30, 4)) as pilot:
+        await pilot.pause()
+        assert app.text == ["row 0", "row 1", "row 2", "… 6 more lines"]
+        await pilot.press("end")
+        await pilot.pause()
+        assert app.text == ["… 6 more lines", "row 6", "row 7", "row 8"]
+        await pilot.press("home", "down")
+        await pilot.pause()
+        assert app.text[1] == "row 2"
+
+
+async def test_ascii_is_what_the_terminal_gets() -> None:
+    app = BoardApp(Row(line("━━ ", "█▁")), ascii_only=True)
+    async with app.run_test(size=(30, 4)) as pilot:
+        await pilot.pause()
+        await pilot.pause()
+        assert app.text[0].isascii()
+
+
+async def test_another_theme_recolours_everything() -> None:
+    app = BoardApp(Row(line("a ", TextSpan("bad", "bad"))))
+    async with app.run_test(size=(30, 4)) as pilot:
+        await pilot.pause()
+        await pilot.pause()
+        before = list(app.screen._compositor.render_strips()[0])
+        app.theme = LIGHT.name
+        await pilot.pause()
+        await pilot.pause()
+        after = list(app.screen._compositor.render_strips()[0])
+    assert [segment.text for segment in before] == [segment.text for segment in after]
+    assert all(a.style != b.style for a, b in zip(before, after, strict=True))

@@ -1,0 +1,37 @@
+"""The Typer application, built from the modules of the commands asked for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import typer
+
+
+def build(modules: list[str]) -> typer.Typer:
+    """The command-line application with the commands of `modules`."""
+    app = typer.Typer(
+        help="What the box is, which settings suit it, what holds the training back.",
+        no_args_is_help=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(root)
+    for module in modules:
+        import_module(f"tuner_tui.cli.{module}").register(app)
+    return app
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from tuner_tui import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+def root(
+    version: bool = typer.Option(
+        False, "--version", help="Show the version and exit.", is_eager=True, callback=_version
+    ),
+) -> None:
+    """Options that stand before every command."""

@@ -1,0 +1,131 @@
+"""Runs `tuner-tui watch`: the screen, the table or JSON lines. Imports no Typer, which would take more memory than the rest."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+from tuner_tui.cli.console import DONE, INTERRUPTED, TERMINATED, fail, print_line
+from tuner_tui.cli.startup_memory import reduce_startup_memory
+
+if TYPE_CHECKING:
+    from tuner_tui.cli.interrupts import Interrupts
+    from tuner_tui.runs.read.box_monitor import BoxMonitor, BoxView
+
+PERIOD_S = 1.0
+MAX_RUN_NUMBER = 9999
+FIRST_ANSWER_S = 5.0
+"""A sleeping card wakes in a second or two; a dead one is left out of the first look."""
+
+
+def watch_box(what: str | None = None, once: bool = False, as_json: bool = False, ascii_only: bool = False) -> NoReturn:
+    """Watch the box, or the one job that `what` (a pid or a run) names; ends the program with its exit code."""
+    pid = None if what is None else _pid_of(what)
+    if once or as_json or not (sys.stdout.isatty() and sys.stdin.isatty()):
+        raise SystemExit(_print(pid, once, as_json))
+    _open_screen(pid, what, ascii_only)
+
+
+def _pid_of(what: str) -> int:
+    """The process that a number or a run's name means; ends with 2 where there is none.
+
+    A number is a process; a run is named by `r007` or its folder.
+    """
+    if what.isdecimal():
+        from tuner_tui.core.procfs import identify_process
+
+        if identify_process(int(what)) is None:
+            fail(f"There is no process {what}; a run is named as in `tuner-tui ps`, such as {_run_like(what)}.")
+        return int(what)
+    from tuner_tui.cli.run_lookup import find_run_or_exit
+    from tuner_tui.runs.read.status import read_status
+
+    found = read_status(find_run_or_exit(what))
+    if found.pid is None:
+        fail(f"{what}: {found.sentence} There is nothing to watch.")
+    return found.pid
+
+
+def _run_like(number: str) -> str:
+    """The run that the number may have meant; any name where no box comes to so many runs."""
+    return f"r{int(number):03d}" if 1 <= int(number) <= MAX_RUN_NUMBER else "r007"
+
+
+def _print(pid: int | None, once: bool, as_json: bool) -> int:
+    from tuner_tui.cli.interrupts import Interrupts
+    from tuner_tui.runs.read.box_monitor import open_box_monitor
+    from tuner_tui.runs.store.folder import runs_dir
+
+    box = open_box_monitor(runs_dir())
+    try:
+        with Interrupts() as interrupts:
+            _first_look(box, pid, interrupts)
+            return _once(box, pid, as_json) if once else _stream(box, pid, as_json, interrupts)
+    finally:
+        box.close()
+
+
+def _first_look(box: BoxMonitor, pid: int | None, interrupts: Interrupts) -> None:
+    """Load is a difference of two looks: the first is not shown."""
+    box.wait_ready(FIRST_ANSWER_S)
+    box.look(pid)
+    interrupts.wait(PERIOD_S)
+
+
+def _once(box: BoxMonitor, pid: int | None, as_json: bool) -> int:
+    view = box.look(pid)
+    if as_json:
+        from tuner_tui.cli.console import print_json
+
+        print_json(_to_dict(view))
+    else:
+        print_line("\n".join(_table(view)))
+    return DONE
+
+
+def _stream(box: BoxMonitor, pid: int | None, as_json: bool, interrupts: Interrupts) -> int:
+    """A look a second until the job ends, the reader of the pipe goes, or somebody interrupts."""
+    try:
+        while not (interrupts.interrupts or interrupts.terminated):
+            view = box.look(pid)
+            print_line(_json_line(view) if as_json else "\n".join([*_table(view), ""]))
+            if pid is not None and not view.jobs:
+                return DONE
+            interrupts.wait(PERIOD_S)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nothing is left to flush into the closed pipe
+        return DONE
+    return TERMINATED if interrupts.terminated else INTERRUPTED
+
+
+def _table(view: BoxView) -> list[str]:
+    from tuner_tui.cli.render.watch import report
+
+    return report(view)
+
+
+def _json_line(view: BoxView) -> str:
+    import json
+
+    return json.dumps(_to_dict(view), separators=(",", ":"))
+
+
+def _to_dict(view: BoxView) -> dict[str, object]:
+    from dataclasses import asdict
+
+    return asdict(view)
+
+
+def _open_screen(pid: int | None, what: str | None, ascii_only: bool) -> NoReturn:
+    reduce_startup_memory()
+    from tuner_tui.cli.screen_opener import wants_colour
+    from tuner_tui.runs.read.box_monitor import open_box_monitor
+    from tuner_tui.runs.store.folder import runs_dir
+    from tuner_tui.ui.watch_app import WatchApp
+
+    app = WatchApp(
+        lambda: open_box_monitor(runs_dir()), pid, what, colour=wants_colour(os.environ), ascii_only=ascii_only
+    )
+    app.run()
+    raise SystemExit(app.return_code or 0)

@@ -1,0 +1,60 @@
+"""`tuner-tui detect`: what the box is and what its cards can do, as text or as one JSON document."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from tuner_tui.cli.console import print_json
+
+if TYPE_CHECKING:
+    from tuner_tui.hardware.inventory import Inventory
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command `detect`."""
+    app.command("detect")(detect)
+
+
+def detect(
+    as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+    interpreter: Path | None = typer.Option(  # noqa: B008  typer's way of declaring an option
+        None, "--interpreter", help="The Python that trains; without it, the one your shell would use.", metavar="PATH"
+    ),
+) -> None:
+    """Show the GPUs and what each can do, the processor, memory, disk, and the Python that trains."""
+    from tuner_tui.hardware.detect import read_inventory
+    from tuner_tui.hardware.interpreter.compatibility import find_incompatibilities
+    from tuner_tui.hardware.interpreter.probe import default_interpreter, probe_versions
+    from tuner_tui.runs.store.folder import state_dir
+
+    python = probe_versions(interpreter or default_interpreter())
+    inventory = read_inventory(state_dir())
+    wrong = find_incompatibilities(inventory, python)
+    if as_json:
+        print_json(
+            {
+                "inventory": asdict(inventory),
+                "usable": usable(inventory),
+                "interpreter": asdict(python),
+                "misfits": [asdict(misfit) for misfit in wrong],
+            }
+        )
+        return
+    from tuner_tui.cli.render.detect import report
+
+    typer.echo("\n".join(report(inventory, python, wrong)))
+
+
+def usable(inventory: Inventory) -> dict[str, Any]:
+    """What a training started here may use, all limits counted in: cores, bytes of RAM, cards by driver's index."""
+    from tuner_tui.hardware.environment import visible_gpus
+
+    return {
+        "cores": inventory.cpu.usable_cores,
+        "memory_bytes": inventory.memory.usable_bytes,
+        "gpus": visible_gpus(inventory.gpus, inventory.cuda_visible_devices),
+    }

@@ -1,0 +1,45 @@
+"""`tuner-tui diff RUN RUN`: two runs side by side."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tuner_tui.cli.console import print_json, print_text
+
+if TYPE_CHECKING:
+    from tuner_tui.runs.read.reader import RunView
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command `diff`."""
+    app.command("diff")(diff)
+
+
+def diff(
+    first: Annotated[str, typer.Argument(metavar="RUN", help="A run's name or folder.")],
+    second: Annotated[str, typer.Argument(metavar="RUN", help="The run it is compared with.")],
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+) -> None:
+    """Compare two runs: settings, throughput, memory, data wait, loss after as many samples, what is in effect."""
+    from tuner_tui.cli.run_lookup import find_run_or_exit
+    from tuner_tui.runs.read.comparison import compare
+    from tuner_tui.runs.read.reader import RunReader
+
+    folders = [find_run_or_exit(name) for name in (first, second)]
+    one, other = (RunReader(folder).poll() for folder in folders)
+    found = compare(one, other)
+    if as_json:
+        figures = [{**asdict(figure), "ratio": figure.ratio} for figure in found.figures]
+        print_json({"runs": [folder.id for folder in folders], **asdict(found), "figures": figures})
+        return
+    from tuner_tui.cli.render.diff import report
+
+    print_text("\n".join(report([folder.id for folder in folders], found, [_said(one), _said(other)])))
+
+
+def _said(view: RunView) -> str:
+    """How a run stands, in a sentence."""
+    return view.status.sentence

@@ -1,0 +1,173 @@
+"""`tuner-tui estimate`: the memory a training would take, before it runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tuner_tui.cli.console import fail, print_json, print_note
+from tuner_tui.cli.options import MemoryLimit
+
+if TYPE_CHECKING:
+    from tuner_tui.advice.recommend.memory_estimator import JobMemoryEstimator
+    from tuner_tui.cli.machine import ReadMachine
+    from tuner_tui.memory.device import Device
+    from tuner_tui.memory.estimate import MemoryEstimate
+    from tuner_tui.settings.job import BuiltinJob, Job
+    from tuner_tui.settings.model import Settings
+    from tuner_tui.settings.origin import Resolved
+
+
+def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
+    """Adds the command `estimate`; `read_box` says what machine this is."""
+
+    @app.command("estimate")
+    def estimate(
+        preset: Annotated[str | None, typer.Option(metavar="P", help="A preset: its settings and its job.")] = None,
+        values: Annotated[
+            list[str] | None, typer.Option("--set", metavar="K=V", help="A setting; wins over every other source.")
+        ] = None,
+        model: Annotated[
+            str | None, typer.Option(metavar="M", help="A Hub id, a local folder, or a shape such as llama-1b.")
+        ] = None,
+        task: Annotated[str | None, typer.Option(metavar="T", help="classification or causal-lm.")] = None,
+        memory: Annotated[
+            str | None, typer.Option(metavar="SIZE", help="What there is, such as 24GiB, in place of this box's.")
+        ] = None,
+        memory_limit: MemoryLimit = None,
+        interpreter: Annotated[Path | None, typer.Option(metavar="PATH", help="The Python that trains.")] = None,
+        as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+    ) -> None:
+        """Estimate a training's peak memory: weights, gradients, optimizer, activations, context, allocator.
+
+        On a terminal a closed form is shown at once; a trace of the model, which takes seconds the first time, refines
+        it. Both are corrected by what earlier runs of the same job took here.
+        """
+        from tuner_tui.cli.launch_request import parse_size
+        from tuner_tui.cli.machine import read_local_machine
+        from tuner_tui.settings.errors import SettingsError
+
+        try:
+            resolved, job = resolve_options(preset, values or [], model, task)
+            capacity = None if memory is None else parse_size(memory, "--memory")
+            limit = None if memory_limit is None else parse_size(memory_limit)
+        except SettingsError as error:
+            fail(str(error))
+        found, settings = prepare((read_box or read_local_machine)(interpreter), resolved, job, capacity, limit)
+        print_estimate(found, settings, as_json)
+
+
+def resolve_options(
+    preset: str | None, values: list[str], model: str | None, task: str | None
+) -> tuple[Resolved, BuiltinJob]:
+    """The values already chosen, and the job with `model` and `task` put in. Raises `SettingsError`."""
+    from tuner_tui.settings.presets.library import find_preset
+    from tuner_tui.settings.resolve import PROJECT_FILE, parse_flags, resolve
+
+    found = None if preset is None else find_preset(preset).preset
+    resolved = resolve(flags=parse_flags(values), environment=os.environ, project=Path(PROJECT_FILE), preset=found)
+    return resolved, resolve_builtin_job(None if found is None else found.job, model, task)
+
+
+def resolve_builtin_job(job: Job | None, model: str | None, task: str | None) -> BuiltinJob:
+    """The job whose memory is asked for. Raises `SettingsError` where its model is not known."""
+    from pydantic import ValidationError
+
+    from tuner_tui.settings.errors import SettingsError
+    from tuner_tui.settings.job import BuiltinJob, CommandJob
+
+    if model is None and isinstance(job, CommandJob):
+        raise SettingsError(
+            "This preset's job is a command, and what model it trains is not known. Name it (--model ID --task "
+            "causal-lm), or run the command for some steps: its memory is then measured."
+        )
+    if model is None and job is None:
+        raise SettingsError("Whose memory? Name a model (--model gpt2 --task causal-lm) or a preset that has a job.")
+    known = job if isinstance(job, BuiltinJob) else BuiltinJob()
+    changes = {name: value for name, value in (("model", model), ("task", task)) if value is not None}
+    try:
+        return BuiltinJob.model_validate({**known.model_dump(), **changes})
+    except ValidationError as error:
+        raise SettingsError(f"--task {task!r} is none of classification, causal-lm.") from error
+
+
+def prepare(
+    box: Any, resolved: Resolved, job: BuiltinJob, capacity: int | None, limit: int | None = None
+) -> tuple[JobMemoryEstimator, Settings]:
+    """What is estimated: the job on this box, its settings filled in as `run` would, under a memory limit or none."""
+    from dataclasses import replace
+
+    from tuner_tui.advice.recommend.memory_estimator import JobMemoryEstimator, limit_device_memory
+    from tuner_tui.advice.recommend.recommendation import with_recommended
+    from tuner_tui.advice.recommend.target import limit_gpu_memory, target_of
+    from tuner_tui.memory.import_footprint import import_footprint
+    from tuner_tui.runs.read.measured_memory import measured_runs
+    from tuner_tui.runs.store.folder import runs_dir
+
+    inventory = limit_gpu_memory(box.inventory, limit)
+    settings = with_recommended(resolved, inventory, box.interpreter, job).settings
+    target = target_of(inventory, box.interpreter, job)
+    device = target.device if capacity is None else replace(target.device, capacity_bytes=capacity)
+    if limit is not None and not device.on_gpu:
+        device = limit_device_memory(device, limit, import_footprint(box.interpreter, inventory.cpu.usable_cores))
+    return JobMemoryEstimator(job, device, target.processes, box.interpreter, measured_runs(job, runs_dir())), settings
+
+
+def print_estimate(found: JobMemoryEstimator, settings: Settings, as_json: bool) -> None:
+    """The closed form first where somebody watches, then the best there is."""
+    from tuner_tui.cli.render.estimate import format_size, format_uncertainty, report
+    from tuner_tui.memory.trace import TraceError
+
+    first = found.at_once(settings)
+    watched = sys.stderr.isatty() and not as_json
+    if watched and first is not None and first.rests_on.startswith("closed form"):
+        print_note(
+            f"{format_size(first.total_bytes)} ± {format_uncertainty(first)} by closed form; tracing the model …"
+        )
+    problem = None
+    best: MemoryEstimate | None
+    try:
+        best = found.traced(settings)
+    except TraceError as error:
+        best, problem = first, str(error)
+    if best is None:
+        fail(f"The model {found.job.model} is not known here. {problem} A short run would measure it.")
+    if as_json:
+        print_json(as_document(found, settings, best, problem))
+        return
+    if problem is not None:
+        print_note(f"! Not traced, so less exact: {problem}")
+    typer.echo("\n".join(report(found, settings, best)))
+
+
+def memory_kind(device: Device) -> str:
+    """Which memory the figures are of."""
+    return "device" if device.on_gpu else "private" if device.limited else "resident"
+
+
+def as_document(
+    found: JobMemoryEstimator, settings: Settings, best: MemoryEstimate, problem: str | None
+) -> dict[str, Any]:
+    """Everything in one JSON document; sizes in bytes."""
+    peak = best.peak
+    return {
+        "job": found.job.model_dump(mode="json"),
+        "settings": settings.model_dump(mode="json"),
+        "device": asdict(found.device),
+        "parts": asdict(best.parts),
+        "total_bytes": best.total_bytes,
+        "low_bytes": best.low_bytes,
+        "high_bytes": best.high_bytes,
+        "peak_at": best.moment,
+        "verdict": best.verdict,
+        "largest_batch": best.largest_batch(),
+        "model": {"floor_bytes": peak.floor_bytes, "base_bytes": peak.base_bytes, "slope_bytes": peak.slope_bytes},
+        "rests_on": best.rests_on,
+        "counts": memory_kind(found.device),
+        "not_traced": problem,
+    }

@@ -1,0 +1,94 @@
+"""`tuner-tui logs`: what the training printed, made safe for a terminal."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from tuner_tui.cli.console import DONE, INTERRUPTED, TERMINATED, print_line
+from tuner_tui.cli.run_lookup import find_run_or_exit
+from tuner_tui.runs.read.log_reader import LogReader, LogWindow
+from tuner_tui.runs.read.status import read_status
+from tuner_tui.runs.store.folder import RunFolder
+
+LINES_AT_ONCE = 500
+LINES_BEFORE_FOLLOWING = 100
+LOOK_EVERY_S = 0.5
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command `logs`."""
+    app.command("logs")(logs)
+
+
+def logs(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The run's name, such as r007")],
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="Begin with the last 100 lines and go on until the run ends.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON lines: anchor (byte), text, unfinished.")] = False,
+) -> None:
+    """Print the output of a run. A progress bar shows as its last state, escape sequences not at all."""
+    folder = find_run_or_exit(run)
+    printer = LogPrinter(LogReader(folder.output_log), as_json)
+    if not follow:
+        printer.print_rest(last=True)
+        return
+    printer.skip_to_tail(LINES_BEFORE_FOLLOWING)
+    raise typer.Exit(_follow(folder, printer))
+
+
+def _follow(folder: RunFolder, printer: LogPrinter) -> int:
+    """Print until the run ends, or until this command is told to; the exit code says which."""
+    from tuner_tui.cli.interrupts import Interrupts
+
+    with Interrupts() as interrupts:
+        while not (interrupts.interrupts or interrupts.terminated):
+            live = read_status(folder).live
+            printer.print_rest(last=not live)
+            if not live:
+                return DONE
+            interrupts.wait(LOOK_EVERY_S)
+    return TERMINATED if interrupts.terminated else INTERRUPTED
+
+
+class LogPrinter:
+    """Prints a growing log, each finished line once; an unfinished one whenever it says something new."""
+
+    def __init__(self, reader: LogReader, as_json: bool) -> None:
+        self._reader = reader
+        self._as_json = as_json
+        self._anchor = 0
+        self._unfinished: tuple[int, str] | None = None
+
+    def skip_to_tail(self, count: int) -> None:
+        """Begin `count` lines before the end."""
+        self._anchor = self._reader.tail(count).start
+
+    def print_rest(self, last: bool) -> None:
+        """Print what is there and was not printed; `last`: nothing more will come."""
+        while True:
+            window = self._reader.window(self._anchor, LINES_AT_ONCE)
+            self._print(window, last)
+            if window.at_end:
+                return
+
+    def _print(self, window: LogWindow, last: bool) -> None:
+        finished = len(window.lines) - window.unfinished
+        for anchor, text in zip(window.anchors[:finished], window.lines, strict=False):
+            if (anchor, text) != self._unfinished:
+                self._line(anchor, text, False)
+        self._anchor = window.end
+        if window.unfinished:
+            self._print_unfinished(window.anchors[-1], window.lines[-1], last)
+
+    def _print_unfinished(self, anchor: int, text: str, last: bool) -> None:
+        self._anchor = anchor
+        if text and (anchor, text) != self._unfinished:
+            self._unfinished = (anchor, text)
+            self._line(anchor, text, not last)
+
+    def _line(self, anchor: int, text: str, unfinished: bool) -> None:
+        print_line(json.dumps({"anchor": anchor, "text": text, "unfinished": unfinished}) if self._as_json else text)

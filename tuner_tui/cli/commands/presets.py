@@ -1,0 +1,208 @@
+"""`tuner-tui presets list|show|save|check`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tuner_tui.advice.recommend.target import visible_cards
+from tuner_tui.cli.console import USAGE, fail, print_json, print_note, print_text
+from tuner_tui.hardware.detect import read_inventory
+from tuner_tui.hardware.interpreter.probe import default_interpreter, probe_versions
+from tuner_tui.runs.store.folder import state_dir
+from tuner_tui.settings.apply import build_command
+from tuner_tui.settings.errors import PresetExistsError, SettingsError
+from tuner_tui.settings.fields import parse_value
+from tuner_tui.settings.origin import Resolved
+from tuner_tui.settings.presets.library import (
+    PresetEntry,
+    dump_preset,
+    find_preset,
+    list_presets,
+    preset_path,
+    save_preset,
+    shipped_folder,
+)
+from tuner_tui.settings.presets.parser import LoadedPreset
+from tuner_tui.settings.presets.preset import HardwareRequirements, Preset
+from tuner_tui.settings.resolve import parse_flags, resolve
+from tuner_tui.settings.rules.check import find_problems
+from tuner_tui.settings.rules.problem import Problem, RuleContext
+
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output")]
+ReadRuleFacts = Callable[[], RuleContext]
+
+
+def read_rule_facts() -> RuleContext:
+    """What the rules need to know of this machine: the cards that a training would see, its Python, its cores."""
+    inventory = read_inventory(state_dir())
+    python = probe_versions(default_interpreter(os.environ))
+    return RuleContext(visible_cards(inventory), python, None, inventory.cpu.usable_cores)
+
+
+def register(app: typer.Typer, read_box: ReadRuleFacts = read_rule_facts) -> None:
+    """Add the group `presets` to `app`; `read_box` says what machine this is."""
+    group = typer.Typer(help="Presets: list, show, save, check.", no_args_is_help=True, rich_markup_mode=None)
+    group.command("list")(list_all)
+    group.command("show")(show)
+    group.command("save")(save)
+
+    @group.command("check")
+    def check(names: Annotated[list[str], typer.Argument(help="Presets or files")], as_json: AsJson = False) -> None:
+        """Check preset files, also against this machine."""
+        report(names, read_box(), as_json)
+
+    app.add_typer(group, name="presets")
+
+
+def list_all(as_json: AsJson = False) -> None:
+    """All presets, with what they are for."""
+    found = list_presets()
+    if as_json:
+        print_json([_listed(item) for item in found])
+        return
+    for item in found:
+        print_text(_line(item))
+
+
+def show(name: Annotated[str, typer.Argument(help="A preset's name, or a file")], as_json: AsJson = False) -> None:
+    """One preset as YAML."""
+    loaded = _load(name)
+    if as_json:
+        print_json(_document(loaded))
+    else:
+        typer.echo(dump_preset(loaded.preset).rstrip())
+    for said in loaded.notes:
+        print_note(said)
+
+
+def save(
+    name: Annotated[str, typer.Argument(help="The name of your preset")],
+    source: Annotated[str | None, typer.Option("--from", help="The preset or file it starts from")] = None,
+    flags: Annotated[list[str] | None, typer.Option("--set", metavar="K=V", help="A setting")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Replace a preset of that name")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Save a preset of your own."""
+    path = _save(name, source, flags or [], yes)
+    if as_json:
+        print_json({"name": path.stem, "path": str(path)})
+    else:
+        typer.echo(f"Saved {path}")
+
+
+def report(names: list[str], box: RuleContext, as_json: bool) -> None:
+    """Check each preset and say what was found; exit code 2 where one cannot be read."""
+    checks = [_check(name, box) for name in names]
+    if as_json:
+        print_json([item.document() for item in checks])
+    for item in checks:
+        if not as_json:
+            print_text(str(item))
+        if item.error:
+            print_note(item.error)
+    if any(item.error for item in checks):
+        raise typer.Exit(USAGE)
+
+
+def _load(name: str) -> LoadedPreset:
+    try:
+        return find_preset(name)
+    except SettingsError as error:
+        fail(str(error))
+
+
+def _save(name: str, source: str | None, flags: list[str], yes: bool) -> Path:
+    try:
+        path = preset_path(name)
+        loaded = find_preset(source) if source else LoadedPreset(Preset(name=name))
+        given = {field: parse_value(field, text) for field, text in parse_flags(flags).items()}
+        save_preset(loaded.preset.variant(path.stem, {**loaded.preset.settings, **given}), path, overwrite=yes)
+    except PresetExistsError as error:
+        fail(f"{error}; add --yes to replace it")
+    except SettingsError as error:
+        fail(str(error))
+    for said in loaded.notes:
+        print_note(said)
+    return path
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """What `check` found in one file."""
+
+    name: str
+    error: str | None = None
+    notes: tuple[str, ...] = ()
+    found: tuple[Problem, ...] = ()
+
+    def __str__(self) -> str:
+        if self.error:
+            return f"{self.name}: not a preset"
+        lines = [f"note: {note}" for note in self.notes] + [f"warning: {problem.sentence}" for problem in self.found]
+        return "\n".join([f"{self.name}: good", *(f"  {line}" for line in lines)])
+
+    def document(self) -> dict[str, Any]:
+        warnings = [
+            {"fields": item.fields, "sentence": item.sentence, "right": dict(item.right)} for item in self.found
+        ]
+        return {"name": self.name, "ok": not self.error, "error": self.error, "notes": self.notes, "warnings": warnings}
+
+
+def _check(name: str, box: RuleContext) -> _Checked:
+    try:
+        loaded = find_preset(name)
+        preset, resolved = loaded.preset, resolve(preset=loaded.preset)
+        unapplied = _not_applied(preset, resolved)
+    except SettingsError as error:
+        return _Checked(name, str(error))
+    settings = resolved.settings
+    if preset.for_ is not None and box.gpus is not None and not preset.for_.suits(box.gpus, box.cores):
+        other = Problem((), "warning", f"It is for other hardware: {_hardware(preset.for_)}.")
+        found = (other, *find_problems(settings, gpus=None, interpreter=None, job=preset.job))
+    else:
+        found = find_problems(settings, gpus=box.gpus, interpreter=box.interpreter, job=preset.job, cores=box.cores)
+    return _Checked(name, None, loaded.notes, (*unapplied, *found))
+
+
+def _not_applied(preset: Preset, resolved: Resolved) -> tuple[Problem, ...]:
+    if preset.job is None:
+        return ()
+    missing = build_command(preset.job, resolved.settings, None, "", chosen=resolved.chosen).not_applied
+    sentence = f"The job's command takes no {', '.join(missing)}: what the preset says of it has no effect."
+    return (Problem(missing, "warning", sentence),) if missing else ()
+
+
+def _hardware(hardware: HardwareRequirements) -> str:
+    parts = [
+        hardware.gpu_words(),
+        f"{hardware.min_memory_gib:g} GiB or more" if hardware.min_memory_gib else "",
+        f"capability {hardware.capability} or newer" if hardware.capability else "",
+        f"{hardware.min_cores} cores or more" if hardware.min_cores else "",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def _line(item: PresetEntry) -> str:
+    if item.loaded is None:
+        return f"{item.name:<24} cannot be read: {item.problem}"
+    preset = item.loaded.preset
+    about = " ".join((preset.about or "").split())
+    first = about.split(". ")[0].rstrip(".")
+    return f"{item.name:<24} {first}".rstrip()
+
+
+def _listed(item: PresetEntry) -> dict[str, Any]:
+    shipped = item.path.parent == shipped_folder()
+    head = {"name": item.name, "path": str(item.path), "shipped": shipped, "problem": item.problem}
+    return head if item.loaded is None else {**head, **_document(item.loaded), "name": item.name}
+
+
+def _document(loaded: LoadedPreset) -> dict[str, Any]:
+    data = loaded.preset.model_dump(mode="json", by_alias=True)
+    return {**data, "path": None if loaded.path is None else str(loaded.path), "notes": loaded.notes}

@@ -1,0 +1,150 @@
+"""`tuner-tui recommend`: settings for this box, this Python and this job, each with its reason and source."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tuner_tui.advice.recommend.duration_estimate import EarlierRun, earlier_run
+from tuner_tui.cli.console import fail, print_json, print_text
+from tuner_tui.runs.read.reader import RunReader
+from tuner_tui.runs.store.folder import RunFolder, list_runs
+from tuner_tui.runs.store.record import RecordError, read_record
+from tuner_tui.settings.job import BuiltinJob, CommandJob, same_training
+
+if TYPE_CHECKING:
+    from tuner_tui.advice.batch_scaling import BatchChange
+    from tuner_tui.advice.recommend.duration_estimate import DurationEstimate
+    from tuner_tui.advice.recommend.recommendation import Recommendation
+    from tuner_tui.cli.machine import LocalMachine, ReadMachine
+    from tuner_tui.settings.job import BuiltinJob, CommandJob
+    from tuner_tui.settings.origin import Resolved
+
+
+MAX_LISTED = 50
+MAX_READ = 8
+
+
+def earlier_runs(job: BuiltinJob | CommandJob, root: Path) -> tuple[EarlierRun, ...]:
+    """Runs of the same job, newest first; a run whose record cannot be read is passed over."""
+    same = [folder for folder in list_runs(root)[:MAX_LISTED] if _is_same_job(folder, job)][:MAX_READ]
+    found = (earlier_run(RunReader(folder).poll()) for folder in same)
+    return tuple(one for one in found if one is not None)
+
+
+def _is_same_job(folder: RunFolder, job: BuiltinJob | CommandJob) -> bool:
+    try:
+        return same_training(read_record(folder).job, job)
+    except RecordError:
+        return False
+
+
+def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
+    """Adds the command `recommend`; `read_box` says what machine this is."""
+
+    @app.command("recommend")
+    def recommend(
+        preset: Annotated[
+            str | None, typer.Option(metavar="P", help="A preset; its values and its job stay as they are.")
+        ] = None,
+        values: Annotated[
+            list[str] | None, typer.Option("--set", metavar="K=V", help="A setting that stays as it is.")
+        ] = None,
+        interpreter: Annotated[Path | None, typer.Option(metavar="PATH", help="The Python that trains.")] = None,
+        as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+    ) -> None:
+        """Recommend settings for this box: value, reason and source; and what was considered and left.
+
+        Without a preset the job is the one of the field notes: classification of 128 tokens by a model of BERT's size.
+        """
+        from tuner_tui.cli.machine import read_local_machine
+
+        resolved, job = resolve_options(preset, values or [])
+        box = (read_box or read_local_machine)(interpreter)
+        print_recommendation(box, resolved, job, preset, as_json)
+
+
+def resolve_options(preset: str | None, values: list[str]) -> tuple[Resolved, BuiltinJob | CommandJob]:
+    """The values already chosen, and the job; ends with 2 where they are wrong."""
+    from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB
+    from tuner_tui.settings.errors import SettingsError
+    from tuner_tui.settings.presets.library import find_preset
+    from tuner_tui.settings.resolve import PROJECT_FILE, parse_flags, resolve
+
+    try:
+        found = None if preset is None else find_preset(preset).preset
+        resolved = resolve(flags=parse_flags(values), environment=os.environ, project=Path(PROJECT_FILE), preset=found)
+    except SettingsError as error:
+        fail(str(error))
+    return resolved, DEFAULT_JOB if found is None or found.job is None else found.job
+
+
+def preset_batch_change(
+    box: LocalMachine, job: BuiltinJob | CommandJob, preset: str, found: Recommendation
+) -> BatchChange | None:
+    """What other values make of the preset's effective batch; None where it gives none, or where it is held."""
+    from tuner_tui.advice.batch_scaling import batch_change
+    from tuner_tui.advice.recommend.recommendation import recommend
+    from tuner_tui.settings.presets.library import find_preset
+
+    values = find_preset(preset).preset.settings
+    if "per_device_train_batch_size" not in values:
+        return None
+    return batch_change(recommend(box.inventory, box.interpreter, job, values).settings, found.settings, found.replicas)
+
+
+def print_recommendation(
+    box: LocalMachine, resolved: Resolved, job: BuiltinJob | CommandJob, preset: str | None, as_json: bool
+) -> None:
+    """The recommendation as text, or as one document."""
+    from tuner_tui.advice.recommend.duration_estimate import estimate_duration
+    from tuner_tui.advice.recommend.recommendation import recommend
+    from tuner_tui.runs.store.folder import runs_dir
+    from tuner_tui.settings.distributed import read_accelerate_config
+
+    given = {name: getattr(resolved.settings, name) for name in resolved.chosen}
+    found = recommend(box.inventory, box.interpreter, job, given, read_accelerate_config(job, os.environ, Path.cwd()))
+    earlier = earlier_runs(job, runs_dir())
+    change = None if preset is None else preset_batch_change(box, job, preset, found)
+    expected = estimate_duration(job, found.settings, found.replicas, earlier, found.cards)
+    if as_json:
+        print_json(
+            {
+                **as_document(found, resolved, job),
+                "expected_time": time_document(expected),
+                "batch_change": change and asdict(change),
+            }
+        )
+        return
+    from tuner_tui.cli.render.recommend import report
+
+    print_text("\n".join(report(found, resolved, job, expected, change)))
+
+
+def as_document(found: Recommendation, resolved: Resolved, job: BuiltinJob | CommandJob) -> dict[str, Any]:
+    """Everything in one JSON document."""
+    origins = {name: resolved.origins[name] for name in sorted(resolved.chosen)}
+    return {
+        "job": job.model_dump(mode="json"),
+        "recommended": [asdict(one) for one in found.advised],
+        "rejected": [asdict(one) for one in found.rejected],
+        "given": {
+            name: {"value": getattr(resolved.settings, name), "origin": origin.kind, "detail": origin.detail}
+            for name, origin in origins.items()
+        },
+        "effective_batch": found.effective_batch,
+        "replicas": found.replicas,
+        "notes": list(found.notes),
+    }
+
+
+def time_document(expected: DurationEstimate | None) -> dict[str, Any] | None:
+    """The expected time; seconds are None where the number of samples is not known."""
+    if expected is None:
+        return None
+    low, high = expected.range_s or (None, None)
+    return {**asdict(expected), "low_s": low, "high_s": high}

@@ -1,0 +1,137 @@
+"""`tuner-tui run`: starts a training under supervision and follows it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tuner_tui.cli.console import ALREADY_RUNNING, DONE, USAGE, fail, print_line, print_note
+from tuner_tui.cli.options import CommandWords, Detached, InterpreterPath, LauncherName, MemoryLimit, ProcessCount
+from tuner_tui.settings.oom_fallback import MAX_FALLBACKS
+
+if TYPE_CHECKING:
+    from tuner_tui.runs.launch.prepare import LaunchRequest
+    from tuner_tui.runs.store.folder import RunFolder
+
+CONTEXT = {"allow_interspersed_args": False}
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command `run`."""
+    app.command("run", context_settings=CONTEXT)(run)
+
+
+def run(
+    command: CommandWords = None,
+    preset: Annotated[str | None, typer.Option(metavar="P", help="A preset's name or file.")] = None,
+    values: Annotated[
+        list[str] | None, typer.Option("--set", metavar="K=V", help="A setting; wins over every other source.")
+    ] = None,
+    apply: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODE", help="placeholders, hf-args, hydra, yaml, inject or none: how settings reach COMMAND."
+        ),
+    ] = None,
+    launcher: LauncherName = None,
+    processes: ProcessCount = None,
+    resume: Annotated[
+        str | None, typer.Option(metavar="RUN", help="Go on from the newest complete checkpoint of RUN or its parents.")
+    ] = None,
+    detach: Detached = False,
+    memory_limit: MemoryLimit = None,
+    fallback: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=0,
+            max=MAX_FALLBACKS,
+            help="Out of memory: go on with a smaller micro batch, effective batch held, at most N times. "
+            "Else TUNER_FALLBACK, else the preset's job.",
+        ),
+    ] = None,
+    interpreter: InterpreterPath = None,
+    notify: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COMMAND|URL",
+            help="Whom to tell when it has ended: a command, which gets the sentence as its last word, or an address "
+            "of Apprise. Else TUNER_NOTIFY.",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Events as JSON lines on standard output.")] = False,
+) -> None:
+    """Train. Ctrl-C saves and stops, a second one terminates; the training outlives this command however it ends.
+
+    Exit codes: 0 done, 1 failed, 2 bad input, 3 out of memory, 4 already running, 130 and 143 stopped.
+    """
+    from tuner_tui.cli.launch_request import (
+        JobOptions,
+        LaunchOptions,
+        build_request,
+        check_interpreter,
+        print_announcement,
+    )
+    from tuner_tui.cli.run_follower import launch_and_follow
+    from tuner_tui.runs.launch.command import LaunchError
+    from tuner_tui.runs.launch.duplicate_run import find_duplicate_run
+    from tuner_tui.runs.launch.prepare import preview
+    from tuner_tui.settings.errors import SettingsError
+
+    words = JobOptions(tuple(command or ()), apply, launcher, processes)
+    asked = LaunchOptions(words, preset, tuple(values or ()), resume, memory_limit, interpreter, fallback)
+    try:
+        request = _with_notify_target(build_request(asked), notify)
+        twin = find_duplicate_run(request)
+        if twin is not None:
+            fail(f"This training already runs as {twin.id}; `tuner-tui attach {twin.id}` follows it.", ALREADY_RUNNING)
+        prepared = preview(request)
+        check_interpreter(interpreter, request, prepared)
+        print_announcement(prepared)
+        _warn_of_logout()
+        start = partial(_start, request)
+        code = _launch_only(start, as_json) if detach else launch_and_follow(start, as_json)
+    except (SettingsError, LaunchError) as error:
+        fail(str(error), USAGE)
+    raise typer.Exit(code)
+
+
+def _start(request: LaunchRequest) -> RunFolder:
+    from tuner_tui.runs.launch.start import launch
+    from tuner_tui.tuning.fallback_process import attach_fallback
+
+    return attach_fallback(launch(request), request)
+
+
+def _with_notify_target(request: LaunchRequest, target: str | None) -> LaunchRequest:
+    """The request with the command or address to tell of the end; ends with 2 where that cannot work."""
+    from tuner_tui.runs.supervise.notify import NOTIFY_VARIABLE, target_problem
+
+    target = request.environ.get(NOTIFY_VARIABLE) if target is None else target
+    if not target:
+        return request
+    wrong = target_problem(target)
+    if wrong is not None:
+        fail(wrong, USAGE)
+    return replace(request, environ={**request.environ, NOTIFY_VARIABLE: target})
+
+
+def _warn_of_logout() -> None:
+    """Say it where a logout would end the training, which outlives everything else."""
+    from tuner_tui.hardware.host.logout import logout_warning
+
+    warning = logout_warning()
+    if warning is not None:
+        print_note(warning)
+
+
+def _launch_only(start: Callable[[], RunFolder], as_json: bool) -> int:
+    folder = start()
+    print_line(json.dumps({"run": folder.id, "path": str(folder.path)}) if as_json else folder.id)
+    print_note(f"`tuner-tui attach {folder.id}` follows it, `tuner-tui stop {folder.id}` ends it.")
+    return DONE

@@ -1,0 +1,58 @@
+"""`tuner-tui [PRESET|RUN]`: the screen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tuner_tui.cli.console import fail
+from tuner_tui.cli.screen_opener import open_named
+from tuner_tui.settings.oom_fallback import MAX_FALLBACKS
+
+
+class ThemeName(StrEnum):
+    """The themes."""
+
+    DARK = "dark"
+    LIGHT = "light"
+
+
+def register(app: typer.Typer) -> None:
+    """Adds `screen`, which stands for the program without a command."""
+    app.command("screen", hidden=True)(screen)
+
+
+def screen(
+    name: Annotated[str | None, typer.Argument(metavar="[PRESET|RUN]", help="A preset or a run")] = None,
+    ascii_only: Annotated[bool, typer.Option("--ascii", help="Only ASCII on the screen")] = False,
+    theme: Annotated[ThemeName, typer.Option(help="Colours")] = ThemeName.DARK,
+    interpreter: Annotated[Path | None, typer.Option(help="The Python that trains")] = None,
+    values: Annotated[
+        list[str] | None, typer.Option("--set", metavar="K=V", help="A setting; wins over the preset")
+    ] = None,
+    fallback: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=0, max=MAX_FALLBACKS, help="Out of memory: smaller micro batches, at most N times"
+        ),
+    ] = None,
+) -> None:
+    """Open the screen on a preset, or on a run."""
+    open_named(name, parse_set_flags(values or ()), interpreter, theme.value, ascii_only, fallback)
+
+
+def parse_set_flags(values: Sequence[str]) -> dict[str, str]:
+    """The words of `--set` by name; ends with 2 where one is wrong."""
+    if not values:
+        return {}
+    from tuner_tui.settings.errors import SettingsError
+    from tuner_tui.settings.resolve import parse_flags
+
+    try:
+        return dict(parse_flags(values))
+    except SettingsError as error:
+        fail(str(error))

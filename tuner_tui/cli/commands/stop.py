@@ -1,0 +1,66 @@
+"""`tuner-tui stop`: ends a run gently, or at once, or only has it save."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tuner_tui.cli.console import FAILED, fail, print_json, print_note, print_text
+from tuner_tui.cli.run_lookup import find_run_or_exit
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command `stop`."""
+    app.command("stop")(stop)
+
+
+def stop(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The run's name, such as r007")],
+    checkpoint_only: Annotated[bool, typer.Option("--checkpoint-only", help="Save now and train on.")] = False,
+    now: Annotated[bool, typer.Option("--now", help="SIGTERM at once, SIGKILL ten seconds later.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+) -> None:
+    """Have a run save and end after its step, or end at once where it takes no orders. Waits for its end.
+
+    One that is asked to save and does not end is terminated after a minute.
+    """
+    from dataclasses import asdict
+
+    from tuner_tui.core.locks import wait_unlocked
+    from tuner_tui.runs.events.run_state import checkpoint_refusal
+    from tuner_tui.runs.launch.command import LaunchError
+    from tuner_tui.runs.launch.start import adopt
+    from tuner_tui.runs.read.reader import RunReader
+    from tuner_tui.runs.read.status import read_status
+    from tuner_tui.runs.store.control import send_order
+
+    if checkpoint_only and now:
+        fail("--checkpoint-only and --now exclude each other.")
+    folder = find_run_or_exit(run)
+    found = read_status(folder)
+    if found.kind in ("foreign", "broken"):
+        fail(found.sentence)
+    if found.live:
+        why_not = checkpoint_refusal(RunReader(folder).poll().state)
+        if checkpoint_only and why_not is not None:
+            fail(why_not, FAILED)
+        try:
+            if found.kind == "lost":
+                adopt(folder)  # whoever stops a training has to be there when it ends
+            send_order(folder, "checkpoint" if checkpoint_only else "kill" if now else "stop")
+        except (LaunchError, OSError) as error:
+            fail(f"The order cannot be given: {error}", FAILED)
+        if checkpoint_only:
+            print_note(f"Asked run {folder.id} for a checkpoint.")
+        else:
+            how = "" if now or why_not is None else " It saves nothing: it takes no orders and gets SIGTERM."
+            print_note(
+                f"Asked run {folder.id} to end; waiting for it.{how}" + ("" if now else " `stop --now` kills it.")
+            )
+            wait_unlocked(folder.lock)
+        found = read_status(folder)
+    if as_json:
+        print_json({"run": folder.id, **asdict(found)})
+    else:
+        print_text(found.sentence)

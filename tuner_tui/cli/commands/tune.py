@@ -1,0 +1,205 @@
+"""`tuner-tui tune`: finds the fastest settings that fit, by short real runs, and saves them as a preset."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tuner_tui.cli.console import (
+    ALREADY_RUNNING,
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    OUT_OF_MEMORY,
+    TERMINATED,
+    USAGE,
+    fail,
+    print_line,
+    print_note,
+)
+from tuner_tui.cli.interrupts import Interrupts
+from tuner_tui.cli.options import CommandWords, Detached, InterpreterPath, LauncherName, MemoryLimit, ProcessCount
+from tuner_tui.cli.render.tuning_progress import TuningLines
+from tuner_tui.tuning.process.trial_log import LogEntry, TrialCompleted, TuningEnded, encode_entry
+from tuner_tui.tuning.process.tuning_reader import TuningReader
+from tuner_tui.tuning.store import TuningFolder
+from tuner_tui.tuning.trials.trial_protocol import DEFAULT_MINUTES
+
+if TYPE_CHECKING:
+    from tuner_tui.cli.launch_request import LaunchOptions
+    from tuner_tui.tuning.process.daemon import TunerSpec
+
+
+POLL_S = 0.5
+
+
+def follow_tuning(folder: TuningFolder, as_json: bool, interrupts: Interrupts) -> int:
+    """Print what happens until nobody works on it any longer; the exit code says how it ended.
+
+    An interrupt ends the trial under way and the tuning; what was measured stays.
+    """
+    reader, lines = TuningReader(folder), TuningLines()
+    ended: TuningEnded | None = None
+    last: TrialCompleted | None = None
+    asked = False
+    while True:
+        live = folder.live  # before the entries: what an ended process wrote is then all there
+        for entry in reader.entries():
+            _print_entry(entry, lines, as_json)
+            ended = entry if isinstance(entry, TuningEnded) else None
+            last = entry if isinstance(entry, TrialCompleted) else last
+        if not live:
+            return _exit_code(folder, ended, last, interrupts)
+        if not asked and (interrupts.interrupts or interrupts.terminated):
+            asked = True
+            print_note("Ending the trial; what was measured stays.")
+            folder.abort()
+        interrupts.wait(POLL_S)
+
+
+def _print_entry(entry: LogEntry, lines: TuningLines, as_json: bool) -> None:
+    for text in [encode_entry(entry).decode().rstrip()] if as_json else lines.of(entry):
+        print_line(text)
+
+
+def _exit_code(
+    folder: TuningFolder, ended: TuningEnded | None, last: TrialCompleted | None, interrupts: Interrupts
+) -> int:
+    if ended is None or ended.status == "aborted":
+        if ended is None:
+            print_note(f"The process that tuned is gone; its last words may be in {folder.log}.")
+        print_note(f"`tuner-tui tune --resume {folder.id}` goes on from here.")
+        if ended is None:
+            return FAILED
+        return TERMINATED if interrupts.terminated and not interrupts.interrupts else INTERRUPTED
+    verdict = ended.verdict
+    if ended.status == "finished" and verdict is not None and verdict.best is not None:
+        # Time that held nothing but the start found nothing: whoever goes on with the winner has none.
+        return FAILED if ended.early and ended.preset is None else DONE
+    out_of_memory = last is not None and last.tried.measurement.outcome == "out-of-memory"
+    return OUT_OF_MEMORY if out_of_memory else FAILED
+
+
+CONTEXT = {"allow_interspersed_args": False}
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command `tune`."""
+    app.command("tune", context_settings=CONTEXT)(tune)
+
+
+def tune(
+    command: CommandWords = None,
+    preset: Annotated[str | None, typer.Option(metavar="P", help="A preset's name or file: the start.")] = None,
+    values: Annotated[
+        list[str] | None, typer.Option("--set", metavar="K=V", help="A setting of the start; wins over every source.")
+    ] = None,
+    apply: Annotated[
+        str | None,
+        typer.Option(metavar="MODE", help="placeholders, hf-args, hydra, yaml or inject: how settings reach COMMAND."),
+    ] = None,
+    launcher: LauncherName = None,
+    processes: ProcessCount = None,
+    memory_limit: MemoryLimit = None,
+    free_batch: Annotated[
+        bool,
+        typer.Option("--free-batch", help="The effective batch may change; the learning rate for it is then said."),
+    ] = False,
+    most_minutes: Annotated[float, typer.Option(metavar="M", min=0.1, help="The time it may take.")] = DEFAULT_MINUTES,
+    save_as: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The preset to save the winner as; else PRESET-tuned.")
+    ] = None,
+    resume: Annotated[str | None, typer.Option(metavar="TUNING", help="Go on with a tuning that was ended.")] = None,
+    detach: Detached = False,
+    interpreter: InterpreterPath = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Entries as JSON lines on standard output.")] = False,
+) -> None:
+    """Find the fastest settings that fit, by short real runs, and save them as a preset.
+
+    A trial runs your command: what it writes while it trains, it writes. Ctrl-C ends it; what was measured stays.
+
+    Exit codes: 0 done, 1 failed, 2 bad input, 3 out of memory, 4 already running, 130 and 143 stopped.
+    """
+    from tuner_tui.cli.interrupts import Interrupts
+    from tuner_tui.cli.launch_request import JobOptions, LaunchOptions
+    from tuner_tui.runs.launch.command import LaunchError
+    from tuner_tui.settings.errors import SettingsError
+    from tuner_tui.tuning.process.daemon import start_tuning
+    from tuner_tui.tuning.store import AlreadyTuningError
+
+    words = JobOptions(tuple(command or ()), apply, launcher, processes)
+    asked = LaunchOptions(words, preset, tuple(values or ()), None, memory_limit, interpreter)
+    try:
+        if resume is None:
+            folder, orders = _new_tuning(asked, free_batch, most_minutes, save_as)
+        else:
+            folder, orders = _resumed_tuning(resume, asked, most_minutes)
+        with Interrupts() as interrupts:
+            start_tuning(folder, orders)
+            print_note(f"Tuning {folder.id}, in {folder.path}")
+            code = _print_detached(folder, as_json) if detach else follow_tuning(folder, as_json, interrupts)
+    except AlreadyTuningError as error:
+        fail(str(error), ALREADY_RUNNING)
+    except (SettingsError, LaunchError) as error:
+        fail(str(error), USAGE)
+    raise typer.Exit(code)
+
+
+def _new_tuning(
+    asked: LaunchOptions, free_batch: bool, minutes: float, save_as: str | None
+) -> tuple[TuningFolder, TunerSpec]:
+    """A new tuning's folder and orders. Raises `SettingsError` and `LaunchError`, with nothing left behind."""
+    from tuner_tui.cli.launch_request import build_request, check_interpreter, print_announcement
+    from tuner_tui.runs.launch.duplicate_run import find_duplicate_run
+    from tuner_tui.runs.launch.prepare import preview
+    from tuner_tui.settings.presets.library import preset_path
+    from tuner_tui.tuning.create import TuningOptions, create_tuning, ensure_tunable
+    from tuner_tui.tuning.process.daemon import TunerSpec
+
+    if save_as is not None:
+        preset_path(save_as)
+    request = build_request(asked)
+    ensure_tunable(request.job)
+    twin = find_duplicate_run(request)
+    if twin is not None:
+        fail(f"This training runs as {twin.id}; trials beside it would measure nothing.", ALREADY_RUNNING)
+    prepared = preview(request)
+    check_interpreter(asked.interpreter, request, prepared)
+    print_announcement(prepared)
+    folder = create_tuning(request, TuningOptions(free_batch, minutes, save_as))
+    return folder, TunerSpec(request.job, request.environ, minutes)
+
+
+def _resumed_tuning(name: str, asked: LaunchOptions, minutes: float) -> tuple[TuningFolder, TunerSpec]:
+    """An earlier tuning's folder, and its orders anew. Raises `SettingsError` and `LaunchError`."""
+    import os
+
+    from tuner_tui.cli.launch_request import resolve_job
+    from tuner_tui.runs.store.record import RecordError
+    from tuner_tui.settings.errors import SettingsError
+    from tuner_tui.settings.presets.preset import Preset
+    from tuner_tui.tuning.process.daemon import TunerSpec
+    from tuner_tui.tuning.store import TuningNotFoundError, find_tuning, read_tuning_record, tunings_dir
+
+    others = (asked.preset, asked.values or None, asked.memory_limit, asked.interpreter)
+    if any(other is not None for other in others):
+        raise SettingsError(
+            "--resume goes on with what was begun: give it no other preset, setting, limit or interpreter."
+        )
+    try:
+        folder = find_tuning(name, tunings_dir(os.environ))
+        record = read_tuning_record(folder)
+    except (TuningNotFoundError, RecordError) as error:
+        raise SettingsError(str(error)) from error
+    if folder.live:
+        fail(f"Somebody works on {folder.id} already.", ALREADY_RUNNING)
+    job = resolve_job(asked.job, Preset(name=record.title[:100], job=record.job))
+    return folder, TunerSpec(job, dict(os.environ), minutes)
+
+
+def _print_detached(folder: TuningFolder, as_json: bool) -> int:
+    print_line(json.dumps({"tuning": folder.id, "path": str(folder.path)}) if as_json else folder.id)
+    print_note("It goes on by itself.")
+    return DONE

@@ -1,0 +1,35 @@
+"""The machine the commands run on: its inventory and the Python that trains."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner_tui.cli.console import print_note
+from tuner_tui.hardware.detect import read_inventory
+from tuner_tui.hardware.interpreter.probe import Interpreter, default_interpreter, is_cached, probe_interpreter
+from tuner_tui.hardware.inventory import Inventory
+from tuner_tui.runs.store.folder import state_dir
+
+
+@dataclass(frozen=True, slots=True)
+class LocalMachine:
+    """What a training would find here."""
+
+    inventory: Inventory
+    interpreter: Interpreter
+
+
+ReadMachine = Callable[[Path | None], LocalMachine]
+"""Reads the box; the path is the Python that trains, None the one that the shell would use."""
+
+
+def read_local_machine(interpreter: Path | None) -> LocalMachine:
+    """This machine. The first look at an interpreter takes seconds, which a person is told; later ones are cached."""
+    python = default_interpreter(os.environ) if interpreter is None else interpreter
+    if sys.stderr.isatty() and not is_cached(python):
+        print_note(f"Asking {python} for its torch and transformers: some seconds, once.")
+    return LocalMachine(read_inventory(state_dir()), probe_interpreter(python))

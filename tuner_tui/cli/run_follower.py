@@ -1,0 +1,161 @@
+"""Follows a run to its end: events as JSON lines, or plain progress lines."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Literal
+
+from tuner_tui.cli.console import (
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    OUT_OF_MEMORY,
+    TERMINATED,
+    print_line,
+    print_note,
+    print_text,
+)
+from tuner_tui.cli.interrupts import Interrupts
+from tuner_tui.cli.render.run_progress import event_line, progress_line
+from tuner_tui.core.clock import ClockReading
+from tuner_tui.core.terminal_notification import terminal_notification
+from tuner_tui.runs.events.types import Event, Finished
+from tuner_tui.runs.read.reader import RunReader
+from tuner_tui.runs.read.status import RunStatus, continuation_of, read_status, wait_for_fallback
+from tuner_tui.runs.store.codec import encode_event
+from tuner_tui.runs.store.control import Order, send_order
+from tuner_tui.runs.store.folder import RunFolder
+
+POLL_S = 0.5
+PROGRESS_EVERY_S = 5.0
+INTERRUPT_ORDERS: tuple[tuple[Order, str], ...] = (
+    ("stop", "Asked to save and stop after this step; Ctrl-C again to terminate."),
+    ("terminate", "Terminating; Ctrl-C again to kill."),
+    ("kill", "Killing."),
+)
+
+
+def follow_run(folder: RunFolder, json: bool, on_interrupt: Literal["stop", "leave"] = "stop") -> int:
+    """Print what happens until the run ends; the exit code says how it did.
+
+    A run that the automatic fallback continues is followed into the next. Interrupted, it stops the run, harder each
+    time (`stop`), or leaves it alone and returns (`leave`).
+    """
+    with Interrupts() as interrupts:
+        return _follow_all(folder, json, on_interrupt, interrupts)
+
+
+def launch_and_follow(start: Callable[[], RunFolder], json: bool) -> int:
+    """Launch by `start`, then follow. An interrupt that comes while launching stops what was launched.
+
+    Raises `LaunchError`.
+    """
+    with Interrupts() as interrupts:
+        folder = start()
+        print_note(f"Run {folder.id}, output in {folder.output_log}")
+        return _follow_all(folder, json, "stop", interrupts)
+
+
+def _follow_all(folder: RunFolder, json: bool, on_interrupt: Literal["stop", "leave"], interrupts: Interrupts) -> int:
+    """Follow the run, and what goes on after it."""
+    while True:
+        follower = _RunFollower(folder, json, on_interrupt, interrupts)
+        code = follower.follow()
+        following = follower.following()
+        if following is None:
+            return code
+        folder = following
+        print_note(f"Run {folder.id}, output in {folder.output_log}")
+
+
+def exit_code(outcome: str | None, interrupted: bool = False) -> int:
+    """The exit code for a run's outcome."""
+    if outcome == "stopped":
+        return INTERRUPTED if interrupted else TERMINATED
+    return {"completed": DONE, "out-of-memory": OUT_OF_MEMORY}.get(outcome or "", FAILED)
+
+
+class _RunFollower:
+    """One following, from the first line to the exit code."""
+
+    def __init__(
+        self, folder: RunFolder, json: bool, on_interrupt: Literal["stop", "leave"], interrupts: Interrupts
+    ) -> None:
+        self._folder = folder
+        self._reader = RunReader(folder)
+        self._json = json
+        self._leaves = on_interrupt == "leave"
+        self._signals = interrupts
+        self._pressed = 0
+        self._terminated = False
+        self._next_progress_s = 0.0
+
+    def follow(self) -> int:
+        while True:
+            now_status = read_status(self._folder)  # before the events: what an ended run wrote is then all there
+            self._print(self._reader.events())
+            if self._reader.state.finished is not None:
+                self._tell(self._reader.state.finished.sentence)
+                return exit_code(self._reader.state.outcome, interrupted=self._pressed > 0)
+            if not now_status.live:
+                return self._without_end(now_status)
+            self._print_progress(ClockReading.now())
+            if self._act():
+                return INTERRUPTED
+            self._signals.wait(POLL_S)
+
+    def following(self) -> RunFolder | None:
+        """The run that goes on after this one, once that is decided; the decision is printed."""
+        if self._reader.state.finished is None:
+            return None
+        wait_for_fallback(self._folder)
+        self._print(self._reader.events())
+        return continuation_of(self._folder, self._reader.state)
+
+    def _tell(self, sentence: str) -> None:
+        """Ring, for somebody who looks elsewhere."""
+        if sys.stderr.isatty():
+            sys.stderr.write(terminal_notification(f"{self._folder.id}: {sentence}", os.environ))
+            sys.stderr.flush()
+
+    def _print(self, events: list[Event]) -> None:
+        for event in events:
+            text = encode_event(event).decode("ascii").rstrip() if self._json else event_line(event)
+            if text is not None:
+                print_text(text)
+
+    def _print_progress(self, now: ClockReading) -> None:
+        if not self._json and now.s >= self._next_progress_s and self._reader.state.step is not None:
+            self._next_progress_s = now.s + PROGRESS_EVERY_S
+            print_line(progress_line(self._reader.state, now.t))
+
+    def _act(self) -> bool:
+        """Pass interrupts on to the run; True where they mean to leave."""
+        if self._leaves and (self._signals.interrupts or self._signals.terminated):
+            print_note(f"Run {self._folder.id} goes on; `tuner-tui attach {self._folder.id}` comes back to it.")
+            return True
+        while self._pressed < min(self._signals.interrupts, len(INTERRUPT_ORDERS)):
+            order, sentence = INTERRUPT_ORDERS[self._pressed]
+            self._pressed += 1
+            print_note(sentence)
+            send_order(self._folder, order)
+        if self._signals.terminated and not self._terminated:
+            self._terminated = True
+            send_order(self._folder, "terminate")
+        return False
+
+    def _without_end(self, found: RunStatus) -> int:
+        """The run is over, but its last event was never written: a full disk, a killed supervisor."""
+        state = self._reader.state
+        if found.outcome is not None:
+            last = Finished(
+                t=time.time(), outcome=found.outcome, sentence=found.sentence, step=state.step,
+                total_steps=state.total_steps,
+            )  # fmt: skip
+            self._print([last])
+        else:
+            print_note(found.sentence)
+        return exit_code(found.outcome, interrupted=self._pressed > 0)

@@ -1,0 +1,139 @@
+"""Opens the screen on a preset, a run or the last one used. Imports no Typer: the first frame does not wait for it."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from tuner_tui.cli.console import fail
+from tuner_tui.cli.startup_memory import reduce_startup_memory
+
+if TYPE_CHECKING:
+    from tuner_tui.ui.backend.interface import TrainingConfig
+    from tuner_tui.ui.backend.local import CliOverrides
+
+FIRST_PRESET = "demo"
+COLOURLESS = ("dumb", "vt100", "vt102", "vt220", "linux-m", "xterm-mono")
+
+
+def open_named(
+    name: str | None,
+    flags: Mapping[str, str] | None = None,
+    interpreter: Path | None = None,
+    theme: str = "dark",
+    ascii_only: bool = False,
+    fallback: int | None = None,
+) -> NoReturn:
+    """Run the screen on the preset or the run `name`; without one, on what lives or was used last."""
+    reduce_startup_memory()
+    from tuner_tui.ui.backend.local import CliOverrides
+
+    wishes = CliOverrides(interpreter=interpreter, flags=flags or {}, environment=dict(os.environ), fallback=fallback)
+    preset, folder = _resolve_name(name)
+    if not sys.stdout.isatty() or not sys.stdin.isatty():
+        fail("The screen needs a terminal; `tuner-tui run` trains without one.")
+    open_screen(wishes, preset, folder, theme, ascii_only)
+
+
+def open_screen(
+    wishes: CliOverrides, preset: str | None, folder: Path | None, theme: str = "dark", ascii_only: bool = False
+) -> NoReturn:
+    """Run the screen until it is left; exits with its code."""
+    reduce_startup_memory()
+    gc.disable()  # until the first frame is there: all that is made for it stays
+    from tuner_tui.ui.app import TunerApp
+    from tuner_tui.ui.backend.local import local_backend
+
+    attached = ScreenTarget(preset, folder)
+    app = TunerApp(
+        local_backend(wishes),
+        start=lambda: attached.opened(wishes),
+        folder=lambda: attached.folder,
+        theme=theme,
+        colour=wants_colour(os.environ),
+        ascii_only=ascii_only,
+    )
+    app.run()
+    _exit_now(app.return_code or 0)
+
+
+def _exit_now(code: int) -> NoReturn:
+    """End at once: the terminal is restored, and nothing else is to be cleaned up.
+
+    The interpreter's own end would take modules away under threads that are still importing them or hang in a driver.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+class ScreenTarget:
+    """What the screen opens on. Worked out on a thread, after the first frame: it reads files."""
+
+    def __init__(self, preset: str | None, folder: Path | None) -> None:
+        self.preset = preset
+        self.folder = folder
+
+    def opened(self, wishes: CliOverrides) -> TrainingConfig:
+        """The settings of the run or the preset named; else of the newest run that lives, or the preset used last."""
+        from tuner_tui.ui.backend.local import config_of_run, load_preset
+
+        if self.preset is None and self.folder is None:
+            self.folder = newest_live_run()
+            self.preset = last_preset() if self.folder is None else None
+        if self.folder is not None:
+            return config_of_run(self.folder, wishes)
+        return load_preset(self.preset or FIRST_PRESET, wishes)
+
+
+def wants_colour(environ: Mapping[str, str]) -> bool:
+    """Whether the terminal shows colours and its owner wants them (https://no-color.org)."""
+    return not environ.get("NO_COLOR") and environ.get("TERM", "") not in COLOURLESS
+
+
+def newest_live_run() -> Path | None:
+    """The folder of the newest run that lives, if there is one."""
+    from tuner_tui.runs.read.status import read_status
+    from tuner_tui.runs.store.folder import list_runs, runs_dir
+
+    return next((folder.path for folder in list_runs(runs_dir()) if read_status(folder).live), None)
+
+
+def last_preset() -> str | None:
+    """The preset of the newest run, where it is still there."""
+    from tuner_tui.runs.store.folder import list_runs, runs_dir
+    from tuner_tui.runs.store.record import RecordError, read_record
+    from tuner_tui.settings.errors import PresetError
+    from tuner_tui.settings.presets.library import find_preset
+
+    newest = next(iter(list_runs(runs_dir())), None)
+    try:
+        preset = None if newest is None else read_record(newest).preset
+        if preset is not None:
+            find_preset(preset)
+    except (RecordError, PresetError):
+        return None
+    return preset
+
+
+def _resolve_name(name: str | None) -> tuple[str | None, Path | None]:
+    """The preset and the run folder that `name` means; ends with 2 where it means neither."""
+    if name is None:
+        return None, None
+    from tuner_tui.runs.store.folder import RunNotFoundError, find_run, runs_dir
+    from tuner_tui.settings.errors import PresetError
+    from tuner_tui.settings.presets.library import find_preset
+
+    try:
+        return None, find_run(name, runs_dir()).path
+    except RunNotFoundError:
+        pass
+    try:
+        find_preset(name)
+    except PresetError as error:
+        fail(f"{name} is neither a run nor a preset: {error}")
+    return name, None

@@ -1,0 +1,327 @@
+"""Bars, block charts, braille plots and scatter plots as lines of text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise
+
+from tuner_tui.runs.events.history import Series
+from tuner_tui.ui.drawing.cells import Row, Style, TextSpan, align_right, fit, line, shorten, text_width
+from tuner_tui.ui.drawing.number_format import significant
+
+LEVELS = " ▁▂▃▄▅▆▇█"
+BLOCK_STEPS = len(LEVELS) - 1
+
+
+def quantise(value: float | None, full: float, steps: int) -> int:
+    """The height of `value` on a scale of `steps` up to `full`: at least 1 above nothing, 0 where unknown."""
+    if value is None or full <= 0 or value <= 0:
+        return 0
+    return max(1, min(steps, round(value / full * steps)))
+
+
+def blocks(values: Iterable[float | None], full: float) -> str:
+    """One character a value. A known 0 is the lowest block, unknown is blank."""
+    return "".join(" " if value is None else LEVELS[max(1, quantise(value, full, BLOCK_STEPS))] for value in values)
+
+
+def tall_blocks(values: Sequence[float | None], full: float, height: int) -> list[str]:
+    """The same over `height` lines, top line first: a chart of columns."""
+    heights = [0 if value is None else max(1, quantise(value, full, BLOCK_STEPS * height)) for value in values]
+    return [
+        "".join(LEVELS[max(0, min(BLOCK_STEPS, tall - BLOCK_STEPS * line))] for tall in heights)
+        for line in reversed(range(height))
+    ]
+
+
+def bar(part: float | None, width: int) -> str:
+    """A horizontal bar filled by `part` (0 to 1) to half a cell, its full length marked at the right end."""
+    if width < 2:
+        return " " * width
+    room = width - 1
+    whole, half = divmod(quantise(part, 1.0, room * 2), 2)
+    return ("━" * whole + "╸" * half).ljust(room) + "│"
+
+
+def run_curve(series: Series, total: float | None, width: int) -> str:
+    """`series` as blocks on `width` cells that span the whole run of `total` steps; blank where there is nothing."""
+    columns = run_columns(series, total, width)
+    known = [value for value in columns if value is not None]
+    if not known:
+        return " " * max(0, width)
+    low, high = axis_range(known)
+    return "".join(_block(value, low, high) for value in columns)
+
+
+def _block(value: float | None, low: float, high: float) -> str:
+    if value is None:
+        return " "
+    return LEVELS[1 + round((value - low) / (high - low) * (BLOCK_STEPS - 1))] if high > low else LEVELS[1]
+
+
+def run_columns(series: Series, total: float | None, width: int) -> list[float | None]:
+    """The mean of each column's values; a column without a point between two that have one repeats the one before."""
+    points = [(x, y) for x, y in zip(series.xs, series.ys, strict=True) if y is not None and math.isfinite(y)]
+    if not points or width < 1:
+        return [None] * max(0, width)
+    whole = max(total or 0, points[-1][0]) or 1.0
+    if not total:
+        whole = 2.0 ** math.ceil(math.log2(max(2.0, whole)))
+    gathered: list[list[float]] = [[] for _ in range(width)]
+    for x, y in points:
+        gathered[min(width - 1, int(x / whole * width))].append(y)
+    return _column_means(gathered)
+
+
+def _column_means(gathered: Sequence[Sequence[float]]) -> list[float | None]:
+    last = max(index for index, values in enumerate(gathered) if values)
+    columns: list[float | None] = []
+    for index, values in enumerate(gathered):
+        before = columns[-1] if columns and index <= last else None
+        columns.append(sum(values) / len(values) if values else before)
+    return columns
+
+
+def axis_range(ys: Sequence[float]) -> tuple[float, float]:
+    """The ends of an axis that holds `ys`, rounded outwards so that a new point seldom moves them."""
+    low, high = min(ys), max(ys)
+    step = 10 ** math.floor(math.log10(high - low)) / 2 if low < high else 0.0
+    if not step:  # all alike, or so near to it that no number lies between
+        room = abs(low) * 0.1
+        return (low - room, high + room) if room else (low, low + 1.0)
+    return math.floor(low / step) * step, math.ceil(high / step) * step
+
+
+AXIS_WIDTH = 9
+DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
+"""Unicode braille: the bit of each dot, by row and column within its cell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A series, what it is called and how its figures are written; amounts stand on zero."""
+
+    title: str
+    series: Series
+    number: Callable[[float | None], str]
+    from_zero: bool = False
+
+
+def plot_rows(plot: Plot, width: int, height: int) -> list[Row]:
+    """A heading, the curve with the ends of both axes, `height` rows in all."""
+    xs, ys, number = plot.series.xs, plot.series.ys, plot.number
+    points = [(x, y) for x, y in zip(xs, ys, strict=True) if y is not None and math.isfinite(y)]
+    newest = number(points[-1][1]) if points else number(None)
+    heading = Row(line(TextSpan(plot.title, "strong"), f"  {newest}"))
+    if height < 4 or width < AXIS_WIDTH + 8:
+        return [heading][:height]
+    body = height - 2
+    if len(points) < 2:
+        return [heading, Row(line(TextSpan("no points yet", "dim"))), *[Row(())] * body]
+    low, high = axis_range([y for _, y in points] + ([0.0] if plot.from_zero else []))
+    end = round_axis_end(points[-1][0])
+    curve = braille_curve(points, (0.0, end), (low, high), width - AXIS_WIDTH - 1, body)
+    labels = {0: number(high), body - 1: number(low)}
+    rows = [
+        Row(line(TextSpan(align_right(labels.get(y, ""), AXIS_WIDTH) + "│", "dim"), text))
+        for y, text in enumerate(curve)
+    ]
+    return [heading, *rows, _plot_foot(end, width)]
+
+
+def round_axis_end(last: float) -> float:
+    """The end of the axis: rounded up to two digits, so that the curve grows into it and what is drawn stays."""
+    if last <= 0:
+        return 1.0
+    step = 10.0 ** math.floor(math.log10(last)) / 2
+    return math.ceil(last / step) * step
+
+
+def _plot_foot(end: float, width: int) -> Row:
+    return Row(
+        line(
+            TextSpan(
+                " " * (AXIS_WIDTH + 1) + "0" + align_right(f"step {end:,.0f}", max(0, width - AXIS_WIDTH - 2)), "dim"
+            )
+        )
+    )
+
+
+def braille_curve(
+    points: Sequence[tuple[float, float]],
+    x_span: tuple[float, float],
+    y_span: tuple[float, float],
+    width: int,
+    height: int,
+) -> list[str]:
+    """The curve through `points` as `height` lines of `width` cells, top line first."""
+    columns, lines = width * 2, height * 4
+    dots = set(_curve_dots(points, x_span, y_span, columns, lines))
+    return ["".join(_braille(dots, x, y) for x in range(width)) for y in range(height)]
+
+
+def _curve_dots(
+    points: Sequence[tuple[float, float]],
+    x_span: tuple[float, float],
+    y_span: tuple[float, float],
+    columns: int,
+    lines: int,
+) -> list[tuple[int, int]]:
+    placed = [(_dot_index(x, x_span, columns), lines - 1 - _dot_index(y, y_span, lines)) for x, y in points]
+    dots = placed[:1]
+    for (x0, y0), (x1, y1) in pairwise(placed):
+        steps = max(abs(x1 - x0), abs(y1 - y0), 1)
+        dots += [(x0 + round((x1 - x0) * i / steps), y0 + round((y1 - y0) * i / steps)) for i in range(1, steps + 1)]
+    return dots
+
+
+def _dot_index(value: float, span: tuple[float, float], places: int) -> int:
+    whole = span[1] - span[0]
+    return max(0, min(places - 1, int((value - span[0]) / whole * places))) if whole else 0
+
+
+def _braille(dots: set[tuple[int, int]], x: int, y: int) -> str:
+    bits = sum(DOTS[row][column] for row in range(4) for column in range(2) if (x * 2 + column, y * 4 + row) in dots)
+    return chr(0x2800 + bits) if bits else " "
+
+
+Points = Sequence[tuple[float, float]]
+BRAILLE = 0x2800
+DOTTED_BITS = 0x47
+"""The left dots of a cell: a curve of only these is dotted."""
+TWO_CURVES_MIN_WIDTH = AXIS_WIDTH + 12
+
+
+def two_curves(title: str, names: tuple[str, str], curves: tuple[Points, Points], width: int, height: int) -> list[Row]:
+    """Heading, both curves on common axes, the end of the x axis: `height` rows; none where neither has two points."""
+    if width < TWO_CURVES_MIN_WIDTH or height < 4 or not any(len(curve) > 1 for curve in curves):
+        return []
+    points = list(chain(*curves))
+    low, high = axis_range([y for _, y in points])
+    end = round_axis_end(max(x for x, _ in points))
+    body, room = height - 2, width - AXIS_WIDTH - 1
+    dotted, through = (
+        braille_curve(curve, (0.0, end), (low, high), room, body) if curve else [" " * room] * body for curve in curves
+    )
+    labels = {0: significant(high), body - 1: significant(low)}
+    rows = [
+        Row(line(TextSpan(align_right(labels.get(y, ""), AXIS_WIDTH) + "│", "dim"), *_overlay(dotted[y], through[y])))
+        for y in range(body)
+    ]
+    foot = " " * (AXIS_WIDTH + 1) + "0" + align_right(f"{end:,.0f} samples", room - 1)
+    return [_two_curves_heading(title, names, width), *rows, Row(line(TextSpan(foot, "dim")))]
+
+
+def _two_curves_heading(title: str, names: tuple[str, str], width: int) -> Row:
+    first, second = (shorten(name, (width - text_width(title)) // 2 - 8) for name in names)
+    return Row(fit(line(TextSpan(title, "strong"), TextSpan(f"   ⠁⠁ {first}", "dim"), f"   ⠒⠒ {second}"), width))
+
+
+def _overlay(dotted: str, through: str) -> list[TextSpan]:
+    return [_overlay_cell(one, other) for one, other in zip(dotted, through, strict=True)]
+
+
+def _overlay_cell(dotted: str, through: str) -> TextSpan:
+    """The bits of both; where only the first passes, every other dot of it, dim."""
+    if through != " ":
+        return TextSpan(chr(BRAILLE | (_braille_bits(dotted) & DOTTED_BITS) | _braille_bits(through)))
+    sparse = _braille_bits(dotted) & DOTTED_BITS
+    return TextSpan(chr(BRAILLE | sparse) if sparse else " ", "dim")
+
+
+def _braille_bits(cell: str) -> int:
+    return 0 if cell == " " else ord(cell) - BRAILLE
+
+
+SCATTER_MIN_WIDTH, SCATTER_MIN_HEIGHT = AXIS_WIDTH + 10, 5
+LEAST_TOP = 1e-12
+"""Less is nothing; an axis for it could not be divided."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScatterPoint:
+    """One mark. Of several in one cell the one with the highest `rank` is seen."""
+
+    x: float
+    y: float
+    mark: str = "•"
+    style: Style = ""
+    rank: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ScatterPlot:
+    """Points over positive xs, which stand by their logarithm: each doubling is as wide. Ys stand on zero.
+
+    `ends` are those of the x axis, `top` that of the y axis where it is known; `limit` is drawn across at its height,
+    with `limit_words`.
+    """
+
+    title: str
+    points: Sequence[ScatterPoint]
+    number: Callable[[float | None], str]
+    foot: str
+    ends: tuple[float, float]
+    top: float | None = None
+    limit: float | None = None
+    limit_words: str = ""
+
+
+def scatter_rows(shown: ScatterPlot, width: int, height: int) -> list[Row]:
+    """Heading, the points, the ends of both axes: `height` rows in all."""
+    heading = Row(fit(line(TextSpan(shown.title, "strong")), width))
+    if width < SCATTER_MIN_WIDTH or height < SCATTER_MIN_HEIGHT:
+        return [heading][:height]
+    body, room = height - 2, width - AXIS_WIDTH - 1
+    points = [point for point in shown.points if math.isfinite(point.y)]
+    if not points:
+        return [heading, Row(line(TextSpan("no figure yet", "dim"))), *[Row(())] * body]
+    top = shown.top or _scatter_top(max([point.y for point in points] + [shown.limit or 0.0]))
+    grid = _scatter_grid(shown, points, top, room, body)
+    labels = {0: shown.number(top), body - 1: shown.number(0.0)}
+    rows = [
+        Row(line(TextSpan(align_right(labels.get(y, ""), AXIS_WIDTH) + "│", "dim"), *cells))
+        for y, cells in enumerate(grid)
+    ]
+    return [heading, *rows, _scatter_foot(shown, room)]
+
+
+def _scatter_top(largest: float) -> float:
+    """The end of the y axis: rounded up to two digits, with room above the largest."""
+    if largest < LEAST_TOP:
+        return 1.0
+    step = 10.0 ** math.floor(math.log10(largest)) / 2
+    return math.ceil(largest * 1.02 / step) * step
+
+
+def _scatter_grid(
+    shown: ScatterPlot, points: Sequence[ScatterPoint], top: float, width: int, height: int
+) -> list[list[TextSpan]]:
+    grid = [[TextSpan(" ")] * width for _ in range(height)]
+    if shown.limit is not None:
+        words = f" {shown.limit_words} "
+        across = "╌" * max(0, width - len(words)) + words
+        grid[_scatter_row(shown.limit, top, height)] = [TextSpan(cell, "dim") for cell in across[:width]]
+    low, high = (math.log(end) for end in shown.ends)
+    for point in sorted(points, key=lambda point: point.rank):
+        part = 0.5 if high == low else (math.log(point.x) - low) / (high - low)
+        grid[_scatter_row(point.y, top, height)][min(width - 1, round(part * (width - 1)))] = TextSpan(
+            point.mark, point.style
+        )
+    return grid
+
+
+def _scatter_row(y: float, top: float, height: int) -> int:
+    return height - 1 - max(0, min(height - 1, round(y / top * (height - 1))))
+
+
+def _scatter_foot(shown: ScatterPlot, room: int) -> Row:
+    low, high = shown.ends
+    first, last = f"{low:,.0f}", f"{shown.foot} {high:,.0f}"
+    if low == high:
+        text = f"{shorten(last, room):^{room}}"
+    else:
+        text = first + align_right(shorten(last, room - len(first) - 1), room - len(first))
+    return Row(line(TextSpan(" " * (AXIS_WIDTH + 1) + text, "dim")))

@@ -1,0 +1,130 @@
+"""Findings and their remedies as lines of styled text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from rich.cells import cell_len, set_cell_size
+
+from tuner_tui.core.text import wrap_text
+
+if TYPE_CHECKING:
+    from tuner_tui.advice.finding import Finding, Remedy
+
+FindingTone = Literal["", "quiet", "failed", "warning", "hint", "good", "keys", "title"]
+TonedText = tuple[str, FindingTone]
+MARKS = {"failed": "●", "warning": "●", "hint": "○"}
+WEIGHT = {"failed": 0, "warning": 1, "hint": 2}
+KEYS = "[a]pply  [d]iff  [w]hy"
+LOOK_KEYS = "[w]hy"
+GAP = "   "
+ROOM_FOR_KEYS = 48
+
+
+@dataclass(frozen=True, slots=True)
+class FindingChoice:
+    """What the cursor can stand on: a remedy, or a finding that has none."""
+
+    finding: Finding
+    remedy: Remedy | None
+
+
+@dataclass(frozen=True, slots=True)
+class FindingLine:
+    """One line; `choice` is the number of the choice it shows, None on a finding's own lines."""
+
+    spans: tuple[TonedText, ...]
+    choice: int | None = None
+
+
+def sort_by_severity(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """The worst first."""
+    return tuple(sorted(findings, key=lambda finding: WEIGHT[finding.severity]))
+
+
+def choices(findings: Sequence[Finding]) -> tuple[FindingChoice, ...]:
+    """All the cursor can stand on, in the order shown."""
+    return tuple(
+        FindingChoice(finding, remedy)
+        for finding in sort_by_severity(findings)
+        for remedy in (finding.remedies or (None,))
+    )
+
+
+def outcome_lines(outcome: str, width: int) -> tuple[FindingLine, ...]:
+    """What came of a run, with its mark."""
+    parts = [part for line in outcome.split("\n") if line for part in wrap_text(line, max(10, width - 2))]
+    return tuple(
+        FindingLine((("✓ ", "good") if i == 0 else ("  ", ""), (part, "quiet"))) for i, part in enumerate(parts)
+    )
+
+
+def finding_lines(findings: Sequence[Finding], selected: int, width: int) -> tuple[FindingLine, ...]:
+    """The lines for `width` cells; the keys stand at the selected choice."""
+    lines: list[FindingLine] = []
+    number = 0
+    for finding in sort_by_severity(findings):
+        own = number if not finding.remedies else None
+        lines.extend(_finding_lines(finding, own, selected, width))
+        number += 1 if own is not None else 0
+        for remedy in finding.remedies:
+            lines.extend(_remedy_lines(remedy, number, number == selected, width))
+            number += 1
+    return tuple(lines)
+
+
+def _finding_lines(finding: Finding, own: int | None, selected: int, width: int) -> list[FindingLine]:
+    mark: TonedText = (f"{MARKS[finding.severity]} ", finding.severity)
+    evidence = " · ".join(finding.evidence)
+    doubt = "" if finding.confidence == "certain" else f" ({finding.confidence})"
+    head = f"{finding.sentence}{doubt}"
+    keys = LOOK_KEYS if own is not None and own == selected else ""
+    room = width - 2 - (len(keys) + 2 if keys else 0)
+    if evidence and cell_len(head) + len(GAP) + cell_len(evidence) <= room:
+        middle = cell_len(head) + len(GAP) + cell_len(evidence)
+        spans: tuple[TonedText, ...] = (
+            mark,
+            (head, "title"),
+            (GAP + evidence, "quiet"),
+            (" " * (room - middle), ""),
+            (keys, "keys"),
+        )
+        return [FindingLine(spans, own)]
+    first, *more = wrap_lines(head, room)
+    lines = [FindingLine((mark, (first, "title"), (keys and "  " + keys, "keys")), own)]
+    lines += [FindingLine((("  " + part, "title"),), own) for part in more]
+    if evidence:
+        lines.append(FindingLine((("  " + truncate(evidence, width - 2), "quiet"),), own))
+    return lines
+
+
+def _remedy_lines(remedy: Remedy, number: int, selected: bool, width: int) -> list[FindingLine]:
+    keys = (KEYS if remedy.change else LOOK_KEYS) if selected and width >= ROOM_FOR_KEYS else ""
+    room = max(8, width - 4 - (len(keys) + 2 if keys else 0))
+    rest = " · ".join(part for part in (remedy.effect, remedy.rests_on) if part)
+    title, *more = wrap_lines(remedy.title, room)
+    left = room - cell_len(title) - len(GAP)
+    said = GAP + truncate(rest, left) if rest and left > 12 and not more else ""
+    padding = " " * (room - cell_len(title) - cell_len(said)) if keys else ""
+    mark = "  ▸ " if selected else "  · "
+    spans: tuple[TonedText, ...] = (
+        (mark, "keys" if selected else "quiet"),
+        (title, ""),
+        (said, "quiet"),
+        (padding + ("  " + keys if keys else ""), "keys"),
+    )
+    return [FindingLine(spans, number), *(FindingLine((("    " + part, ""),), number) for part in more)]
+
+
+def wrap_lines(text: str, width: int) -> list[str]:
+    """`text` on as many lines of `width` cells as it takes; words of any length are broken nowhere else."""
+    return [truncate(part, width) for part in wrap_text(text, max(8, width), break_long_words=False)] or [""]
+
+
+def truncate(text: str, width: int) -> str:
+    """`text` in at most `width` cells, with an ellipsis where something is missing."""
+    if cell_len(text) <= width:
+        return text
+    return set_cell_size(text, max(0, width - 1)).rstrip() + "…" if width > 0 else ""

@@ -1,5 +1,0 @@
-"""The marks that say a state without colour."""
-
-GOOD = "✓"
-WARN = "!"
-BAD = "✗"

@@ -1,0 +1,239 @@
+"""The settings form as rows of text, the help of each field, and how the keys step its values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from tuner_tui.ui.screen_state.data_parallel import SINGLE_DEVICE, DataParallel
+
+if TYPE_CHECKING:
+    from tuner_tui.settings.fields import FieldSpec, Value
+    from tuner_tui.settings.model import Settings
+    from tuner_tui.settings.origin import Resolved
+    from tuner_tui.settings.rules.problem import Problem
+
+FieldTone = Literal["", "changed", "warning", "error"]
+TWOS = tuple(sorted({1, 3, *(2**n for n in range(1, 31)), *(3 * 2**n for n in range(1, 30))}))
+TENS = tuple(m * 10**n for n in range(10) for m in (1, 2, 5))
+MANTISSAS = (1.0, 2.0, 3.0, 5.0)
+DEFAULT_STEPS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsView:
+    """All that the settings panel shows.
+
+    `saved` is what the preset holds; `spread` multiplies the batch; `check` finds the problems of other settings.
+    """
+
+    specs: tuple[FieldSpec, ...]
+    resolved: Resolved
+    saved: Resolved
+    problems: tuple[Problem, ...] = ()
+    preset: str | None = None
+    spread: DataParallel = SINGLE_DEVICE
+    check: Callable[[Settings], tuple[Problem, ...]] = lambda settings: ()
+    job_edited: bool = False
+
+    @property
+    def dirty(self) -> bool:
+        """Whether settings or job differ from the preset."""
+        return self.job_edited or self.resolved.settings != self.saved.settings
+
+
+@dataclass(frozen=True, slots=True)
+class FormRow:
+    """One line of the form: a group's heading (`name` is None) or a field."""
+
+    label: str
+    name: str | None = None
+    value: str = ""
+    unit: str = ""
+    origin: str = ""
+    tone: FieldTone = ""
+    changed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FieldHelpText:
+    """What is said of one field: its facts, then its sentence (or what is wrong with it)."""
+
+    facts: str
+    sentence: str
+    tone: FieldTone = ""
+
+
+def group_fields(specs: Sequence[FieldSpec]) -> Mapping[str, list[FieldSpec]]:
+    """Specs by group, groups in the order of their first field."""
+    groups: dict[str, list[FieldSpec]] = {}
+    for spec in specs:
+        groups.setdefault(spec.group, []).append(spec)
+    return groups
+
+
+def form_rows(view: SettingsView) -> tuple[FormRow, ...]:
+    """The lines of the form, group by group."""
+    worst = worst_problems(view.problems)
+    rows: list[FormRow] = []
+    for group, specs in group_fields(view.specs).items():
+        rows.append(FormRow(group))
+        rows.extend(_field_row(view, spec, worst.get(spec.name)) for spec in specs)
+    return tuple(rows)
+
+
+def worst_problems(problems: Sequence[Problem]) -> Mapping[str, Problem]:
+    """The problem that each field shows: an error before a warning."""
+    worst: dict[str, Problem] = {}
+    for problem in sorted(problems, key=lambda problem: problem.severity != "error"):
+        for name in problem.fields:
+            worst.setdefault(name, problem)
+    return worst
+
+
+def _field_row(view: SettingsView, spec: FieldSpec, problem: Problem | None) -> FormRow:
+    value = getattr(view.resolved.settings, spec.name)
+    changed = value != getattr(view.saved.settings, spec.name)
+    tone: FieldTone = "changed" if changed else ""
+    origin = view.resolved.origin(spec.name).kind.value
+    if problem is not None:
+        tone = "error" if problem.severity == "error" else "warning"
+        origin = f"{'✗' if tone == 'error' else '!'} {problem.sentence}"
+    return FormRow(spec.label, spec.name, format_field(spec, value), spec.unit, origin, tone, changed)
+
+
+def format_field(spec: FieldSpec, value: Value) -> str:
+    """A value as the form shows it; what is empty is a dash."""
+    from tuner_tui.settings.fields import format_value
+
+    return format_value(spec.name, value) or "–"
+
+
+def field_help(view: SettingsView, spec: FieldSpec) -> FieldHelpText:
+    """What the lines under the form say of `spec`."""
+    origin = view.resolved.origin(spec.name)
+    # A recommendation's reason takes a line of its own.
+    recommended = origin.kind == "recommended"
+    came = "" if recommended else f"{origin.kind.value} {origin.detail}".strip()
+    takes = spec.bounds or " · ".join(spec.choices or spec.suggestions)
+    facts = " · ".join(part for part in (spec.name, spec.unit, takes, came) if part)
+    problem = worst_problems(view.problems).get(spec.name)
+    if problem is not None:
+        return _problem_help(view, facts, problem)
+    return FieldHelpText(facts, f"recommended · {origin.detail}" if recommended else spec.help)
+
+
+def _problem_help(view: SettingsView, facts: str, problem: Problem) -> FieldHelpText:
+    specs = {spec.name: spec for spec in view.specs}
+    right = ", ".join(
+        f"{specs[name].label} {format_field(specs[name], value)}" for name, value in problem.right.items()
+    )
+    sentence = f"{problem.sentence} → {right}" if right else problem.sentence
+    return FieldHelpText(facts, sentence, "error" if problem.severity == "error" else "warning")
+
+
+def effective_batch(view: SettingsView) -> str:
+    """`effective batch 128 = 16 × 4 × 2 processes`, or `× 2 GPUs` of one; shown always.
+
+    Where only the run can tell whether one process shares a step among the cards, both stand there.
+    """
+    settings, spread = view.resolved.settings, view.spread
+    parts = f"{settings.per_device_train_batch_size} × {settings.gradient_accumulation_steps}"
+    many = f" × {spread.processes} processes" if spread.processes > 1 else ""
+    many += f" × {spread.cards} GPUs" if spread.cards > 1 else ""
+    many += f" (× {spread.perhaps} GPUs with a Trainer)" if spread.perhaps > 1 else ""
+    return f"effective batch {settings.effective_batch(spread.processes * spread.cards)} = {parts}{many}"
+
+
+def step_value(spec: FieldSpec, value: Value, up: bool) -> Value:
+    """The next sensible value above or below `value`: the next choice, switch position or round number."""
+    match spec.kind:
+        case "bool":
+            return _next((None, True, False) if spec.optional else (False, True), value, up)
+        case "choice" | "text":
+            return _next(spec.choices or spec.suggestions, value, up)
+        case "int":
+            return _bounded(spec, _step_int(spec, value, up))
+        case "float":
+            return _bounded(spec, _step_float(spec, float(value or 0), up))
+
+
+def _next(options: Sequence[Value], value: Value, up: bool) -> Value:
+    if not options:
+        return value
+    if value not in options:
+        return options[0]
+    return options[(options.index(value) + (1 if up else -1)) % len(options)]
+
+
+def _step_int(spec: FieldSpec, value: Value, up: bool) -> int | None:
+    steps = spec.unit == "steps"
+    if value is None:
+        return (DEFAULT_STEPS if steps else max(2, int(spec.minimum or 0))) if up else None
+    number = int(value)
+    if not up and spec.optional and number <= (spec.minimum or 0):
+        return None
+    if steps:
+        return _next_in(TENS, number, up)
+    if spec.unit in ("samples", "tokens", "micro batches") or spec.name.startswith("lora_"):
+        return _next_in(TWOS, number, up)
+    return number + (1 if up else -1)
+
+
+def _next_in(ladder: Sequence[int], number: int, up: bool) -> int:
+    if up:
+        return next((rung for rung in ladder if rung > number), number)
+    return next((rung for rung in reversed(ladder) if rung < number), number)
+
+
+def _step_float(spec: FieldSpec, number: float, up: bool) -> float:
+    if number == 0:
+        return 0.01 if up else 0.0
+    if not up and number <= 0.01 and not spec.above_minimum:
+        return 0.0
+    rungs = [float(f"{m}e{e}") for e in range(-12, 8) for m in MANTISSAS]
+    if up:
+        return next((rung for rung in rungs if rung > number * 1.0001), number)
+    return next((rung for rung in reversed(rungs) if rung < number * 0.9999), number)
+
+
+def _bounded(spec: FieldSpec, value: int | float | None) -> Value:
+    if value is None:
+        return None
+    if spec.maximum is not None and (value > spec.maximum or (spec.below_maximum and value == spec.maximum)):
+        return None if spec.optional else type(value)(spec.maximum) if not spec.below_maximum else value * 0.9
+    if spec.minimum is not None and value < spec.minimum:
+        return type(value)(spec.minimum)
+    return value
+
+
+def find_field(rows: Sequence[FormRow], text: str, after: int = -1) -> int | None:
+    """The index of the next row after `after` whose label or name holds `text`, going round; None where none does."""
+    wanted = text.strip().lower()
+    order = [*range(after + 1, len(rows)), *range(after + 1)]
+    return next((i for i in order if (n := rows[i].name) and (wanted in n or wanted in rows[i].label.lower())), None)
+
+
+def format_input(spec: FieldSpec, value: Value) -> str:
+    """A value as it is typed."""
+    from tuner_tui.settings.fields import format_value
+
+    return format_value(spec.name, value)
+
+
+def check_input(view: SettingsView, spec: FieldSpec, text: str) -> FieldHelpText | None:
+    """What is wrong with `text` as the value of `spec`, on its own or beside the other fields; None if nothing is."""
+    from tuner_tui.settings.errors import FieldError
+    from tuner_tui.settings.fields import parse_value
+
+    facts = field_help(view, spec).facts
+    try:
+        value = parse_value(spec.name, text)
+    except FieldError as error:
+        return FieldHelpText(facts, str(error), "error")
+    settings = view.resolved.settings.model_copy(update={spec.name: value})
+    problem = worst_problems(view.check(settings)).get(spec.name)
+    if problem is None:
+        return None
+    return replace(_problem_help(view, facts, problem), tone="warning")

@@ -1,0 +1,128 @@
+"""Texts about a tuning and its trials: changes, ratios, outcomes, time left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tuner_tui.ui.drawing import number_format as f
+
+if TYPE_CHECKING:
+    from tuner_tui.settings.model import Settings
+    from tuner_tui.tuning.process.tuning_reader import TuningView
+    from tuner_tui.tuning.search.results import SearchResults
+    from tuner_tui.tuning.trial import CompletedTrial, Measurement, Trial
+
+PURPOSES: Mapping[str, str] = {
+    "start": "start", "noise": "noise", "batch": "batch", "knob": "knob", "confirm": "confirm",
+}  # fmt: skip
+OUTCOMES: Mapping[str, str] = {
+    "out-of-memory": "out of memory",
+    "failed": "failed",
+    "no-step": "took no step",
+    "not-applied": "not applied",
+    "aborted": "aborted",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TuningSummary:
+    """The trials of a tuning weighed: the settings as they were given, their throughput, and the best settings."""
+
+    results: SearchResults
+    given: Settings | None
+    start: float | None
+    best: Settings | None
+
+    @classmethod
+    def of(cls, view: TuningView) -> TuningSummary:
+        """What the trials say so far."""
+        from tuner_tui.tuning.search.results import SearchResults
+
+        results = SearchResults.of(view.tried, view.limit_bytes)
+        given = view.tried[0].trial.settings if view.tried else None
+        first = results.get(given) if given is not None else None
+        fastest = None if results.best is None else results.best.settings
+        best = fastest if view.verdict is None else view.verdict.winner
+        return cls(results, given, None if first is None else first.throughput, best)
+
+    def rate(self, found: Measurement) -> float | None:
+        """The throughput that is compared: tokens a second where every trial counted them, else samples."""
+        return found.tokens_s if self.results.tokens else found.samples_s
+
+    @property
+    def unit(self) -> str:
+        """What is compared."""
+        return "tokens/s" if self.results.tokens else "samples/s"
+
+    def ratio(self, found: Measurement) -> float | None:
+        """A trial's throughput over the start's; None where either is unknown."""
+        rate = self.rate(found)
+        return None if rate is None or not self.start else rate / self.start
+
+
+def format_ratio(ratio: float | None) -> str:
+    """`×1.41`."""
+    return f.UNKNOWN if ratio is None else f"×{ratio:.2f}"
+
+
+def format_bound(bound: float | None) -> str:
+    """`+12 %`: the most that is to be gained; above twice as fast as a factor."""
+    if bound is None:
+        return f.UNKNOWN
+    return f.share(bound, signed=True) if bound < 1 else f"×{1 + bound:.1f}"
+
+
+def format_changes(trial: Trial, given: Settings | None) -> str:
+    """`micro batch 32, compile on`; of what is repeated, whether it is the settings as they were given."""
+    from tuner_tui.settings.fields import FIELDS, format_value
+
+    if not trial.changed:
+        what = "as given" if given in (None, trial.settings) else "the winner"
+        return what if trial.purpose == "start" else f"{what}, again"
+    return ", ".join(
+        f"{FIELDS[name].label} {format_value(name, getattr(trial.settings, name)) or 'none'}" for name in trial.changed
+    )
+
+
+def format_trial_outcome(one: CompletedTrial) -> str:
+    """Why a trial gave no figure: `out of memory`, or what its measurement says."""
+    found = one.measurement
+    if found.outcome == "not-applied" and found.not_applied:
+        return f"not applied: {', '.join(found.not_applied)}"
+    if found.outcome in ("failed", "no-step") and found.sentence:
+        return found.sentence
+    return OUTCOMES.get(found.outcome, "")
+
+
+def format_time_left(view: TuningView) -> str:
+    """`6 min … 9 min left`; empty where it cannot be told."""
+    low, high = f.short_duration(view.left_low_s), f.short_duration(view.left_high_s)
+    if view.left_high_s is None:
+        return ""
+    return f"{high} left" if low in (high, f.UNKNOWN) else f"{low} … {high} left"
+
+
+def tuning_status(view: TuningView) -> str:
+    """A tuning in a few words, for a screen that shows something else: `t003 tunes, trial 8`, `t003 finished`."""
+    if view.status != "running":
+        return f"{view.id} {view.status}"
+    return f"{view.id} tunes" + (f", trial {view.current.number}" if view.current else "")
+
+
+def tuning_sentence(view: TuningView) -> str:
+    """The same in a sentence: what it tunes, how far it is, and how it is shown."""
+    trial = f"trial {view.current.number}" if view.current else ""
+    how_far = ", ".join(filter(None, (trial, format_time_left(view))))
+    return f"{view.id} is tuning {view.title}{f' ({how_far})' if how_far else ''}. o shows it."
+
+
+def is_start_best(view: TuningView) -> bool:
+    """Whether the start itself is what the tuning came to: there is nothing to take over."""
+    return view.verdict is not None and bool(view.tried) and view.verdict.winner == view.tried[0].trial.settings
+
+
+def can_resume(view: TuningView) -> bool:
+    """Whether there is more to try: it was ended early, or its time was short."""
+    return view.status in ("aborted", "killed", "failed") or (view.status == "finished" and bool(view.trouble))

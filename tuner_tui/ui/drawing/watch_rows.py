@@ -1,0 +1,197 @@
+"""The jobs of the watch screen as a table: a row per job, its processes below it where it is expanded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from tuner_tui.runs.read.box_monitor import WatchedJob, WatchedProcess, format_command, format_gpu_indices
+from tuner_tui.runs.read.live_runs import LiveRun
+from tuner_tui.ui.drawing import number_format as f
+from tuner_tui.ui.drawing.cells import Line, Row, Style, TextSpan, align_left, align_right, line, shorten, text_width
+
+MARK = 2
+SORTED = "▾"
+UNKNOWN_COMMAND = "not to be seen from here"
+
+
+@dataclass(frozen=True, slots=True)
+class JobFigures:
+    """What a row of the table shows, whether of a job or of one process. Percent of one core; bytes; seconds."""
+
+    pid: int
+    user: str | None
+    gpus: tuple[int, ...]
+    gpu_memory_bytes: int | None
+    sm_pct: float | None
+    cpu_pct: float | None
+    rss_bytes: int | None
+    age_s: float | None
+    crew: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobColumn:
+    """A column: its heading, width, the narrowest table that has room for it, its figure."""
+
+    name: str
+    heading: str
+    width: int
+    from_width: int
+    figure: Callable[[JobFigures], str]
+    flush: Callable[[str, int], str] = align_right
+
+
+COLUMNS = (
+    JobColumn("pid", "pid", 7, 0, lambda row: str(row.pid)),
+    JobColumn("user", " user", 10, 88, lambda row: f" {row.user or f.UNKNOWN}", align_left),
+    JobColumn("gpu", "GPU", 6, 0, lambda row: format_gpu_indices(row.gpus) or f.UNKNOWN),
+    JobColumn("memory", "GiB", 7, 0, lambda row: f.gib(row.gpu_memory_bytes)),
+    JobColumn("sm", "SM %", 6, 0, lambda row: f.integer(row.sm_pct)),
+    JobColumn("cpu", "CPU %", 7, 0, lambda row: f.integer(row.cpu_pct)),
+    JobColumn("rss", "RSS", 9, 64, lambda row: f.short_size(row.rss_bytes)),
+    JobColumn("age", "age", 8, 72, lambda row: format_age(row.age_s)),
+    JobColumn("crew", "processes", 11, 104, lambda row: row.crew),
+)
+"""`sm` is the share of its cards' time, `crew` trainers + loader workers + others."""
+SORTS: tuple[tuple[str, Callable[[WatchedJob], float]], ...] = (
+    ("memory", lambda job: job.gpu_memory_bytes or 0),
+    ("sm", lambda job: job.sm_pct or 0.0),
+    ("cpu", lambda job: job.cpu_pct or 0.0),
+    ("rss", lambda job: job.rss_bytes or 0),
+    ("age", lambda job: -(job.started_s or 0.0)),
+)
+"""What jobs can be sorted by, the largest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobScene:
+    """The jobs in the order shown, what they are sorted by, which are open, and where the cursor is (job's pid)."""
+
+    jobs: Sequence[WatchedJob]
+    now_s: float
+    sort: str = "memory"
+    opened: frozenset[int] = field(default_factory=frozenset)
+    cursor: int | None = None
+    empty: str = "no job to be seen"
+
+
+def sorted_jobs(jobs: Sequence[WatchedJob], sort: str) -> list[WatchedJob]:
+    """The largest first; equals by age."""
+    key = dict(SORTS)[sort]
+    return sorted(jobs, key=lambda job: (-key(job), job.started_s or 0.0, job.pid))
+
+
+def job_rows(scene: JobScene, width: int, height: int) -> list[Row]:
+    """The heading and as many rows as fit, the cursor among them; signs say what lies beyond."""
+    columns = [column for column in COLUMNS if width >= column.from_width]
+    top = job_heading(columns, scene.sort, width)
+    if not scene.jobs:
+        return [top, Row(line(TextSpan(f"  {scene.empty}", "dim")))]
+    rows: list[Row] = []
+    at = 0
+    for job in scene.jobs:
+        if job.pid == scene.cursor:
+            at = len(rows)
+        rows.append(job_row(job, scene, columns, width))
+        if job.pid in scene.opened:
+            rows += [process_row(process, scene.now_s, columns, width) for process in job.processes]
+    return [top, *visible_rows(rows, at, max(1, height - 1))][:height]
+
+
+def visible_rows(rows: list[Row], at: int, height: int) -> list[Row]:
+    """`height` of the rows with row `at` in sight; a sign stands for those beyond either end."""
+    if len(rows) <= height:
+        return rows
+    top = max(0, min(at - height // 2, len(rows) - height))
+    shown = rows[top : top + height]
+    if top:
+        shown[0] = more_row(top + 1)
+    if top + height < len(rows):
+        shown[-1] = more_row(len(rows) - top - height + 1)
+    return shown
+
+
+def more_row(rows: int) -> Row:
+    """The sign for rows that are out of sight."""
+    return Row(line(TextSpan(f"  … {rows} more lines", "dim")))
+
+
+def job_heading(columns: Sequence[JobColumn], sort: str, width: int) -> Row:
+    """The columns' names, a mark at what is sorted by."""
+    cells = "".join(
+        column.flush(column.heading if column.name != sort else SORTED + column.heading, column.width)
+        for column in columns
+    )
+    return Row(line(TextSpan(shorten(" " * MARK + cells + "  job", width), "dim")))
+
+
+def job_row(job: WatchedJob, scene: JobScene, columns: Sequence[JobColumn], width: int) -> Row:
+    """One job."""
+    chosen = job.pid == scene.cursor
+    mark = TextSpan("▾ " if job.pid in scene.opened else "▸ ", "strong" if chosen else "dim")
+    figures = JobFigures(
+        job.pid, job.user, job.gpus, job.gpu_memory_bytes, job.sm_pct, job.cpu_pct, job.rss_bytes,
+        seconds_since(job.started_s, scene.now_s), process_counts(job),
+    )  # fmt: skip
+    row = figure_span(figures, columns, "strong" if chosen else "")
+    room = max(0, width - MARK - sum(column.width for column in columns) - 2)
+    what = job_description(job, room, "strong" if chosen else "")
+    return Row(line(mark, row, "  ", what))
+
+
+def process_row(process: WatchedProcess, now_s: float, columns: Sequence[JobColumn], width: int) -> Row:
+    """One process of an open job, quieter than its job."""
+    figures = JobFigures(
+        process.pid, process.user, process.gpus, process.gpu_memory_bytes, process.sm_pct, process.cpu_pct,
+        process.rss_bytes, seconds_since(process.started_s, now_s), process.role,
+    )  # fmt: skip
+    row = figure_span(figures, columns, "dim")
+    room = max(0, width - MARK - sum(column.width for column in columns) - 4)
+    command = shorten(format_command(process.command) or UNKNOWN_COMMAND, room)
+    return Row(line(" " * MARK, row, TextSpan("    " + command, "dim")))
+
+
+def figure_span(figures: JobFigures, columns: Sequence[JobColumn], style: Style) -> TextSpan:
+    """The figures in their columns."""
+    return TextSpan("".join(column.flush(column.figure(figures), column.width) for column in columns), style)
+
+
+def job_description(job: WatchedJob, room: int, style: Style) -> Line:
+    """What the job is: a run of ours by name and step, anything else by its command line."""
+    if job.run is None:
+        command = format_command(job.command)
+        return line(TextSpan(shorten(command or UNKNOWN_COMMAND, room), style if command else "dim"))
+    name = " ".join(part for part in (job.run.run, job.run.preset) if part)
+    state = "  ".join(part for part in run_description(job.run) if part)
+    if state:
+        state = "  " + state
+    state = shorten(state, max(0, room - text_width(name)))
+    return line(TextSpan(shorten(name, room), "good" if job.run.phase != "stalled" else "warn"), TextSpan(state, style))
+
+
+def run_description(run: LiveRun) -> tuple[str, ...]:
+    """How far one of our runs is: phase, step, time left."""
+    step = "" if run.step is None else f"{run.step:,}" + (f"/{run.total_steps:,}" if run.total_steps else "")
+    share = f.share(run.step / run.total_steps) if run.step is not None and run.total_steps else ""
+    left_s = "" if run.eta_s is None else f"{f.rough_duration(run.eta_s)} left"
+    return ("" if run.phase == "training" else run.phase or "", step, share, left_s)
+
+
+def process_counts(job: WatchedJob) -> str:
+    """`8+64+1`: trainers, loader workers, others; a single process is `1`."""
+    roles = [process.role for process in job.processes]
+    counts = [roles.count("main"), roles.count("worker"), roles.count("other")]
+    while len(counts) > 1 and not counts[-1]:
+        counts.pop()
+    return "+".join(map(str, counts)) if counts[0] else str(len(roles))
+
+
+def format_age(seconds: float | None) -> str:
+    """An age in whole minutes at the finest: seconds would be painted anew each second, in every row."""
+    return "<1 min" if seconds is not None and seconds < 60 else f.short_duration(seconds and max(90.0, seconds))
+
+
+def seconds_since(started_s: float | None, now_s: float) -> float | None:
+    """Seconds since a start."""
+    return None if started_s is None else max(0.0, now_s - started_s)

@@ -1,0 +1,178 @@
+"""Where each panel goes for any terminal size, and the widget that places them.
+
+Three shapes: *wide* shows everything; *normal* puts three (or two) panels above the findings and one of the rest
+below; *paged* shows one panel at a time. Panels that are not on the screen are named in the page tabs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from textual.geometry import NULL_OFFSET, NULL_SPACING, Region
+from textual.layout import ArrangeResult, Layout, WidgetPlacement
+from textual.widget import Widget
+
+from tuner_tui.ui.widgets.backdrop import Backdrop
+
+if TYPE_CHECKING:
+    from textual.geometry import Size
+
+
+PAGES = ("settings", "live", "hardware", "troubles", "output", "plots", "in-effect")
+"""The panels in the order of their number keys."""
+
+STRIP = "pages"
+WIDE_COLUMNS, WIDE_ROWS = 170, 46
+NORMAL_COLUMNS, NORMAL_ROWS = 96, 30
+THREE_COLUMNS = 116
+TROUBLES_MOST_ROWS = 9
+LEAST_BELOW_ROWS = 9
+
+
+@dataclass(frozen=True, slots=True)
+class PanelBox:
+    """A rectangle of cells."""
+
+    x: int
+    y: int
+    width: int
+    height: int
+
+
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    """The box of each panel on the screen, the panels that share one place, and the one that has it now."""
+
+    boxes: Mapping[str, PanelBox] = field(default_factory=dict)
+    paged: tuple[str, ...] = ()
+    active: str = ""
+
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        """Panels that are not on the screen now."""
+        return tuple(page for page in PAGES if page not in self.boxes)
+
+
+def arrange(width: int, height: int, page: str, trouble_rows: int, quiet_rows: int = 1) -> Arrangement:
+    """The arrangement for a place of `width` by `height` cells.
+
+    `page` is the panel asked for last; `trouble_rows` the rows the findings want, 0 where there are none, and
+    `quiet_rows` those of what is said instead: it gets them where more than one panel has room.
+    """
+    if width < 1 or height < 1:
+        return Arrangement()
+    if width >= WIDE_COLUMNS and height >= WIDE_ROWS:
+        return _wide(width, height, trouble_rows or quiet_rows)
+    if width >= NORMAL_COLUMNS and height >= NORMAL_ROWS:
+        return _normal(width, height, page, trouble_rows or quiet_rows)
+    return _paged(width, height, page, trouble_rows)
+
+
+def _framed(trouble_rows: int) -> int:
+    return min(max(1, trouble_rows) + 2, TROUBLES_MOST_ROWS)
+
+
+def _wide(width: int, height: int, trouble_rows: int) -> Arrangement:
+    left, middle = width * 29 // 100, width * 33 // 100
+    right = width - left - middle
+    hardware = min(18, height // 3)
+    settings = min(47, height - 9)
+    troubles = min(max(1, trouble_rows) + 2, height // 3)
+    plots = (height - troubles) * 45 // 100
+    output_y = troubles + plots
+    return Arrangement(
+        {
+            "hardware": PanelBox(0, 0, left, hardware),
+            "live": PanelBox(0, hardware, left, height - hardware),
+            "settings": PanelBox(left, 0, middle, settings),
+            "in-effect": PanelBox(left, settings, middle, height - settings),
+            "troubles": PanelBox(left + middle, 0, right, troubles),
+            "plots": PanelBox(left + middle, troubles, right, plots),
+            "output": PanelBox(left + middle, output_y, right, height - output_y),
+        }
+    )
+
+
+def _normal(width: int, height: int, page: str, trouble_rows: int) -> Arrangement:
+    three = width >= THREE_COLUMNS
+    paged = ("output", "plots", "in-effect") if three else ("output", "plots", "in-effect", "hardware")
+    troubles = _framed(trouble_rows)
+    room = height - troubles
+    top = max(12, min(room * 66 // 100, room - LEAST_BELOW_ROWS))
+    below = top + troubles
+    boxes = _columns(width, top, three)
+    boxes["troubles"] = PanelBox(0, top, width, troubles)
+    boxes[STRIP] = PanelBox(0, below, width, 1)
+    active = page if page in paged else paged[0]
+    boxes[active] = PanelBox(0, below + 1, width, height - below - 1)
+    return Arrangement(boxes, paged, active)
+
+
+def _columns(width: int, height: int, three: bool) -> dict[str, PanelBox]:
+    if not three:
+        left = width // 2
+        return {"settings": PanelBox(0, 0, left, height), "live": PanelBox(left, 0, width - left, height)}
+    left, right = width * 28 // 100, width * 34 // 100
+    return {
+        "hardware": PanelBox(0, 0, left, height),
+        "settings": PanelBox(left, 0, width - left - right, height),
+        "live": PanelBox(width - right, 0, right, height),
+    }
+
+
+def _paged(width: int, height: int, page: str, trouble_rows: int) -> Arrangement:
+    if height == 1:
+        return Arrangement({page: PanelBox(0, 0, width, 1)}, PAGES, page)
+    boxes = {STRIP: PanelBox(0, 0, width, 1)}
+    y = 1
+    if trouble_rows and page != "troubles" and height >= 16:
+        boxes["troubles"] = PanelBox(0, 1, width, min(trouble_rows + 2, 6))
+        y += boxes["troubles"].height
+    rest = height - y
+    if rest >= 34 and page not in ("live", "troubles"):
+        boxes["live"] = PanelBox(0, y, width, rest // 2)
+        y += rest // 2
+    boxes[page] = PanelBox(0, y, width, height - y)
+    return Arrangement(boxes, PAGES, page)
+
+
+class BoxLayout(Layout):
+    """Puts each child into the box that bears its id; a child without a box is not shown."""
+
+    name = "boxes"
+
+    def __init__(self) -> None:
+        self.boxes: dict[str, PanelBox] = {}
+
+    def arrange(self, parent: Widget, children: list[Widget], size: Size, greedy: bool = True) -> ArrangeResult:
+        return [
+            WidgetPlacement(Region(box.x, box.y, box.width, box.height), NULL_OFFSET, NULL_SPACING, child)
+            for child in children
+            if (box := self.boxes.get(child.id or "")) is not None
+        ]
+
+
+class PanelGrid(Backdrop):
+    """Holds the panels; `show` moves them."""
+
+    DEFAULT_CSS = "PanelGrid { width: 1fr; height: 1fr; layers: base; }"
+
+    def __init__(self, *children: Widget, id: str | None = None) -> None:
+        super().__init__(*children, id=id)
+        self._boxes = BoxLayout()
+
+    @property
+    def layout(self) -> Layout:
+        return self._boxes
+
+    def show(self, arrangement: Arrangement) -> None:
+        """Put the panels where `arrangement` has them; the others leave the screen."""
+        if self._boxes.boxes == arrangement.boxes:
+            return
+        before, self._boxes.boxes = self._boxes.boxes, dict(arrangement.boxes)
+        for child in self.children:
+            child.display = child.id in arrangement.boxes
+            if child.display and before.get(child.id or "") != arrangement.boxes[child.id or ""]:
+                # A widget that asks for a layout has what is around it laid out anew, and not itself.
+                child.refresh(layout=True)

@@ -1,0 +1,139 @@
+"""The troubleshooting panel: findings with their evidence, and remedies that can be applied."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.text import Text
+from textual.containers import VerticalScroll
+from textual.message import Message
+from textual.reactive import reactive
+from textual.widgets import Static
+
+from tuner_tui.core.text import wrap_text
+from tuner_tui.ui.drawing.finding_lines import FindingChoice, FindingLine, choices, finding_lines, outcome_lines
+from tuner_tui.ui.keys import TROUBLES_KEYS
+
+if TYPE_CHECKING:
+    from textual.app import ComposeResult
+    from textual.binding import BindingType
+    from textual.events import Click, Resize
+
+    from tuner_tui.advice.finding import Finding
+
+TONES = ("quiet", "failed", "warning", "hint", "good", "keys", "title")
+
+
+class TroublesPanel(VerticalScroll, can_focus=True):
+    """Shows findings and their remedies; the cursor stands on a remedy. Where nothing is wrong it says `quiet_line`;
+    `outcome_line`, what came of a run, stands above the findings.
+    """
+
+    DEFAULT_CSS = """
+    TroublesPanel {
+        scrollbar-size-vertical: 1;
+        scrollbar-gutter: stable;
+        Static { width: 1fr; height: auto; }
+        .troubles--quiet { color: $quiet; }
+        .troubles--failed { color: $error; text-style: bold; }
+        .troubles--warning { color: $warning; text-style: bold; }
+        .troubles--hint { color: $primary; }
+        .troubles--good { color: $success; }
+        .troubles--keys { color: $primary; text-style: bold; }
+        .troubles--title { text-style: bold; }
+    }
+    """
+    COMPONENT_CLASSES: ClassVar[set[str]] = {f"troubles--{tone}" for tone in TONES}
+    BINDINGS: ClassVar[list[BindingType]] = list(TROUBLES_KEYS)
+
+    findings: reactive[tuple[Finding, ...]] = reactive((), init=False, repaint=False)
+    quiet_line: reactive[str] = reactive("", init=False, repaint=False)
+    outcome_line: reactive[str] = reactive("", init=False, repaint=False)
+    selected: reactive[int] = reactive(0, init=False, repaint=False)
+
+    class RowsChanged(Message):
+        """The panel wants another height."""
+
+    def compose(self) -> ComposeResult:
+        yield Static()
+
+    def on_mount(self) -> None:
+        self.border_title = "Troubleshooting"
+        self._lines: tuple[FindingLine, ...] = ()
+
+    @property
+    def choice(self) -> FindingChoice | None:
+        """The remedy, or finding without one, under the cursor."""
+        all_choices = choices(self.findings)
+        return all_choices[min(self.selected, len(all_choices) - 1)] if all_choices else None
+
+    @property
+    def wanted_rows(self) -> int:
+        """Rows that show everything; 0 where nothing is wrong."""
+        return len(self._lines) if self.findings else 0
+
+    @property
+    def quiet_rows(self) -> int:
+        """Rows that show all there is to say where nothing is wrong."""
+        return len(self._quiet())
+
+    def validate_selected(self, selected: int) -> int:
+        return max(0, min(selected, len(choices(self.findings)) - 1))
+
+    def watch_findings(self, old: tuple[Finding, ...], new: tuple[Finding, ...]) -> None:
+        self.selected = self.selected if [f.cause for f in old] == [f.cause for f in new] else 0
+        self.set_class(any(finding.severity == "failed" for finding in new), "-failed")
+        self.set_class(any(finding.severity == "warning" for finding in new), "-warning")
+        self._draw()
+
+    def watch_selected(self) -> None:
+        self._draw()
+        line = next((i for i, line in enumerate(self._lines) if line.choice == self.selected), 0)
+        self.scroll_to(y=max(0, line - self.size.height + 1), animate=False)
+
+    def watch_quiet_line(self) -> None:
+        self._draw()
+        self.post_message(self.RowsChanged())
+
+    def watch_outcome_line(self) -> None:
+        self._draw()
+
+    def on_resize(self, event: Resize) -> None:
+        self._draw()
+
+    def on_click(self, event: Click) -> None:
+        line = event.y + int(self.scroll_y) - 1
+        if 0 <= line < len(self._lines) and (number := self._lines[line].choice) is not None:
+            self.selected = number
+
+    def action_move(self, by: int) -> None:
+        """Go to another remedy."""
+        self.selected += by
+
+    def _draw(self) -> None:
+        if not self.is_attached:
+            return
+        wanted = self.wanted_rows
+        width = max(10, self.scrollable_content_region.width)
+        self._lines = outcome_lines(self.outcome_line, width) + finding_lines(self.findings, self.selected, width)
+        self.query_one(Static).update(self._text())
+        if self.wanted_rows != wanted:
+            self.post_message(self.RowsChanged())
+
+    def _text(self) -> Text:
+        if not self.findings:
+            said = Text("\n".join(self._quiet()), self._style("quiet"), no_wrap=True)
+            return Text.assemble(("✓ ", self._style("good")), said)
+        lines = [
+            Text.assemble(*((text, self._style(tone) if tone else "") for text, tone in line.spans), no_wrap=True)
+            for line in self._lines
+        ]
+        return Text("\n").join(lines)
+
+    def _quiet(self) -> list[str]:
+        room = max(10, self.scrollable_content_region.width - 2)
+        parts = [part for line in self.quiet_line.split("\n") for part in wrap_text(line, room)]
+        return [part if i == 0 else f"  {part}" for i, part in enumerate(parts)]
+
+    def _style(self, tone: str) -> str:
+        return str(self.get_component_rich_style(f"troubles--{tone}", partial=True))

@@ -1,0 +1,194 @@
+"""The panels of the watch screen: GPUs, host, and a table of jobs."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.binding import BindingType
+from textual.reactive import reactive
+
+from tuner_tui.core.text import wrap_text
+from tuner_tui.hardware.sample import Sample
+from tuner_tui.ui.drawing.cells import WARN, Row, TextSpan, line
+from tuner_tui.ui.drawing.gpu_rows import GpuDetail, GpuScene, gpu_rows
+from tuner_tui.ui.drawing.host_rows import host_rows
+from tuner_tui.ui.drawing.ring_history import SampleHistory
+from tuner_tui.ui.drawing.watch_rows import SORTS, JobScene, job_rows, sorted_jobs
+from tuner_tui.ui.keys import WATCH_JOB_KEYS
+from tuner_tui.ui.panels.live import REMEMBERED_SAMPLES
+from tuner_tui.ui.widgets.canvas import Canvas
+
+if TYPE_CHECKING:
+    from tuner_tui.runs.read.box_monitor import BoxView, WatchedJob
+
+
+class WatchedCardsPanel(Canvas):
+    """Shows the cards of `view`, and only those of the job where `only` names them."""
+
+    view: reactive[BoxView | None] = reactive(None, repaint=False)
+    only: reactive[tuple[int, ...]] = reactive((), repaint=False)
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self._seen = SampleHistory(REMEMBERED_SAMPLES)
+        self._drawn: tuple[BoxView | None, int] | None = None
+        self._rows: list[Row] = []
+
+    def watch_view(self, view: BoxView | None) -> None:
+        if view is not None:
+            self._seen.append(view.sample)
+        self.redraw()
+
+    def rows(self, width: int, height: int) -> Sequence[Row]:
+        return self.picture(width)
+
+    def picture(self, width: int) -> list[Row]:
+        """All rows, drawn once a view: the screen asks how many they are before the panel shows them."""
+        if self._drawn is None or self._drawn[0] is not self.view or self._drawn[1] != width:
+            self._drawn = (self.view, width)
+            self._rows = self._draw_rows(width)
+        return self._rows
+
+    def _draw_rows(self, width: int) -> list[Row]:
+        view = self.view
+        if view is None:
+            return [Row(line(TextSpan("asking the driver …", "dim")))]
+        if view.problem is not None:
+            return [*problem_rows(view.problem.sentence, width), *remark_rows(view.problem.advice, width)]
+        if not view.sample.gpus:
+            return [Row(line(TextSpan("asking the driver …", "dim")))]
+        rows = gpu_rows(GpuScene(filter_gpus(view.sample, self.only), self._seen), width, GpuDetail())
+        return rows + [row for note in view.notes for row in remark_rows(note, width)]
+
+
+def filter_gpus(sample: Sample, only: Sequence[int]) -> Sample:
+    """The sample with those cards only; with all of them where none is named."""
+    if not only:
+        return sample
+    return Sample(sample.time_s, tuple(gpu for gpu in sample.gpus if gpu.index in only), sample.host)
+
+
+def problem_rows(text: str, width: int) -> list[Row]:
+    """A problem, folded to the width."""
+    return [
+        Row(line(TextSpan(part, "warn")))
+        for part in wrap_text(f"{WARN} {text}", max(20, width), subsequent_indent="  ")
+    ]
+
+
+def remark_rows(text: str, width: int) -> list[Row]:
+    """A remark, folded to the width."""
+    return [
+        Row(line(TextSpan(part, "dim")))
+        for part in wrap_text(text, max(20, width), initial_indent="  ", subsequent_indent="  ")
+    ]
+
+
+RECENT_SAMPLES = 12
+"""What the cores' mean needs."""
+
+
+class WatchedHostPanel(Canvas):
+    """Shows the host of `view`."""
+
+    view: reactive[BoxView | None] = reactive(None, repaint=False)
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self._seen: deque[Sample] = deque(maxlen=RECENT_SAMPLES)
+        self._drawn: tuple[BoxView | None, int] | None = None
+        self._rows: list[Row] = []
+
+    def watch_view(self, view: BoxView | None) -> None:
+        if view is not None and view.sample.host.per_core_pct:
+            self._seen.append(view.sample)
+        self.redraw()
+
+    def rows(self, width: int, height: int) -> Sequence[Row]:
+        return self.picture(width)[:height]
+
+    def picture(self, width: int) -> list[Row]:
+        """All rows, drawn once a view; of a low screen the first ones are shown."""
+        view = self.view
+        if view is not None and (self._drawn is None or self._drawn[0] is not view or self._drawn[1] != width):
+            self._drawn = (view, width)
+            self._rows = host_rows(view.sample, tuple(self._seen), width, 0, all_cores=False)
+        return self._rows
+
+
+RESORT_EVERY_S = 5.0
+"""Rows that change places each second cannot be read."""
+
+
+class WatchedJobsPanel(Canvas, can_focus=True):
+    """Shows the jobs of `view`. `empty` is what stands there where there is none."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*WATCH_JOB_KEYS]
+
+    view: reactive[BoxView | None] = reactive(None, repaint=False)
+    sort: reactive[str] = reactive(SORTS[0][0], repaint=False)
+    opened: reactive[frozenset[int]] = reactive(frozenset(), repaint=False)
+    cursor: reactive[int | None] = reactive(None, repaint=False)
+    empty: reactive[str] = reactive("no job to be seen", repaint=False)
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self._order: list[int] = []
+        self._ordered_s = float("-inf")
+
+    def watch_view(self, before: BoxView | None, view: BoxView | None) -> None:
+        if before is None or view is None or before.jobs is not view.jobs:
+            self.redraw()
+
+    def watch_sort(self) -> None:
+        self._ordered_s = float("-inf")
+        self.redraw()
+
+    def watch_opened(self) -> None:
+        self.redraw()
+
+    def watch_cursor(self) -> None:
+        self.redraw()
+
+    def rows(self, width: int, height: int) -> Sequence[Row]:
+        view = self.view
+        if view is None:
+            return []
+        jobs = self._ordered()
+        pids = [job.pid for job in jobs]
+        cursor = self.cursor if self.cursor in pids or not pids else pids[0]
+        return job_rows(JobScene(jobs, view.sample.time_s, self.sort, self.opened, cursor, self.empty), width, height)
+
+    def action_sort(self) -> None:
+        """Sort by the next figure."""
+        names = [name for name, _ in SORTS]
+        self.sort = names[(names.index(self.sort) + 1) % len(names)]
+
+    def action_move(self, by: int) -> None:
+        """The cursor some jobs on, or back where `by` is negative."""
+        if self._order:
+            at = self._order.index(self.cursor) if self.cursor in self._order else 0
+            self.cursor = self._order[max(0, min(len(self._order) - 1, at + by))]
+
+    def action_open(self) -> None:
+        """Show the processes of the job under the cursor, or hide them."""
+        if self._order:
+            pid = self.cursor if self.cursor in self._order else self._order[0]
+            self.opened = self.opened ^ {pid}
+
+    def action_open_all(self) -> None:
+        """Show the processes of all jobs, or hide them."""
+        pids = frozenset(self._order)
+        self.opened = frozenset() if pids <= self.opened else pids
+
+    def _ordered(self) -> list[WatchedJob]:
+        """The jobs in their order, which is kept for a while; new ones come at once."""
+        assert self.view is not None
+        jobs = {job.pid: job for job in self.view.jobs}
+        now_s = self.view.sample.time_s
+        if set(self._order) != jobs.keys() or not 0 <= now_s - self._ordered_s < RESORT_EVERY_S:
+            self._order = [job.pid for job in sorted_jobs(self.view.jobs, self.sort)]
+            self._ordered_s = now_s
+        return [jobs[pid] for pid in self._order]

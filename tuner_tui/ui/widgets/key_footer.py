@@ -1,0 +1,110 @@
+"""The footer: the keys that work now, on one line, redrawn only when they change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.cells import cell_len
+from rich.text import Text
+from textual.reactive import reactive
+
+from tuner_tui.ui.terminal.line_cache import CachedWidget
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from textual.events import Click
+    from textual.screen import Screen
+
+Key = tuple[str, str, str]
+"""How the key is written, what it does, its action."""
+MORE = "help"
+FIRST = ("want('train')", "want('stop')", "want('checkpoint')")
+"""These stand first, then those of the panel with the focus, then the rest, then those that help knows too."""
+LAST = ("find", "search")
+
+
+class KeyLine(CachedWidget):
+    """As many keys as fit; help stands at the right end always, so that what did not fit is a key away."""
+
+    DEFAULT_CSS = """
+    KeyLine {
+        dock: bottom; height: 1; background: $panel;
+        .keys--key { color: $primary; text-style: bold; background: $panel; }
+        .keys--what { color: $foreground; background: $panel; }
+        .keys--sign { color: $primary; background: $panel; }
+        &:nocolor .keys--key { text-style: bold reverse; }
+    }
+    """
+    COMPONENT_CLASSES = {"keys--key", "keys--what", "keys--sign"}  # noqa: RUF012
+
+    shown: reactive[tuple[Key, ...]] = reactive(())
+    idle: reactive[frozenset[str]] = reactive(frozenset())
+    """Actions that have nothing to act on now; their keys are left out."""
+    signs: reactive[Mapping[str, str]] = reactive({})
+    """Actions with news: what is told of them stands first of all."""
+
+    def on_mount(self) -> None:
+        self.screen.bindings_updated_signal.subscribe(self, self._read_keys)
+        self._read_keys(self.screen)
+
+    def _read_keys(self, screen: Screen[object]) -> None:
+        if not screen.is_active:
+            return
+        keys: dict[str, Key] = {}
+        for active in screen.active_bindings.values():
+            binding = active.binding
+            if (
+                binding.show
+                and active.enabled
+                and binding.action not in keys
+                and not _typed(screen, binding.key_display or "")
+            ):
+                keys[binding.action] = (self.app.get_key_display(binding), binding.description, binding.action)
+        self.shown = tuple(sorted(keys.values(), key=_rank))
+
+    def render(self) -> Text:
+        key, what, sign = (self.get_component_rich_style(f"keys--{name}") for name in ("key", "what", "sign"))
+        left, right = self._fitting()
+        text = Text(no_wrap=True, end="")
+        for written, label, action in left:
+            text.append(f" {written}", key).append(f" {label} ", sign if action in self.signs else what)
+        text.append(" " * max(0, self.size.width - cell_len(text.plain) - _width(right)), what)
+        for written, label, _ in right:
+            text.append(f" {written}", key).append(f" {label} ", what)
+        return text
+
+    def on_click(self, event: Click) -> None:
+        left, right = self._fitting()
+        x = 0
+        for entry in left:
+            x += _width([entry])
+            if event.x < x:
+                self.call_later(self.screen.run_action, entry[2])
+                return
+        if right and event.x >= self.size.width - _width(right):
+            self.call_later(self.screen.run_action, right[0][2])
+
+    def _fitting(self) -> tuple[list[Key], list[Key]]:
+        right = [entry for entry in self.shown if entry[2] == MORE]
+        told = [(written, self.signs[action], action) for written, _, action in self.shown if action in self.signs]
+        left: list[Key] = []
+        for entry in (*told, *(entry for entry in self.shown if entry[2] not in {*self.signs, *self.idle})):
+            if entry[2] != MORE and _width([*left, entry, *right]) <= self.size.width:
+                left.append(entry)
+        return left, right
+
+
+def _rank(key: Key) -> int:
+    if key[2] in FIRST:
+        return FIRST.index(key[2])
+    return len(FIRST) + (key[2] in LAST)
+
+
+def _typed(screen: Screen[object], written: str) -> bool:
+    """Whether the widget with the focus takes the key as text."""
+    return len(written) == 1 and screen.focused is not None and screen.focused.check_consume_key(written, written)
+
+
+def _width(entries: list[Key]) -> int:
+    return sum(cell_len(written) + cell_len(label) + 3 for written, label, _ in entries)
