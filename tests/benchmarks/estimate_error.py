@@ -1,7 +1,7 @@
 """How far each way of estimating memory is off, on every hardware that was measured.
 
-Run: `python -m tests.benchmarks.estimate_error [--without-tracing]`. Truth are the files of `tests/gpu/results`: the peak of
-all tensors of a training of three steps and an evaluation. Cold: the closed form, tracing, and what
+Run: `python -m tests.benchmarks.estimate_error [--without-tracing]`. Truth are the files of `tests/gpu/results`: the
+peak of all tensors of a training of three steps and an evaluation. Cold: the closed form, tracing, and what
 `accelerate estimate-memory` prints as "Training using Adam" for the same model and precision. After two probes: the
 batches 4 and 12 of a series are known, 24 is foretold, by the fitted line and by the corrected estimate. Then the same
 of other architectures, whose truth is in `tests/gpu/results/families`.
@@ -52,7 +52,8 @@ def line(name: str, found: Errors) -> str:
         return f"  {name:<42} –"
     return (
         f"  {name:<42} {len(found.shares):4}  median {found.quantile(0.5):6.2%}  p90 {found.quantile(0.9):6.2%}  "
-        f"worst {found.quantile(1.0):6.1%}  too small with {RESERVE_SHARE:.0%} reserve {found.under(RESERVE_SHARE):6.2%}"
+        f"worst {found.quantile(1.0):6.1%}  "
+        f"too small with {RESERVE_SHARE:.0%} reserve {found.under(RESERVE_SHARE):6.2%}"
     )
 
 

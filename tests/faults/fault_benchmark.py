@@ -33,9 +33,9 @@ from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Resolved
 
-BASIC_FAULTS = Path(__file__).with_name("faulty_training.py")
-SUBTLE_FAULTS = Path(__file__).with_name("harder_training.py")
-IDIOMATIC_FAULTS = Path(__file__).with_name("fault_idioms.py")
+BASIC_FAULTS = Path(__file__).with_name("basic_faults.py")
+SUBTLE_FAULTS = Path(__file__).with_name("subtle_faults.py")
+IDIOMATIC_FAULTS = Path(__file__).with_name("idiomatic_faults.py")
 SMALL_SHM = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=2m tmpfs /dev/shm && exec "$@"', "sh")
 SMALL_DISK = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=1m tmpfs /mnt && exec "$@" /mnt', "sh")
 BURN = ("sh", "-c", "while :; do :; done")

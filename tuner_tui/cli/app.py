@@ -17,7 +17,7 @@ def build(modules: list[str]) -> typer.Typer:
     )
     app.callback()(root)
     for module in modules:
-        import_module(f"tuner_tui.cli.{module}").register(app)
+        import_module(f"tuner_tui.cli.commands.{module}").register(app)
     return app
 
 

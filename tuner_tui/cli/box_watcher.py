@@ -1,4 +1,5 @@
-"""Runs `tuner-tui watch`: the screen, the table or JSON lines. Imports no Typer, which would take more memory than the rest."""
+"""Runs `tuner-tui watch`: the screen, the table or JSON lines. Imports no Typer, which would take more memory than
+the rest."""
 
 from __future__ import annotations
 

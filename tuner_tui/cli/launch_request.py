@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch
 
 
-Choice = TypeVar("Word", bound=str)
+Choice = TypeVar("Choice", bound=str)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-ResultT = TypeVar("Answer")
+ResultT = TypeVar("ResultT")
 
 
 def start_daemon_thread(name: str, work: Callable[[], None]) -> None:

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner_tui.hardware.processes.process_roles import LOADER_WORKER
-
 PROC = Path("/proc")
 
 
@@ -98,9 +96,9 @@ def command_line(pid: int) -> str:
     return b" ".join(word for word in words if word).decode("utf-8", "replace")[:120]
 
 
-def is_loader_worker(pid: int) -> bool:
-    """Whether the process calls itself a loader worker, as those of newer versions of torch do."""
-    return _read_text(PROC / str(pid) / "comm") == LOADER_WORKER
+def process_name(pid: int) -> str | None:
+    """The name that the process gives itself (`comm`); None where it is gone."""
+    return _read_text(PROC / str(pid) / "comm")
 
 
 def _all_processes() -> Iterator[ProcessStat]:

@@ -223,7 +223,8 @@ def nearest_shape(config: Mapping[str, Any], model: str, task: Task) -> ModelSha
     return ModelShape(
         model, family, task, int(_read_size(config, "layers")), hidden, heads,
         int(config.get("num_key_value_heads") or heads), int(config.get("head_dim") or hidden // heads),
-        int(_read_size(config, "inner", 4 * hidden)), int(config["vocab_size"]), int(_read_size(config, "positions", POSITIONS)),
+        int(_read_size(config, "inner", 4 * hidden)), int(config["vocab_size"]),
+        int(_read_size(config, "positions", POSITIONS)),
         len(config.get("id2label") or "ab"), tied=bool(config.get("tie_word_embeddings", True)),
         attention_dropout=float(_read_size(config, "attention_dropout", dropout)),
         hidden_dropout=float(_read_size(config, "hidden_dropout", dropout)),

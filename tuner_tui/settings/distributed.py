@@ -1,4 +1,5 @@
-"""How many processes and devices a job trains with: from its launcher, its command and accelerate's configuration file."""
+"""How many processes and devices a job trains with: from its launcher, its command and accelerate's configuration
+file."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from importlib import import_module, util
 from pathlib import Path
 
 PACKAGE = "tuner_trainer"
+PROBES = {"trace-memory": "tracer", "started-memory": "import_footprint"}
 
 
 def load_package() -> None:
@@ -28,6 +29,7 @@ def load_package() -> None:
 
 if __name__ == "__main__":  # a worker process that re-imports the main module must not train again
     load_package()
-    if sys.argv[1:] in (["trace-memory"], ["started-memory"]):
-        sys.exit(import_module(f"{PACKAGE}.{sys.argv[1].replace('-', '_')}").main())
+    probe = PROBES.get(" ".join(sys.argv[1:]))
+    if probe is not None:
+        sys.exit(import_module(f"{PACKAGE}.memory_tracer.{probe}").main())
     sys.exit(import_module(f"{PACKAGE}.main").main(sys.argv[1:]))

@@ -1,7 +1,8 @@
 """How many runs, how many out-of-memory and how good a batch: the batch search over random machines.
 
-Run: `python -m tests.benchmarks.tuning.batch_search [machines] [machines of the peers] [first seed]`. Lightning's two modes
-and accelerate's finder are run from their installed packages, on the first of the same machines; accelerate's begins
+Run: `python -m tests.benchmarks.tuning.batch_search [machines] [machines of the peers] [first seed]`. Lightning's
+two modes and accelerate's finder are run from their installed packages, on the first of the same machines;
+accelerate's begins
 at 512, the largest size that fits on any.
 """
 

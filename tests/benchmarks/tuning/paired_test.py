@@ -1,7 +1,7 @@
 """How often start and winner in turn call a winner faster: where it is, and where it is not.
 
-Run: `python -m tests.benchmarks.tuning.paired_test [tunings] [first seed]`. Each made-up tuning has some trials on a box
-whose speed drifts from trial to trial, beside noise of each run's own; then pairs are run until the confirmation is
+Run: `python -m tests.benchmarks.tuning.paired_test [tunings] [first seed]`. Each made-up tuning has some trials on a
+box whose speed drifts from trial to trial, beside noise of each run's own; then pairs are run until the confirmation is
 decided.
 """
 

@@ -1,7 +1,7 @@
 """How far the tuner comes in a given time: the whole loop over random trainings, on a clock that its trials move.
 
-Run: `python -m tests.benchmarks.tuning.tune_budget [trainings] [first seed]`. A trial takes half a minute, one that compiles
-a minute more. Shares are of the best grid point's true throughput, gains are over the start's.
+Run: `python -m tests.benchmarks.tuning.tune_budget [trainings] [first seed]`. A trial takes half a minute, one that
+compiles a minute more. Shares are of the best grid point's true throughput, gains are over the start's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """How near to the best of a full grid the tuner comes, and for which part of its time, over random trainings.
 
-Run: `python -m tests.benchmarks.tuning.tune_quality [trainings] [first seed]`. The chosen settings are judged by their true
-throughput, without noise, against the best point of the grid that leaves the reserve free; each run of the grid and of
+Run: `python -m tests.benchmarks.tuning.tune_quality [trainings] [first seed]`. The chosen settings are judged by
+their true throughput, without noise, against the best point of the grid that leaves the reserve free;
+each run of the grid and of
 the search costs its seconds.
 """
 

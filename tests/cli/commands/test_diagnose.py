@@ -95,10 +95,10 @@ def test_of_a_large_file_only_head_and_tail_are_read(tmp_path: Path) -> None:
         file.truncate(1 << 30)
         file.seek(0, 2)
         file.write(b"\nthe last line")
-    lines = lines.read_head_and_tail(path)
-    assert lines[0] == "the first line"
-    assert lines[-1] == "the last line"
-    assert sum(map(len, lines)) <= lines.HEAD_BYTES + lines.TAIL_BYTES
+    excerpt = lines.read_head_and_tail(path)
+    assert excerpt[0] == "the first line"
+    assert excerpt[-1] == "the last line"
+    assert sum(map(len, excerpt)) <= lines.HEAD_BYTES + lines.TAIL_BYTES
 
 
 def test_a_folder_that_is_no_run(app: typer.Typer, tmp_path: Path) -> None:

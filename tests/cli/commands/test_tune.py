@@ -24,7 +24,7 @@ from tuner_tui.tuning.store import TuningFolder, tunings_dir
 
 __all__ = ["shell"]
 
-SCRIPTS = Path(__file__).parents[1] / "tuning" / "scripts"
+SCRIPTS = Path(__file__).parents[2] / "tuning" / "scripts"
 LOOP = (sys.executable, str(SCRIPTS / "plain_loop.py"), "{per_device_train_batch_size}", "{dataloader_num_workers}")
 TRAINER = (sys.executable, str(SCRIPTS / "hf_script.py"))
 START = ("--set", "per_device_train_batch_size=8", "--set", "dataloader_num_workers=0")

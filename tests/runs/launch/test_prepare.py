@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runs.sandbox import Sandbox, box
+from tests.runs.sandbox import Sandbox
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import (
     DATA_SUFFIXES,
@@ -47,12 +47,11 @@ def test_data_that_is_there(tmp_path: Path) -> None:
 
 
 def test_these_are_the_files_that_the_job_reads() -> None:
-    source = (Path(__file__).parents[2] / "tuner_tui" / "trainer" / "sources.py").read_text("utf-8")
+    source = (Path(__file__).parents[3] / "tuner_tui" / "trainer" / "data" / "sources.py").read_text("utf-8")
     [line] = [line for line in source.splitlines() if line.startswith("READERS = ")]
     assert {word.strip('" {}').partition('"')[0] for word in line.partition("= ")[2].split(",")} == DATA_SUFFIXES
 
 
-__all__ = ["box"]
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 
 

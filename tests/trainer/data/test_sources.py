@@ -16,7 +16,7 @@ pytest.importorskip("transformers")
 from tuner_tui.trainer.data.columns import Columns  # noqa: E402
 from tuner_tui.trainer.data.sources import RawData, find_evaluation_file, open_source  # noqa: E402
 from tuner_tui.trainer.data.splits import split_source  # noqa: E402
-from tuner_tui.trainer.data.tokenization import (
+from tuner_tui.trainer.data.tokenization import (  # noqa: E402
     class_names,
     class_numbers,
     cut_blocks,

@@ -36,7 +36,7 @@ from tuner_tui.tuning.trials.trial_protocol import TrialProtocol
 
 __all__ = ["box"]
 
-LOOP = Path(__file__).parent / "scripts" / "plain_loop.py"
+LOOP = Path(__file__).parents[1] / "scripts" / "plain_loop.py"
 ENVIRON = {**os.environ, "OMP_NUM_THREADS": "1"}
 QUICK = TrialProtocol(spread=0.2, least_s=0.1, most_s=1.0)
 START: dict[str, Any] = {"per_device_train_batch_size": 8, "dataloader_num_workers": 0}

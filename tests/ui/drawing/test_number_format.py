@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tuner_tui.core.units import format_percent, format_share
 from tuner_tui.ui.drawing import number_format as f
 
 ALL = (
-    f.count, f.significant, f.metric, f.exponent, f.share, f.percent, f.gib, f.whole_gib, f.size, f.short_size, f.mb_s,
+    f.count, f.significant, f.metric, f.exponent, format_share, format_percent, f.gib, f.whole_gib, f.size,
+    f.short_size, f.mb_s,
     f.integer, f.duration, f.short_duration, f.rough_duration, f.capability, f.tens,
 )  # fmt: skip
 
@@ -56,7 +58,7 @@ def test_an_estimate_does_not_flicker() -> None:
 
 @pytest.mark.parametrize(("part", "text"), [(0.0, "0 %"), (0.001, "<1 %"), (0.14, "14 %"), (1.0, "100 %")])
 def test_shares_tell_little_from_nothing(part: float, text: str) -> None:
-    assert f.share(part) == text
+    assert format_share(part) == text
 
 
 @pytest.mark.parametrize(

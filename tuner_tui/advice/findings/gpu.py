@@ -180,7 +180,8 @@ def gpu_underused(situation: Situation) -> Finding | None:
         severity="warning" if busy < thresholds.GPU_VERY_LOW_PCT.value else "hint",
         sentence=f"The GPU is busy only {format_percent(busy)} of the time, and does not wait for data",
         evidence=(
-            f"GPU busy {format_percent(busy)} over {format_seconds(span_s(samples))}", *load, *_data_wait_evidence(situation), *_memory_evidence(situation),
+            f"GPU busy {format_percent(busy)} over {format_seconds(span_s(samples))}",
+            *load, *_data_wait_evidence(situation), *_memory_evidence(situation),
         ),
         confidence="likely",
         where="training",

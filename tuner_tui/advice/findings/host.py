@@ -32,7 +32,8 @@ def cpu_contended(situation: Situation) -> Finding | None:
     return Finding(
         cause="cpu-contended",
         severity="warning",
-        sentence=f"Other programs use {format_share(part)} of the processor: training waits {format_percent(queue)} of the time",
+        sentence=f"Other programs use {format_share(part)} of the processor: "
+        f"training waits {format_percent(queue)} of the time",
         evidence=(
             f"all cores {format_percent(cpu_pct(samples))} over {format_seconds(span_s(samples))}",
             f"the training's processes take {format_percent(training_cpu_pct(samples))} of one core",

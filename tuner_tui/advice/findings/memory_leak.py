@@ -32,7 +32,8 @@ class MemoryLeak:
         """From what to what it rose, over how many steps."""
         rise = self.growth
         last = rise.from_bytes + rise.total_bytes
-        return f"{format_gigabytes(rise.from_bytes)} → {format_gigabytes(last)} held between steps, over {rise.steps:,} steps"
+        held = f"{format_gigabytes(rise.from_bytes)} → {format_gigabytes(last)}"
+        return f"{held} held between steps, over {rise.steps:,} steps"
 
 
 def find_memory_leaks(situation: Situation, least: int) -> tuple[MemoryLeak, ...]:

@@ -1,4 +1,5 @@
-"""Notes on the box that matter before any setting: hidden, different, shared or sliced GPUs, a Python that cannot train."""
+"""Notes on the box that matter before any setting: hidden, different, shared or sliced GPUs, a Python that cannot
+train."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The best available memory estimate of a job: closed form at once or a trace in seconds, corrected by measured runs."""
+"""The best available memory estimate of a job: closed form at once or a trace in seconds, corrected by measured
+runs."""
 
 from __future__ import annotations
 

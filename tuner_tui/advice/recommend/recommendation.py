@@ -1,4 +1,5 @@
-"""Recommended settings for a box, an interpreter and a job, each with its reason and source; nothing here is measured."""
+"""Recommended settings for a box, an interpreter and a job, each with its reason and source; nothing here is
+measured."""
 
 from __future__ import annotations
 
@@ -23,8 +24,6 @@ from tuner_tui.settings.fields import FIELDS, Value
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Origin, OriginKind, Resolved
-
-__all__ = ["NOTES_JOB", "Advised", "Recommendation", "Rejected", "recommend", "with_recommended"]
 
 DEFAULT_JOB = BuiltinJob(task="classification", model="bert-base-uncased")
 """What the notes trained: the job that is meant where none is named."""

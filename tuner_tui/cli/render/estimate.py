@@ -1,4 +1,5 @@
-"""The text of `tuner-tui estimate`: the parts of the memory in columns, a bar against the capacity, and whether it fits."""
+"""The text of `tuner-tui estimate`: the parts of the memory in columns, a bar against the capacity, and whether it
+fits."""
 
 from __future__ import annotations
 
@@ -114,7 +115,8 @@ def verdict_sentence(best: MemoryEstimate) -> str:
     span = format_range(best.low_bytes, "to", best.high_bytes)
     words = {
         "fits": f"Fits: {span}, with {format_share(RESERVE_SHARE)} left free.",
-        "tight": f"May not fit: {span} is too near to what there is, {format_share(RESERVE_SHARE)} of which should stay free.",
+        "tight": f"May not fit: {span} is too near to what there is, "
+        f"{format_share(RESERVE_SHARE)} of which should stay free.",
         "too large": f"Does not fit: {span}.",
         "unknown": f"Between {span}.",
     }

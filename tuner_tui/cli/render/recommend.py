@@ -1,6 +1,7 @@
 """The text of `tuner-tui recommend`: setting, value, reason and source in columns.
 
-Sources are short there (`004`), with their names in the last line. Narrow terminals get the reason on lines of its own."""
+Sources are short there (`004`), with their names in the last line. Narrow terminals get the reason on lines of its
+own."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from tuner_tui.core.probe_cache import entry_of
 
-PROBE_SCRIPT = Path(__file__).with_name("interpreter_probe.py")
+PROBE_SCRIPT = Path(__file__).with_name("probe_script.py")
 MARK = "tuner-tui-interpreter "
 
 

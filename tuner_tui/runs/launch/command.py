@@ -22,7 +22,7 @@ from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.origin import Resolved
 from tuner_tui.settings.yaml_reader import read_yaml_mapping
 
-OBSERVER_SITE = Path(__file__).parent.parent / "observer" / "site"
+OBSERVER_SITE = Path(__file__).parents[2] / "observer" / "site"
 """The folder whose `sitecustomize` brings the observer into every Python of the training."""
 
 SIGTERM_CHECKPOINT_VARIABLE = "TUNER_SAVE_ON_TERM"

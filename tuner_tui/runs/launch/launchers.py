@@ -56,9 +56,6 @@ def torchrun_command(program: Program, processes: int) -> tuple[str, ...]:
     return (*starter, *TORCHRUN_FLAGS[program.kind], *program.words)
 
 
-__all__ = ["launched_by"]
-
-
 def launcher_command(launcher: Launcher, argv: Sequence[str], processes: int, python: str) -> tuple[str, ...]:
     """`argv` as `launcher` starts it on this machine; `python` runs the launcher where `argv` names no Python."""
     match launcher:

@@ -1,4 +1,5 @@
-"""What a launch would start, worked out and checked without starting or writing anything: command, environment, checkpoint."""
+"""What a launch would start, worked out and checked without starting or writing anything: command, environment,
+checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Splits training output into lines without colours, overwritten progress bars and logger prefixes; reads head and tail of large logs."""
+"""Splits training output into lines without colours, overwritten progress bars and logger prefixes; reads head and
+tail of large logs."""
 
 from __future__ import annotations
 

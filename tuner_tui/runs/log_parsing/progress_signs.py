@@ -1,4 +1,5 @@
-"""Signs in the output that a training went on after a failure: progress bars that advance, logged steps, success messages."""
+"""Signs in the output that a training went on after a failure: progress bars that advance, logged steps, success
+messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Compares two runs: settings that differ, measured figures, and losses after the same number of samples; and formats the result."""
+"""Compares two runs: settings that differ, measured figures, and losses after the same number of samples; and
+formats the result."""
 
 from __future__ import annotations
 

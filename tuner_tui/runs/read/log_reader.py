@@ -1,4 +1,5 @@
-"""Reads a log of any size in windows, as text that is safe on a terminal. Lines are addressed by the byte at which they begin."""
+"""Reads a log of any size in windows, as text that is safe on a terminal. Lines are addressed by the byte at which
+they begin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the launcher passes to the supervisor on standard input: the real command and environment, never written to disk."""
+"""What the launcher passes to the supervisor on standard input: the real command and environment, never written to
+disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Telling somebody that a run has ended: `python -m tuner_tui.runs.supervise.notify DIR`, started by the supervisor, then left.
+"""Telling somebody that a run has ended: `python -m tuner_tui.runs.supervise.notify DIR`, started by the supervisor,
+then left.
 
 What to do stands in `TUNER_NOTIFY`: a command, which gets the sentence as its last word and the rest in its
 environment, or an address that Apprise knows (https://github.com/caronc/apprise/wiki). A process of its own, because

@@ -1,4 +1,5 @@
-"""The supervisor: `python -m tuner_tui.runs.supervisor DIR [--adopt]`. Starts or adopts a training and watches it to its end."""
+"""The supervisor: `python -m tuner_tui.runs.supervisor DIR [--adopt]`. Starts or adopts a training and watches it to
+its end."""
 
 from __future__ import annotations
 

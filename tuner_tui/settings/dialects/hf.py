@@ -1,4 +1,5 @@
-"""Settings as Hugging Face `TrainingArguments` of the installed release, and such arguments of any release as settings."""
+"""Settings as Hugging Face `TrainingArguments` of the installed release, and such arguments of any release as
+settings."""
 
 from __future__ import annotations
 

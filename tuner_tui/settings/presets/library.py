@@ -17,27 +17,7 @@ import tuner_tui
 from tuner_tui.settings.errors import PresetError, PresetExistsError
 from tuner_tui.settings.fields import closest_match, shorten_text
 from tuner_tui.settings.presets.parser import LoadedPreset, load_preset
-from tuner_tui.settings.presets.preset import PRESET_VERSION, Preset
-
-__all__ = [
-    "PRESET_VERSION",
-    "ForHardware",
-    "ListedPreset",
-    "LoadedPreset",
-    "Preset",
-    "PresetError",
-    "PresetExistsError",
-    "find_preset",
-    "list_presets",
-    "load_preset",
-    "preset_folders",
-    "preset_from_text",
-    "preset_path",
-    "preset_text",
-    "save_preset",
-    "shipped_folder",
-    "user_folder",
-]
+from tuner_tui.settings.presets.preset import Preset
 
 SUFFIXES = (".yaml", ".yml")
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")

@@ -11,8 +11,6 @@ from tuner_tui.settings.model import Settings
 from tuner_tui.settings.rules import data_loading, intervals, optimizer, speed
 from tuner_tui.settings.rules.problem import Problem, Rule, RuleContext
 
-__all__ = ["Box", "Problem", "problems"]
-
 RULES: tuple[Rule, ...] = (*speed.RULES, *optimizer.RULES, *data_loading.RULES, *intervals.RULES)
 
 

@@ -54,7 +54,8 @@ def tf32(settings: Settings, box: RuleContext) -> Iterator[Problem]:
         sentence = "Without a GPU there is no TF32, and TrainingArguments refuses it. Leave it empty."
         yield Problem(("tf32",), "error", sentence, {"tf32": None})
     elif (gpu := box.below(MINIMUM_CAPABILITY["tf32"])) is not None:
-        sentence = f"{describe_gpu(gpu)} has no TF32: it came with Ampere (8.0), and TrainingArguments refuses it. Leave it empty."
+        why = "it came with Ampere (8.0), and TrainingArguments refuses it"
+        sentence = f"{describe_gpu(gpu)} has no TF32: {why}. Leave it empty."
         yield Problem(("tf32",), "error", sentence, {"tf32": None})
 
 

@@ -1,4 +1,5 @@
-"""Makes CPU operations on fake tensors allocate what they would on a GPU: dropout, attention, autocast, grouped matmul."""
+"""Makes CPU operations on fake tensors allocate what they would on a GPU: dropout, attention, autocast, grouped
+matmul."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Traces the peak memory of a training step on fake tensors: a JSON request on stdin, one marked JSON line on stdout."""
+"""Traces the peak memory of a training step on fake tensors: a JSON request on stdin, one marked JSON line on
+stdout."""
 
 from __future__ import annotations
 

@@ -174,5 +174,6 @@ def _compute_change(knob: str, change: Mapping[str, Value], breakdown: StepBreak
 
 
 KNOBS: tuple[Callable[[Settings, StepBreakdown, SearchSpace], Iterator[KnobChange]], ...] = (
-    precision_changes, tf32_changes, attention_changes, compile_changes, optimizer_changes, sampling_changes, loader_changes,
+    precision_changes, tf32_changes, attention_changes, compile_changes, optimizer_changes, sampling_changes,
+    loader_changes,
 )  # fmt: skip

@@ -69,7 +69,7 @@ class MemoryOutlook:
 
 
 QuickEstimate = Callable[[EstimateRequest], MemoryOutlook]
-RefinedEstimate = Callable[[EstimateRequest], "Outlook | None"]
+RefinedEstimate = Callable[[EstimateRequest], "MemoryOutlook | None"]
 
 
 class EstimateFeed:

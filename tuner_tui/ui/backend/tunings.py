@@ -44,7 +44,8 @@ class LocalTunings:
             request = self._request(opened)
             lines = launch_summary(preview(request))
         batch = opened.resolved.settings.effective_batch(1)
-        saved = f"the winner as the preset {tuned_preset_name(opened.preset, opened.job)}; the settings shown stay as they are"
+        name = tuned_preset_name(opened.preset, opened.job)
+        saved = f"the winner as the preset {name}; the settings shown stay as they are"
         return [
             ("Does", PLAN_SUMMARY),
             ("Holds", f"the effective batch, {batch} a process, so that the learning rate stays right"),

@@ -1,4 +1,5 @@
-"""Lines of styled text, exact to the cell: build, fit, cut and align them; the marks that show a state without colour."""
+"""Lines of styled text, exact to the cell: build, fit, cut and align them; the marks that show a state without
+colour."""
 
 from __future__ import annotations
 

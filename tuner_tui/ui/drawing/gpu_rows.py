@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from tuner_tui.core.text import wrap_text
+from tuner_tui.core.units import format_percent
 from tuner_tui.hardware.gpu.xid import format_xid
 from tuner_tui.hardware.sample import GpuSample, Sample
 from tuner_tui.ui.drawing import number_format as f
@@ -157,7 +158,7 @@ def _histories(scene: GpuScene, gpu: GpuSample, width: int, detail: GpuDetail) -
     for trace in SERIES[: detail.traces]:
         rows += _history(scene, gpu, trace, width, 1, rank=3)
     if _has_remarks(width, detail):
-        more = f"memory clock {f.count(gpu.clock_memory_mhz)} MHz, fan {f.percent(gpu.fan_pct)}"
+        more = f"memory clock {f.count(gpu.clock_memory_mhz)} MHz, fan {format_percent(gpu.fan_pct)}"
         rows.append(labelled_row("", TextSpan(shorten(more, width - LABEL), "dim"), rank=4))
     return rows
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tuner_tui.core.units import format_percent
 from tuner_tui.hardware.sample import HostSample, ProcessSample, Sample
 from tuner_tui.ui.drawing import number_format as f
 from tuner_tui.ui.drawing.cells import Row, Style, TextSpan, align_right, shorten
@@ -27,7 +28,7 @@ def _figures(host: HostSample) -> list[LabelledValue]:
     swapping: Style = "warn" if host.swap_in_bytes_s else ""
     ram = f"{f.whole_gib(host.ram_used_bytes)}/{f.whole_gib(host.ram_total_bytes)}"
     return [
-        LabelledValue("CPU", f.percent(host.cpu_pct), rank=2),
+        LabelledValue("CPU", format_percent(host.cpu_pct), rank=2),
         LabelledValue("RAM GiB", ram, rank=2),
         LabelledValue("read MB/s", f.mb_s(host.disk_read_bytes_s), rank=5),
         LabelledValue("write MB/s", f.mb_s(host.disk_write_bytes_s), rank=5),
@@ -93,5 +94,5 @@ def process_rows(processes: Sequence[ProcessSample], width: int) -> list[Row]:
 def _summary(processes: Sequence[ProcessSample]) -> str:
     cpu = [p.cpu_pct for p in processes if p.cpu_pct is not None]
     rss = [p.rss_bytes for p in processes if p.rss_bytes is not None]
-    busy = f.percent(sum(cpu) if cpu else None)
+    busy = format_percent(sum(cpu) if cpu else None)
     return f"{len(processes):>3} ×{busy:>8} CPU{f.short_size(sum(rss) if rss else None):>9}"

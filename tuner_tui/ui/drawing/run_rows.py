@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner_tui.core.text import wrap_text
+from tuner_tui.core.units import format_share
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events.history import History
 from tuner_tui.runs.events.progress import eta, phase_at
@@ -133,13 +134,13 @@ def progress_row(state: RunState, now_s: float, width: int) -> Row:
 
 def _progress_end(done: float | None, time_left: str, room: int) -> str:
     """The share done and the time left in cells that do not change from one second to the next."""
-    both = align_right(f.share(done), 5) + align_right(time_left, ETA_CELLS)
+    both = align_right(format_share(done), 5) + align_right(time_left, ETA_CELLS)
     if text_width(both) <= room:
         return both
     return (
         align_right(time_left, min(room, ETA_CELLS))
         if time_left and room >= 8
-        else align_right(f.share(done), max(0, min(room, 5)))
+        else align_right(format_share(done), max(0, min(room, 5)))
     )
 
 
@@ -160,7 +161,7 @@ def loss_row(scene: RunScene, width: int) -> Row:
 
 def _padding(part: float | None, latest: Sequence[Steps]) -> str:
     """A mark before a share that is an estimate."""
-    return "~" * any(counters.tokens_estimated for counters in latest if part is not None) + f.share(part)
+    return "~" * any(counters.tokens_estimated for counters in latest if part is not None) + format_share(part)
 
 
 def _run_values(scene: RunScene) -> list[LabelledValue]:
@@ -177,9 +178,9 @@ def _run_values(scene: RunScene) -> list[LabelledValue]:
         LabelledValue("grad norm", f.significant(state.grad_norm), _finite(state.grad_norm), rank=2),
         LabelledValue("LR", f.exponent(state.learning_rate), rank=3),
         LabelledValue("epoch", f.significant(state.epoch), rank=3),
-        LabelledValue("data wait", f.share(rates.data_wait_share), rank=1),
-        LabelledValue("evaluation", f.share(_share_of_run(latest, "eval_s")), rank=4),
-        LabelledValue("saving", f.share(_share_of_run(latest, "save_s")), rank=5),
+        LabelledValue("data wait", format_share(rates.data_wait_share), rank=1),
+        LabelledValue("evaluation", format_share(_share_of_run(latest, "eval_s")), rank=4),
+        LabelledValue("saving", format_share(_share_of_run(latest, "save_s")), rank=5),
         LabelledValue("elapsed", f.short_duration(_elapsed(state, scene.now_s)), rank=5),
     ]
 
@@ -248,7 +249,7 @@ def rank_rows(state: RunState, width: int) -> list[Row]:
     rows = [
         labelled_row("rank", TextSpan("".join(align_right(str(number), RANK_CELL) for number in shown), "dim"), rank=3),
         _rank_values("s a step", [f.significant(times[number]) for number in shown]),
-        _rank_values("data wait", [f.share(_data_wait(state.ranks[number])) for number in shown]),
+        _rank_values("data wait", [format_share(_data_wait(state.ranks[number])) for number in shown]),
     ]
     if len(shown) < len(times):
         rows.append(Row(line(TextSpan(f"{len(times) - len(shown)} ranks not shown", "dim")), rank=3))

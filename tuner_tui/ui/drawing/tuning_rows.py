@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tuner_tui.core.text import wrap_text
+from tuner_tui.core.units import UNKNOWN
 from tuner_tui.ui.drawing import number_format as f
 from tuner_tui.ui.drawing.cells import BAD, GOOD, WARN, Row, Style, TextSpan, fit, line
 from tuner_tui.ui.drawing.charts import SCATTER_MIN_HEIGHT, ScatterPlot, ScatterPoint, scatter_rows
@@ -77,7 +78,8 @@ def _best_rows(view: TuningView, width: int) -> list[Row]:
         return []
     first = next(one.trial for one in view.tried if one.trial.settings == best.settings)
     words = format_changes(first, standing.given)
-    figures = f"{format_ratio(best.throughput / standing.start)} of the start · {f.significant(best.throughput)} {standing.unit}"
+    ratio = format_ratio(best.throughput / standing.start)
+    figures = f"{ratio} of the start · {f.significant(best.throughput)} {standing.unit}"
     return _labelled_rows("best", f"{figures} · {f.gib(best.peak_bytes)} GiB · trial {first.number}: {words}", width)
 
 
@@ -219,7 +221,7 @@ def _trial_outcome(view: TuningView, standing: TuningSummary, one: CompletedTria
 def _current_trial(view: TuningView, standing: TuningSummary) -> TrialRow:
     trial = view.current
     assert trial is not None
-    figures = (f.UNKNOWN, f.UNKNOWN, f.UNKNOWN, format_bound(trial.bound))
+    figures = (UNKNOWN, UNKNOWN, UNKNOWN, format_bound(trial.bound))
     said = f"▸ in {view.current_run}" if view.current_run else "▸ starting"
     return TrialRow(
         (str(trial.number), PURPOSES[trial.purpose], format_changes(trial, standing.given), *figures, said), "strong"

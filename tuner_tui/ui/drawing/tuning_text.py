@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tuner_tui.core.units import UNKNOWN, format_share
 from tuner_tui.ui.drawing import number_format as f
 
 if TYPE_CHECKING:
@@ -64,14 +65,14 @@ class TuningSummary:
 
 def format_ratio(ratio: float | None) -> str:
     """`×1.41`."""
-    return f.UNKNOWN if ratio is None else f"×{ratio:.2f}"
+    return UNKNOWN if ratio is None else f"×{ratio:.2f}"
 
 
 def format_bound(bound: float | None) -> str:
     """`+12 %`: the most that is to be gained; above twice as fast as a factor."""
     if bound is None:
-        return f.UNKNOWN
-    return f.share(bound, signed=True) if bound < 1 else f"×{1 + bound:.1f}"
+        return UNKNOWN
+    return format_share(bound, signed=True) if bound < 1 else f"×{1 + bound:.1f}"
 
 
 def format_changes(trial: Trial, given: Settings | None) -> str:
@@ -101,7 +102,7 @@ def format_time_left(view: TuningView) -> str:
     low, high = f.short_duration(view.left_low_s), f.short_duration(view.left_high_s)
     if view.left_high_s is None:
         return ""
-    return f"{high} left" if low in (high, f.UNKNOWN) else f"{low} … {high} left"
+    return f"{high} left" if low in (high, UNKNOWN) else f"{low} … {high} left"
 
 
 def tuning_status(view: TuningView) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from tuner_tui.core.units import UNKNOWN, format_share
 from tuner_tui.runs.read.box_monitor import WatchedJob, WatchedProcess, format_command, format_gpu_indices
 from tuner_tui.runs.read.live_runs import LiveRun
 from tuner_tui.ui.drawing import number_format as f
@@ -44,8 +45,8 @@ class JobColumn:
 
 COLUMNS = (
     JobColumn("pid", "pid", 7, 0, lambda row: str(row.pid)),
-    JobColumn("user", " user", 10, 88, lambda row: f" {row.user or f.UNKNOWN}", align_left),
-    JobColumn("gpu", "GPU", 6, 0, lambda row: format_gpu_indices(row.gpus) or f.UNKNOWN),
+    JobColumn("user", " user", 10, 88, lambda row: f" {row.user or UNKNOWN}", align_left),
+    JobColumn("gpu", "GPU", 6, 0, lambda row: format_gpu_indices(row.gpus) or UNKNOWN),
     JobColumn("memory", "GiB", 7, 0, lambda row: f.gib(row.gpu_memory_bytes)),
     JobColumn("sm", "SM %", 6, 0, lambda row: f.integer(row.sm_pct)),
     JobColumn("cpu", "CPU %", 7, 0, lambda row: f.integer(row.cpu_pct)),
@@ -173,7 +174,7 @@ def job_description(job: WatchedJob, room: int, style: Style) -> Line:
 def run_description(run: LiveRun) -> tuple[str, ...]:
     """How far one of our runs is: phase, step, time left."""
     step = "" if run.step is None else f"{run.step:,}" + (f"/{run.total_steps:,}" if run.total_steps else "")
-    share = f.share(run.step / run.total_steps) if run.step is not None and run.total_steps else ""
+    share = format_share(run.step / run.total_steps) if run.step is not None and run.total_steps else ""
     left_s = "" if run.eta_s is None else f"{f.rough_duration(run.eta_s)} left"
     return ("" if run.phase == "training" else run.phase or "", step, share, left_s)
 

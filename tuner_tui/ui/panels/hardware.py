@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from textual.reactive import reactive
 
 from tuner_tui.core.text import wrap_text
+from tuner_tui.core.units import UNKNOWN
 from tuner_tui.hardware.interpreter.compatibility import find_incompatibilities
 from tuner_tui.hardware.inventory import Ability, Gpu, GpuProblem, Inventory
 from tuner_tui.ui.drawing import number_format as f
@@ -42,7 +43,7 @@ def hardware_rows(inventory: Inventory | None, interpreter: Interpreter | None, 
         rows.append(
             _labelled(
                 "driver",
-                f"{inventory.driver_version or f.UNKNOWN}  CUDA {inventory.cuda_version or f.UNKNOWN}",
+                f"{inventory.driver_version or UNKNOWN}  CUDA {inventory.cuda_version or UNKNOWN}",
                 width,
             )
         )
@@ -126,7 +127,7 @@ def _labelled(label: str, text: str, width: int) -> Row:
 def _host(inventory: Inventory, width: int) -> list[Row]:
     cpu, memory = inventory.cpu, inventory.memory
     rows = [
-        _labelled("CPU", cpu.model or f.UNKNOWN, width),
+        _labelled("CPU", cpu.model or UNKNOWN, width),
         _labelled(
             "cores",
             f"{cpu.usable_cores} usable of {cpu.logical_cores} ({f.count(cpu.physical_cores)} physical)",
@@ -151,7 +152,7 @@ def _wrong_interpreter(inventory: Inventory, interpreter: Interpreter, width: in
 def _interpreter(interpreter: Interpreter | None, width: int) -> list[Row]:
     if interpreter is None:
         return [_labelled("Python", "asking it for its packages …", width)]
-    rows = [_labelled("Python", f"{interpreter.python_version or f.UNKNOWN}  {interpreter.path}", width)]
+    rows = [_labelled("Python", f"{interpreter.python_version or UNKNOWN}  {interpreter.path}", width)]
     versions = "  ".join(f"{name} {version}" for name, version in interpreter.packages.items() if version)
     return rows + [
         _labelled("packages" if i == 0 else "", text, width)

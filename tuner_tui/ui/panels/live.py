@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 
 WITH_CARDS = (
-    (GpuDetail(6, 3), 4), (GpuDetail(4, 3), 3), (GpuDetail(3, 3), 2), (GpuDetail(2, 3), 1), (GpuDetail(1, 3), 1), (GpuDetail(1, 3), 0),
+    (GpuDetail(6, 3), 4), (GpuDetail(4, 3), 3), (GpuDetail(3, 3), 2), (GpuDetail(2, 3), 1), (GpuDetail(1, 3), 1),
+    (GpuDetail(1, 3), 0),
     (GpuDetail(1, 2), 0), (GpuDetail(1, 1), 0), (GpuDetail(1, 0), 0),
 )  # fmt: skip
 WITHOUT_CARDS = tuple((GpuDetail(), chart) for chart in (10, 8, 6, 4, 3, 2, 1))

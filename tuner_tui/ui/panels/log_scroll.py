@@ -1,4 +1,5 @@
-"""The scroll position in a log of any size: the first line shown, whether the end is followed, and which window to request next."""
+"""The scroll position in a log of any size: the first line shown, whether the end is followed, and which window to
+request next."""
 
 from __future__ import annotations
 

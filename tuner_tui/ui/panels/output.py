@@ -13,6 +13,7 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.widgets import Input
 
+from tuner_tui.core.units import format_share
 from tuner_tui.ui.drawing import number_format as f
 from tuner_tui.ui.drawing.cells import Line, Row, TextSpan, crop, line, line_width
 from tuner_tui.ui.messages import LogSearchWanted
@@ -251,7 +252,7 @@ class OutputPanel(TitledWidget, Vertical, can_focus=True):
 
     def _share(self, window: LogWindow) -> str:
         at = window.anchors[min(self._place.top, len(window.anchors) - 1)]
-        return f.share(at / window.total_bytes if window.total_bytes else None)
+        return format_share(at / window.total_bytes if window.total_bytes else None)
 
     def _go(self, move: ScrollResult) -> None:
         self._searching = False

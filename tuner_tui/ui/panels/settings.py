@@ -1,4 +1,5 @@
-"""The settings panel: every field with its origin and problems, edited in place; the memory estimate and the field's help below."""
+"""The settings panel: every field with its origin and problems, edited in place; the memory estimate and the field's
+help below."""
 
 from __future__ import annotations
 

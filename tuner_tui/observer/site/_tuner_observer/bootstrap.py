@@ -9,7 +9,8 @@ import sys
 from . import process_role
 from .import_hooks import call_safely, install_import_hooks
 
-if TYPE_CHECKING:
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # `typing` itself would be an import too many for a process without torch
     from collections.abc import Callable
     from types import TracebackType
     from typing import Any
@@ -34,18 +35,6 @@ HOOKED_MODULES = (
     "lightning.pytorch.trainer.trainer",
     "pytorch_lightning.trainer.trainer",
 )
-
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:  # `typing` itself would be an import too many for a process without torch
-    pass
-    pass
-    pass
-
-    pass
-    pass
-    pass
-    pass
 
 
 class Observer:

@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import process_role
 
@@ -69,13 +69,6 @@ class EventWriter:
                 pass
         self._fd = None
 
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:  # `typing` itself would be an import too many for a process without torch
-    pass
-    pass
-
-    pass
 
 PHASE_BURST = 6
 """Phase lines written at once before they are thinned out to one a second: a loop may evaluate after every step."""

@@ -1,4 +1,5 @@
-"""Parses progress files that training tools write: LLaMA-Factory, ms-swift, Lightning, and Trainer's `trainer_state.json`."""
+"""Parses progress files that training tools write: LLaMA-Factory, ms-swift, Lightning, and Trainer's
+`trainer_state.json`."""
 
 from __future__ import annotations
 

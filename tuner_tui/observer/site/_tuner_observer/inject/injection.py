@@ -32,7 +32,8 @@ def requested_settings() -> dict[str, Any]:
     return values if isinstance(values, dict) else {}
 
 
-POSITIONAL_LOADER_ARGUMENTS = ("batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn", "pin_memory",
+POSITIONAL_LOADER_ARGUMENTS = ("batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn",
+              "pin_memory",
               "drop_last", "timeout", "worker_init_fn", "multiprocessing_context", "generator")  # fmt: skip
 """Arguments of DataLoader after the dataset, in their order."""
 
