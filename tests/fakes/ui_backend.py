@@ -253,7 +253,7 @@ class FakeBox:
             interpreter=self.asked_python,
             open_sampler=lambda: FakeSampler(self.sample),
             box_findings=lambda inventory, interpreter, job: (),
-            diagnosis=lambda: lambda view, inventory, interpreter, log: self.findings,
+            diagnosis=lambda folder: lambda view, inventory: self.findings,
             presets=lambda: self.presets,
             load_preset=lambda name: opened(name, per_device_train_batch_size=2),
             save_preset=self.save,

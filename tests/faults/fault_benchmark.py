@@ -22,7 +22,7 @@ from typing import Any
 
 from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.advice.hysteresis import FindingHysteresis
-from tuner_tui.advice.situation import situation_of_view
+from tuner_tui.advice.situation import situation_of_run
 from tuner_tui.core.locks import wait_unlocked
 from tuner_tui.runs.launch.prepare import LaunchRequest
 from tuner_tui.runs.launch.start import launch
@@ -162,7 +162,7 @@ def first_finding(folder: RunFolder, watch_s: float, injected: tuple[str, ...] =
     reader, steadiness, began, behind = RunReader(folder), FindingHysteresis(), time.monotonic(), False
     while True:
         view = reader.poll()
-        situation = situation_of_view(folder, view)
+        situation = situation_of_run(folder, view)
         steadiness = steadiness.after(diagnose(situation), situation.now_s)
         ended = view.state.finished is not None
         for finding in steadiness.shown:

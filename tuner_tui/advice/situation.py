@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from tuner_tui.advice.effective_settings import effective_settings
 from tuner_tui.core.procfs import this_machine
@@ -13,7 +14,7 @@ from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Finished
-from tuner_tui.runs.log_parsing import lines
+from tuner_tui.runs.log_parsing.lines import read_head_and_tail, read_tail
 from tuner_tui.runs.read.reader import RunReader, RunView
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import RunRecord
@@ -64,31 +65,71 @@ class Situation:
         return self.state.replicas or self.processes
 
 
-def situation_of_run(folder: RunFolder) -> Situation:
-    """Everything a run folder holds, as of now; as of its end where it ended. Raises `OSError`.
+def situation_of_run(folder: RunFolder, view: RunView | None = None) -> Situation:
+    """The situation of the run in `folder`, read from disk where `view` is None. Raises `OSError`.
 
-    The inventory is of this box, and left out for a run of another one. Asks the driver, which may take seconds.
+    Queries the GPU driver, which may take seconds.
     """
-    return situation_of_view(folder, RunReader(folder).poll())
+    view = RunReader(folder).poll() if view is None else view
+    inventory = read_inventory(folder.path) if _is_local(view.record) else None
+    log = LogWindowReader(folder.output_log).read(view)
+    return build_situation(view, now_s=time.time(), inventory=inventory, log=log)
 
 
-def situation_of_view(folder: RunFolder, view: RunView) -> Situation:
-    """The same for somebody who has read the run already."""
-    state, record = view.state, view.record
-    if state.finished is None and not view.status.live:
-        state = replace(state, finished=Finished(t=state.last_event_t or 0.0, outcome="lost"))
+def build_situation(view: RunView, *, now_s: float, inventory: Inventory | None, log: tuple[str, ...]) -> Situation:
+    """The situation of a run from what was read of it: the one rule for screen, command line, tuner and fallback.
+
+    A run that has ended is seen as of its end. `inventory` is this machine's; it is left out for a run of another one.
+    """
+    state = _with_outcome(view)
     ended = state.finished is not None
     return replace(
-        situation_of_state(state, record),
-        now_s=(state.last_event_t or time.time()) if ended else time.time(),
-        inventory=read_inventory(folder.path) if record is not None and record.host == this_machine().host else None,
+        situation_of_state(state, view.record),
+        now_s=(state.last_event_t or now_s) if ended else now_s,
+        inventory=inventory if _is_local(view.record) else None,
         samples=view.samples,
-        log=lines.read_head_and_tail(folder.output_log) if folder.output_log.exists() else (),
+        log=log,
     )
 
 
+class LogWindowReader:
+    """Reads the part of a run's log that a diagnosis looks at; reads again only when the log has grown.
+
+    While the run is alive that is the tail, because the rules for a live run look at the last lines alone. Of a run
+    that has ended it is head and tail.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._key: tuple[int, bool] | None = None
+        self._lines: tuple[str, ...] = ()
+
+    def read(self, view: RunView) -> tuple[str, ...]:
+        """The lines of the window; empty where there is no log. Raises `OSError`."""
+        try:
+            key = (self._path.stat().st_size, _with_outcome(view).finished is None)
+        except FileNotFoundError:
+            return ()
+        if key != self._key:
+            self._lines = (read_tail if key[1] else read_head_and_tail)(self._path)
+            self._key = key
+        return self._lines
+
+
+def _with_outcome(view: RunView) -> RunState:
+    """The state, with an outcome for a run that ended without its supervisor recording one."""
+    if view.state.finished is not None or view.status.live or view.status.kind == "foreign":
+        return view.state
+    outcome = view.status.outcome or "lost"
+    return replace(view.state, finished=Finished(t=view.state.last_event_t or 0.0, outcome=outcome))
+
+
+def _is_local(record: RunRecord | None) -> bool:
+    return record is not None and record.host == this_machine().host
+
+
 def situation_of_state(state: RunState, record: RunRecord | None) -> Situation:
-    """As much of the situation as a run's state and record tell, which is all the checklist needs; reads nothing."""
+    """The part of the situation that follows from state and record alone, enough to verify settings."""
     return Situation(
         state=state,
         now_s=state.last_event_t or 0.0,

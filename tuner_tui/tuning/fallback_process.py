@@ -117,7 +117,7 @@ def continue_run(folder: RunFolder, orders: FallbackSpec, used: int) -> FellBack
 
     Everything of weight is imported here, so that the wait before, which may take days, is that of a small process.
     """
-    from tuner_tui.advice.situation import situation_of_view
+    from tuner_tui.advice.situation import situation_of_run
     from tuner_tui.runs.read.reader import RunReader
     from tuner_tui.tuning.fallback import Fallback, FallbackStep
 
@@ -125,7 +125,7 @@ def continue_run(folder: RunFolder, orders: FallbackSpec, used: int) -> FellBack
     if view.record is None:
         return None
     unreachable = frozenset((*view.record.not_applied, *view.state.not_injected))
-    situation = situation_of_view(folder, view)
+    situation = situation_of_run(folder, view)
     decided = Fallback(orders.job.fallback, used).decide(situation, view.record.resolved, unreachable)
     if decided is None:
         return None

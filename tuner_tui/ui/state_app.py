@@ -121,7 +121,7 @@ class StateApp(BaseApp):
             self._shows_interpreter(interpreter)
 
     def _shows_interpreter(self, interpreter: Interpreter | None) -> None:
-        self._follower.interpreter = self.main.interpreter = interpreter
+        self.main.interpreter = interpreter
         self._show(replace(self.state, interpreter=interpreter))
 
     # the state goes down

@@ -12,6 +12,7 @@ from typing import BinaryIO
 
 HEAD_BYTES = 64 << 10
 TAIL_BYTES = 512 << 10
+LIVE_TAIL_BYTES = 64 << 10
 CHUNK_BYTES = 1 << 20
 
 
@@ -24,6 +25,13 @@ def read_head_and_tail(path: Path) -> tuple[str, ...]:
         head = file.read(HEAD_BYTES)
         file.seek(size - TAIL_BYTES)
         return (*_split_lines(head), *_split_lines(file.read(TAIL_BYTES)))
+
+
+def read_tail(path: Path) -> tuple[str, ...]:
+    """The lines of the last `LIVE_TAIL_BYTES` of the file. Raises `OSError` if it cannot be read."""
+    with path.open("rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - LIVE_TAIL_BYTES))
+        return _split_lines(file.read(LIVE_TAIL_BYTES))
 
 
 def read_stream_head_and_tail(stream: BinaryIO) -> tuple[str, ...]:

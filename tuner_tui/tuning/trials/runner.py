@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from tuner_tui.advice.situation import situation_of_view
+from tuner_tui.advice.situation import situation_of_run
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Event, TrialMeasured
 from tuner_tui.runs.launch.prepare import LaunchRequest
@@ -75,7 +75,7 @@ class TrialRunner:
         waiting = _TrialMonitor(folder, self.terms, asker)
         waiting.wait()
         view = waiting.reader.poll()
-        situation = situation_of_view(folder, view)
+        situation = situation_of_run(folder, view)
         ended = FinishedTrial(
             run_id=folder.id,
             situation=situation,

@@ -24,17 +24,15 @@ from tuner_tui.ui.messages import (
 if TYPE_CHECKING:
     from textual.message import Message
 
-    from tuner_tui.hardware.interpreter.probe import Interpreter
     from tuner_tui.hardware.inventory import Inventory
     from tuner_tui.runs.read.log_reader import LogWindow
     from tuner_tui.runs.read.reader import RunView
-    from tuner_tui.ui.backend.interface import Backend, HardwareSampler, Log, RunFollower
+    from tuner_tui.ui.backend.interface import Backend, HardwareSampler
 
 
 Post = Callable[["Message"], object]
 PERIOD_S = 1.0
 FIRST_LOG_LINES = 200
-DIAGNOSED_LOG_LINES = 400
 
 
 def seconds_to_tick(period_s: float, now_s: float) -> float:
@@ -95,7 +93,6 @@ class FollowerFeed:
         self._requests: SimpleQueue[_Follow | LogWindowWanted | LogSearchWanted | _Stop] = SimpleQueue()
         self._following: _FollowedRun | None = None
         self.inventory: Inventory | None = None
-        self.interpreter: Interpreter | None = None
 
     def start(self) -> None:
         """Begin."""
@@ -138,34 +135,33 @@ class FollowerFeed:
         if request is not None and not isinstance(request, _Follow):
             self._following.ask(request)
         else:
-            self._following.poll(self.inventory, self.interpreter)
+            self._following.poll(self.inventory)
 
     def _open(self, folder: Path) -> _FollowedRun:
-        return _FollowedRun(self._services, self._services.follow(folder), self._services.open_log(folder), self._post)
+        return _FollowedRun(self._services, folder, self._post)
 
 
 class _FollowedRun:
     """One run being followed: what was posted of it last, so that only news is posted."""
 
-    def __init__(self, services: Backend, run: RunFollower, log: Log, post: Post) -> None:
-        self._run = run
-        self._log = log
+    def __init__(self, services: Backend, folder: Path, post: Post) -> None:
+        self._run = services.follow(folder)
+        self._log = services.open_log(folder)
         self._post = post
-        self._diagnosis = services.diagnosis()
+        self._diagnosis = services.diagnosis(folder)
         self._view: RunView | None = None
         self._shown = LogWindowWanted(None, FIRST_LOG_LINES)
         self._window: LogWindow | None = None
         self._findings: object = None
 
-    def poll(self, inventory: Inventory | None, interpreter: Interpreter | None) -> None:
+    def poll(self, inventory: Inventory | None) -> None:
         """Read what is new."""
         view = self._run.poll()
         if view != self._view:
             self._view = view
             self._post(RunViewArrived(view))
         self._show_log()
-        tail = self._log.tail(DIAGNOSED_LOG_LINES)
-        findings = self._diagnosis(view, inventory, interpreter, tail)
+        findings = self._diagnosis(view, inventory)
         if findings != self._findings:
             self._findings = findings
             self._post(FindingsArrived(findings))

@@ -69,7 +69,7 @@ class Log(Protocol):
         """The first line from byte `start` on, or backwards before it, that holds `text`."""
 
 
-Diagnosis = Callable[["RunView", "Inventory | None", "Interpreter | None", "LogWindow | None"], "tuple[Finding, ...]"]
+Diagnosis = Callable[["RunView", "Inventory | None"], "tuple[Finding, ...]"]
 """Finds what is wrong with one run; remembers what it found, so that findings do not flicker."""
 
 
@@ -144,7 +144,7 @@ class Backend:
     interpreter: Callable[[Path], Interpreter]
     open_sampler: Callable[[], HardwareSampler]
     box_findings: Callable[[Inventory | None, Interpreter | None, Job | None], tuple[Finding, ...]]
-    diagnosis: Callable[[], Diagnosis]
+    diagnosis: Callable[[Path], Diagnosis]
     presets: Callable[[], Sequence[PresetListing]]
     load_preset: Callable[[str], TrainingConfig]
     save_preset: Callable[[str, TrainingConfig, bool], None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,9 +23,9 @@ from tuner_tui.ui.backend.tunings import LocalTunings
 
 if TYPE_CHECKING:
     from tuner_tui.advice.finding import Finding
+    from tuner_tui.advice.situation import Situation
     from tuner_tui.hardware.interpreter.probe import Interpreter
     from tuner_tui.hardware.inventory import Inventory
-    from tuner_tui.runs.read.log_reader import LogWindow
     from tuner_tui.runs.read.reader import RunView
     from tuner_tui.settings.distributed import AccelerateConfig
     from tuner_tui.settings.fields import FieldSpec
@@ -277,32 +277,30 @@ def findings_of_box(
 
 
 class RunDiagnoser:
-    """Diagnoses one run again and again, without flicker."""
+    """Diagnoses one followed run at every call. Reads its log; not for the event loop."""
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
         from tuner_tui.advice.hysteresis import FindingHysteresis
+        from tuner_tui.advice.situation import LogWindowReader
+        from tuner_tui.runs.store.folder import RunFolder
 
         self._clock = clock
-        self._steadiness = FindingHysteresis()
+        self._log = LogWindowReader(RunFolder(folder).output_log)
+        self._hysteresis = FindingHysteresis()
+        self._situation: Situation | None = None
+        self._findings: tuple[Finding, ...] = ()
 
-    def __call__(
-        self,
-        view: RunView,
-        inventory: Inventory | None,
-        interpreter: Interpreter | None,
-        log: LogWindow | None,
-    ) -> tuple[Finding, ...]:
+    def __call__(self, view: RunView, inventory: Inventory | None) -> tuple[Finding, ...]:
         from tuner_tui.advice.diagnose import diagnose
-        from tuner_tui.advice.situation import situation_of_state
+        from tuner_tui.advice.situation import build_situation
 
         now_s = self._clock()
-        situation = replace(
-            situation_of_state(view.state, view.record),
-            now_s=now_s,
-            inventory=inventory,
-            interpreter=interpreter,
-            samples=view.samples,
-            log=() if log is None else log.lines,
-        )
-        self._steadiness = self._steadiness.after(diagnose(situation), now_s)
-        return self._steadiness.shown
+        try:
+            log = self._log.read(view)
+        except OSError:
+            log = ()
+        situation = build_situation(view, now_s=now_s, inventory=inventory, log=log)
+        if situation != self._situation:  # the situation of a run that has ended stays the same
+            self._situation, self._findings = situation, diagnose(situation)
+        self._hysteresis = self._hysteresis.after(self._findings, now_s)
+        return self._hysteresis.shown

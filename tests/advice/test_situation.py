@@ -1,0 +1,90 @@
+"""One situation of a run, whoever asks for it: screen, command line, tuner, fallback."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.inventories import box, card
+from tests.runs.builders import record, view
+from tuner_tui.advice.diagnose import diagnose
+from tuner_tui.advice.situation import LogWindowReader, build_situation, situation_of_run
+from tuner_tui.core.procfs import this_machine
+from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.runs.events.types import Exited, Finished
+from tuner_tui.runs.read.reader import RunView
+from tuner_tui.runs.read.status import RunStatus
+from tuner_tui.runs.store.folder import RunFolder
+from tuner_tui.ui.backend.local import RunDiagnoser
+
+OUT_OF_MEMORY = """Traceback (most recent call last):
+  File "train.py", line 9, in <module>
+    trainer.train()
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB.
+"""
+SHUTDOWN = "waiting for the data service to close\n" * 2_000
+"""More lines after the failure than a screen shows."""
+
+
+def ended() -> RunView:
+    state = RunState(
+        launched_t=1.0,
+        last_event_t=9.0,
+        exited=Exited(t=8.0, exit_code=1),
+        finished=Finished(t=9.0, outcome="out-of-memory"),
+    )
+    status = RunStatus("ended", "It ended.", outcome="out-of-memory")
+    return replace(view(host=this_machine().host), state=state, status=status)
+
+
+def test_the_screen_and_the_command_line_find_the_same(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.output_log.write_text(OUT_OF_MEMORY + SHUTDOWN)
+    situation = situation_of_run(folder, ended())
+    on_screen = RunDiagnoser(tmp_path)(ended(), situation.inventory)
+    assert [finding.cause for finding in on_screen] == ["gpu-oom"]
+    assert on_screen == diagnose(situation)
+
+
+def test_the_findings_of_a_live_run_rest_on_the_tail_of_its_log(tmp_path: Path) -> None:
+    path = tmp_path / "output.log"
+    path.write_text("first\n" + "x\n" * 100_000 + "last")
+    live = replace(ended(), state=RunState(launched_t=1.0), status=RunStatus("running", "It runs."))
+    reader = LogWindowReader(path)
+    lines = reader.read(live)
+    assert lines[-1] == "last"
+    assert "first" not in lines
+    assert reader.read(live) is lines
+    assert reader.read(ended())[0] == "first"
+
+
+def test_a_log_that_is_not_there_is_empty(tmp_path: Path) -> None:
+    assert LogWindowReader(tmp_path / "output.log").read(ended()) == ()
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome"),
+    [
+        (RunStatus("lost", "Nobody knows."), "lost"),
+        (RunStatus("ended", "It ended.", outcome="completed"), "completed"),
+        (RunStatus("running", "It runs."), None),
+        (RunStatus("lost", "It goes on.", training_alive=True), None),
+        (RunStatus("foreign", "It is another container's."), None),
+    ],
+)
+def test_a_run_without_a_recorded_end_has_the_outcome_that_its_status_says(
+    status: RunStatus, outcome: str | None
+) -> None:
+    unfinished = replace(ended(), state=RunState(launched_t=1.0, last_event_t=9.0), status=status)
+    situation = build_situation(unfinished, now_s=50.0, inventory=None, log=())
+    assert situation.state.outcome == outcome
+    assert situation.now_s == (50.0 if outcome is None else 9.0)
+
+
+def test_the_inventory_of_this_machine_says_nothing_of_another_ones_run() -> None:
+    here = box(card("T4"))
+    elsewhere = replace(ended(), record=record(host="elsewhere"))
+    assert build_situation(ended(), now_s=50.0, inventory=here, log=()).inventory == here
+    assert build_situation(elsewhere, now_s=50.0, inventory=here, log=()).inventory is None
