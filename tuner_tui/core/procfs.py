@@ -1,18 +1,50 @@
-"""Processes as `/proc` shows them, identified by number and start time because numbers are reused."""
+"""Reads /proc: the one reader of `/proc/PID/stat`, and processes identified by pid and start time.
+
+Pids are reused; a pid together with its start time is not. Paths are parameters so that tests can use their own trees.
+"""
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 PROC = Path("/proc")
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+STAT_FIELDS = 22
+"""Fields of /proc/PID/stat from the state to the resident pages; those after them are not split."""
+
+
+class ProcessStat(NamedTuple):
+    """One process as `/proc/PID/stat` describes it.
+
+    `state` is one letter (`R` running or runnable, `Z` ended and not yet reaped), `cpu_s` user and system time, and
+    `start_ticks` the start in clock ticks since boot. A named tuple because hundreds are made each second.
+    """
+
+    pid: int
+    comm: str
+    state: str
+    parent: int
+    group: int
+    session: int
+    cpu_s: float
+    start_ticks: int
+    rss_bytes: int
+
+    @property
+    def is_running(self) -> bool:
+        """False for a process that has ended."""
+        return self.state not in "ZX"
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessId:
-    """A process that cannot be mistaken: its number and its start, in clock ticks since boot."""
+    """A process identified for good: its pid and its start in clock ticks since boot."""
 
     pid: int
     start_ticks: int
@@ -20,104 +52,112 @@ class ProcessId:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where a process number means something: the host's name, this boot of it, this pid namespace."""
+    """The scope of a pid: host name, boot and pid namespace."""
 
     host: str
     boot_id: str | None = None
     pid_namespace: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessStat:
-    """What `/proc/PID/stat` says; `state` is one letter, Z for a process that ended and was not collected."""
-
-    pid: int
-    state: str
-    parent: int
-    group: int
-    session: int
-    start_ticks: int
-
-
 def this_machine() -> Machine:
-    """This machine, this boot, this namespace."""
-    return Machine(
-        socket.gethostname(), _read_text(PROC / "sys/kernel/random/boot_id"), _read_link(PROC / "self/ns/pid")
+    """The machine, boot and pid namespace of this process."""
+    try:
+        namespace: str | None = str((PROC / "self/ns/pid").readlink())
+    except OSError:
+        namespace = None
+    return Machine(socket.gethostname(), read_text(PROC / "sys/kernel/random/boot_id").strip() or None, namespace)
+
+
+def read_text(path: str | Path) -> str:
+    """The text of a file of /proc or /sys; empty where it cannot be read."""
+    try:
+        # Called many times a second: half the cost of Path.read_text.
+        with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+            return file.read()
+    except OSError:
+        return ""
+
+
+def read_stat(pid: int, proc: str | Path = PROC) -> ProcessStat | None:
+    """The process's entry; None where it is gone or hidden. A process that has ended may still have one."""
+    try:
+        descriptor = os.open(f"{proc}/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        line = os.read(descriptor, 2048)
+    except OSError:  # it ended in between
+        return None
+    finally:
+        os.close(descriptor)
+    # The name is in parentheses and may itself hold parentheses and blanks.
+    head, _, rest = line.rpartition(b")")
+    fields = rest.split(None, STAT_FIELDS)
+    if len(fields) < STAT_FIELDS:
+        return None
+    return ProcessStat(
+        pid,
+        head.partition(b"(")[2].decode("utf-8", "replace"),
+        fields[0].decode("ascii"),
+        int(fields[1]),
+        int(fields[2]),
+        int(fields[3]),
+        (int(fields[11]) + int(fields[12])) / TICKS_PER_S,
+        int(fields[19]),
+        int(fields[21]) * PAGE_BYTES,
     )
 
 
+def list_pids(proc: str | Path = PROC) -> list[int]:
+    """The pids of all processes."""
+    return [int(name) for name in os.listdir(proc) if name.isdecimal()]  # noqa: PTH208
+
+
 def identify_process(pid: int) -> ProcessId | None:
-    """The identity of the living process `pid`; None where there is none."""
+    """The identity of process `pid`; None where there is none."""
     stat = read_stat(pid)
     return None if stat is None else ProcessId(pid, stat.start_ticks)
 
 
 def is_alive(process: ProcessId | ProcessStat) -> bool:
-    """Whether this very process runs. A zombie does not, nor does another process that got its number."""
+    """True while this very process runs: not for a zombie, nor for another process that got its pid."""
     stat = read_stat(process.pid)
-    return stat is not None and stat.start_ticks == process.start_ticks and stat.state not in "ZX"
+    return stat is not None and stat.start_ticks == process.start_ticks and stat.is_running
 
 
-def read_stat(pid: int) -> ProcessStat | None:
-    """The process's entry, or None where it is gone or hidden."""
-    try:
-        text = (PROC / str(pid) / "stat").read_text("utf-8", "replace")
-        rest = text[text.rindex(")") + 2 :].split()  # the name may hold anything, brackets and blanks too
-        return ProcessStat(pid, rest[0], int(rest[1]), int(rest[2]), int(rest[3]), int(rest[19]))
-    except (OSError, ValueError, IndexError):
-        return None
+def children_by_parent(proc: str | Path = PROC) -> dict[int, list[ProcessStat]]:
+    """All processes by the pid of their parent. Reads the whole of /proc: not for every second."""
+    children: dict[int, list[ProcessStat]] = {}
+    for stat in _all_processes(proc):
+        children.setdefault(stat.parent, []).append(stat)
+    return children
 
 
 def descendants(pid: int) -> list[ProcessStat]:
-    """The living processes below `pid`, parents before children. Reads all of `/proc`: not for every second."""
-    children: dict[int, list[ProcessStat]] = {}
-    for stat in _all_processes():
-        children.setdefault(stat.parent, []).append(stat)
+    """The running processes below `pid`, parents before children. Reads the whole of /proc."""
+    children = children_by_parent()
     found: list[ProcessStat] = []
-    waiting = [pid]
-    while waiting:
-        below = children.pop(waiting.pop(), [])
-        found += [stat for stat in below if stat.state not in "ZX"]
-        waiting += [stat.pid for stat in below]
+    pending = [pid]
+    while pending:
+        below = children.pop(pending.pop(), [])
+        found += [stat for stat in below if stat.is_running]
+        pending += [stat.pid for stat in below]
     return found
 
 
 def session_members(session: int) -> list[ProcessStat]:
-    """The living processes of a session."""
-    return [stat for stat in _all_processes() if stat.session == session and stat.state not in "ZX"]
+    """The running processes of a session. Reads the whole of /proc."""
+    return [stat for stat in _all_processes(PROC) if stat.session == session and stat.is_running]
 
 
-def command_line(pid: int) -> str:
-    """The command of a process in one line, cut at 120 characters; empty where it is gone."""
-    try:
-        words = (PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return ""
-    return b" ".join(word for word in words if word).decode("utf-8", "replace")[:120]
+def read_command(pid: int, proc: str | Path = PROC) -> tuple[str, ...]:
+    """The arguments of a process's command line, without empty ones at its end; empty where it is gone or hidden."""
+    line = read_text(f"{proc}/{pid}/cmdline").rstrip("\0")
+    return tuple(line.split("\0")) if line else ()
 
 
-def process_name(pid: int) -> str | None:
-    """The name that the process gives itself (`comm`); None where it is gone."""
-    return _read_text(PROC / str(pid) / "comm")
-
-
-def _all_processes() -> Iterator[ProcessStat]:
-    for entry in PROC.iterdir():
-        if entry.name.isdecimal():
-            stat = read_stat(int(entry.name))
-            if stat is not None:
-                yield stat
-
-
-def _read_text(path: Path) -> str | None:
-    try:
-        return path.read_text("utf-8", "replace").strip() or None
-    except OSError:
-        return None
-
-
-def _read_link(path: Path) -> str | None:
-    try:
-        return str(path.readlink())
-    except OSError:
-        return None
+def _all_processes(proc: str | Path) -> Iterator[ProcessStat]:
+    for pid in list_pids(proc):
+        stat = read_stat(pid, proc)
+        if stat is not None:
+            yield stat

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tuner_tui.hardware.host.cgroup import read_lines
+from tuner_tui.core.procfs import read_text
 from tuner_tui.hardware.inventory import Gpu
 
 CGROUP_MARKERS = (("kubepods", "kubernetes"), ("libpod", "podman"), ("docker", "docker"), ("lxc", "lxc"))
@@ -23,7 +23,7 @@ def detect_container(environment: Mapping[str, str], root: Path = Path("/")) -> 
         return "podman"
     if (root / ".dockerenv").exists():
         return "docker"
-    text = "\n".join(read_lines(root / "proc/self/cgroup"))
+    text = read_text(root / "proc/self/cgroup")
     by_cgroup = next((name for word, name in CGROUP_MARKERS if word in text), None)
     return by_cgroup or environment.get("container") or ("slurm" if "SLURM_JOB_ID" in environment else None)
 

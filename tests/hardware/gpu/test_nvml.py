@@ -215,11 +215,11 @@ def test_a_card_lost_from_the_start_keeps_its_place_among_the_others(box: BoxOf)
 def test_a_card_lost_on_the_way_is_told_by_its_row(box: BoxOf):
     script = """
 import json
-from tuner_tui.hardware.gpu.gpu_monitor import CardWatch
+from tuner_tui.hardware.gpu.gpu_monitor import GpuMonitor
 from tuner_tui.hardware.gpu.nvml import NvmlReader
 reader = NvmlReader()
 reader.open()
-watch = CardWatch(reader, 1, lambda: 0.0)
+watch = GpuMonitor(reader, 1, lambda: 0.0)
 rows = []
 while not rows or not rows[-1].lost:
     watch.refresh()

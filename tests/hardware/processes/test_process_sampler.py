@@ -7,7 +7,8 @@ import pytest
 
 from tests.fakes.gpu_reader import Clock
 from tests.fakes.procfs import write_process, write_tree
-from tuner_tui.hardware.processes.process_sampler import PAGE_BYTES, RESCAN_EVERY, TICKS_HZ, ProcessSampler
+from tuner_tui.core.procfs import PAGE_BYTES, TICKS_PER_S
+from tuner_tui.hardware.processes.process_sampler import RESCAN_EVERY, ProcessSampler
 
 TRAIN = ("/venv/bin/python", "train.py")
 SPAWN = (
@@ -112,7 +113,7 @@ def test_cpu_of_one_core_and_memory(tmp_path: Path):
     meter = ProcessSampler(clock, tmp_path)
     write_process(tmp_path, 10, TRAIN, ticks=0, pages=3)
     assert meter.sample([10])[0].cpu_pct is None
-    write_process(tmp_path, 10, TRAIN, ticks=6 * TICKS_HZ, pages=5)
+    write_process(tmp_path, 10, TRAIN, ticks=6 * TICKS_PER_S, pages=5)
     clock.now_s += 2
     sample = meter.sample([10])[0]
     assert sample.cpu_pct == 300.0

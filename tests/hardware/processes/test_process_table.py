@@ -11,8 +11,8 @@ import pytest
 
 from tests.fakes.gpu_reader import Clock
 from tests.fakes.procfs import stat_line, write_process, write_tree
+from tuner_tui.core.procfs import PAGE_BYTES, TICKS_PER_S
 from tuner_tui.hardware.host.system_info import ProcessIdentity
-from tuner_tui.hardware.processes.process_sampler import PAGE_BYTES, TICKS_HZ
 from tuner_tui.hardware.processes.process_table import SCAN_EVERY, SHARES, ProcessTable
 
 
@@ -66,7 +66,7 @@ def test_load_is_what_was_used_since_the_look_before(tmp_path: Path, table: Proc
     assert first is not None
     assert (first.cpu_pct, first.rss_bytes) == (None, 5 * PAGE_BYTES)
     clock.now_s += 2
-    write_process(tmp_path, 7, ["python"], ticks=100 + TICKS_HZ, pages=6)
+    write_process(tmp_path, 7, ["python"], ticks=100 + TICKS_PER_S, pages=6)
     table.read([7])
     second = table.load(7)
     assert second is not None

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tuner_tui.core.procfs import PROC, read_text
+
 UNLIMITED_BYTES = 1 << 60
-"""Version 1 writes "no limit" as a number near 2^63."""
+"""Version 1 expresses "no limit" as a number near 2^63."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +20,7 @@ class CgroupMemory:
     limit_bytes: int
 
     def used_bytes(self) -> int | None:
-        """Memory the cgroup holds, without file cache the kernel can drop at once; None where it cannot be read."""
+        """Memory in use, without file cache that the kernel can reclaim at once; None where it cannot be read."""
         current = read_int(self.folder / "memory.current") or read_int(self.folder / "memory.usage_in_bytes")
         if current is None:
             return None
@@ -27,14 +29,14 @@ class CgroupMemory:
 
 @dataclass(frozen=True, slots=True)
 class CgroupCpu:
-    """A cgroup with a CPU quota, in cores' worth of time."""
+    """A cgroup with a CPU quota, in cores."""
 
     folder: Path
     quota_cores: float
 
     def used_s(self) -> float | None:
-        """CPU seconds its processes have used; None where it cannot be read."""
-        for line in read_lines(self.folder / "cpu.stat"):
+        """CPU seconds used by its processes so far; None where they cannot be read."""
+        for line in read_text(self.folder / "cpu.stat").splitlines():
             if line.startswith("usage_usec "):
                 return int(line.split()[1]) / 1e6
         nanoseconds = read_int(self.folder / "cpuacct.usage")
@@ -43,23 +45,23 @@ class CgroupCpu:
 
 @dataclass(frozen=True, slots=True)
 class Cgroups:
-    """The cgroup folders this process is in, innermost first, by controller."""
+    """The cgroup folders of this process by controller, innermost first."""
 
     cpu: tuple[Path, ...]
     memory: tuple[Path, ...]
 
     @classmethod
-    def of_this_process(cls, proc: Path = Path("/proc"), root: Path = Path("/sys/fs/cgroup")) -> Cgroups:
-        """Finds them by /proc/self/cgroup, version 1, 2 or both; without cgroups, none."""
+    def of_this_process(cls, proc: Path = PROC, root: Path = Path("/sys/fs/cgroup")) -> Cgroups:
+        """Reads /proc/self/cgroup, version 1, 2 or both; empty without cgroups."""
         return cls(*(tuple(cgroup_folders(controller, proc, root)) for controller in ("cpu", "memory")))
 
     def tightest_cpu(self) -> CgroupCpu | None:
-        """The cgroup whose CPU quota binds; None without one."""
+        """The cgroup with the lowest CPU quota; None without one."""
         limited = [CgroupCpu(folder, cores) for folder in self.cpu if (cores := read_cpu_quota(folder)) is not None]
         return min(limited, key=lambda cgroup: cgroup.quota_cores, default=None)
 
     def tightest_memory(self) -> CgroupMemory | None:
-        """The cgroup whose memory limit binds; None without one."""
+        """The cgroup with the lowest memory limit; None without one."""
         limited = [
             CgroupMemory(folder, limit) for folder in self.memory if (limit := read_memory_limit(folder)) is not None
         ]
@@ -67,12 +69,12 @@ class Cgroups:
 
 
 def cgroup_folders(controller: str, proc: Path, root: Path) -> Iterator[Path]:
-    """This process's cgroup of `controller` and those around it.
+    """This process's cgroup of `controller` and its ancestors, innermost first.
 
-    A container sees its own cgroup mounted at the root while /proc/self/cgroup may still name the host's path, so a
-    path that is not there is skipped up to the first that is.
+    A container sees its own cgroup mounted at the root while /proc/self/cgroup may still give the host's path, so
+    folders that do not exist are skipped.
     """
-    for line in read_lines(proc / "self" / "cgroup"):
+    for line in read_text(proc / "self" / "cgroup").splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         names = controllers.split(",") if controllers else []
@@ -87,8 +89,8 @@ def cgroup_folders(controller: str, proc: Path, root: Path) -> Iterator[Path]:
 
 
 def read_cpu_quota(folder: Path) -> float | None:
-    """Cores of one cgroup's own quota."""
-    words = next(iter(read_lines(folder / "cpu.max")), "").split()
+    """A cgroup's own CPU quota in cores; None without one."""
+    words = read_text(folder / "cpu.max").split()
     if len(words) == 2 and words[0] != "max":
         return int(words[0]) / int(words[1])
     quota, period = read_int(folder / "cpu.cfs_quota_us"), read_int(folder / "cpu.cfs_period_us")
@@ -96,7 +98,7 @@ def read_cpu_quota(folder: Path) -> float | None:
 
 
 def read_memory_limit(folder: Path) -> int | None:
-    """Bytes of one cgroup's own memory limit."""
+    """A cgroup's own memory limit in bytes; None without one."""
     limit = read_int(folder / "memory.max")
     if limit is None:
         limit = read_int(folder / "memory.limit_in_bytes")
@@ -104,20 +106,12 @@ def read_memory_limit(folder: Path) -> int | None:
 
 
 def reclaimable_bytes(stat: Path) -> int:
-    """File cache not used lately: counted against the cgroup, but given back before anything is killed."""
-    values = dict(line.split()[:2] for line in read_lines(stat) if " " in line)
+    """Inactive file cache in bytes: it counts against the limit but is reclaimed before anything is killed."""
+    values = dict(line.split()[:2] for line in read_text(stat).splitlines() if " " in line)
     return int(values.get("total_inactive_file", values.get("inactive_file", 0)))
 
 
 def read_int(path: Path) -> int | None:
-    """The one number of a file; None where it says `max` or is not there."""
-    first = next(iter(read_lines(path)), "")
+    """The number in a file; None where it says `max` or cannot be read."""
+    first = read_text(path).strip()
     return int(first) if first.lstrip("-").isdigit() else None
-
-
-def read_lines(path: Path) -> list[str]:
-    """A file's lines; none where it cannot be read."""
-    try:
-        return path.read_text(encoding="ascii", errors="replace").splitlines()
-    except OSError:
-        return []

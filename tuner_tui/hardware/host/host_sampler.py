@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from tuner_tui.core.procfs import PROC, read_text
 from tuner_tui.hardware.host.cgroup import CgroupCpu, CgroupMemory
 from tuner_tui.hardware.sample import HostSample
 
@@ -14,15 +15,15 @@ SECTOR_BYTES = 512
 """
 DISK_SPACE_EVERY = 5
 STACKED = ("loop", "ram", "zram", "dm-", "md", "sr", "fd", "nbd")
-"""Block devices that are no disks, or whose traffic is counted again on the disks below them."""
+"""Prefixes of block devices that are no disks, or whose traffic counts again on the disks below them."""
 
 
 class HostSampler:
-    """Reads the host's load. `clock` is monotonic, in seconds; the folders are parameters for made-up trees in tests.
+    """Samples the host's load. `clock` is monotonic, in seconds; the folders are parameters for tests.
 
-    Load is measured against what a training may use, not against the box: only the `cores` of the affinity mask count,
-    CPU is the cgroup's use of its quota where `cpu` gives one, and RAM the cgroup's use of its limit where `memory`
-    gives one, which is what the kernel kills for.
+    Load is relative to what a training may use, not to the whole box: only the `cores` of the affinity mask count, CPU
+    is the use of the cgroup's quota where `cpu` has one, and RAM the use of the cgroup's limit where `memory` has one,
+    as exceeding that limit is what the kernel kills for.
     """
 
     def __init__(
@@ -30,7 +31,7 @@ class HostSampler:
         disk_folder: Path,
         clock: Callable[[], float],
         *,
-        proc: Path = Path("/proc"),
+        proc: Path = PROC,
         block: Path = Path("/sys/block"),
         shm: Path = Path("/dev/shm"),  # noqa: S108  its size is read, nothing is written
         cores: frozenset[int] | None = None,
@@ -52,7 +53,7 @@ class HostSampler:
         self._free: tuple[int | None, int | None] = (None, None)
 
     def sample(self) -> HostSample:
-        """The load since the call before; rates and CPU are None on the first call."""
+        """The load since the previous call; rates and CPU are None at the first one."""
         now = self._clock()
         elapsed_s = None if self._read_s is None else max(now - self._read_s, 1e-3)
         self._read_s = now
@@ -78,7 +79,7 @@ class HostSampler:
         )
 
     def _per_core(self) -> tuple[float, ...]:
-        """Percent busy since the last call, of each core that may be used."""
+        """Percent busy since the previous call, for each usable core."""
         before, self._cores = self._cores, core_times(read_text(self._proc / "stat"), self._allowed)
         if before.keys() != self._cores.keys():
             return ()
@@ -87,7 +88,7 @@ class HostSampler:
         )
 
     def _meminfo(self) -> dict[str, int]:
-        """/proc/meminfo's first lines, in bytes."""
+        """Four values of /proc/meminfo, in bytes."""
         wanted = {"MemTotal", "MemAvailable", "SwapTotal", "SwapFree"}
         values: dict[str, int] = {}
         for line in read_text(self._proc / "meminfo").splitlines():
@@ -105,7 +106,7 @@ class HostSampler:
         return (None if total is None or available is None else total - available), total
 
     def _rates(self, elapsed_s: float | None, swap: bool) -> dict[str, float]:
-        """Each counter's growth a second since the last call, where it could be read both times."""
+        """Growth per second of each counter since the previous call, where it was read both times."""
         counters: dict[str, float] = {**disk_bytes(read_text(self._proc / "diskstats"), self._disks)}
         if self._quota is not None and (used_s := self._quota.used_s()) is not None:
             counters["quota_used"] = used_s / self._quota.quota_cores
@@ -117,26 +118,17 @@ class HostSampler:
         return {name: max(0.0, value - before[name]) / elapsed_s for name, value in counters.items() if name in before}
 
     def _space(self) -> tuple[int | None, int | None]:
-        """Free bytes of the disk and of /dev/shm; asked for now and then, as a network disk may be slow."""
+        """Free bytes of the disk and of /dev/shm, refreshed every few samples since a network disk may be slow."""
         if self._ticks % DISK_SPACE_EVERY == 0:
             self._free = (free_disk_bytes(self._disk_folder), free_disk_bytes(self._shm))
         self._ticks += 1
         return self._free
 
 
-def read_text(path: Path) -> str:
-    """A file of /proc or /sys; empty where it cannot be read."""
-    try:
-        with open(path, encoding="ascii", errors="replace") as file:  # noqa: PTH123  once a second: half of Path.open
-            return file.read()
-    except OSError:
-        return ""
-
-
 def core_times(stat: str, allowed: frozenset[int] | None) -> dict[int, tuple[int, int]]:
-    """(busy, total) ticks of each core in `allowed`, or of all.
+    """(busy, total) ticks of each core in `allowed`, or of all cores.
 
-    Guest time is in user time already; waiting for a disk is idle.
+    Guest time is part of user time; waiting for a disk counts as idle.
     """
     times = {}
     for line in stat.splitlines()[1:]:
@@ -152,17 +144,17 @@ def core_times(stat: str, allowed: frozenset[int] | None) -> dict[int, tuple[int
 
 
 def mean(values: tuple[float, ...]) -> float | None:
-    """The mean; None of nothing."""
+    """The mean; None without values."""
     return sum(values) / len(values) if values else None
 
 
 def busy_pct(part: int, whole: int) -> float:
-    """Percent, 0 … 100; counters may step back a little on a virtual machine."""
+    """`part` of `whole` in percent, 0 … 100; on virtual machines counters may step back a little."""
     return 0.0 if whole <= 0 else min(100.0, max(0.0, 100 * part / whole))
 
 
 def list_disks(block: Path) -> frozenset[str]:
-    """The box's own disks by name, without the devices stacked on them."""
+    """Names of the physical disks, without devices stacked on them."""
     try:
         names = os.listdir(block)  # noqa: PTH208
     except OSError:
@@ -171,7 +163,7 @@ def list_disks(block: Path) -> frozenset[str]:
 
 
 def disk_bytes(diskstats: str, names: frozenset[str]) -> dict[str, int]:
-    """`disk_read` and `disk_write`, bytes since the box started of these disks together; empty where none is listed."""
+    """`disk_read` and `disk_write`: bytes since boot, summed over the disks `names`; empty where none is listed."""
     rows = [line.split(None, 10) for line in diskstats.splitlines()]
     found = [row for row in rows if len(row) > 9 and row[2] in names]
     if not found:
@@ -183,13 +175,13 @@ def disk_bytes(diskstats: str, names: frozenset[str]) -> dict[str, int]:
 
 
 def swapped_in_bytes(vmstat: str) -> dict[str, int]:
-    """`swap_in`, bytes read back from swap since the box started; empty where the kernel does not tell."""
+    """`swap_in`: bytes read back from swap since boot; empty where the kernel does not count them."""
     _, _, rest = vmstat.partition("pswpin ")
     return {"swap_in": int(rest.split(None, 1)[0]) * os.sysconf("SC_PAGE_SIZE")} if rest else {}
 
 
 def free_disk_bytes(folder: Path) -> int | None:
-    """What this user may still write below `folder`; None where it is not there."""
+    """Bytes that this user may still write below `folder`; None where it does not exist."""
     try:
         space = os.statvfs(folder)
     except OSError:

@@ -12,7 +12,7 @@ import pwd
 from collections.abc import Iterator
 from pathlib import Path
 
-from tuner_tui.hardware.host.cgroup import read_lines
+from tuner_tui.core.procfs import read_text
 
 CONFIG_FOLDERS = ("etc/systemd", "run/systemd", "usr/local/lib/systemd", "usr/lib/systemd")
 """A file hides those of the same name in the folders after it."""
@@ -26,7 +26,7 @@ def logout_warning(user: str | None = None, root: Path = Path("/")) -> str | Non
     `root` is a parameter for made-up trees in tests.
     """
     user = pwd.getpwuid(os.getuid()).pw_name if user is None else user
-    place = "\n".join(read_lines(root / "proc/self/cgroup"))
+    place = read_text(root / "proc/self/cgroup")
     lingers = (root / "var/lib/systemd/linger" / user).exists()
     linger = "" if lingers else f"`loginctl enable-linger {user}` once, and "
     if "/session-" in place and ".scope" in place and kills_at_logout(user, root):
@@ -53,12 +53,12 @@ def kills_at_logout(user: str, root: Path) -> bool:
 
 def logind_settings(root: Path) -> Iterator[tuple[str, str]]:
     """The settings of logind.conf and its drop-ins, in the order in which later ones win."""
-    mains = (read_lines(root / folder / "logind.conf") for folder in CONFIG_FOLDERS)
+    mains = (read_text(root / folder / "logind.conf").splitlines() for folder in CONFIG_FOLDERS)
     main = next((found for found in mains if found), [])
     drop_ins: dict[str, Path] = {}
     for folder in reversed(CONFIG_FOLDERS):
         drop_ins |= {path.name: path for path in (root / folder / "logind.conf.d").glob("*.conf")}
-    for text in [*main, *(text for name in sorted(drop_ins) for text in read_lines(drop_ins[name]))]:
+    for text in [*main, *(text for name in sorted(drop_ins) for text in read_text(drop_ins[name]).splitlines())]:
         name, equals, value = text.strip().partition("=")
         if equals and not name.startswith(("#", ";", "[")):
             yield name.strip(), value.strip()

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import psutil
 
-from tuner_tui.hardware.host.cgroup import Cgroups, read_lines
+from tuner_tui.core.procfs import PROC, read_text
+from tuner_tui.hardware.host.cgroup import Cgroups
 from tuner_tui.hardware.inventory import Cpu, HostMemory, Space
 
 MODEL_KEYS = ("model name", "Model", "cpu model", "Processor")
@@ -20,14 +21,14 @@ MODEL_KEYS = ("model name", "Model", "cpu model", "Processor")
 def read_cpu(
     cgroups: Cgroups,
     *,
-    proc: Path = Path("/proc"),
+    proc: Path = PROC,
     affinity: Callable[[int], set[int]] = os.sched_getaffinity,
 ) -> Cpu:
     """The processor and how much of it this process may use."""
     allowed = len(affinity(0))
     quota = cgroups.tightest_cpu()
     return Cpu(
-        model=cpu_model(read_lines(proc / "cpuinfo")),
+        model=cpu_model(read_text(proc / "cpuinfo").splitlines()),
         physical_cores=psutil.cpu_count(logical=False),
         logical_cores=max(allowed, psutil.cpu_count() or 0),
         affinity_cores=allowed,

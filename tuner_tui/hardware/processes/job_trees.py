@@ -15,15 +15,15 @@ RANK_LAUNCHERS = frozenset(
 RANK_LAUNCHER_MODULES = ("torch.distributed.", "accelerate.commands.", "deepspeed.launcher.", "tuner_tui.runs.")
 TRAINING_TOOLS = frozenset({"torchrun", "accelerate", "deepspeed", "trl", "llamafactory-cli", "axolotl", "tune"})
 TRAINING_COMMS = frozenset({"pt_main_thread", "pt_data_worker"})
-"""What torch names its own threads and loader workers."""
+"""The names that torch gives its main thread and its loader workers."""
 TRAINING_WORDS = ("train", "finetune", "fine_tune", "fine-tune", "sft", "pretrain")
-"""What people call a training script; told by the name only where the libraries it has loaded cannot be seen."""
+"""Parts of script names that suggest a training; used only where the loaded libraries cannot be read."""
 INIT_PID = 1
 
 
 @dataclass(frozen=True, slots=True)
 class JobProcess:
-    """A process of a job and what it does there."""
+    """A process of a job and its role in it."""
 
     process: HostProcess
     role: Role
@@ -31,7 +31,7 @@ class JobProcess:
 
 @dataclass(frozen=True, slots=True)
 class JobTree:
-    """One job: the process it hangs on, the one it was found by, and all that belong to it, parents before children."""
+    """One job: its topmost process, the process by which it was found, and its members, parents before children."""
 
     root: int
     seed: int
@@ -39,7 +39,7 @@ class JobTree:
 
     @property
     def lead(self) -> HostProcess:
-        """The process that says what the job is: its first trainer, else the one it was found by."""
+        """The process that represents the job: its first trainer, else the one by which it was found."""
         mains = [member.process for member in self.members if member.role is Role.MAIN]
         found = [member.process for member in self.members if member.process.pid == self.seed]
         return (mains or found)[0]
@@ -48,10 +48,10 @@ class JobTree:
 def find_jobs(
     processes: Mapping[int, HostProcess], seeds: Iterable[int], launched: Iterable[int] = ()
 ) -> tuple[JobTree, ...]:
-    """The jobs that the processes `seeds` belong to, oldest first; a seed that is not in the table has none.
+    """The jobs of the processes `seeds`, oldest first; a seed that is not in the table is skipped.
 
-    A job hangs on the topmost process that belongs to it: see `is_same_job`. Processes in `launched` are such
-    tops whatever stands above them. What is left of a job whose parent died is held together by its process group.
+    From each seed the way goes up as long as `is_same_job` holds; processes in `launched` are always topmost. Parts of
+    a job whose common parent has died are joined by their process group.
     """
     tops = frozenset(launched)
     roots: dict[int, dict[int, int]] = {}
@@ -65,7 +65,7 @@ def find_jobs(
 
 
 def find_root(processes: Mapping[int, HostProcess], pid: int, tops: frozenset[int] = frozenset()) -> int:
-    """The topmost process of the job that `pid` belongs to."""
+    """The pid of the topmost process of the job of `pid`."""
     seen = {pid}
     while pid not in tops:
         process = processes[pid]
@@ -78,10 +78,11 @@ def find_root(processes: Mapping[int, HostProcess], pid: int, tops: frozenset[in
 
 
 def is_same_job(process: HostProcess, parent: HostProcess) -> bool:
-    """Whether a process is of its parent's job: same command line of a shell, a launcher's rank, a worker.
+    """True when a process belongs to its parent's job.
 
-    A shell gives each command line a process group of its own. Launchers start ranks in further ones; so does who runs
-    multiprocessing in new sessions. Init starts everything, so being its child says nothing.
+    A shell puts each command line into a process group of its own, so the same group means the same command line.
+    Launchers start ranks in further groups, and multiprocessing may start workers in new sessions. Init adopts
+    everything, so being its child means nothing.
     """
     if parent.pid <= INIT_PID:
         return False
@@ -96,25 +97,26 @@ def build_tree(
     roots: Mapping[int, int],
     tops: frozenset[int],
 ) -> JobTree:
-    """The processes below the keys of `roots` (its values found them) with their roles.
+    """The job below the pids of `roots`, which maps each topmost pid to the seed that led to it.
 
-    Another launched training below is a job of its own.
+    Processes in `tops` below it are jobs of their own.
     """
     members: list[JobProcess] = []
-    tallest = sorted(roots, key=lambda root: (processes[root].start_ticks, root))
-    waiting: list[tuple[int, ClassifiedProcess | None]] = [(root, None) for root in reversed(tallest)]
+    oldest_first = sorted(roots, key=lambda root: (processes[root].start_ticks, root))
+    pending: list[tuple[int, ClassifiedProcess | None]] = [(root, None) for root in reversed(oldest_first)]
     seen: set[int] = set()
-    while waiting:
-        pid, parent = waiting.pop()
+    while pending:
+        pid, parent = pending.pop()
         if pid in seen:
             continue
         seen.add(pid)
         process = processes[pid]
-        person = ClassifiedProcess(process.command, process.comm, role_of(process.command, process.comm, parent))
-        members.append(JobProcess(process, person.role))
+        role = role_of(process.command, process.comm, parent)
+        classified = ClassifiedProcess(process.command, process.comm, role)
+        members.append(JobProcess(process, role))
         below = [child for child in children.get(pid, ()) if child not in tops]
-        waiting += [(child, person) for child in reversed(below)]
-    return JobTree(tallest[0], roots[tallest[0]], tuple(members))
+        pending += [(child, classified) for child in reversed(below)]
+    return JobTree(oldest_first[0], roots[oldest_first[0]], tuple(members))
 
 
 def children_by_parent(processes: Mapping[int, HostProcess]) -> dict[int, list[int]]:
@@ -126,12 +128,12 @@ def children_by_parent(processes: Mapping[int, HostProcess]) -> dict[int, list[i
 
 
 def find_trainings(processes: Mapping[int, HostProcess]) -> tuple[int, ...]:
-    """The processes that look like trainings, for a box whose driver names none: torch loaded, or started as one."""
+    """The pids of processes that look like trainings, for boxes whose driver reports no processes."""
     return tuple(pid for pid, process in processes.items() if looks_like_training(process))
 
 
 def looks_like_training(process: HostProcess) -> bool:
-    """Whether this is a Python that has loaded torch, a training tool, or a script named like a training."""
+    """True for a Python that has loaded torch, a training tool, or a script whose name suggests a training."""
     if process.torch or process.comm in TRAINING_COMMS:
         return True
     if not is_python(process.command):
@@ -143,7 +145,7 @@ def looks_like_training(process: HostProcess) -> bool:
 
 
 def is_rank_launcher(command: tuple[str, ...], comm: str) -> bool:
-    """Whether it starts the ranks of a training."""
+    """True when the program starts the ranks of a training."""
     if comm in RANK_LAUNCHERS:
         return True
     names = {program_name(word) for word in command[:2]}
@@ -151,12 +153,12 @@ def is_rank_launcher(command: tuple[str, ...], comm: str) -> bool:
 
 
 def is_spawned(command: tuple[str, ...]) -> bool:
-    """Whether multiprocessing started it: by spawn, forkserver, or to track resources."""
+    """True when multiprocessing started it: by spawn, by forkserver, or to track resources."""
     return any(word.startswith("from multiprocessing.") for word in command[1:5])
 
 
 def script_name(command: tuple[str, ...]) -> str:
-    """The script's or module's name in a Python command line; empty without one."""
+    """The name of the script or module in a Python command line; empty without one."""
     words = [word for word in command[1:] if word == "-m" or not word.startswith("-")]
     if not words:
         return ""

@@ -1,4 +1,4 @@
-"""Command and user of a process that the driver gives by its pid alone."""
+"""Command and owner of a process that the driver identifies by its pid alone."""
 
 from __future__ import annotations
 
@@ -9,53 +9,47 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path, PurePath
 
+from tuner_tui.core.procfs import PROC, read_command, read_text
 from tuner_tui.hardware.environment import sees_host_pids
-from tuner_tui.hardware.host.host_sampler import read_text
 from tuner_tui.hardware.inventory import GpuProcess
 
-BRIEF_CHARACTERS = 40
+MAX_COMMAND_LENGTH = 40
 
 
 def identify_gpu_processes(
-    processes: tuple[GpuProcess, ...] | None, proc: Path = Path("/proc")
+    processes: tuple[GpuProcess, ...] | None, proc: Path = PROC
 ) -> tuple[GpuProcess, ...] | None:
-    """The processes with brief command and user; None where the driver's pids are another namespace's.
+    """The processes with a brief command and their owner.
 
-    In a container the driver gives the host's pids. Compared with ours they would name the wrong processes.
+    None in a container: the driver reports the host's pids there, which are other processes in our namespace.
     """
     if processes is None or not sees_host_pids(proc):
         return None
     return tuple(
-        replace(process, command=brief_command(read_command(process.pid, proc)), user=read_owner(process.pid, proc))
+        replace(process, command=brief_command(_command_words(process.pid, proc)), user=read_owner(process.pid, proc))
         for process in processes
     )
 
 
-def with_command_line(process: GpuProcess, proc: Path = Path("/proc")) -> GpuProcess:
-    """The process with its whole command line and user, as far as this user may know them."""
-    words = read_command(process.pid, proc)
+def with_command_line(process: GpuProcess, proc: Path = PROC) -> GpuProcess:
+    """The process with its whole command line and its owner, as far as this user may read them."""
+    words = _command_words(process.pid, proc)
     return replace(process, command=" ".join(words) or None, user=read_owner(process.pid, proc))
 
 
-def read_command(pid: int, proc: Path) -> list[str]:
-    """The words of its command line, or the kernel's name of it where that is hidden; empty when it has ended."""
-    line = read_text(proc / str(pid) / "cmdline").rstrip("\0") or read_text(proc / str(pid) / "comm").strip()
-    return line.split("\0") if line else []
-
-
 def brief_command(words: Sequence[str]) -> str | None:
-    """What a person calls it: `python train.py`, `python -m ipykernel_launcher`; None for one that has ended."""
+    """The command as people write it: `python train.py`, `python -m ipykernel_launcher`; None without words."""
     if not words:
         return None
     name = PurePath(words[0]).name
     if name.startswith("python"):
         rest = [word for word in words[1:] if word == "-m" or not word.startswith("-")]
         name = " ".join(["python", *(PurePath(word).name for word in rest[: 2 if rest[:1] == ["-m"] else 1])])
-    return name[:BRIEF_CHARACTERS]
+    return name[:MAX_COMMAND_LENGTH]
 
 
-def read_owner(pid: int, proc: Path) -> str | None:
-    """The owner's name, or number where the box has no name for it; None when it has ended."""
+def read_owner(pid: int, proc: Path = PROC) -> str | None:
+    """The owner's name, or the user id where it has no name; None when the process has ended."""
     try:
         owner = os.stat(proc / str(pid)).st_uid  # noqa: PTH116
     except OSError:
@@ -64,9 +58,17 @@ def read_owner(pid: int, proc: Path) -> str | None:
 
 
 @lru_cache(maxsize=256)
-def user_name(owner: int) -> str:
-    """The user's name, asked once: it may come from a server far away."""
+def user_name(uid: int) -> str:
+    """The user's name, cached because looking it up may ask a server."""
     try:
-        return pwd.getpwuid(owner).pw_name
+        return pwd.getpwuid(uid).pw_name
     except KeyError:
-        return str(owner)
+        return str(uid)
+
+
+def _command_words(pid: int, proc: Path) -> tuple[str, ...]:
+    """The command line, or the kernel's name of the process where that is hidden; empty when it has ended."""
+    if command := read_command(pid, proc):
+        return command
+    name = read_text(proc / str(pid) / "comm").strip()
+    return (name,) if name else ()

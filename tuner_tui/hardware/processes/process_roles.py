@@ -18,7 +18,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClassifiedProcess:
-    """A process's command line, the kernel's name of it, and its role."""
+    """A process's command line, its kernel name (`comm`) and its role."""
 
     command: tuple[str, ...]
     comm: str
@@ -26,7 +26,7 @@ class ClassifiedProcess:
 
 
 LOADER_WORKER = "pt_data_worker"
-"""The name torch gives its loader workers (torch/utils/data/_utils/worker.py)."""
+"""The name that torch gives its loader workers (torch/utils/data/_utils/worker.py)."""
 LAUNCHERS = frozenset({"torchrun", "accelerate", "deepspeed", "conda", "mamba", "tuner-tui", "ipython", "jupyter"})
 LAUNCHER_MODULES = (
     "torch.distributed.",
@@ -41,16 +41,16 @@ HELPERS = ("from multiprocessing.resource_tracker import", "torch/_inductor/comp
 
 
 def role_of(command: tuple[str, ...], comm: str, parent: ClassifiedProcess | None) -> Role:
-    """The role of a process from what it is and who started it; `parent` is None for the command itself.
+    """The role of a process, from its command line and its parent; `parent` is None for the launched command.
 
-    The first Python below shells and launchers is the trainer. Its forks (the same command line) and the children that
-    multiprocessing spawns for it are loader workers; a program it starts is not.
+    The first Python below shells and launchers is the trainer. Its forks (same command line) and the children that
+    multiprocessing spawns for it are loader workers; other programs it starts are not.
     """
     if comm == LOADER_WORKER:
         return Role.WORKER
     line = " ".join(command)
     if FORKSERVER in line:
-        # The server is the trainer's child; the processes it forks are the workers and keep its command line.
+        # The fork server is a child of the trainer; the workers it forks keep its command line.
         return Role.WORKER if parent is not None and parent.command == command else Role.OTHER
     if not is_python(command) or is_launcher(command) or any(helper in line for helper in HELPERS):
         return Role.OTHER
@@ -59,23 +59,23 @@ def role_of(command: tuple[str, ...], comm: str, parent: ClassifiedProcess | Non
     return Role.MAIN if parent is None or may_start_trainer(parent) else Role.OTHER
 
 
-def may_start_trainer(person: ClassifiedProcess) -> bool:
-    """Whether a trainer may be its child: a shell, a launcher, a tool like `uv run`; not a trainer's own helper."""
-    return person.role is Role.OTHER and not any(helper in " ".join(person.command) for helper in HELPERS)
+def may_start_trainer(process: ClassifiedProcess) -> bool:
+    """True for shells, launchers and tools like `uv run`; False for trainers, workers and a trainer's helpers."""
+    return process.role is Role.OTHER and not any(helper in " ".join(process.command) for helper in HELPERS)
 
 
 def is_python(command: Sequence[str]) -> bool:
-    """Whether Python runs it (a script with a `#!` line has the interpreter as its first word too)."""
+    """True when the program is Python; for a script with a `#!` line too, as the kernel puts the interpreter first."""
     return bool(command) and program_name(command[0]).startswith("python")
 
 
 def program_name(word: str) -> str:
-    """The name at the end of a path. Hundreds of command lines are read at once, and pathlib costs five times this."""
+    """The last part of a path. Called for hundreds of command lines at once, where pathlib costs five times as much."""
     return word.rpartition("/")[2]
 
 
 def is_launcher(command: Sequence[str]) -> bool:
-    """Whether its work is to start the trainer: torchrun, accelerate launch and their kind."""
+    """True when the command starts a trainer: torchrun, accelerate launch and the like."""
     words = list(dropwhile(lambda word: word.startswith("-") and word != "-m", command[1:]))
     if len(words) > 1 and words[0] == "-m":
         return words[1].startswith(LAUNCHER_MODULES)

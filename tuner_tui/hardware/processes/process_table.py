@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tuner_tui.core.procfs import PROC, ProcessStat, list_pids, read_stat
 from tuner_tui.hardware.host.system_info import ProcessIdentity, process_identity
 from tuner_tui.hardware.processes.process_roles import is_python
-from tuner_tui.hardware.processes.process_sampler import PAGE_BYTES, TICKS_HZ
 
 KERNEL_THREADS = 2
-"""The parent of the kernel's own threads, on every Linux."""
-KERNEL_PARENT = b"%d" % KERNEL_THREADS
+"""Pid of kthreadd, the parent of the kernel's threads on every Linux."""
 SCAN_EVERY = 2
-"""Who has come is seen this many looks later at most."""
+"""Calls of `read` per scan; a new process is found at the next scan."""
 SHARES = 5
-"""Of those that nobody wants and that were read before, one in so many is read at a scan: what they do is not shown,
-and a process that has long been there rarely becomes another program."""
-FIELDS = 22
-"""Of /proc/<pid>/stat, from the state to the resident pages; what follows them is not looked at."""
+"""A scan reads one in `SHARES` of the processes that are known and not wanted: their load is not shown, and an old
+process rarely executes another program."""
 YOUNG_S = 2.0
-"""A process this young may not have become its program yet: it is asked once more who it is."""
+"""A process younger than this may not have executed its program yet, so its identity is read once more."""
 TORCH_AGES_S = (2.0, 20.0, 120.0)
-"""Ages at which a Python process is asked whether it has loaded torch; a training has within its first minutes."""
+"""Ages at which a Python process is checked for torch; a training has loaded it within its first minutes."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostProcess:
-    """Who a process is. `command` is empty and `user` None where they are hidden; `started_s` is since the epoch.
+    """The identity of a process. `command` is empty and `user` None where hidden; `started_s` is since the epoch.
 
-    `torch` says whether it has loaded torch; None where that cannot be seen.
+    `torch` is True when it has loaded torch; None where this user may not look.
     """
 
     pid: int
@@ -49,7 +45,7 @@ class HostProcess:
 
 @dataclass(frozen=True, slots=True)
 class ProcessLoad:
-    """A process's load: percent of one core since it was read before (None at first), and resident bytes."""
+    """Percent of one core since the previous reading (None at the first one), and resident bytes."""
 
     cpu_pct: float | None
     rss_bytes: int
@@ -57,24 +53,23 @@ class ProcessLoad:
 
 @dataclass(slots=True)
 class _TableEntry:
-    """A process as it was read last; `read_s` by the monotonic clock."""
+    """The last reading of a process; `read_s` is monotonic, `settled` is False while it may still change program."""
 
     process: HostProcess
     cpu_s: float
     read_s: float
     load: ProcessLoad
     settled: bool
-    torch_asked: int = 0
+    torch_checks: int = 0
 
 
 class ProcessTable:
-    """The host's processes. `read` is for one thread at a time.
+    """The host's processes, without kernel threads. `read` is for one thread at a time.
 
-    Who a process is comes from psutil, once a process. Its load comes straight from /proc/<pid>/stat, since it is asked
-    again and again: one read costs 5 µs where psutil's two cost 29 µs (500 processes a second: 0.2 % of a core instead
-    of 1.4 %). The wanted ones are read each time; every `SCAN_EVERY`th time is a scan, which finds who has come and
-    who has gone, and reads the newcomers, the young, and a share of the others in turn. The kernel's own threads are
-    left out.
+    Identities come from psutil, once per process. Loads are read again and again, so they come straight from
+    /proc/PID/stat, at a fifth of what psutil's two reads cost. The wanted processes are read at each call; every
+    `SCAN_EVERY`th call is a scan, which finds new and ended processes and reads the new ones, the young ones, and the
+    others in turn.
     """
 
     def __init__(
@@ -82,133 +77,108 @@ class ProcessTable:
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
         *,
-        proc: Path = Path("/proc"),
+        proc: Path = PROC,
         identity: Callable[[int], ProcessIdentity | None] = process_identity,
     ) -> None:
         self._clock = clock
         self._wall_clock = wall_clock
         self._proc = str(proc)
         self._identity = identity
-        self._known: dict[int, _TableEntry] = {}
-        self._left_out: frozenset[int] = frozenset()
+        self._entries: dict[int, _TableEntry] = {}
+        self._ignored: frozenset[int] = frozenset()
         self._calls = 0
         self._scans = 0
 
     def read(self, wanted: Collection[int] = ()) -> bool:
-        """Read the processes `wanted`; True where it was time for a scan, so that everybody is known."""
-        scans = self._calls % SCAN_EVERY == 0
+        """Reads the processes `wanted`; returns True when this call was a scan, after which all processes are known."""
+        is_scan = self._calls % SCAN_EVERY == 0
         self._calls += 1
-        if not scans:
+        if not is_scan:
             self._read_each(wanted)
             return False
-        pids = {int(name) for name in os.listdir(self._proc) if name.isdigit()}  # noqa: PTH208
-        self._known = {pid: known for pid, known in self._known.items() if pid in pids}
-        self._read_each(self._due(pids - self._left_out, frozenset(wanted)))
-        self._left_out = frozenset(pids - self._known.keys())
-        self._ask_for_torch()
+        pids = set(list_pids(self._proc))
+        self._entries = {pid: entry for pid, entry in self._entries.items() if pid in pids}
+        self._read_each(self._due(pids - self._ignored, frozenset(wanted)))
+        self._ignored = frozenset(pids - self._entries.keys())
+        self._check_for_torch()
         self._scans += 1
         return True
 
     def _due(self, pids: Collection[int], wanted: Collection[int]) -> list[int]:
-        """Which of those that are there are read at this scan."""
-        turn, known = self._scans % SHARES, self._known
+        """The pids to read at this scan."""
+        turn, known = self._scans % SHARES, self._entries
         return [
             pid for pid in pids if pid in wanted or pid % SHARES == turn or pid not in known or not known[pid].settled
         ]
 
     @property
     def processes(self) -> Mapping[int, HostProcess]:
-        """Everybody by pid."""
-        return {pid: known.process for pid, known in self._known.items()}
+        """All processes by pid."""
+        return {pid: entry.process for pid, entry in self._entries.items()}
 
     def load(self, pid: int) -> ProcessLoad | None:
-        """The load of a process when it was read last; None where it is not there."""
-        known = self._known.get(pid)
-        return None if known is None else known.load
+        """The load of a process at its last reading; None for a process that is not in the table."""
+        entry = self._entries.get(pid)
+        return None if entry is None else entry.load
 
     def _read_each(self, pids: Collection[int]) -> None:
         for pid in pids:
-            read = read_fields(f"{self._proc}/{pid}/stat")
-            if read is None or read[1][0] in b"ZX" or pid == KERNEL_THREADS or read[1][1] == KERNEL_PARENT:
-                self._known.pop(pid, None)
+            stat = read_stat(pid, self._proc)
+            if stat is None or not stat.is_running or KERNEL_THREADS in (pid, stat.parent):
+                self._entries.pop(pid, None)
             else:
-                self._take(pid, *read)
+                self._update(stat)
 
-    def _take(self, pid: int, comm: str, fields: list[bytes]) -> None:
-        """What one process's line says; `fields` begin with its state."""
-        cpu_s, rss_bytes = (int(fields[11]) + int(fields[12])) / TICKS_HZ, int(fields[21]) * PAGE_BYTES
-        known, now_s = self._known.get(pid), self._clock()
-        if known is None or known.process.start_ticks != int(fields[19]):
-            self._meet(process_from_stat(pid, comm, fields), cpu_s, now_s, rss_bytes)
+    def _update(self, stat: ProcessStat) -> None:
+        entry, now_s = self._entries.get(stat.pid), self._clock()
+        if entry is None or entry.process.start_ticks != stat.start_ticks:
+            self._add(stat, now_s)
             return
-        if now_s > known.read_s:
-            cpu_pct = max(0.0, 100 * (cpu_s - known.cpu_s) / (now_s - known.read_s))
-            known.load, known.cpu_s, known.read_s = ProcessLoad(cpu_pct, rss_bytes), cpu_s, now_s
-        if not known.settled or has_changed(known.process, comm, fields):
-            known.settled = True
-            known.process = self._identified(replace(process_from_stat(pid, comm, fields), torch=known.process.torch))
+        if now_s > entry.read_s:
+            cpu_pct = max(0.0, 100 * (stat.cpu_s - entry.cpu_s) / (now_s - entry.read_s))
+            entry.load, entry.cpu_s, entry.read_s = ProcessLoad(cpu_pct, stat.rss_bytes), stat.cpu_s, now_s
+        if not entry.settled or _has_changed(entry.process, stat):
+            entry.settled = True
+            entry.process = self._identify(stat, entry.process.torch)
 
-    def _meet(self, process: HostProcess, cpu_s: float, now_s: float, rss_bytes: int) -> None:
-        process = self._identified(process)
+    def _add(self, stat: ProcessStat, now_s: float) -> None:
+        process = self._identify(stat)
         settled = process.started_s is None or self._wall_clock() - process.started_s > YOUNG_S
-        self._known[process.pid] = _TableEntry(process, cpu_s, now_s, ProcessLoad(None, rss_bytes), settled)
+        self._entries[stat.pid] = _TableEntry(process, stat.cpu_s, now_s, ProcessLoad(None, stat.rss_bytes), settled)
 
-    def _identified(self, process: HostProcess) -> HostProcess:
-        who = self._identity(process.pid)
-        if who is None:
+    def _identify(self, stat: ProcessStat, torch: bool | None = None) -> HostProcess:
+        process = HostProcess(stat.pid, stat.parent, stat.group, stat.session, stat.comm, stat.start_ticks, torch=torch)
+        identity = self._identity(stat.pid)
+        if identity is None:
             return process
-        return replace(process, user=who.user, command=who.command, started_s=who.started_s)
+        return replace(process, user=identity.user, command=identity.command, started_s=identity.started_s)
 
-    def _ask_for_torch(self) -> None:
+    def _check_for_torch(self) -> None:
         now_s = self._wall_clock()
-        for known in self._known.values():
-            process = known.process
-            if known.torch_asked < len(TORCH_AGES_S) and not process.torch and is_python(process.command):
+        for entry in self._entries.values():
+            process = entry.process
+            if entry.torch_checks < len(TORCH_AGES_S) and not process.torch and is_python(process.command):
                 age_s = now_s - (process.started_s or 0.0)
-                due = sum(age_s >= asked_at for asked_at in TORCH_AGES_S)
-                if due > known.torch_asked:
-                    known.torch_asked = due
-                    known.process = replace(process, torch=has_torch(f"{self._proc}/{process.pid}/maps"))
+                due = sum(age_s >= check_at_s for check_at_s in TORCH_AGES_S)
+                if due > entry.torch_checks:
+                    entry.torch_checks = due
+                    entry.process = replace(process, torch=has_torch(f"{self._proc}/{process.pid}/maps"))
 
 
-def process_from_stat(pid: int, comm: str, fields: list[bytes]) -> HostProcess:
-    """A process by its line of figures alone."""
-    return HostProcess(pid, int(fields[1]), int(fields[2]), int(fields[3]), comm, int(fields[19]))
-
-
-def has_changed(before: HostProcess, comm: str, fields: list[bytes]) -> bool:
-    """Whether the process has become another program or somebody else's child."""
-    return (
-        before.comm != comm
-        or before.parent != int(fields[1])
-        or before.group != int(fields[2])
-        or before.session != int(fields[3])
+def _has_changed(before: HostProcess, stat: ProcessStat) -> bool:
+    """True when the process has executed another program, or has moved to another parent, group or session."""
+    return (before.comm, before.parent, before.group, before.session) != (
+        stat.comm,
+        stat.parent,
+        stat.group,
+        stat.session,
     )
 
 
-def read_fields(path: str) -> tuple[str, list[bytes]] | None:
-    """The name and the figures of /proc/<pid>/stat, which begin with the state; None when the process has ended."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except OSError:
-        return None
-    try:
-        text = os.read(descriptor, 2048)
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
-    head, _, rest = text.rpartition(b")")
-    fields = rest.split(None, FIELDS)
-    if len(fields) < FIELDS:
-        return None
-    return head.partition(b"(")[2].decode("utf-8", "replace"), fields
-
-
 def has_torch(maps: str) -> bool | None:
-    """Whether a process has loaded torch's library; None where this user may not look.
+    """True when a process has loaded torch's library; None where this user may not look.
 
-    Straight from /proc/<pid>/maps: psutil's `memory_maps` walks every page (/proc/<pid>/smaps).
+    Reads /proc/PID/maps: psutil's `memory_maps` reads smaps, for which the kernel walks every page.
     """
     try:
         with open(maps, "rb") as file:  # noqa: PTH123

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tuner_tui.core.clock import ClockReading
 from tuner_tui.core.line_files import LineTail
-from tuner_tui.core.procfs import ProcessStat, is_alive, process_name
+from tuner_tui.core.procfs import ProcessStat, is_alive
 from tuner_tui.hardware.processes.process_roles import LOADER_WORKER
 from tuner_tui.runs.events.fold import fold
 from tuner_tui.runs.events.run_state import RunState
@@ -161,7 +161,7 @@ class TrainingMonitor:
         if alive and number == signal.SIGKILL:
             _signal_group(group, number)
         for one in find_orphans(group, self._observed()).own:
-            asked = one.session == group and process_name(one.pid) != LOADER_WORKER
+            asked = one.session == group and one.comm != LOADER_WORKER
             if asked or not alive or number == signal.SIGKILL:
                 _signal_process(one, number)
 

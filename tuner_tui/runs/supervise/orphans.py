@@ -7,9 +7,10 @@ import os
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from tuner_tui.core.procfs import ProcessStat, command_line, descendants, session_members
+from tuner_tui.core.procfs import ProcessStat, descendants, read_command, session_members
 
 PR_SET_CHILD_SUBREAPER = 36
+MAX_COMMAND_LENGTH = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +21,11 @@ class Orphans:
     apart: tuple[ProcessStat, ...] = ()
 
     def names(self) -> str:
-        """Who is left, by number and command; empty when nobody is."""
-        everybody = (*self.own, *self.apart)
-        named = ", ".join(f"{one.pid} ({command_line(one.pid)})" for one in everybody[:3])
-        return named + (f" and {len(everybody) - 3} more" if len(everybody) > 3 else "")
+        """Pid and command of each orphan; empty without any."""
+        orphans = (*self.own, *self.apart)
+        commands = {one.pid: " ".join(read_command(one.pid))[:MAX_COMMAND_LENGTH] for one in orphans[:3]}
+        named = ", ".join(f"{pid} ({command})" for pid, command in commands.items())
+        return named + (f" and {len(orphans) - 3} more" if len(orphans) > 3 else "")
 
 
 def become_subreaper() -> bool:
