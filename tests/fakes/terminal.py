@@ -68,7 +68,7 @@ class TerminalApp(App[None]):
         self._shown = TerminalCells()
 
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
-        update = self._shown.update(renderable)
+        update = self._shown.wrap(renderable)
         if isinstance(update, CompositorUpdate):
             written = update.render_segments(self.console)
             self.terminal.feed(written)

@@ -75,7 +75,7 @@ def writer() -> tuple[Callable[[object], str], FakeTerminal]:
     shown, terminal = TerminalCells(), FakeTerminal()
 
     def write(painted: object) -> str:
-        written: str = shown.update(painted).render_segments(CONSOLE)  # type: ignore
+        written: str = shown.wrap(painted).render_segments(CONSOLE)  # type: ignore
         terminal.feed(written)
         return written
 
@@ -156,4 +156,4 @@ def test_a_link_is_written_as_textual_writes_it() -> None:
     strip = Strip([Segment("docs", Style(link="https://example.org")), Segment(" " * 12)], WIDTH)
     update = ChopsUpdate([{0: strip}], [(0, 0, WIDTH)], [[WIDTH]])
     for _ in range(2):
-        assert "https://example.org" in shown.update(update).render_segments(CONSOLE)  # type: ignore
+        assert "https://example.org" in shown.wrap(update).render_segments(CONSOLE)  # type: ignore

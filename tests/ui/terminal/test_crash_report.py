@@ -1,4 +1,4 @@
-"""A mistake of the program itself: one sentence, a private file, exit code 1, and no value of any variable."""
+"""An unexpected error: one sentence, a private file, exit code 1, and no values of variables."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_where_it_cannot_be_written_the_sentence_says_so(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("service", ["inventory", "open_sampler"], ids=["errand", "thread"])
-def test_a_mistake_ends_the_screen_with_one_sentence(service: str, tmp_path: Path, repository: Path) -> None:
+def test_a_bug_ends_the_screen_with_one_sentence(service: str, tmp_path: Path, repository: Path) -> None:
     environment = {**os.environ, "TERM": "xterm-256color", "TUNER_STATE_DIR": str(tmp_path / "state")}
     script = BROKEN.format(service=service)
     written = b""
@@ -57,7 +57,7 @@ def test_a_mistake_ends_the_screen_with_one_sentence(service: str, tmp_path: Pat
         ended = os.waitid(os.P_PID, terminal.pid, os.WEXITED | os.WNOWAIT)
         assert ended is not None
         assert ended.si_status == 1
-    assert b"mistake in tuner-tui" in written
+    assert b"bug in tuner-tui" in written
     assert b"open-sesame" not in written
     assert b"Traceback" not in written
     [file] = (tmp_path / "state").glob("crash-*.txt")

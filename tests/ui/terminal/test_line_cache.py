@@ -81,7 +81,7 @@ WIDTH, HEIGHT = 30, 6
 
 
 class Titled(TitledWidget):
-    DEFAULT_CSS = "Panel { border: round white; padding: 0 1; }"
+    DEFAULT_CSS = "Titled { border: round white; padding: 0 1; }"
 
     def compose(self) -> ComposeResult:
         yield Static("held")
@@ -94,7 +94,7 @@ class TitledApp(App[None]):
 
 @pytest.mark.parametrize(
     ("change", "row"),
-    [(lambda panel: panel.entitle("above"), 0), (lambda panel: panel.say_below("below"), HEIGHT - 1)],
+    [(lambda panel: panel.set_title("above"), 0), (lambda panel: panel.set_subtitle("below"), HEIGHT - 1)],
 )
 async def test_a_title_repaints_its_row(change: Callable[[Titled], None], row: int) -> None:
     app = TitledApp()
@@ -115,7 +115,7 @@ async def test_any_other_refresh_is_of_the_whole_panel() -> None:
     async with app.run_test(size=(WIDTH, HEIGHT)) as pilot:
         await pilot.pause()
         panel = app.query_one(Titled)
-        panel.entitle("above")
+        panel.set_title("above")
         panel._exchange_repaint_regions()
         panel.refresh()
         assert panel._exchange_repaint_regions() == {Region(0, 0, WIDTH, HEIGHT)}

@@ -1,7 +1,8 @@
 """The text of `tuner-tui recommend`: setting, value, reason and source in columns.
 
 Sources are short there (`004`), with their names in the last line. Narrow terminals get the reason on lines of its
-own."""
+own.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """Lines of styled text, exact to the cell: build, fit, cut and align them; the marks that show a state without
-colour."""
+colour.
+"""
 
 from __future__ import annotations
 

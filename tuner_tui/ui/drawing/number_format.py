@@ -1,5 +1,6 @@
 """Formats numbers, sizes and durations for the screen: fixed widths and units, rounded so that noise does not show.
-Unknown is `–`, never 0."""
+Unknown is `–`, never 0.
+"""
 
 from __future__ import annotations
 

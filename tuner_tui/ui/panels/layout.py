@@ -1,7 +1,8 @@
 """Where each panel goes for any terminal size, and the widget that places them.
 
 Three shapes: *wide* shows everything; *normal* puts three (or two) panels above the findings and one of the rest
-below; *paged* shows one panel at a time. Panels that are not on the screen are named in the page tabs."""
+below; *paged* shows one panel at a time. Panels that are not on the screen are named in the page tabs.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """The scroll position in a log of any size: the first line shown, whether the end is followed, and which window to
-request next."""
+request next.
+"""
 
 from __future__ import annotations
 

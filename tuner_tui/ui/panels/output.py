@@ -235,7 +235,7 @@ class OutputPanel(TitledWidget, Vertical, can_focus=True):
         where = self._where(self.log_window)
         if where != self._told:
             self._told = where
-            self.say_below(where)
+            self.set_subtitle(where)
 
     def _where(self, window: LogWindow | None) -> str:
         if window is None or not window.lines:

@@ -1,5 +1,6 @@
 """The settings panel: every field with its origin and problems, edited in place; the memory estimate and the field's
-help below."""
+help below.
+"""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class BaseApp(App[None]):
         return [*super().get_line_filters(), *self._last_filters]
 
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
-        super()._display(screen, self._shown.update(renderable))
+        super()._display(screen, self._shown.wrap(renderable))
 
     def action_redraw(self) -> None:
         """Write every cell again: another program has written over the screen."""

@@ -1,7 +1,8 @@
 """Writes to the terminal only the cells that differ from what it shows, grouped by style.
 
 Textual repaints a changed span from the left edge of its widget, with a colour sequence before every piece: over SSH
-three times the bytes. Full repaints are written in full, so that whatever else was on the terminal is overwritten."""
+three times the bytes. Full repaints are written in full, so that whatever else was on the terminal is overwritten.
+"""
 
 from __future__ import annotations
 
@@ -20,80 +21,82 @@ if TYPE_CHECKING:
 
 UNKNOWN = "\0"
 MAX_GAP = 4
-"""So many unchanged cells between two changed ones are written again: moving over them takes as many bytes."""
+"""Up to this many unchanged cells between two changed ones are written again: moving the cursor takes as many bytes."""
 
 
 class TerminalCells:
-    """What the terminal shows, as far as it is known: a string of characters and one of looks for every row.
+    """The cells the terminal is known to show: for each row a string of characters and a string of style codes.
 
-    A look is one character too, and stands for a colour sequence. Cells of characters that are not one cell wide are
-    never known: what lies there is written whenever Textual asks for it.
+    A style code is one character that stands for a colour sequence, so rows are compared as strings. Cells of
+    characters that are not one cell wide stay unknown: they are written whenever Textual repaints them.
     """
 
     def __init__(self) -> None:
         self._rows: dict[int, tuple[str, str]] = {}
-        self._look_of: dict[Style | None, str | None] = {}
+        self._codes: dict[Style | None, str | None] = {}
         self._sequences: list[str] = []
 
-    def update(self, painted: RenderableType | None) -> RenderableType | None:
-        """`painted`, made to write what differs when it is written."""
-        if not isinstance(painted, ChopsUpdate | LayoutUpdate):
-            return painted
-        return cast("RenderableType", _DiffUpdate(self, painted))
+    def wrap(self, update: RenderableType | None) -> RenderableType | None:
+        """Return `update` as one that writes only the difference when it is rendered."""
+        if not isinstance(update, ChopsUpdate | LayoutUpdate):
+            return update
+        return cast("RenderableType", _DiffUpdate(self, update))
 
-    def repainted(self, painted: LayoutUpdate, colours: ColorSystem) -> None:
-        """All of it was written."""
+    def set_layout(self, update: LayoutUpdate, colours: ColorSystem) -> None:
+        """Record a full repaint, which is written as it is."""
         self._rows.clear()
-        for y, strips in enumerate(painted.strips, painted.region.y):
-            x = painted.region.x
+        for y, strips in enumerate(update.strips, update.region.y):
+            x = update.region.x
             for strip in strips:
-                self._put(y, x, *self._cells(strip, colours))
+                self._put(y, x, *self._encode(strip, colours))
                 x += strip.cell_length
 
-    def changes(self, painted: ChopsUpdate, console: Console, colours: ColorSystem) -> str:
-        """What to write so that the terminal shows what was painted."""
-        whole: list[str] = []
-        by_look: dict[str, list[str]] = {}
-        for y, x, strip in _pieces(painted):
-            text, looks = self._cells(strip, colours)
-            if UNKNOWN in looks:
-                whole.append(_move(x, y) + strip.render(console))
-            for start, stop in self._differing(y, x, text, looks):
-                by_look.setdefault(looks[start], []).append(_move(x + start, y) + text[start:stop])
-            self._put(y, x, text, looks)
-        for look, runs in by_look.items():
-            whole += (self._sequences[ord(look) - 1], *runs)
-        return "".join(whole) + "\x1b[m" * bool(by_look)
+    def diff(self, update: ChopsUpdate, console: Console, colours: ColorSystem) -> str:
+        """Return what to write so that the terminal shows `update`, and record it."""
+        output: list[str] = []
+        runs_by_code: dict[str, list[str]] = {}
+        for y, x, strip in _changed_strips(update):
+            text, codes = self._encode(strip, colours)
+            if UNKNOWN in codes:
+                output.append(_move_cursor(x, y) + strip.render(console))
+            for start, stop in self._changed_runs(y, x, text, codes):
+                runs_by_code.setdefault(codes[start], []).append(_move_cursor(x + start, y) + text[start:stop])
+            self._put(y, x, text, codes)
+        for code, runs in runs_by_code.items():
+            output += (self._sequences[ord(code) - 1], *runs)
+        return "".join(output) + "\x1b[m" * bool(runs_by_code)
 
-    def _cells(self, strip: Strip, colours: ColorSystem) -> tuple[str, str]:
-        looks = [self._look(style, colours) for _, style, _ in strip]
-        if None in looks or not is_narrow(strip.text):
+    def _encode(self, strip: Strip, colours: ColorSystem) -> tuple[str, str]:
+        """Return the characters of `strip` and their style codes."""
+        codes = [self._code(style, colours) for _, style, _ in strip]
+        if None in codes or not is_narrow(strip.text):
             return UNKNOWN * strip.cell_length, UNKNOWN * strip.cell_length
-        return strip.text, "".join(look * len(text) for look, (text, _, _) in zip(looks, strip, strict=True) if look)
+        return strip.text, "".join(code * len(text) for code, (text, _, _) in zip(codes, strip, strict=True) if code)
 
-    def _look(self, style: Style | None, colours: ColorSystem) -> str | None:
-        """The look of a style; None for a link, which is more than a colour."""
-        if style not in self._look_of:
-            self._look_of[style] = None if style and style.link else self._numbered(style, colours)
-        return self._look_of[style]
+    def _code(self, style: Style | None, colours: ColorSystem) -> str | None:
+        """Return the code of a style; None for a link, which is more than a colour sequence."""
+        if style not in self._codes:
+            self._codes[style] = None if style and style.link else self._new_code(style, colours)
+        return self._codes[style]
 
-    def _numbered(self, style: Style | None, colours: ColorSystem) -> str:
-        codes = Strip.render_ansi(style, colours) if style else ""
-        sequence = f"\x1b[0;{codes}m" if codes else "\x1b[0m"
+    def _new_code(self, style: Style | None, colours: ColorSystem) -> str:
+        parameters = Strip.render_ansi(style, colours) if style else ""
+        sequence = f"\x1b[0;{parameters}m" if parameters else "\x1b[0m"
         if sequence not in self._sequences:
             self._sequences.append(sequence)
         return chr(self._sequences.index(sequence) + 1)
 
-    def _differing(self, y: int, x: int, text: str, looks: str) -> Iterator[tuple[int, int]]:
-        """Runs of one look that hold every cell of `text` that differs from what row `y` shows from `x` on."""
-        old_text, old_looks = (row[x : x + len(text)].ljust(len(text), UNKNOWN) for row in self._row(y))
-        if (old_text, old_looks) == (text, looks):
+    def _changed_runs(self, y: int, x: int, text: str, codes: str) -> Iterator[tuple[int, int]]:
+        """Yield spans of one style that together hold every cell of `text` that differs from row `y` at `x`."""
+        old_text, old_codes = (row[x : x + len(text)].ljust(len(text), UNKNOWN) for row in self._row(y))
+        if (old_text, old_codes) == (text, codes):
             return
         start = end = 0
-        for at, cell in enumerate(zip(text, looks, old_text, old_looks, strict=True)):
+        for at, cell in enumerate(zip(text, codes, old_text, old_codes, strict=True)):
             if cell[:2] == cell[2:] or cell[1] == UNKNOWN:
                 continue
-            if start < end and at - end <= MAX_GAP and looks[start : at + 1] == cell[1] * (at + 1 - start):
+            # Extend the current span over a short gap if all cells up to here have one style.
+            if start < end and at - end <= MAX_GAP and codes[start : at + 1] == cell[1] * (at + 1 - start):
                 end = at + 1
                 continue
             if start < end:
@@ -105,38 +108,38 @@ class TerminalCells:
     def _row(self, y: int) -> tuple[str, str]:
         return self._rows.get(y, ("", ""))
 
-    def _put(self, y: int, x: int, text: str, looks: str) -> None:
-        old_text, old_looks = self._row(y)
-        # Where a character is not one cell wide, terminals differ in where those behind it come to lie.
-        behind = x + len(text) if UNKNOWN not in looks else len(old_text)
+    def _put(self, y: int, x: int, text: str, codes: str) -> None:
+        old_text, old_codes = self._row(y)
+        # Terminals disagree about the columns after a character that is not one cell wide: forget the rest of the row.
+        rest = x + len(text) if UNKNOWN not in codes else len(old_text)
         self._rows[y] = (
-            old_text[:x].ljust(x, UNKNOWN) + text + old_text[behind:],
-            old_looks[:x].ljust(x, UNKNOWN) + looks + old_looks[behind:],
+            old_text[:x].ljust(x, UNKNOWN) + text + old_text[rest:],
+            old_codes[:x].ljust(x, UNKNOWN) + codes + old_codes[rest:],
         )
 
 
 class _DiffUpdate(CompositorUpdate):
-    """An update of Textual's that says what to write only when it is written: some never are."""
+    """Computes the difference when it is rendered: Textual drops some updates without writing them."""
 
-    def __init__(self, shown: TerminalCells, painted: ChopsUpdate | LayoutUpdate) -> None:
-        self._shown = shown
-        self._painted = painted
+    def __init__(self, cells: TerminalCells, update: ChopsUpdate | LayoutUpdate) -> None:
+        self._cells = cells
+        self._update = update
 
     def render_segments(self, console: Console) -> str:
         colours = console._color_system or ColorSystem.TRUECOLOR
-        if isinstance(self._painted, ChopsUpdate):
-            return self._shown.changes(self._painted, console, colours)
-        self._shown.repainted(self._painted, colours)
-        return self._painted.render_segments(console)
+        if isinstance(self._update, ChopsUpdate):
+            return self._cells.diff(self._update, console, colours)
+        self._cells.set_layout(self._update, colours)
+        return self._update.render_segments(console)
 
 
-def _pieces(painted: ChopsUpdate) -> Iterator[tuple[int, int, Strip]]:
-    """Each piece of the changed spans: its row, its first cell, and what it shows."""
-    for y, start, end in painted.spans:
-        for piece_end, (x, strip) in zip(painted.chop_ends[y], painted.chops[y].items(), strict=False):
+def _changed_strips(update: ChopsUpdate) -> Iterator[tuple[int, int, Strip]]:
+    """Yield row, first column and strip of each piece of the changed spans."""
+    for y, start, end in update.spans:
+        for piece_end, (x, strip) in zip(update.chop_ends[y], update.chops[y].items(), strict=False):
             if strip is not None and x < end and piece_end > start:
                 yield y, x, strip.crop(0, min(piece_end, end) - x)
 
 
-def _move(x: int, y: int) -> str:
+def _move_cursor(x: int, y: int) -> str:
     return f"\x1b[{y + 1};{x + 1}H"

@@ -1,6 +1,7 @@
 """Writes the traceback of an unexpected error to a private file and returns one sentence for the user.
 
-The traceback is written without the values of variables, which may hold the secrets of an environment."""
+The traceback is written without the values of variables, which may hold the secrets of an environment.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +12,21 @@ from pathlib import Path
 
 
 def write_crash_report(error: BaseException, folder: Path) -> str:
-    """Write the traceback of `error` into a private file in `folder`; the sentence for the user."""
-    cause = getattr(error, "error", error)  # what a worker failed of
-    said = f"The screen failed: {type(cause).__name__}. This is a mistake in tuner-tui; a training goes on."
+    """Write the traceback of `error` to a new file in `folder` (mode 0600) and return the sentence for the user."""
+    cause = getattr(error, "error", error)  # a worker's failure wraps the error
+    sentence = f"The screen failed: {type(cause).__name__}. This is a bug in tuner-tui; a training goes on."
     path = folder / f"crash-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
-            file.write(_text(cause))
+            file.write(_format(cause))
     except OSError as refused:
-        return f"{said} What happened could not be written to {path}: {refused.strerror or refused}."
-    return f"{said} What happened stands in {path}"
+        return f"{sentence} The report could not be written to {path}: {refused.strerror or refused}."
+    return f"{sentence} The report is in {path}"
 
 
-def _text(error: BaseException) -> str:
+def _format(error: BaseException) -> str:
     import platform
     from importlib.metadata import version
 

@@ -8,9 +8,9 @@ from tuner_tui.ui.widgets.backdrop import Backdrop
 
 
 class FullScreen(Backdrop, Screen[None]):
-    """Goes on moving while a dialog lies over it, by those cells alone that changed.
+    """Keeps updating below a dialog, and repaints only the cells that changed.
 
-    The toolkit would have all of it painted anew for each of them: a screen below marks itself for what it has just
+    Textual repaints a screen below a dialog as a whole for each change: the screen marks as dirty what it has just
     painted, and one that was painted whole, as when a dialog opens, is painted whole from then on.
     """
 

@@ -1,6 +1,7 @@
 """A Linux terminal driver that sleeps until there is input.
 
-Textual's own driver polls for input ten times a second: 0.2 % of a core, a fifth of what the whole screen costs."""
+Textual's own driver polls for input ten times a second: 0.2 % of a core, a fifth of what the whole screen costs.
+"""
 
 from __future__ import annotations
 
@@ -21,62 +22,62 @@ if TYPE_CHECKING:
 
 READ_BYTES = 4096
 ESCAPE_POLL_S = 0.1
-"""While half a sequence may be on its way: an escape alone is a key once nothing has followed it for a while."""
+"""Poll interval while an escape sequence may be incomplete: a lone escape is a key once nothing follows it."""
 
 
 class WakeEvent(Event):
-    """An event that a selector can wait for as well: `descriptor` is readable from `set` until `clear`."""
+    """An event that a selector can wait for: `descriptor` is readable between `set` and `clear`."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.descriptor, self._other_end = os.pipe()
+        self.descriptor, self._write_end = os.pipe()
 
     def set(self) -> None:
-        """Set, and wake who waits."""
+        """Set the event and wake up the selectors that wait for it."""
         if not self.is_set():
-            os.write(self._other_end, b"!")
+            os.write(self._write_end, b"!")
         super().set()
 
     def clear(self) -> None:
-        """As it was before."""
+        """Reset the event."""
         if self.is_set():
             os.read(self.descriptor, 1)
         super().clear()
 
 
 class BlockingDriver(LinuxDriver):
-    """Textual's driver for Linux, but for how it waits, and that it draws on standard output.
+    """Textual's Linux driver with blocking reads, which draws on standard output.
 
-    Standard error may be a file (`tuner-tui 2>log`), standard output is the terminal.
+    Textual draws on standard error, which may be redirected to a file (`tuner-tui 2>log`).
     """
 
     def __init__(
         self, app: App[object], *, debug: bool = False, mouse: bool = True, size: tuple[int, int] | None = None
     ) -> None:
         super().__init__(app, debug=debug, mouse=mouse, size=size)
-        self.exit_event = self._bell = WakeEvent()
+        self.exit_event = self._wake_event = WakeEvent()
         self._file = sys.__stdout__ or self._file
 
     def run_input_thread(self) -> None:
-        """Hand on what is typed, until the driver ends or the terminal is gone."""
+        """Parse input and pass it on until the driver exits or the terminal is closed."""
         parser, decode = XTermParser(self._debug), getincrementaldecoder("utf-8")("replace").decode
-        typed_s = float("-inf")
+        last_input_s = float("-inf")
         with DefaultSelector() as selector:
-            for descriptor in (self.fileno, self._bell.descriptor):
+            for descriptor in (self.fileno, self._wake_event.descriptor):
                 selector.register(descriptor, EVENT_READ)
             while not self.exit_event.is_set():
-                ready = {key.fd for key, _ in selector.select(select_timeout_s(time.monotonic() - typed_s))}
+                ready = {key.fd for key, _ in selector.select(select_timeout_s(time.monotonic() - last_input_s))}
                 if self.fileno in ready:
                     data = os.read(self.fileno, READ_BYTES)
                     if not data:
                         return
-                    typed_s = time.monotonic()
+                    last_input_s = time.monotonic()
                     for message in parser.feed(decode(data)):
                         self.process_message(message)
                 for message in parser.tick():
                     self.process_message(message)
 
 
-def select_timeout_s(since_typed_s: float) -> float | None:
-    """How long to wait for the next byte, by how long ago the last one came; None: until it comes."""
-    return ESCAPE_POLL_S if since_typed_s < ESCAPE_DELAY + 2 * ESCAPE_POLL_S else None
+def select_timeout_s(since_input_s: float) -> float | None:
+    """Seconds to wait for the next byte, given the seconds since the last one; None waits without a limit."""
+    return ESCAPE_POLL_S if since_input_s < ESCAPE_DELAY + 2 * ESCAPE_POLL_S else None

@@ -1,7 +1,8 @@
 """Widgets that keep the lines they rendered until something changes.
 
 For one changed figure the compositor asks every widget between the first and the last changed cell for all of its
-lines. Textual caches single lines; collecting them again costs a seventh of what the screen costs."""
+lines. Textual caches single lines; collecting them again costs a seventh of what the screen costs.
+"""
 
 from __future__ import annotations
 
@@ -14,50 +15,52 @@ from textual.widget import Widget
 
 
 class CachedWidget(Widget):
-    """Keeps what it painted. All that makes a widget look different goes through the two methods that forget it."""
+    """Caches its rendered lines. Every change of a widget's look passes through one of the two methods that clear
+    the cache.
+    """
 
-    _kept: tuple[Region, list[Strip]] | None = None
+    _line_cache: tuple[Region, list[Strip]] | None = None
 
     def _set_dirty(self, *regions: Region) -> None:
-        self._kept = None
+        self._line_cache = None
         super()._set_dirty(*regions)
 
     def notify_style_update(self) -> None:
-        """Another theme, or another rule of the style sheet."""
-        self._kept = None
+        """Clear the cache: the theme or a CSS rule changed."""
+        self._line_cache = None
         super().notify_style_update()
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """The lines of `crop`, as they were painted last where nothing has changed."""
-        if self._kept is None or self._kept[0] != crop:
-            self._kept = crop, super().render_lines(crop)
-        return self._kept[1]
+        """Return the lines of `crop`, from the cache if it holds that region."""
+        if self._line_cache is None or self._line_cache[0] != crop:
+            self._line_cache = crop, super().render_lines(crop)
+        return self._line_cache[1]
 
 
 class TitledWidget(CachedWidget):
-    """Sets titles by `entitle` and `say_below`: a title that is set the usual way paints the panel and all it holds."""
+    """A widget whose border titles can change without repainting its contents, as setting `border_title` would."""
 
-    _row: int | None = None
-    """The row of the frame whose title is being set."""
+    _title_row: int | None = None
+    """The row of the border whose title is being set."""
 
-    def entitle(self, title: VisualType) -> None:
-        """Set the title above."""
-        self._set_on(0, "border_title", title)
+    def set_title(self, title: VisualType) -> None:
+        """Set the title in the top border."""
+        self._set_border_text(0, "border_title", title)
 
-    def say_below(self, subtitle: VisualType) -> None:
-        """Set the title below."""
-        self._set_on(self.outer_size.height - 1, "border_subtitle", subtitle)
+    def set_subtitle(self, subtitle: VisualType) -> None:
+        """Set the title in the bottom border."""
+        self._set_border_text(self.outer_size.height - 1, "border_subtitle", subtitle)
 
-    def _set_on(self, row: int, name: str, title: VisualType) -> None:
-        self._row = row
+    def _set_border_text(self, row: int, name: str, text: VisualType) -> None:
+        self._title_row = row
         try:
-            setattr(self, name, title)
+            setattr(self, name, text)
         finally:
-            self._row = None
+            self._title_row = None
 
     def refresh(self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False) -> Self:
-        """Of a title that is being set, its row alone."""
-        if self._row is not None:
+        """Refresh the widget, or only the row of a title that is being set."""
+        if self._title_row is not None:
             frame = self.content_offset
-            regions = (Region(-frame.x, self._row - frame.y, self.outer_size.width, 1),)
+            regions = (Region(-frame.x, self._title_row - frame.y, self.outer_size.width, 1),)
         return super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)

@@ -1,0 +1,102 @@
+"""The private attributes of Textual and Rich that the screen depends on, all of them used in `ui/terminal` only.
+
+A new version of Textual that lacks one of them fails here, by name.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+import textual._compositor
+import textual._xterm_parser
+from rich.console import Console
+from textual._compositor import Compositor
+from textual.app import App
+from textual.drivers.linux_driver import LinuxDriver
+from textual.screen import Screen
+from textual.widget import Widget
+
+import tuner_tui.ui
+
+UI = Path(tuner_tui.ui.__file__).parent
+USED: dict[type, set[str]] = {
+    App: {
+        "_background_screens",
+        "_close_messages_no_wait",
+        "_display",
+        "_driver",
+        "_exception",
+        "_exit_renderables",
+        "_fatal_error",
+        "_handle_exception",
+    },
+    Screen: {"_compositor", "_compositor_refresh", "_dirty_widgets"},
+    Compositor: {"_dirty_regions"},
+    Widget: {"_set_dirty"},
+    LinuxDriver: {"_debug", "_file"},
+    Console: {"_color_system"},
+}
+MODULES = {
+    textual._compositor: {"ChopsUpdate", "CompositorUpdate", "LayoutUpdate"},
+    textual._xterm_parser: {"XTermParser"},
+}
+
+
+def assigned_names(tree: ast.AST) -> set[str]:
+    """Names of the attributes that the code assigns."""
+    return {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
+
+
+@cache
+def private_names(owner: type) -> frozenset[str]:
+    """Names with one underscore that the class or its bases define, or assign to `self`."""
+    names: set[str] = set()
+    for base in owner.__mro__[:-1]:
+        names.update(vars(base))
+        names.update(assigned_names(ast.parse(textwrap.dedent(inspect.getsource(base)))))
+    return frozenset(name for name in names if name.startswith("_") and not name.startswith("__"))
+
+
+def names_used(path: Path) -> Iterator[str]:
+    """Attributes a file reads or defines but does not assign, and the private modules of Textual it imports."""
+    tree = ast.parse(path.read_text())
+    own = assigned_names(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            if node.attr in own:
+                continue
+            yield node.attr
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("textual._"):
+            yield node.module or ""
+
+
+@pytest.mark.parametrize("owner", USED, ids=lambda owner: owner.__name__)
+def test_textual_has_what_is_used(owner: type) -> None:
+    assert USED[owner] - private_names(owner) == set()
+
+
+def test_private_modules_have_what_is_used() -> None:
+    for module, names in MODULES.items():
+        assert names - set(vars(module)) == set(), module.__name__
+
+
+def test_only_the_terminal_package_uses_private_attributes() -> None:
+    listed = set[str]().union(*USED.values())
+    private = listed.union(*(private_names(owner) for owner in USED if owner is not Console))
+    for path in sorted(UI.rglob("*.py")):
+        if "textual" not in path.read_text():
+            continue
+        used = {name for name in names_used(path) if name in private or name.startswith("textual._")}
+        if path.parent.name == "terminal":
+            own = {"_exit"}  # os._exit
+            assert {name for name in used if not name.startswith("textual._")} - listed - own == set(), path
+        else:
+            assert used == set(), path
