@@ -24,7 +24,7 @@ from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.advice.hysteresis import FindingHysteresis
 from tuner_tui.advice.situation import situation_of_run
 from tuner_tui.core.locks import wait_unlocked
-from tuner_tui.runs.launch.prepare import LaunchRequest
+from tuner_tui.runs.launch.prepare import LaunchRequest, prepare
 from tuner_tui.runs.launch.start import launch
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.store.control import send_order
@@ -154,7 +154,7 @@ def start(fault: Fault, root: Path) -> RunFolder:
         environ={**os.environ, "OMP_NUM_THREADS": "1"},
         root=root / "runs",
     )
-    return launch(request)
+    return launch(prepare(request))
 
 
 def first_finding(folder: RunFolder, watch_s: float, injected: tuple[str, ...] = ()) -> Found:

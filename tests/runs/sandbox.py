@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tuner_tui.core.procfs import ProcessId, is_alive
-from tuner_tui.runs.launch.prepare import LaunchRequest
+from tuner_tui.runs.launch.prepare import LaunchRequest, prepare
 from tuner_tui.runs.launch.start import launch
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state
@@ -47,13 +47,13 @@ class Sandbox:
             cwd=self.root,
             memory_limit_bytes=memory_limit_bytes,
             root=self.root / "runs",
-            patience=QUICK_STOP,
+            stop_timeouts=QUICK_STOP,
         )
 
     def launch(
         self, script: str, *words: str, memory_limit_bytes: int | None = None, job: CommandJob | None = None
     ) -> RunFolder:
-        folder = launch(self.request(script, *words, memory_limit_bytes=memory_limit_bytes, job=job))
+        folder = launch(prepare(self.request(script, *words, memory_limit_bytes=memory_limit_bytes, job=job)))
         self.folders.append(folder)
         return folder
 

@@ -18,7 +18,7 @@ import yaml
 from tests.tuning.builders import resolved
 from tuner_tui.core.locks import wait_unlocked
 from tuner_tui.runs.launch.command import LaunchError
-from tuner_tui.runs.launch.prepare import LaunchRequest
+from tuner_tui.runs.launch.prepare import LaunchRequest, prepare
 from tuner_tui.runs.launch.start import launch
 from tuner_tui.runs.read.reader import RunReader, RunView
 from tuner_tui.runs.read.status import continuation_of, is_fallback_pending, wait_for_fallback
@@ -98,7 +98,7 @@ def test_it_goes_on_from_the_checkpoint_as_if_nothing_had_happened(data: Path, t
         environ=ENVIRON,
         root=tmp_path / "runs",
     )
-    first = launch(request)
+    first = launch(prepare(request))
     attach_fallback(first, request)
     assert is_fallback_pending(first)
     views = chain(first)
@@ -127,7 +127,7 @@ def chain(folder: RunFolder) -> list[tuple[RunFolder, RunView]]:
 def watched(request: LaunchRequest, times: int) -> RunFolder:
     """Launched with so many fallbacks."""
     wanted = replace(request, job=request.job.model_copy(update={"fallback": times}))
-    return attach_fallback(launch(wanted), wanted)
+    return attach_fallback(launch(prepare(wanted)), wanted)
 
 
 def told(views: list[tuple[RunFolder, RunView]]) -> str:
@@ -150,7 +150,7 @@ def test_it_is_off_by_default(tmp_path: Path) -> None:
     from tests.runs.sandbox import Sandbox
 
     request = Sandbox(tmp_path).request("raise MemoryError('Unable to allocate 9.00 TiB')")
-    folder = attach_fallback(launch(request), request)
+    folder = attach_fallback(launch(prepare(request)), request)
     wait_unlocked(folder.lock)
     state = ended(folder).state
     assert (state.outcome, state.fell_back, state.fallback_ended) == ("out-of-memory", None, None)

@@ -140,11 +140,12 @@ def continue_run(folder: RunFolder, orders: FallbackSpec, used: int) -> FellBack
 
 def launch_step(folder: RunFolder, decided: FallbackStep, orders: FallbackSpec) -> tuple[RunFolder, int]:
     """The run that goes on after the one in `folder`, and the step it begins at. Raises `LaunchError`."""
-    from tuner_tui.runs.launch.prepare import preview
     from tuner_tui.runs.launch.restart import plan_restart, restart
 
-    plan = plan_restart(folder, resolved=decided.resolved, job=orders.job, environ=orders.environ, or_anew=True)
-    lost = decided.change.keys() & set(preview(plan.request).applied.not_applied)
+    plan = plan_restart(
+        folder, resolved=decided.resolved, job=orders.job, environ=orders.environ, allow_from_scratch=True
+    )
+    lost = decided.change.keys() & set(plan.prepared.applied.not_applied)
     if lost:
         raise LaunchError(f"{', '.join(sorted(lost))} cannot be handed to this command.")
     return restart(plan), 0 if plan.checkpoint is None else plan.checkpoint.step

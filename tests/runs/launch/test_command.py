@@ -136,7 +136,7 @@ def test_a_command_that_cannot_even_be_looked_at(tmp_path: Path) -> None:
     job = CommandJob(command=(f"./{'n' * 300}/python", "train.py"))
     request = LaunchRequest(job=job, resolved=Resolved(Settings()), cwd=tmp_path, root=tmp_path / "runs")
     with pytest.raises(LaunchError, match="cannot be started: File name too long"):
-        prepare(request, RunFolder(tmp_path / "r001"))
+        prepare(request)
 
 
 def test_the_commands_own_file(tmp_path: Path) -> None:
@@ -167,9 +167,9 @@ def test_a_file_that_settings_cannot_be_put_into(tmp_path: Path, text: str | Non
 def test_the_jobs_own_interpreter_trains_where_nobody_names_another(tmp_path: Path) -> None:
     job = CommandJob(command=("sh", "-c", "true"), interpreter=sys.executable)
     request = LaunchRequest(job=job, resolved=Resolved(Settings()), cwd=tmp_path, root=tmp_path / "runs")
-    assert prepare(request, RunFolder(tmp_path / "r001")).interpreter.path == sys.executable
+    assert prepare(request).interpreter.path == sys.executable
     other = replace(request, interpreter="/no/such/python")
-    assert prepare(other, RunFolder(tmp_path / "r001")).interpreter.path == "/no/such/python"
+    assert prepare(other).interpreter.path == "/no/such/python"
 
 
 def test_a_launch_by_accelerate_that_would_start_one_process_is_refused(tmp_path: Path) -> None:

@@ -9,15 +9,15 @@ from dataclasses import replace
 
 import pytest
 
-from tests.runs.sandbox import Fifo, Sandbox, box, fifo, wait_ended
+from tests.runs.sandbox import Fifo, Sandbox, wait_ended
 from tuner_tui.runs.launch.command import LaunchError
+from tuner_tui.runs.launch.prepare import prepare
 from tuner_tui.runs.launch.start import launch
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.store.record import read_record
 from tuner_tui.runs.supervise.stop_escalation import StopTimeouts
 from tuner_tui.settings.job import CommandJob, Launcher
 
-__all__ = ["box", "fifo"]
 pytestmark = pytest.mark.train
 
 TRAIN = """
@@ -133,7 +133,7 @@ TRAINER = """
 
 def test_all_ranks_of_a_trainer_save_and_stop_at_the_same_step(box: Sandbox) -> None:
     request = box.request(TRAINER, job=job(box, "torchrun", str(box.root / "out")))
-    folder = launch(replace(request, patience=StopTimeouts()))
+    folder = launch(prepare(replace(request, stop_timeouts=StopTimeouts())))
     box.folders.append(folder)
     last = wait_ended(folder)
     state = RunReader(folder).poll().state

@@ -9,16 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.runs.sandbox import Sandbox
+from tests.runs.sandbox import Sandbox, wait_ended
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import (
     DATA_SUFFIXES,
     MIN_MEMORY_BYTES,
     memory_limit_problem,
     missing_path_problem,
-    preview,
+    prepare,
 )
+from tuner_tui.runs.launch.start import launch
 from tuner_tui.runs.launch.summary import launch_summary
+from tuner_tui.runs.store.folder import create_folder
 from tuner_tui.runs.supervise.training_process import LIMITED
 from tuner_tui.settings.job import BuiltinJob
 
@@ -64,15 +66,15 @@ def test_the_floor() -> None:
 def test_the_built_in_job_is_refused_and_a_command_warned_of(box: Sandbox) -> None:
     request = box.request("print(1)", memory_limit_bytes=300 * 2**20)
     request = replace(request, environ={**request.environ, **NO_GPU})
-    assert dict(launch_summary(preview(request)))["Warning"].startswith("The memory limit of 300 MiB is too small")
+    assert dict(launch_summary(prepare(request)))["Warning"].startswith("The memory limit of 300 MiB is too small")
     with pytest.raises(LaunchError, match="may never end with less"):
-        preview(replace(request, job=BuiltinJob()))
+        prepare(replace(request, job=BuiltinJob()))
 
 
 def test_the_built_in_job_is_refused_where_its_data_is_not_there(box: Sandbox) -> None:
     request = replace(box.request("print(1)"), job=BuiltinJob(data="nofile.csv"))
     with pytest.raises(LaunchError, match=r"The data nofile\.csv is not there"):
-        preview(request)
+        prepare(request)
 
 
 @pytest.mark.parametrize(
@@ -83,3 +85,16 @@ def test_a_limit_above_what_the_system_allows_is_the_systems(hard: str, asked: i
     shell = ["sh", "-c", f'ulimit -d {hard} && exec "$0" "$@"', sys.executable, "-I", "-S", str(LIMITED), str(asked)]
     done = subprocess.run([*shell, sys.executable, "-c", told], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == (f"{set_to} {set_to}\n", "")
+
+
+def test_a_prepared_launch_moves_to_the_next_folder_without_another_probe(
+    box: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared = prepare(box.request("import os; print(os.environ['TUNER_RUN_DIR'])"))
+    taken = create_folder(prepared.request.runs_root)
+    assert taken.path == prepared.folder.path
+    monkeypatch.setattr("tuner_tui.runs.launch.prepare.probe_training_python", None)
+    folder = launch(prepared)
+    box.folders.append(folder)
+    assert wait_ended(folder).outcome == "completed"
+    assert (folder.id, folder.output_log.read_text()) == ("r002", f"{folder.path}\n")

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.runs.sandbox import Sandbox, box, wait_ended
+from tests.runs.sandbox import Sandbox, wait_ended
+from tuner_tui.runs.launch.prepare import prepare
 from tuner_tui.runs.launch.start import launch
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Origin, OriginKind, Resolved
 
-__all__ = ["box"]
 pytestmark = pytest.mark.train
 
 MODEL = """
@@ -57,7 +57,7 @@ def test_trl_sft_with_its_own_configuration(box: Sandbox) -> None:
     (box.root / "sft.yaml").write_text(yaml.safe_dump(own))
     job = CommandJob(command=(str(trl), "sft", "--config", "sft.yaml"), apply="yaml", dialect="trl", env=ENVIRONMENT)
     chosen = Resolved(Settings.model_validate(CHOSEN), dict.fromkeys(CHOSEN, Origin(OriginKind.FLAG)))
-    folder = launch(replace(box.request("", job=job), resolved=chosen))
+    folder = launch(prepare(replace(box.request("", job=job), resolved=chosen)))
     box.folders.append(folder)
     assert wait_ended(folder).outcome == "completed", folder.output_log.read_text()
     assert yaml.safe_load(folder.config.read_text()) == own | CHOSEN

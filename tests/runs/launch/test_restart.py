@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runs.sandbox import QUICK_STOP, Fifo, Sandbox, box, fifo, supervisor_state, wait_ended
+from tests.runs.sandbox import QUICK_STOP, Fifo, Sandbox, supervisor_state, wait_ended
 from tuner_tui.core.redaction import HIDDEN
 from tuner_tui.runs.events.types import Event, Plan, Steps
 from tuner_tui.runs.launch.command import LaunchError
@@ -23,8 +23,6 @@ from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import read_record
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.origin import Origin, OriginKind
-
-__all__ = ["box", "fifo"]
 
 TRAINER = """
     import json, os, signal, sys
@@ -77,7 +75,7 @@ def test_a_running_trainer_saves_ends_and_goes_on(box: Sandbox, fifo: Fifo) -> N
         settings=before.settings.changed(seed=7),
         origins={"seed": Origin(OriginKind.REMEDY, "test")},
     )
-    plan = plan_restart(folder, resolved=other, patience=QUICK_STOP)
+    plan = plan_restart(folder, resolved=other, stop_timeouts=QUICK_STOP)
     assert (plan.live, plan.saves, plan.step, plan.lost_steps) == (True, True, 5, 0)
     assert read_status(folder).kind == "running"
     new = restart(plan)
@@ -110,7 +108,7 @@ def test_an_ended_run_goes_on_from_what_it_saved(box: Sandbox, fifo: Fifo) -> No
     send_order(folder, "terminate")
     assert fifo.word() == "saved"
     wait_ended(folder)
-    plan = plan_restart(folder, patience=QUICK_STOP)
+    plan = plan_restart(folder, stop_timeouts=QUICK_STOP)
     assert (plan.live, plan.saves) == (False, False)
     assert plan.checkpoint is not None
     assert plan.checkpoint.step == 7
@@ -165,7 +163,7 @@ def test_a_run_deaf_to_the_order_is_not_doubled(box: Sandbox, fifo: Fifo) -> Non
     seen_to_train(folder)
     runs = len(list(folder.path.parent.iterdir()))
     with pytest.raises(LaunchError, match="has not ended"):
-        restart(plan_restart(folder, job=CommandJob(command=("true", "{checkpoint}"))), ends_within_s=0.5)
+        restart(plan_restart(folder, job=CommandJob(command=("true", "{checkpoint}"))), timeout_s=0.5)
     assert len(list(folder.path.parent.iterdir())) == runs
     training = supervisor_state(folder).training
     assert training is not None

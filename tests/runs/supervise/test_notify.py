@@ -16,15 +16,14 @@ from typing import ClassVar
 
 import pytest
 
-from tests.runs.sandbox import TIMEOUT_S, Sandbox, box
+from tests.runs.sandbox import TIMEOUT_S, Sandbox
 from tuner_tui.core.procfs import ProcessId, this_machine
 from tuner_tui.core.terminal_notification import terminal_notification
+from tuner_tui.runs.launch.prepare import prepare
 from tuner_tui.runs.launch.start import launch
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import SupervisorState, write_supervisor_state
 from tuner_tui.runs.supervise import notify
-
-__all__ = ["box"]
 
 
 def ended(tmp_path: Path) -> RunFolder:
@@ -84,7 +83,7 @@ def test_the_supervisor_tells_with_nobody_at_a_screen(box: Sandbox, tmp_path: Pa
     os.mkfifo(fifo)
     script.write_text(script.read_text().replace(str(told), str(fifo)))
     request = box.request("print('hello')")
-    folder = launch(replace(request, environ={**request.environ, notify.NOTIFY_VARIABLE: f"'{script}'"}))
+    folder = launch(prepare(replace(request, environ={**request.environ, notify.NOTIFY_VARIABLE: f"'{script}'"})))
     heard = subprocess.run(["cat", str(fifo)], capture_output=True, text=True, timeout=TIMEOUT_S, check=True).stdout
     assert json.loads(heard)[1] == folder.id
 

@@ -7,18 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from tests.runs.sandbox import Sandbox, box, wait_ended
+from tests.runs.sandbox import Sandbox, wait_ended
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.runs.launch.command import SIGTERM_CHECKPOINT_VARIABLE
-from tuner_tui.runs.launch.prepare import checkpoints_on_sigterm, preview
+from tuner_tui.runs.launch.prepare import checkpoints_on_sigterm, prepare
 from tuner_tui.runs.launch.start import launch
 from tuner_tui.runs.launch.summary import launch_summary
 from tuner_tui.runs.read.checkpoints import complete_checkpoints
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.supervise.stop_escalation import StopTimeouts
 from tuner_tui.settings.job import CommandJob
-
-__all__ = ["box"]
 
 TRAINER = """
     import os, sys, torch
@@ -53,7 +51,7 @@ def command(box: Sandbox) -> CommandJob:
 @pytest.mark.train
 def test_a_trainer_saves_when_it_is_terminated(box: Sandbox) -> None:
     pytest.importorskip("transformers", minversion="5")
-    folder = launch(replace(box.request(TRAINER, job=command(box)), patience=StopTimeouts()))
+    folder = launch(prepare(replace(box.request(TRAINER, job=command(box)), stop_timeouts=StopTimeouts())))
     box.folders.append(folder)
     last = wait_ended(folder)
     state = RunReader(folder).poll().state
@@ -77,6 +75,6 @@ def test_it_is_shown_before_and_only_from_within(box: Sandbox) -> None:
 
 def test_it_is_said(box: Sandbox) -> None:
     pytest.importorskip("transformers", minversion="5")
-    prepared = preview(box.request("", job=command(box)))
-    assert prepared.added[SIGTERM_CHECKPOINT_VARIABLE] == "1"
+    prepared = prepare(box.request("", job=command(box)))
+    assert prepared.added_env[SIGTERM_CHECKPOINT_VARIABLE] == "1"
     assert any(label == "On SIGTERM" for label, _ in launch_summary(prepared))

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.runs.sandbox import QUICK_STOP, Fifo, Sandbox, box, fifo, supervisor_state, wait_ended, wait_gone
+from tests.runs.sandbox import QUICK_STOP, Fifo, Sandbox, supervisor_state, wait_ended, wait_gone
 from tuner_tui.core.locks import is_locked
 from tuner_tui.core.procfs import ProcessId, identify_process, is_alive
 from tuner_tui.runs.events.types import Exited, Finished, Launched, StopRequested
 from tuner_tui.runs.launch.command import LaunchError
+from tuner_tui.runs.launch.prepare import prepare
 from tuner_tui.runs.launch.start import adopt, launch, start_supervisor
 from tuner_tui.runs.read.log_reader import LogReader
 from tuner_tui.runs.read.reader import RunReader
@@ -22,8 +23,6 @@ from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.control import send_order
 from tuner_tui.runs.store.folder import create_folder
 from tuner_tui.runs.supervise.launch_spec import LaunchSpec
-
-__all__ = ["box", "fifo"]
 
 SAY = "import os, sys\ndef say(word):\n    with open(sys.argv[1], 'w') as f: f.write(word + '\\n')\n"
 WAIT_FOR_EVER = "import signal\nwhile True: signal.pause()\n"
@@ -242,15 +241,15 @@ def test_a_command_that_does_not_exist_leaves_no_run(box: Sandbox) -> None:
     job = request.job.model_copy(update={"command": ("no-such-program-here",)})
     wrong = type(request)(**{name: getattr(request, name) for name in request.__slots__} | {"job": job})
     with pytest.raises(LaunchError, match=r"no-such-program-here.* is not found"):
-        launch(wrong)
-    assert list((box.root / "runs").iterdir()) == []
+        launch(prepare(wrong))
+    assert not (box.root / "runs").exists()
 
 
 def test_a_folder_that_cannot_be_made(box: Sandbox) -> None:
     request = box.request("")
     wrong = type(request)(**{name: getattr(request, name) for name in request.__slots__} | {"root": Path("/proc/no")})
     with pytest.raises(LaunchError, match="cannot be made"):
-        launch(wrong)
+        launch(prepare(wrong))
 
 
 def test_the_supervisor_is_small(box: Sandbox, fifo: Fifo) -> None:

@@ -15,7 +15,7 @@ from tuner_tui.cli.options import CommandWords, Detached, InterpreterPath, Launc
 from tuner_tui.settings.oom_fallback import MAX_FALLBACKS
 
 if TYPE_CHECKING:
-    from tuner_tui.runs.launch.prepare import LaunchRequest
+    from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch
     from tuner_tui.runs.store.folder import RunFolder
 
 CONTEXT = {"allow_interspersed_args": False}
@@ -80,7 +80,7 @@ def run(
     from tuner_tui.cli.run_follower import launch_and_follow
     from tuner_tui.runs.launch.command import LaunchError
     from tuner_tui.runs.launch.duplicate_run import find_duplicate_run
-    from tuner_tui.runs.launch.prepare import preview
+    from tuner_tui.runs.launch.prepare import prepare
     from tuner_tui.settings.errors import SettingsError
 
     words = JobOptions(tuple(command or ()), apply, launcher, processes)
@@ -90,22 +90,22 @@ def run(
         twin = find_duplicate_run(request)
         if twin is not None:
             fail(f"This training already runs as {twin.id}; `tuner-tui attach {twin.id}` follows it.", ALREADY_RUNNING)
-        prepared = preview(request)
+        prepared = prepare(request)
         check_interpreter(interpreter, request, prepared)
         print_announcement(prepared)
         _warn_of_logout()
-        start = partial(_start, request)
+        start = partial(_start, prepared)
         code = _launch_only(start, as_json) if detach else launch_and_follow(start, as_json)
     except (SettingsError, LaunchError) as error:
         fail(str(error), USAGE)
     raise typer.Exit(code)
 
 
-def _start(request: LaunchRequest) -> RunFolder:
+def _start(prepared: PreparedLaunch) -> RunFolder:
     from tuner_tui.runs.launch.start import launch
     from tuner_tui.tuning.fallback_process import attach_fallback
 
-    return attach_fallback(launch(request), request)
+    return attach_fallback(launch(prepared), prepared.request)
 
 
 def _with_notify_target(request: LaunchRequest, target: str | None) -> LaunchRequest:

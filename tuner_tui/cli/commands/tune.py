@@ -153,7 +153,7 @@ def _new_tuning(
     """A new tuning's folder and orders. Raises `SettingsError` and `LaunchError`, with nothing left behind."""
     from tuner_tui.cli.launch_request import build_request, check_interpreter, print_announcement
     from tuner_tui.runs.launch.duplicate_run import find_duplicate_run
-    from tuner_tui.runs.launch.prepare import preview
+    from tuner_tui.runs.launch.prepare import prepare
     from tuner_tui.settings.presets.library import preset_path
     from tuner_tui.tuning.create import TuningOptions, create_tuning, ensure_tunable
     from tuner_tui.tuning.process.daemon import TunerSpec
@@ -165,7 +165,7 @@ def _new_tuning(
     twin = find_duplicate_run(request)
     if twin is not None:
         fail(f"This training runs as {twin.id}; trials beside it would measure nothing.", ALREADY_RUNNING)
-    prepared = preview(request)
+    prepared = prepare(request)
     check_interpreter(asked.interpreter, request, prepared)
     print_announcement(prepared)
     folder = create_tuning(request, TuningOptions(free_batch, minutes, save_as))

@@ -14,7 +14,6 @@ from typing import Any
 from tuner_tui.core.redaction import HIDDEN, redact_argv, redact_env
 from tuner_tui.hardware.environment import hides_all_gpus
 from tuner_tui.hardware.interpreter.probe import Interpreter, probe_interpreter, probe_versions
-from tuner_tui.runs.launch.launchers import launcher_command
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.settings.apply import CONFIG, AppliedCommand, find_config_argument
 from tuner_tui.settings.distributed import SINGLE_PROCESS_TYPES, AccelerateConfig
@@ -84,11 +83,6 @@ def own_config(job: Job, cwd: Path) -> Mapping[str, Any] | None:
     if place is None or not isinstance(job, CommandJob) or CONFIG in job.command[place]:
         return None
     return read_yaml_mapping(cwd / job.command[place])
-
-
-def with_launcher(argv: tuple[str, ...], job: Job, interpreter: Interpreter) -> tuple[str, ...]:
-    """The argv as the job's launcher starts it."""
-    return launcher_command(job.launcher, argv, job.processes, interpreter.path)
 
 
 def check_command(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> None:

@@ -1,5 +1,8 @@
-"""What a launch would start, worked out and checked without starting or writing anything: command, environment,
-checkpoint."""
+"""Prepares a launch: works out and checks command, environment and checkpoint; starts and writes nothing.
+
+`prepare` probes the interpreter that trains, which takes seconds. Its result is shown to the user and then passed to
+`start.launch`, so that what was shown is what runs.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,8 @@ from tuner_tui.runs.launch.command import (
     own_config,
     probe_training_python,
     with_config,
-    with_launcher,
 )
+from tuner_tui.runs.launch.launchers import launcher_command
 from tuner_tui.runs.launch.resume import RESUME_VARIABLE, accepts_checkpoint, with_checkpoint
 from tuner_tui.runs.launch.training_python import training_python
 from tuner_tui.runs.read.checkpoints import lineage_checkpoint
@@ -35,14 +38,14 @@ from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.origin import Resolved
 
 DATA_SUFFIXES = frozenset({".csv", ".tsv", ".jsonl", ".json", ".parquet"})
-"""What the built-in job reads as a file whatever else its name looks like."""
+"""Suffixes that mark `data` as a local file."""
 PATH_PREFIXES = ("/", "./", "../", "~")
 
 
 def missing_path_problem(job: BuiltinJob, cwd: Path) -> str | None:
-    """A sentence on the model or the data that is plainly meant as a path and is not there; None where all is well.
+    """A sentence about a model or data file of the built-in job that does not exist, or None.
 
-    A plain name (`bert-base`, `org/dataset`) may be on the Hub and is left alone.
+    Names that may be on the Hub (`bert-base`, `org/dataset`) are not checked.
     """
     for what, name in (("model", job.model), ("data", job.data)):
         is_file = what == "data" and Path(name).suffix in DATA_SUFFIXES
@@ -52,12 +55,12 @@ def missing_path_problem(job: BuiltinJob, cwd: Path) -> str | None:
 
 
 MIN_MEMORY_BYTES = 512 * 2**20
-"""With 512 MiB of private memory torch 2.13 and the Trainer of transformers 5.23 were imported; with 448 MiB the import
-did not end within a minute (Linux, one thread: more threads take more)."""
+"""Importing torch 2.13 and the Trainer of transformers 5.23 works with 512 MiB of private memory; with 448 MiB the
+import hangs for more than a minute (Linux, one thread; more threads need more)."""
 
 
 def memory_limit_problem(limit_bytes: int | None, env: Mapping[str, str]) -> str | None:
-    """What is wrong with a memory limit, in a sentence; None where it is large enough or caps a GPU."""
+    """A sentence about a limit that is too small to import torch, or None. A limit that caps a GPU is not checked."""
     if limit_bytes is None or limit_bytes >= MIN_MEMORY_BYTES or has_gpu(env):
         return None
     floor = MIN_MEMORY_BYTES // 2**20
@@ -68,16 +71,17 @@ def memory_limit_problem(limit_bytes: int | None, env: Mapping[str, str]) -> str
 
 
 JIT_CHECKPOINT_SINCE = 5
-"""The version of Transformers that brought `enable_jit_checkpoint`."""
+"""First major version of Transformers with `enable_jit_checkpoint`."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
-    """What to launch. `parent` is the run to resume, from the newest complete checkpoint of its lineage.
+    """What to launch.
 
-    `anew`: follow the parent in its lineage, but start from nothing.
-    `interpreter` is the Python that trains; None stands for the one that `training_python` finds.
-    `tuning` names the tuning of which this is a trial.
+    `parent` is the run to resume, from the newest complete checkpoint of its lineage; with `from_scratch` the new run
+    joins that lineage but starts at step 0. `interpreter` is the Python that trains; None: the one that
+    `training_python` finds. `tuning` is the id of the tuning that this run is a trial of. `root` is the folder of all
+    runs; None: `runs_dir`.
     """
 
     job: Job
@@ -87,95 +91,117 @@ class LaunchRequest:
     preset: str | None = None
     memory_limit_bytes: int | None = None
     parent: RunFolder | None = None
-    anew: bool = False
+    from_scratch: bool = False
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     root: Path | None = None
-    patience: StopTimeouts = DEFAULT_TIMEOUTS
+    stop_timeouts: StopTimeouts = DEFAULT_TIMEOUTS
     tuning: str | None = None
+
+    @property
+    def runs_root(self) -> Path:
+        """The folder in which the run folder is created."""
+        return self.root or runs_dir(self.environ)
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedLaunch:
-    """A launch ready to start in `folder`, which need not be there yet.
+    """A checked launch of `request` in `folder`, which does not exist yet.
 
-    `argv` is the command as it will run, secrets and all; `added` what the launch adds to the environment; `fallback`
-    how often it may go on after it ran out of memory; `accelerate` what its own files say of the start.
+    `argv` is the command as it will run, including secrets. `added_env` is what the launch adds to the environment.
+    `accelerate` is the configuration file that accelerate will read.
     """
 
+    request: LaunchRequest
     folder: RunFolder
     argv: tuple[str, ...]
     cwd: Path
-    added: Mapping[str, str]
+    added_env: Mapping[str, str]
     interpreter: Interpreter
     applied: AppliedCommand
     checkpoint: Path | None = None
-    fallback: int = 0
     warning: str | None = None
     accelerate: AccelerateConfig | None = None
 
     @property
-    def shown(self) -> tuple[str, ...]:
-        """The command as it may be shown and written down: secrets hidden."""
+    def redacted_argv(self) -> tuple[str, ...]:
+        """The command with secrets hidden, as it is shown and written to the record."""
         return redact_argv(self.argv)
 
+    @property
+    def env(self) -> dict[str, str]:
+        """The complete environment of the training process."""
+        return {**self.request.environ, **self.added_env}
 
-def prepare(request: LaunchRequest, folder: RunFolder) -> PreparedLaunch:
-    """Work out and check the launch of `request` in `folder`. Raises `LaunchError` and `SettingsError`."""
-    checkpoint = checkpoint_to_resume(request)
+    def in_folder(self, folder: RunFolder) -> PreparedLaunch:
+        """The same launch in another run folder; the interpreter is not asked again."""
+        if folder.path == self.folder.path:
+            return self
+        return _assemble(self.request, folder, self.interpreter, self.checkpoint, self.warning)
+
+
+def prepare(request: LaunchRequest, interpreter: Interpreter | None = None) -> PreparedLaunch:
+    """Prepare the launch in the folder that the next run will get.
+
+    Pass `interpreter` where it was already probed for the same job. Raises `LaunchError`.
+    """
+    checkpoint = _checkpoint_to_resume(request)
     cwd = working_folder(request)
-    tight = memory_limit_problem(request.memory_limit_bytes, request.environ)
-    if isinstance(request.job, BuiltinJob) and (wrong := missing_path_problem(request.job, cwd) or tight):
-        raise LaunchError(wrong)
-    python = request.interpreter or training_python(request.job, request.environ, cwd)
-    interpreter = probe_training_python(Path(python), request.job, request.resolved)
-    applied = build_command(
-        request.job,
-        request.resolved.settings,
-        interpreter,
-        str(folder.output),
-        chosen=request.resolved.chosen,
-        own_config=own_config(request.job, cwd),
-    )
-    applied = with_checkpoint(applied, request.job, checkpoint)
-    argv = with_launcher(with_config(applied, folder), request.job, interpreter)
-    added = added_environment(request.job, request.environ, folder, applied.inject, request.memory_limit_bytes)
-    if checkpoint is not None and isinstance(request.job, CommandJob):
-        added[RESUME_VARIABLE] = str(checkpoint)
+    limit_problem = memory_limit_problem(request.memory_limit_bytes, request.environ)
+    if isinstance(request.job, BuiltinJob) and (problem := missing_path_problem(request.job, cwd) or limit_problem):
+        raise LaunchError(problem)
+    if interpreter is None:
+        python = request.interpreter or training_python(request.job, request.environ, cwd)
+        interpreter = probe_training_python(Path(python), request.job, request.resolved)
+    prepared = _assemble(request, next_folder(request.runs_root), interpreter, checkpoint, limit_problem)
+    check_command(prepared.argv, cwd, prepared.env)
+    check_launcher(request.job, prepared.env, prepared.accelerate)
+    return prepared
+
+
+def _assemble(
+    request: LaunchRequest, folder: RunFolder, interpreter: Interpreter, checkpoint: Path | None, warning: str | None
+) -> PreparedLaunch:
+    """Fill in everything that depends on the run folder. Raises `LaunchError`."""
+    job, cwd = request.job, working_folder(request)
+    try:
+        applied = build_command(
+            job,
+            request.resolved.settings,
+            interpreter,
+            str(folder.output),
+            chosen=request.resolved.chosen,
+            own_config=own_config(job, cwd),
+        )
+    except SettingsError as error:
+        raise LaunchError(str(error)) from error
+    applied = with_checkpoint(applied, job, checkpoint)
+    argv = launcher_command(job.launcher, with_config(applied, folder), job.processes, interpreter.path)
+    added_env = added_environment(job, request.environ, folder, applied.inject, request.memory_limit_bytes)
+    if checkpoint is not None and isinstance(job, CommandJob):
+        added_env[RESUME_VARIABLE] = str(checkpoint)
     if checkpoints_on_sigterm(request, interpreter):
-        added[SIGTERM_CHECKPOINT_VARIABLE] = "1"
-    env = {**request.environ, **added}
-    check_command(argv, cwd, env)
-    accelerate = read_accelerate_config(request.job, env, request.cwd)
-    check_launcher(request.job, env, accelerate)
-    return PreparedLaunch(
-        folder, argv, cwd, added, interpreter, applied, checkpoint, request.job.fallback, tight, accelerate
-    )
+        added_env[SIGTERM_CHECKPOINT_VARIABLE] = "1"
+    accelerate = read_accelerate_config(job, {**request.environ, **added_env}, request.cwd)
+    return PreparedLaunch(request, folder, argv, cwd, added_env, interpreter, applied, checkpoint, warning, accelerate)
 
 
 def checkpoints_on_sigterm(request: LaunchRequest, interpreter: Interpreter) -> bool:
-    """Whether a Trainer in the command is told to save on SIGTERM: from within, and no trial, which saves nothing."""
-    within = isinstance(request.job, CommandJob) and request.job.apply == "inject" and request.tuning is None
+    """Whether the observer makes a Trainer save on SIGTERM: only with `apply: inject`, and never in a trial."""
+    if not isinstance(request.job, CommandJob) or request.job.apply != "inject" or request.tuning is not None:
+        return False
     major = interpreter.packages.get("transformers", "0").partition(".")[0]
-    return within and major.isdecimal() and int(major) >= JIT_CHECKPOINT_SINCE
-
-
-def preview(request: LaunchRequest) -> PreparedLaunch:
-    """The launch as it would be now, in the folder that the next run gets. Raises `LaunchError`."""
-    try:
-        return prepare(request, next_folder(request.root or runs_dir(request.environ)))
-    except SettingsError as error:
-        raise LaunchError(str(error)) from error
+    return major.isdecimal() and int(major) >= JIT_CHECKPOINT_SINCE
 
 
 def working_folder(request: LaunchRequest) -> Path:
-    """Where the command runs: the job's own folder, seen from where the launch was asked for."""
+    """The absolute folder the command runs in: the job's `cwd`, relative to that of the request."""
     own = request.job.cwd if isinstance(request.job, CommandJob) else None
     return Path(request.cwd, own or "").absolute()
 
 
-def checkpoint_to_resume(request: LaunchRequest) -> Path | None:
-    """Where the launch resumes; None for one that starts from nothing. Raises `LaunchError` where it cannot."""
-    if request.parent is None or request.anew:
+def _checkpoint_to_resume(request: LaunchRequest) -> Path | None:
+    """The checkpoint to resume from; None for a start at step 0. Raises `LaunchError` where there is none."""
+    if request.parent is None or request.from_scratch:
         return None
     try:
         found = lineage_checkpoint(request.parent)

@@ -1,7 +1,7 @@
-"""Restarting a run from its newest checkpoint, with other settings where wanted: save, end, wait, launch again.
+"""Restarts a run from its newest checkpoint, optionally with other settings: save, stop, wait, launch again.
 
-Two halves, so that somebody can be asked between them: `plan_restart` works out what would happen and stops nothing;
-`restart` does it. The screen, the command line and the automatic fallback all go through here.
+`plan_restart` works out what would happen and stops nothing, so that the user can be asked; `restart` does it. The
+screen, the command line and the automatic fallback all use these two functions.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from tuner_tui.core.procfs import is_alive
 from tuner_tui.core.redaction import HIDDEN
 from tuner_tui.runs.launch.command import LaunchError
-from tuner_tui.runs.launch.prepare import LaunchRequest, preview
+from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch, prepare
 from tuner_tui.runs.launch.resume import accepts_checkpoint
 from tuner_tui.runs.launch.start import adopt, launch
 from tuner_tui.runs.read.checkpoints import FoundCheckpoint, lineage_checkpoint
@@ -30,24 +30,24 @@ from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.origin import Resolved
 
 STOP_TIMEOUT_S = 900.0
-"""A run that was asked to save and end gets this long; then the restart gives up, and the run is as it was asked to be:
-ending."""
+"""Seconds to wait for a run to save and stop. After that the restart fails; the run goes on stopping."""
 
 
 class NoCheckpointError(LaunchError):
-    """There is nothing to resume from: the run has to be started anew, from step 0."""
+    """There is no checkpoint to resume from; the run can only start again at step 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestartPlan:
-    """What a restart would do. `request` resumes the lineage of `folder`.
+    """What restarting the run in `folder` would do: stop it if it is `live`, then launch `prepared`.
 
-    `live`: the run has to be ended first. `saves`: it saves a checkpoint when asked to, so that no step is lost; else
-    it goes on from `checkpoint`. `step` is where the run is now. Unknown is None.
+    `saves`: the run saves a checkpoint when it is stopped, so that no step is lost; otherwise the new run continues
+    from `checkpoint`. `step` is the current optimizer step; None where unknown.
     """
 
     folder: RunFolder
     request: LaunchRequest
+    prepared: PreparedLaunch
     live: bool
     saves: bool
     step: int | None = None
@@ -55,7 +55,7 @@ class RestartPlan:
 
     @property
     def lost_steps(self) -> int | None:
-        """Steps that are done again; None where that is not known."""
+        """Steps to repeat; None where unknown."""
         if self.saves:
             return 0
         return None if self.step is None or self.checkpoint is None else max(0, self.step - self.checkpoint.step)
@@ -67,19 +67,18 @@ def plan_restart(
     resolved: Resolved | None = None,
     job: Job | None = None,
     environ: Mapping[str, str] | None = None,
-    patience: StopTimeouts = DEFAULT_TIMEOUTS,
-    or_anew: bool = False,
+    stop_timeouts: StopTimeouts = DEFAULT_TIMEOUTS,
+    allow_from_scratch: bool = False,
 ) -> RestartPlan:
-    """What restarting the run in `folder`, alive or ended, would do; nothing is stopped or started by this.
+    """Work out what restarting the run in `folder`, live or ended, would do; nothing is stopped or started.
 
-    `resolved` and `job` are what it goes on with; None stands for what it had. Give `job` where the command holds
-    secrets, which the record hides. With `or_anew` a run that cannot resume from a checkpoint starts from nothing,
-    in the same lineage; else that raises `NoCheckpointError`. Raises `LaunchError` with one sentence where it cannot be
-    restarted for another reason; a command line that could not be launched again is found here, before anything was
-    stopped.
+    `resolved` and `job` replace the settings and the job of the run. Pass `job` where the command holds secrets, which
+    the record hides. With `allow_from_scratch` a run without a usable checkpoint starts at step 0 in the same lineage;
+    otherwise that raises `NoCheckpointError`. Raises `LaunchError` where the run cannot be restarted, including a
+    command that could not be launched: that is found before anything is stopped.
     """
     view = RunReader(folder).poll()
-    record = _record(view)
+    record = _readable_record(view)
     request = LaunchRequest(
         job=job or record.job,
         resolved=resolved or record.resolved,
@@ -90,33 +89,40 @@ def plan_restart(
         parent=folder,
         environ=dict(os.environ) if environ is None else environ,
         root=folder.path.parent,
-        patience=patience,
+        stop_timeouts=stop_timeouts,
     )
     _refuse_hidden(request.job)
-    found = lineage_checkpoint(folder)
+    checkpoint = lineage_checkpoint(folder)
     live = view.status.live
-    plan = RestartPlan(folder, request, live, live and _saves_on_stop(view, record), view.state.step, found)
-    plan = _anew_if_needed(plan) if or_anew else plan
-    _refuse_without_checkpoint(plan)
-    preview(plan.request if found is not None else replace(request, parent=None))
-    return plan
+    saves = live and _saves_on_stop(view, record)
+    try:
+        _check_resumable(folder, request.job, checkpoint, live=live, saves=saves)
+    except LaunchError:
+        if not allow_from_scratch:
+            raise
+        request, checkpoint = replace(request, from_scratch=True), None
+    # Before a run without checkpoint has saved one, its command can only be checked as that of a fresh start.
+    has_start = checkpoint is not None or request.from_scratch
+    checked = request if has_start else replace(request, parent=None)
+    return RestartPlan(folder, request, prepare(checked), live, saves, view.state.step, checkpoint)
 
 
-def restart(plan: RestartPlan, ends_within_s: float = STOP_TIMEOUT_S) -> RunFolder:
-    """Do it: ask a living run to save and end, wait for its end, launch its successor; returns the new run's folder.
+def restart(plan: RestartPlan, timeout_s: float = STOP_TIMEOUT_S) -> RunFolder:
+    """Ask a live run to save and stop, wait for its end, and launch the new run; return the folder of the new run.
 
-    Blocks for as long as the run takes to end, at most `ends_within_s` seconds. Raises `LaunchError` where the run does
-    not end in time, trained to its end meanwhile, or its successor cannot be launched; nothing runs twice.
+    Blocks until the run has ended, at most `timeout_s` seconds. Raises `LaunchError` if it does not end in time or
+    completed meanwhile, or if the new run cannot be launched; the training never runs twice.
     """
     if plan.live:
-        _stop(plan, ends_within_s)
-        after = read_status(plan.folder)
-        if after.outcome == "completed":
+        _stop(plan, timeout_s)
+        if read_status(plan.folder).outcome == "completed":
             raise LaunchError(f"Run {plan.folder.id} completed before it could be restarted.")
-    return launch(plan.request)
+    resumes_as_prepared = not plan.live and plan.prepared.request == plan.request
+    # A live run has saved a newer checkpoint since the launch was prepared.
+    return launch(plan.prepared if resumes_as_prepared else prepare(plan.request, plan.prepared.interpreter))
 
 
-def _record(view: RunView) -> RunRecord:
+def _readable_record(view: RunView) -> RunRecord:
     if view.record is None:
         raise LaunchError(view.record_problem or "The run's record cannot be read.")
     if view.status.kind in ("foreign", "broken", "starting"):
@@ -131,35 +137,30 @@ def _refuse_hidden(job: Job) -> None:
 
 
 def _saves_on_stop(view: RunView, record: RunRecord) -> bool:
-    """Whether the run saves when it is asked to end: a Trainer that the observer sees, once it trains."""
+    """Whether the run saves when it is stopped: a Trainer that the observer sees, after its first step."""
     trains = any(rank.latest is not None and rank.latest.own_steps > 0 for rank in view.state.ranks.values())
     return trains and (isinstance(record.job, BuiltinJob) or view.state.takes_orders)
 
 
-def _anew_if_needed(plan: RestartPlan) -> RestartPlan:
-    try:
-        _refuse_without_checkpoint(plan)
-    except LaunchError:
-        return replace(plan, request=replace(plan.request, anew=True), checkpoint=None)
-    return plan
-
-
-def _refuse_without_checkpoint(plan: RestartPlan) -> None:
-    if plan.request.anew:
-        return
-    name = plan.folder.id
-    if plan.checkpoint is None and not plan.saves:
-        why = "saves none when asked to and has no complete one" if plan.live else "has no complete one"
-        raise NoCheckpointError(f"Run {name} cannot resume from a checkpoint: it {why}. It would start at step 0.")
-    by_trainer = plan.saves or (plan.checkpoint is not None and plan.checkpoint.by_trainer)
-    if not by_trainer and not accepts_checkpoint(plan.request.job):
+def _check_resumable(
+    folder: RunFolder, job: Job, checkpoint: FoundCheckpoint | None, *, live: bool, saves: bool
+) -> None:
+    """Raise `NoCheckpointError` or `LaunchError` where a new run could not resume from a checkpoint."""
+    if checkpoint is None and not saves:
+        reason = "saves none when asked to and has no complete one" if live else "has no complete one"
+        raise NoCheckpointError(
+            f"Run {folder.id} cannot resume from a checkpoint: it {reason}. It would start at step 0."
+        )
+    by_trainer = saves or (checkpoint is not None and checkpoint.by_trainer)
+    if not by_trainer and not accepts_checkpoint(job):
         raise LaunchError(
-            f"Run {name} has a checkpoint, but its command cannot be told: write {{checkpoint}} where its path goes."
+            f"Run {folder.id} has a checkpoint, but its command cannot be told: "
+            "write {checkpoint} where its path goes."
         )
 
 
-def _stop(plan: RestartPlan, within_s: float) -> None:
-    """Save and end, and wait until its supervisor has written down how. Raises `LaunchError`."""
+def _stop(plan: RestartPlan, timeout_s: float) -> None:
+    """Ask the run to save and stop, and wait until its supervisor has recorded the outcome. Raises `LaunchError`."""
     folder = plan.folder
     try:
         if read_status(folder).kind == "lost":
@@ -167,12 +168,12 @@ def _stop(plan: RestartPlan, within_s: float) -> None:
         send_order(folder, "stop")
     except OSError as error:
         raise LaunchError(f"Run {folder.id} cannot be asked to end: {error.strerror}.") from error
-    if not wait_supervisor_ended(folder, within_s):
-        raise LaunchError(f"Run {folder.id} was asked to save and end, and has not ended in {within_s:.0f} s.")
+    if not wait_supervisor_ended(folder, timeout_s):
+        raise LaunchError(f"Run {folder.id} was asked to save and end, and has not ended in {timeout_s:.0f} s.")
 
 
-def wait_supervisor_ended(folder: RunFolder, within_s: float) -> bool:
-    """Wait for the run's supervisor to end, `within_s` seconds at most; whether it has, or never was."""
+def wait_supervisor_ended(folder: RunFolder, timeout_s: float) -> bool:
+    """Wait at most `timeout_s` seconds for the run's supervisor to end. True if it ended or there is none."""
     known = read_supervisor_state(folder.state)
     if known is None:
         return True
@@ -181,6 +182,6 @@ def wait_supervisor_ended(folder: RunFolder, within_s: float) -> bool:
     except ProcessLookupError:
         return True
     try:
-        return not is_alive(known.supervisor) or bool(select.select([descriptor], [], [], within_s)[0])
+        return not is_alive(known.supervisor) or bool(select.select([descriptor], [], [], timeout_s)[0])
     finally:
         os.close(descriptor)

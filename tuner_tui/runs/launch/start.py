@@ -13,54 +13,52 @@ from tuner_tui import __version__
 from tuner_tui.core.procfs import this_machine
 from tuner_tui.core.redaction import redact_env
 from tuner_tui.runs.launch.command import LaunchError, git_revision, has_gpu, redact_job
-from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch, prepare
-from tuner_tui.runs.store.folder import RunFolder, create_folder, runs_dir
+from tuner_tui.runs.launch.prepare import PreparedLaunch
+from tuner_tui.runs.store.folder import RunFolder, create_folder
 from tuner_tui.runs.store.record import RunRecord, read_record, write_record
 from tuner_tui.runs.supervise.launch_spec import LaunchSpec, dump_launch_spec
-from tuner_tui.settings.errors import SettingsError
 
 START_TIMEOUT_S = 20.0
-"""A supervisor is up in a tenth of a second; a box that swaps gets this long."""
+"""Seconds to wait for a supervisor. It takes a tenth of a second, and far longer on a machine that swaps."""
 
 
-def launch(request: LaunchRequest) -> RunFolder:
-    """Start the run and return its folder once its supervisor is up and the training process exists.
+def launch(prepared: PreparedLaunch) -> RunFolder:
+    """Start the prepared run and return its folder once its supervisor is up and the training process exists.
 
-    Raises `LaunchError`, with nothing left behind where nothing was started.
+    Where another run took the folder name since it was prepared, the run gets the next one. Raises `LaunchError`; the
+    folder is removed again where nothing was started.
     """
     try:
-        folder = create_folder(request.root or runs_dir(request.environ))
+        folder = create_folder(prepared.request.runs_root)
     except OSError as error:
         raise LaunchError(f"The run folder cannot be made: {error.strerror} ({error.filename}).") from error
     try:
-        plan = _write_folder(request, folder)
+        spec = _write_folder(prepared.in_folder(folder))
     except OSError as error:
         _discard(folder)
         raise LaunchError(
             f"The run folder cannot be written: {error.strerror} ({error.filename or folder.path})."
         ) from error
-    except SettingsError as error:
-        _discard(folder)
-        raise LaunchError(str(error)) from error
-    except BaseException:  # an interrupt too: asking the interpreter takes seconds
+    except BaseException:  # KeyboardInterrupt too
         _discard(folder)
         raise
-    start_supervisor(folder, plan)
+    start_supervisor(folder, spec)
     return folder
 
 
 def adopt(folder: RunFolder) -> None:
-    """Give a run whose supervisor died a new one. Raises `LaunchError` where there is nothing to adopt."""
+    """Start a new supervisor for a run whose supervisor died. Raises `LaunchError` if there is nothing to adopt."""
     start_supervisor(folder, None)
 
 
-def start_supervisor(folder: RunFolder, plan: LaunchSpec | None) -> None:
-    """Start a detached supervisor and wait for its word: that it has the lock and the training is there.
+def start_supervisor(folder: RunFolder, spec: LaunchSpec | None) -> None:
+    """Start a detached supervisor and wait until it holds the lock and the training exists.
 
-    Raises `LaunchError` with the supervisor's sentence, or where it says nothing in `START_TIMEOUT_S` seconds.
+    Without `spec` it adopts the training of the folder. Raises `LaunchError` with the supervisor's message, or after
+    `START_TIMEOUT_S` seconds without one.
     """
     argv = [sys.executable, "-P", "-m", "tuner_tui.runs.supervise.supervisor", str(folder.path)] + (
-        [] if plan else ["--adopt"]
+        [] if spec else ["--adopt"]
     )
     log = os.open(folder.supervisor_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -70,27 +68,27 @@ def start_supervisor(folder: RunFolder, plan: LaunchSpec | None) -> None:
     finally:
         os.close(log)
     with child:
-        _send(child, b"" if plan is None else dump_launch_spec(plan))
+        _send(child, b"" if spec is None else dump_launch_spec(spec))
         answer = _read_answer(child)
     if answer != "ok":
-        raise LaunchError(answer or f"The supervisor did not come up; see {folder.supervisor_log}.")
+        raise LaunchError(answer or f"The supervisor did not start; see {folder.supervisor_log}.")
 
 
-def _write_folder(request: LaunchRequest, folder: RunFolder) -> LaunchSpec:
-    """Everything on disk that the training needs. Raises `LaunchError`, `SettingsError` and `OSError`."""
-    prepared = prepare(request, folder)
+def _write_folder(prepared: PreparedLaunch) -> LaunchSpec:
+    """Write every file the training needs. Raises `LaunchError` and `OSError`."""
+    folder, request = prepared.folder, prepared.request
     if prepared.applied.config_yaml is not None:
         folder.config.write_text(prepared.applied.config_yaml, "utf-8")
         folder.config.chmod(0o600)
     folder.output.mkdir(mode=0o700)
-    write_record(folder, _record(request, prepared))
-    env = {**request.environ, **prepared.added}
+    write_record(folder, _build_record(prepared))
     limit = request.memory_limit_bytes
-    data_limit = limit if limit is not None and not has_gpu(env) else None
-    return LaunchSpec(prepared.argv, str(prepared.cwd), env, data_limit, request.patience)
+    data_limit = limit if limit is not None and not has_gpu(prepared.env) else None
+    return LaunchSpec(prepared.argv, str(prepared.cwd), prepared.env, data_limit, request.stop_timeouts)
 
 
-def _record(request: LaunchRequest, prepared: PreparedLaunch) -> RunRecord:
+def _build_record(prepared: PreparedLaunch) -> RunRecord:
+    request = prepared.request
     sha, dirty = git_revision(prepared.cwd)
     parent = request.parent
     return RunRecord(
@@ -98,7 +96,7 @@ def _record(request: LaunchRequest, prepared: PreparedLaunch) -> RunRecord:
         created_t=time.time(),
         job=redact_job(request.job),
         resolved=request.resolved,
-        argv=prepared.shown,
+        argv=prepared.redacted_argv,
         cwd=str(prepared.cwd),
         interpreter=prepared.interpreter.path,
         host=this_machine().host,
@@ -106,7 +104,7 @@ def _record(request: LaunchRequest, prepared: PreparedLaunch) -> RunRecord:
         output_dir=str(prepared.folder.output),
         preset=request.preset,
         versions={"python": prepared.interpreter.python_version or "", **prepared.interpreter.packages},
-        env=redact_env(prepared.added),
+        env=redact_env(prepared.added_env),
         not_applied=tuple(prepared.applied.not_applied),
         git_sha=sha,
         git_dirty=dirty,
@@ -123,12 +121,12 @@ def _send(child: subprocess.Popen[bytes], data: bytes) -> None:
     try:
         child.stdin.write(data)
         child.stdin.close()
-    except BrokenPipeError:  # it died early; its answer, or the lack of one, says so
+    except BrokenPipeError:  # it exited early; its answer, or the lack of one, tells why
         return
 
 
 def _read_answer(child: subprocess.Popen[bytes]) -> str:
-    """What it says until it lets go of the pipe."""
+    """Read the supervisor's standard output until it closes it, or the timeout."""
     assert child.stdout is not None
     said = b""
     deadline = time.monotonic() + START_TIMEOUT_S
@@ -141,5 +139,4 @@ def _read_answer(child: subprocess.Popen[bytes]) -> str:
 
 
 def _discard(folder: RunFolder) -> None:
-    """Take back a folder in which nothing was started."""
     shutil.rmtree(folder.path, ignore_errors=True)

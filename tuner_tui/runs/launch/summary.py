@@ -10,9 +10,9 @@ from tuner_tui.runs.launch.prepare import PreparedLaunch
 
 
 def launch_summary(prepared: PreparedLaunch) -> list[tuple[str, str]]:
-    """What is said, as label and text; secrets are hidden. A further line of the same thing has no label."""
+    """Label and text of each line, secrets hidden. A line that continues the one before has an empty label."""
     applied = prepared.applied
-    lines = [("Command", shlex.join(prepared.shown))]
+    lines = [("Command", shlex.join(prepared.redacted_argv))]
     if prepared.cwd != Path.cwd():
         lines.append(("Folder", str(prepared.cwd)))
     if prepared.accelerate is not None:
@@ -21,10 +21,11 @@ def launch_summary(prepared: PreparedLaunch) -> list[tuple[str, str]]:
         lines.append(("Resumes", str(prepared.checkpoint)))
     if applied.inject:
         lines.append(("Set inside", ", ".join(f"{name} {value}" for name, value in applied.inject.items())))
-    if SIGTERM_CHECKPOINT_VARIABLE in prepared.added:
+    if SIGTERM_CHECKPOINT_VARIABLE in prepared.added_env:
         lines.append(("On SIGTERM", "a Trainer saves and ends, where nothing else is set (enable_jit_checkpoint)"))
-    if prepared.fallback:
-        times = "once" if prepared.fallback == 1 else f"at most {prepared.fallback} times"
+    fallback = prepared.request.job.fallback
+    if fallback:
+        times = "once" if fallback == 1 else f"at most {fallback} times"
         lines.append(("Fallback", f"out of memory: goes on with a smaller micro batch, {times}"))
     if prepared.warning is not None:
         lines.append(("Warning", prepared.warning))

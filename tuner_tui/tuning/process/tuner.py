@@ -14,7 +14,7 @@ from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.interpreter.probe import Interpreter, probe_interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.memory.fit import PeakModel
-from tuner_tui.runs.launch.prepare import LaunchRequest, preview
+from tuner_tui.runs.launch.prepare import LaunchRequest, prepare
 from tuner_tui.runs.read.measured_memory import measured_runs
 from tuner_tui.runs.store.folder import RunFolder, runs_dir, state_dir
 from tuner_tui.settings.distributed import read_accelerate_config
@@ -329,7 +329,7 @@ def launch_request_of(folder: TuningFolder, record: TuningRecord, orders: TunerS
 
 def training_interpreter(request: LaunchRequest) -> Interpreter:
     """The Python that trains. Raises `LaunchError`."""
-    return probe_interpreter(Path(preview(request).interpreter.path))
+    return probe_interpreter(Path(prepare(request).interpreter.path))
 
 
 def estimate_prior(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from tuner_tui.advice.situation import situation_of_run
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Event, TrialMeasured
-from tuner_tui.runs.launch.prepare import LaunchRequest
+from tuner_tui.runs.launch.prepare import LaunchRequest, prepare
 from tuner_tui.runs.launch.restart import wait_supervisor_ended
 from tuner_tui.runs.launch.start import adopt, launch
 from tuner_tui.runs.read.reader import RunReader
@@ -70,7 +70,7 @@ class TrialRunner:
     def run(self, trial: Trial, asker: TrialCallbacks) -> TrialReport:
         """Run it to its end. Raises `LaunchError` where the command cannot be started at all."""
         began = time.monotonic()
-        folder = launch(self.request(trial.settings))
+        folder = launch(prepare(self.request(trial.settings)))
         asker.launched(folder)
         waiting = _TrialMonitor(folder, self.terms, asker)
         waiting.wait()
@@ -97,7 +97,9 @@ class TrialRunner:
         resolved = with_tuned_origins(self.base.resolved, settings)
         environ = {**self.base.environ, **self.extra_environ, TRIAL_VARIABLE: self.terms.text()}
         job = self.base.job.model_copy(update={"fallback": 0})
-        return replace(self.base, job=job, resolved=resolved, environ=environ, patience=TRIAL_PATIENCE, parent=None)
+        return replace(
+            self.base, job=job, resolved=resolved, environ=environ, stop_timeouts=TRIAL_PATIENCE, parent=None
+        )
 
 
 def with_tuned_origins(start: Resolved, settings: Settings) -> Resolved:

@@ -200,13 +200,14 @@ def _preview(opened: TrainingConfig, wishes: CliOverrides) -> Sequence[tuple[str
 
 
 def _launch(opened: TrainingConfig, wishes: CliOverrides) -> Path:
+    from tuner_tui.runs.launch.prepare import prepare
     from tuner_tui.runs.launch.start import launch
     from tuner_tui.tuning.fallback_process import attach_fallback
     from tuner_tui.ui.backend.runs import launch_request
 
     with translate_errors():
         request = launch_request(opened, wishes)
-        return attach_fallback(launch(request), request).path
+        return attach_fallback(launch(prepare(request)), request).path
 
 
 def _restart(folder: Path, opened: TrainingConfig | None) -> RestartOffer:

@@ -98,10 +98,10 @@ def launch_request(opened: TrainingConfig, wishes: CliOverrides) -> LaunchReques
 
 def launch_preview(opened: TrainingConfig, wishes: CliOverrides) -> Sequence[tuple[str, str]]:
     """What launching it would start, line by line. Raises `LaunchError`."""
-    from tuner_tui.runs.launch.prepare import preview
+    from tuner_tui.runs.launch.prepare import prepare
     from tuner_tui.runs.launch.summary import launch_summary
 
-    return launch_summary(preview(launch_request(opened, wishes)))
+    return launch_summary(prepare(launch_request(opened, wishes)))
 
 
 def restart_offer(folder: Path, opened: TrainingConfig | None) -> RestartOffer:

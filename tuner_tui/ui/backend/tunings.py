@@ -36,13 +36,13 @@ class LocalTunings:
 
     def plan(self, opened: TrainingConfig) -> Sequence[tuple[str, str]]:
         """What a tuning would do; raises `BackendError` where there is nothing to tune."""
-        from tuner_tui.runs.launch.prepare import preview
+        from tuner_tui.runs.launch.prepare import prepare
         from tuner_tui.runs.launch.summary import launch_summary
         from tuner_tui.tuning.process.tuned_preset import tuned_preset_name
 
         with translate_errors():
             request = self._request(opened)
-            lines = launch_summary(preview(request))
+            lines = launch_summary(prepare(request))
         batch = opened.resolved.settings.effective_batch(1)
         name = tuned_preset_name(opened.preset, opened.job)
         saved = f"the winner as the preset {name}; the settings shown stay as they are"

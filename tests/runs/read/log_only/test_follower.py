@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.runs.sandbox import Sandbox, box, wait_ended
+from tests.runs.sandbox import Sandbox, wait_ended
 from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Evaluated, Event, Metrics, Steps
@@ -81,9 +81,6 @@ def test_lines_with_a_step_take_their_time_from_the_clock() -> None:
 
 def test_nothing_told_is_nothing() -> None:
     assert told("hello", "Map: 50%|## | 1/2 [00:01<00:01, 1.0 examples/s]") == (RunState(), [])
-
-
-__all__ = ["box"]
 
 
 def step_numbers(events: list[Event]) -> list[int]:

@@ -1,1 +1,0 @@
-"""Reading a training's output: lines, failures, progress, numbers. Pure functions over text."""
