@@ -20,13 +20,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tuner_tui.core.units import GIB
 from tuner_tui.runs.launch.prepare import LaunchRequest
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Origin, OriginKind, Resolved
 from tuner_tui.settings.presets.library import find_preset
-from tuner_tui.tuning.trial import GIB, Measurement, Trial
+from tuner_tui.tuning.trial import Measurement, Trial
 from tuner_tui.tuning.trials.runner import TrialCallbacks, TrialRunner
 from tuner_tui.tuning.trials.trial_protocol import TrialProtocol
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tuner_tui.core.units import MIB
 from tuner_tui.memory.calibration import (
     CALIBRATED_UNCERTAINTY,
     MeasuredEstimate,
@@ -18,7 +19,6 @@ from tuner_tui.memory.calibration import (
 from tuner_tui.memory.closed_form import MemoryPhase
 from tuner_tui.memory.device import (
     CPU_SLACK_SHARE,
-    MIB,
     RESERVED_BYTES,
     RESERVED_UNCERTAINTY_BYTES,
     Device,

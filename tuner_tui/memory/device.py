@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MIB = 2**20
+from tuner_tui.core.units import MIB
+
 CONTEXT_BYTES = 500 * MIB
 """CUDA's context with the kernels of torch and cuBLAS; assumed, not measured: commonly reported as 300–600 MB."""
 IMPORTED_BYTES = 463 * MIB

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from tuner_tui.core.units import format_gib
 from tuner_tui.settings.model import Settings
 
 TrialOutcome = Literal["measured", "out-of-memory", "failed", "no-step", "not-applied", "aborted"]
@@ -121,9 +122,6 @@ class TuningConclusion:
     learning_rate_note: str = ""
 
 
-GIB = 2**30
-
-
 def format_throughput(measured: Measurement) -> str:
     """`12,345 tokens/s` or `98.7 samples/s`; empty where nothing was measured."""
     speed = measured.throughput
@@ -134,4 +132,4 @@ def format_throughput(measured: Measurement) -> str:
 
 def format_peak_memory(measured: Measurement) -> str:
     """`1.72 GiB`; empty where it is not known."""
-    return "" if measured.peak_bytes is None else f"{measured.peak_bytes / GIB:.2f} GiB"
+    return "" if measured.peak_bytes is None else format_gib(measured.peak_bytes, 2)

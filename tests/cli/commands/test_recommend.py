@@ -13,7 +13,6 @@ from typer.testing import CliRunner, Result
 from tests.fakes.inventories import box, card, python
 from tuner_tui.cli.commands.recommend import register
 from tuner_tui.cli.machine import LocalMachine
-from tuner_tui.cli.render.recommend import duration
 from tuner_tui.hardware.inventory import Inventory
 
 Call = Callable[..., Result]
@@ -106,11 +105,3 @@ def test_bad_input_is_one_sentence_and_exit_code_2(call: Call, words: list[str],
     result = call(*words)
     assert (result.exit_code, result.stdout) == (2, "")
     assert said in result.stderr
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(42.4, "42 s"), (89, "89 s"), (120, "2 min"), (5300, "88 min"), (12_000, "3 h 20 min"), (200_000, "2 d 7 h")],
-)
-def test_times_are_in_the_two_units_that_matter(seconds: float, text: str) -> None:
-    assert duration(seconds) == text

@@ -120,14 +120,15 @@ def prepare(
 
 def print_estimate(found: JobMemoryEstimator, settings: Settings, as_json: bool) -> None:
     """The closed form first where somebody watches, then the best there is."""
-    from tuner_tui.cli.render.estimate import format_size, format_uncertainty, report
+    from tuner_tui.cli.render.estimate import format_uncertainty, report
+    from tuner_tui.core.units import format_size
     from tuner_tui.memory.trace import TraceError
 
     first = found.at_once(settings)
     watched = sys.stderr.isatty() and not as_json
     if watched and first is not None and first.rests_on.startswith("closed form"):
         print_note(
-            f"{format_size(first.total_bytes)} ± {format_uncertainty(first)} by closed form; tracing the model …"
+            f"{format_size(first.total_bytes, 2)} ± {format_uncertainty(first)} by closed form; tracing the model …"
         )
     problem = None
     best: MemoryEstimate | None

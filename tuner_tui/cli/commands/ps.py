@@ -130,11 +130,11 @@ def one_line(text: str) -> str:
 
 
 def _cells(row: RunRow) -> tuple[str, str, str, str, str, str]:
-    from tuner_tui.cli.render.run_progress import duration
+    from tuner_tui.core.units import format_rough_duration
 
     started = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.created_t)) if row.created_t else ""
     step = "" if row.step is None else f"{row.step:,}" + (f"/{row.total_steps:,}" if row.total_steps else "")
-    left = "" if row.eta_s is None else duration(row.eta_s)
+    left = "" if row.eta_s is None else format_rough_duration(row.eta_s)
     lone = row.status == "lost" and row.pid is not None
     what = one_line(f"{row.what}: {row.sentence}" if lone else row.what or row.sentence)
     word = row.outcome or (row.phase if row.status == "running" or lone else None) or row.status

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from tuner_tui.core.text import wrap_text
-from tuner_tui.core.units import UNKNOWN
+from tuner_tui.core.units import UNKNOWN, format_gib
 from tuner_tui.hardware.environment import sees_host_pids, visible_gpus
 from tuner_tui.hardware.interpreter.compatibility import Incompatibility
 from tuner_tui.hardware.interpreter.probe import Interpreter
@@ -58,12 +58,12 @@ def cpu_lines(cpu: Cpu) -> list[str]:
 
 def memory_lines(memory: HostMemory) -> list[str]:
     """RAM and swap."""
-    parts = [size(memory.total_bytes)]
+    parts = [format_gib(memory.total_bytes)]
     if memory.available_bytes is not None:
-        parts.append(f"{size(memory.available_bytes)} available")
+        parts.append(f"{format_gib(memory.available_bytes)} available")
     if memory.limit_bytes is not None:
-        parts.append(f"cgroup limit {size(memory.limit_bytes)}")
-    swap = "none" if memory.swap_total_bytes == 0 else size(memory.swap_total_bytes)
+        parts.append(f"cgroup limit {format_gib(memory.limit_bytes)}")
+    swap = "none" if memory.swap_total_bytes == 0 else format_gib(memory.swap_total_bytes)
     return [labelled("RAM", " · ".join(parts)), labelled("Swap", swap)]
 
 
@@ -71,7 +71,7 @@ def space_lines(label: str, space: Space | None, at: bool = False) -> list[str]:
     """A file system's free space."""
     if space is None:
         return []
-    free = f"{size(space.free_bytes)} free of {size(space.total_bytes)}"
+    free = f"{format_gib(space.free_bytes)} free of {format_gib(space.total_bytes)}"
     return [labelled(label, f"{free}  {space.path}" if at else free)]
 
 
@@ -92,9 +92,9 @@ def gpu_row(gpu: Gpu) -> tuple[str, ...]:
     return (
         str(gpu.index),
         gpu.name,
-        size(gpu.memory_total_bytes),
-        size(gpu.memory_reserved_bytes),
-        size(gpu.memory_used_bytes),
+        format_gib(gpu.memory_total_bytes),
+        format_gib(gpu.memory_reserved_bytes),
+        format_gib(gpu.memory_used_bytes),
         UNKNOWN if gpu.power_limit_w is None else f"{gpu.power_limit_w:.0f} W",
         UNKNOWN if gpu.clock_sm_max_mhz is None else f"{gpu.clock_sm_max_mhz} MHz",
         UNKNOWN if gpu.clock_memory_max_mhz is None else f"{gpu.clock_memory_max_mhz} MHz",
@@ -143,7 +143,7 @@ def process_lines(gpus: Iterable[Gpu]) -> list[str]:
         (
             f"GPU {gpu.index}",
             str(process.pid),
-            size(process.memory_bytes),
+            format_gib(process.memory_bytes),
             process.user or UNKNOWN,
             shorten(process.command or UNKNOWN, WIDTH - 40),
         )
@@ -204,8 +204,3 @@ def indexes(gpus: Sequence[Gpu]) -> str:
     """`GPU 0` or `GPUs 0, 1`."""
     numbers = ", ".join(str(gpu.index) for gpu in gpus)
     return f"GPU {numbers}" if len(gpus) == 1 else f"GPUs {numbers}"
-
-
-def size(value: int | None) -> str:
-    """Bytes in GiB, the unit cards and RAM are compared in; a dash where unknown."""
-    return UNKNOWN if value is None else f"{value / 1024**3:.1f} GiB"

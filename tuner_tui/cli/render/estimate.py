@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tuner_tui.core.text import wrap_text
-from tuner_tui.core.units import format_share
+from tuner_tui.core.units import GIB, MIB, format_share, format_size
 from tuner_tui.memory.estimate import RESERVE_SHARE
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 WIDTH = 100
 BAR = 40
-MIB, GIB = 2**20, 2**30
 
 
 def report(found: JobMemoryEstimator, settings: Settings, best: MemoryEstimate) -> list[str]:
@@ -78,16 +77,9 @@ def table_unit(total_bytes: float) -> Callable[[float], str]:
     return lambda size: f"{size / GIB:8.2f} GiB"
 
 
-def format_size(size_bytes: float) -> str:
-    """`612 MiB`, `1.31 GiB` or `22.5 GiB`: three digits or so, for a doubt is a few percent."""
-    if size_bytes < GIB:
-        return f"{size_bytes / MIB:.0f} MiB"
-    return f"{size_bytes / GIB:.{2 if size_bytes < 10 * GIB else 1}f} GiB"
-
-
 def format_range(low_bytes: float, joint: str, high_bytes: float) -> str:
     """Two sizes: `612 to 705 MiB`, `980 MiB to 1.10 GiB`."""
-    low, high = format_size(low_bytes), format_size(high_bytes)
+    low, high = format_size(low_bytes, 2), format_size(high_bytes, 2)
     return f"{low.removesuffix(high[-4:])} {joint} {high}"
 
 
@@ -104,7 +96,7 @@ def block(part: float) -> str:
 def bar_line(best: MemoryEstimate) -> str:
     """The peak against what there is."""
     if best.capacity_bytes is None:
-        return f"{format_size(best.total_bytes)}; how much there is, is not known (--memory SIZE)"
+        return f"{format_size(best.total_bytes, 2)}; how much there is, is not known (--memory SIZE)"
     filled = min(BAR, round(best.total_bytes / best.capacity_bytes * BAR))
     bar = "█" * filled + " " * (BAR - filled)
     return f"▕{bar}▏ {format_range(best.total_bytes, 'of', best.capacity_bytes)}"
@@ -159,6 +151,6 @@ def memory_kind_sentence(found: JobMemoryEstimator, best: MemoryEstimate) -> str
         )
     known = "" if device.started is not None else " (assumed: this Python was not measured)"
     return (
-        f"This is private memory, which a --memory-limit counts; {format_size(best.overhead.reserved_bytes)} of it are "
-        f"what libraries reserve and never use{known}."
+        "This is private memory, which a --memory-limit counts; "
+        f"{format_size(best.overhead.reserved_bytes, 2)} of it are what libraries reserve and never use{known}."
     )

@@ -15,6 +15,7 @@ from tuner_tui.advice.recommend.draft import RecommendedValue, RejectedValue
 from tuner_tui.advice.recommend.duration_estimate import NOTED_SIZES, DurationEstimate
 from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, Recommendation
 from tuner_tui.core.text import wrap_text
+from tuner_tui.core.units import format_rough_duration
 from tuner_tui.settings.fields import FIELDS, Value, format_value
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.origin import Resolved
@@ -85,19 +86,8 @@ def time_lines(expected: DurationEstimate | None, epochs: float, width: int) -> 
 
 
 def _times(expected: DurationEstimate, samples: float) -> str:
-    low, high = (duration(seconds) for seconds in expected.seconds(samples))
+    low, high = (format_rough_duration(seconds) for seconds in expected.seconds(samples))
     return low if low == high else f"{low} to {high}"
-
-
-def duration(seconds: float) -> str:
-    """Seconds in the two units that matter: `45 s`, `12 min`, `3 h 20 min`, `2 d 4 h`."""
-    minutes = round(seconds / 60)
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if minutes < 90:
-        return f"{minutes} min"
-    hours, rest = divmod(minutes, 60)
-    return f"{hours} h {rest} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
 def _section(title: str, rows: Iterable[RecommendedValue | RejectedValue], width: int) -> list[str]:

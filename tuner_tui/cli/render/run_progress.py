@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tuner_tui.advice.verification import format_setting
-from tuner_tui.core.units import format_share
+from tuner_tui.core.units import format_rough_duration, format_share
 from tuner_tui.runs.events import types as ev
 from tuner_tui.runs.events.progress import eta, phase_at
 from tuner_tui.runs.events.run_state import RunState
@@ -32,22 +32,10 @@ def progress_line(state: RunState, now: float) -> str:
         _figure(rates.samples_s, "{:,.4g} samples/s"),
         _figure(state.loss, "loss {:.4g}"),
         _figure(state.learning_rate, "lr {:.2e}"),
-        "" if left is None else f"{duration(left.seconds)} left",
+        "" if left is None else f"{format_rough_duration(left.seconds)} left",
         f"(seen in: {state.source})" if state.source else "",
     ]
     return "  ".join(part for part in parts if part)
-
-
-def duration(seconds: float) -> str:
-    """Seconds as a person says them: `41 s`, `12 min`, `3 h 05 min`, `2 d 4 h`."""
-    whole = round(seconds)
-    if whole < 100:
-        return f"{whole} s"
-    if whole < 6000:
-        return f"{round(whole / 60)} min"
-    if whole < 48 * 3600:
-        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-    return f"{whole // 86400} d {whole % 86400 // 3600} h"
 
 
 def _step(state: RunState) -> str:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tuner_tui.cli.render.run_progress import duration
-from tuner_tui.core.units import format_share
+from tuner_tui.core.units import GIB, format_share, format_short_duration
 from tuner_tui.settings.fields import FIELDS, format_value
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.process.trial_log import LogEntry, TrialCompleted, TrialStarted, TuningEnded, TuningStarted
 from tuner_tui.tuning.search.skip_reasons import group_by_reason
 from tuner_tui.tuning.trial import (
-    GIB,
     Measurement,
     SkippedChange,
     Trial,
@@ -101,10 +99,10 @@ def differences(start: Settings, settings: Settings) -> list[str]:
 def figures(measured: Measurement) -> str:
     """`12,345 tokens/s ± 1.8 %, 1.72 GiB, 26 steps, 13 s`; else what happened."""
     if measured.outcome != "measured" or measured.throughput is None:
-        return f"{measured.outcome}: {measured.sentence} ({duration(measured.seconds)})"
+        return f"{measured.outcome}: {measured.sentence} ({format_short_duration(measured.seconds)})"
     spread = "" if measured.spread is None else f" ± {format_share(measured.spread, digits=1)}"
     parts = (format_throughput(measured) + spread, format_peak_memory(measured), f"{measured.steps} steps")
-    return ", ".join(filter(None, (*parts, duration(measured.seconds))))
+    return ", ".join(filter(None, (*parts, format_short_duration(measured.seconds))))
 
 
 def _word(settings: Settings, name: str) -> str:
@@ -113,4 +111,5 @@ def _word(settings: Settings, name: str) -> str:
 
 def _left(entry: TrialStarted) -> str:
     low, high = entry.left_low_s or 0.0, entry.left_high_s or 0.0
-    return duration(high) if duration(low) == duration(high) else f"{duration(low)} to {duration(high)}"
+    low_text, high_text = format_short_duration(low), format_short_duration(high)
+    return high_text if low_text == high_text else f"{low_text} to {high_text}"

@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from tuner_tui.cli.render.detect import hanging, shorten, size, table
-from tuner_tui.cli.render.run_progress import duration
-from tuner_tui.core.units import UNKNOWN, format_percent
+from tuner_tui.cli.render.detect import hanging, shorten, table
+from tuner_tui.core.units import UNKNOWN, format_gib, format_percent, format_short_duration
 from tuner_tui.hardware.gpu.xid import format_xid
 from tuner_tui.hardware.sample import GpuSample, HostSample
 from tuner_tui.runs.read.box_monitor import (
@@ -34,9 +33,9 @@ def host_line(host: HostSample) -> str:
     """The host in a line."""
     parts = [
         f"CPU {format_percent(host.cpu_pct)}",
-        f"RAM {size(host.ram_used_bytes)} of {size(host.ram_total_bytes)}",
-        f"swap {size(host.swap_used_bytes)}" if host.swap_total_bytes else "",
-        f"/dev/shm {size(host.shm_free_bytes)} free",  # noqa: S108  a label
+        f"RAM {format_gib(host.ram_used_bytes)} of {format_gib(host.ram_total_bytes)}",
+        f"swap {format_gib(host.swap_used_bytes)}" if host.swap_total_bytes else "",
+        f"/dev/shm {format_gib(host.shm_free_bytes)} free",  # noqa: S108  a label
     ]
     return "  ".join(part for part in parts if part)
 
@@ -58,8 +57,8 @@ def card_cells(gpu: GpuSample) -> tuple[str, ...]:
         str(gpu.index),
         gpu.name,
         format_percent(gpu.utilisation_pct),
-        size(gpu.memory_used_bytes),
-        size(gpu.memory_total_bytes),
+        format_gib(gpu.memory_used_bytes),
+        format_gib(gpu.memory_total_bytes),
         unit(gpu.power_w, "W"),
         unit(gpu.power_limit_w, "W"),
         unit(gpu.temperature_c, "°C"),
@@ -84,11 +83,11 @@ def job_cells(job: WatchedJob, now_s: float) -> tuple[str, ...]:
         "" if job.run is None else " ".join(describe_run(job.run)),
         job.user or UNKNOWN,
         format_gpu_indices(job.gpus) or UNKNOWN,
-        size(job.gpu_memory_bytes),
+        format_gib(job.gpu_memory_bytes),
         format_percent(job.sm_pct),
         format_percent(job.cpu_pct),
-        size(job.rss_bytes),
-        UNKNOWN if job.started_s is None else duration(max(0.0, now_s - job.started_s)),
+        format_gib(job.rss_bytes),
+        UNKNOWN if job.started_s is None else format_short_duration(max(0.0, now_s - job.started_s)),
         format_process_counts(job),
         shorten(format_command(job.command) or "not to be seen from here", COMMAND_WIDTH),
     )

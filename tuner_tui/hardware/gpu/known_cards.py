@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-GIB = 1024**3
+from tuner_tui.core.units import GIB
 
 
 @dataclass(frozen=True, slots=True)

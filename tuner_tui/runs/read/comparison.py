@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuner_tui.core.units import UNKNOWN, format_share
+from tuner_tui.core.units import UNKNOWN, format_gib, format_share
 from tuner_tui.runs.events.history import Series
 from tuner_tui.runs.events.rates import mean_rates
 from tuner_tui.runs.events.types import Steps
@@ -254,7 +254,7 @@ def format_figure(value: float | None, unit: str) -> str:
         case "share":
             return format_share(value, digits=1)
         case "B":
-            return f"{value / 2**30:.2f} GiB"
+            return format_gib(value, 2)
         case "":
             return f"{value:.4f}"
         case "s":

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from tuner_tui.advice.recommend.memory_estimator import JobMemoryEstimator
 from tuner_tui.advice.recommend.target import limit_gpu_memory, target_of
+from tuner_tui.core.units import GIB
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.interpreter.probe import Interpreter, probe_interpreter
 from tuner_tui.hardware.inventory import Inventory
@@ -41,7 +42,7 @@ from tuner_tui.tuning.search.skip_reasons import only_start_ran
 from tuner_tui.tuning.search.space import SearchSpace
 from tuner_tui.tuning.search.space_builder import build_space, with_candidates
 from tuner_tui.tuning.store import TuningFolder, TuningRecord, read_tuning_record
-from tuner_tui.tuning.trial import GIB, CompletedTrial, SkippedChange, Trial, TuningConclusion
+from tuner_tui.tuning.trial import CompletedTrial, SkippedChange, Trial, TuningConclusion
 from tuner_tui.tuning.trials.runner import TrialCallbacks, TrialReport, TrialRunner, end_run
 from tuner_tui.tuning.trials.trial_protocol import TrialProtocol
 

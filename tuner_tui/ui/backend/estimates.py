@@ -9,7 +9,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from tuner_tui.ui.drawing.number_format import size
+from tuner_tui.core.units import format_size
 from tuner_tui.ui.messages import EstimateArrived
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ class MemoryEstimator:
         if found is None:
             return MemoryOutlook(unknown=UNKNOWN_FOR_COMMAND)
         if isinstance(found, UnmeasuredBatch):
-            return MemoryOutlook(unknown=f"at micro batch {found.batch}: {size(found.peak_bytes)} ({found.run})")
+            return MemoryOutlook(unknown=f"at micro batch {found.batch}: {format_size(found.peak_bytes)} ({found.run})")
         return MemoryOutlook(found.estimate, target.on_gpu, against, "", True, found.largest)
 
     def _read_runs(self, job: Job) -> None:

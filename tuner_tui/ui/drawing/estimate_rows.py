@@ -7,6 +7,7 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from tuner_tui.core.text import wrap_text
+from tuner_tui.core.units import GIB, MIB
 from tuner_tui.ui.drawing import number_format as f
 from tuner_tui.ui.drawing.cells import BAD, GOOD, WARN, Row, Style, TextSpan, line, line_width, text_width
 
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 
 LEAST_BAR, MOST_BAR = 6, 40
 LEAST_SOURCE = 12
-SMALL_BYTES = 20 * f.GIB
-LEAST_GIB_BYTES = 0.1 * f.GIB
+SMALL_BYTES = 20 * GIB
+LEAST_GIB_BYTES = 0.1 * GIB
 """Less than this has no digit to show in GiB."""
 GPU, HOST = "peak VRAM", "peak RAM"
 MARKS: Mapping[str, tuple[str, Style]] = {
@@ -73,11 +74,11 @@ def memory_bar(found: MemoryEstimate, width: int) -> str:
 def figures_of(found: MemoryEstimate) -> str:
     """`61 of 80 GiB ± 2`, with a digit after the point where the memory is small, and `612 MiB of 31 GiB ± 95 MiB`."""
     capacity, doubt = found.capacity_bytes, found.doubt_bytes
-    if found.total_bytes < f.GIB:
+    if found.total_bytes < GIB:
         of = f" of {_gib(capacity)} GiB" if capacity else ""
         return f"{_mib(found.total_bytes)}{of} ± {_mib(doubt)}"
     of = f" of {_gib(capacity)}" if capacity else ""
-    small = found.total_bytes < SMALL_BYTES or doubt < f.GIB / 2
+    small = found.total_bytes < SMALL_BYTES or doubt < GIB / 2
     if doubt < LEAST_GIB_BYTES:
         return f"{_gib(found.total_bytes)}{of} GiB ± {_mib(doubt)}"
     return f"{_gib(found.total_bytes)}{of} GiB ± {f.gib(doubt) if small else f.whole_gib(doubt)}"
@@ -88,7 +89,7 @@ def _gib(size_bytes: float) -> str:
 
 
 def _mib(size_bytes: float) -> str:
-    return f"{size_bytes / f.MIB:.0f} MiB"
+    return f"{size_bytes / MIB:.0f} MiB"
 
 
 def _words_row(shown: MemoryOutlook, found: MemoryEstimate, width: int) -> Row:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from tuner_tui.core.text import wrap_text
-from tuner_tui.core.units import format_percent
+from tuner_tui.core.units import format_duration, format_percent, format_short_duration
 from tuner_tui.hardware.gpu.xid import format_xid
 from tuner_tui.hardware.sample import GpuSample, Sample
 from tuner_tui.ui.drawing import number_format as f
@@ -91,7 +91,7 @@ def gpu_rows(scene: GpuScene, width: int, detail: GpuDetail) -> list[Row]:
     taken = INDEX + sum(column.width for column in columns)
     history = 0 if detail.chart else max(0, width - taken - 1)
     heading = "GPU " + "".join(align_right(column.heading, column.width) for column in columns)
-    span = f" last {f.short_duration(history * BUCKET_S)}" if history >= 12 else ""
+    span = f" last {format_short_duration(history * BUCKET_S)}" if history >= 12 else ""
     rows = [Row(line(TextSpan(heading + span, "dim")), rank=2)]
     for gpu in scene.sample.gpus:
         rows.append(_figures(scene, gpu, columns, width, history))
@@ -205,15 +205,15 @@ def gpu_problem_rows(sample: Sample, width: int) -> list[Row]:
 
 
 def _gpu_problem(gpu: GpuSample) -> str:
-    error = "" if gpu.xid is None else f"{format_xid(gpu.xid)}, {f.duration(gpu.xid_age_s)} ago"
+    error = "" if gpu.xid is None else f"{format_xid(gpu.xid)}, {format_duration(gpu.xid_age_s)} ago"
     return "; ".join(filter(None, (_state(gpu), error)))
 
 
 def _state(gpu: GpuSample) -> str:
     if gpu.lost:
-        return f"lost {f.duration(gpu.age_s)} ago" if gpu.age_s is not None else "lost"
+        return f"lost {format_duration(gpu.age_s)} ago" if gpu.age_s is not None else "lost"
     if is_stale(gpu):
-        return f"silent for {f.duration(gpu.age_s)}, old figures"
+        return f"silent for {format_duration(gpu.age_s)}, old figures"
     return ", ".join(gpu.throttle)
 
 

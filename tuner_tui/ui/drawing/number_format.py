@@ -1,4 +1,4 @@
-"""Formats numbers, sizes and durations for the screen: fixed widths and units, rounded so that noise does not show.
+"""Formats numbers and sizes for the screen: fixed widths and units, rounded so that noise does not show.
 Unknown is `–`, never 0.
 """
 
@@ -6,10 +6,8 @@ from __future__ import annotations
 
 import math
 
-from tuner_tui.core.units import UNKNOWN
+from tuner_tui.core.units import GIB, MIB, TIB, UNKNOWN
 
-GIB = 1024**3
-MIB = 1024**2
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -76,23 +74,12 @@ def whole_gib(size_bytes: float | None) -> str:
     return UNKNOWN if size_bytes is None else f"{size_bytes / GIB:.0f}"
 
 
-def size(size_bytes: float | None) -> str:
-    """A size with its unit, for prose: `61.2 GiB`, `512 MiB`, `0 B`."""
-    if size_bytes is None:
-        return UNKNOWN
-    for scale, unit in ((1024 * GIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (1024, "KiB")):
-        if size_bytes >= scale:
-            number = size_bytes / scale
-            return f"{number:.1f} {unit}" if number < 99.95 else f"{number:.0f} {unit}"
-    return f"{size_bytes:.0f} B"
-
-
 def short_size(size_bytes: float | None) -> str:
     """A size in at most eight cells, for columns: `61 GiB`, `756 GiB`, `1.8 TiB`; small ones in MiB."""
     if size_bytes is None:
         return UNKNOWN
-    if size_bytes >= 1024 * GIB:
-        return f"{size_bytes / 1024 / GIB:.1f} TiB"
+    if size_bytes >= TIB:
+        return f"{size_bytes / TIB:.1f} TiB"
     return f"{size_bytes / GIB:.0f} GiB" if size_bytes >= 10 * GIB else f"{size_bytes / MIB:.0f} MiB"
 
 
@@ -106,40 +93,6 @@ def mb_s(bytes_s: float | None) -> str:
 def integer(value: float | None) -> str:
     """A whole number without anything."""
     return UNKNOWN if value is None else f"{value:.0f}"
-
-
-def duration(seconds: float | None) -> str:
-    """At most two units, coarser the longer it is: `8 s`, `4 min 12 s`, `41 min`, `3 h 05 min`, `2 d 4 h`."""
-    if seconds is None:
-        return UNKNOWN
-    whole_s = max(0, int(seconds))
-    minutes, hours, days = whole_s // 60, whole_s // 3600, whole_s // 86_400
-    if whole_s < 60:
-        return f"{whole_s} s"
-    if minutes < 10:
-        return f"{minutes} min {whole_s % 60:02d} s"
-    if hours < 1:
-        return f"{minutes} min"
-    return f"{hours} h {minutes % 60:02d} min" if days < 2 else f"{days} d {hours % 24} h"
-
-
-def short_duration(seconds: float | None) -> str:
-    """A duration in at most seven cells, for columns: `45 s`, `12 min`, `5.2 h`, `3.4 d`."""
-    if seconds is None:
-        return UNKNOWN
-    if seconds < 5400:
-        return f"{seconds:.0f} s" if seconds < 90 else f"{seconds // 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.1f} d"
-
-
-def rough_duration(seconds: float | None) -> str:
-    """A duration that is an estimate, rounded to what it can know, so that it does not flicker."""
-    if seconds is None:
-        return UNKNOWN
-    for above_s, step_s in ((3600, 300), (600, 60), (120, 30), (30, 10)):
-        if seconds >= above_s:
-            return duration(round(seconds / step_s) * step_s)
-    return duration(math.ceil(seconds / 5) * 5)
 
 
 def capability(pair: tuple[int, int] | None) -> str:

@@ -6,7 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner_tui.core.text import wrap_text
-from tuner_tui.core.units import format_share
+from tuner_tui.core.units import (
+    format_duration,
+    format_rough_duration,
+    format_share,
+    format_short_duration,
+    format_size,
+)
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events.history import History
 from tuner_tui.runs.events.progress import eta, phase_at
@@ -38,7 +44,7 @@ def outcome_sentence(state: RunState, limit_bytes: int | None) -> str:
     sentence = strip_allocator_message(state.finished.sentence) if state.finished is not None else ""
     if not sentence.startswith(OUT_OF_MEMORY) or limit_bytes is None:
         return sentence
-    return f"{sentence.rstrip('.')}; its limit was {f.size(limit_bytes)}."
+    return f"{sentence.rstrip('.')}; its limit was {format_size(limit_bytes)}."
 
 
 def strip_allocator_message(sentence: str) -> str:
@@ -90,13 +96,15 @@ def phase_line(state: RunState, now_s: float) -> Line:
     """The phase in words and, where it is not plain training, for how long; or how the run ended."""
     if state.finished is not None:
         words, style = OUTCOMES.get(state.finished.outcome, (f"{BAD} {state.finished.outcome}", "bad"))
-        took = f"  after {f.duration(state.finished.t - state.launched_t)}" if state.launched_t else ""
+        took = f"  after {format_duration(state.finished.t - state.launched_t)}" if state.launched_t else ""
         return line(TextSpan(words, style), TextSpan(took, "dim"))
     phase = phase_at(state, now_s)
     if phase == "stalled":
         last = state.last_step_t or state.phase_since_t or now_s
-        return line(TextSpan(f"{WARN} stalled: no step for {f.duration(now_s - last)}", "warn"))
-    since = "" if phase == "training" or not state.phase_since_t else f"  {f.duration(now_s - state.phase_since_t)}"
+        return line(TextSpan(f"{WARN} stalled: no step for {format_duration(now_s - last)}", "warn"))
+    since = (
+        "" if phase == "training" or not state.phase_since_t else f"  {format_duration(now_s - state.phase_since_t)}"
+    )
     asked = f"  {WARN} {state.stop_requested} asked for" if state.stop_requested else ""
     source = f"  seen in: {state.source}" if state.source else ""
     return line(TextSpan(PHASES.get(phase, phase), "strong"), since, TextSpan(asked, "warn"), TextSpan(source, "dim"))
@@ -148,7 +156,7 @@ def _time_left(state: RunState, now_s: float) -> str:
     if state.finished is not None:
         return ""
     left = None if phase_at(state, now_s) == "stalled" else eta(state, now_s)
-    return f"ETA {f.rough_duration(left.seconds if left else None)}"
+    return f"ETA {format_rough_duration(left.seconds if left else None)}"
 
 
 def loss_row(scene: RunScene, width: int) -> Row:
@@ -181,7 +189,7 @@ def _run_values(scene: RunScene) -> list[LabelledValue]:
         LabelledValue("data wait", format_share(rates.data_wait_share), rank=1),
         LabelledValue("evaluation", format_share(_share_of_run(latest, "eval_s")), rank=4),
         LabelledValue("saving", format_share(_share_of_run(latest, "save_s")), rank=5),
-        LabelledValue("elapsed", f.short_duration(_elapsed(state, scene.now_s)), rank=5),
+        LabelledValue("elapsed", format_short_duration(_elapsed(state, scene.now_s)), rank=5),
     ]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tuner_tui.core.text import wrap_text
-from tuner_tui.core.units import UNKNOWN
+from tuner_tui.core.units import UNKNOWN, format_duration, format_size
 from tuner_tui.ui.drawing import number_format as f
 from tuner_tui.ui.drawing.cells import BAD, GOOD, WARN, Row, Style, TextSpan, fit, line
 from tuner_tui.ui.drawing.charts import SCATTER_MIN_HEIGHT, ScatterPlot, ScatterPoint, scatter_rows
@@ -53,7 +53,7 @@ def _running_rows(view: TuningView, now_s: float | None, width: int) -> list[Row
         return [Row(line(TextSpan("Between two trials. ", "strong"), left))]
     given = view.tried[0].trial.settings if view.tried else None
     since = None if now_s is None or view.current_since_t is None else now_s - view.current_since_t
-    for_how_long = "" if since is None else f" · for {f.duration(since)}"
+    for_how_long = "" if since is None else f" · for {format_duration(since)}"
     first = line(
         TextSpan(f"▸ trial {trial.number}", "strong"),
         f" · {format_changes(trial, given)}{for_how_long}",
@@ -264,7 +264,7 @@ def _memory_plot(view: TuningView) -> ScatterPlot:
         if one.measurement.outcome == "out-of-memory"
     ]
     limit = view.limit_bytes
-    words = "" if limit is None else f"limit {f.size(limit)}"
+    words = "" if limit is None else f"limit {format_size(limit)}"
     return ScatterPlot("peak GiB", points, f.gib, X_LABEL, _micro_range(view), top, limit, words)
 
 

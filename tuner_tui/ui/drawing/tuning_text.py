@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tuner_tui.core.units import UNKNOWN, format_share
-from tuner_tui.ui.drawing import number_format as f
+from tuner_tui.core.units import UNKNOWN, format_share, format_short_duration
 
 if TYPE_CHECKING:
     from tuner_tui.settings.model import Settings
@@ -99,7 +98,7 @@ def format_trial_outcome(one: CompletedTrial) -> str:
 
 def format_time_left(view: TuningView) -> str:
     """`6 min … 9 min left`; empty where it cannot be told."""
-    low, high = f.short_duration(view.left_low_s), f.short_duration(view.left_high_s)
+    low, high = format_short_duration(view.left_low_s), format_short_duration(view.left_high_s)
     if view.left_high_s is None:
         return ""
     return f"{high} left" if low in (high, UNKNOWN) else f"{low} … {high} left"

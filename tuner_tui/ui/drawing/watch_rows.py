@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from tuner_tui.core.units import UNKNOWN, format_share
+from tuner_tui.core.units import UNKNOWN, format_rough_duration, format_share, format_short_duration
 from tuner_tui.runs.read.box_monitor import WatchedJob, WatchedProcess, format_command, format_gpu_indices
 from tuner_tui.runs.read.live_runs import LiveRun
 from tuner_tui.ui.drawing import number_format as f
@@ -175,7 +175,7 @@ def run_description(run: LiveRun) -> tuple[str, ...]:
     """How far one of our runs is: phase, step, time left."""
     step = "" if run.step is None else f"{run.step:,}" + (f"/{run.total_steps:,}" if run.total_steps else "")
     share = format_share(run.step / run.total_steps) if run.step is not None and run.total_steps else ""
-    left_s = "" if run.eta_s is None else f"{f.rough_duration(run.eta_s)} left"
+    left_s = "" if run.eta_s is None else f"{format_rough_duration(run.eta_s)} left"
     return ("" if run.phase == "training" else run.phase or "", step, share, left_s)
 
 
@@ -190,7 +190,7 @@ def process_counts(job: WatchedJob) -> str:
 
 def format_age(seconds: float | None) -> str:
     """An age in whole minutes at the finest: seconds would be painted anew each second, in every row."""
-    return "<1 min" if seconds is not None and seconds < 60 else f.short_duration(seconds and max(90.0, seconds))
+    return "<1 min" if seconds is not None and seconds < 60 else format_short_duration(seconds and max(90.0, seconds))
 
 
 def seconds_since(started_s: float | None, now_s: float) -> float | None:

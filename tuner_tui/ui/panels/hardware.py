@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from textual.reactive import reactive
 
 from tuner_tui.core.text import wrap_text
-from tuner_tui.core.units import UNKNOWN
+from tuner_tui.core.units import UNKNOWN, format_size
 from tuner_tui.hardware.interpreter.compatibility import find_incompatibilities
 from tuner_tui.hardware.inventory import Ability, Gpu, GpuProblem, Inventory
 from tuner_tui.ui.drawing import number_format as f
@@ -133,12 +133,12 @@ def _host(inventory: Inventory, width: int) -> list[Row]:
             f"{cpu.usable_cores} usable of {cpu.logical_cores} ({f.count(cpu.physical_cores)} physical)",
             width,
         ),
-        _labelled("RAM", f"{f.size(memory.usable_bytes)} usable of {f.size(memory.total_bytes)}", width),
+        _labelled("RAM", f"{format_size(memory.usable_bytes)} usable of {format_size(memory.total_bytes)}", width),
     ]
     if inventory.shm is not None:
-        rows.append(_labelled("shm", f"{f.size(inventory.shm.free_bytes)} free", width))
+        rows.append(_labelled("shm", f"{format_size(inventory.shm.free_bytes)} free", width))
     if inventory.disk is not None:
-        rows.append(_labelled("disk", f"{f.size(inventory.disk.free_bytes)} free at {inventory.disk.path}", width))
+        rows.append(_labelled("disk", f"{format_size(inventory.disk.free_bytes)} free at {inventory.disk.path}", width))
     return rows
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from textual.reactive import reactive
 
+from tuner_tui.core.units import format_duration
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events.history import History
 from tuner_tui.runs.events.run_state import RunState
-from tuner_tui.ui.drawing import number_format as f
 from tuner_tui.ui.drawing.cells import WARN, Row, TextSpan, fit, line, line_width
 from tuner_tui.ui.drawing.gpu_rows import GpuDetail, GpuScene, extra_rows, gpu_rows
 from tuner_tui.ui.drawing.host_rows import host_rows
@@ -94,7 +94,7 @@ def _run_sections(scene: LiveScene, width: int) -> list[list[Row]]:
 
 def _age_rows(sample: Sample, now_s: float) -> list[Row]:
     age = now_s - sample.time_s
-    return [Row(line(TextSpan(f"{WARN} sampled {f.duration(age)} ago", "warn")))] if age > OLD_SAMPLE_S else []
+    return [Row(line(TextSpan(f"{WARN} sampled {format_duration(age)} ago", "warn")))] if age > OLD_SAMPLE_S else []
 
 
 def _joined(sections: Sequence[Sequence[Row]], apart: bool) -> list[Row]:

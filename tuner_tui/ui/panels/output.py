@@ -13,8 +13,7 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.widgets import Input
 
-from tuner_tui.core.units import format_share
-from tuner_tui.ui.drawing import number_format as f
+from tuner_tui.core.units import format_share, format_size
 from tuner_tui.ui.drawing.cells import Line, Row, TextSpan, crop, line, line_width
 from tuner_tui.ui.messages import LogSearchWanted
 from tuner_tui.ui.panels.log_scroll import (
@@ -242,7 +241,7 @@ class OutputPanel(TitledWidget, Vertical, can_focus=True):
             return ""
         where = "following" if self._place.follow else f"{self._share(window)} · End follows"
         searched = f"“{self._needle}” · " if self._needle else ""
-        return f"{searched}{f.size(self._told_size(window.total_bytes))} · {where}"
+        return f"{searched}{format_size(self._told_size(window.total_bytes))} · {where}"
 
     def _told_size(self, size_bytes: int) -> int:
         """The size told before, until it is a tenth off: a new subtitle paints its row of the frame anew."""

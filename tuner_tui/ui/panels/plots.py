@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from textual.reactive import reactive
 
+from tuner_tui.core.units import format_size
 from tuner_tui.runs.events.history import History
 from tuner_tui.ui.drawing import number_format as f
 from tuner_tui.ui.drawing.cells import Row, fit, line
@@ -22,7 +23,7 @@ def plots_rows(history: History, width: int, height: int) -> list[Row]:
         Plot("loss", history.loss, f.significant),
         Plot("eval loss", history.eval_loss, f.significant),
         Plot(f"throughput, {history.samples_s.unit}", history.samples_s, f.significant, from_zero=True),
-        Plot("peak memory", history.memory_bytes, f.size, from_zero=True),
+        Plot("peak memory", history.memory_bytes, format_size, from_zero=True),
     ]
     columns = next((columns for columns in (4, 2) if width // columns >= NARROWEST), 1)
     lines = max(1, min(-(-len(plots) // columns), height // SHORTEST))

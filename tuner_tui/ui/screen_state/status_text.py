@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tuner_tui.core.units import format_duration
 from tuner_tui.ui.drawing import number_format as f
 from tuner_tui.ui.drawing.run_rows import format_metrics, strip_allocator_message
 from tuner_tui.ui.drawing.tuning_text import tuning_sentence, tuning_status
@@ -114,7 +115,7 @@ def _result_lines(run: RunState, finished: Finished) -> list[str]:
     ended = "Finished" if finished.outcome == "completed" else finished.outcome.capitalize()
     parts = [f"{ended}: {f.count(run.step)} of {f.count(run.total_steps)} steps"]
     if run.launched_t is not None:
-        parts[0] += f" in {f.duration(finished.t - run.launched_t)}"
+        parts[0] += f" in {format_duration(finished.t - run.launched_t)}"
     parts += format_metrics(run.evaluations[-1].metrics) if run.evaluations else []
     if run.checkpoint is None:
         return [" · ".join(parts), "It saved no checkpoint."]
