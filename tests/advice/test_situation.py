@@ -17,7 +17,7 @@ from tuner_tui.runs.events.types import Exited, Finished
 from tuner_tui.runs.read.reader import RunView
 from tuner_tui.runs.read.status import RunStatus
 from tuner_tui.runs.store.folder import RunFolder
-from tuner_tui.ui.backend.local import RunDiagnoser
+from tuner_tui.ui.backend.facade import RunDiagnoser
 
 OUT_OF_MEMORY = """Traceback (most recent call last):
   File "train.py", line 9, in <module>

@@ -181,6 +181,6 @@ def test_colour_is_shown_where_it_can_be_and_is_wanted(environ: dict[str, str], 
 
 def test_the_screen_is_lean_before_its_first_frame() -> None:
     heavy = {"torch", "transformers", "numpy", "pydantic", "yaml", "psutil", "pynvml"}
-    check = f"import sys, tuner_tui.ui.app, tuner_tui.ui.backend.local; print(sorted({heavy!r} & set(sys.modules)))"
+    check = f"import sys, tuner_tui.ui.app, tuner_tui.ui.backend.facade; print(sorted({heavy!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

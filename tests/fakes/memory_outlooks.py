@@ -6,7 +6,7 @@ from tuner_tui.memory.closed_form import MemoryPhase
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.estimate import MemoryEstimate, estimate_from_phases
 from tuner_tui.settings.model import Settings
-from tuner_tui.ui.backend.estimates import EstimateRequest, MemoryOutlook
+from tuner_tui.ui.backend.records import EstimateRequest, MemoryOutlook
 
 GIB = 2**30
 H100 = Device(True, (9, 0), int(79.6 * GIB))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tests.runs.builders import view
 from tuner_tui.runs.events.history import Series
 from tuner_tui.runs.read.reader import RunView
 from tuner_tui.settings.job import BuiltinJob
-from tuner_tui.ui.backend.runs import ComparedRuns, compare_views
+from tuner_tui.ui.backend.records import ComparedRuns
+from tuner_tui.ui.backend.runs import compare_views
 
 GB = 2**30
 
@@ -47,13 +48,3 @@ def two_jobs() -> ComparedRuns:
     """Two runs that trained different jobs and logged no loss."""
     other = view(job=BuiltinJob(model="gpt2"), created_t=2.0)
     return compare_views(("r006", "r007"), view(), other)
-
-
-@dataclass
-class FakeComparing:
-    """Two runs that never move."""
-
-    compared: ComparedRuns
-
-    def look(self) -> ComparedRuns:
-        return self.compared

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,8 @@ from tests.fakes.live_run import START_S
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.process.tuning_reader import TuningView
 from tuner_tui.tuning.trial import CompletedTrial, Measurement, Purpose, SkippedChange, Trial, TuningConclusion
-from tuner_tui.ui.backend.interface import TrainingConfig, TuningListing, TuningSnapshot
+from tuner_tui.ui.backend.records import TrainingConfig, TuningListing, TuningSnapshot
+from tuner_tui.ui.backend.tunings import Tunings
 
 GIB = 2**30
 START = Settings(per_device_train_batch_size=8, gradient_accumulation_steps=4, precision="fp32")
@@ -105,17 +106,7 @@ def aborted() -> TuningView:
 
 
 @dataclass
-class FakeLook:
-    """A tuning that never moves."""
-
-    view: TuningView
-
-    def look(self) -> TuningSnapshot:
-        return TuningSnapshot(self.view, START_S if self.view.status == "running" else None)
-
-
-@dataclass
-class FakeTuner:
+class FakeTunings(Tunings):
     """Tunings by their name, newest first, and what was asked of them."""
 
     views: dict[str, TuningView] = field(default_factory=dict)
@@ -125,34 +116,34 @@ class FakeTuner:
     minutes: list[float] = field(default_factory=list)
     seen: TuningView | None = None
 
-    def plan(self, opened: TrainingConfig) -> Sequence[tuple[str, str]]:
-        return (("Tunes", f"{opened.preset}, from the settings shown"), ("Does", "short real runs, one after another"))
+    def plan(self, config: TrainingConfig) -> Sequence[tuple[str, str]]:
+        return (("Tunes", f"{config.preset}, from the settings shown"), ("Does", "short real runs, one after another"))
 
-    def start(self, opened: TrainingConfig, minutes: float) -> Path:
-        self.asked.append(("start", opened.preset or ""))
+    def start(self, config: TrainingConfig, minutes: float) -> Path:
+        self.asked.append(("start", config.preset or ""))
         self.minutes.append(minutes)
         self.views = {"t004": self.begins, **self.views}
         return Path("/tunings/t004")
 
-    def all(self) -> Sequence[TuningListing]:
+    def list_newest(self) -> Sequence[TuningListing]:
         return [TuningListing(name, Path("/tunings", name), one.status, one.title) for name, one in self.views.items()]
 
-    def under_way(self) -> FakeTuner:
-        return self
+    def watch_running(self) -> Iterator[TuningView | None]:
+        while True:
+            yield self.seen
 
-    def look(self) -> TuningView | None:
-        return self.seen
+    def follow(self, folder: Path) -> Iterator[TuningSnapshot]:
+        view = replace(self.views[folder.name], id=folder.name)
+        while True:
+            yield TuningSnapshot(view, START_S if view.status == "running" else None)
 
-    def follow(self, folder: Path) -> FakeLook:
-        return FakeLook(replace(self.views[folder.name], id=folder.name))
-
-    def tunes(self, folder: Path, opened: TrainingConfig) -> bool:
+    def is_same_job(self, folder: Path, config: TrainingConfig) -> bool:
         return self.same_job
 
     def abort(self, folder: Path) -> None:
         self.asked.append(("abort", folder.name))
 
-    def resume(self, folder: Path, opened: TrainingConfig | None, minutes: float) -> None:
+    def resume(self, folder: Path, config: TrainingConfig | None, minutes: float) -> None:
         self.asked.append(("resume", folder.name))
         self.minutes.append(minutes)
         self.views[folder.name] = self.begins

@@ -1,8 +1,8 @@
-"""A screen without a machine: services that answer from fixed data, and remember what was asked of them."""
+"""A backend without a machine: it answers from fixed data and records requests."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
@@ -10,8 +10,8 @@ from typing import Any
 
 from tests.fakes import live_run
 from tests.fakes.memory_outlooks import outlook_of
-from tests.fakes.run_pairs import FakeComparing, two_runs
-from tests.fakes.tunings import FakeTuner
+from tests.fakes.run_pairs import two_runs
+from tests.fakes.tunings import FakeTunings
 from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Inventory
@@ -20,23 +20,28 @@ from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.read.log_reader import LogMatch, LogWindow
 from tuner_tui.runs.read.reader import RunView
 from tuner_tui.runs.read.status import RunStatus
-from tuner_tui.settings.fields import FIELDS
+from tuner_tui.runs.store.control import Order
+from tuner_tui.settings.distributed import AccelerateConfig
+from tuner_tui.settings.fields import FIELDS, FieldSpec
 from tuner_tui.settings.job import BuiltinJob, Job
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Origin, OriginKind, Resolved
 from tuner_tui.settings.rules.check import find_problems
 from tuner_tui.settings.rules.problem import Problem
 from tuner_tui.ui.app import TunerApp
-from tuner_tui.ui.backend.interface import (
-    Backend,
+from tuner_tui.ui.backend.facade import Backend
+from tuner_tui.ui.backend.records import (
     BackendError,
+    ComparedRuns,
+    Diagnoser,
+    EstimateRequest,
+    MemoryOutlook,
     NameTakenError,
     PresetListing,
     RestartOffer,
     RunListing,
     TrainingConfig,
 )
-from tuner_tui.ui.backend.runs import ComparedRuns
 
 INTERPRETER = Interpreter(
     "/opt/train/bin/python",
@@ -175,7 +180,7 @@ class FakeRun:
 
 @dataclass
 class FakeBox:
-    """What the services answer, and what was asked of them."""
+    """What the fake backend answers, and what was asked of it."""
 
     opened: TrainingConfig = field(default_factory=presetted)
     presets: list[PresetListing] = field(
@@ -198,82 +203,124 @@ class FakeBox:
     orders: list[tuple[str, str]] = field(default_factory=list)
     adopted: list[str] = field(default_factory=list)
     preview: tuple[tuple[str, str], ...] = (("Command", "python train.py --seed 7"), ("Not applied", "max_length"))
-    tuner: FakeTuner = field(default_factory=FakeTuner)
+    tuner: FakeTunings = field(default_factory=FakeTunings)
     compared: ComparedRuns = field(default_factory=two_runs)
     compared_runs: list[tuple[str, str]] = field(default_factory=list)
     restarted: list[tuple[str, TrainingConfig | None]] = field(default_factory=list)
 
-    def save(self, name: str, preset: TrainingConfig, overwrite: bool) -> None:
-        if name in self.saved and not overwrite:
-            raise NameTakenError(f"There is a preset {name} already.")
-        self.saved[name] = preset
+    def backend(self, **overrides: Any) -> FakeBackend:
+        """The backend of this box, with `overrides` in place of some of its methods."""
+        return FakeBackend(self, **overrides)
 
-    def launch(self, preset: TrainingConfig) -> Path:
-        if self.launch_error is not None:
-            raise BackendError(self.launch_error)
-        self.launched.append(preset)
-        self.view = self.view or running()
-        return Path("/runs/r001")
+    def app(self, backend: Backend | None = None, folder: Path | None = None, **options: Any) -> TunerApp:
+        """The app over this box; it follows a run where the box has a view of one."""
+        follow = folder or (None if self.view is None else Path("/runs/r007"))
+        return TunerApp(backend or self.backend(), lambda: self.opened, lambda: follow, **options)
 
-    def restart(self, folder: Path, preset: TrainingConfig | None) -> RestartOffer:
-        def go() -> Path:
-            self.restarted.append((folder.name, preset))
-            return Path("/runs/r008")
 
-        return RestartOffer(f"{folder.name} saves a checkpoint, ends, and goes on from there as a new run.", go)
+class FakeBackend(Backend):
+    """Answers from a `FakeBox` and records requests there."""
 
-    def comparing(self, first: Path, second: Path) -> FakeComparing:
-        self.compared_runs.append((first.name, second.name))
-        return FakeComparing(replace(self.compared, names=(first.name, second.name)))
+    def __init__(self, box: FakeBox, **overrides: Any) -> None:
+        self.box = box
+        self.tunings = box.tuner
+        for name, call in overrides.items():
+            assert hasattr(Backend, name), name
+            setattr(self, name, call)
+
+    def field_specs(self) -> Sequence[FieldSpec]:
+        return tuple(FIELDS.values())
 
     def problems(
         self, settings: Settings, inventory: Inventory | None, interpreter: Interpreter | None, job: Job
     ) -> tuple[Problem, ...]:
-        return find_problems(
-            settings, gpus=None if inventory is None else inventory.gpus, interpreter=interpreter, job=job
-        )
+        gpus = None if inventory is None else inventory.gpus
+        return find_problems(settings, gpus=gpus, interpreter=interpreter, job=job)
 
-    def asked_python(self, path: Path) -> Interpreter:
-        return replace(INTERPRETER, path=str(path))
+    def recommend(self, resolved: Resolved, inventory: Inventory, interpreter: Interpreter, job: Job) -> Resolved:
+        return resolved
 
-    def follow(self, folder: Path) -> FakeRun:
-        return FakeRun(self.view or running())
+    def estimate(self, request: EstimateRequest) -> MemoryOutlook:
+        return outlook_of(request)
 
-    def services(self, **changes: Any) -> Backend:
-        services = Backend(
-            fields=lambda: tuple(FIELDS.values()),
-            problems=self.problems,
-            recommended=lambda resolved, inventory, interpreter, job: resolved,
-            estimate=outlook_of,
-            refined_estimate=lambda request: None,
-            inventory=lambda: self.inventory,
-            accelerate=lambda job: None,
-            python=lambda job: Path(job.interpreter or INTERPRETER.path),
-            versions=self.asked_python,
-            interpreter=self.asked_python,
-            open_sampler=lambda: FakeSampler(self.sample),
-            box_findings=lambda inventory, interpreter, job: (),
-            diagnosis=lambda folder: lambda view, inventory: self.findings,
-            presets=lambda: self.presets,
-            load_preset=lambda name: opened(name, per_device_train_batch_size=2),
-            save_preset=self.save,
-            preview=lambda preset: self.preview,
-            launch=self.launch,
-            restart=self.restart,
-            runs=lambda: self.runs,
-            comparing=self.comparing,
-            tuning=self.tuner,
-            adopt=lambda folder: self.adopted.append(folder.name),
-            follow=self.follow,
-            open_log=lambda folder: FakeLog(self.output),
-            order=lambda folder, order: self.orders.append((folder.name, order)),
-        )
-        return replace(services, **changes)
+    def refine_estimate(self, request: EstimateRequest) -> MemoryOutlook | None:
+        return None
 
-    def app(self, services: Backend | None = None, folder: Path | None = None, **options: Any) -> TunerApp:
-        """The app over this box; it follows a run where the box has a view of one."""
-        follow = folder or (None if self.view is None else Path("/runs/r007"))
-        return TunerApp(services or self.services(), lambda: self.opened, lambda: follow, **options)
+    def list_presets(self) -> Sequence[PresetListing]:
+        return self.box.presets
+
+    def load_preset(self, name: str) -> TrainingConfig:
+        return opened(name, per_device_train_batch_size=2)
+
+    def save_preset(self, name: str, config: TrainingConfig, overwrite: bool) -> None:
+        if name in self.box.saved and not overwrite:
+            raise NameTakenError(f"There is a preset {name} already.")
+        self.box.saved[name] = config
+
+    def read_inventory(self) -> Inventory:
+        return self.box.inventory
+
+    def read_accelerate_config(self, job: Job) -> AccelerateConfig | None:
+        return None
+
+    def training_python(self, job: Job) -> Path:
+        return Path(job.interpreter or INTERPRETER.path)
+
+    def probe_versions(self, python: Path) -> Interpreter:
+        return replace(INTERPRETER, path=str(python))
+
+    def probe_interpreter(self, python: Path) -> Interpreter:
+        return replace(INTERPRETER, path=str(python))
+
+    def open_sampler(self) -> FakeSampler:
+        return FakeSampler(self.box.sample)
+
+    def environment_findings(
+        self, inventory: Inventory | None, interpreter: Interpreter | None, job: Job | None
+    ) -> tuple[Finding, ...]:
+        return ()
+
+    def diagnoser(self, folder: Path) -> Diagnoser:
+        return lambda view, inventory: self.box.findings
+
+    def open_run(self, folder: Path) -> TrainingConfig:
+        return self.box.opened
+
+    def preview_launch(self, config: TrainingConfig) -> Sequence[tuple[str, str]]:
+        return self.box.preview
+
+    def launch(self, config: TrainingConfig) -> Path:
+        if self.box.launch_error is not None:
+            raise BackendError(self.box.launch_error)
+        self.box.launched.append(config)
+        self.box.view = self.box.view or running()
+        return Path("/runs/r001")
+
+    def offer_restart(self, folder: Path, config: TrainingConfig | None) -> RestartOffer:
+        def restart() -> Path:
+            self.box.restarted.append((folder.name, config))
+            return Path("/runs/r008")
+
+        return RestartOffer(f"{folder.name} saves a checkpoint, ends, and goes on from there as a new run.", restart)
+
+    def list_runs(self) -> Sequence[RunListing]:
+        return self.box.runs
+
+    def compare_runs(self, first: Path, second: Path) -> Iterator[ComparedRuns]:
+        self.box.compared_runs.append((first.name, second.name))
+        return iter([replace(self.box.compared, names=(first.name, second.name))])
+
+    def adopt_run(self, folder: Path) -> None:
+        self.box.adopted.append(folder.name)
+
+    def follow_run(self, folder: Path) -> FakeRun:
+        return FakeRun(self.box.view or running())
+
+    def open_log(self, folder: Path) -> FakeLog:
+        return FakeLog(self.box.output)
+
+    def send_order(self, folder: Path, order: Order) -> None:
+        self.box.orders.append((folder.name, order))
 
 
 def busy_box(**changes: Any) -> FakeBox:

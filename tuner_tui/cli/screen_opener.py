@@ -13,8 +13,8 @@ from tuner_tui.cli.console import fail
 from tuner_tui.cli.startup_memory import reduce_startup_memory
 
 if TYPE_CHECKING:
-    from tuner_tui.ui.backend.interface import TrainingConfig
-    from tuner_tui.ui.backend.local import CliOverrides
+    from tuner_tui.ui.backend.facade import Backend, CliOverrides
+    from tuner_tui.ui.backend.records import TrainingConfig
 
 FIRST_PRESET = "demo"
 COLOURLESS = ("dumb", "vt100", "vt102", "vt220", "linux-m", "xterm-mono")
@@ -30,28 +30,31 @@ def open_named(
 ) -> NoReturn:
     """Run the screen on the preset or the run `name`; without one, on what lives or was used last."""
     reduce_startup_memory()
-    from tuner_tui.ui.backend.local import CliOverrides
+    from tuner_tui.ui.backend.facade import CliOverrides
 
-    wishes = CliOverrides(interpreter=interpreter, flags=flags or {}, environment=dict(os.environ), fallback=fallback)
+    overrides = CliOverrides(
+        interpreter=interpreter, flags=flags or {}, environment=dict(os.environ), fallback=fallback
+    )
     preset, folder = _resolve_name(name)
     if not sys.stdout.isatty() or not sys.stdin.isatty():
         fail("The screen needs a terminal; `tuner-tui run` trains without one.")
-    open_screen(wishes, preset, folder, theme, ascii_only)
+    open_screen(overrides, preset, folder, theme, ascii_only)
 
 
 def open_screen(
-    wishes: CliOverrides, preset: str | None, folder: Path | None, theme: str = "dark", ascii_only: bool = False
+    overrides: CliOverrides, preset: str | None, folder: Path | None, theme: str = "dark", ascii_only: bool = False
 ) -> NoReturn:
     """Run the screen until it is left; exits with its code."""
     reduce_startup_memory()
     gc.disable()  # until the first frame is there: all that is made for it stays
     from tuner_tui.ui.app import TunerApp
-    from tuner_tui.ui.backend.local import local_backend
+    from tuner_tui.ui.backend.facade import Backend
 
     attached = ScreenTarget(preset, folder)
+    backend = Backend(overrides)
     app = TunerApp(
-        local_backend(wishes),
-        start=lambda: attached.opened(wishes),
+        backend,
+        start=lambda: attached.read_config(backend),
         folder=lambda: attached.folder,
         theme=theme,
         colour=wants_colour(os.environ),
@@ -78,16 +81,14 @@ class ScreenTarget:
         self.preset = preset
         self.folder = folder
 
-    def opened(self, wishes: CliOverrides) -> TrainingConfig:
-        """The settings of the run or the preset named; else of the newest run that lives, or the preset used last."""
-        from tuner_tui.ui.backend.local import config_of_run, load_preset
-
+    def read_config(self, backend: Backend) -> TrainingConfig:
+        """Return the settings of the run or preset named; else of the newest live run, or the preset used last."""
         if self.preset is None and self.folder is None:
             self.folder = newest_live_run()
             self.preset = last_preset() if self.folder is None else None
         if self.folder is not None:
-            return config_of_run(self.folder, wishes)
-        return load_preset(self.preset or FIRST_PRESET, wishes)
+            return backend.open_run(self.folder)
+        return backend.load_preset(self.preset or FIRST_PRESET)
 
 
 def wants_colour(environ: Mapping[str, str]) -> bool:

@@ -1,154 +1,238 @@
-"""The app: does what the screen asks for through the services. Below it `settings_app` and `state_app`."""
+"""The app of the main screen: composes feeds, store and controllers, and routes each message to one of them.
+
+Nothing here blocks: whatever touches a file, a process or a driver runs on a thread.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
 
 from tuner_tui.ui.backend.daemon_thread import to_daemon_thread
-from tuner_tui.ui.controllers.tuning import TuneApp
-from tuner_tui.ui.screen_state import status_text as words
-from tuner_tui.ui.screen_state import ui_state as steps
-from tuner_tui.ui.screens.dialogs import ConfirmScreen, LaunchScreen
-from tuner_tui.ui.screens.pickers import RunsScreen
+from tuner_tui.ui.backend.feeds import EstimateFeed, FollowerFeed, SamplerFeed
+from tuner_tui.ui.backend.records import BackendError
+from tuner_tui.ui.controllers.comparison import ComparisonController
+from tuner_tui.ui.controllers.runs import RunController
+from tuner_tui.ui.controllers.settings import SettingsController
+from tuner_tui.ui.controllers.tuning import TuningController
+from tuner_tui.ui.keys import KeyCommandProvider
+from tuner_tui.ui.screens.main import MainScreen
+from tuner_tui.ui.state.status_text import exit_message
+from tuner_tui.ui.state.store import Store
+from tuner_tui.ui.terminal.base_app import BaseApp
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from textual.command import Provider
+
+    from tuner_tui.hardware.interpreter.probe import Interpreter
     from tuner_tui.ui import messages as m
-    from tuner_tui.ui.backend.interface import TrainingConfig
+    from tuner_tui.ui.backend.facade import Backend
+    from tuner_tui.ui.backend.records import TrainingConfig
+    from tuner_tui.ui.state.ui_state import UiState
 
 
-class TunerApp(TuneApp):
-    """One screen over one state: settings and presets below, here the runs, their output, and the program itself."""
+class TunerApp(BaseApp):
+    """Watches, tunes and diagnoses trainings.
 
-    # runs
+    `start` returns what the settings form shows first, and `folder` the run to follow; both are called on a thread
+    after the first frame.
+    """
 
-    def on_train_wanted(self) -> None:
-        self.errand(self._train())
+    CSS_PATH = "app.tcss"
+    TITLE = "tuner-tui"
+    COMMANDS: ClassVar[set[Callable[[], type[Provider]]]] = {lambda: KeyCommandProvider}  # type: ignore[assignment]
 
-    async def _train(self) -> None:
-        """Launch, once; a wish that comes while settings or box are still being read waits for them."""
-        if self._launching:
-            return
-        self._launching = True
+    def __init__(
+        self,
+        backend: Backend,
+        start: Callable[[], TrainingConfig],
+        folder: Callable[[], Path | None] = lambda: None,
+        *,
+        theme: str = "dark",
+        colour: bool = True,
+        ascii_only: bool = False,
+    ) -> None:
+        super().__init__(theme, colour, ascii_only)
+        self.main = MainScreen()
+        self._backend = backend
+        self._start = start
+        self._folder = folder
+        self._sampler = SamplerFeed(backend.open_sampler, self.post_message)
+        self._follower = FollowerFeed(backend, self.post_message)
+        self._estimates = EstimateFeed(backend.estimate, backend.refine_estimate, self.post_message)
+        self._store = Store(backend, self.main, self._estimates.ask)
+        self._settings = SettingsController(self, self._store, backend, self._show_interpreter)
+        self._comparison = ComparisonController(self, self._store, backend)
+        self._runs = RunController(self, self._store, backend, self._comparison, self._show_run)
+        self._tuning = TuningController(self, self._store, backend)
+
+    @property
+    def state(self) -> UiState:
+        """What the main screen shows."""
+        return self._store.state
+
+    def get_default_screen(self) -> MainScreen:
+        return self.main
+
+    # start and end
+
+    def on_mount(self) -> None:
+        """Draw the first frame before anything heavy is imported or read."""
+        self.install_signal_handlers()
+        self.exit_on_thread_errors()
+        self.call_after_refresh(self._start_reading)
+
+    def _start_reading(self) -> None:
+        self.freeze_startup_objects()
+        self._sampler.start()
+        self._follower.start()
+        self.run_task(self._open_start())
+        self.run_task(self._read_inventory())
+        self.run_task(self._tuning.watch_status())
+
+    async def _open_start(self) -> None:
+        specs = await to_daemon_thread(self._backend.field_specs)
+        self._store.update(replace(self.state, specs=tuple(specs)))
         try:
-            if not self._known.is_set():
-                self.say("The training starts as soon as settings and box have been read.")
-                await self._known.wait()
-            await self._launch()
-        finally:
-            self._launching = False
-
-    async def _launch(self) -> None:
-        current, refusal = self.state.current, words.launch_refusal(self.state, self.main.settings_view)
-        if current is None or refusal:
-            self.say(refusal, severity="warning")
+            config = await to_daemon_thread(self._start)
+        except BackendError as error:
+            self.exit(return_code=2, message=str(error))
             return
-        if not await self._alone() or not await self._agreed(current):
-            return
-        self.say("Starting the training.")
-        self._follow(await to_daemon_thread(lambda: self.services.launch(current)))
+        self._settings.load(config)
+        self._runs.follow(await to_daemon_thread(self._folder))
 
-    async def _alone(self) -> bool:
-        """Whether no tuning is under way, or somebody wants to train beside it all the same."""
-        lines = await to_daemon_thread(self.services.tuning.all)
-        tuning = next((one.id for one in lines if one.status == "running"), None)
-        if tuning is None:
-            return True
-        question = f"{tuning} is tuning: a training beside it takes its memory and spoils its figures. Train anyway?"
-        return await self.push_screen_wait(ConfirmScreen("Train", question, "train")) is True
+    async def _read_inventory(self) -> None:
+        inventory = await to_daemon_thread(self._backend.read_inventory)
+        self._follower.inventory = self.main.inventory = inventory
+        self._store.update(replace(self.state, inventory=inventory))
 
-    async def _agreed(self, current: TrainingConfig) -> bool:
-        """Another's command is shown as it will run, with what it will not get; the built-in job is known."""
-        if current.job.kind == "builtin":
-            return True
-        lines = await to_daemon_thread(lambda: self.services.preview(current))
-        agreed = await self.push_screen_wait(LaunchScreen(lines))
-        return agreed is True
+    def on_unmount(self) -> None:
+        """Ask the threads to end, without waiting for them."""
+        self._sampler.stop()
+        self._follower.stop()
+        self._estimates.stop()
+        self._tuning.stop()
 
-    def on_job_wanted(self) -> None:
-        self.errand(self._edit_job())
-
-    async def _edit_job(self) -> None:
-        from tuner_tui.ui.screens.job import JobScreen
-
-        if self.state.opened is not None:
-            job = await self.push_screen_wait(JobScreen(self.state.opened.job))
-            if job is not None:
-                self._show(steps.with_job(self.state, job))
-                self.errand(self._ask_interpreter(job))
-
-    def on_restart_wanted(self) -> None:
-        self.errand(self._restart())
-
-    async def _restart(self) -> None:
-        folder, current = self.state.folder, self.state.current
-        if folder is None or self._launching:
-            self.say("No run is followed.", severity="warning")
-            return
-        self._launching = True
-        try:
-            offer = await to_daemon_thread(lambda: self.services.restart(folder, current))
-            if await self.push_screen_wait(ConfirmScreen("Restart", offer.question, "restart")):
-                self.say(f"Restarting {folder.name}: it ends first.")
-                self._follow(await to_daemon_thread(offer.go))
-        finally:
-            self._launching = False
-
-    def on_stop_wanted(self) -> None:
-        self.errand(self._stop())
-
-    async def _stop(self) -> None:
-        rung = words.next_stop_question(self.state)
-        if rung is None or self.state.folder is None:
-            self.say("No training of this screen runs.", severity="warning")
-            return
-        folder = self.state.folder
-        if await self.push_screen_wait(ConfirmScreen(rung.heading, rung.question, rung.order)):
-            await to_daemon_thread(lambda: self.services.order(folder, rung.order))
-
-    def on_checkpoint_wanted(self) -> None:
-        self.errand(self._checkpoint())
-
-    async def _checkpoint(self) -> None:
-        folder = self.state.folder
-        if folder is None or not self.state.running:
-            self.say("No training of this screen runs.", severity="warning")
-            return
-        from tuner_tui.runs.events.run_state import checkpoint_refusal
-
-        why = None if self.state.view is None else checkpoint_refusal(self.state.view.state)
-        if why is not None:
-            self.say(why, severity="warning")
-            return
-        await to_daemon_thread(lambda: self.services.order(folder, "checkpoint"))
-        self.say("Asked for a checkpoint; it is saved after this step.")
-
-    def on_runs_wanted(self) -> None:
-        self.errand(self._pick_run())
-
-    async def _pick_run(self) -> None:
-        items = words.run_items(await to_daemon_thread(self.services.runs))
-        picked = await self.push_screen_wait(RunsScreen(items))
-        if picked is None:
-            return
-        if not picked.compare:
-            self._follow(picked.folder)
-        elif self.state.folder in (None, picked.folder):
-            await self.compare(picked.folder)
-        else:
-            await self.compare(self.state.folder, picked.folder)
-
-    # log
-
-    def on_log_window_wanted(self, wanted: m.LogWindowWanted) -> None:
-        self._follower.ask(wanted)
-
-    def on_log_search_wanted(self, wanted: m.LogSearchWanted) -> None:
-        self._follower.ask(wanted)
-
-    # the program
+    def on_quit_wanted(self) -> None:
+        self.exit(message=exit_message(self.state))
 
     def on_theme_wanted(self) -> None:
         self.change_theme()
 
-    def on_quit_wanted(self) -> None:
-        self.exit(message=words.exit_message(self.state))
+    # what controllers hand to the main screen and the feeds
+
+    def _show_interpreter(self, interpreter: Interpreter | None) -> None:
+        self.main.interpreter = interpreter
+
+    def _show_run(self, folder: Path | None) -> None:
+        if folder is not None:
+            self.main.bring("live")
+        self._follower.follow(folder)
+        self.main.view, self.main.log_window = None, None
+
+    # news of the feeds
+
+    def on_sample_arrived(self, news: m.SampleArrived) -> None:
+        self.main.sample = news.sample
+
+    def on_run_view_arrived(self, news: m.RunViewArrived) -> None:
+        self.main.view = news.view
+        self._sampler.watched = () if news.view.status.pid is None else (news.view.status.pid,)
+        self._runs.show_view(news.view)
+
+    def on_findings_arrived(self, news: m.FindingsArrived) -> None:
+        self._store.update(replace(self.state, findings=news.findings))
+
+    def on_estimate_arrived(self, news: m.EstimateArrived) -> None:
+        self.main.outlook = news.outlook
+
+    def on_log_window_arrived(self, news: m.LogWindowArrived) -> None:
+        self.main.log_window = news.window
+
+    def on_comparison_arrived(self, news: m.ComparisonArrived) -> None:
+        self._comparison.show_comparison(news.compared)
+
+    def on_tuning_arrived(self, news: m.TuningArrived) -> None:
+        self._tuning.show_snapshot(news.folder, news.snapshot)
+
+    def on_tuning_status_arrived(self, news: m.TuningStatusArrived) -> None:
+        self._tuning.show_status(news.view)
+
+    def on_notice_arrived(self, news: m.NoticeArrived) -> None:
+        self.show_note(news.sentence, "error" if news.is_error else "warning")
+
+    # requests about settings, job and presets
+
+    def on_setting_edited(self, request: m.SettingEdited) -> None:
+        self._settings.edit(request.name, request.text)
+
+    def on_value_typed(self, request: m.ValueTyped) -> None:
+        self._settings.preview_edit(request.name, request.text)
+
+    def on_undo_wanted(self) -> None:
+        self._settings.undo()
+
+    def on_redo_wanted(self) -> None:
+        self._settings.redo()
+
+    def on_remedy_wanted(self, request: m.RemedyWanted) -> None:
+        self._settings.apply_remedy(request.finding, request.remedy)
+
+    def on_diff_wanted(self, request: m.DiffWanted) -> None:
+        self.run_task(self._settings.show_diff(request.finding, request.remedy))
+
+    def on_job_wanted(self) -> None:
+        self.run_task(self._settings.edit_job())
+
+    def on_presets_wanted(self) -> None:
+        self.run_task(self._settings.pick_preset())
+
+    def on_save_wanted(self) -> None:
+        self.run_task(self._settings.save())
+
+    def on_save_as_wanted(self) -> None:
+        self.run_task(self._settings.save_as())
+
+    # requests about runs
+
+    def on_train_wanted(self) -> None:
+        self.run_task(self._runs.train())
+
+    def on_restart_wanted(self) -> None:
+        self.run_task(self._runs.restart())
+
+    def on_stop_wanted(self) -> None:
+        self.run_task(self._runs.stop())
+
+    def on_checkpoint_wanted(self) -> None:
+        self.run_task(self._runs.save_checkpoint())
+
+    def on_runs_wanted(self) -> None:
+        self.run_task(self._runs.pick())
+
+    def on_compare_wanted(self) -> None:
+        self.run_task(self._comparison.compare(self.state.folder))
+
+    def on_log_window_wanted(self, request: m.LogWindowWanted) -> None:
+        self._follower.ask(request)
+
+    def on_log_search_wanted(self, request: m.LogSearchWanted) -> None:
+        self._follower.ask(request)
+
+    # requests about tunings
+
+    def on_tune_wanted(self) -> None:
+        self.run_task(self._tuning.open())
+
+    def on_tuning_wanted(self, request: m.TuningWanted) -> None:
+        action = {
+            "start": self._tuning.start_another,
+            "abort": self._tuning.abort,
+            "resume": self._tuning.resume,
+            "pick": self._tuning.pick,
+            "apply": self._tuning.apply_winner,
+        }[request.what]
+        self.run_task(action())

@@ -47,7 +47,7 @@ MAIN_KEYS = (
     _key("e", "want('job')", "Job", "run.job", "Edit what trains: command, launcher, how settings reach it", RUN),
     _key("R", "want('restart')", "Restart", "run.restart", "Save, end, and go on with the settings shown", RUN, False),
     _key("o", "want('tune')", "Tune", "run.tune", "Find the fastest settings that fit, by short real runs", RUN),
-    _key("a", "apply_remedy", "Apply", "troubles.apply", "Apply the remedy, after showing its changes", TROUBLES),
+    _key("a", "apply_remedy", "Apply", "troubles.apply", "Apply the remedy to the settings; u undoes it", TROUBLES),
     _key("d", "diff", "Diff", "troubles.diff", "Show what the remedy would change", TROUBLES, False),
     _key("w", "why", "Why", "troubles.why", "Show the evidence and what the remedy rests on", TROUBLES, False),
     _key("p", "want('presets')", "Presets", "presets.load", "Load a preset", PRESETS),

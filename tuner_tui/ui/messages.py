@@ -1,11 +1,7 @@
-"""Every message of the screen. Intent goes up (`…Wanted`, `SettingEdited`), news comes in (`…Arrived`).
-
-News says how things are now, so a newer one replaces an older one that still waits in the queue.
-"""
+"""All messages: requests (`…Wanted`, `SettingEdited`) go up to the app, news (`…Arrived`) come from the feeds."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from textual.message import Message
@@ -13,19 +9,17 @@ from textual.message import Message
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tuner_tui.advice.finding import Finding, Remedy, Value
+    from tuner_tui.advice.finding import Finding, Remedy
     from tuner_tui.hardware.sample import Sample
     from tuner_tui.runs.read.box_monitor import BoxView
     from tuner_tui.runs.read.log_reader import LogWindow
     from tuner_tui.runs.read.reader import RunView
     from tuner_tui.tuning.process.tuning_reader import TuningView
-    from tuner_tui.ui.backend.estimates import MemoryOutlook
-    from tuner_tui.ui.backend.interface import TuningSnapshot
-    from tuner_tui.ui.backend.runs import ComparedRuns
+    from tuner_tui.ui.backend.records import ComparedRuns, MemoryOutlook, TuningSnapshot
 
 
 class Newest(Message):
-    """News of which only the newest matters."""
+    """A message that replaces an older one of its type still waiting in the queue."""
 
     def can_replace(self, message: Message) -> bool:
         return type(message) is type(self)
@@ -40,7 +34,7 @@ class SampleArrived(Newest):
 
 
 class BoxViewArrived(Newest):
-    """The box and the jobs on it, looked at anew."""
+    """The box and the jobs on it, read again."""
 
     def __init__(self, view: BoxView) -> None:
         super().__init__()
@@ -48,7 +42,7 @@ class BoxViewArrived(Newest):
 
 
 class RunViewArrived(Newest):
-    """The followed run's folder was read again and something in it moved."""
+    """The followed run has changed."""
 
     def __init__(self, view: RunView) -> None:
         super().__init__()
@@ -56,7 +50,7 @@ class RunViewArrived(Newest):
 
 
 class FindingsArrived(Newest):
-    """What is wrong or improvable now; empty where nothing is."""
+    """The findings of the followed run; empty if there are none."""
 
     def __init__(self, findings: tuple[Finding, ...]) -> None:
         super().__init__()
@@ -64,7 +58,7 @@ class FindingsArrived(Newest):
 
 
 class LogWindowArrived(Newest):
-    """Lines of the followed run's log; `window` is None where there is no log."""
+    """Lines of the followed run's log; `window` is None if there is no log."""
 
     def __init__(self, window: LogWindow | None) -> None:
         super().__init__()
@@ -72,15 +66,15 @@ class LogWindowArrived(Newest):
 
 
 class EstimateArrived(Newest):
-    """The memory that the settings shown would take."""
+    """The expected memory of the settings shown."""
 
     def __init__(self, outlook: MemoryOutlook) -> None:
         super().__init__()
         self.outlook = outlook
 
 
-class ComparedArrived(Newest):
-    """Two runs were looked at side by side."""
+class ComparisonArrived(Newest):
+    """Two runs were read and compared."""
 
     def __init__(self, compared: ComparedRuns) -> None:
         super().__init__()
@@ -88,33 +82,33 @@ class ComparedArrived(Newest):
 
 
 class TuningArrived(Newest):
-    """The tuning in `folder` was looked at."""
+    """The tuning in `folder` was read."""
 
-    def __init__(self, folder: Path, look: TuningSnapshot) -> None:
+    def __init__(self, folder: Path, snapshot: TuningSnapshot) -> None:
         super().__init__()
         self.folder = folder
-        self.look = look
+        self.snapshot = snapshot
 
 
-class TuningSeen(Newest):
-    """A tuning is under way on this box, or the last one has ended; None where none was."""
+class TuningStatusArrived(Newest):
+    """The tuning that runs on this box, else the one that ended last; None if there was none."""
 
     def __init__(self, view: TuningView | None) -> None:
         super().__init__()
         self.view = view
 
 
-class TroubleArrived(Message):
-    """Something the user asked for did not work; `sentence` says what and what to do. `grave`: it is an error."""
+class NoticeArrived(Message):
+    """Something failed (`is_error`) or gave no result; `sentence` says what, and what to do."""
 
-    def __init__(self, sentence: str, grave: bool = True) -> None:
+    def __init__(self, sentence: str, is_error: bool = True) -> None:
         super().__init__()
         self.sentence = sentence
-        self.grave = grave
+        self.is_error = is_error
 
 
 class SettingEdited(Message):
-    """The user gave the field `name` a new value, as typed; the value is read and checked by the app."""
+    """The user gave the field `name` a new value, as typed; the app parses and checks it."""
 
     def __init__(self, name: str, text: str) -> None:
         super().__init__()
@@ -123,7 +117,7 @@ class SettingEdited(Message):
 
 
 class ValueTyped(Newest):
-    """A value is being typed for the field `name`; `text` is None where it means nothing, and once it is over."""
+    """A value is being typed for the field `name`; `text` is None while it is not valid, and at the end."""
 
     def __init__(self, name: str, text: str | None) -> None:
         super().__init__()
@@ -132,11 +126,11 @@ class ValueTyped(Newest):
 
 
 class UndoWanted(Message):
-    """Take back the last change of settings."""
+    """Undo the last change of settings."""
 
 
 class RedoWanted(Message):
-    """Make the last change taken back again."""
+    """Redo the change undone last."""
 
 
 class TrainWanted(Message):
@@ -148,15 +142,11 @@ class JobWanted(Message):
 
 
 class RestartWanted(Message):
-    """Have the followed run save, end, and go on as a new run with the settings shown."""
+    """Have the followed run save a checkpoint and end, and continue it as a new run with the settings shown."""
 
 
 class StopWanted(Message):
-    """Stop the followed run; `how` is a rung of the ladder: stop, terminate, kill."""
-
-    def __init__(self, how: str = "stop") -> None:
-        super().__init__()
-        self.how = how
+    """Stop the followed run."""
 
 
 class CheckpointWanted(Message):
@@ -164,23 +154,22 @@ class CheckpointWanted(Message):
 
 
 class RemedyWanted(Message):
-    """Put `remedy`'s change into the settings, as the answer to `finding`."""
+    """Apply `remedy`, which answers `finding`, to the settings."""
 
     def __init__(self, finding: Finding, remedy: Remedy) -> None:
         super().__init__()
         self.finding = finding
         self.remedy = remedy
 
-    @property
-    def change(self) -> Mapping[str, Value]:
-        """Settings names to new values."""
-        return self.remedy.change
+
+class DiffWanted(RemedyWanted):
+    """Show what `remedy` would change."""
 
 
 class LogWindowWanted(Newest):
-    """Show `count` lines of the log from byte `anchor` on, or, `before`, those that end there.
+    """Show `count` lines of the log from byte `anchor` on, or with `before` those that end there.
 
-    None as the anchor is the end of the file, and follows it as it grows.
+    With the anchor None the last lines are shown, also as the file grows.
     """
 
     def __init__(self, anchor: int | None, count: int, before: bool = False) -> None:
@@ -233,7 +222,7 @@ class TuningWanted(Message):
 
 
 class ThemeWanted(Message):
-    """Go from dark to light, or back."""
+    """Switch between dark and light."""
 
 
 class QuitWanted(Message):

@@ -27,13 +27,9 @@ from tuner_tui.runs.store.folder import create_folder
 from tuner_tui.runs.store.record import write_record
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
-from tuner_tui.ui.backend.estimates import (
-    UNKNOWN_FOR_COMMAND,
-    EstimateFeed,
-    EstimateRequest,
-    MemoryEstimator,
-    MemoryOutlook,
-)
+from tuner_tui.ui.backend.estimates import UNKNOWN_FOR_COMMAND, MemoryEstimator
+from tuner_tui.ui.backend.feeds import EstimateFeed
+from tuner_tui.ui.backend.records import EstimateRequest, MemoryOutlook
 from tuner_tui.ui.drawing.cells import line_width, plain_text
 from tuner_tui.ui.drawing.estimate_rows import estimate_rows, figures_of, memory_bar, source
 from tuner_tui.ui.messages import EstimateArrived
@@ -201,17 +197,12 @@ def test_questions_that_a_newer_one_has_overtaken_are_not_answered() -> None:
     feed.stop()
 
 
-def here(limit: int | None = None) -> MemoryEstimator:
-    """The real service; what was traced on this machine before plays no part, for no interpreter is like this one."""
-    return MemoryEstimator(limit)
-
-
 def test_the_real_service_knows_the_built_in_shapes_and_says_what_it_does_not_know() -> None:
-    found = here().quick(request()).estimate
+    found = MemoryEstimator().quick(request()).estimate
     assert found is not None
     assert found.capacity_bytes == live_run.inventory().gpus[0].memory_total_bytes
-    assert here().quick(request(job=CommandJob(command=("python", "x.py")))).unknown
-    assert "nobody/nothing" in here().quick(request(job=BuiltinJob(model="nobody/nothing"))).unknown
+    assert MemoryEstimator().quick(request(job=CommandJob(command=("python", "x.py")))).unknown
+    assert "nobody/nothing" in MemoryEstimator().quick(request(job=BuiltinJob(model="nobody/nothing"))).unknown
 
 
 def test_of_a_command_its_runs_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,30 +215,29 @@ def test_of_a_command_its_runs_are_known(tmp_path: Path, monkeypatch: pytest.Mon
         took = Steps(t=2.0, step=9, own_steps=9, rss_peak_bytes=(2 + batch) * GIB)
         folder.events.write_bytes(encode_event(seen) + encode_event(took))
     box = replace(live_run.inventory(0), memory=HostMemory(64 * GIB, 60 * GIB))
-    own = here().quick(request(job=script, inventory=box))
+    own = MemoryEstimator().quick(request(job=script, inventory=box))
     assert texts(own, 70)[1] == "fits · largest micro batch 58 · measured by run r003"
-    asked = here().quick(request(16, job=script, inventory=box, chosen=frozenset({"per_device_train_batch_size"})))
+    asked = MemoryEstimator().quick(
+        request(16, job=script, inventory=box, chosen=frozenset({"per_device_train_batch_size"}))
+    )
     assert (own.estimate and own.estimate.batch, asked.estimate and asked.estimate.batch) == (4, 16)
     other = request(32, job=script.model_copy(update={"command": ("python", "y.py")}), inventory=box)
-    assert here().quick(other).unknown == UNKNOWN_FOR_COMMAND
+    assert MemoryEstimator().quick(other).unknown == UNKNOWN_FOR_COMMAND
 
 
 def test_without_a_card_the_host_or_the_limit_bounds_it() -> None:
     box = replace(live_run.inventory(0), memory=HostMemory(24 * GIB, 20 * GIB))
-    host = here().quick(request(inventory=box))
+    host = MemoryEstimator().quick(request(inventory=box))
     assert (host.against, host.estimate and host.estimate.capacity_bytes) == ("host memory", 24 * GIB)
-    limited = here(3 * GIB).quick(request(inventory=box))
+    limited = MemoryEstimator().quick(request(inventory=box, memory_limit_bytes=3 * GIB))
     assert (limited.against, limited.estimate and limited.estimate.capacity_bytes) == ("limit", 3 * GIB)
-    own = here(3 * GIB).quick(request(inventory=box, memory_limit_bytes=2 * GIB))
-    assert own.estimate is not None
-    assert own.estimate.capacity_bytes == 2 * GIB
-    card = here(30 * GIB).quick(request())
+    card = MemoryEstimator().quick(request(memory_limit_bytes=30 * GIB))
     assert (card.against, card.estimate and card.estimate.capacity_bytes) == ("limit", 30 * GIB)
 
 
 def test_nothing_is_traced_that_nobody_works_on_or_that_is_a_command() -> None:
     nowhere = replace(INTERPRETER, path="/nowhere/python")
-    service = here()
+    service = MemoryEstimator()
     assert service.refined(request(interpreter=nowhere)) == service.quick(request(interpreter=nowhere))
     assert not service._untraceable
     command = request(job=CommandJob(command=("python", "x.py")), worked_on=True)
@@ -257,7 +247,7 @@ def test_nothing_is_traced_that_nobody_works_on_or_that_is_a_command() -> None:
 def test_what_cannot_be_traced_is_not_tried_again() -> None:
     box = replace(live_run.inventory(), cpu=replace(live_run.inventory().cpu, affinity_cores=10_000))
     asked = request(inventory=box, worked_on=True, interpreter=replace(INTERPRETER, path="/nowhere/python"))
-    service = here()
+    service = MemoryEstimator()
     assert service.refined(asked) == service.quick(asked)
     assert ("bert-base", "classification") in service._untraceable
 
@@ -270,7 +260,7 @@ async def test_only_settings_that_somebody_changed_are_worth_a_trace() -> None:
         return outlook_of(wanted)
 
     box = FakeBox()
-    async with on_screen(box, services=replace(box.services(), estimate=remember)) as pilot:
+    async with on_screen(box, backend=box.backend(estimate=remember)) as pilot:
         assert not asked[-1].worked_on
         await pilot.press("plus")
         await until(pilot, lambda: asked[-1].worked_on)
@@ -284,8 +274,8 @@ async def test_the_figure_is_asked_for_again_when_a_run_has_ended() -> None:
         return outlook_of(wanted)
 
     box, run = FakeBox(), FakeRun(running())
-    services = replace(box.services(), estimate=remember, follow=lambda folder: run)
-    async with on_screen(box, services=services, folder=Path("/runs/r001")) as pilot:
+    backend = box.backend(estimate=remember, follow_run=lambda folder: run)
+    async with on_screen(box, backend=backend, folder=Path("/runs/r001")) as pilot:
         await until(pilot, lambda: asked and app_of(pilot).state.running)
         before = len(asked)
         run.view = ended("completed", "Completed.")

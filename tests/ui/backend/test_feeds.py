@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from itertools import count
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Event
@@ -18,15 +18,15 @@ from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.read.reader import RunView
 from tuner_tui.ui.backend.daemon_thread import to_daemon_thread
 from tuner_tui.ui.backend.feeds import FollowerFeed, PollingFeed, SamplerFeed, seconds_to_tick
-from tuner_tui.ui.backend.interface import BackendError, RunFollower
+from tuner_tui.ui.backend.records import BackendError, RunFollower
 from tuner_tui.ui.messages import (
     FindingsArrived,
     LogSearchWanted,
     LogWindowArrived,
     LogWindowWanted,
+    NoticeArrived,
     RunViewArrived,
     SampleArrived,
-    TroubleArrived,
 )
 
 FOLDER = Path("/runs/r007")
@@ -65,9 +65,12 @@ class Script:
 
 
 def test_the_sampler_posts_a_sample_at_once_and_closes_at_the_end() -> None:
-    closed = Event()
+    closed, times_s = Event(), count(1.0)
 
     class Closing(FakeSampler):
+        def sample(self, watched: Sequence[int] = ()) -> Sample:
+            return Sample(next(times_s))
+
         def close(self) -> None:
             closed.set()
 
@@ -104,16 +107,14 @@ def test_hardware_that_cannot_be_sampled_is_said() -> None:
         raise OSError(13, "Permission denied")
 
     SamplerFeed(broken, posted).start()
-    trouble = posted.next(TroubleArrived)
-    assert isinstance(trouble, TroubleArrived)
+    trouble = posted.next(NoticeArrived)
+    assert isinstance(trouble, NoticeArrived)
     assert "Permission denied" in trouble.sentence
 
 
 def follower(box: FakeBox, posted: Posted, run: RunFollower | None = None) -> FollowerFeed:
-    services = box.services()
-    if run is not None:
-        services = replace(services, follow=lambda folder: run)
-    feed = FollowerFeed(services, posted, SOON_S)
+    backend = box.backend() if run is None else box.backend(follow_run=lambda folder: run)
+    feed = FollowerFeed(backend, posted, SOON_S)
     feed.start()
     return feed
 
@@ -166,10 +167,10 @@ def test_windows_and_hits_of_the_log_are_shown_when_asked_for() -> None:
     assert windows_of(posted, feed, LogSearchWanted("line 3", False, 340))[0] == "line 34"
     assert windows_of(posted, feed, LogSearchWanted("line 7", True, 340))[0] == "line 7"
     feed.ask(LogSearchWanted("nowhere", False, 0))
-    trouble = posted.next(TroubleArrived)
+    trouble = posted.next(NoticeArrived)
     feed.stop()
-    assert isinstance(trouble, TroubleArrived)
-    assert not trouble.grave
+    assert isinstance(trouble, NoticeArrived)
+    assert not trouble.is_error
     assert "“nowhere” is not in the output" in trouble.sentence
 
 
@@ -180,12 +181,11 @@ def test_a_run_that_cannot_be_read_is_said_and_another_one_can_be_followed() -> 
 
     posted = Posted()
     runs: list[RunFollower] = [Script(running()), Gone()]
-    services = replace(FakeBox().services(), follow=lambda folder: runs.pop())
-    feed = FollowerFeed(services, posted, SOON_S)
+    feed = FollowerFeed(FakeBox().backend(follow_run=lambda folder: runs.pop()), posted, SOON_S)
     feed.start()
     feed.follow(FOLDER)
-    trouble = posted.next(TroubleArrived)
-    assert isinstance(trouble, TroubleArrived)
+    trouble = posted.next(NoticeArrived)
+    assert isinstance(trouble, NoticeArrived)
     assert "Input/output error" in trouble.sentence
     feed.follow(FOLDER)
     assert isinstance(posted.next(RunViewArrived), RunViewArrived)
@@ -215,46 +215,42 @@ class Told:
         self.posted: SimpleQueue[object] = SimpleQueue()
 
 
-def test_only_news_is_told_and_the_last_look_is_the_end() -> None:
-    told, looks = Told(), iter([1, 1, 2, 2, 3])
-    feed = PollingFeed(lambda: lambda: next(looks), told.news.put, told.posted.put, lambda n: n == 3, QUICK_S)
+def test_only_changes_are_published_and_the_last_item_ends_the_feed() -> None:
+    told = Told()
+    feed = PollingFeed(iter([1, 1, 2, 2, 3]), told.news.put, told.posted.put, period_s=QUICK_S)
     feed.start()
     assert [told.news.get(timeout=60) for _ in range(3)] == [1, 2, 3]
     assert told.news.empty()
     assert told.posted.empty()
 
 
-def test_a_feed_that_is_stopped_looks_no_more() -> None:
-    told, looked = Told(), Event()
-
-    def look() -> int:
-        looked.set()
-        return 1
-
-    feed = PollingFeed(lambda: look, told.news.put, told.posted.put, period_s=60.0)
+def test_a_feed_that_is_stopped_reads_no_more() -> None:
+    told, others = Told(), set(threads())
+    feed = PollingFeed(count(), told.news.put, told.posted.put, period_s=60.0)
     feed.start()
-    assert told.news.get(timeout=60) == 1
+    assert told.news.get(timeout=60) == 0
     feed.stop()
-    for thread in threads():
-        if thread.name == "tuner-look":
-            thread.join(10)
-            assert not thread.is_alive()
+    for thread in set(threads()) - others:
+        thread.join(10)
+        assert not thread.is_alive()
+    assert told.news.empty()
 
 
 def test_what_cannot_be_read_is_said() -> None:
-    told = Told()
-
-    def gone() -> int:
+    def gone() -> Iterator[int]:
         raise FileNotFoundError(2, "No such file or directory")
+        yield 1
 
-    def refused() -> Callable[[], int]:
+    def refused() -> Iterator[int]:
         raise BackendError("There is no tuning t009.")
+        yield 1
 
-    PollingFeed(lambda: gone, told.news.put, told.posted.put).start()
-    first = told.posted.get(timeout=60)
-    assert isinstance(first, TroubleArrived)
-    assert first.sentence == "It cannot be read any more: No such file or directory."
-    PollingFeed(refused, told.news.put, told.posted.put).start()
-    second = told.posted.get(timeout=60)
-    assert isinstance(second, TroubleArrived)
-    assert second.sentence == "There is no tuning t009."
+    for items, sentence in (
+        (gone(), "It cannot be read any more: No such file or directory."),
+        (refused(), "There is no tuning t009."),
+    ):
+        told = Told()
+        PollingFeed(items, told.news.put, told.posted.put).start()
+        notice = told.posted.get(timeout=60)
+        assert isinstance(notice, NoticeArrived)
+        assert notice.sentence == sentence

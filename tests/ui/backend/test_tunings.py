@@ -16,9 +16,8 @@ from tuner_tui.settings.origin import Resolved
 from tuner_tui.tuning.create import TuningOptions, create_tuning
 from tuner_tui.tuning.process.trial_log import TrialCompleted, TrialLog, TuningEnded, TuningStarted
 from tuner_tui.tuning.store import TuningFolder, read_tuning_record
-from tuner_tui.ui.backend.interface import BackendError, TrainingConfig
-from tuner_tui.ui.backend.local import CliOverrides
-from tuner_tui.ui.backend.tunings import LocalTunings, _job_of
+from tuner_tui.ui.backend.records import BackendError, TrainingConfig
+from tuner_tui.ui.backend.tunings import Tunings, resumed_job
 
 SECRET = CommandJob(command=("python", "train.py", "--api-key", "abc"), apply="hf-args", env={"WANDB_API_KEY": "abc"})
 
@@ -38,7 +37,7 @@ def tuning(job: BuiltinJob | CommandJob | None = None) -> TuningFolder:
 
 
 def test_a_plan_says_what_is_done_and_what_becomes_of_it() -> None:
-    said = dict(LocalTunings(CliOverrides()).plan(opened()))
+    said = dict(Tunings().plan(opened()))
     assert "short real runs" in said["Does"]
     assert said["Holds"].startswith("the effective batch, 8")
     assert "demo-tuned" in said["Saves"]
@@ -47,7 +46,7 @@ def test_a_plan_says_what_is_done_and_what_becomes_of_it() -> None:
 
 def test_a_command_that_no_setting_reaches_is_refused() -> None:
     with pytest.raises(BackendError, match="No setting reaches"):
-        LocalTunings(CliOverrides()).plan(opened(CommandJob(command=("python", "train.py"))))
+        Tunings().plan(opened(CommandJob(command=("python", "train.py"))))
 
 
 def test_tunings_are_listed_newest_first_and_read_again_and_again() -> None:
@@ -56,27 +55,27 @@ def test_tunings_are_listed_newest_first_and_read_again_and_again() -> None:
     log.add(TuningStarted(t=1.0))
     log.add(TrialCompleted(t=2.0, tried=under_way().tried[0]))
     log.add(TuningEnded(t=3.0, status="aborted", sentence="It was aborted."))
-    here = LocalTunings(CliOverrides())
-    assert [line.id for line in here.all()] == [second.id, first.id]
-    assert here.all()[1].status == "aborted"
-    look = here.follow(first.path).look()
+    here = Tunings()
+    assert [line.id for line in here.list_newest()] == [second.id, first.id]
+    assert here.list_newest()[1].status == "aborted"
+    [look] = here.follow(first.path)
     assert (look.view.title, len(look.view.tried), look.now_s) == ("demo", 1, None)
-    assert here.follow(second.path).look().now_s is not None
+    assert next(here.follow(second.path)).now_s is not None
 
 
 def test_one_that_somebody_works_on_is_seen_until_its_end() -> None:
-    seen = LocalTunings(CliOverrides()).under_way()
-    assert seen.look() is None
+    seen = Tunings().watch_running()
+    assert next(seen) is None
     folder, newer = tuning(), tuning()
     log, lock = TrialLog(folder), acquire_lock(folder.lock)
     log.add(TuningStarted(t=1.0))
-    found = seen.look()
+    found = next(seen)
     assert found is not None
     assert (found.id, found.status) == (folder.id, "running")
     log.add(TuningEnded(t=3.0, status="finished"))
     os.close(lock)
     for _ in range(2):
-        found = seen.look()
+        found = next(seen)
         assert found is not None
         assert (found.id, found.status) == (folder.id, "finished")
     assert newer.path.is_dir()
@@ -84,18 +83,18 @@ def test_one_that_somebody_works_on_is_seen_until_its_end() -> None:
 
 def test_ending_one_asks_in_its_folder() -> None:
     folder = tuning()
-    LocalTunings(CliOverrides()).abort(folder.path)
+    Tunings().abort(folder.path)
     assert folder.aborted()
 
 
 def test_a_tuning_goes_on_with_the_secrets_of_the_job_that_is_shown() -> None:
     record = read_tuning_record(tuning(SECRET))
     assert record.job != SECRET
-    assert _job_of(record, opened(SECRET)) == SECRET
-    assert _job_of(record, opened()) == record.job
-    assert _job_of(record, None) == record.job
+    assert resumed_job(record, opened(SECRET)) == SECRET
+    assert resumed_job(record, opened()) == record.job
+    assert resumed_job(record, None) == record.job
 
 
 def test_a_tuning_that_is_gone_cannot_go_on(tmp_path: Path) -> None:
     with pytest.raises(BackendError):
-        LocalTunings(CliOverrides()).resume(tmp_path / "t009", None, 9.0)
+        Tunings().resume(tmp_path / "t009", None, 9.0)

@@ -16,11 +16,11 @@ from tuner_tui.runs.events.types import Finished
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import create_folder
 from tuner_tui.runs.store.record import write_record
-from tuner_tui.ui.backend.interface import RunListing
-from tuner_tui.ui.backend.runs import ComparedRuns, RunPairReader
+from tuner_tui.ui.backend.records import ComparedRuns, RunListing
+from tuner_tui.ui.backend.runs import compare_runs
 from tuner_tui.ui.drawing.cells import line_width, plain_text
 from tuner_tui.ui.drawing.charts import two_curves
-from tuner_tui.ui.messages import ComparedArrived
+from tuner_tui.ui.messages import ComparisonArrived
 from tuner_tui.ui.panels.comparison import compare_rows, headline
 from tuner_tui.ui.screens.compare import CompareScreen
 
@@ -91,7 +91,7 @@ async def test_leaving_the_question_compares_nothing() -> None:
 
 async def test_news_of_a_comparison_that_was_left_is_dropped() -> None:
     async with on_screen(FakeBox()) as pilot:
-        app_of(pilot).post_message(ComparedArrived(two_runs()))
+        app_of(pilot).post_message(ComparisonArrived(two_runs()))
         await pilot.pause()
         assert pilot.app.screen is app_of(pilot).main
 
@@ -159,6 +159,6 @@ def test_the_older_run_comes_first_and_its_end_is_told_plainly(tmp_path: Path) -
         folder = create_folder(tmp_path)
         write_record(folder, record(id=folder.id, created_t=created_t, memory_limit_bytes=3 * 2**30 * number or None))
         folder.events.write_bytes(encode_event(Finished(t=3.0, outcome="out-of-memory", sentence=ending)))
-    looked = RunPairReader(tmp_path / "r001", tmp_path / "r002").look()
-    assert looked.names == ("r002", "r001")
-    assert looked.said == ("Out of memory; its limit was 3.0 GiB.", "Completed.")
+    compared = next(compare_runs(tmp_path / "r001", tmp_path / "r002"))
+    assert compared.names == ("r002", "r001")
+    assert compared.statuses == ("Out of memory; its limit was 3.0 GiB.", "Completed.")

@@ -11,8 +11,8 @@ from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.origin import OriginKind
 from tuner_tui.settings.presets.library import preset_path
 from tuner_tui.settings.presets.parser import load_preset
-from tuner_tui.ui.backend.interface import Backend, BackendError, TrainingConfig
-from tuner_tui.ui.backend.local import CliOverrides, local_backend
+from tuner_tui.ui.backend.facade import Backend, CliOverrides
+from tuner_tui.ui.backend.records import BackendError, TrainingConfig
 from tuner_tui.ui.messages import SettingEdited
 
 BATCH = "per_device_train_batch_size"
@@ -44,7 +44,7 @@ async def test_a_preset_that_cannot_be_loaded_says_why() -> None:
     def broken(name: str) -> TrainingConfig:
         raise BackendError("cpu.yaml line 3: unknown key 'batch'")
 
-    async with on_screen(box, services=replace(box.services(), load_preset=broken)) as pilot:
+    async with on_screen(box, backend=box.backend(load_preset=broken)) as pilot:
         await pilot.press("p")
         await until(pilot, lambda: dialog(pilot) == "Presets")
         await pilot.press("enter")
@@ -106,12 +106,12 @@ WORKERS, PREFETCH, PERSISTENT = "dataloader_num_workers", "dataloader_prefetch_f
 
 
 def advising(box: FakeBox) -> Backend:
-    return box.services(recommended=with_recommended)
+    return box.backend(recommend=with_recommended)
 
 
 async def test_what_nobody_chose_is_recommended_with_its_reason() -> None:
     box = FakeBox(opened=opened(per_device_train_batch_size=24))
-    async with on_screen(box, services=advising(box)) as pilot:
+    async with on_screen(box, backend=advising(box)) as pilot:
         await until(pilot, lambda: value(pilot, "precision") == "bf16")
         editing = app_of(pilot).state.editing
         assert editing is not None
@@ -124,7 +124,7 @@ async def test_what_nobody_chose_is_recommended_with_its_reason() -> None:
 
 async def test_it_follows_what_is_chosen_and_comes_back_with_undo() -> None:
     box = FakeBox(opened=opened())
-    async with on_screen(box, services=advising(box)) as pilot:
+    async with on_screen(box, backend=advising(box)) as pilot:
         await until(pilot, lambda: value(pilot, PERSISTENT) is True)
         before = value(pilot, PREFETCH)
         app_of(pilot).post_message(SettingEdited(WORKERS, "0"))
@@ -139,7 +139,7 @@ async def test_a_command_and_the_settings_of_a_run_stay_as_they_are() -> None:
     command = replace(opened(), job=CommandJob(command=("python", "train.py")))
     for as_it_is in (command, replace(opened(), as_it_ran=True)):
         box = FakeBox(opened=as_it_is)
-        async with on_screen(box, services=advising(box)) as pilot:
+        async with on_screen(box, backend=advising(box)) as pilot:
             editing = app_of(pilot).state.editing
             assert editing is not None
             assert editing.current == as_it_is.resolved
@@ -149,5 +149,5 @@ def test_a_preset_saved_here_holds_only_what_somebody_chose() -> None:
     box = FakeBox()
     chosen = opened("mine", learning_rate=1e-5)
     filled = with_recommended(chosen.resolved, box.inventory, INTERPRETER, chosen.job)
-    local_backend(CliOverrides()).save_preset("mine-alone", replace(chosen, resolved=filled), False)
+    Backend(CliOverrides()).save_preset("mine-alone", replace(chosen, resolved=filled), False)
     assert load_preset(preset_path("mine-alone")).preset.settings == {"learning_rate": 1e-5}

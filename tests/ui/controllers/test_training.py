@@ -20,9 +20,8 @@ from tuner_tui.runs.events.types import FellBack
 from tuner_tui.runs.read.reader import RunView
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.origin import Origin, OriginKind
-from tuner_tui.ui.backend.interface import BackendError, RestartOffer, RunListing, TrainingConfig
+from tuner_tui.ui.backend.records import BackendError, RestartOffer, RunListing, TrainingConfig
 from tuner_tui.ui.messages import RunViewArrived
-from tuner_tui.ui.screen_state.ui_state import is_dirty
 from tuner_tui.ui.widgets.choice import Choice
 
 T = TypeVar("T")
@@ -46,7 +45,7 @@ async def test_a_wish_to_train_waits_for_what_is_still_being_read_and_counts_onc
         read.wait()
         return box.inventory
 
-    app = box.app(replace(box.services(), inventory=late))
+    app = box.app(box.backend(read_inventory=late))
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.press("t", "t")
         await until(pilot, lambda: "as soon as" in said(pilot))
@@ -189,8 +188,7 @@ async def test_a_run_that_cannot_be_read_any_more_is_said() -> None:
         def poll(self) -> RunView:
             raise OSError(5, "Input/output error")
 
-    services = replace(box.services(), follow=lambda folder: Gone())
-    app = box.app(services)
+    app = box.app(box.backend(follow_run=lambda folder: Gone()))
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: "cannot be read" in said(pilot))
 
@@ -206,14 +204,13 @@ async def test_a_hung_box_delays_no_key() -> None:
 
         return wait
 
-    services = replace(
-        box.services(),
-        inventory=never(box.inventory),
+    backend = box.backend(
+        read_inventory=never(box.inventory),
         open_sampler=never(FakeSampler(box.sample)),
-        interpreter=never(INTERPRETER),
-        runs=never(box.runs),
+        probe_interpreter=never(INTERPRETER),
+        list_runs=never(box.runs),
     )
-    app = box.app(services)
+    app = box.app(backend)
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: app.main.settings_view is not None)
         await pilot.press("r", "plus")
@@ -229,7 +226,7 @@ async def test_a_service_that_fails_at_the_start_leaves_a_usable_screen() -> Non
     def broken() -> Inventory:
         raise BackendError("The inventory cannot be read.")
 
-    app = box.app(replace(box.services(), inventory=broken))
+    app = box.app(box.backend(read_inventory=broken))
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: "inventory cannot be read" in said(pilot))
         await until(pilot, lambda: app.main.settings_view is not None)
@@ -243,7 +240,7 @@ def with_command(job: Job = COMMAND_JOB) -> TrainingConfig:
 
 
 def job_of(pilot: ScreenPilot) -> Job:
-    now = app_of(pilot).state.opened
+    now = app_of(pilot).state.loaded
     assert now is not None
     return now.job
 
@@ -257,7 +254,7 @@ async def test_the_command_is_edited() -> None:
         await pilot.press("enter")
         await until(pilot, lambda: dialog(pilot) == "")
         assert job_of(pilot) == CommandJob(command=("python", "train.py", "--x"), apply="inject", cwd="out")
-        assert is_dirty(app_of(pilot).state)
+        assert app_of(pilot).state.dirty
         assert str(app_of(pilot).main.query_one("#settings").border_title).startswith("Settings · llama-1b-sft*")
 
 
@@ -288,7 +285,7 @@ async def test_what_is_wrong_is_said_and_the_cursor_goes_there() -> None:
         await pilot.press("escape")
         await until(pilot, lambda: dialog(pilot) == "")
         assert job_of(pilot) == COMMAND_JOB
-        assert not is_dirty(app_of(pilot).state)
+        assert not app_of(pilot).state.dirty
 
 
 async def test_from_the_built_in_job_to_a_command_only_what_was_chosen_goes_along() -> None:
@@ -354,7 +351,7 @@ async def test_a_restart_that_cannot_be_says_why_and_stops_nothing() -> None:
     def refuse(folder: Path, preset: TrainingConfig | None) -> RestartOffer:
         raise BackendError("Run r007 cannot resume from a checkpoint.")
 
-    async with on_screen(box, services=replace(box.services(), restart=refuse)) as pilot:
+    async with on_screen(box, backend=box.backend(offer_restart=refuse)) as pilot:
         await pilot.press("R")
         await until(pilot, lambda: "cannot resume" in said(pilot))
         assert not box.orders

@@ -11,29 +11,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes.live_run import START_S
-from tests.fakes.tunings import COMPILED, GIB, START, FakeTuner, aborted, at_its_end, under_way
+from tests.fakes.tunings import COMPILED, GIB, START, FakeTunings, aborted, at_its_end, under_way
 from tests.fakes.ui_backend import FakeBox, busy_box, opened
 from tests.ui.pilots import ScreenPilot, app_of, dialog, on_screen, said, settled, until, value
 from tuner_tui.settings.origin import OriginKind
 from tuner_tui.tuning.process.tuning_reader import TuningView
-from tuner_tui.ui.backend.interface import TuningSnapshot
+from tuner_tui.ui.backend.records import TuningSnapshot
 from tuner_tui.ui.drawing import number_format as f
 from tuner_tui.ui.drawing.cells import line_width, plain_text
 from tuner_tui.ui.drawing.charts import ScatterPlot, ScatterPoint, scatter_rows
 from tuner_tui.ui.drawing.tuning_rows import skipped_rows, trial_rows, tuning_plots, tuning_rows
-from tuner_tui.ui.messages import TuningArrived, TuningSeen
+from tuner_tui.ui.messages import TuningArrived, TuningStatusArrived
 from tuner_tui.ui.screens.tune import INVALID_MINUTES, TuneScreen, next_minutes, parse_minutes
 
 Compare = Callable[..., bool]
 
 
 def box_with(*views: TuningView) -> FakeBox:
-    return FakeBox(tuner=FakeTuner({f"t{3 - n:03d}": view for n, view in enumerate(views)}))
+    return FakeBox(tuner=FakeTunings({f"t{3 - n:03d}": view for n, view in enumerate(views)}))
 
 
 def shown(pilot: ScreenPilot) -> TuningView | None:
     screen = pilot.app.screen
-    return screen.looked.view if isinstance(screen, TuneScreen) and screen.looked is not None else None
+    return screen.snapshot.view if isinstance(screen, TuneScreen) and screen.snapshot is not None else None
 
 
 def text(pilot: ScreenPilot) -> str:
@@ -88,7 +88,7 @@ async def test_the_main_screen_tells_of_a_tuning_until_somebody_has_looked() -> 
         await until(pilot, lambda: main.tuning_sign == "t003 tunes, trial 8")
         await until(pilot, lambda: text(pilot).splitlines()[-1].startswith(" o t003 tunes, trial 8 "))
         assert "t003 is tuning llama-1b-sft (trial 8, 4 min … 7 min left). o shows it." in text(pilot)
-        pilot.app.post_message(TuningSeen(at_its_end()))
+        pilot.app.post_message(TuningStatusArrived(at_its_end()))
         await until(pilot, lambda: main.tuning_sign == "t003 finished")
         assert "o shows it" in said(pilot)
         await pilot.press("o")

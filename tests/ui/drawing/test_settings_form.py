@@ -24,7 +24,7 @@ from tuner_tui.ui.drawing.settings_form import (
     format_input,
     step_value,
 )
-from tuner_tui.ui.screen_state.data_parallel import DataParallel
+from tuner_tui.ui.state.data_parallel import DataParallel
 
 
 def check(settings: Settings) -> tuple[Problem, ...]:

@@ -1,4 +1,4 @@
-"""Apply, diff, why: a finding answered with two keys, and taken back with one."""
+"""Apply, diff, why: a remedy applied with one key, and undone with one."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ from tuner_tui.ui.panels.troubleshooting import TroublesPanel
 WORKERS = "dataloader_num_workers"
 
 
-async def test_apply_shows_the_diff_first_and_one_more_key_applies() -> None:
+async def test_apply_changes_the_settings_at_once() -> None:
     async with on_screen(busy_box()) as pilot:
         await pilot.press("a")
-        await until(pilot, lambda: dialog(pilot) == DATA_WAIT.remedies[0].title)
-        assert value(pilot, WORKERS) == 8
-        await pilot.press("a")
         await until(pilot, lambda: value(pilot, WORKERS) == 4)
+        assert dialog(pilot) == ""
         assert value(pilot, "dataloader_persistent_workers")
         assert "next run" in said(pilot)
         editing = app_of(pilot).state.editing
@@ -29,14 +27,14 @@ async def test_apply_shows_the_diff_first_and_one_more_key_applies() -> None:
 
 async def test_undo_takes_the_whole_remedy_back() -> None:
     async with on_screen(busy_box()) as pilot:
-        await pilot.press("a", "a")
+        await pilot.press("a")
         await until(pilot, lambda: value(pilot, WORKERS) == 4)
         await pilot.press("u")
         await until(pilot, lambda: value(pilot, WORKERS) == 8)
         assert not value(pilot, "dataloader_persistent_workers")
 
 
-async def test_diff_can_be_left_without_applying() -> None:
+async def test_diff_changes_nothing_and_can_be_left() -> None:
     async with on_screen(busy_box()) as pilot:
         await pilot.press("d")
         await until(pilot, lambda: dialog(pilot) == DATA_WAIT.remedies[0].title)
@@ -45,11 +43,24 @@ async def test_diff_can_be_left_without_applying() -> None:
         assert value(pilot, WORKERS) == 8
 
 
+async def test_the_diff_can_be_applied() -> None:
+    async with on_screen(busy_box()) as pilot:
+        await pilot.press("d")
+        await until(pilot, lambda: dialog(pilot) == DATA_WAIT.remedies[0].title)
+        await pilot.press("a")
+        await until(pilot, lambda: value(pilot, WORKERS) == 4)
+        assert dialog(pilot) == ""
+
+
 async def test_a_remedy_that_changes_nothing_cannot_be_applied() -> None:
     async with on_screen(busy_box()) as pilot:
-        await pilot.press("a", "a")
+        await pilot.press("a")
         await until(pilot, lambda: value(pilot, WORKERS) == 4)
-        await pilot.press("a", "a")
+        await pilot.press("a")
+        await until(pilot, lambda: "have these values already" in said(pilot))
+        await pilot.press("d")
+        await until(pilot, lambda: dialog(pilot) == DATA_WAIT.remedies[0].title)
+        await pilot.press("a")
         assert dialog(pilot) == DATA_WAIT.remedies[0].title
         await pilot.press("escape", "u")
         await until(pilot, lambda: value(pilot, WORKERS) == 8)
@@ -63,7 +74,7 @@ async def test_the_cursor_goes_through_the_remedies() -> None:
         assert panel.choice.remedy is OUT_OF_MEMORY.remedies[1]
         await pilot.press("down", "k")
         assert panel.choice.remedy is OUT_OF_MEMORY.remedies[0]
-        await pilot.press("j", "a", "y")
+        await pilot.press("j", "a")
         await until(pilot, lambda: value(pilot, "gradient_checkpointing"))
 
 

@@ -11,8 +11,8 @@ from tests.fakes.ui_backend import opened, running
 from tuner_tui.runs.store.record import RunRecord
 from tuner_tui.settings.distributed import AccelerateConfig
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
-from tuner_tui.ui.screen_state.data_parallel import DataParallel, data_parallel_of
-from tuner_tui.ui.screen_state.ui_state import UiState, form_differs
+from tuner_tui.ui.state.data_parallel import DataParallel
+from tuner_tui.ui.state.ui_state import UiState
 
 T4 = card("T4", gib=15.0)
 COMMAND = CommandJob(command=("python", "train.py"))
@@ -25,32 +25,36 @@ def state(job: Job, ranks: int = 1, **in_effect: object) -> UiState:
     return UiState(inventory=box(T4, T4), view=replace(view, record=record))
 
 
+def shown(state: UiState, job: Job) -> DataParallel:
+    return replace(state, loaded=replace(opened(), job=job)).data_parallel
+
+
 def test_before_its_run_a_command_on_two_cards_may_be_either() -> None:
-    assert data_parallel_of(UiState(inventory=box(T4, T4)), COMMAND) == DataParallel(perhaps=2)
-    assert data_parallel_of(UiState(inventory=box(T4, T4)), BuiltinJob()) == DataParallel(cards=2)
-    assert data_parallel_of(UiState(inventory=box(T4)), COMMAND) == DataParallel()
+    assert shown(UiState(inventory=box(T4, T4)), COMMAND) == DataParallel(perhaps=2)
+    assert shown(UiState(inventory=box(T4, T4)), BuiltinJob()) == DataParallel(cards=2)
+    assert shown(UiState(inventory=box(T4)), COMMAND) == DataParallel()
 
 
 def test_its_run_settles_it() -> None:
-    assert data_parallel_of(state(COMMAND, optimizer="SGD"), COMMAND) == DataParallel()
-    assert data_parallel_of(state(COMMAND, optimizer="AdamW", n_gpu=2), COMMAND) == DataParallel(cards=2)
-    assert data_parallel_of(state(COMMAND, ranks=2, optimizer="AdamW", n_gpu=1), COMMAND) == DataParallel(processes=2)
+    assert shown(state(COMMAND, optimizer="SGD"), COMMAND) == DataParallel()
+    assert shown(state(COMMAND, optimizer="AdamW", n_gpu=2), COMMAND) == DataParallel(cards=2)
+    assert shown(state(COMMAND, ranks=2, optimizer="AdamW", n_gpu=1), COMMAND) == DataParallel(processes=2)
 
 
 def test_another_jobs_run_tells_nothing() -> None:
     of_another = state(CommandJob(command=("python", "other.py")), optimizer="SGD")
-    assert data_parallel_of(of_another, COMMAND) == DataParallel(perhaps=2)
-    assert data_parallel_of(state(COMMAND), COMMAND) == DataParallel(perhaps=2)
+    assert shown(of_another, COMMAND) == DataParallel(perhaps=2)
+    assert shown(state(COMMAND), COMMAND) == DataParallel(perhaps=2)
 
 
 def test_the_form_is_worked_out_anew_when_the_run_tells() -> None:
     before = state(COMMAND)
-    assert not form_differs(before, replace(before, view=running()))
-    assert form_differs(before, replace(before, view=state(COMMAND, optimizer="SGD").view))
+    assert not before.form_differs(replace(before, view=running()))
+    assert before.form_differs(replace(before, view=state(COMMAND, optimizer="SGD").view))
 
 
 def test_accelerates_file_counts() -> None:
     job = CommandJob(command=("accelerate", "launch", "train.py"))
     told = AccelerateConfig(Path("/x.yaml"), "MULTI_GPU", 4, None)
-    assert data_parallel_of(UiState(accelerate=told), job) == DataParallel(processes=4)
-    assert data_parallel_of(UiState(inventory=box(T4), accelerate=told), job) == DataParallel(processes=4)
+    assert shown(UiState(accelerate=told), job) == DataParallel(processes=4)
+    assert shown(UiState(inventory=box(T4), accelerate=told), job) == DataParallel(processes=4)

@@ -9,9 +9,10 @@ from tests.fakes import live_run
 from tests.fakes.ui_backend import FakeBox, ended, opened, running
 from tests.ui.pilots import app_of, on_screen
 from tuner_tui.runs.events.types import Checkpoint
-from tuner_tui.ui.backend.interface import RunListing
-from tuner_tui.ui.screen_state.status_text import quiet_line, run_items
-from tuner_tui.ui.screen_state.ui_state import UiState
+from tuner_tui.ui.backend.records import RunListing
+from tuner_tui.ui.screens.pickers import run_items
+from tuner_tui.ui.state.status_text import quiet_line
+from tuner_tui.ui.state.ui_state import UiState
 
 FOLDER = Path("/runs/r007")
 

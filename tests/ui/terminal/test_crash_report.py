@@ -14,7 +14,6 @@ from tuner_tui.ui.terminal.crash_report import write_crash_report
 
 SECRET = "hf_" + "a" * 24
 BROKEN = """
-from dataclasses import replace
 from tests.fakes.ui_backend import FakeBox
 
 def broken(*_):
@@ -22,7 +21,7 @@ def broken(*_):
     raise KeyError("colour")
 
 box = FakeBox()
-app = box.app(replace(box.services(), {service}=broken))
+app = box.app(box.backend({method}=broken))
 app.run()
 raise SystemExit(app.return_code)
 """
@@ -46,10 +45,10 @@ def test_where_it_cannot_be_written_the_sentence_says_so(tmp_path: Path) -> None
     assert "could not be written" in write_crash_report(ValueError("x"), tmp_path / "state")
 
 
-@pytest.mark.parametrize("service", ["inventory", "open_sampler"], ids=["errand", "thread"])
-def test_a_bug_ends_the_screen_with_one_sentence(service: str, tmp_path: Path, repository: Path) -> None:
+@pytest.mark.parametrize("method", ["read_inventory", "open_sampler"], ids=["task", "thread"])
+def test_a_bug_ends_the_screen_with_one_sentence(method: str, tmp_path: Path, repository: Path) -> None:
     environment = {**os.environ, "TERM": "xterm-256color", "TUNER_STATE_DIR": str(tmp_path / "state")}
-    script = BROKEN.format(service=service)
+    script = BROKEN.format(method=method)
     written = b""
     with Terminal([sys.executable, "-c", script], environment, repository, columns=400) as terminal:
         while not terminal.ended:

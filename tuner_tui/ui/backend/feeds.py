@@ -1,77 +1,173 @@
-"""Daemon threads that sample the hardware, follow a run or poll anything else, and post messages."""
+"""Daemon threads that poll the hardware, a run or anything else, and post messages to the app.
+
+If a driver or a file system hangs, its feed stalls and nothing else does.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from tuner_tui.ui.backend.interface import BackendError
+from tuner_tui.ui.backend.records import BackendError
 from tuner_tui.ui.messages import (
+    EstimateArrived,
     FindingsArrived,
     LogSearchWanted,
     LogWindowArrived,
     LogWindowWanted,
+    NoticeArrived,
     RunViewArrived,
     SampleArrived,
-    TroubleArrived,
 )
 
 if TYPE_CHECKING:
     from textual.message import Message
 
     from tuner_tui.hardware.inventory import Inventory
+    from tuner_tui.hardware.sample import Sample
     from tuner_tui.runs.read.log_reader import LogWindow
     from tuner_tui.runs.read.reader import RunView
-    from tuner_tui.ui.backend.interface import Backend, HardwareSampler
+    from tuner_tui.ui.backend.facade import Backend
+    from tuner_tui.ui.backend.records import EstimateRequest, HardwareSampler, MemoryOutlook
 
-
+T = TypeVar("T")
 Post = Callable[["Message"], object]
 PERIOD_S = 1.0
+ESTIMATE_IDLE_S = 1.5
+"""Seconds without a new request before the refined estimate is computed."""
 FIRST_LOG_LINES = 200
 
 
 def seconds_to_tick(period_s: float, now_s: float) -> float:
-    """Seconds from `now_s` to the next tick of a clock that all feeds go by: what they bring is drawn once, not twice.
+    """Return the seconds from `now_s` to the next tick of the clock that all feeds share.
 
-    A tick that is all but there is left out, for a wait can end a little early.
+    Sharing ticks means that the news of several feeds is drawn once. A tick less than a tenth of a period away is
+    skipped, because a wait can end slightly early.
     """
     left_s = period_s - now_s % period_s
     return left_s if left_s > period_s / 10 else left_s + period_s
 
 
-class SamplerFeed:
-    """Samples the box once a second. `watched` are the pids of the training that is followed."""
+class PollingFeed(Generic[T]):
+    """Takes an item from `items` at each tick and passes it to `publish` if it differs from the one before.
 
-    def __init__(self, open_sampler: Callable[[], HardwareSampler], post: Post, period_s: float = PERIOD_S) -> None:
-        self._open_sampler = open_sampler
+    `items` is advanced on the thread only; it reads anew for each item and ends when nothing can change any more.
+    """
+
+    def __init__(
+        self,
+        items: Iterator[T],
+        publish: Callable[[T], object],
+        post: Post,
+        failure: str = "It cannot be read any more",
+        period_s: float = PERIOD_S,
+    ) -> None:
+        self._items = items
+        self._publish = publish
         self._post = post
+        self._failure = failure
         self._period_s = period_s
         self._end = Event()
-        self.watched: tuple[int, ...] = ()
 
     def start(self) -> None:
-        """Begin; the sampler is opened on the thread, for a driver may take seconds to answer."""
-        Thread(target=self._work, name="tuner-sampler", daemon=True).start()
+        """Start the thread."""
+        Thread(target=self._work, name="tuner-poll", daemon=True).start()
 
     def stop(self) -> None:
-        """Ask the thread to end; does not wait for it."""
+        """Ask the thread to end, without waiting for it."""
         self._end.set()
 
     def _work(self) -> None:
+        last: T | None = None
         try:
-            sampler = self._open_sampler()
+            for item in self._items:
+                if self._end.is_set():
+                    break
+                if item != last:
+                    last = item
+                    self._publish(item)
+                if self._end.wait(seconds_to_tick(self._period_s, time.monotonic())):
+                    break
+        except BackendError as error:
+            self._post(NoticeArrived(str(error)))
         except OSError as error:
-            self._post(TroubleArrived(f"The hardware cannot be sampled: {error.strerror or error}."))
-            return
-        while not self._end.is_set():
-            self._post(SampleArrived(sampler.sample(self.watched)))
-            self._end.wait(seconds_to_tick(self._period_s, time.monotonic()))
-        sampler.close()
+            self._post(NoticeArrived(f"{self._failure}: {error.strerror or error}."))
+        finally:
+            del self._items  # a generator that holds a driver closes it
+
+
+class SamplerFeed(PollingFeed["Sample"]):
+    """Samples the hardware, with the processes below the pids in `watched`."""
+
+    def __init__(self, open_sampler: Callable[[], HardwareSampler], post: Post, period_s: float = PERIOD_S) -> None:
+        super().__init__(
+            self._samples(open_sampler),
+            lambda sample: post(SampleArrived(sample)),
+            post,
+            "The hardware cannot be sampled",
+            period_s,
+        )
+        self.watched: tuple[int, ...] = ()
+
+    def _samples(self, open_sampler: Callable[[], HardwareSampler]) -> Iterator[Sample]:
+        sampler = open_sampler()
+        try:
+            while True:
+                yield sampler.sample(self.watched)
+        finally:
+            sampler.close()
+
+
+class EstimateFeed:
+    """Answers the newest request at once, and with a refined estimate if no newer request follows."""
+
+    def __init__(
+        self,
+        quick: Callable[[EstimateRequest], MemoryOutlook],
+        refined: Callable[[EstimateRequest], MemoryOutlook | None],
+        post: Post,
+        idle_s: float = ESTIMATE_IDLE_S,
+    ) -> None:
+        self._quick = quick
+        self._refined = refined
+        self._post = post
+        self._idle_s = idle_s
+        self._requests: SimpleQueue[EstimateRequest | None] = SimpleQueue()
+        self._thread: Thread | None = None
+
+    def ask(self, request: EstimateRequest) -> None:
+        """Replace all earlier requests with this one."""
+        if self._thread is None:
+            self._thread = Thread(target=self._work, name="tuner-estimate", daemon=True)
+            self._thread.start()
+        self._requests.put(request)
+
+    def stop(self) -> None:
+        """Ask the thread to end, without waiting for it."""
+        self._requests.put(None)
+
+    def _work(self) -> None:
+        request = self._newest(self._requests.get())
+        while request is not None:
+            self._post(EstimateArrived(self._quick(request)))
+            try:
+                following = self._requests.get(timeout=self._idle_s)
+            except Empty:
+                better = self._refined(request)
+                if better is not None and self._requests.empty():
+                    self._post(EstimateArrived(better))
+                following = self._requests.get()
+            request = self._newest(following)
+
+    def _newest(self, request: EstimateRequest | None) -> EstimateRequest | None:
+        while request is not None and not self._requests.empty():
+            request = self._requests.get()
+        return request
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,30 +176,30 @@ class _Follow:
 
 
 class _Stop:
-    """Ask the thread to end."""
+    pass
 
 
 class FollowerFeed:
-    """Reads the followed run's folder and log once a second, and at once when something of the log is asked for."""
+    """Reads the folder and the log of the followed run at each tick, and at once for a request about the log."""
 
-    def __init__(self, services: Backend, post: Post, period_s: float = PERIOD_S) -> None:
-        self._services = services
+    def __init__(self, backend: Backend, post: Post, period_s: float = PERIOD_S) -> None:
+        self._backend = backend
         self._post = post
         self._period_s = period_s
         self._requests: SimpleQueue[_Follow | LogWindowWanted | LogSearchWanted | _Stop] = SimpleQueue()
-        self._following: _FollowedRun | None = None
+        self._followed: _FollowedRun | None = None
         self.inventory: Inventory | None = None
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         Thread(target=self._work, name="tuner-follower", daemon=True).start()
 
     def stop(self) -> None:
-        """Ask the thread to end; does not wait for it."""
+        """Ask the thread to end, without waiting for it."""
         self._requests.put(_Stop())
 
     def follow(self, folder: Path | None) -> None:
-        """Follow the run in `folder` from now on."""
+        """Follow the run in `folder` from now on, or none."""
         self._requests.put(_Follow(folder))
 
     def ask(self, request: LogWindowWanted | LogSearchWanted) -> None:
@@ -113,7 +209,7 @@ class FollowerFeed:
     def _work(self) -> None:
         while True:
             try:
-                request = self._requests.get(timeout=self._pause_s())
+                request = self._requests.get(timeout=self._timeout_s())
             except Empty:
                 request = None
             if isinstance(request, _Stop):
@@ -121,34 +217,34 @@ class FollowerFeed:
             try:
                 self._answer(request)
             except OSError as error:
-                self._following = None
-                self._post(TroubleArrived(f"The run cannot be read any more: {error.strerror or error}."))
+                self._followed = None
+                self._post(NoticeArrived(f"The run cannot be read any more: {error.strerror or error}."))
 
-    def _pause_s(self) -> float | None:
-        return seconds_to_tick(self._period_s, time.monotonic()) if self._following else None
+    def _timeout_s(self) -> float | None:
+        return seconds_to_tick(self._period_s, time.monotonic()) if self._followed else None
 
     def _answer(self, request: _Follow | LogWindowWanted | LogSearchWanted | None) -> None:
         if isinstance(request, _Follow):
-            self._following = None if request.folder is None else self._open(request.folder)
-        if self._following is None:
+            self._followed = None if request.folder is None else self._open(request.folder)
+        if self._followed is None:
             return
         if request is not None and not isinstance(request, _Follow):
-            self._following.ask(request)
+            self._followed.ask(request)
         else:
-            self._following.poll(self.inventory)
+            self._followed.poll(self.inventory)
 
     def _open(self, folder: Path) -> _FollowedRun:
-        return _FollowedRun(self._services, folder, self._post)
+        return _FollowedRun(self._backend, folder, self._post)
 
 
 class _FollowedRun:
-    """One run being followed: what was posted of it last, so that only news is posted."""
+    """One followed run, and what was posted about it last: only changes are posted."""
 
-    def __init__(self, services: Backend, folder: Path, post: Post) -> None:
-        self._run = services.follow(folder)
-        self._log = services.open_log(folder)
+    def __init__(self, backend: Backend, folder: Path, post: Post) -> None:
+        self._run = backend.follow_run(folder)
+        self._log = backend.open_log(folder)
         self._post = post
-        self._diagnosis = services.diagnosis(folder)
+        self._diagnose = backend.diagnoser(folder)
         self._view: RunView | None = None
         self._shown = LogWindowWanted(None, FIRST_LOG_LINES)
         self._window: LogWindow | None = None
@@ -161,13 +257,13 @@ class _FollowedRun:
             self._view = view
             self._post(RunViewArrived(view))
         self._show_log()
-        findings = self._diagnosis(view, inventory)
+        findings = self._diagnose(view, inventory)
         if findings != self._findings:
             self._findings = findings
             self._post(FindingsArrived(findings))
 
     def ask(self, request: LogWindowWanted | LogSearchWanted) -> None:
-        """Show the part of the log asked for."""
+        """Show the requested part of the log."""
         if isinstance(request, LogWindowWanted):
             self._shown = request
         else:
@@ -181,7 +277,7 @@ class _FollowedRun:
             return
         where = "above" if request.backwards else "below"
         far = "" if match.complete else " in the part that was searched"
-        self._post(TroubleArrived(f"“{request.text}” is not in the output {where}{far}.", grave=False))
+        self._post(NoticeArrived(f"“{request.text}” is not in the output {where}{far}.", is_error=False))
 
     def _show_log(self) -> None:
         window = self._read_log(self._shown)
@@ -193,56 +289,3 @@ class _FollowedRun:
         if shown.anchor is None:
             return self._log.tail(shown.count)
         return (self._log.before if shown.before else self._log.window)(shown.anchor, shown.count)
-
-
-T = TypeVar("T")
-
-
-class PollingFeed(Generic[T]):
-    """Posts what `look` finds, through `told`, whenever it differs from the last look.
-
-    `opened` gives the look and is called on the thread; `over` says of a look that nothing can come after it. A plain
-    daemon thread, as the other feeds are: where a file system hangs it stands still, and nothing else does.
-    """
-
-    def __init__(
-        self,
-        opened: Callable[[], Callable[[], T]],
-        told: Callable[[T], object],
-        post: Post,
-        over: Callable[[T], bool] = lambda found: False,
-        period_s: float = PERIOD_S,
-    ) -> None:
-        self._opened = opened
-        self._told = told
-        self._post = post
-        self._over = over
-        self._period_s = period_s
-        self._end = Event()
-
-    def start(self) -> None:
-        """Begin."""
-        Thread(target=self._work, name="tuner-look", daemon=True).start()
-
-    def stop(self) -> None:
-        """Ask the thread to end; does not wait for it."""
-        self._end.set()
-
-    def _work(self) -> None:
-        try:
-            self._follow(self._opened())
-        except BackendError as error:
-            self._post(TroubleArrived(str(error)))
-        except OSError as error:
-            self._post(TroubleArrived(f"It cannot be read any more: {error.strerror or error}."))
-
-    def _follow(self, look: Callable[[], T]) -> None:
-        last: T | None = None
-        while not self._end.is_set():
-            found = look()
-            if found != last and not self._end.is_set():
-                last = found
-                self._told(found)
-            if self._over(found):
-                return
-            self._end.wait(seconds_to_tick(self._period_s, time.monotonic()))

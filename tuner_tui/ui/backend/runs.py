@@ -1,113 +1,62 @@
-"""Lists, follows, launches, restarts, controls and compares runs."""
+"""Lists and compares runs, and offers to restart one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from tuner_tui.ui.backend.interface import RestartOffer, RunListing, translate_errors
+from tuner_tui.ui.backend.records import ComparedRuns, RestartOffer, RunListing, translate_errors
 
 if TYPE_CHECKING:
     from tuner_tui.runs.launch.prepare import LaunchRequest
     from tuner_tui.runs.launch.restart import RestartPlan
-    from tuner_tui.runs.read.comparison import Comparison
     from tuner_tui.runs.read.reader import RunView
-    from tuner_tui.runs.read.status import RunStatus
-    from tuner_tui.runs.store.control import Order
     from tuner_tui.runs.store.folder import RunFolder
     from tuner_tui.runs.store.record import RunRecord
     from tuner_tui.settings.origin import Resolved
-    from tuner_tui.ui.backend.interface import Log, RunFollower, TrainingConfig
-    from tuner_tui.ui.backend.local import CliOverrides
-
+    from tuner_tui.ui.backend.records import TrainingConfig
 
 MAX_LISTED_RUNS = 200
 
 
-def list_run_folders() -> Sequence[RunListing]:
-    """The newest runs, newest first."""
-    from tuner_tui.runs.read.status import read_status
+@translate_errors()
+def list_newest_runs() -> Sequence[RunListing]:
+    """Return the newest runs, newest first."""
     from tuner_tui.runs.store.folder import list_runs, runs_dir
 
-    with translate_errors():
-        folders = list_runs(runs_dir())[:MAX_LISTED_RUNS]
-        return [_listing(folder, read_status(folder)) for folder in folders]
+    return [_listing(folder) for folder in list_runs(runs_dir())[:MAX_LISTED_RUNS]]
 
 
-def _listing(folder: RunFolder, now: RunStatus) -> RunListing:
+def _listing(folder: RunFolder) -> RunListing:
+    from tuner_tui.runs.read.status import read_status
     from tuner_tui.runs.store.record import RecordError, read_record
 
+    status = read_status(folder)
     try:
         trains = read_record(folder).what
     except RecordError:
         trains = ""
-    return RunListing(folder.id, folder.path, now.outcome or now.kind, now.sentence, trains)
+    return RunListing(folder.id, folder.path, status.outcome or status.kind, status.sentence, trains)
 
 
-def follow(folder: Path) -> RunFollower:
-    """Reads the run in `folder`, from where it left off."""
-    from tuner_tui.runs.read.reader import RunReader
-    from tuner_tui.runs.store.folder import RunFolder
-
-    return RunReader(RunFolder(folder))
-
-
-def open_log(folder: Path) -> Log:
-    """Windows on what the run printed."""
-    from tuner_tui.runs.read.log_reader import LogReader
-    from tuner_tui.runs.store.folder import RunFolder
-
-    return LogReader(RunFolder(folder).output_log)
-
-
-def send_order(folder: Path, order: Order) -> None:
-    """Asks something of the run; raises `ServiceError`."""
-    from tuner_tui.runs.store.control import send_order
-    from tuner_tui.runs.store.folder import RunFolder
-
-    with translate_errors():
-        send_order(RunFolder(folder), order)
-
-
-def adopt(folder: Path) -> None:
-    """Gives a run whose supervisor died a new one while its training lives; raises `ServiceError`."""
-    from tuner_tui.runs.read.status import read_status
-    from tuner_tui.runs.store.folder import RunFolder
-
-    now = read_status(RunFolder(folder))
-    if now.kind == "lost" and now.training_alive:
-        from tuner_tui.runs.launch.start import adopt
-
-        with translate_errors():
-            adopt(RunFolder(folder))
-
-
-def launch_request(opened: TrainingConfig, wishes: CliOverrides) -> LaunchRequest:
-    """The launch of what the screen shows."""
+def launch_request(config: TrainingConfig) -> LaunchRequest:
+    """Return the request that launches `config`."""
     from tuner_tui.runs.launch.prepare import LaunchRequest
 
     return LaunchRequest(
-        job=opened.job,
-        resolved=opened.resolved,
-        preset=opened.preset,
-        memory_limit_bytes=opened.memory_limit_bytes or wishes.memory_limit_bytes,
+        job=config.job,
+        resolved=config.resolved,
+        preset=config.preset,
+        memory_limit_bytes=config.memory_limit_bytes,
     )
 
 
-def launch_preview(opened: TrainingConfig, wishes: CliOverrides) -> Sequence[tuple[str, str]]:
-    """What launching it would start, line by line. Raises `LaunchError`."""
-    from tuner_tui.runs.launch.prepare import prepare
-    from tuner_tui.runs.launch.summary import launch_summary
+@translate_errors()
+def offer_restart(folder: Path, config: TrainingConfig | None) -> RestartOffer:
+    """Plan a restart of the run, with the settings of `config` if it trains the same job.
 
-    return launch_summary(prepare(launch_request(opened, wishes)))
-
-
-def restart_offer(folder: Path, opened: TrainingConfig | None) -> RestartOffer:
-    """What restarting the run would do. It goes on with the settings shown, where they are those of its job.
-
-    Raises `LaunchError` where it cannot be restarted.
+    Raises `BackendError` if the run cannot be restarted.
     """
     from tuner_tui.runs.launch.command import redact_job
     from tuner_tui.runs.launch.restart import plan_restart, restart
@@ -118,14 +67,15 @@ def restart_offer(folder: Path, opened: TrainingConfig | None) -> RestartOffer:
 
     run = RunFolder(folder)
     record = read_record(run)
-    shown = opened if opened is not None and same_training(redact_job(opened.job), record.job) else None
-    plan = plan_restart(run) if shown is None else plan_restart(run, resolved=shown.resolved, job=shown.job)
+    same = config is not None and same_training(redact_job(config.job), record.job)
+    plan = plan_restart(run, resolved=config.resolved, job=config.job) if config and same else plan_restart(run)
     changes = changed_settings(record, plan.request.resolved)
-    return RestartOffer(restart_question(plan, changes), lambda: attach_fallback(restart(plan), plan.request).path)
+    go: Callable[[], Path] = translate_errors()(lambda: attach_fallback(restart(plan), plan.request).path)
+    return RestartOffer(restart_question(plan, changes), go)
 
 
 def restart_question(plan: RestartPlan, changes: Sequence[str]) -> str:
-    """What is asked before a restart."""
+    """Return the question to ask before the restart."""
     name, lost = plan.folder.id, plan.lost_steps
     if plan.saves:
         begin = f"{name} saves a checkpoint, ends, and goes on from there as a new run"
@@ -140,7 +90,7 @@ def restart_question(plan: RestartPlan, changes: Sequence[str]) -> str:
 
 
 def changed_settings(record: RunRecord, resolved: Resolved) -> list[str]:
-    """`micro batch 8 → 4` for each setting that the restart changes."""
+    """Return texts such as `micro batch 8 → 4`, one for each setting that changes."""
     from tuner_tui.settings.fields import FIELDS, format_value
 
     before, after = record.resolved.settings, resolved.settings
@@ -152,46 +102,23 @@ def changed_settings(record: RunRecord, resolved: Resolved) -> list[str]:
     ]
 
 
-LossCurve = tuple[tuple[float, float], ...]
-"""Losses over samples seen."""
+def compare_runs(first: Path, second: Path) -> Iterator[ComparedRuns]:
+    """Yield the comparison of two runs, read anew each time, until neither of them is live. Raises `OSError`."""
+    from tuner_tui.runs.read.reader import RunReader
+    from tuner_tui.runs.store.folder import RunFolder
 
-
-@dataclass(frozen=True, slots=True)
-class ComparedRuns:
-    """Two runs at one look: their names, how each stands in a sentence, what differs, the loss of each."""
-
-    names: tuple[str, str]
-    said: tuple[str, str]
-    found: Comparison
-    curves: tuple[LossCurve, LossCurve]
-    live: bool = False
-
-
-class ComparisonReader(Protocol):
-    """Reads two runs."""
-
-    def look(self) -> ComparedRuns:
-        """Both as they are now. Touches files: not for an event loop."""
-
-
-class RunPairReader:
-    """Follows the runs in two folders, the older one first: a ratio then says what came of the later one."""
-
-    def __init__(self, first: Path, second: Path) -> None:
-        from tuner_tui.runs.read.reader import RunReader
-        from tuner_tui.runs.store.folder import RunFolder
-
-        self._readers = [RunReader(RunFolder(folder)) for folder in (first, second)]
-
-    def look(self) -> ComparedRuns:
-        """Both as they are now. Raises `OSError`."""
-        pairs = [(reader.folder.id, reader.poll()) for reader in self._readers]
-        (name, one), (other_name, other) = sorted(pairs, key=lambda pair: _start_time_s(pair[1]))
-        return compare_views((name, other_name), one, other)
+    readers = [RunReader(RunFolder(folder)) for folder in (first, second)]
+    live = True
+    while live:
+        views = [(reader.folder.id, reader.poll()) for reader in readers]
+        (name, one), (other_name, other) = sorted(views, key=lambda view: _start_time_s(view[1]))
+        compared = compare_views((name, other_name), one, other)
+        live = compared.live
+        yield compared
 
 
 def compare_views(names: tuple[str, str], one: RunView, other: RunView) -> ComparedRuns:
-    """What differs between two views."""
+    """Compare `one` with the later run `other`."""
     from tuner_tui.runs.read.comparison import compare, over_samples
 
     return ComparedRuns(
@@ -204,7 +131,6 @@ def compare_views(names: tuple[str, str], one: RunView, other: RunView) -> Compa
 
 
 def _status_sentence(view: RunView) -> str:
-    """How a run stands, in a sentence short enough for a line."""
     from tuner_tui.ui.drawing.run_rows import outcome_sentence
 
     limit_bytes = None if view.record is None else view.record.memory_limit_bytes

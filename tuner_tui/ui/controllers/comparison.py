@@ -1,65 +1,60 @@
-"""Chooses two runs and shows them side by side."""
+"""Asks for two runs and shows them side by side."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner_tui.ui.backend.daemon_thread import to_daemon_thread
 from tuner_tui.ui.backend.feeds import PollingFeed
-from tuner_tui.ui.controllers.settings import SettingsApp
-from tuner_tui.ui.messages import ComparedArrived
-from tuner_tui.ui.screen_state import status_text as words
-from tuner_tui.ui.screens.pickers import PickScreen
+from tuner_tui.ui.controllers.controller import Controller
+from tuner_tui.ui.messages import ComparisonArrived
+from tuner_tui.ui.screens.pickers import PickScreen, run_items
 
 if TYPE_CHECKING:
-    from tuner_tui.ui import messages as m
+    from pathlib import Path
+
+    from tuner_tui.ui.backend.records import ComparedRuns
     from tuner_tui.ui.screens.compare import CompareScreen
 
-
-PERIOD_S = 5.0
-"""A comparison moves slowly: a run that lives is read again so often."""
+COMPARE_PERIOD_S = 5.0
 
 
-class CompareApp(SettingsApp):
-    """Asks for a second run, and shows the two."""
+class ComparisonController(Controller):
+    """Serves requests to compare two runs."""
 
-    _compare_screen: CompareScreen | None = None
-
-    def on_compare_wanted(self) -> None:
-        self.errand(self.compare(self.state.folder))
+    _screen: CompareScreen | None = None
 
     async def compare(self, first: Path | None, second: Path | None = None) -> None:
-        """Show `first` beside `second`; which, where they are not given, is asked for."""
+        """Show `first` and `second`; ask for those that are not given."""
         first = first or await self._pick("Compare", None)
         second = second or (first and await self._pick(f"Compare {first.name} with", first))
         if first is not None and second is not None:
-            await self._show_two(first, second)
+            await self._show(first, second)
 
-    async def _pick(self, heading: str, but: Path | None) -> Path | None:
-        runs = [run for run in await to_daemon_thread(self.services.runs) if run.folder != but]
-        empty = "There is no other run to compare with." if but else "No run was started yet; t starts one."
-        return await self.push_screen_wait(PickScreen(heading, words.run_items(runs), empty))
+    async def _pick(self, heading: str, excluded: Path | None) -> Path | None:
+        runs = [run for run in await to_daemon_thread(self._backend.list_runs) if run.folder != excluded]
+        empty = "There is no other run to compare with." if excluded else "No run was started yet; t starts one."
+        return await self._app.push_screen_wait(PickScreen(heading, run_items(runs), empty))
 
-    async def _show_two(self, first: Path, second: Path) -> None:
+    async def _show(self, first: Path, second: Path) -> None:
         from tuner_tui.ui.screens.compare import CompareScreen
 
-        services = self.services
+        post = self._app.post_message
         feed = PollingFeed(
-            lambda: services.comparing(first, second).look,
-            lambda found: self.post_message(ComparedArrived(found)),
-            self.post_message,
-            over=lambda found: not found.live,
-            period_s=PERIOD_S,
+            self._backend.compare_runs(first, second),
+            lambda compared: post(ComparisonArrived(compared)),
+            post,
+            period_s=COMPARE_PERIOD_S,
         )
-        self._compare_screen = CompareScreen((first.name, second.name))
+        self._screen = CompareScreen((first.name, second.name))
         feed.start()
         try:
-            await self.push_screen_wait(self._compare_screen)
+            await self._app.push_screen_wait(self._screen)
         finally:
             feed.stop()
-            self._compare_screen = None
+            self._screen = None
 
-    def on_compared_arrived(self, news: m.ComparedArrived) -> None:
-        if self._compare_screen is not None:
-            self._compare_screen.compared = news.compared
+    def show_comparison(self, compared: ComparedRuns) -> None:
+        """Show news of the two runs if the screen is still open."""
+        if self._screen is not None:
+            self._screen.compared = compared

@@ -1,98 +1,168 @@
-"""Edits settings, applies remedies, loads and saves presets."""
+"""Edits settings and the job, applies remedies, loads and saves presets."""
 
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tuner_tui.ui.backend.daemon_thread import to_daemon_thread
-from tuner_tui.ui.backend.interface import NameTakenError
-from tuner_tui.ui.screen_state import status_text as words
-from tuner_tui.ui.screen_state import ui_state as steps
+from tuner_tui.ui.backend.records import NameTakenError
+from tuner_tui.ui.controllers.controller import Controller
 from tuner_tui.ui.screens.dialogs import ConfirmScreen, NameScreen
-from tuner_tui.ui.screens.pickers import PickScreen
+from tuner_tui.ui.screens.pickers import PickScreen, preset_items
 from tuner_tui.ui.screens.remedy import DiffScreen
-from tuner_tui.ui.state_app import StateApp
 
 if TYPE_CHECKING:
-    from tuner_tui.ui import messages as m
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tuner_tui.advice.finding import Finding, Remedy
+    from tuner_tui.hardware.interpreter.probe import Interpreter
+    from tuner_tui.settings.job import Job
+    from tuner_tui.ui.backend.facade import Backend
+    from tuner_tui.ui.backend.records import TrainingConfig
+    from tuner_tui.ui.state.store import Store
+    from tuner_tui.ui.terminal.base_app import BaseApp
 
 
-class SettingsApp(StateApp):
-    """Edits settings, applies remedies, loads and saves presets."""
+class SettingsController(Controller):
+    """Serves requests about what would be trained next.
 
-    def on_setting_edited(self, wanted: m.SettingEdited) -> None:
+    `show_interpreter` gets the Python that trains the job, None while it is being probed.
+    """
+
+    def __init__(
+        self, app: BaseApp, store: Store, backend: Backend, show_interpreter: Callable[[Interpreter | None], None]
+    ) -> None:
+        super().__init__(app, store, backend)
+        self._show_interpreter = show_interpreter
+        self._python: Path | None = None
+
+    def load(self, config: TrainingConfig) -> None:
+        """Show `config` in the settings form."""
+        self._store.update(self._state.with_config(config))
+        self._app.run_task(self._probe_interpreter(config.job))
+        if config.notes:
+            self._app.show_note("\n".join(config.notes), severity="warning")
+
+    async def _probe_interpreter(self, job: Job) -> None:
+        """Find the Python that trains `job`, and ask it for its versions first, then for everything."""
+        accelerate = await to_daemon_thread(lambda: self._backend.read_accelerate_config(job))
+        self._store.update(replace(self._state, accelerate=accelerate))
+        python = await to_daemon_thread(lambda: self._backend.training_python(job))
+        if python == self._python:
+            return
+        self._python = python
+        self._store.ready.clear()
+        self._set_interpreter(None)
+        for probe in (self._backend.probe_versions, self._backend.probe_interpreter):
+            interpreter = await to_daemon_thread(lambda probe=probe: probe(python))  # type: ignore[misc]
+            if self._python != python:  # the job has changed meanwhile
+                return
+            self._set_interpreter(interpreter)
+
+    def _set_interpreter(self, interpreter: Interpreter | None) -> None:
+        self._show_interpreter(interpreter)
+        self._store.update(replace(self._state, interpreter=interpreter))
+
+    # settings
+
+    def edit(self, name: str, text: str) -> None:
+        """Set the field `name` to the value parsed from `text`."""
         from tuner_tui.settings.errors import FieldError
 
         try:
-            self._show(steps.with_edit(self.state, wanted.name, wanted.text))
+            self._store.update(self._state.with_edit(name, text))
         except FieldError as error:
-            self.say(str(error), severity="error")
+            self._app.show_note(str(error), severity="error")
 
-    def on_value_typed(self, typed: m.ValueTyped) -> None:
-        """The memory of what is being typed is seen before it is accepted."""
+    def preview_edit(self, name: str, text: str | None) -> None:
+        """Show the memory of a value that is being typed; None, or a value that is not valid, restores the figure."""
         from tuner_tui.settings.errors import FieldError
 
-        state = self.state
-        if typed.text is not None:
+        state = self._state
+        if text is not None:
             with suppress(FieldError):
-                state = steps.with_edit(state, typed.name, typed.text)
-        self._ask_memory(state)
+                state = state.with_edit(name, text)
+        self._store.request_estimate(state)
 
-    def on_undo_wanted(self) -> None:
-        self._show(steps.with_undo(self.state))
+    def undo(self) -> None:
+        """Undo the last change of settings."""
+        self._store.update(self._state.with_undo())
 
-    def on_redo_wanted(self) -> None:
-        self._show(steps.with_redo(self.state))
+    def redo(self) -> None:
+        """Redo the change that was undone last."""
+        self._store.update(self._state.with_redo())
 
-    def on_remedy_wanted(self, wanted: m.RemedyWanted) -> None:
-        when = "for the next run; R restarts this one with it" if self.state.running else "for the next run"
+    # remedies
 
-        def apply(yes: bool | None) -> None:
-            if yes:
-                self._show(steps.with_remedy(self.state, wanted.finding.cause, wanted.remedy))
-                self.say(f"{wanted.remedy.title}: set for the next run. u takes it back.")
+    def apply_remedy(self, finding: Finding, remedy: Remedy) -> None:
+        """Put the values of `remedy` into the settings."""
+        from tuner_tui.settings.origin import OriginKind
 
-        self.push_screen(DiffScreen(wanted.remedy, steps.remedy_changes(self.state, wanted.remedy), when), apply)
+        if not self._state.changes_by(remedy):
+            self._app.show_note(f"{remedy.title}: the settings have these values already.")
+            return
+        self._store.update(self._state.with_changes(remedy.change, OriginKind.REMEDY, finding.cause))
+        self._app.show_note(f"{remedy.title}: set for the next run. u undoes it.")
+
+    async def show_diff(self, finding: Finding, remedy: Remedy) -> None:
+        """Show what `remedy` would change; the dialog can apply it."""
+        when = "for the next run; R restarts this one with it" if self._state.running else "for the next run"
+        if await self._app.push_screen_wait(DiffScreen(remedy, self._state.changes_by(remedy), when)):
+            self.apply_remedy(finding, remedy)
+
+    # job
+
+    async def edit_job(self) -> None:
+        """Open the job editor."""
+        from tuner_tui.ui.screens.job import JobScreen
+
+        if self._state.loaded is not None:
+            job = await self._app.push_screen_wait(JobScreen(self._state.loaded.job))
+            if job is not None:
+                self._store.update(self._state.with_job(job))
+                self._app.run_task(self._probe_interpreter(job))
 
     # presets
 
-    def on_presets_wanted(self) -> None:
-        self.errand(self._pick_preset())
-
-    async def _pick_preset(self) -> None:
-        items = words.preset_items(await to_daemon_thread(self.services.presets))
-        name = await self.push_screen_wait(PickScreen("Presets", items, "There is no preset."))
+    async def pick_preset(self) -> None:
+        """Ask for a preset and load it."""
+        items = preset_items(await to_daemon_thread(self._backend.list_presets))
+        name = await self._app.push_screen_wait(PickScreen("Presets", items, "There is no preset."))
         if name is None:
             return
-        if steps.is_dirty(self.state):
+        if self._state.dirty:
             question = f"Load {name}? The changes made since the last save are lost."
-            if not await self.push_screen_wait(ConfirmScreen("Load", question, "load")):
+            if not await self._app.push_screen_wait(ConfirmScreen("Load", question, "load")):
                 return
-        self._open(await to_daemon_thread(lambda: self.services.load_preset(name)))
+        self.load(await to_daemon_thread(lambda: self._backend.load_preset(name)))
 
-    def on_save_wanted(self) -> None:
-        name = self.state.opened.preset if self.state.opened else None
-        self.errand(self._save(name) if name else self._save_as())
+    async def save(self) -> None:
+        """Save under the name of the loaded preset, or ask for one."""
+        name = self._state.loaded.preset if self._state.loaded else None
+        if name:
+            await self._save(name)
+        else:
+            await self.save_as()
 
-    def on_save_as_wanted(self) -> None:
-        self.errand(self._save_as())
-
-    async def _save_as(self) -> None:
-        now = self.state.opened.preset if self.state.opened else None
-        name = await self.push_screen_wait(NameScreen("Save as", now or ""))
+    async def save_as(self) -> None:
+        """Ask for a name and save under it."""
+        now = self._state.loaded.preset if self._state.loaded else None
+        name = await self._app.push_screen_wait(NameScreen("Save as", now or ""))
         if name is not None:
             await self._save(name)
 
     async def _save(self, name: str) -> None:
-        current = self.state.current
+        current = self._state.current
         if current is None:
             return
         try:
-            await to_daemon_thread(lambda: self.services.save_preset(name, current, False))
+            await to_daemon_thread(lambda: self._backend.save_preset(name, current, False))
         except NameTakenError as taken:
-            if not await self.push_screen_wait(ConfirmScreen("Save", f"{taken} Replace it?", "replace")):
+            if not await self._app.push_screen_wait(ConfirmScreen("Save", f"{taken} Replace it?", "replace")):
                 return
-            await to_daemon_thread(lambda: self.services.save_preset(name, current, True))
-        self._show(steps.with_saved(self.state, name))
-        self.say(f"Saved as {name}.")
+            await to_daemon_thread(lambda: self._backend.save_preset(name, current, True))
+        self._store.update(self._state.with_saved(name))
+        self._app.show_note(f"Saved as {name}.")

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 
 from tuner_tui.ui.backend.daemon_thread import to_daemon_thread
 from tuner_tui.ui.backend.feeds import PollingFeed
-from tuner_tui.ui.controllers.comparison import CompareApp
+from tuner_tui.ui.controllers.controller import Controller
 from tuner_tui.ui.drawing.tuning_text import can_resume
-from tuner_tui.ui.messages import TuningArrived, TuningSeen
-from tuner_tui.ui.screen_state import status_text as words
-from tuner_tui.ui.screen_state import ui_state as steps
+from tuner_tui.ui.messages import TuningArrived, TuningStatusArrived
 from tuner_tui.ui.screens.dialogs import ConfirmScreen
 from tuner_tui.ui.screens.pickers import PickerItem, PickScreen
 from tuner_tui.ui.screens.remedy import DiffScreen
@@ -21,186 +19,184 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tuner_tui.tuning.process.tuning_reader import TuningView
-    from tuner_tui.ui import messages as m
-    from tuner_tui.ui.backend.interface import TuningSnapshot
+    from tuner_tui.ui.backend.records import TuningSnapshot
     from tuner_tui.ui.screens.tune import TuneScreen
 
-TUNING_POLL_S = 3.0
-"""How often somebody looks whether a tuning is under way."""
+STATUS_PERIOD_S = 3.0
 ABORT_QUESTION = "End {name}? The trial under way is stopped; what was measured is kept, and R goes on with it."
 
 
-class TuneApp(CompareApp):
-    """Shows tunings, one at a time. They go on without the screen."""
+class TuningController(Controller):
+    """Shows tunings, one at a time. They run detached and go on without the screen."""
 
-    _tune_screen: TuneScreen | None = None
-    _tuning_feed: PollingFeed[TuningSnapshot] | None = None
-    _tuning: Path | None = None
-    _sign_feed: PollingFeed[TuningView | None] | None = None
+    _screen: TuneScreen | None = None
+    _feed: PollingFeed[TuningSnapshot] | None = None
+    _folder: Path | None = None
+    _status_feed: PollingFeed[TuningView | None] | None = None
     _minutes: float | None = None
 
-    def on_mount(self) -> None:
-        self.errand(self._watch_tunings())
-
-    def on_unmount(self) -> None:
-        if self._sign_feed is not None:
-            self._sign_feed.stop()
-
-    async def _watch_tunings(self) -> None:
-        """From when all that is needed to begin one is there: nothing may hold that up."""
-        await self._known.wait()
-        tuning = self.services.tuning
-        self._sign_feed = PollingFeed(
-            lambda: tuning.under_way().look,
-            lambda view: self.post_message(TuningSeen(view)),
-            self.post_message,
-            period_s=TUNING_POLL_S,
+    async def watch_status(self) -> None:
+        """Post whether a tuning runs on this box, once everything needed to start one is read."""
+        await self._store.ready.wait()
+        post = self._app.post_message
+        self._status_feed = PollingFeed(
+            self._backend.tunings.watch_running(),
+            lambda view: post(TuningStatusArrived(view)),
+            post,
+            period_s=STATUS_PERIOD_S,
         )
-        self._sign_feed.start()
+        self._status_feed.start()
 
-    def on_tuning_seen(self, news: m.TuningSeen) -> None:
-        """A tuning is told of on the main screen while it goes on, and once it has ended until somebody looks."""
-        view, before = news.view, self.state.tuning
+    def stop(self) -> None:
+        """Stop watching."""
+        if self._status_feed is not None:
+            self._status_feed.stop()
+
+    def show_status(self, view: TuningView | None) -> None:
+        """Show on the main screen that a tuning runs, or has ended and was not looked at since."""
+        before = self._state.tuning
         if view is not None and view.status != "running":
-            if before is None or self._tune_screen is not None:
+            if before is None or self._screen is not None:
                 view = None
             elif before.status == "running":
-                self._tell_end(view)
-        self._show(replace(self.state, tuning=view))
+                sentence = _end_sentence(view)
+                self._app.notify_desktop(sentence)
+                self._app.show_note(f"{sentence} o shows it.")
+        self._store.update(replace(self._state, tuning=view))
 
-    def _tell_end(self, view: TuningView) -> None:
-        sentence = f"{view.id} · {view.title}: {view.status}."
-        self.ring(sentence)
-        self.say(f"{sentence} o shows it.")
+    async def open(self) -> None:
+        """Show the tuning that runs, else the newest one; offer to start one if there is none."""
+        listed = await to_daemon_thread(self._backend.tunings.list_newest)
+        chosen = next((tuning for tuning in listed if tuning.status == "running"), listed[0] if listed else None)
+        folder = await self._start() if chosen is None else chosen.folder
+        if folder is not None and self._screen is None:
+            await self._show(folder)
 
-    def on_tune_wanted(self) -> None:
-        self.errand(self._open_tune())
-
-    async def _open_tune(self) -> None:
-        """The tuning under way, else the newest; where there is none, one is offered."""
-        lines = await to_daemon_thread(self.services.tuning.all)
-        shown = next((one for one in lines if one.status == "running"), lines[0] if lines else None)
-        folder = await self._begin_tuning() if shown is None else shown.folder
-        if folder is not None and self._tune_screen is None:
-            await self._show_tuning(folder)
-
-    async def _show_tuning(self, folder: Path) -> None:
+    async def _show(self, folder: Path) -> None:
         from tuner_tui.ui.screens.tune import TuneScreen
 
-        self._tune_screen = TuneScreen()
-        if self.state.tuning is not None and self.state.tuning.status != "running":
-            self._show(replace(self.state, tuning=None))
-        self._follow_tuning(folder)
+        self._screen = TuneScreen()
+        if self._state.tuning is not None and self._state.tuning.status != "running":
+            self._store.update(replace(self._state, tuning=None))
+        self._follow(folder)
         try:
-            await self.push_screen_wait(self._tune_screen)
+            await self._app.push_screen_wait(self._screen)
         finally:
-            if self._tuning_feed is not None:
-                self._tuning_feed.stop()
-            self._tune_screen = self._tuning_feed = self._tuning = None
+            if self._feed is not None:
+                self._feed.stop()
+            self._screen = self._feed = self._folder = None
 
-    def _follow_tuning(self, folder: Path) -> None:
-        if self._tuning_feed is not None:
-            self._tuning_feed.stop()
-        if self._tune_screen is not None:
-            self._tune_screen.looked = None
-        self._tuning = folder
-        tuning = self.services.tuning
-        self._tuning_feed = PollingFeed(
-            lambda: tuning.follow(folder).look,
-            lambda look: self.post_message(TuningArrived(folder, look)),
-            self.post_message,
-            over=lambda look: look.now_s is None,
+    def _follow(self, folder: Path) -> None:
+        if self._feed is not None:
+            self._feed.stop()
+        if self._screen is not None:
+            self._screen.snapshot = None
+        self._folder = folder
+        post = self._app.post_message
+        self._feed = PollingFeed(
+            self._backend.tunings.follow(folder), lambda snapshot: post(TuningArrived(folder, snapshot)), post
         )
-        self._tuning_feed.start()
+        self._feed.start()
 
-    def on_tuning_arrived(self, news: m.TuningArrived) -> None:
-        screen = self._tune_screen
-        if screen is None or news.folder != self._tuning:
+    def show_snapshot(self, folder: Path, snapshot: TuningSnapshot) -> None:
+        """Show news of the tuning in `folder` if it is the one shown."""
+        screen = self._screen
+        if screen is None or folder != self._folder:
             return
-        before, now = screen.looked, news.look
-        if before is not None and before.view.status == "running" and now.view.status != "running":
-            self.ring(f"{now.view.id} · {now.view.title}: {now.view.status}.")
-        screen.looked = now
+        before = screen.snapshot
+        if before is not None and before.view.status == "running" and snapshot.view.status != "running":
+            self._app.notify_desktop(_end_sentence(snapshot.view))
+        screen.snapshot = snapshot
 
-    def on_tuning_wanted(self, wanted: m.TuningWanted) -> None:
-        what = {
-            "start": self._another_tuning, "abort": self._abort_tuning, "resume": self._resume_tuning,
-            "pick": self._pick_tuning, "apply": self._take_winner,
-        }[wanted.what]  # fmt: skip
-        self.errand(what())
+    @property
+    def _snapshot(self) -> TuningSnapshot | None:
+        return None if self._screen is None else self._screen.snapshot
 
-    async def _another_tuning(self) -> None:
-        look = None if self._tune_screen is None else self._tune_screen.looked
-        if look is not None and look.view.status == "running":
-            self.say(f"{look.view.id} is under way; x ends it.", severity="warning")
+    # what the tune screen asks for
+
+    async def start_another(self) -> None:
+        """Start a tuning of the settings shown, unless one runs."""
+        snapshot = self._snapshot
+        if snapshot is not None and snapshot.view.status == "running":
+            self._app.show_note(f"{snapshot.view.id} is under way; x ends it.", severity="warning")
             return
-        folder = await self._begin_tuning()
+        folder = await self._start()
         if folder is not None:
-            self._follow_tuning(folder)
+            self._follow(folder)
 
-    async def _begin_tuning(self) -> Path | None:
-        """Start one after a yes; None where it is refused or not wanted."""
-        await self._known.wait()
-        current, refusal = self.state.current, words.launch_refusal(self.state, self.main.settings_view)
+    async def _start(self) -> Path | None:
+        """Start a tuning after a confirmation and return its folder; None if it is refused or not wanted."""
+        await self._store.ready.wait()
+        current, refusal = self._state.current, self._store.launch_refusal()
         if current is None or refusal:
-            self.say(refusal, severity="warning")
+            self._app.show_note(refusal, severity="warning")
             return None
-        lines = await to_daemon_thread(lambda: self.services.tuning.plan(current))
-        minutes = await self._minutes_wanted("Tune", lines)
-        return None if minutes is None else await to_daemon_thread(lambda: self.services.tuning.start(current, minutes))
+        lines = await to_daemon_thread(lambda: self._backend.tunings.plan(current))
+        minutes = await self._ask_minutes("Tune", lines)
+        return (
+            None if minutes is None else await to_daemon_thread(lambda: self._backend.tunings.start(current, minutes))
+        )
 
-    async def _minutes_wanted(self, heading: str, lines: Sequence[tuple[str, str]]) -> float | None:
-        """How long a tuning may take; None where it is not wanted. What was chosen last is offered again."""
+    async def _ask_minutes(self, heading: str, lines: Sequence[tuple[str, str]]) -> float | None:
+        """Return the minutes that a tuning may take, or None if it is not wanted. The last answer is the default."""
         from tuner_tui.tuning.trials.trial_protocol import DEFAULT_MINUTES
         from tuner_tui.ui.screens.tune import TuneStartScreen
 
-        wanted = await self.push_screen_wait(TuneStartScreen(lines, self._minutes or DEFAULT_MINUTES, heading))
-        self._minutes = wanted or self._minutes
-        return wanted
+        minutes = await self._app.push_screen_wait(TuneStartScreen(lines, self._minutes or DEFAULT_MINUTES, heading))
+        self._minutes = minutes or self._minutes
+        return minutes
 
-    async def _abort_tuning(self) -> None:
-        folder = self._tuning
-        question = ABORT_QUESTION.format(name="" if folder is None else folder.name)
-        if folder is not None and await self.push_screen_wait(ConfirmScreen("End the tuning", question, "end it")):
-            await to_daemon_thread(lambda: self.services.tuning.abort(folder))
-            self.say(f"{folder.name} ends as soon as its trial is stopped.")
-
-    async def _resume_tuning(self) -> None:
-        folder = self._tuning
-        look = None if self._tune_screen is None else self._tune_screen.looked
-        if look is not None and not can_resume(look.view):
-            self.say(f"{look.view.id} is {look.view.status}: there is nothing to go on with.", severity="warning")
-        elif folder is not None:
-            minutes = await self._minutes_wanted(f"Go on with {folder.name}", _resume_lines(look))
-            if minutes is not None:
-                current = self.state.current
-                await to_daemon_thread(lambda: self.services.tuning.resume(folder, current, minutes))
-                self._follow_tuning(folder)
-
-    async def _pick_tuning(self) -> None:
-        lines = await to_daemon_thread(self.services.tuning.all)
-        items = [PickerItem(one.id, f"{one.status:<9} {one.title}".rstrip(), one.folder) for one in lines]
-        folder = await self.push_screen_wait(PickScreen("Tunings", items, "No tuning was started yet."))
-        if folder is not None:
-            self._follow_tuning(folder)
-
-    async def _take_winner(self) -> None:
-        """Put the winner into the settings, after its changes were shown."""
-        look = None if self._tune_screen is None else self._tune_screen.looked
-        folder, current = self._tuning, self.state.current
-        if look is None or look.view.verdict is None or folder is None or current is None:
-            self.say("There is no winner yet.", severity="warning")
+    async def abort(self) -> None:
+        """End the tuning shown, after a confirmation."""
+        folder = self._folder
+        if folder is None:
             return
-        remedy = steps.winner_as_remedy(self.state, look.view.id, look.view.verdict)
-        changes = steps.remedy_changes(self.state, remedy)
-        same = await to_daemon_thread(lambda: self.services.tuning.tunes(folder, current))
-        when = "for the next run" if same else f"for another training than that tuned: {look.view.title}"
-        if await self.push_screen_wait(DiffScreen(remedy, changes, when)):
-            self._show(steps.with_winner(self.state, look.view.id, remedy))
-            self.say("The winner's settings are those of the next run. u takes them back.")
+        question = ABORT_QUESTION.format(name=folder.name)
+        if await self._app.push_screen_wait(ConfirmScreen("End the tuning", question, "end it")):
+            await to_daemon_thread(lambda: self._backend.tunings.abort(folder))
+            self._app.show_note(f"{folder.name} ends as soon as its trial is stopped.")
+
+    async def resume(self) -> None:
+        """Go on with the tuning shown, if it ended early."""
+        folder, snapshot = self._folder, self._snapshot
+        if snapshot is not None and not can_resume(snapshot.view):
+            view = snapshot.view
+            self._app.show_note(f"{view.id} is {view.status}: there is nothing to go on with.", severity="warning")
+        elif folder is not None:
+            lines = [("Keeps", "every trial that was measured; what was tried is not tried again")]
+            if snapshot is not None and snapshot.view.trouble:
+                lines.insert(0, ("Stands", snapshot.view.trouble))
+            minutes = await self._ask_minutes(f"Go on with {folder.name}", lines)
+            if minutes is not None:
+                current = self._state.current
+                await to_daemon_thread(lambda: self._backend.tunings.resume(folder, current, minutes))
+                self._follow(folder)
+
+    async def pick(self) -> None:
+        """Ask for another tuning and show it."""
+        listed = await to_daemon_thread(self._backend.tunings.list_newest)
+        items = [PickerItem(one.id, f"{one.status:<9} {one.title}".rstrip(), one.folder) for one in listed]
+        folder = await self._app.push_screen_wait(PickScreen("Tunings", items, "No tuning was started yet."))
+        if folder is not None:
+            self._follow(folder)
+
+    async def apply_winner(self) -> None:
+        """Put the winner into the settings, after its changes were shown."""
+        from tuner_tui.settings.origin import OriginKind
+
+        folder, snapshot, current = self._folder, self._snapshot, self._state.current
+        if snapshot is None or snapshot.view.verdict is None or folder is None or current is None:
+            self._app.show_note("There is no winner yet.", severity="warning")
+            return
+        view = snapshot.view
+        remedy = self._state.winner_as_remedy(view.id, snapshot.view.verdict)
+        changes = self._state.changes_by(remedy)
+        same = await to_daemon_thread(lambda: self._backend.tunings.is_same_job(folder, current))
+        when = "for the next run" if same else f"for another training than that tuned: {view.title}"
+        if await self._app.push_screen_wait(DiffScreen(remedy, changes, when)):
+            self._store.update(self._state.with_changes(remedy.change, OriginKind.TUNED, view.id))
+            self._app.show_note("The winner's settings are those of the next run. u takes them back.")
 
 
-def _resume_lines(look: TuningSnapshot | None) -> list[tuple[str, str]]:
-    """Where a tuning goes on from."""
-    lines = [("Keeps", "every trial that was measured; what was tried is not tried again")]
-    return lines if look is None or not look.view.trouble else [("Stands", look.view.trouble), *lines]
+def _end_sentence(view: TuningView) -> str:
+    return f"{view.id} · {view.title}: {view.status}."

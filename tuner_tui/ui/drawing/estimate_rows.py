@@ -13,7 +13,7 @@ from tuner_tui.ui.drawing.cells import BAD, GOOD, WARN, Row, Style, TextSpan, li
 
 if TYPE_CHECKING:
     from tuner_tui.memory.estimate import MemoryEstimate
-    from tuner_tui.ui.backend.estimates import MemoryOutlook
+    from tuner_tui.ui.backend.records import MemoryOutlook
 
 LEAST_BAR, MOST_BAR = 6, 40
 LEAST_SOURCE = 12

@@ -14,7 +14,7 @@ from tuner_tui.ui.widgets.canvas import Canvas
 
 if TYPE_CHECKING:
     from tuner_tui.runs.read.comparison import ChangedSetting, Difference, LossAt, MeasuredFigure
-    from tuner_tui.ui.backend.runs import ComparedRuns
+    from tuner_tui.ui.backend.records import ComparedRuns
 
 
 TWO_COLUMNS = 112
@@ -65,14 +65,14 @@ def _head(shown: ComparedRuns, width: int) -> list[Row]:
     named = max(len(name) for name in shown.names) + GAP
     rows = [
         Row(line(TextSpan(f"{name:<{named}}", "strong"), said))
-        for name, said in zip(shown.names, shown.said, strict=True)
+        for name, said in zip(shown.names, shown.statuses, strict=True)
     ]
     outcome = headline(shown)
     if outcome:
         whose = f"{shown.names[1]} against {shown.names[0]}: "
         whose = whose if len(whose + outcome) <= width else ""
         rows.append(Row(line(TextSpan(whose, "dim"), TextSpan(outcome, "strong"))))
-    if not shown.found.comparable:
+    if not shown.comparison.comparable:
         said = f"{WARN} The two trained different jobs: compare their speed and losses with care."
         rows.append(Row(line(TextSpan(said, "warn"))))
     return rows
@@ -82,23 +82,23 @@ def headline(shown: ComparedRuns) -> str:
     """`tokens ×1.24 · peak memory ×1.08 · loss after 25,600 samples -0.0412`; empty where nothing was measured."""
     from tuner_tui.runs.read.comparison import format_loss_difference, format_ratio
 
-    figures = {figure.name: figure for figure in shown.found.figures if format_ratio(figure)}
+    figures = {figure.name: figure for figure in shown.comparison.figures if format_ratio(figure)}
     speed = "tokens" if "tokens" in figures else "throughput"
     parts = [f"{name} {format_ratio(figures[name])}" for name in (speed, "peak memory") if name in figures]
-    last = next((row for row in reversed(shown.found.loss) if format_loss_difference(row)), None)
+    last = next((row for row in reversed(shown.comparison.loss) if format_loss_difference(row)), None)
     if last is not None:
         parts.append(f"loss after {last.samples:,} samples {format_loss_difference(last)}")
     return " · ".join(parts)
 
 
 def _settings_section(shown: ComparedRuns, width: int) -> list[Row]:
-    rows = [_setting(row) for row in shown.found.settings]
+    rows = [_setting(row) for row in shown.comparison.settings]
     return _section("Settings", shown.names, rows, width, none="the same in both")
 
 
 def _measured(shown: ComparedRuns, width: int) -> list[Row]:
     """What came of it: figures and losses."""
-    found, names = shown.found, shown.names
+    found, names = shown.comparison, shown.names
     return _join_blocks(
         [
             _section("Measured", names, [_figure(row) for row in found.figures], width, aligned="lrrr"),
@@ -113,7 +113,7 @@ def _losses(title: str, found: Sequence[LossAt], names: tuple[str, str], width: 
 
 
 def _other_sections(shown: ComparedRuns, width: int) -> list[Row]:
-    found, names = shown.found, shown.names
+    found, names = shown.comparison, shown.names
     parts = (("In effect", found.in_effect), ("Versions", found.versions), ("From", found.code))
     return _join_blocks(_section(title, names, [_other(row) for row in rows], width) for title, rows in parts)
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from textual.events import Blur, Resize
 
     from tuner_tui.settings.fields import FieldSpec
-    from tuner_tui.ui.backend.estimates import MemoryOutlook
+    from tuner_tui.ui.backend.records import MemoryOutlook
 
 
 class EstimateBar(Canvas):

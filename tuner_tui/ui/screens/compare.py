@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.binding import BindingType
 
-    from tuner_tui.ui.backend.runs import ComparedRuns
+    from tuner_tui.ui.backend.records import ComparedRuns
 
 COMPARE_GLOSSARY = (
     ("×", "the later run's figure divided by the earlier run's"),

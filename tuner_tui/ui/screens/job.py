@@ -9,7 +9,8 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.widgets import Input, Label
 
-from tuner_tui.ui.screen_state.job_form import (
+from tuner_tui.ui.screens.dialogs import Dialog
+from tuner_tui.ui.state.job_form import (
     APPLY_HELP,
     COMMAND,
     KIND_FIELD,
@@ -19,7 +20,6 @@ from tuner_tui.ui.screen_state.job_form import (
     job_fields,
     parse_job,
 )
-from tuner_tui.ui.screens.dialogs import Dialog
 from tuner_tui.ui.widgets.choice import Choice
 
 if TYPE_CHECKING:

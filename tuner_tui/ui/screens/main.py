@@ -13,6 +13,7 @@ from tuner_tui.ui.keys import APP_KEYS, MAIN_KEYS, PAGE_KEYS, SETTINGS_KEYS, TRO
 from tuner_tui.ui.messages import (
     CheckpointWanted,
     CompareWanted,
+    DiffWanted,
     JobWanted,
     PresetsWanted,
     QuitWanted,
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
     from tuner_tui.runs.read.log_reader import LogWindow
     from tuner_tui.runs.read.reader import RunView
     from tuner_tui.runs.store.record import RunRecord
-    from tuner_tui.ui.backend.estimates import MemoryOutlook
+    from tuner_tui.ui.backend.records import MemoryOutlook
     from tuner_tui.ui.drawing.settings_form import SettingsView
 
 ACTION_MESSAGES: dict[str, type[Message]] = {
@@ -220,17 +221,18 @@ class MainScreen(FullScreen):
         self.post_message(ACTION_MESSAGES[what]())
 
     def action_apply_remedy(self) -> None:
-        """Answer the finding with the remedy under the cursor; the app shows the changes first."""
-        self._remedy(apply=True)
+        """Apply the remedy under the cursor to the settings."""
+        self._request_remedy(RemedyWanted)
 
     def action_diff(self) -> None:
         """Show what the remedy under the cursor would change."""
-        self._remedy(apply=True)
+        self._request_remedy(DiffWanted)
 
-    def _remedy(self, apply: bool) -> None:
+    def _request_remedy(self, message: type[RemedyWanted]) -> None:
+        """A remedy that changes no setting is explained instead."""
         choice = self.query_one(TroublesPanel).choice
         if choice is not None and choice.remedy is not None and choice.remedy.change:
-            self.post_message(RemedyWanted(choice.finding, choice.remedy))
+            self.post_message(message(choice.finding, choice.remedy))
         elif choice is not None:
             self.action_why()
 

@@ -1,4 +1,4 @@
-"""Dialogs that pick one item of a list: presets, tunings, runs."""
+"""Dialogs that pick one item of a list: a preset, a tuning or a run."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from textual.binding import Binding, BindingType
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
+from tuner_tui.ui.drawing.run_rows import strip_allocator_message
 from tuner_tui.ui.screens.dialogs import Dialog
 
 if TYPE_CHECKING:
@@ -19,13 +20,16 @@ if TYPE_CHECKING:
 
     from textual.widget import Widget
 
+    from tuner_tui.ui.backend.records import PresetListing, RunListing
+
 
 T = TypeVar("T")
+MAX_JOB_CELLS = 30
 
 
 @dataclass(frozen=True, slots=True)
 class PickerItem(Generic[T]):
-    """One line of the list: its name, what is said of it, what picking it gives. `open` items can be picked."""
+    """A line of the list, and the value that picking it returns. Only `open` items can be picked."""
 
     label: str
     about: str
@@ -34,7 +38,7 @@ class PickerItem(Generic[T]):
 
 
 class PickScreen(Dialog[T]):
-    """Shows `items`; the answer is the value of the one picked."""
+    """Shows `items` and returns the value of the picked one; shows `empty` if there are none."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "cursor(1)", "Down", id="pick.down", show=False),
@@ -80,14 +84,14 @@ class PickScreen(Dialog[T]):
 
 @dataclass(frozen=True, slots=True)
 class RunPicked:
-    """A run of the list; `compare` where it is to be compared, and not to be followed."""
+    """The run picked: to follow, or with `compare` to compare with another one."""
 
     folder: Path
     compare: bool = False
 
 
 class RunsScreen(PickScreen[RunPicked]):
-    """Shows the runs; the answer is the one picked and what for."""
+    """Lists runs; returns the one picked and what for."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("v", "compare", "Compare", id="runs.pick-compare", tooltip="Compare this run with another one"),
@@ -103,3 +107,26 @@ class RunsScreen(PickScreen[RunPicked]):
         for options in self.query(OptionList):
             if options.highlighted is not None:
                 self.dismiss(RunPicked(self._items[options.highlighted].value.folder, compare=True))
+
+
+def preset_items(presets: Sequence[PresetListing]) -> list[PickerItem[str]]:
+    """Return presets as items; a preset that cannot be loaded cannot be picked and says why."""
+    return [
+        PickerItem(preset.name, preset.problem or preset.about, preset.name, not preset.problem) for preset in presets
+    ]
+
+
+def run_items(runs: Sequence[RunListing]) -> list[PickerItem[Path]]:
+    """Return runs as items in aligned columns: status, job, last sentence."""
+    status_width = max((len(run.status) for run in runs), default=0)
+    jobs = [_shorten(strip_allocator_message(run.trains)) for run in runs]
+    job_width = max(map(len, jobs), default=0)
+    columns = f"{{:<{status_width}}}  {{:<{job_width}}}  {{}}"
+    return [
+        PickerItem(run.id, columns.format(run.status, job, strip_allocator_message(run.sentence)).rstrip(), run.folder)
+        for run, job in zip(runs, jobs, strict=True)
+    ]
+
+
+def _shorten(job: str) -> str:
+    return job if len(job) <= MAX_JOB_CELLS else f"{job[: MAX_JOB_CELLS - 1]}…"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
@@ -19,19 +18,11 @@ if TYPE_CHECKING:
 
     from tuner_tui.advice.finding import Remedy
     from tuner_tui.ui.drawing.finding_lines import FindingChoice
-
-
-@dataclass(frozen=True, slots=True)
-class SettingChange:
-    """One setting: its label, the value it has and the one it would get."""
-
-    label: str
-    old: str
-    new: str
+    from tuner_tui.ui.state.ui_state import SettingChange
 
 
 class DiffScreen(Dialog[bool]):
-    """Shows `changes`, what to expect of them and when they count; the answer is True to apply them."""
+    """Shows what a remedy changes, its expected effect and when it takes effect; returns True to apply it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a,y,enter", "apply", "Apply", id="diff.apply", tooltip="Put the new values into the settings"),
@@ -65,13 +56,13 @@ class DiffScreen(Dialog[bool]):
         return text
 
     def action_apply(self) -> None:
-        """Yes."""
+        """Apply the changes."""
         if self._changes:
             self.dismiss(True)
 
 
 class WhyScreen(Dialog[None]):
-    """The whole of a finding and of one of its remedies."""
+    """Shows a finding with its evidence, and one of its remedies."""
 
     def __init__(self, choice: FindingChoice) -> None:
         super().__init__()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from textual.binding import BindingType
     from textual.widget import Widget
 
-    from tuner_tui.ui.backend.interface import TuningSnapshot
+    from tuner_tui.ui.backend.records import TuningSnapshot
 
 
 GAP = 2
@@ -115,7 +115,7 @@ TUNE_GLOSSARY = (
 
 
 class TuneScreen(FullScreen):
-    """Shows `looked`, which comes down from the app; what is wanted goes up as `TuningWanted`."""
+    """Shows `snapshot`, which the app sets; requests go up as `TuningWanted`."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*TUNE_KEYS]
     DEFAULT_CSS = """
@@ -126,7 +126,7 @@ class TuneScreen(FullScreen):
     TuneScreen SkippedPanel { width: 1fr; height: 1fr; }
     """
 
-    looked: reactive[TuningSnapshot | None] = reactive(None, init=False, repaint=False)
+    snapshot: reactive[TuningSnapshot | None] = reactive(None, init=False, repaint=False)
     page: reactive[str] = reactive("trials", init=False, repaint=False)
 
     def __init__(self) -> None:
@@ -160,11 +160,11 @@ class TuneScreen(FullScreen):
     def on_resize(self) -> None:
         self._give_room()
 
-    def watch_looked(self, looked: TuningSnapshot | None) -> None:
-        view = None if looked is None else looked.view
+    def watch_snapshot(self, snapshot: TuningSnapshot | None) -> None:
+        view = None if snapshot is None else snapshot.view
         for panel in self.query(TuningPanel):
             panel.view = view
-        self._head.now_s = None if looked is None else looked.now_s
+        self._head.now_s = None if snapshot is None else snapshot.now_s
         if view is not None:
             self._entitle(f"Tune · {view.id} · {view.title} · {view.status}")
         self._show_idle_keys()
@@ -177,7 +177,7 @@ class TuneScreen(FullScreen):
             self._head.border_title = Content(title)
 
     def _show_idle_keys(self) -> None:
-        view = None if self.looked is None else self.looked.view
+        view = None if self.snapshot is None else self.snapshot.view
         idle = {
             "tuning('apply')": view is None or view.verdict is None or is_start_best(view),
             "tuning('abort')": view is None or view.status != "running",

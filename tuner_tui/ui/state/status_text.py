@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tuner_tui.core.units import format_duration
 from tuner_tui.ui.drawing import number_format as f
-from tuner_tui.ui.drawing.run_rows import format_metrics, strip_allocator_message
+from tuner_tui.ui.drawing.run_rows import format_metrics
 from tuner_tui.ui.drawing.tuning_text import tuning_sentence, tuning_status
-from tuner_tui.ui.screens.pickers import PickerItem
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,12 +16,8 @@ if TYPE_CHECKING:
     from tuner_tui.runs.events.run_state import RunState
     from tuner_tui.runs.events.types import Finished
     from tuner_tui.runs.store.control import Order
-    from tuner_tui.ui.backend.interface import PresetListing, RunListing
     from tuner_tui.ui.drawing.settings_form import SettingsView
-    from tuner_tui.ui.screen_state.ui_state import UiState
-
-MAX_TITLE_CELLS = 30
-"""Cells for what a run trains in a list of runs, beside its status and its last sentence."""
+    from tuner_tui.ui.state.ui_state import UiState
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,25 +139,3 @@ def exit_message(state: UiState) -> str | None:
     if state.tuning is not None and state.tuning.status == "running":
         lines.append(f"{state.tuning.id} goes on tuning; `tuner-tui` and o show it again.")
     return "\n".join(lines) or None
-
-
-def preset_items(presets: Sequence[PresetListing]) -> list[PickerItem[str]]:
-    """Presets as lines to pick from; one that cannot be read says why."""
-    return [PickerItem(one.name, one.problem or one.about, one.name, one.problem is None) for one in presets]
-
-
-def run_items(runs: Sequence[RunListing]) -> list[PickerItem[Path]]:
-    """Runs as lines to pick from."""
-    status = max((len(one.status) for one in runs), default=0)
-    trains = [_truncate(strip_allocator_message(one.trains)) for one in runs]
-    width = max(map(len, trains), default=0)
-    words = [
-        f"{one.status:<{status}}  {what:<{width}}  {strip_allocator_message(one.sentence)}".rstrip()
-        for one, what in zip(runs, trains, strict=True)
-    ]
-    return [PickerItem(one.id, about, one.folder) for one, about in zip(runs, words, strict=True)]
-
-
-def _truncate(words: str) -> str:
-    """At most `MAX_TITLE_CELLS` cells of it."""
-    return words if len(words) <= MAX_TITLE_CELLS else f"{words[: MAX_TITLE_CELLS - 1]}…"

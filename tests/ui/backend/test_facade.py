@@ -1,4 +1,4 @@
-"""The services over this machine: presets keep what they are for, and the project's file has its say."""
+"""The backend on this machine: presets keep their description, and tuner.yaml counts."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.tunings import FakeTunings
+from tests.fakes.ui_backend import FakeBackend
 from tests.runs.store.test_record import record
 from tuner_tui.runs.store.folder import create_folder
 from tuner_tui.runs.store.record import write_record
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.presets.library import find_preset
-from tuner_tui.ui.backend.interface import NameTakenError
-from tuner_tui.ui.backend.local import CliOverrides, config_of_run, load_preset, local_backend
+from tuner_tui.ui.backend.facade import Backend, CliOverrides
+from tuner_tui.ui.backend.records import NameTakenError
 from tuner_tui.ui.backend.runs import launch_request
+from tuner_tui.ui.backend.tunings import Tunings
 
 
 @pytest.fixture(autouse=True)
@@ -23,46 +26,52 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_saved_preset_keeps_what_it_is_for() -> None:
-    services = local_backend(CliOverrides())
-    opened = services.load_preset("t4-16gb")
-    services.save_preset("my-t4", opened, False)
+    backend = Backend(CliOverrides())
+    opened = backend.load_preset("t4-16gb")
+    backend.save_preset("my-t4", opened, False)
     first, saved = find_preset("t4-16gb").preset, find_preset("my-t4").preset
     assert (saved.name, saved.about, saved.for_, saved.source) == ("my-t4", first.about, first.for_, first.source)
     with pytest.raises(NameTakenError):
-        services.save_preset("my-t4", opened, False)
+        backend.save_preset("my-t4", opened, False)
 
 
 def test_the_project_file_gives_its_job_and_its_notes(tmp_path: Path) -> None:
     (tmp_path / "tuner.yaml").write_text("job: {kind: command, command: [python, train.py], apply: hf-args}\n")
-    opened = load_preset("demo", CliOverrides())
+    opened = Backend(CliOverrides()).load_preset("demo")
     assert isinstance(opened.job, CommandJob)
     (tmp_path / "tuner.yaml").write_text("per_device_train_batch_size: 12\npush_to_hub: true\n")
-    opened = load_preset("demo", CliOverrides())
+    opened = Backend(CliOverrides()).load_preset("demo")
     assert opened.resolved.settings.per_device_train_batch_size == 12
     assert any("push_to_hub" in note and note.startswith("tuner.yaml") for note in opened.notes)
 
 
 def test_settings_saved_without_a_preset_before_them() -> None:
-    services = local_backend(CliOverrides())
-    services.save_preset("bare", replace(services.load_preset("demo"), base=None), False)
+    backend = Backend(CliOverrides())
+    backend.save_preset("bare", replace(backend.load_preset("demo"), base=None), False)
     assert find_preset("bare").preset.settings["max_steps"] == 400
 
 
 def test_a_run_that_is_opened_keeps_its_memory_limit(tmp_path: Path) -> None:
     folder = create_folder(tmp_path / "runs")
     write_record(folder, record(memory_limit_bytes=3 << 30))
-    opened = config_of_run(folder.path, CliOverrides())
-    assert launch_request(opened, CliOverrides()).memory_limit_bytes == 3 << 30
+    opened = Backend(CliOverrides()).open_run(folder.path)
+    assert launch_request(opened).memory_limit_bytes == 3 << 30
 
 
 def test_the_interpreter_of_the_command_line_may_be_edited_and_is_not_saved() -> None:
-    wishes = CliOverrides(interpreter=Path("/opt/train/bin/python"))
-    opened = load_preset("demo", wishes)
+    backend = Backend(CliOverrides(interpreter=Path("/opt/train/bin/python")))
+    opened = backend.load_preset("demo")
     assert opened.job.interpreter == "/opt/train/bin/python"
-    local_backend(wishes).save_preset("mine-here", opened, False)
+    backend.save_preset("mine-here", opened, False)
     saved = find_preset("mine-here").preset.job
     assert saved is not None
     assert saved.interpreter is None
     edited = replace(opened, job=opened.job.model_copy(update={"interpreter": "/other/python"}))
-    assert launch_request(edited, wishes).job.interpreter == "/other/python"
-    assert launch_request(edited, wishes).interpreter is None
+    assert launch_request(edited).job.interpreter == "/other/python"
+    assert launch_request(edited).interpreter is None
+
+
+@pytest.mark.parametrize(("real", "fake"), [(Backend, FakeBackend), (Tunings, FakeTunings)])
+def test_the_fake_answers_every_call_itself(real: type, fake: type) -> None:
+    calls = {name for name, value in vars(real).items() if callable(value) and not name.startswith("_")}
+    assert calls <= vars(fake).keys()

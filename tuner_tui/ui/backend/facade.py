@@ -1,0 +1,321 @@
+"""Everything the screen asks of the rest of the program, in one class.
+
+The screen draws its first frame before pydantic, YAML or NVML is imported: heavy imports stand inside the methods.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tuner_tui.ui.backend import runs
+from tuner_tui.ui.backend.estimates import MemoryEstimator
+from tuner_tui.ui.backend.records import PresetListing, TrainingConfig, translate_errors
+from tuner_tui.ui.backend.tunings import Tunings
+
+if TYPE_CHECKING:
+    from tuner_tui.advice.finding import Finding
+    from tuner_tui.advice.situation import Situation
+    from tuner_tui.hardware.interpreter.probe import Interpreter
+    from tuner_tui.hardware.inventory import Inventory
+    from tuner_tui.runs.read.reader import RunView
+    from tuner_tui.runs.store.control import Order
+    from tuner_tui.settings.distributed import AccelerateConfig
+    from tuner_tui.settings.fields import FieldSpec
+    from tuner_tui.settings.job import Job
+    from tuner_tui.settings.model import Settings
+    from tuner_tui.settings.origin import Resolved
+    from tuner_tui.settings.rules.problem import Problem
+    from tuner_tui.ui.backend.records import (
+        ComparedRuns,
+        Diagnoser,
+        EstimateRequest,
+        HardwareSampler,
+        Log,
+        MemoryOutlook,
+        RestartOffer,
+        RunFollower,
+        RunListing,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CliOverrides:
+    """What the command line and the environment set over any preset.
+
+    `flags` holds the values of `--set`; `fallback` is the number of automatic retries after running out of memory, or
+    None for the job's own.
+    """
+
+    interpreter: Path | None = None
+    flags: Mapping[str, str] | None = None
+    environment: Mapping[str, str] | None = field(default=None, repr=False)
+    fallback: int | None = None
+
+
+class Backend:
+    """The rest of the program as seen by the screen.
+
+    Calls may block on files, processes or a driver, so the app makes them on threads. Those that can fail raise
+    `BackendError`. `problems`, `recommend` and `environment_findings` only compute and are called on the event loop.
+    """
+
+    def __init__(self, overrides: CliOverrides) -> None:
+        self._overrides = overrides
+        self._estimator = MemoryEstimator()
+        self.tunings = Tunings()
+
+    # settings
+
+    def field_specs(self) -> Sequence[FieldSpec]:
+        """Return the fields of the settings form, in order."""
+        from tuner_tui.settings.fields import FIELDS
+
+        return tuple(FIELDS.values())
+
+    def problems(
+        self, settings: Settings, inventory: Inventory | None, interpreter: Interpreter | None, job: Job
+    ) -> tuple[Problem, ...]:
+        """Return what is wrong with the settings, on the GPUs that a training started here would see."""
+        from tuner_tui.advice.recommend.target import visible_cards
+        from tuner_tui.settings.rules.check import find_problems
+
+        gpus = None if inventory is None else visible_cards(inventory)
+        cores = None if inventory is None else inventory.cpu.usable_cores
+        return find_problems(settings, gpus=gpus, interpreter=interpreter, job=job, cores=cores)
+
+    def recommend(self, resolved: Resolved, inventory: Inventory, interpreter: Interpreter, job: Job) -> Resolved:
+        """Fill in recommended values where no value was chosen."""
+        from tuner_tui.advice.recommend.recommendation import with_recommended
+
+        return with_recommended(resolved, inventory, interpreter, job)
+
+    def estimate(self, request: EstimateRequest) -> MemoryOutlook:
+        """Return the expected memory at once."""
+        return self._estimator.quick(request)
+
+    def refine_estimate(self, request: EstimateRequest) -> MemoryOutlook | None:
+        """Return a better estimate, which may take 30 s, or None if there is none."""
+        return self._estimator.refined(request)
+
+    # presets
+
+    @translate_errors()
+    def list_presets(self) -> Sequence[PresetListing]:
+        """Return all presets, those that cannot be loaded included."""
+        from tuner_tui.settings.presets.library import list_presets
+
+        return [
+            PresetListing(entry.name, (entry.loaded.preset.about or "") if entry.loaded else "", entry.problem)
+            for entry in list_presets()
+        ]
+
+    @translate_errors()
+    def load_preset(self, name: str) -> TrainingConfig:
+        """Return the preset `name` with tuner.yaml, environment and flags applied."""
+        from tuner_tui.settings.job import BuiltinJob
+        from tuner_tui.settings.oom_fallback import with_fallback
+        from tuner_tui.settings.presets.library import find_preset
+        from tuner_tui.settings.presets.parser import load_preset
+        from tuner_tui.settings.resolve import PROJECT_FILE, resolve
+
+        overrides = self._overrides
+        path = Path(PROJECT_FILE)
+        loaded, project = find_preset(name), load_preset(path) if path.is_file() else None
+        resolved = resolve(flags=overrides.flags, environment=overrides.environment, project=path, preset=loaded.preset)
+        job = (project and project.preset.job) or loaded.preset.job or BuiltinJob()
+        job = self._with_interpreter(with_fallback(job, overrides.fallback, overrides.environment or {}))
+        notes = loaded.notes + tuple(f"{PROJECT_FILE}: {note}" for note in (project.notes if project else ()))
+        return TrainingConfig(resolved, job, name, base=loaded.preset, notes=notes)
+
+    @translate_errors()
+    def save_preset(self, name: str, config: TrainingConfig, overwrite: bool) -> None:
+        """Save the chosen settings and the job; recommended values are left out, as they depend on the box."""
+        from tuner_tui.settings.presets.library import preset_path, save_preset
+        from tuner_tui.settings.presets.preset import Preset
+
+        base, job, python = config.base or Preset(name=name), config.job, self._overrides.interpreter
+        if python is not None and job.interpreter == str(python):
+            # A flag holds for this session only.
+            job = job.model_copy(update={"interpreter": None if base.job is None else base.job.interpreter})
+        preset = base.variant(name, config.resolved.given).model_copy(update={"job": job})
+        save_preset(preset, preset_path(name), overwrite=overwrite)
+
+    def _with_interpreter(self, job: Job) -> Job:
+        python = self._overrides.interpreter
+        return job if python is None else job.model_copy(update={"interpreter": str(python)})
+
+    # box and interpreter
+
+    def read_inventory(self) -> Inventory:
+        """Return the hardware of this box."""
+        # `environment_findings` and `recommend` run on the event loop as soon as this returns: import what they need.
+        import tuner_tui.advice.preflight
+        import tuner_tui.advice.recommend.recommendation  # noqa: F401
+        from tuner_tui.hardware.detect import read_inventory
+
+        return read_inventory(Path.cwd())
+
+    def read_accelerate_config(self, job: Job) -> AccelerateConfig | None:
+        """Return the configuration file with which accelerate starts the job."""
+        from tuner_tui.settings.distributed import read_accelerate_config
+
+        return read_accelerate_config(job, os.environ, Path.cwd())
+
+    def training_python(self, job: Job) -> Path:
+        """Return the Python that trains the job."""
+        from tuner_tui.runs.launch.training_python import training_python
+
+        cwd = job.cwd if job.kind == "command" else None
+        return training_python(job, os.environ, Path(Path.cwd(), cwd or ""))
+
+    def probe_versions(self, python: Path) -> Interpreter:
+        """Ask `python` for the versions of its packages only."""
+        from tuner_tui.hardware.interpreter.probe import probe_versions
+
+        return probe_versions(python)
+
+    def probe_interpreter(self, python: Path) -> Interpreter:
+        """Ask `python` for everything, which may take seconds."""
+        from tuner_tui.hardware.interpreter.probe import probe_interpreter
+
+        return probe_interpreter(python)
+
+    def open_sampler(self) -> HardwareSampler:
+        """Open the drivers; they may take seconds to answer."""
+        from tuner_tui.hardware.sampler import open_sampler
+
+        return open_sampler(Path.cwd())
+
+    # findings
+
+    def environment_findings(
+        self, inventory: Inventory | None, interpreter: Interpreter | None, job: Job | None
+    ) -> tuple[Finding, ...]:
+        """Return what is wrong with box and interpreter, whether or not a run is followed."""
+        if inventory is None or interpreter is None:
+            return ()
+        from tuner_tui.advice.preflight import environment_findings
+
+        return environment_findings(inventory, interpreter, job)
+
+    def diagnoser(self, folder: Path) -> Diagnoser:
+        """Return a function that diagnoses the run in `folder` repeatedly."""
+        return RunDiagnoser(folder)
+
+    # runs
+
+    def open_run(self, folder: Path) -> TrainingConfig:
+        """Return the settings and the job of a run, or of the demo if its record cannot be read."""
+        from tuner_tui.runs.store.folder import RunFolder
+        from tuner_tui.runs.store.record import RecordError, read_record
+
+        try:
+            record = read_record(RunFolder(folder))
+        except RecordError:
+            return self.load_preset("demo")
+        return TrainingConfig(
+            record.resolved,
+            self._with_interpreter(record.job),
+            record.preset,
+            as_it_ran=True,
+            memory_limit_bytes=record.memory_limit_bytes,
+        )
+
+    @translate_errors()
+    def preview_launch(self, config: TrainingConfig) -> Sequence[tuple[str, str]]:
+        """Return labelled lines that say what `launch` would start."""
+        from tuner_tui.runs.launch.prepare import prepare
+        from tuner_tui.runs.launch.summary import launch_summary
+
+        return launch_summary(prepare(runs.launch_request(config)))
+
+    @translate_errors()
+    def launch(self, config: TrainingConfig) -> Path:
+        """Start a run and return its folder."""
+        from tuner_tui.runs.launch.prepare import prepare
+        from tuner_tui.runs.launch.start import launch
+        from tuner_tui.tuning.fallback_process import attach_fallback
+
+        request = runs.launch_request(config)
+        return attach_fallback(launch(prepare(request)), request).path
+
+    def offer_restart(self, folder: Path, config: TrainingConfig | None) -> RestartOffer:
+        """Plan a restart with the settings of `config`, if it trains the same job; nothing happens yet."""
+        return runs.offer_restart(folder, config)
+
+    def list_runs(self) -> Sequence[RunListing]:
+        """Return the newest runs, newest first."""
+        return runs.list_newest_runs()
+
+    def compare_runs(self, first: Path, second: Path) -> Iterator[ComparedRuns]:
+        """Yield the comparison of two runs, read anew each time, until neither is live."""
+        return runs.compare_runs(first, second)
+
+    def adopt_run(self, folder: Path) -> None:
+        """Start a new supervisor for a run that lost its own while the training lives; leave other runs alone."""
+        from tuner_tui.runs.read.status import read_status
+        from tuner_tui.runs.store.folder import RunFolder
+
+        status = read_status(RunFolder(folder))
+        if status.kind == "lost" and status.training_alive:
+            from tuner_tui.runs.launch.start import adopt
+
+            with translate_errors():
+                adopt(RunFolder(folder))
+
+    def follow_run(self, folder: Path) -> RunFollower:
+        """Open the run in `folder`."""
+        from tuner_tui.runs.read.reader import RunReader
+        from tuner_tui.runs.store.folder import RunFolder
+
+        return RunReader(RunFolder(folder))
+
+    def open_log(self, folder: Path) -> Log:
+        """Open the output of the run in `folder`."""
+        from tuner_tui.runs.read.log_reader import LogReader
+        from tuner_tui.runs.store.folder import RunFolder
+
+        return LogReader(RunFolder(folder).output_log)
+
+    @translate_errors()
+    def send_order(self, folder: Path, order: Order) -> None:
+        """Ask the run to stop, or to save a checkpoint."""
+        from tuner_tui.runs.store.control import send_order
+        from tuner_tui.runs.store.folder import RunFolder
+
+        send_order(RunFolder(folder), order)
+
+
+class RunDiagnoser:
+    """Diagnoses one followed run at every call. Reads its log; not for the event loop."""
+
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
+        from tuner_tui.advice.hysteresis import FindingHysteresis
+        from tuner_tui.advice.situation import LogWindowReader
+        from tuner_tui.runs.store.folder import RunFolder
+
+        self._clock = clock
+        self._log = LogWindowReader(RunFolder(folder).output_log)
+        self._hysteresis = FindingHysteresis()
+        self._situation: Situation | None = None
+        self._findings: tuple[Finding, ...] = ()
+
+    def __call__(self, view: RunView, inventory: Inventory | None) -> tuple[Finding, ...]:
+        from tuner_tui.advice.diagnose import diagnose
+        from tuner_tui.advice.situation import build_situation
+
+        now_s = self._clock()
+        try:
+            log = self._log.read(view)
+        except OSError:
+            log = ()
+        situation = build_situation(view, now_s=now_s, inventory=inventory, log=log)
+        if situation != self._situation:  # the situation of a run that has ended stays the same
+            self._situation, self._findings = situation, diagnose(situation)
+        self._hysteresis = self._hysteresis.after(self._findings, now_s)
+        return self._hysteresis.shown

@@ -1,0 +1,203 @@
+"""Values that the backend takes and returns, and its errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from tuner_tui.advice.finding import Finding
+    from tuner_tui.hardware.interpreter.probe import Interpreter
+    from tuner_tui.hardware.inventory import Inventory
+    from tuner_tui.hardware.sample import Sample
+    from tuner_tui.memory.estimate import MemoryEstimate
+    from tuner_tui.runs.read.comparison import Comparison
+    from tuner_tui.runs.read.log_reader import LogMatch, LogWindow
+    from tuner_tui.runs.read.reader import RunView
+    from tuner_tui.settings.job import Job
+    from tuner_tui.settings.model import Settings
+    from tuner_tui.settings.origin import Resolved
+    from tuner_tui.settings.presets.preset import Preset
+    from tuner_tui.tuning.process.tuning_reader import TuningView
+
+
+class BackendError(Exception):
+    """A request failed; the text is one sentence for the user."""
+
+
+class NameTakenError(BackendError):
+    """A preset with this name exists."""
+
+
+@contextmanager
+def translate_errors() -> Iterator[None]:
+    """Raise errors that the user can act on as `BackendError`; programming errors pass unchanged."""
+    from tuner_tui.runs.launch.command import LaunchError
+    from tuner_tui.runs.store.record import RecordError
+    from tuner_tui.settings.errors import PresetExistsError, SettingsError
+
+    try:
+        yield
+    except PresetExistsError as error:
+        raise NameTakenError(f"{error}.") from error
+    except (SettingsError, LaunchError, RecordError) as error:
+        raise BackendError(str(error)) from error
+    except OSError as error:
+        place = f" ({error.filename})" if error.filename else ""
+        raise BackendError(f"{error.strerror or error}{place}.") from error
+
+
+class HardwareSampler(Protocol):
+    """Samples the hardware."""
+
+    def sample(self, watched: Sequence[int] = ()) -> Sample:
+        """Return the state of the box now, with the processes below the pids `watched`."""
+
+    def close(self) -> None:
+        """Release the driver."""
+
+
+class RunFollower(Protocol):
+    """Reads one run folder incrementally."""
+
+    def poll(self) -> RunView:
+        """Return the run as it is now."""
+
+
+class Log(Protocol):
+    """Reads windows of a log file of any size. Positions are byte offsets."""
+
+    def tail(self, count: int) -> LogWindow:
+        """Return the last `count` lines."""
+
+    def window(self, anchor: int, count: int) -> LogWindow:
+        """Return `count` lines, starting with the line at `anchor`."""
+
+    def before(self, anchor: int, count: int) -> LogWindow:
+        """Return the `count` lines that end before `anchor`."""
+
+    def search(self, text: str, start: int, *, backwards: bool = False) -> LogMatch:
+        """Return the first line at or after `start` that contains `text`, with `backwards` the last one before it."""
+
+
+Diagnoser = Callable[["RunView", "Inventory | None"], "tuple[Finding, ...]"]
+"""Returns the findings of one run. It keeps state between calls, so that findings do not flicker."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingConfig:
+    """What would be trained: resolved settings, job, and the name of the preset.
+
+    `as_it_ran`: the settings are those of a run, so no recommendation replaces them. `base` is the preset as it was
+    read; saving keeps its other fields. `notes` are shown when it is loaded.
+    """
+
+    resolved: Resolved
+    job: Job
+    preset: str | None
+    as_it_ran: bool = False
+    memory_limit_bytes: int | None = None
+    base: Preset | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PresetListing:
+    """A preset in a list; `problem` says why it cannot be loaded."""
+
+    name: str
+    about: str = ""
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunListing:
+    """A run in a list; `trains` names its job in a few words."""
+
+    id: str
+    folder: Path
+    status: str
+    sentence: str = ""
+    trains: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RestartOffer:
+    """The question to ask before a restart, and the call that restarts. It returns once the old run has ended."""
+
+    question: str
+    restart: Callable[[], Path]
+
+
+LossCurve = tuple[tuple[float, float], ...]
+"""Pairs of samples seen and loss."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedRuns:
+    """Two runs, the older one first: their ids, a status sentence for each, their differences and loss curves."""
+
+    names: tuple[str, str]
+    statuses: tuple[str, str]
+    comparison: Comparison
+    curves: tuple[LossCurve, LossCurve]
+    live: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EstimateRequest:
+    """Settings whose memory is to be estimated.
+
+    `worked_on`: the user changed something and no training runs, so an estimate that takes seconds of CPU time is
+    allowed. `chosen` names the settings with an explicit value; a command has its own values for the others.
+    """
+
+    settings: Settings
+    job: Job
+    inventory: Inventory
+    interpreter: Interpreter
+    memory_limit_bytes: int | None = None
+    worked_on: bool = False
+    chosen: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryOutlook:
+    """The expected memory of a GPU, or of the host where `on_gpu` is False.
+
+    `against` names the capacity if it is not that of the device; `unknown` says why there is no estimate.
+    `measured`: the estimate comes from runs of a command only, and `measured_largest` is the largest batch they imply.
+    """
+
+    estimate: MemoryEstimate | None = None
+    on_gpu: bool = True
+    against: str = ""
+    unknown: str = ""
+    measured: bool = False
+    measured_largest: int | None = None
+
+    @property
+    def largest(self) -> int | None:
+        """The largest micro batch that fits, or None if unknown."""
+        return self.measured_largest if self.measured or self.estimate is None else self.estimate.largest_batch()
+
+
+@dataclass(frozen=True, slots=True)
+class TuningListing:
+    """A tuning in a list."""
+
+    id: str
+    folder: Path
+    status: str
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TuningSnapshot:
+    """A tuning at `now_s` (seconds since the epoch), which is None once the tuning has ended."""
+
+    view: TuningView
+    now_s: float | None

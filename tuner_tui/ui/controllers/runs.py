@@ -1,0 +1,169 @@
+"""Starts, follows, stops and restarts trainings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tuner_tui.ui.backend.daemon_thread import to_daemon_thread
+from tuner_tui.ui.controllers.controller import Controller
+from tuner_tui.ui.screens.dialogs import ConfirmScreen, LaunchScreen
+from tuner_tui.ui.screens.pickers import RunsScreen, run_items
+from tuner_tui.ui.state.status_text import next_stop_question
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tuner_tui.runs.events.run_state import RunState
+    from tuner_tui.runs.read.reader import RunView
+    from tuner_tui.ui.backend.facade import Backend
+    from tuner_tui.ui.backend.records import TrainingConfig
+    from tuner_tui.ui.controllers.comparison import ComparisonController
+    from tuner_tui.ui.state.store import Store
+    from tuner_tui.ui.terminal.base_app import BaseApp
+
+
+class RunController(Controller):
+    """Serves requests about runs. `show_run` gets the folder of each run that is followed from then on."""
+
+    def __init__(
+        self,
+        app: BaseApp,
+        store: Store,
+        backend: Backend,
+        comparison: ComparisonController,
+        show_run: Callable[[Path | None], None],
+    ) -> None:
+        super().__init__(app, store, backend)
+        self._comparison = comparison
+        self._show_run = show_run
+        self._launching = False
+
+    # following
+
+    def follow(self, folder: Path | None) -> None:
+        """Follow the run in `folder`, or none."""
+        if folder is not None:
+            self._app.run_task(to_daemon_thread(lambda: self._backend.adopt_run(folder)))
+        self._show_run(folder)
+        self._store.update(replace(self._state, folder=folder, view=None, findings=()))
+
+    def show_view(self, view: RunView) -> None:
+        """Show news of the followed run."""
+        before = self._state.view
+        just_ended = before is not None and before.status.live and view.status.kind == "ended"
+        if just_ended:
+            self._app.notify_desktop(view.status.sentence)
+        self._store.update(replace(self._state, view=view))
+        if just_ended:
+            self._store.request_estimate()  # the run has measured its peak memory
+        if before is not None:
+            self._report_fallback(before.state, view.state)
+
+    def _report_fallback(self, before: RunState, now: RunState) -> None:
+        """Say what the automatic fallback has just done, and follow the run that continues this one."""
+        if now.fallback_ended is not None and before.fallback_ended is None:
+            self._app.show_note(now.fallback_ended, severity="error")
+        if now.fell_back is None or before.fell_back is not None or self._state.folder is None:
+            return
+        note = f"Fallback {now.fell_back.number} of {now.fell_back.most}. {now.fell_back.sentence}"
+        self._app.show_note(note, "warning")
+        self.follow(self._state.folder.with_name(now.fell_back.into))
+
+    async def pick(self) -> None:
+        """Ask for a run to follow, or to compare."""
+        picked = await self._app.push_screen_wait(
+            RunsScreen(run_items(await to_daemon_thread(self._backend.list_runs)))
+        )
+        if picked is None:
+            return
+        if not picked.compare:
+            self.follow(picked.folder)
+        elif self._state.folder in (None, picked.folder):
+            await self._comparison.compare(picked.folder)
+        else:
+            await self._comparison.compare(self._state.folder, picked.folder)
+
+    # starting
+
+    async def train(self) -> None:
+        """Launch a run with the settings shown, as soon as they are final. Further requests are ignored meanwhile."""
+        if self._launching:
+            return
+        self._launching = True
+        try:
+            if not self._store.ready.is_set():
+                self._app.show_note("The training starts as soon as settings and box have been read.")
+                await self._store.ready.wait()
+            await self._launch()
+        finally:
+            self._launching = False
+
+    async def _launch(self) -> None:
+        current, refusal = self._state.current, self._store.launch_refusal()
+        if current is None or refusal:
+            self._app.show_note(refusal, severity="warning")
+            return
+        if not await self._confirm_beside_tuning() or not await self._confirm_command(current):
+            return
+        self._app.show_note("Starting the training.")
+        self.follow(await to_daemon_thread(lambda: self._backend.launch(current)))
+
+    async def _confirm_beside_tuning(self) -> bool:
+        """A training spoils the measurements of a tuning that runs: ask first."""
+        listed = await to_daemon_thread(self._backend.tunings.list_newest)
+        tuning = next((one.id for one in listed if one.status == "running"), None)
+        if tuning is None:
+            return True
+        question = f"{tuning} is tuning: a training beside it takes its memory and spoils its figures. Train anyway?"
+        return await self._app.push_screen_wait(ConfirmScreen("Train", question, "train")) is True
+
+    async def _confirm_command(self, current: TrainingConfig) -> bool:
+        """Show the exact command, and the settings that do not reach it. The built-in job needs no confirmation."""
+        if current.job.kind == "builtin":
+            return True
+        lines = await to_daemon_thread(lambda: self._backend.preview_launch(current))
+        return await self._app.push_screen_wait(LaunchScreen(lines)) is True
+
+    async def restart(self) -> None:
+        """Restart the followed run with the settings shown, after a confirmation."""
+        folder, current = self._state.folder, self._state.current
+        if folder is None or self._launching:
+            self._app.show_note("No run is followed.", severity="warning")
+            return
+        self._launching = True
+        try:
+            offer = await to_daemon_thread(lambda: self._backend.offer_restart(folder, current))
+            if await self._app.push_screen_wait(ConfirmScreen("Restart", offer.question, "restart")):
+                self._app.show_note(f"Restarting {folder.name}: it ends first.")
+                self.follow(await to_daemon_thread(offer.restart))
+        finally:
+            self._launching = False
+
+    # stopping
+
+    async def stop(self) -> None:
+        """Stop the followed run: each further request is stronger, and each asks first."""
+        question = next_stop_question(self._state)
+        if question is None or self._state.folder is None:
+            self._app.show_note("No training of this screen runs.", severity="warning")
+            return
+        folder = self._state.folder
+        if await self._app.push_screen_wait(ConfirmScreen(question.heading, question.question, question.order)):
+            await to_daemon_thread(lambda: self._backend.send_order(folder, question.order))
+
+    async def save_checkpoint(self) -> None:
+        """Ask the followed run to save a checkpoint."""
+        folder = self._state.folder
+        if folder is None or not self._state.running:
+            self._app.show_note("No training of this screen runs.", severity="warning")
+            return
+        from tuner_tui.runs.events.run_state import checkpoint_refusal
+
+        reason = None if self._state.view is None else checkpoint_refusal(self._state.view.state)
+        if reason is not None:
+            self._app.show_note(reason, severity="warning")
+            return
+        await to_daemon_thread(lambda: self._backend.send_order(folder, "checkpoint"))
+        self._app.show_note("Asked for a checkpoint; it is saved after this step.")

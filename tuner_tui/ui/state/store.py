@@ -1,0 +1,103 @@
+"""Holds the current state, and hands what it implies down to the main screen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tuner_tui.ui.backend.records import EstimateRequest
+from tuner_tui.ui.drawing.settings_form import SettingsView
+from tuner_tui.ui.state import status_text
+from tuner_tui.ui.state.ui_state import UiState
+
+if TYPE_CHECKING:
+    from tuner_tui.settings.model import Settings
+    from tuner_tui.settings.rules.problem import Problem
+    from tuner_tui.ui.backend.facade import Backend
+    from tuner_tui.ui.screens.main import MainScreen
+
+
+class Store:
+    """The one mutable place of the screen's state. `ready` is set once the settings shown are those to train."""
+
+    def __init__(self, backend: Backend, screen: MainScreen, ask_estimate: Callable[[EstimateRequest], None]) -> None:
+        self.state = UiState()
+        self.ready = asyncio.Event()
+        self._backend = backend
+        self._screen = screen
+        self._ask_estimate = ask_estimate
+
+    def update(self, state: UiState) -> None:
+        """Replace the state and show it."""
+        before = self.state
+        if before.form_differs(state):
+            state = self._with_recommended(state)
+        self.state = state
+        if before.form_differs(state):
+            self._screen.settings_view = self._settings_view()
+            self.request_estimate()
+        if state.ready:
+            self.ready.set()
+        job = None if state.loaded is None else state.loaded.job
+        environment = self._backend.environment_findings(state.inventory, state.interpreter, job)
+        self._screen.findings = state.findings + environment
+        self._screen.running = state.running
+        self._screen.run_title = status_text.run_title(state)
+        self._screen.tuning_sign = status_text.tuning_sign(state)
+        self._screen.outcome_line = status_text.outcome_line(state)
+        self._screen.quiet_line = status_text.quiet_line(state, self._screen.settings_view)
+
+    def request_estimate(self, state: UiState | None = None) -> None:
+        """Ask for the memory of the settings in `state`, or of those shown; the answer arrives as a message."""
+        state = state or self.state
+        current, inventory, interpreter = state.current, state.inventory, state.interpreter
+        if current is None or inventory is None or interpreter is None:
+            return
+        resolved = current.resolved
+        self._ask_estimate(
+            EstimateRequest(
+                resolved.settings,
+                current.job,
+                inventory,
+                interpreter,
+                memory_limit_bytes=current.memory_limit_bytes,
+                worked_on=state.edited,
+                chosen=frozenset(resolved.given),
+            )
+        )
+
+    def launch_refusal(self) -> str:
+        """Return why no training can be started now; empty if one can."""
+        return status_text.launch_refusal(self.state, self._screen.settings_view)
+
+    def _with_recommended(self, state: UiState) -> UiState:
+        inventory, interpreter, loaded, editing = state.inventory, state.interpreter, state.loaded, state.editing
+        if inventory is None or interpreter is None or loaded is None or editing is None or loaded.as_it_ran:
+            return state
+        current, saved = (
+            self._backend.recommend(resolved, inventory, interpreter, loaded.job)
+            for resolved in (editing.current, editing.saved)
+        )
+        return replace(state, editing=replace(editing, current=current, saved=saved))
+
+    def _settings_view(self) -> SettingsView | None:
+        state = self.state
+        if state.loaded is None or state.editing is None:
+            return None
+        job = state.loaded.job
+
+        def check(settings: Settings) -> tuple[Problem, ...]:
+            return self._backend.problems(settings, state.inventory, state.interpreter, job)
+
+        return SettingsView(
+            specs=state.specs,
+            resolved=state.editing.current,
+            saved=state.editing.saved,
+            problems=check(state.editing.current.settings),
+            preset=state.loaded.preset,
+            job_edited=state.job_edited,
+            spread=state.data_parallel,
+            check=check,
+        )

@@ -1,0 +1,191 @@
+"""The state of the main screen as one immutable value, with pure transitions to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tuner_tui.ui.state.data_parallel import DataParallel, expected_data_parallel, observed_data_parallel
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tuner_tui.advice.finding import Finding, Remedy, Value
+    from tuner_tui.hardware.interpreter.probe import Interpreter
+    from tuner_tui.hardware.inventory import Inventory
+    from tuner_tui.runs.read.reader import RunView
+    from tuner_tui.settings.distributed import AccelerateConfig
+    from tuner_tui.settings.edit_history import EditHistory
+    from tuner_tui.settings.fields import FieldSpec
+    from tuner_tui.settings.job import Job
+    from tuner_tui.settings.origin import OriginKind, Resolved
+    from tuner_tui.tuning.process.tuning_reader import TuningView
+    from tuner_tui.tuning.trial import TuningConclusion
+    from tuner_tui.ui.backend.records import TrainingConfig
+
+
+@dataclass(frozen=True, slots=True)
+class SettingChange:
+    """A setting that a remedy changes: its label, the current value and the new one."""
+
+    label: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class UiState:
+    """What the main screen shows.
+
+    `loaded` is what was loaded or saved last, `editing` the history of settings since then. `findings` are those of
+    the followed run, in `folder`; `view` is None until it was read. `accelerate` is the file with which accelerate
+    starts the job. `tuning` is the one that runs, or the last one until its result was looked at.
+    """
+
+    specs: tuple[FieldSpec, ...] = ()
+    loaded: TrainingConfig | None = None
+    editing: EditHistory | None = None
+    inventory: Inventory | None = None
+    interpreter: Interpreter | None = None
+    folder: Path | None = None
+    view: RunView | None = None
+    findings: tuple[Finding, ...] = ()
+    job_edited: bool = False
+    accelerate: AccelerateConfig | None = None
+    tuning: TuningView | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether the followed run is live."""
+        return self.view is not None and self.view.status.live
+
+    @property
+    def current(self) -> TrainingConfig | None:
+        """What would be trained or saved now."""
+        if self.loaded is None or self.editing is None:
+            return None
+        return replace(self.loaded, resolved=self.editing.current)
+
+    @property
+    def ready(self) -> bool:
+        """Whether settings, box and interpreter are known, so that the settings shown are final."""
+        return None not in (self.editing, self.inventory, self.interpreter)
+
+    @property
+    def edited(self) -> bool:
+        """Whether the user has changed settings or job, and no training runs."""
+        changed = self.editing is not None and (self.editing.can_undo or self.editing.can_redo)
+        return (changed or self.job_edited) and not self.running
+
+    @property
+    def dirty(self) -> bool:
+        """Whether there are unsaved changes."""
+        return self.job_edited or (self.editing is not None and self.editing.dirty)
+
+    @property
+    def data_parallel(self) -> DataParallel:
+        """Observed in the followed run if it trains the job shown; otherwise as expected."""
+        if self.loaded is None:
+            return DataParallel()
+        job, observed = self.loaded.job, observed_data_parallel(self.view)
+        if observed is not None and observed[0] == job:
+            return observed[1]
+        return expected_data_parallel(job, self.inventory, self.interpreter, self.accelerate)
+
+    def form_differs(self, other: UiState) -> bool:
+        """Whether the settings form looks different. It does not for the news of a run, which come every second."""
+        parts = ("specs", "loaded", "editing", "inventory", "interpreter", "accelerate")
+        if any(getattr(self, part) is not getattr(other, part) for part in parts):
+            return True
+        return self.view is not other.view and observed_data_parallel(self.view) != observed_data_parallel(other.view)
+
+    def with_config(self, config: TrainingConfig) -> UiState:
+        """Load `config`; the edit history starts anew."""
+        from tuner_tui.settings.edit_history import EditHistory
+
+        return replace(self, loaded=config, editing=EditHistory.of(config.resolved), job_edited=False)
+
+    def with_job(self, job: Job) -> UiState:
+        """Replace the job. A command keeps its own defaults, so recommended values are dropped for one."""
+        from tuner_tui.settings.job import CommandJob
+
+        if self.loaded is None or self.editing is None or job == self.loaded.job:
+            return self
+        editing = self.editing
+        if isinstance(job, CommandJob):
+            editing = replace(editing, current=_explicit_only(editing.current), saved=_explicit_only(editing.saved))
+        return replace(self, loaded=replace(self.loaded, job=job), editing=editing, job_edited=True)
+
+    def with_saved(self, preset: str) -> UiState:
+        """Mark the settings shown as saved under the name `preset`."""
+        if self.loaded is None or self.editing is None:
+            return self
+        named = replace(self.loaded, preset=preset)
+        return replace(self, loaded=named, editing=self.editing.saved_now(), job_edited=False)
+
+    def with_edit(self, name: str, text: str) -> UiState:
+        """Set the field `name` to the value parsed from `text`. Raises `FieldError`."""
+        from tuner_tui.settings.fields import parse_value
+
+        if self.editing is None:
+            return self
+        return replace(self, editing=self.editing.edit(name, parse_value(name, text)))
+
+    def with_changes(self, change: Mapping[str, Value], kind: OriginKind, detail: str) -> UiState:
+        """Set several fields in one undoable step, with the origin `kind` and `detail`. Raises `FieldError`."""
+        from tuner_tui.settings.origin import Origin
+
+        if self.editing is None:
+            return self
+        return replace(self, editing=self.editing.apply(change, Origin(kind, detail)))
+
+    def with_undo(self) -> UiState:
+        """Undo the last change of settings."""
+        return self if self.editing is None else replace(self, editing=self.editing.undo())
+
+    def with_redo(self) -> UiState:
+        """Redo the change that was undone last."""
+        return self if self.editing is None else replace(self, editing=self.editing.redo())
+
+    def changes_by(self, remedy: Remedy) -> tuple[SettingChange, ...]:
+        """Return the settings whose value `remedy` would change."""
+        from tuner_tui.ui.drawing.settings_form import format_field
+
+        if self.editing is None:
+            return ()
+        settings = self.editing.current.settings
+        specs = {spec.name: spec for spec in self.specs}
+        return tuple(
+            SettingChange(spec.label, format_field(spec, getattr(settings, spec.name)), format_field(spec, value))
+            for spec, value in ((specs[name], value) for name, value in remedy.change.items())
+            if getattr(settings, spec.name) != value
+        )
+
+    def winner_as_remedy(self, tuning: str, conclusion: TuningConclusion) -> Remedy:
+        """Return the winner of a tuning as a remedy for the settings shown."""
+        from tuner_tui.advice.finding import Remedy
+
+        settings = None if self.editing is None else self.editing.current.settings
+        winner = conclusion.winner
+        return Remedy(
+            title=f"The winner of {tuning}",
+            why=conclusion.sentence,
+            change={
+                name: getattr(winner, name)
+                for name in type(winner).model_fields
+                if getattr(winner, name) != getattr(settings, name, None)
+            },
+            effect=conclusion.sentence,
+            rests_on=" ".join(filter(None, (f"measured by {tuning} on this box.", conclusion.learning_rate_note))),
+        )
+
+
+def _explicit_only(resolved: Resolved) -> Resolved:
+    """Return `resolved` with the defaults in place of all values that were not chosen."""
+    from tuner_tui.settings.origin import OriginKind, Resolved
+
+    weak = (OriginKind.DEFAULT, OriginKind.RECOMMENDED)
+    origins = {name: origin for name, origin in resolved.origins.items() if origin.kind not in weak}
+    settings = type(resolved.settings)(**{name: getattr(resolved.settings, name) for name in origins})
+    return Resolved(settings, origins)
