@@ -53,7 +53,7 @@ SEVERITY_RANK = {"failed": 0, "warning": 1, "hint": 2}
 def diagnose(situation: Situation) -> tuple[Finding, ...]:
     """Every finding of this moment, worst first; empty where nothing is wrong. Pure: feed it through `Steadiness`."""
     live = [finding for rule in RULES if (finding := rule(situation)) is not None]
-    if situation.lives:
+    if situation.is_alive:
         return rank_findings(live)
     from tuner_tui.advice.crash.cause import crash_findings  # its patterns are many, and a run that lives needs none
 

@@ -8,8 +8,9 @@ from typing import Literal
 
 from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.advice.recommend.data_loading import SMALL_SHM_BYTES
-from tuner_tui.advice.recommend.target import GIB, other_processes_bytes, visible_cards
+from tuner_tui.advice.recommend.target import GIB, other_processes_bytes
 from tuner_tui.advice.thresholds import DISK_FREE_BYTES
+from tuner_tui.hardware.environment import visible_cards
 from tuner_tui.hardware.interpreter.compatibility import find_incompatibilities
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import GpuProblemKind, Inventory, Space

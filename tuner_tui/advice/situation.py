@@ -9,6 +9,8 @@ from pathlib import Path
 from tuner_tui.advice.effective_settings import effective_settings
 from tuner_tui.core.procfs import this_machine
 from tuner_tui.hardware.detect import read_inventory
+from tuner_tui.hardware.environment import visible_cards
+from tuner_tui.hardware.gpu.capabilities import MINIMUM_CAPABILITY
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.hardware.sample import Sample
@@ -19,7 +21,7 @@ from tuner_tui.runs.read.reader import RunReader, RunView
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import RunRecord
 from tuner_tui.settings.job import BuiltinJob, Job
-from tuner_tui.settings.model import Settings
+from tuner_tui.settings.model import Precision, Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +47,48 @@ class Situation:
     not_applied: tuple[str, ...] = ()
     memory_limit_bytes: int | None = None
 
-    def knows(self, name: str) -> bool:
-        """Whether the setting's value is the training's own: of another's command, where it was handed over or seen."""
+    def is_known(self, name: str) -> bool:
+        """Whether `settings` holds the training's own value: always, but for a command that was not given it."""
         return self.chosen is None or name in self.chosen or self.state.in_effect.get(name) is not None
 
     @property
-    def lives(self) -> bool:
-        """Whether it was launched and has not ended, as far as its events tell."""
+    def is_alive(self) -> bool:
+        """Whether the run was launched and has not ended, by its events."""
         return self.state.launched_t is not None and self.state.finished is None and self.state.exited is None
+
+    @property
+    def has_gpu(self) -> bool | None:
+        """Whether the training sees a GPU; None if the inventory is unknown."""
+        return None if self.inventory is None else bool(visible_cards(self.inventory))
+
+    def has_package(self, name: str) -> bool | None:
+        """Whether the training interpreter has the package; None if the interpreter is unknown."""
+        return None if self.interpreter is None else name in self.interpreter.packages
+
+    def supports(self, feature: str) -> bool | None:
+        """Whether every visible GPU supports `feature` (bf16, tf32, flash, fp16, fused), by compute capability.
+
+        torch is not asked, because it counts emulation as support. None if the inventory or a capability is unknown.
+        """
+        if self.inventory is None:
+            return None
+        capabilities = [card.capability for card in visible_cards(self.inventory)]
+        minimum = MINIMUM_CAPABILITY[feature]
+        if not capabilities or any(capability is not None and capability < minimum for capability in capabilities):
+            return False
+        return None if None in capabilities else True
+
+    @property
+    def best_precision(self) -> Precision:
+        """The fastest precision known to run: bf16, else fp16, else fp32."""
+        if self.supports("bf16"):
+            return "bf16"
+        return "fp16" if self.supports("fp16") else "fp32"
+
+    @property
+    def usable_cores(self) -> int | None:
+        """Whole cores the training may use, by affinity and cgroup quota; None if the inventory is unknown."""
+        return None if self.inventory is None else self.inventory.cpu.usable_cores
 
     @property
     def processes(self) -> int:

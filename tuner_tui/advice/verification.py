@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tuner_tui.advice import feature_support
 from tuner_tui.advice.situation import Situation
 from tuner_tui.settings.model import Settings
 
@@ -150,7 +149,7 @@ def _optimizer(asked: Any, situation: Situation) -> SettingCheck:
 
 def _tf32(asked: Any, situation: Situation) -> SettingCheck:
     seen = situation.state.in_effect.get("tf32")
-    if asked and feature_support.supports(situation, "tf32") is False:
+    if asked and situation.supports("tf32") is False:
         return SettingCheck("tf32", asked, seen, "unknown", "no card here computes in TF32")
     return _plain("tf32", asked, seen)
 
@@ -158,7 +157,7 @@ def _tf32(asked: Any, situation: Situation) -> SettingCheck:
 def _attention(asked: Any, situation: Situation) -> SettingCheck:
     mark = _plain("attn_implementation", asked, situation.state.in_effect.get("attn_implementation"))
     package = FLASH.get(str(asked))
-    if mark.verdict == "differs" and package and feature_support.has_package(situation, package) is False:
+    if mark.verdict == "differs" and package and situation.has_package(package) is False:
         return SettingCheck(mark.name, asked, mark.seen, "differs", f"the interpreter has no {package}")
     return mark
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tuner_tui.core.procfs import read_text
-from tuner_tui.hardware.inventory import Gpu
+from tuner_tui.hardware.inventory import Gpu, Inventory
 
 CGROUP_MARKERS = (("kubepods", "kubernetes"), ("libpod", "podman"), ("docker", "docker"), ("lxc", "lxc"))
 MIG = "MIG-"
@@ -54,6 +54,12 @@ def visible_gpus(gpus: Sequence[Gpu], cuda_visible_devices: str | None) -> tuple
             break
         seen.append(index)
     return tuple(seen)
+
+
+def visible_cards(inventory: Inventory) -> tuple[Gpu, ...]:
+    """The GPUs that `CUDA_VISIBLE_DEVICES` leaves visible, in the driver's order."""
+    indexes = visible_gpus(inventory.gpus, inventory.cuda_visible_devices)
+    return tuple(gpu for gpu in inventory.gpus if gpu.index in indexes)
 
 
 def gpu_index(entry: str, gpus: Sequence[Gpu]) -> int | None:

@@ -10,6 +10,8 @@ from tuner_tui.advice.crash.cause import crash_findings
 from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.situation import Situation
 from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.runs.events.types import Exited, OutOfMemory, Raised
+from tuner_tui.runs.supervise.outcome import determine_outcome
 
 POSITIVES = (*memory.CASES, *other.CASES, *newer.CASES, *provoked_cases.CASES)
 NEGATIVES = (*lookalikes.CASES, *newer.HEALTHY, *provoked_cases.HEALTHY)
@@ -51,3 +53,33 @@ def test_the_corpus_covers_every_cause() -> None:
 def test_an_abort_after_the_training_is_told_with_what_prevents_it() -> None:
     [finding] = read("step 6\nterminate called without an active exception\n")
     assert "destroy_process_group" in finding.sentence
+
+
+OOM = OutOfMemory(t=1.0, rank=0, message="CUDA out of memory. Tried to allocate 2.00 GiB")
+OOM_LOG = (
+    'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\ntorch.OutOfMemoryError: ' + OOM.message
+)
+LATER = Raised(t=2.0, rank=0, type="ValueError", message="too few labels")
+LOST_PEER = Raised(t=2.0, rank=1, type="RuntimeError", message="Connection closed by peer")
+
+
+@pytest.mark.parametrize(
+    ("memory", "raised", "log", "outcome", "cause"),
+    [
+        (OOM, None, "", "out-of-memory", "gpu-oom"),
+        (OOM, LATER, "", "failed", "unknown"),
+        (OOM, LATER, OOM_LOG, "failed", "unknown"),
+        (OOM, LOST_PEER, "", "out-of-memory", "gpu-oom"),
+        (OOM, LOST_PEER, "RuntimeError: NCCL error: remote process exited", "out-of-memory", "gpu-oom"),
+        (None, LATER, "", "failed", "unknown"),
+        (None, Raised(t=2.0, type="MemoryError", message=""), "", "out-of-memory", "host-oom"),
+    ],
+)
+def test_the_supervisor_and_the_diagnosis_agree_on_an_observed_failure(
+    memory: OutOfMemory | None, raised: Raised | None, log: str, outcome: str, cause: str
+) -> None:
+    exited = Exited(t=3.0, exit_code=1)
+    state = RunState(launched_t=0.5, out_of_memory=memory, raised=raised, exited=exited)
+    assert determine_outcome(state, exited).outcome == outcome
+    (finding,) = crash_findings(Situation(state, 3.0, log=tuple(log.split("\n"))))
+    assert finding.cause == cause

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from tuner_tui.advice import feature_support
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.situation import Situation
 
@@ -50,7 +49,7 @@ ALLOWED = re.compile(r"[\d.]+ [KMGT]?iB allowed")
 
 def host_memory_limit(situation: Situation) -> int | None:
     """The limit in bytes where it lies on the host's memory, as it does on a box without a GPU; else None."""
-    return situation.memory_limit_bytes if feature_support.has_gpu(situation) is False else None
+    return situation.memory_limit_bytes if situation.has_gpu is False else None
 
 
 def gpu_memory_limit(situation: Situation, message: str) -> int | None:

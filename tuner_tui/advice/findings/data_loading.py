@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tuner_tui.advice import thresholds
-from tuner_tui.advice.feature_support import usable_cores
 from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.findings.host import other_programs_share
 from tuner_tui.advice.findings.run_metrics import (
@@ -85,7 +84,7 @@ def has_too_many_workers(situation: Situation) -> bool:
     Where others have the cores they cannot fill them; far too many of them stand in the queue for one then.
     """
     samples = recent_samples(situation)
-    cores, loads = usable_cores(situation), worker_loads(samples)
+    cores, loads = situation.usable_cores, worker_loads(samples)
     if cores is None or len(loads) <= max(1, cores - situation.processes):
         return False
     queue = cpu_queue_pct(samples, "worker")

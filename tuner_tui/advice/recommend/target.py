@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tuner_tui.advice.thresholds import OTHER_PROCESS_BYTES
-from tuner_tui.hardware.environment import visible_gpus
+from tuner_tui.hardware.environment import visible_cards
 from tuner_tui.hardware.gpu.capabilities import MINIMUM_CAPABILITY, describe_generation
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Gpu, Inventory
@@ -100,12 +100,6 @@ def target_of(
     if launched > 1:
         cards = cards[:launched]
     return TrainingTarget(inventory, interpreter, job, cards, launched * (each or 1), launched, each is not None)
-
-
-def visible_cards(inventory: Inventory) -> tuple[Gpu, ...]:
-    """The cards that CUDA_VISIBLE_DEVICES leaves; the card of a MIG slice stands for the slice."""
-    numbers = visible_gpus(inventory.gpus, inventory.cuda_visible_devices)
-    return tuple(card for card in inventory.gpus if card.index in numbers)
 
 
 def limit_gpu_memory(inventory: Inventory, limit_bytes: int | None) -> Inventory:

@@ -42,7 +42,7 @@ def remedies_for(cause: str, situation: Situation, where: str | None = None) -> 
 
 def starts_from_known_values(remedy: Remedy, situation: Situation) -> bool:
     """Whether every value that the remedy starts from is the training's own, not a default that its script lacks."""
-    return all(situation.knows(name) for name in remedy.change.keys() & RELATIVE_FIELDS)
+    return all(situation.is_known(name) for name in remedy.change.keys() & RELATIVE_FIELDS)
 
 
 def changes_something(remedy: Remedy, situation: Situation) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from tuner_tui.advice import feature_support
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.situation import Situation
 from tuner_tui.advice.thresholds import NOTES_3070, NOTES_3070_8BIT, NOTES_3090, NOTES_UTILISATION
@@ -44,7 +43,7 @@ def too_many_workers(situation: Situation, where: str | None) -> tuple[Remedy, .
 
 def more_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     """Two more workers (4 → 6, 8 → 10), from none to as many as the cores allow; never more than one core each."""
-    workers, cores = settings.dataloader_num_workers, feature_support.usable_cores(situation)
+    workers, cores = settings.dataloader_num_workers, situation.usable_cores
     spare = max(1, (cores - 1) if cores is not None else workers + 2) // situation.processes
     wanted = min(workers + 2 if workers else 4, max(1, spare), MAX_WORKERS)
     if wanted <= workers:
@@ -65,7 +64,7 @@ def more_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
 
 def fewer_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     """A third fewer (6 → 4), at most one a core."""
-    workers, cores = settings.dataloader_num_workers, feature_support.usable_cores(situation)
+    workers, cores = settings.dataloader_num_workers, situation.usable_cores
     most = workers if cores is None else max(1, cores - 1)
     wanted = min(most, max(1, workers * 2 // 3))
     if wanted < workers:
@@ -120,7 +119,7 @@ def persistent(situation: Situation, settings: Settings) -> Iterator[Remedy]:
 
 def pinned(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     """Page-locked batches, where there is a GPU to copy to."""
-    if not settings.dataloader_pin_memory and feature_support.has_gpu(situation) is not False:
+    if not settings.dataloader_pin_memory and situation.has_gpu is not False:
         yield Remedy(
             title="pin memory on",
             why="copies to the GPU from page-locked memory are faster and run beside the computation",

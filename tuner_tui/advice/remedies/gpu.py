@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from tuner_tui.advice import feature_support
 from tuner_tui.advice.batch_scaling import BatchSplit, scale_learning_rate
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.situation import Situation
@@ -79,7 +78,7 @@ def four_times_batch(situation: Situation, settings: Settings) -> Iterator[Remed
 
 def compile_model(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     """torch.compile, where there is a card for it."""
-    if not settings.torch_compile and feature_support.has_gpu(situation) is not False:
+    if not settings.torch_compile and situation.has_gpu is not False:
         yield Remedy(
             title="compile on",
             why="many small kernels become few large ones; the first epoch is slow",
@@ -92,7 +91,7 @@ def compile_model(situation: Situation, settings: Settings) -> Iterator[Remedy]:
 
 def precision(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     """16 bits where the card has them."""
-    wanted = feature_support.best_precision(situation)
+    wanted = situation.best_precision
     if settings.precision == "fp32" and wanted != "fp32":
         yield Remedy(
             title=f"precision fp32 → {wanted}",
@@ -106,7 +105,7 @@ def precision(situation: Situation, settings: Settings) -> Iterator[Remedy]:
 
 def tf32(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     """TF32 for what is left in fp32, on Ampere and newer."""
-    if settings.tf32 is not True and settings.precision == "fp32" and feature_support.supports(situation, "tf32"):
+    if settings.tf32 is not True and settings.precision == "fp32" and situation.supports("tf32"):
         yield Remedy(
             title="TF32 on",
             why="matrix products with 10 mantissa bits on Ampere and newer",
@@ -119,7 +118,7 @@ def tf32(situation: Situation, settings: Settings) -> Iterator[Remedy]:
 
 def fused(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     """The fused AdamW."""
-    if settings.optim == "adamw_torch" and feature_support.has_gpu(situation):
+    if settings.optim == "adamw_torch" and situation.has_gpu:
         yield Remedy(
             title="optimizer adamw_torch → adamw_torch_fused",
             why="one kernel in place of many; the same numbers",

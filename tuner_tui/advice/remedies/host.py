@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from tuner_tui.advice import feature_support
 from tuner_tui.advice.crash.oom_analysis import host_memory_limit, raise_limit
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.remedies import out_of_memory
@@ -22,7 +21,7 @@ PYTORCH_SHM = "PyTorch: workers hand batches over in shared memory"
 def memory(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     """Loader processes first: they multiply host memory. A training without a GPU has its activations there too."""
     settings, more = situation.settings, more_memory(situation)
-    if where in COMPUTE_LOCATIONS and feature_support.has_gpu(situation) is False:
+    if where in COMPUTE_LOCATIONS and situation.has_gpu is False:
         return (*out_of_memory.ladder(situation, where), more)
     if where in {"loading", "checkpoint"}:
         return (more, LOW_MEMORY_LOADING)
@@ -79,7 +78,7 @@ def not_persistent(settings: Settings) -> Iterator[Remedy]:
 
 def not_pinned(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     """Page-locked memory cannot be swapped out."""
-    if settings.dataloader_pin_memory and feature_support.has_gpu(situation) is not False:
+    if settings.dataloader_pin_memory and situation.has_gpu is not False:
         yield Remedy(
             title="pin memory off",
             why="page-locked batches cannot be moved out of memory",

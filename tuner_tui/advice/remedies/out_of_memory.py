@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tuner_tui.advice import feature_support
 from tuner_tui.advice.batch_scaling import (
     BatchSplit,
     RebalancedBatch,
@@ -34,7 +33,7 @@ def ladder(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
         return UNKNOWN_SETTINGS
     rungs = BUILDERS.get(where or "training", BUILDERS["training"])
     remedies = tuple(remedy for rung in rungs for remedy in rung(situation, settings))
-    unknown = smaller_micro_batch in rungs and not situation.knows("per_device_train_batch_size")
+    unknown = smaller_micro_batch in rungs and not situation.is_known("per_device_train_batch_size")
     after = (OFFLOAD_PREDICTIONS,) if where == "evaluation" else ()
     return (*((HALVE,) if unknown else ()), *remedies, *after, *automatic_fallback(situation))
 
@@ -99,7 +98,7 @@ def checkpointing(situation: Situation, settings: Settings) -> Iterator[Remedy]:
 
 def mixed_precision(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     """The 16-bit precision the card runs, from fp32."""
-    precision = feature_support.best_precision(situation)
+    precision = situation.best_precision
     if settings.precision == "fp32" and precision != "fp32":
         yield Remedy(
             title=f"precision fp32 → {precision}",
@@ -144,11 +143,7 @@ def shorter_sequences(situation: Situation, settings: Settings) -> Iterator[Reme
 def eight_bit_optimizer(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     """8-bit AdamW in place of AdamW, where bitsandbytes is there or not known to be absent, on a GPU."""
     fits = settings.optim in {"adamw_torch", "adamw_torch_fused"} and settings.peft_method == "none"
-    if (
-        not fits
-        or feature_support.has_gpu(situation) is False
-        or feature_support.has_package(situation, "bitsandbytes") is False
-    ):
+    if not fits or situation.has_gpu is False or situation.has_package("bitsandbytes") is False:
         return
     parameters = situation.state.trainable_parameters
     saved = "6 bytes a parameter" if parameters is None else f"{parameters * 6 / 1e9:.1f} GB"
@@ -164,7 +159,7 @@ def eight_bit_optimizer(situation: Situation, settings: Settings) -> Iterator[Re
 
 def adapters(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     """LoRA in place of training every weight."""
-    if settings.peft_method == "none" and feature_support.has_package(situation, "peft") is not False:
+    if settings.peft_method == "none" and situation.has_package("peft") is not False:
         yield Remedy(
             title="train adapters: LoRA",
             why="gradients and optimizer states only for the adapters; the training is another one than before",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from tuner_tui.advice import feature_support
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.remedies.host import less_frequent_checkpoints
 from tuner_tui.advice.situation import Situation
@@ -29,7 +28,7 @@ def non_finite(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
 def wider_precision(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     """fp16 overflows above 65504: bf16 where the card has it, else fp32."""
     if settings.precision == "fp16":
-        wanted = "bf16" if feature_support.supports(situation, "bf16") else "fp32"
+        wanted = "bf16" if situation.supports("bf16") else "fp32"
         yield Remedy(
             title=f"precision fp16 → {wanted}",
             why="fp16 overflows above 65504; bf16 has the range of fp32",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tuner_tui.advice import feature_support
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.situation import Situation
 from tuner_tui.advice.thresholds import NOTES_3070_8BIT, NOTES_3090, NOTES_T4
@@ -18,10 +17,10 @@ DISTRIBUTIONS = {
 def precision(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     """What the card can do: fp16 where bf16 cannot be, fp32 where neither."""
     settings = situation.settings
-    wanted = feature_support.best_precision(situation) if situation.inventory is not None else "fp32"
+    wanted = situation.best_precision if situation.inventory is not None else "fp32"
     if settings is not None and settings.precision == "bf16" and situation.inventory is None:
         wanted = "fp16"
-    tf32 = settings is not None and bool(settings.tf32) and feature_support.supports(situation, "tf32") is not True
+    tf32 = settings is not None and bool(settings.tf32) and situation.supports("tf32") is not True
     change: dict[str, str | None] = {"precision": wanted}
     if tf32:
         change["tf32"] = None
@@ -96,7 +95,7 @@ def package(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
 
 def _without(name: str, situation: Situation) -> tuple[Remedy, ...]:
     if name == "bitsandbytes":
-        optimizer = "adamw_torch" if feature_support.has_gpu(situation) is False else "adamw_torch_fused"
+        optimizer = "adamw_torch" if situation.has_gpu is False else "adamw_torch_fused"
         return (
             Remedy(
                 title=f"optimizer → {optimizer}",

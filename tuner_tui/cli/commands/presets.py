@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from tuner_tui.advice.recommend.target import visible_cards
 from tuner_tui.cli.console import USAGE, fail, print_json, print_note, print_text
 from tuner_tui.hardware.detect import read_inventory
+from tuner_tui.hardware.environment import visible_cards
 from tuner_tui.hardware.interpreter.probe import default_interpreter, probe_versions
 from tuner_tui.runs.store.folder import state_dir
 from tuner_tui.settings.apply import build_command

@@ -6,8 +6,9 @@ import re
 import signal
 from dataclasses import dataclass
 
+from tuner_tui.runs.events.failure import fatal_event, is_memory_error
 from tuner_tui.runs.events.run_state import RunState
-from tuner_tui.runs.events.types import Exited
+from tuner_tui.runs.events.types import Exited, OutOfMemory
 from tuner_tui.runs.supervise.exit_evidence import FailedRank
 
 LOST_PEER = re.compile(r"connection|broken pipe|peer|remote|socket|nccl|gloo", re.IGNORECASE)
@@ -49,7 +50,7 @@ def determine_outcome(
 
 def _unwatched_outcome(state: RunState) -> RunOutcome:
     """The training ended while nobody watched: its own events are all there is."""
-    if state.out_of_memory is not None and state.raised is not None:
+    if state.raised is not None and isinstance(fatal_event(state), OutOfMemory):
         return RunOutcome("out-of-memory", _out_of_memory(state))
     if state.raised is not None:
         return RunOutcome(
@@ -73,19 +74,12 @@ def _clean_exit_outcome(state: RunState) -> RunOutcome:
 def _memory_sentence(state: RunState, exited: Exited, memory_line: str | None) -> str | None:
     if exited.oom_kill:
         return f"The kernel killed the training{_at_step(state)}: the machine or its cgroup ran out of memory."
-    if state.out_of_memory is not None and (
-        state.raised is None or _is_memory(state.raised.type, state.raised.message) or _other_rank_followed(state)
-    ):
+    event = fatal_event(state)
+    if isinstance(event, OutOfMemory):
         return _out_of_memory(state)
-    if state.raised is not None:
-        return f"Out of memory{_at_step(state)}: {_exception(state)}." if _is_memory(state.raised.type, "") else None
+    if event is not None:
+        return f"Out of memory{_at_step(state)}: {_exception(state)}." if is_memory_error(event.type) else None
     return f"Out of memory{_at_step(state)}: {memory_line}" if memory_line is not None else None
-
-
-def _other_rank_followed(state: RunState) -> bool:
-    """Whether what was raised is another rank's, which only missed the one that had no memory."""
-    memory, raised = state.out_of_memory, state.raised
-    return memory is not None and raised is not None and memory.rank != raised.rank and memory.t <= raised.t
 
 
 def _out_of_memory(state: RunState) -> str:
@@ -94,11 +88,6 @@ def _out_of_memory(state: RunState) -> str:
     where = f" while {event.where}" if event.where else ""
     whose = f" on rank {event.rank}" if len(state.ranks) > 1 and event.rank is not None else ""
     return f"Out of memory{whose}{where}{_at_step(state)}: {_first_line(event.message)}"
-
-
-def _is_memory(kind: str, message: str) -> bool:
-    name = kind.rsplit(".", 1)[-1]
-    return name in ("OutOfMemoryError", "MemoryError") or "memory" in message.lower()
 
 
 def _killed_on_request(state: RunState, exited: Exited) -> bool:

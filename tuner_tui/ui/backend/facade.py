@@ -81,7 +81,7 @@ class Backend:
         self, settings: Settings, inventory: Inventory | None, interpreter: Interpreter | None, job: Job
     ) -> tuple[Problem, ...]:
         """Return what is wrong with the settings, on the GPUs that a training started here would see."""
-        from tuner_tui.advice.recommend.target import visible_cards
+        from tuner_tui.hardware.environment import visible_cards
         from tuner_tui.settings.rules.check import find_problems
 
         gpus = None if inventory is None else visible_cards(inventory)
