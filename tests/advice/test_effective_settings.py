@@ -1,33 +1,53 @@
-"""What a training really has."""
+"""The settings in effect: one rule for findings, fallback and tuner."""
 
 from __future__ import annotations
 
-from tuner_tui.advice.effective_settings import effective_settings
+from tuner_tui.advice.effective_settings import chosen_settings, effective_settings
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Origin, OriginKind, Resolved
 
-SCRIPT = CommandJob(command=("python", "train.py"))
-SEEN = {"per_device_train_batch_size": 24, "learning_rate": 3e-4, "optimizer": "AdamW", "dataloader_num_workers": None}
+SEEN = {
+    "per_device_train_batch_size": 24, "learning_rate": 3e-4, "optimizer": "AdamW", "autocast_dtype": "bfloat16",
+    "dataloader_num_workers": None,
+}  # fmt: skip
+NONE_CHOSEN: frozenset[str] = frozenset()
 
 
-def test_a_script_has_what_was_seen_of_it() -> None:
-    found = effective_settings(Resolved(Settings()), SCRIPT, SEEN)
-    assert (found.per_device_train_batch_size, found.learning_rate) == (24, 3e-4)
+def test_a_command_has_the_values_that_were_observed() -> None:
+    found = effective_settings(Settings(), NONE_CHOSEN, SEEN)
+    assert (found.per_device_train_batch_size, found.learning_rate, found.precision) == (24, 3e-4, "bf16")
     assert found.dataloader_num_workers == Settings().dataloader_num_workers
+    assert found.optim == Settings().optim
 
 
-def test_what_the_settings_have_no_room_for_is_left_out() -> None:
-    seen = {"learning_rate": 1e30, "per_device_train_batch_size": 0, "gradient_accumulation_steps": True}
-    assert effective_settings(Resolved(Settings()), SCRIPT, seen) == Settings()
+def test_16_bit_weights_are_a_precision_without_autocast() -> None:
+    seen = {"autocast_dtype": "none", "parameter_dtype": "float16"}
+    assert effective_settings(Settings(), NONE_CHOSEN, seen).precision == "fp16"
 
 
-def test_what_was_chosen_stays() -> None:
-    chosen = Resolved(
-        Settings(per_device_train_batch_size=8), {"per_device_train_batch_size": Origin(OriginKind.FLAG, "")}
-    )
-    assert effective_settings(chosen, SCRIPT, SEEN).per_device_train_batch_size == 8
+def test_without_workers_nothing_is_prefetched() -> None:
+    given = Settings(dataloader_num_workers=4, dataloader_prefetch_factor=4, dataloader_persistent_workers=True)
+    found = effective_settings(given, NONE_CHOSEN, {"dataloader_num_workers": 0})
+    assert (found.dataloader_prefetch_factor, found.dataloader_persistent_workers) == (None, False)
+
+
+def test_values_that_a_setting_cannot_have_are_ignored() -> None:
+    seen = {
+        "learning_rate": 1e30, "per_device_train_batch_size": 0, "gradient_accumulation_steps": True,
+        "attn_implementation": "own", "autocast_dtype": "float8",
+    }  # fmt: skip
+    assert effective_settings(Settings(), NONE_CHOSEN, seen) == Settings()
+
+
+def test_chosen_settings_keep_their_value() -> None:
+    origins = {"per_device_train_batch_size": Origin(OriginKind.FLAG, "")}
+    resolved = Resolved(Settings(per_device_train_batch_size=8), origins)
+    chosen = chosen_settings(resolved, CommandJob(command=("python", "train.py")))
+    assert chosen == frozenset({"per_device_train_batch_size"})
+    assert effective_settings(resolved.settings, chosen, SEEN).per_device_train_batch_size == 8
 
 
 def test_the_built_in_job_has_what_it_was_given() -> None:
-    assert effective_settings(Resolved(Settings()), BuiltinJob(), SEEN) == Settings()
+    chosen = chosen_settings(Resolved(Settings()), BuiltinJob())
+    assert effective_settings(Settings(), chosen, SEEN) == Settings()

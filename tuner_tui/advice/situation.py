@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tuner_tui.advice.effective_settings import effective_settings
+from tuner_tui.advice.effective_settings import chosen_settings, effective_settings
 from tuner_tui.core.procfs import this_machine
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.environment import visible_cards
@@ -20,7 +20,7 @@ from tuner_tui.runs.log_parsing.lines import read_head_and_tail, read_tail
 from tuner_tui.runs.read.reader import RunReader, RunView
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import RunRecord
-from tuner_tui.settings.job import BuiltinJob, Job
+from tuner_tui.settings.job import Job
 from tuner_tui.settings.model import Precision, Settings
 
 
@@ -166,19 +166,17 @@ def _is_local(record: RunRecord | None) -> bool:
 
 def situation_of_state(state: RunState, record: RunRecord | None) -> Situation:
     """The part of the situation that follows from state and record alone, enough to verify settings."""
+    if record is None:
+        return Situation(state, state.last_event_t or 0.0)
+    chosen = chosen_settings(record.resolved, record.job)
     return Situation(
         state=state,
         now_s=state.last_event_t or 0.0,
-        settings=None if record is None else effective_settings(record.resolved, record.job, state.in_effect),
-        interpreter=None if record is None else Interpreter(record.interpreter, packages=record.versions),
-        job=None if record is None else record.job,
-        chosen=chosen_settings(record),
-        resumed_from=None if record is None else record.resumed_from,
-        not_applied=() if record is None else record.not_applied,
-        memory_limit_bytes=None if record is None else record.memory_limit_bytes,
+        settings=effective_settings(record.resolved.settings, chosen, state.in_effect),
+        interpreter=Interpreter(record.interpreter, packages=record.versions),
+        job=record.job,
+        chosen=chosen,
+        resumed_from=record.resumed_from,
+        not_applied=record.not_applied,
+        memory_limit_bytes=record.memory_limit_bytes,
     )
-
-
-def chosen_settings(record: RunRecord | None) -> frozenset[str] | None:
-    """The settings that a launch handed to somebody else's command; None for the built-in job, which takes all."""
-    return None if record is None or isinstance(record.job, BuiltinJob) else record.resolved.chosen

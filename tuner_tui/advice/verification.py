@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from tuner_tui.advice.effective_settings import observed_precision
 from tuner_tui.advice.situation import Situation
 from tuner_tui.settings.model import Settings
 
 CheckResult = Literal["agrees", "differs", "unknown", "not asked"]
-DTYPES = {"bfloat16": "bf16", "float16": "fp16", "none": "fp32"}
 OPTIMIZERS = {
     "adamw_torch": ("AdamW", False),
     "adamw_torch_fused": ("AdamW", True),
@@ -118,17 +118,10 @@ def _same(asked: Any, seen: Any) -> bool:
 
 
 def _precision(asked: Any, situation: Situation) -> SettingCheck:
-    """By the autocast seen around the forward pass, or by the weights where they are 16-bit themselves."""
-    seen = situation.state.in_effect
-    dtype = seen.get("autocast_dtype")
-    weights = DTYPES.get(str(seen.get("parameter_dtype")))
-    word = None if dtype is None else DTYPES.get(str(dtype), str(dtype))
-    if word == "fp32" and weights is not None:
-        word = weights
-    mark = _plain("precision", asked, word)
-    if mark.verdict != "differs":
-        return mark
-    return SettingCheck(mark.name, asked, word, "differs", "autocast was not seen in it" if word == "fp32" else "")
+    check = _plain("precision", asked, observed_precision(situation.state.in_effect))
+    if check.verdict == "differs" and check.seen == "fp32":
+        return replace(check, why="autocast was not seen in it")
+    return check
 
 
 def _optimizer(asked: Any, situation: Situation) -> SettingCheck:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tuner_tui.advice.batch_scaling import smaller_micro_batches
 from tuner_tui.advice.crash.cause import crash_findings
-from tuner_tui.advice.effective_settings import effective_settings
+from tuner_tui.advice.effective_settings import chosen_settings, effective_settings
 from tuner_tui.advice.finding import Finding, Remedy, Value
 from tuner_tui.advice.findings.non_finite import LOSS_IGNORES_ACCUMULATION
 from tuner_tui.advice.remedies.catalog import remedies_for
@@ -61,7 +61,8 @@ class Fallback:
         if self.used >= self.most:
             times = "once" if self.most == 1 else f"{self.most} times"
             return GiveUp(f"Out of memory again; it has fallen back {times}, as often as it may.")
-        seen = effective_settings(resolved, situation.job, situation.state.in_effect)
+        chosen_names = chosen_settings(resolved, situation.job)
+        seen = effective_settings(resolved.settings, chosen_names, situation.state.in_effect)
         rungs = remedies_for(finding.cause, replace(situation, settings=seen), finding.where)
         fitting = (rung for rung in rungs if is_usable(rung, finding, situation, seen, unreachable))
         chosen = next(fitting, None)

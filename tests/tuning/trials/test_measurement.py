@@ -10,10 +10,9 @@ from tests.tuning.builders import SCRIPT, oom_situation, oom_state, resolved
 from tuner_tui.advice.situation import Situation
 from tuner_tui.runs.events.run_state import RankState, RunState
 from tuner_tui.runs.events.types import Exited, Finished, Raised, TrialMeasured
-from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.trial import Measurement, Trial
-from tuner_tui.tuning.trials.effective_settings import settings_in_trial, unreachable_in_trial
 from tuner_tui.tuning.trials.measurement import FinishedTrial, measure_trial
+from tuner_tui.tuning.trials.runner import unreachable_settings
 
 SETTINGS = resolved(per_device_train_batch_size=8, gradient_accumulation_steps=2)
 
@@ -169,22 +168,13 @@ def test_batches_that_cannot_be_seen_give_no_speed() -> None:
     assert "cannot be seen" in found.sentence
 
 
-def test_a_script_keeps_the_settings_that_were_seen_in_it() -> None:
-    seen = {"per_device_train_batch_size": 24, "dataloader_num_workers": 0, "dataloader_pin_memory": False,
-            "autocast_dtype": "bfloat16", "optimizer": "AdamW", "device": "cuda:0"}  # fmt: skip
-    found = settings_in_trial(situation(state(in_effect=seen), chosen=frozenset()), Settings(dataloader_num_workers=4))
-    assert (found.per_device_train_batch_size, found.dataloader_num_workers) == (24, 0)
-    assert (found.precision, found.optim) == ("bf16", Settings().optim)
-    assert settings_in_trial(situation(state(in_effect=seen)), SETTINGS.settings).per_device_train_batch_size == 8
-
-
 def test_what_a_plain_loop_cannot_take_from_within() -> None:
-    plain = unreachable_in_trial(situation(state(in_effect={"device": "cpu"})))
+    plain = unreachable_settings(situation(state(in_effect={"device": "cpu"})))
     assert "gradient_accumulation_steps" in plain
     assert "precision" in plain
     assert "per_device_train_batch_size" not in plain
     trainer = state(in_effect={"gradient_accumulation_steps": 1}, not_injected=("torch_compile",))
-    assert unreachable_in_trial(situation(trainer)) == {"torch_compile"}
+    assert unreachable_settings(situation(trainer)) == {"torch_compile"}
 
 
 def test_the_room_of_the_fullest_card_is_what_its_context_and_others_leave() -> None:

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from tuner_tui.advice.situation import situation_of_run
+from tuner_tui.advice.effective_settings import effective_settings
+from tuner_tui.advice.situation import Situation, situation_of_run
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Event, TrialMeasured
 from tuner_tui.runs.launch.prepare import LaunchRequest, prepare
@@ -17,15 +18,20 @@ from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.control import send_order
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.supervise.stop_escalation import StopTimeouts
+from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Origin, OriginKind, Resolved
+from tuner_tui.tuning.search.knobs import PERSISTENT, PIN, PREFETCH, WORKERS
+from tuner_tui.tuning.search.space import ACCUMULATION, MICRO
+from tuner_tui.tuning.search.space_builder import TUNED_FIELDS
 from tuner_tui.tuning.trial import Measurement, Trial
-from tuner_tui.tuning.trials.effective_settings import settings_in_trial, unreachable_in_trial
 from tuner_tui.tuning.trials.measurement import FinishedTrial, measure_trial
 from tuner_tui.tuning.trials.trial_protocol import TRIAL_VARIABLE, TrialProtocol
 
 POLL_S = 0.5
 """How soon an order to abort, or a rank that has measured, is noticed. The end of a run is noticed at once."""
+LOADER_FIELDS = frozenset({MICRO, WORKERS, PREFETCH, PIN, PERSISTENT})
+"""What is injected into a DataLoader that a script builds itself."""
 TRIAL_PATIENCE = StopTimeouts(stop_s=1.0, kill_s=2.0, saving_s=10.0, leftover_s=0.5)
 """A trial has nothing to save."""
 FIRST_STEP_HINT = " A third of --most-minutes is what it may take for it, five minutes at least."
@@ -85,8 +91,8 @@ class TrialRunner:
             aborted=waiting.aborted,
             disturbed=waiting.disturbed,
         )
-        seen = settings_in_trial(situation, trial.settings)
-        return TrialReport(measure_trial(ended, trial), seen, unreachable_in_trial(situation))
+        seen = effective_settings(trial.settings, situation.chosen, situation.state.in_effect)
+        return TrialReport(measure_trial(ended, trial), seen, unreachable_settings(situation))
 
     def begun_from(self, start: Settings) -> TrialRunner:
         """The same, where the start turned out to be `start`: what it has by itself is handed over by nobody."""
@@ -192,3 +198,17 @@ def end_run(folder: RunFolder) -> None:
     send_order(folder, "kill")
     while not wait_supervisor_ended(folder, POLL_S * 20):
         continue
+
+
+def unreachable_settings(situation: Situation) -> frozenset[str]:
+    """The tuned settings that cannot be injected into this training.
+
+    With a Trainer, those that the observer found no place for; without one, all but those of a DataLoader. Empty for
+    every other way of passing settings.
+    """
+    job, state = situation.job, situation.state
+    if not isinstance(job, CommandJob) or job.apply != "inject" or not state.in_effect:
+        return frozenset()
+    if ACCUMULATION in state.in_effect:  # only a Trainer's arguments report it
+        return frozenset(state.not_injected) & frozenset(TUNED_FIELDS)
+    return frozenset(TUNED_FIELDS) - LOADER_FIELDS
