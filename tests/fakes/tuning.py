@@ -26,18 +26,18 @@ def measured(speed: float = 100.0, seconds: float = 10.0, **changes: Any) -> Mea
 
 @dataclass(frozen=True)
 class ListedSearch:
-    """Tries `BATCHES` one after another, then confirms once; `closing` goes straight to that."""
+    """Tries `BATCHES` one after another, then confirms once; `compare_only` goes straight to that."""
 
     known: TrialHistory
-    closing: bool = False
+    compare_only: bool = False
 
     @property
-    def tried(self) -> tuple[CompletedTrial, ...]:
-        return self.known.tried
+    def trials(self) -> tuple[CompletedTrial, ...]:
+        return self.known.trials
 
     @property
     def best(self) -> CompletedTrial | None:
-        fit = [one for one in self.tried if one.measurement.throughput is not None]
+        fit = [one for one in self.trials if one.measurement.throughput is not None]
         return max(fit, key=lambda one: one.measurement.throughput or 0.0, default=None)
 
     @property
@@ -52,7 +52,7 @@ class ListedSearch:
     def conclusion(self) -> TuningConclusion:
         best = self.best
         assert best is not None
-        start = self.tried[0].measurement
+        start = self.trials[0].measurement
         ratio = None if self.proposals else 1.5
         return TuningConclusion(
             winner=best.trial.settings, sentence="Done.", ratio=ratio, start=start, best=best.measurement
@@ -64,19 +64,19 @@ class ListedSearch:
         return () if trial is None else (trial,)
 
     def propose(self) -> Trial | None:
-        purposes = [one.trial.purpose for one in self.tried]
+        purposes = [one.trial.purpose for one in self.trials]
         if "confirm" in purposes:
             return None
-        number = len(self.tried) + 1
-        if len(self.tried) < len(BATCHES) and not (self.closing and self.tried):
-            micro = self.known.start if not self.tried else self._with(BATCHES[len(self.tried)])
-            purpose: Purpose = "batch" if self.tried else "start"
+        number = len(self.trials) + 1
+        if len(self.trials) < len(BATCHES) and not (self.compare_only and self.trials):
+            micro = self.known.start if not self.trials else self._with(BATCHES[len(self.trials)])
+            purpose: Purpose = "batch" if self.trials else "start"
             return Trial(number=number, purpose=purpose, settings=micro, reason="next")
         assert self.best is not None
         return Trial(number=number, purpose="confirm", settings=self.best.trial.settings, reason="again")
 
-    def left(self) -> tuple[float, float] | None:
-        return (10.0, 20.0) if self.tried else None
+    def remaining_s(self) -> tuple[float, float] | None:
+        return (10.0, 20.0) if self.trials else None
 
     def _with(self, micro: int) -> Settings:
         return self.known.start.changed(per_device_train_batch_size=micro)
@@ -96,14 +96,14 @@ class ListedRunner:
     def __post_init__(self) -> None:
         self._answers = iter(self.answers)
 
-    def run(self, trial: Trial, asker: TrialCallbacks) -> TrialReport:
+    def run(self, trial: Trial, callbacks: TrialCallbacks) -> TrialReport:
         self.ran.append(trial)
-        asker.launched(RunFolder(Path(f"/nowhere/r{len(self.ran):03d}")))
+        callbacks.launched(RunFolder(Path(f"/nowhere/r{len(self.ran):03d}")))
         self.before(len(self.ran))
-        if asker.aborted():
+        if callbacks.aborted():
             return TrialReport(Measurement(outcome="aborted", seconds=1.0), trial.settings)
         return TrialReport(next(self._answers), self.seen or trial.settings, self.unreachable)
 
-    def begun_from(self, start: Settings) -> ListedRunner:
+    def with_start(self, start: Settings) -> ListedRunner:
         self.starts.append(start)
         return self

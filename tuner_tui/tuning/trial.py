@@ -9,15 +9,15 @@ from tuner_tui.core.units import format_gib
 from tuner_tui.settings.model import Settings
 
 TrialOutcome = Literal["measured", "out-of-memory", "failed", "no-step", "not-applied", "aborted"]
-"""`no-step`: it ended or ran out of time before enough optimizer steps. `not-applied`: it trained with other settings
-than it was given."""
+"""`no-step`: the trial ended or timed out before enough optimizer steps. `not-applied`: it trained with settings other
+than the requested ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepBreakdown:
-    """Where the time of a step goes, as shares of it from 0 to 1; `padding` is the share of tokens that are padding.
+    """Shares of a step's time, each from 0 to 1, or None if not observed.
 
-    `gpu_busy` is the share of time in which any kernel ran. None where it was not seen.
+    `padding` is the share of tokens that are padding, `gpu_busy` the share of time with any kernel running.
     """
 
     data_wait: float | None = None
@@ -28,16 +28,21 @@ class StepBreakdown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """One trial's figures.
+    """The figures of one trial.
 
-    `samples_s` and `tokens_s` (padding left out) are samples and tokens a second, over all ranks, `spread` the half
-    width of their 95 % interval as a share. `peak_bytes` is the most memory the training took, `batch_peak_bytes` that
-    of forward and backward alone where it is known apart from the optimizer step's. `seconds` is what the whole trial
-    took, start and warm-up included. `dataset_samples` is how many the training data has, `room_bytes` what
-    the card had for it: all but its context and what other programs held. `sentence` says in plain words what happened
-    where no figure did, and what a figure leaves out. `not_applied` names the settings that the training was seen not
-    to have taken, where the outcome is that one. `passing`: what ended it came from outside, or seemed to, and says
-    little of its settings: it was killed, or stood still.
+    Attributes:
+        outcome: How the trial ended.
+        seconds: Wall time of the whole trial, start-up and warm-up included.
+        steps: Optimizer steps measured.
+        samples_s, tokens_s: Throughput over all ranks, padding tokens not counted.
+        spread: Half width of the 95 % confidence interval of the throughput, relative to it.
+        peak_bytes: Peak memory of the training.
+        batch_peak_bytes: Peak of forward and backward alone, if known separately from the optimizer step's.
+        dataset_samples: Number of training samples.
+        room_bytes: Memory of the card available to the training: all but its context and other programs' memory.
+        sentence: What happened if nothing was measured, else what the figures leave out.
+        not_applied: Fields that the training was seen to ignore, for the outcome `not-applied`.
+        passing: The trial was ended from outside (killed, or stalled), which says little about its settings.
     """
 
     outcome: TrialOutcome
@@ -59,26 +64,28 @@ class Measurement:
 
     @property
     def throughput(self) -> float | None:
-        """Tokens a second where tokens were counted, else samples a second; None where nothing was measured."""
+        """Tokens per second if tokens were counted, else samples per second; None if nothing was measured."""
         return self.tokens_s if self.tokens_s is not None else self.samples_s
 
     @property
     def unit(self) -> str:
-        """What `throughput` counts."""
+        """Unit of `throughput`."""
         return "tokens/s" if self.tokens_s is not None else "samples/s"
 
 
 Purpose = Literal["start", "noise", "batch", "knob", "confirm"]
-"""`start`: the settings as they were given. `noise`: the same again, to learn what a difference must exceed.
-`confirm`: start and winner in turn, at the end."""
+"""`start`: the settings as given. `noise`: a repeat, to measure the noise between runs. `confirm`: start and winner
+alternately, at the end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """The `number`th proposal (from 1), what it is for and why it is worth its time.
+    """A proposed short training run.
 
-    `changed` names the knobs in which it differs from the best settings so far. `bound` is the most it can gain, as a
-    share of throughput (0.12: twelve per cent); None where no bound is known.
+    Attributes:
+        number: Position in the search, from 1.
+        changed: Knobs that differ from the best settings so far.
+        bound: Maximum gain in throughput (0.12: 12 %), or None if unknown.
     """
 
     number: int
@@ -99,7 +106,7 @@ class CompletedTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkippedChange:
-    """A knob or value that was not tried, and why: it cannot run here, or cannot gain more than the noise."""
+    """A value that is not tried, because it cannot run here or cannot gain more than the noise."""
 
     knob: str
     value: str
@@ -108,9 +115,12 @@ class SkippedChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningConclusion:
-    """How a search ended. `ratio` is the winner's throughput over the start's, measured in turn, in the range
-    `ratio_low` … `ratio_high`; None where it could not be confirmed. `learning_rate_note` is said where the effective
-    batch changed. `sentence` is for a person."""
+    """The result of a search.
+
+    `ratio` is the winner's throughput over the start's, measured alternately, with the 95 % confidence interval
+    `ratio_low` to `ratio_high`; None if it was not confirmed. `start` and `best` are representative measurements.
+    `learning_rate_note` is set if the effective batch changed.
+    """
 
     winner: Settings
     sentence: str
@@ -122,14 +132,14 @@ class TuningConclusion:
     learning_rate_note: str = ""
 
 
-def format_throughput(measured: Measurement) -> str:
-    """`12,345 tokens/s` or `98.7 samples/s`; empty where nothing was measured."""
-    speed = measured.throughput
+def format_throughput(measurement: Measurement) -> str:
+    """Return `12,345 tokens/s` or `98.7 samples/s`; empty if nothing was measured."""
+    speed = measurement.throughput
     if speed is None:
         return ""
-    return f"{speed:,.0f} {measured.unit}" if speed >= 1000 else f"{speed:.4g} {measured.unit}"
+    return f"{speed:,.0f} {measurement.unit}" if speed >= 1000 else f"{speed:.4g} {measurement.unit}"
 
 
-def format_peak_memory(measured: Measurement) -> str:
-    """`1.72 GiB`; empty where it is not known."""
-    return "" if measured.peak_bytes is None else format_gib(measured.peak_bytes, 2)
+def format_peak_memory(measurement: Measurement) -> str:
+    """Return `1.72 GiB`; empty if unknown."""
+    return "" if measurement.peak_bytes is None else format_gib(measurement.peak_bytes, 2)

@@ -12,8 +12,9 @@ import sys
 from dataclasses import dataclass
 
 from tuner_tui.settings.model import Settings
+from tuner_tui.tuning.search.context import SearchContext
 from tuner_tui.tuning.search.paired_test import PairedTest
-from tuner_tui.tuning.search.results import SearchResults
+from tuner_tui.tuning.search.space import SearchSpace
 from tuner_tui.tuning.trial import CompletedTrial, Measurement, Purpose, Trial
 
 START, WINNER = Settings(), Settings(torch_compile=True)
@@ -21,6 +22,7 @@ BETWEEN = 8
 """Trials between the winner's first run and the confirmation."""
 WITHIN = 0.5
 """Part of a run's own noise that shows as its spread."""
+SPACE = SearchSpace()
 RATIOS = (1.0, 1.05, 1.08)
 
 
@@ -85,7 +87,7 @@ def confirmed(box: Box, ratio: float, seed: int) -> tuple[bool, int]:
     run("knob", WINNER)
     for number in range(BETWEEN):
         run("knob", START.changed(dataloader_num_workers=number + 1))
-    while not (pairs := PairedTest(START, WINNER, tuple(tried), SearchResults.of(tried, None))).decided:
+    while not (pairs := PairedTest(SearchContext(START, SPACE, tuple(tried)), WINNER)).decided:
         run("confirm", pairs.next())
     return (pairs.interval or (1.0, 1.0, 1.0))[1] > 1, len(pairs.ratios)
 

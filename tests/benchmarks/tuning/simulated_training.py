@@ -16,8 +16,7 @@ from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.memory.fit import PeakModel
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
-from tuner_tui.tuning.search.space import SearchSpace
-from tuner_tui.tuning.search.space_builder import build_space
+from tuner_tui.tuning.search.space import SearchSpace, build_space
 from tuner_tui.tuning.trial import Measurement, StepBreakdown
 
 GIB = 2**30

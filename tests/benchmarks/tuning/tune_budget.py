@@ -34,18 +34,18 @@ class Clock:
     now_s: float = 0.0
     trials: int = 0
 
-    def run(self, trial: Trial, asker: TrialCallbacks) -> TrialReport:
+    def run(self, trial: Trial, callbacks: TrialCallbacks) -> TrialReport:
         """The trial; aborted where the time for the tuning ends in it."""
         self.trials += 1
         found = self.training.run(trial.settings, trial.number)
-        assert asker.deadline_t is not None
-        over_s = self.now_s + found.seconds - asker.deadline_t
+        assert callbacks.deadline_t is not None
+        over_s = self.now_s + found.seconds - callbacks.deadline_t
         if over_s > 0:
             found = Measurement(outcome="aborted", seconds=found.seconds - over_s)
         self.now_s += found.seconds
         return TrialReport(found, trial.settings)
 
-    def begun_from(self, start: Settings) -> Clock:
+    def with_start(self, start: Settings) -> Clock:
         """The same."""
         return self
 
@@ -57,7 +57,7 @@ def tuned_in(training: SimulatedTraining, minutes: float) -> tuple[TuningEnded, 
         folder = TuningFolder(Path(path))
         tuner = Tuner(
             folder, TrialLog(folder), clock,
-            lambda known, closing: Search(known.start, training.space, known.tried, closing),
+            lambda known, compare_only: Search(known.start, training.space, known.trials, compare_only),
             minutes * 60, lambda: clock.now_s,
         )  # fmt: skip
         return tuner.tune(TrialHistory(training.start)), clock

@@ -53,7 +53,7 @@ class Tuned:
     @property
     def ooms(self) -> int:
         """Trials that ran out of memory."""
-        return sum(one.measurement.outcome == "out-of-memory" for one in self.search.tried)
+        return sum(one.measurement.outcome == "out-of-memory" for one in self.search.trials)
 
 
 def tuned(training: SimulatedTraining) -> Tuned:
@@ -70,7 +70,7 @@ def tuned(training: SimulatedTraining) -> Tuned:
         training.samples_s(Knobs.of(training.start)),
         training.samples_s(Knobs.of(search.verdict.winner)),
         max(rate for knobs, rate in rates.items() if training.peaks(knobs)[0] <= limit),
-        sum(one.measurement.seconds for one in search.tried),
+        sum(one.measurement.seconds for one in search.trials),
         sum(seconds_of(knobs) if rate else OUT_OF_MEMORY_S for knobs, rate in rates.items()),
     )
 
@@ -78,7 +78,7 @@ def tuned(training: SimulatedTraining) -> Tuned:
 def lines(found: list[Tuned]) -> str:
     """The figures, a line each."""
     shares, times = [one.share for one in found], [one.time_share for one in found]
-    trials, ooms = [float(len(one.search.tried)) for one in found], [one.ooms for one in found]
+    trials, ooms = [float(len(one.search.trials)) for one in found], [one.ooms for one in found]
     gains = [one.chosen / one.start for one in found if one.start]
     good = statistics.mean(share >= WANTED for share in shares)
     slower = sum(gain < AS_FAST for gain in gains)

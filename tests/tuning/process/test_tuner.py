@@ -112,7 +112,7 @@ def test_the_first_trial_shows_what_nobody_chose(bench: Bench) -> None:
     bench.tune(runner)
     assert set(micros(runner)[1:]) <= {16, 24, 32}
     assert runner.starts[0] == own
-    assert bench.known().tried[0].trial.settings == own
+    assert bench.known().trials[0].trial.settings == own
     assert bench.known().unreachable == {"precision"}
 
 
@@ -126,7 +126,7 @@ def test_an_abort_keeps_what_was_measured_and_is_gone_on_with(bench: Bench, numb
 
     ended = bench.tune(ListedRunner(answers, before=abort))
     assert ended.status == "aborted"
-    assert len(bench.known().tried) == number - 1
+    assert len(bench.known().trials) == number - 1
     assert (ended.verdict is None) == (number == 1)
     bench.folder.control.unlink()
     rest = ListedRunner(answers[number - 1 :])
@@ -152,7 +152,7 @@ def test_what_was_closed_for_want_of_time_is_gone_on_with(tmp_path: Path) -> Non
     ended = bench.tune(more, bench.known())
     assert [trial.purpose for trial in more.ran] == ["batch", "confirm"]
     assert (ended.status, ended.early, ended.sentence) == ("finished", False, "")
-    assert [one.trial.purpose for one in bench.known().tried] == ["start", "knob", "batch", "confirm"]
+    assert [one.trial.purpose for one in bench.known().trials] == ["start", "knob", "batch", "confirm"]
     assert [one.trial.purpose for one in TuningReader(bench.folder).poll().tried][1] == "confirm", "as it was run"
 
 
@@ -244,7 +244,7 @@ def test_entries_survive_the_way_to_the_file() -> None:
     verdict = TuningConclusion(winner=START, sentence="Es bleibt · so", ratio=1.0, start=measured(), best=measured())
     entries: list[LogEntry] = [
         TuningStarted(t=1.0), TrialStarted(t=1.0, trial=trial, run="r001", left_low_s=1.0),
-        TrialCompleted(t=1.0, tried=known.tried[0]),
+        TrialCompleted(t=1.0, tried=known.trials[0]),
         TuningEnded(t=1.0, status="failed", sentence="x"), TuningEnded(t=1.0, status="finished", verdict=verdict),
     ]  # fmt: skip
     assert [decode_entry(encode_entry(entry)) for entry in entries] == entries
@@ -298,5 +298,5 @@ def test_what_was_ended_from_outside_is_tried_again_by_whoever_goes_on() -> None
     killed = Measurement(outcome="failed", seconds=1.0, passing=True)
     over = TuningEnded(t=1.0, status="finished")
     done = [TrialCompleted(t=1.0, tried=CompletedTrial(trial, one)) for one in (killed, measured())]
-    assert len(TrialHistory.from_entries(START, [*done]).tried) == 2
-    assert [one.measurement.outcome for one in TrialHistory.from_entries(START, [*done, over]).tried] == ["measured"]
+    assert len(TrialHistory.from_entries(START, [*done]).trials) == 2
+    assert [one.measurement.outcome for one in TrialHistory.from_entries(START, [*done, over]).trials] == ["measured"]

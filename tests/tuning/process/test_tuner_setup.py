@@ -92,10 +92,10 @@ def test_a_start_above_the_data_which_its_own_trial_showed_is_not_the_winner() -
     """Its batches were never as large as asked for, so that it was as fast as anything."""
     small = setting(box())
     now = known(speed=200.0, dataset_samples=5)
-    while (trial := Search(now.start, small.space(now), now.tried).propose()) is not None:
+    while (trial := Search(now.start, small.space(now), now.trials).propose()) is not None:
         assert trial.settings.per_device_train_batch_size <= 5
         now = now.after(trial, TrialReport(measured(100.0, dataset_samples=5), trial.settings))
-    verdict = Search(now.start, small.space(now), now.tried).verdict
+    verdict = Search(now.start, small.space(now), now.trials).verdict
     assert verdict is not None
     assert verdict.winner.per_device_train_batch_size <= 5
 

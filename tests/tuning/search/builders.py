@@ -10,8 +10,7 @@ from tests.fakes.situations import box, card
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.search.search import Search
-from tuner_tui.tuning.search.space import SearchSpace
-from tuner_tui.tuning.search.space_builder import build_space
+from tuner_tui.tuning.search.space import SearchSpace, build_space
 from tuner_tui.tuning.trial import Measurement, StepBreakdown, Trial
 
 Run = Callable[[Trial], Measurement]
@@ -58,9 +57,9 @@ def run_search(search: Search, run: Run) -> Search:
 
 def sizes(search: Search) -> list[int]:
     """The micro batches in the order of their trials."""
-    return [one.trial.settings.per_device_train_batch_size for one in search.tried]
+    return [one.trial.settings.per_device_train_batch_size for one in search.trials]
 
 
 def purposes(search: Search) -> list[str]:
     """What the trials were for."""
-    return [one.trial.purpose for one in search.tried]
+    return [one.trial.purpose for one in search.trials]

@@ -28,10 +28,10 @@ def ended(outcome: str, sentence: str = "", **changes: object) -> Measurement:
 
 def test_a_start_that_does_not_fit_falls_with_its_effective_batch_held() -> None:
     search = run_search(Search(START, space(START)), linear_measurement)
-    assert search.tried[0].measurement.outcome == "out-of-memory"
-    assert search.tried[1].trial.purpose == "batch"
-    assert "effective batch held" in search.tried[1].trial.reason
-    assert {one.trial.settings.effective_batch() for one in search.tried} == {64}
+    assert search.trials[0].measurement.outcome == "out-of-memory"
+    assert search.trials[1].trial.purpose == "batch"
+    assert "effective batch held" in search.trials[1].trial.reason
+    assert {one.trial.settings.effective_batch() for one in search.trials} == {64}
     assert search.verdict is not None
     assert search.verdict.winner.per_device_train_batch_size == 16
     assert search.verdict.ratio is None
@@ -56,7 +56,7 @@ def test_where_nothing_fits_it_says_so() -> None:
     assert search.verdict is not None
     assert search.verdict.winner == START
     assert "Not even the smallest" in search.verdict.sentence
-    assert len(search.tried) <= 8
+    assert len(search.trials) <= 8
 
 
 def test_without_a_known_bound_of_memory_it_falls_by_halves() -> None:
@@ -86,7 +86,7 @@ def test_a_start_that_was_killed_is_run_once_more_and_goes_on() -> None:
         Search(Settings(), space(Settings())), lambda trial: next(outcomes, None) or linear_measurement(trial)
     )
     assert purposes(search)[:3] == ["start", "start", "noise"]
-    assert "once more" in search.tried[1].trial.reason
+    assert "once more" in search.trials[1].trial.reason
     assert search.verdict is not None
     assert search.verdict.start is not None
     assert search.verdict.start.outcome == "measured"
@@ -108,14 +108,14 @@ def test_a_run_that_fails_once_does_not_end_what_was_measured_before(at: int) ->
     failures = iter((ended("failed", "Killed by SIGKILL.", passing=True),))
 
     def run(trial: Trial) -> Measurement:
-        known = any(one.trial.settings == trial.settings for one in search.tried)
+        known = any(one.trial.settings == trial.settings for one in search.trials)
         hit = trial.number >= at and known
         return (next(failures, None) if hit else None) or linear_measurement(trial)
 
     search = Search(start, space(start))
     while (trial := search.propose()) is not None:
         search = search.record(trial, run(trial))
-    assert sum(one.measurement.outcome == "failed" for one in search.tried) == 1
+    assert sum(one.measurement.outcome == "failed" for one in search.trials) == 1
     assert calm is not None
     assert search.verdict is not None
     assert search.verdict.winner == calm.winner
@@ -129,8 +129,8 @@ def test_a_start_that_ran_out_of_memory_far_below_the_limit_is_run_once_more() -
     search = run_search(
         Search(start, space(start)), lambda trial: next(outcomes, None) or linear_measurement(trial, base=GIB)
     )
-    assert [one.trial.settings.per_device_train_batch_size for one in search.tried[:3]][1] < 4
-    assert search.tried[2].trial.settings == start
+    assert [one.trial.settings.per_device_train_batch_size for one in search.trials[:3]][1] < 4
+    assert search.trials[2].trial.settings == start
     assert search.verdict is not None
     assert search.verdict.start is not None
     assert search.verdict.start.outcome == "measured"
@@ -185,7 +185,7 @@ def test_a_knob_that_is_not_taken_is_left_with_what_was_said() -> None:
         return measured(100.0)
 
     search = run_search(Search(start, space(start)), run)
-    assert sum(one.trial.settings.precision == "bf16" for one in search.tried) == 1
+    assert sum(one.trial.settings.precision == "bf16" for one in search.trials) == 1
     assert ("precision", "Autocast is off.") in {(one.knob, one.reason) for one in search.skipped}
     assert search.verdict is not None
     assert search.verdict.winner.precision == "fp32"
@@ -232,7 +232,7 @@ def test_a_card_whose_memory_moves_is_trusted_at_its_worst() -> None:
     assert search.verdict is not None
     peaks = [
         one.measurement.peak_bytes or CARD + 1
-        for one in search.tried
+        for one in search.trials
         if one.trial.settings == search.verdict.winner
     ]  # fmt: skip
     assert max(peaks) <= CARD * 0.97
@@ -296,5 +296,5 @@ def test_an_aborted_trial_is_proposed_again() -> None:
 
 def test_trials_that_are_always_aborted_come_to_an_end() -> None:
     search = run_search(Search(START, space(START)), lambda trial: ended("aborted"))
-    assert len(search.tried) == MAX_TRIALS
+    assert len(search.trials) == MAX_TRIALS
     assert search.verdict is not None

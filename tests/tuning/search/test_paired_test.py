@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from tests.benchmarks.tuning.paired_test import BOXES, Box, confirmed
 from tuner_tui.settings.model import Settings
+from tuner_tui.tuning.search.context import SearchContext
 from tuner_tui.tuning.search.paired_test import MAX_PAIRS, PairedTest, confidence_half_width
-from tuner_tui.tuning.search.results import SearchResults
+from tuner_tui.tuning.search.space import SearchSpace
 from tuner_tui.tuning.trial import CompletedTrial, Measurement, Purpose, Trial
 
 START, WINNER = Settings(), Settings(torch_compile=True)
@@ -24,8 +25,7 @@ def run(purpose: Purpose, settings: Settings, rate: float, spread: float = 0.02)
 
 
 def pairs(*confirming: CompletedTrial, earlier: tuple[CompletedTrial, ...] = ()) -> PairedTest:
-    tried = (*earlier, *confirming)
-    return PairedTest(START, WINNER, tried, SearchResults.of(tried, None))
+    return PairedTest(SearchContext(START, SearchSpace(), (*earlier, *confirming)), WINNER)
 
 
 def in_turn(*ratios: float, drift: float = 1.0) -> list[CompletedTrial]:
@@ -53,7 +53,7 @@ def test_the_order_within_a_pair_turns() -> None:
 
 def test_pairs_that_agree_say_more_than_runs_far_apart_in_time() -> None:
     found = pairs(*in_turn(1.070, 1.087, 1.079), earlier=UNEASY)
-    assert found.results.sigma > 0.03
+    assert found.context.results.sigma > 0.03
     assert found.interval is not None
     ratio, low, high = found.interval
     assert ratio == pytest.approx(1.0786, abs=1e-3)

@@ -1,24 +1,20 @@
-"""A second look: changes that did nothing at first are weighed again beside the best, and near rivals are run again."""
+"""Changes that gained nothing at first and are tried again with the best settings."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from tests.benchmarks.tuning.simulated_training import GIB
 from tests.tuning.search.builders import CARD, measured, out_of_memory, run_search, sizes, space
 from tuner_tui.settings.model import Settings
-from tuner_tui.tuning.search.candidates import MAX_RUNS, TieBreak
 from tuner_tui.tuning.search.results import SearchResults, SettingsResult
-from tuner_tui.tuning.search.retries import ChangeEffects, SampleTime
+from tuner_tui.tuning.search.retries import SampleTime
 from tuner_tui.tuning.search.search import Search
 from tuner_tui.tuning.trial import CompletedTrial, Measurement, StepBreakdown, Trial
 
 START = Settings(per_device_train_batch_size=4, gradient_accumulation_steps=4)
-BF16: Mapping[str, Any] = {"precision": "bf16"}
 
 
 def results(*runs: tuple[Settings, Measurement]) -> SearchResults:
@@ -40,41 +36,6 @@ def test_the_parts_of_a_sample_add_up_to_its_time() -> None:
     assert parts.seconds == pytest.approx(1 / 50.0)
     assert (parts.waiting, parts.optimizer) == pytest.approx((0.3 / 50, 0.1 / 50))
     assert parts.computing == pytest.approx(0.6 / 50 * 0.8)
-
-
-def test_what_a_change_did_to_computing_is_seen_although_the_wait_hid_it() -> None:
-    waited = StepBreakdown(data_wait=0.2, optimizer=0.0), StepBreakdown(data_wait=0.6, optimizer=0.0)
-    known = results(
-        (START, measured(100.0, breakdown=waited[0])), (START.changed(**BF16), measured(100.0, breakdown=waited[1]))
-    )
-    workers = START.changed(dataloader_num_workers=4)
-    assert ChangeEffects(known, None).on_computing(workers, BF16) == pytest.approx(0.5)
-    assert ChangeEffects(known, None).on_computing(START.changed(**BF16), {"precision": "fp32"}) == pytest.approx(2.0)
-    assert ChangeEffects(known, None).on_computing(START, {"torch_compile": True}) is None
-
-
-def test_sizes_are_made_alike_by_what_a_micro_batch_costs_once() -> None:
-    def run(micro: int, own: float) -> Measurement:
-        return measured(1 / (own + 0.02 / micro))
-
-    larger = START.changed(per_device_train_batch_size=8, **BF16)
-    known = results((START, run(4, 0.01)), (larger, run(8, 0.005)))
-    expected = (0.005 + 0.02 / 4) / (0.01 + 0.02 / 4)
-    assert ChangeEffects(known, 0.02).on_computing(START, BF16) == pytest.approx(expected)
-
-
-def test_memory_that_a_change_adds_is_taken_to_grow_with_the_batch() -> None:
-    peaks = {(4, False): 8 * GIB, (4, True): 9 * GIB}
-    runs = [
-        (START.changed(per_device_train_batch_size=micro, torch_compile=compiled), measured(100.0, peak))
-        for (micro, compiled), peak in peaks.items()
-    ]
-    before = START.changed(per_device_train_batch_size=16)
-    known = results(*runs, (before, measured(150.0, 20 * GIB)))
-    effects = ChangeEffects(known, None)
-    assert effects.more_bytes(found(known, before), {"torch_compile": True}) == pytest.approx(4 * GIB)
-    compiled = found(known, START.changed(torch_compile=True))
-    assert effects.more_bytes(compiled, {"torch_compile": False}) == pytest.approx(-GIB)
 
 
 def test_a_change_that_the_wait_for_data_hid_is_tried_again_once_nothing_waits() -> None:
@@ -107,31 +68,9 @@ def test_a_second_look_does_not_put_back_what_would_not_fit() -> None:
         return measured(micro / (0.02 + 0.01 * micro), peak)
 
     search = run_search(Search(START, space(START)), run)
-    assert not any(one.measurement.outcome == "out-of-memory" for one in search.tried)
+    assert not any(one.measurement.outcome == "out-of-memory" for one in search.trials)
     assert search.verdict is not None
     assert search.verdict.winner.per_device_train_batch_size == 16
-
-
-def test_a_rival_within_the_noise_is_run_again_until_it_is_told_apart() -> None:
-    one, other = START, START.changed(torch_compile=True)
-    noisy = [(START, measured(100.0, spread=0.06)), (START, measured(104.0, spread=0.06))]
-    close = results(*noisy, (other, measured(105.0, spread=0.06)))
-    following = TieBreak(found(close, one), close).next()
-    assert following is not None
-    assert following[0].settings == other
-    assert "once more" in following[1]
-    often = results(*noisy * 2, *[(other, measured(105.0, spread=0.06))] * MAX_RUNS)
-    assert TieBreak(found(often, one), often).next() is None
-    slower = results(*noisy, (other, measured(99.0, spread=0.06)))
-    assert TieBreak(found(slower, one), slower).next() is None
-
-
-def test_the_best_is_run_again_where_it_was_run_less_often_than_its_rival() -> None:
-    best, rival = START, START.changed(torch_compile=True)
-    known = results((best, measured(100.0, spread=0.08)), *[(rival, measured(103.0, spread=0.08))] * 2)
-    following = TieBreak(found(known, best), known).next()
-    assert following is not None
-    assert following[0].settings == best
 
 
 @pytest.mark.parametrize(
@@ -154,7 +93,7 @@ def test_a_size_that_only_a_bend_could_forbid_is_dared_once_where_much_is_to_be_
     assert list(dict.fromkeys(sizes(search))) == tried
     assert search.verdict is not None
     assert search.verdict.winner.per_device_train_batch_size == winner
-    assert sum(one.measurement.outcome == "out-of-memory" for one in search.tried) == (bend > 0)
+    assert sum(one.measurement.outcome == "out-of-memory" for one in search.trials) == (bend > 0)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +111,7 @@ def test_from_one_sample_alone_the_second_is_dared(sample: int, winner: int, fai
     search = run_search(Search(start, replace(space(start), candidates={})), run)
     assert search.verdict is not None
     assert search.verdict.winner.per_device_train_batch_size == winner
-    assert sum(one.measurement.outcome == "out-of-memory" for one in search.tried) == failed
+    assert sum(one.measurement.outcome == "out-of-memory" for one in search.trials) == failed
 
 
 def test_memory_that_the_optimizer_step_takes_is_no_samples() -> None:

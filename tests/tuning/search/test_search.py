@@ -10,7 +10,7 @@ from tests.tuning.search.builders import linear_measurement, measured, purposes,
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.search.search import Search
-from tuner_tui.tuning.search.space_builder import build_space
+from tuner_tui.tuning.search.space import build_space
 from tuner_tui.tuning.trial import Measurement, StepBreakdown, Trial
 
 START = Settings(gradient_accumulation_steps=8)
@@ -49,9 +49,9 @@ def test_memory_is_filled_with_the_effective_batch_held_and_the_winner_is_confir
     assert verdict.ratio == pytest.approx((16 / 0.18) / (8 / 0.1))
     assert verdict.ratio_low is not None
     assert verdict.ratio_low > 1
-    confirming = [one.trial.settings == START for one in search.tried if one.trial.purpose == "confirm"]
+    confirming = [one.trial.settings == START for one in search.trials if one.trial.purpose == "confirm"]
     assert confirming == [True, False, False, True], "the order turns, so that a steady drift favours nobody"
-    assert not any(one.measurement.outcome == "out-of-memory" for one in search.tried)
+    assert not any(one.measurement.outcome == "out-of-memory" for one in search.trials)
 
 
 def test_a_free_effective_batch_comes_with_the_learning_rate_rule() -> None:
@@ -75,7 +75,7 @@ def test_knobs_are_tried_by_their_bound_and_left_where_it_is_within_the_noise() 
     breakdown = StepBreakdown(data_wait=0.3, optimizer=0.004, padding=0.1)
     only = Settings(gradient_accumulation_steps=1, precision="bf16", torch_compile=True)
     search = run_search(Search(only, space(only)), lambda trial: measured(100.0, breakdown=breakdown))
-    tried = [one.trial.changed[0] for one in search.tried if one.trial.purpose == "knob"]
+    tried = [one.trial.changed[0] for one in search.trials if one.trial.purpose == "knob"]
     assert tried == ["dataloader_num_workers", "train_sampling_strategy"]
     assert "within the noise" in reasons(search, "optim")[0]
     assert search.verdict is not None
@@ -108,7 +108,7 @@ def test_a_change_is_kept_only_above_the_noise() -> None:
         return measured(100.0 * wobble * gain, breakdown=StepBreakdown(data_wait=0.0, optimizer=0.2, padding=0.0))
 
     search = run_search(Search(START, space(START)), run)
-    assert any(one.trial.changed == ("optim",) for one in search.tried)
+    assert any(one.trial.changed == ("optim",) for one in search.trials)
     assert search.verdict is not None
     assert search.verdict.winner.optim == START.optim
 
@@ -121,7 +121,7 @@ def test_workers_are_as_many_as_the_wait_asks_for() -> None:
         changed += [trial.settings.dataloader_num_workers] if "dataloader_num_workers" in trial.changed else []
         search = search.record(trial, measured(100.0, breakdown=breakdown))
     assert changed[0] == 4
-    winner = next(one.trial.settings for one in search.tried if "dataloader_num_workers" in one.trial.changed)
+    winner = next(one.trial.settings for one in search.trials if "dataloader_num_workers" in one.trial.changed)
     assert winner.dataloader_persistent_workers
 
 
@@ -132,7 +132,7 @@ def test_where_nothing_computes_in_16_bit_it_is_not_tried() -> None:
     search = run_search(
         Search(START, without_gpu), lambda trial: measured(100.0, breakdown=StepBreakdown(data_wait=0.0))
     )
-    assert all(one.trial.settings.precision == "fp32" and one.trial.settings.tf32 is None for one in search.tried)
+    assert all(one.trial.settings.precision == "fp32" and one.trial.settings.tf32 is None for one in search.trials)
     assert {one.value for one in search.skipped if one.knob == "precision"} == {"bf16", "fp16"}
     assert reasons(search, "dataloader_pin_memory") == []
     assert max(sizes(search)) > START.per_device_train_batch_size, "the host's memory bounds the micro batch"
@@ -169,18 +169,18 @@ def test_the_job_says_how_many_samples_there_are() -> None:
 
 def test_time_left_shrinks_to_nothing() -> None:
     search = Search(START, space(START))
-    assert search.left() is None
+    assert search.remaining_s() is None
     trial = search.propose()
     assert trial is not None
-    after = search.record(trial, linear_measurement(trial)).left()
+    after = search.record(trial, linear_measurement(trial)).remaining_s()
     assert after is not None
     assert 0 < after[0] <= after[1]
-    assert run_search(search, linear_measurement).left() == (0.0, 0.0)
+    assert run_search(search, linear_measurement).remaining_s() == (0.0, 0.0)
 
 
 def test_a_search_broken_off_concludes_from_the_pairs_it_has() -> None:
     whole = run_search(Search(START, space(START)), linear_measurement)
-    broken_off = Search(START, whole.space, whole.tried[:-2])
+    broken_off = Search(START, whole.space, whole.trials[:-2])
     assert broken_off.verdict is None
     assert broken_off.conclusion.winner == whole.conclusion.winner
     assert broken_off.conclusion.ratio == pytest.approx((16 / 0.18) / (8 / 0.1))
@@ -193,7 +193,7 @@ def test_a_search_that_closes_compares_and_changes_nothing_more() -> None:
         trial = search.propose()
         assert trial is not None
         search = search.record(trial, linear_measurement(trial))
-    closing = run_search(Search(START, search.space, search.tried, closing=True), linear_measurement)
-    assert set(purposes(closing)[len(search.tried) :]) == {"confirm"}
+    closing = run_search(Search(START, search.space, search.trials, compare_only=True), linear_measurement)
+    assert set(purposes(closing)[len(search.trials) :]) == {"confirm"}
     assert closing.verdict is not None
     assert closing.verdict.winner.per_device_train_batch_size == 16

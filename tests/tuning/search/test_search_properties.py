@@ -40,23 +40,23 @@ def test_every_search_ends_and_proposes_only_what_may_run(seed: int, trouble: fl
     search = Search(training.start, space)
     before = {one.sentence for one in _errors(training, search.start)}
     while (trial := search.propose()) is not None:
-        assert trial.number == len(search.tried) + 1
-        assert trial.settings.per_device_train_batch_size <= space.most_micro
+        assert trial.number == len(search.trials) + 1
+        assert trial.settings.per_device_train_batch_size <= space.max_micro
         assert {one.sentence for one in _errors(training, trial.settings)} <= before
         if space.hold_effective_batch:
             assert trial.settings.effective_batch() == training.start.effective_batch()
         search = search.record(trial, run(training, trial, trouble))
-    assert len(search.tried) <= MAX_TRIALS
+    assert len(search.trials) <= MAX_TRIALS
     verdict = search.verdict
     assert verdict is not None
     assert verdict.sentence
-    assert verdict.winner == training.start or verdict.winner in {one.trial.settings for one in search.tried}
+    assert verdict.winner == training.start or verdict.winner in {one.trial.settings for one in search.trials}
 
 
 @pytest.mark.parametrize("seed", [8500811, 7811138, *range(9_000_000, 9_000_030)])
 def test_where_a_size_ran_out_of_memory_no_larger_one_follows_on_its_line(seed: int) -> None:
     failed: list[Settings] = []
-    for one in tuned(random_training(seed)).search.tried:
+    for one in tuned(random_training(seed)).search.trials:
         now = one.trial.settings
         sizes = [before.per_device_train_batch_size for before in failed if same_memory_line(before, now)]
         assert now.per_device_train_batch_size < min(sizes, default=MAX_MICRO + 1)
@@ -70,9 +70,9 @@ def test_a_search_built_anew_from_its_trials_goes_on_where_it_was(seed: int, tro
     training = random_training(seed)
     search = Search(training.start, training.space)
     while (trial := search.propose()) is not None:
-        assert Search(training.start, training.space, search.tried).propose() == trial
+        assert Search(training.start, training.space, search.trials).propose() == trial
         search = search.record(trial, run(training, trial, trouble))
-    again = Search(training.start, training.space, search.tried)
+    again = Search(training.start, training.space, search.trials)
     assert again.propose() is None
     assert again.verdict == search.verdict
     assert again.skipped == search.skipped

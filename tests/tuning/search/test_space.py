@@ -13,8 +13,7 @@ from tuner_tui.hardware.inventory import HostMemory
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
-from tuner_tui.tuning.search.space import SearchSpace
-from tuner_tui.tuning.search.space_builder import build_space
+from tuner_tui.tuning.search.space import SearchSpace, build_space
 
 START = Settings()
 HOPPER = card(name="H100", capability=(9, 0), memory_total_bytes=80 * GIB)
@@ -76,7 +75,7 @@ def test_workers_stay_within_the_cores_of_each_process() -> None:
 def test_processes_share_the_data() -> None:
     job = CommandJob(command=("train.py",), apply="inject", launcher="torchrun", processes=2)
     space = build_space(box(card(), card(index=1)), PYTHON, job, START, dataset_size=100)
-    assert space.most_micro == 50
+    assert space.max_micro == 50
 
 
 @pytest.mark.parametrize(

@@ -62,10 +62,10 @@ class Trials:
         )  # fmt: skip
         return TrialRunner(request, terms)
 
-    def run(self, runner: TrialRunner, asker: TrialCallbacks | None = None, **changes: Any) -> TrialReport:
+    def run(self, runner: TrialRunner, callbacks: TrialCallbacks | None = None, **changes: Any) -> TrialReport:
         settings = runner.base.resolved.settings.changed(**changes)
         trial = Trial(number=1, purpose="knob", settings=settings, reason="", changed=tuple(changes))
-        return runner.run(trial, replace(asker or TrialCallbacks(), launched=self.folders.append))
+        return runner.run(trial, replace(callbacks or TrialCallbacks(), launched=self.folders.append))
 
     def script(self, text: str) -> CommandJob:
         (self.root / "train.py").write_text(text)
@@ -187,7 +187,7 @@ def test_only_what_differs_from_the_start_counts_as_tuned() -> None:
 
 
 def test_a_start_that_showed_itself_is_not_handed_over(tmp_path: Path) -> None:
-    runner = Trials(tmp_path).runner(command()).begun_from(Settings(**START, gradient_accumulation_steps=4))
+    runner = Trials(tmp_path).runner(command()).with_start(Settings(**START, gradient_accumulation_steps=4))
     request = runner.request(Settings(**START, gradient_accumulation_steps=4, torch_compile=True))
     assert "gradient_accumulation_steps" not in request.resolved.chosen
     assert "torch_compile" in request.resolved.chosen

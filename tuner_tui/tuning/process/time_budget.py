@@ -12,88 +12,87 @@ from tuner_tui.tuning.search.paired_test import MIN_PAIRS
 from tuner_tui.tuning.trial import CompletedTrial, Trial
 
 SLACK = 1.3
-"""The next trial may take that many times what is expected of it."""
+"""Safety factor on the expected time of a trial."""
 COMPILE_FACTOR = 2.0
-"""Trials that compile are taken to last this much longer until one was run."""
+"""Factor on the time of a trial that compiles, until one was run."""
 MIN_STEPS = 4
-"""A trial takes at least so many optimizer steps, warm-up included, however long they are."""
+"""Optimizer steps that every trial takes, warm-up included, however long they are."""
 TRIALS_AFTER_NOISE = 7
-"""Trials as long as the start's that must be left after it is run again: before that, a change is the better use."""
+"""Trials, each as long as the start's, that must still be possible after the start is repeated for the noise."""
 CLEAR_LEAD = 1.2
-"""One pair settles a lead of so many times."""
+"""Speed-up over the start that one pair of runs confirms."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeBudget:
-    """`left_s` seconds after the trials `tried`, of which `best` has the fastest settings; None while none ran."""
+    """`left_s` seconds left after `trials`. `best` are the fastest settings so far, None if none ran."""
 
-    tried: Sequence[CompletedTrial]
+    trials: Sequence[CompletedTrial]
     best: Settings | None
     left_s: float
 
     def fits(self, trial: Trial) -> bool:
-        """Whether there is time for it. The first trial of all is always run."""
-        return not self.tried or self.needed_s(trial) <= self.left_s
+        """Return whether there is time for the trial. The very first trial is always run."""
+        return not self.trials or self.needed_s(trial) <= self.left_s
 
     def needed_s(self, trial: Trial) -> float:
-        """Seconds for the trial, and for what has to follow it to be of use."""
-        return SLACK * self.cost_s(trial.settings) + self._after_s(trial)
+        """Return the seconds for the trial and for what has to follow it to make it useful."""
+        return SLACK * self.expected_s(trial.settings) + self._comparison_s(trial)
 
-    def cost_s(self, settings: Settings) -> float:
-        """Seconds that a trial of these settings is expected to take, by the ones most like it."""
-        same = [one for one in self.tried if one.trial.settings == settings]
+    def expected_s(self, settings: Settings) -> float:
+        """Return the expected seconds of a trial, from the most similar ones so far."""
+        same = [one for one in self.trials if one.trial.settings == settings]
         if same:
             return _mean_s(same)
-        alike = [one for one in self.tried if one.trial.settings.torch_compile == settings.torch_compile]
-        known_s = _mean_s(alike) if alike else _mean_s(self.tried) * (COMPILE_FACTOR if settings.torch_compile else 1.0)
-        return known_s + self._longer_steps_s(settings)
+        similar = [one for one in self.trials if one.trial.settings.torch_compile == settings.torch_compile]
+        factor = COMPILE_FACTOR if settings.torch_compile and not similar else 1.0
+        return _mean_s(similar or self.trials) * factor + self._longer_steps_s(settings)
 
     def _longer_steps_s(self, settings: Settings) -> float:
-        """What steps of more samples than the start's add to the fewest that a trial takes."""
-        start = self.tried[0]
+        """The extra seconds of a trial whose steps have more samples than the start's."""
+        start = self.trials[0]
         growth = settings.effective_batch() / start.trial.settings.effective_batch() - 1
         return MIN_STEPS * max(0.0, growth) * (start.measurement.step_time_s or 0.0)
 
-    def _after_s(self, trial: Trial) -> float:
-        """The pairs of start and winner, this trial being the winner where that takes longer.
+    def _comparison_s(self, trial: Trial) -> float:
+        """The seconds for comparing start and winner after the trial, which may be the winner itself.
 
-        One pair where this trial may bring the first winner, or the winner is clear; else all of them.
+        One pair of runs is enough for a first winner and for a clear one; others need `MIN_PAIRS`.
         """
-        start = self.tried[0].trial.settings
+        start = self.trials[0].trial.settings
         winner = self.best or start
         if trial.purpose == "confirm":
-            return self._other_s(trial)
+            return self._second_of_pair_s(trial)
         if self.best is None:
             return 0.0
-        if trial.purpose == "noise":  # of use only where several changes can be tried after it
-            return TRIALS_AFTER_NOISE * self.cost_s(start)
-        pairs = 1 if winner == start or self._clear() else MIN_PAIRS
-        start_s, winner_s = self.cost_s(start), max(self.cost_s(winner), self.cost_s(trial.settings))
-        slack_s = (SLACK - 1) * max(start_s, winner_s)  # without it the first of a pair could not begin
+        if trial.purpose == "noise":  # useful only if several changes can be tried after it
+            return TRIALS_AFTER_NOISE * self.expected_s(start)
+        pairs = 1 if winner == start or self._is_clear() else MIN_PAIRS
+        start_s = self.expected_s(start)
+        winner_s = max(self.expected_s(winner), self.expected_s(trial.settings))
+        slack_s = (SLACK - 1) * max(start_s, winner_s)  # without it, the first run of a pair could not begin
         return pairs * (start_s + winner_s) + slack_s
 
-    def _clear(self) -> bool:
-        """Whether the best is so far ahead of the start that one pair will tell."""
-        start = self.tried[0].measurement.throughput
-        best = next((one for one in reversed(self.tried) if one.trial.settings == self.best), None)
+    def _is_clear(self) -> bool:
+        start = self.trials[0].measurement.throughput
+        best = next((one for one in reversed(self.trials) if one.trial.settings == self.best), None)
         if start is None or best is None or best.measurement.throughput is None:
             return False
         return best.measurement.throughput > CLEAR_LEAD * start
 
-    def _other_s(self, trial: Trial) -> float:
-        """The second of a pair goes with the first, whichever of start and winner that is."""
-        start = self.tried[0].trial.settings
-        confirmed = [one.trial.settings for one in self.tried if one.trial.purpose == "confirm"]
-        if len(confirmed) % 2 == 1 or self.tried[0].measurement.outcome != "measured":
+    def _second_of_pair_s(self, trial: Trial) -> float:
+        start = self.trials[0].trial.settings
+        confirmed = [one.trial.settings for one in self.trials if one.trial.purpose == "confirm"]
+        if len(confirmed) % 2 == 1 or self.trials[0].measurement.outcome != "measured":
             return 0.0
         compared = [settings for settings in (*reversed(confirmed), self.best, start) if settings is not None]
-        return self.cost_s(next((one for one in compared if one != trial.settings), start))
+        return self.expected_s(next((one for one in compared if one != trial.settings), start))
 
 
 def minutes_for(seconds: float) -> int:
-    """Whole minutes that surely hold so many seconds, the tuner's own start included."""
+    """Return the whole minutes that hold so many seconds, with 10 % for starting the tuner."""
     return math.ceil(seconds * 1.1 / 60)
 
 
-def _mean_s(tried: Sequence[CompletedTrial]) -> float:
-    return fmean(one.measurement.seconds for one in tried)
+def _mean_s(trials: Sequence[CompletedTrial]) -> float:
+    return fmean(one.measurement.seconds for one in trials)

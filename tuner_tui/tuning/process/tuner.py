@@ -39,8 +39,7 @@ from tuner_tui.tuning.process.trial_log import (
 from tuner_tui.tuning.process.tuned_preset import save_tuned_preset, tuned_preset, tuned_preset_name
 from tuner_tui.tuning.search.search import Search
 from tuner_tui.tuning.search.skip_reasons import only_start_ran
-from tuner_tui.tuning.search.space import SearchSpace
-from tuner_tui.tuning.search.space_builder import build_space, with_candidates
+from tuner_tui.tuning.search.space import SearchSpace, build_space, with_candidates
 from tuner_tui.tuning.store import TuningFolder, TuningRecord, read_tuning_record
 from tuner_tui.tuning.trial import CompletedTrial, SkippedChange, Trial, TuningConclusion
 from tuner_tui.tuning.trials.runner import TrialCallbacks, TrialReport, TrialRunner, end_run
@@ -48,103 +47,109 @@ from tuner_tui.tuning.trials.trial_protocol import TrialProtocol
 
 
 class SearchLike(Protocol):
-    """A search, see `search.Search`."""
+    """The part of `Search` that the tuner uses."""
 
     @property
     def space(self) -> SearchSpace:
-        """What it may try."""
+        """The search space."""
 
     @property
     def best(self) -> CompletedTrial | None:
-        """The fastest settings that fit, so far."""
+        """The latest trial of the fastest settings that fit."""
 
     @property
     def skipped(self) -> tuple[SkippedChange, ...]:
-        """What is not tried, and why."""
+        """The changes that are not tried, and why."""
 
     @property
     def conclusion(self) -> TuningConclusion:
-        """What the trials so far amount to, were it ended here."""
+        """The conclusion from the trials so far."""
 
     @property
     def proposals(self) -> Sequence[Trial]:
-        """The trials of which one comes next, the best first; none at the end."""
+        """The trials that may come next, the best first; empty at the end."""
 
-    def left(self) -> tuple[float, float] | None:
-        """Seconds still needed, from and to."""
+    def remaining_s(self) -> tuple[float, float] | None:
+        """Return the minimum and maximum seconds still needed."""
 
 
 class RunnerLike(Protocol):
-    """Runs trials, see `run_trial.TrialRunner`."""
+    """The part of `TrialRunner` that the tuner uses."""
 
-    def run(self, trial: Trial, asker: TrialCallbacks) -> TrialReport:
-        """Run it to its end. Raises `LaunchError`."""
+    def run(self, trial: Trial, callbacks: TrialCallbacks) -> TrialReport:
+        """Run the trial to its end. Raises `LaunchError`."""
 
-    def begun_from(self, start: Settings) -> RunnerLike:
-        """The same from another start."""
+    def with_start(self, start: Settings) -> RunnerLike:
+        """Return a runner whose trials start from `start`."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialHistory:
-    """What the trials so far say. `start` is what the training began with, as far as that was seen."""
+    """What is known from the trials so far. `start` are the settings of the first one, as far as they were observed."""
 
     start: Settings
-    tried: tuple[CompletedTrial, ...] = ()
+    trials: tuple[CompletedTrial, ...] = ()
     unreachable: frozenset[str] = frozenset()
 
-    def after(self, trial: Trial, done: TrialReport) -> TrialHistory:
-        """With one trial more. The first one shows the settings that nobody gave the training."""
-        settings = trial.settings if self.tried else done.settings
-        start = self.start if self.tried else done.settings
-        tried = CompletedTrial(replace(trial, settings=settings), done.measurement)
-        return TrialHistory(start, (*self.tried, tried), self.unreachable | done.unreachable)
+    def after(self, trial: Trial, report: TrialReport) -> TrialHistory:
+        """Return the history with one more trial. The first one shows the settings that a script sets itself."""
+        settings = trial.settings if self.trials else report.settings
+        start = self.start if self.trials else report.settings
+        completed = CompletedTrial(replace(trial, settings=settings), report.measurement)
+        return TrialHistory(start, (*self.trials, completed), self.unreachable | report.unreachable)
 
     @property
     def room_bytes(self) -> int | None:
-        """The least that the card had for the training in any trial: what others hold of it may move."""
-        rooms = [one.measurement.room_bytes for one in self.tried if one.measurement.room_bytes is not None]
-        return min(rooms, default=None)
+        """The least memory that the card had for the training in any trial: other programs' memory varies."""
+        return min(_rooms(self.trials), default=None)
 
     @property
     def dataset_samples(self) -> int | None:
-        """How many samples there are."""
-        found = (one.measurement.dataset_samples for one in self.tried)
+        """The number of training samples."""
+        found = (one.measurement.dataset_samples for one in self.trials)
         return next((samples for samples in found if samples is not None), None)
 
     @staticmethod
     def from_entries(start: Settings, entries: list[LogEntry]) -> TrialHistory:
-        """As it was written down. What was ended from outside may be run again by whoever goes on with a tuning.
+        """Return the history of a tuning that is resumed.
 
-        Where that was closed for want of time, its confirming trials are mere trials now.
+        Trials that were ended from outside are dropped, so that they are run again. If the tuning ended for lack of
+        time, its confirming trials become ordinary ones, so that the search goes on.
         """
-        tried: tuple[CompletedTrial, ...] = ()
+        trials: tuple[CompletedTrial, ...] = ()
         for entry in entries:
             if isinstance(entry, TrialCompleted):
-                tried = (*tried, entry.tried)
+                trials = (*trials, entry.tried)
             elif isinstance(entry, TuningEnded):
-                tried = tuple(one for one in tried if not one.measurement.passing)
-                tried = tuple(map(_reopened, tried)) if entry.early else tried
+                trials = tuple(one for one in trials if not one.measurement.passing)
+                trials = tuple(map(_without_confirming, trials)) if entry.early else trials
         names = (name for entry in entries if isinstance(entry, TrialCompleted) for name in entry.unreachable)
-        return TrialHistory(tried[0].trial.settings if tried else start, tried, frozenset(names))
+        return TrialHistory(trials[0].trial.settings if trials else start, trials, frozenset(names))
 
 
-def _reopened(tried: CompletedTrial) -> CompletedTrial:
-    """A confirming trial closes a search: what was only closed for want of time goes on."""
-    if tried.trial.purpose != "confirm":
-        return tried
-    return replace(tried, trial=replace(tried.trial, purpose="knob"))
+def _without_confirming(completed: CompletedTrial) -> CompletedTrial:
+    if completed.trial.purpose != "confirm":
+        return completed
+    return replace(completed, trial=replace(completed.trial, purpose="knob"))
+
+
+def _rooms(trials: Sequence[CompletedTrial]) -> list[int]:
+    return [one.measurement.room_bytes for one in trials if one.measurement.room_bytes is not None]
 
 
 SearchFactory = Callable[[TrialHistory, bool], SearchLike]
-"""The search that knows so much; whether only start and winner are still to be compared."""
+"""Returns the search after a history of trials; the flag is `Search.compare_only`."""
 
 
 @dataclass
 class Tuner:
-    """Works on one tuning. `deadline_t` is when it has to be done, in seconds since the epoch.
+    """Runs one tuning until the search or its time is at an end.
 
-    `early`: it was closed for want of time, when more could have been tried; `needed_s` is what the next trial needs,
-    `lacking` are the changes that were given up for it.
+    Attributes:
+        deadline_t: When the tuning must be done, in seconds since the epoch.
+        early: The search was cut short for lack of time.
+        needed_s: Seconds that the next trial would have needed.
+        lacking_time: The changes that were given up for lack of time.
     """
 
     folder: TuningFolder
@@ -155,94 +160,92 @@ class Tuner:
     now: Callable[[], float] = time.time
     early: bool = False
     needed_s: float | None = None
-    lacking: tuple[SkippedChange, ...] = ()
+    lacking_time: tuple[SkippedChange, ...] = ()
 
-    def tune(self, known: TrialHistory) -> TuningEnded:
-        """Go on from what is known to the end, which is returned but not written. Raises `LaunchError`, `OSError`."""
-        runner = self.runner.begun_from(known.start) if known.tried else self.runner
+    def tune(self, history: TrialHistory) -> TuningEnded:
+        """Run trials to the end. Returns the last log entry without writing it. Raises `LaunchError`, `OSError`."""
+        runner = self.runner.with_start(history.start) if history.trials else self.runner
         while not self.folder.aborted():
-            search, trial = self._next(known)
+            search, trial = self._next(history)
             if trial is None:
                 return self._end("finished", search.conclusion)
-            done = runner.run(trial, self._asker(trial, search))
-            if done.measurement.outcome == "aborted":
+            report = runner.run(trial, self._callbacks(trial, search))
+            if report.measurement.outcome == "aborted":
                 break
-            known = known.after(trial, done)
-            runner = runner.begun_from(known.start)
-            self._write(known, done)
-        return self._broken_off(known)
+            history = history.after(trial, report)
+            runner = runner.with_start(history.start)
+            self._write(history, report)
+        return self._interrupted(history)
 
-    def _next(self, known: TrialHistory) -> tuple[SearchLike, Trial | None]:
-        """The best proposal that the time left holds, with its search; where none does, one that only compares."""
-        search = self.search_from(known, False)
-        budget = self._budget(known, search)
+    def _next(self, history: TrialHistory) -> tuple[SearchLike, Trial | None]:
+        """The best proposal that there is time for, and its search; if there is none, one that only compares."""
+        search = self.search_from(history, False)
+        budget = self._budget(history, search)
         trial = next(filter(budget.fits, search.proposals), None)
         if trial is not None or not search.proposals:
             return search, trial
         self.early = True
-        self.lacking = self.lacking or tuple(self._too_long(known, search))
+        self.lacking_time = self.lacking_time or tuple(self._too_long(history, search))
         self.needed_s = self.needed_s or min(map(budget.needed_s, search.proposals))
-        search = self.search_from(known, True)
+        search = self.search_from(history, True)
         return search, next(filter(budget.fits, search.proposals), None)
 
-    def _budget(self, known: TrialHistory, search: SearchLike) -> TimeBudget:
+    def _budget(self, history: TrialHistory, search: SearchLike) -> TimeBudget:
         best = search.best
-        return TimeBudget(known.tried, None if best is None else best.trial.settings, self.deadline_t - self.now())
+        return TimeBudget(history.trials, None if best is None else best.trial.settings, self.deadline_t - self.now())
 
-    def _asker(self, trial: Trial, search: SearchLike) -> TrialCallbacks:
+    def _callbacks(self, trial: Trial, search: SearchLike) -> TrialCallbacks:
         def launched(run: RunFolder) -> None:
-            low, high = search.left() or (None, None)
-            begun = TrialStarted(t=self.now(), trial=trial, run=run.id, left_low_s=low, left_high_s=high)
-            self.log.add(begun)
+            low, high = search.remaining_s() or (None, None)
+            self.log.add(TrialStarted(t=self.now(), trial=trial, run=run.id, left_low_s=low, left_high_s=high))
 
         return TrialCallbacks(self.folder.aborted, launched, self.deadline_t)
 
-    def _write(self, known: TrialHistory, done: TrialReport) -> None:
-        search = self.search_from(known, False)
+    def _write(self, history: TrialHistory, report: TrialReport) -> None:
+        search = self.search_from(history, False)
         limit = search.space.limit_bytes
         entry = TrialCompleted(
             t=self.now(),
-            tried=known.tried[-1],
-            skipped=self._left_out(known, search),
-            unreachable=tuple(sorted(done.unreachable)),
+            tried=history.trials[-1],
+            skipped=self._skipped(history, search),
+            unreachable=tuple(sorted(report.unreachable)),
             capacity_bytes=search.space.capacity_bytes,
             limit_bytes=None if limit is None else int(limit),
         )
         self.log.add(entry)
 
-    def _left_out(self, known: TrialHistory, search: SearchLike) -> tuple[SkippedChange, ...]:
-        """What the search leaves, and of the rest what time lacks for."""
-        told = {(one.knob, one.value) for one in search.skipped}
-        lacking = self.lacking or self._too_long(known, search)
-        return (*search.skipped, *(one for one in lacking if (one.knob, one.value) not in told))
+    def _skipped(self, history: TrialHistory, search: SearchLike) -> tuple[SkippedChange, ...]:
+        """What the search skips, and what there is no time for."""
+        known = {(one.knob, one.value) for one in search.skipped}
+        lacking_time = self.lacking_time or self._too_long(history, search)
+        return (*search.skipped, *(one for one in lacking_time if (one.knob, one.value) not in known))
 
-    def _too_long(self, known: TrialHistory, search: SearchLike) -> Iterator[SkippedChange]:
-        """The changes that time lacks for."""
-        budget = self._budget(known, search)
+    def _too_long(self, history: TrialHistory, search: SearchLike) -> Iterator[SkippedChange]:
+        budget = self._budget(history, search)
         for trial in search.proposals:
             if trial.changed and not budget.fits(trial):
                 knob = trial.changed[0]
                 value = format_value(knob, getattr(trial.settings, knob))
                 yield SkippedChange(knob=knob, value=value, reason="the time left does not hold its trial")
 
-    def _broken_off(self, known: TrialHistory) -> TuningEnded:
-        """Aborted, or out of time in the middle of a trial: what was measured stays, and what it amounts to is told."""
-        search = self.search_from(known, False)
+    def _interrupted(self, history: TrialHistory) -> TuningEnded:
+        """The end of a tuning that was aborted, or whose time was over during a trial, with what was measured."""
+        search = self.search_from(history, False)
         aborted = self.folder.aborted()
         self.early = not aborted
         why = "It was aborted" if aborted else "The time for it was over"
         if search.best is None:
             ended = self._end("aborted" if aborted else "failed", None)
             return replace(ended, sentence=f"{why} before anything was measured. {ended.sentence}".rstrip())
-        verdict = search.conclusion
-        verdict = replace(verdict, sentence=f"{why} before its end. {verdict.sentence}")
-        return self._end("aborted" if aborted else "finished", verdict)
+        conclusion = search.conclusion
+        conclusion = replace(conclusion, sentence=f"{why} before its end. {conclusion.sentence}")
+        return self._end("aborted" if aborted else "finished", conclusion)
 
-    def _end(self, status: TuningEndStatus, verdict: TuningConclusion | None) -> TuningEnded:
-        sentence = self._more_time() if self.early else ""
-        return TuningEnded(t=self.now(), status=status, verdict=verdict, sentence=sentence, early=self.early)
+    def _end(self, status: TuningEndStatus, conclusion: TuningConclusion | None) -> TuningEnded:
+        sentence = self._resume_hint() if self.early else ""
+        return TuningEnded(t=self.now(), status=status, verdict=conclusion, sentence=sentence, early=self.early)
 
-    def _more_time(self) -> str:
+    def _resume_hint(self) -> str:
         resume = f"tuner-tui tune --resume {self.folder.id}"
         if self.needed_s is None:
             return f"Time was short: `{resume}` tries more."
@@ -251,100 +254,101 @@ class Tuner:
 
 
 MIN_ROOM_CHANGE = 0.02
-"""Share of a card's room by which it may differ between trials without a word."""
+"""Minimum relative change of the memory available on a card between trials that is reported."""
 
 
-def tune(folder: TuningFolder, orders: TunerSpec, log: TrialLog) -> TuningEnded:
-    """Begin or go on with the tuning in `folder`. Returns how it ended, for the log; the winner is saved.
+def tune(folder: TuningFolder, spec: TunerSpec, log: TrialLog) -> TuningEnded:
+    """Run or resume the tuning in `folder` and save its winner. Returns the last log entry without writing it.
 
     Raises `LaunchError`, `SettingsError` and `RecordError`.
     """
     record = read_tuning_record(folder)
     entries = read_entries(folder)
-    request = launch_request_of(folder, record, orders)
+    request = launch_request_of(folder, record, spec)
     _end_orphaned_trial(entries, request)
-    inventory, interpreter = read_inventory(state_dir(orders.environ)), training_interpreter(request)
+    inventory, interpreter = read_inventory(state_dir(spec.environ)), training_interpreter(request)
     prior = estimate_prior(
-        limit_gpu_memory(inventory, record.memory_limit_bytes), interpreter, orders, record.resolved.settings
+        limit_gpu_memory(inventory, record.memory_limit_bytes), interpreter, spec, record.resolved.settings
     )
-    setting = TuningContext(record, orders, inventory, interpreter, prior)
-    known = TrialHistory.from_entries(record.resolved.settings, entries)
-    deadline_t = time.time() + orders.minutes * 60
-    space = setting.space(known)
+    context = TuningContext(record, spec, inventory, interpreter, prior)
+    history = TrialHistory.from_entries(record.resolved.settings, entries)
+    deadline_t = time.time() + spec.minutes * 60
+    space = context.space(history)
     limit = None if space.limit_bytes is None else int(space.limit_bytes)
     log.add(TuningStarted(t=time.time(), capacity_bytes=space.capacity_bytes, limit_bytes=limit, deadline_t=deadline_t))
     tuner = Tuner(
-        folder, log, TrialRunner(request, TrialProtocol.within(orders.minutes)), setting.search_from(), deadline_t
+        folder, log, TrialRunner(request, TrialProtocol.within(spec.minutes)), context.search_from(), deadline_t
     )
-    ended = tuner.tune(known)
-    moved = describe_room_change(completed_trials(read_entries(folder)))
-    ended = replace(ended, sentence=" ".join(filter(None, [ended.sentence, moved])))
-    return _save_winner(ended, setting, folder, entries)
+    ended = tuner.tune(history)
+    room_change = describe_room_change(completed_trials(read_entries(folder)))
+    ended = replace(ended, sentence=" ".join(filter(None, [ended.sentence, room_change])))
+    return _save_winner(ended, context, folder, entries)
 
 
 @dataclass(frozen=True, slots=True)
 class TuningContext:
-    """What is tuned, and where. `prior` is what its memory was estimated to be before any run."""
+    """What is tuned, and where. `prior` is the memory estimate made before any run."""
 
     record: TuningRecord
-    orders: TunerSpec
+    spec: TunerSpec
     inventory: Inventory
     interpreter: Interpreter
     prior: PeakModel | None = None
 
-    def space(self, known: TrialHistory) -> SearchSpace:
-        """What may be tried, by what is known now. Raises `SettingsError`."""
+    def space(self, history: TrialHistory) -> SearchSpace:
+        """Return the search space after the trials so far. Raises `SettingsError`."""
         limit = self.record.memory_limit_bytes
         space = build_space(
             limit_gpu_memory(self.inventory, limit),
             self.interpreter,
-            self.orders.job,
-            known.start,
-            memory_limit_bytes=min((size for size in (limit, known.room_bytes) if size is not None), default=None),
-            dataset_size=known.dataset_samples,
+            self.spec.job,
+            history.start,
+            memory_limit_bytes=min((size for size in (limit, history.room_bytes) if size is not None), default=None),
+            dataset_size=history.dataset_samples,
             hold_effective_batch=not self.record.free_batch,
             prior=self.prior,
-            accelerate=read_accelerate_config(self.orders.job, self.orders.environ, Path(self.record.cwd)),
+            accelerate=read_accelerate_config(self.spec.job, self.spec.environ, Path(self.record.cwd)),
         )
-        unreachable = space.unreachable | known.unreachable
-        return with_candidates(replace(space, unreachable=unreachable), known.start)
+        unreachable = space.unreachable | history.unreachable
+        return with_candidates(replace(space, unreachable=unreachable), history.start)
 
     def search_from(self) -> SearchFactory:
-        """The search of this tuning."""
-        return lambda known, closing: Search(known.start, self.space(known), known.tried, closing)
+        """Return the factory of searches."""
+        return lambda history, compare_only: Search(history.start, self.space(history), history.trials, compare_only)
 
 
-def launch_request_of(folder: TuningFolder, record: TuningRecord, orders: TunerSpec) -> LaunchRequest:
-    """The launch of the training as it was asked for."""
+def launch_request_of(folder: TuningFolder, record: TuningRecord, spec: TunerSpec) -> LaunchRequest:
+    """Return the launch request of the training with the settings to start from."""
     return LaunchRequest(
-        job=orders.job,
+        job=spec.job,
         resolved=record.resolved,
         interpreter=record.interpreter,
         cwd=Path(record.cwd),
         preset=record.preset,
         memory_limit_bytes=record.memory_limit_bytes,
-        environ=orders.environ,
+        environ=spec.environ,
         tuning=folder.id,
     )
 
 
 def training_interpreter(request: LaunchRequest) -> Interpreter:
-    """The Python that trains. Raises `LaunchError`."""
+    """Return the interpreter that trains. Raises `LaunchError`."""
     return probe_interpreter(Path(prepare(request).interpreter.path))
 
 
 def estimate_prior(
-    inventory: Inventory, interpreter: Interpreter, orders: TunerSpec, start: Settings
+    inventory: Inventory, interpreter: Interpreter, spec: TunerSpec, start: Settings
 ) -> PeakModel | None:
-    """The peak of the built-in job on a card, without its context, which a trial does not count either.
+    """Return the estimated peak memory of the built-in job on a card, or None for other jobs and on the host.
 
-    None elsewhere: what a limit counts on the host is no resident set, which is what the estimate is of.
+    The context of the card is excluded, as it is from the measurements. On the host, limits count private memory, which
+    does not compare with an estimate of resident memory.
     """
-    target = target_of(inventory, interpreter, orders.job)
-    if not target.on_gpu or not isinstance(orders.job, BuiltinJob):
+    target = target_of(inventory, interpreter, spec.job)
+    if not target.on_gpu or not isinstance(spec.job, BuiltinJob):
         return None
-    runs = measured_runs(orders.job, runs_dir(orders.environ))
-    found = JobMemoryEstimator(orders.job, target.device, target.processes, interpreter, runs).at_once(start)
+    runs = measured_runs(spec.job, runs_dir(spec.environ))
+    found = JobMemoryEstimator(spec.job, target.device, target.processes, interpreter, runs).at_once(start)
     if found is None:
         return None
     context, peak = found.overhead.context_bytes, found.peak
@@ -352,35 +356,40 @@ def estimate_prior(
 
 
 def _end_orphaned_trial(entries: list[LogEntry], request: LaunchRequest) -> None:
-    """End the trial that a killed process left at work: what it measures nobody reads."""
-    begun = [entry for entry in entries if isinstance(entry, TrialStarted | TrialCompleted)]
-    if begun and isinstance(begun[-1], TrialStarted):
-        end_run(RunFolder(runs_dir(request.environ) / begun[-1].run))
+    """End the trial that a killed tuner left running."""
+    started = [entry for entry in entries if isinstance(entry, TrialStarted | TrialCompleted)]
+    if started and isinstance(started[-1], TrialStarted):
+        end_run(RunFolder(runs_dir(request.environ) / started[-1].run))
 
 
-def describe_room_change(tried: Sequence[CompletedTrial]) -> str:
-    """What is to be said where other programs took more or less of the card from trial to trial; else empty."""
-    rooms = [one.measurement.room_bytes for one in tried if one.measurement.room_bytes is not None]
+def describe_room_change(trials: Sequence[CompletedTrial]) -> str:
+    """Return a sentence if the memory that other programs took of the card changed between trials, else empty."""
+    rooms = _rooms(trials)
     if not rooms or max(rooms) - min(rooms) <= MIN_ROOM_CHANGE * max(rooms):
         return ""
-    moved, least = (max(rooms) - min(rooms)) / GIB, min(rooms) / GIB
-    return f"What other programs held of the card moved by {moved:.1f} GiB; the least room was {least:.1f} GiB."
+    change, least = (max(rooms) - min(rooms)) / GIB, min(rooms) / GIB
+    return f"What other programs held of the card moved by {change:.1f} GiB; the least room was {least:.1f} GiB."
 
 
 def _save_winner(
-    ended: TuningEnded, setting: TuningContext, folder: TuningFolder, earlier: Sequence[LogEntry]
+    ended: TuningEnded, context: TuningContext, folder: TuningFolder, earlier: Sequence[LogEntry]
 ) -> TuningEnded:
-    """With the winner saved, where something was measured; once, where a tuning that was at its end is gone on with."""
-    verdict, record = ended.verdict, setting.record
-    if ended.status != "finished" or verdict is None or verdict.best is None or verdict.best.throughput is None:
+    conclusion, record = ended.verdict, context.record
+    if (
+        ended.status != "finished"
+        or conclusion is None
+        or conclusion.best is None
+        or conclusion.best.throughput is None
+    ):
         return ended
     if only_start_ran(completed_trials(read_entries(folder))):
         return replace(ended, sentence=f"No preset is saved. {ended.sentence}".rstrip())
+    # A finished tuning that is resumed keeps its preset.
     before = next((one for one in reversed(earlier) if isinstance(one, TuningEnded)), None)
-    if before is not None and before.verdict == verdict and before.preset and Path(before.preset).exists():
+    if before is not None and before.verdict == conclusion and before.preset and Path(before.preset).exists():
         return replace(ended, preset=before.preset)
-    name = record.save_as or tuned_preset_name(record.preset, setting.orders.job)
-    preset = tuned_preset(name, verdict, record.resolved, setting.orders.job, setting.inventory, folder.id)
+    name = record.save_as or tuned_preset_name(record.preset, context.spec.job)
+    preset = tuned_preset(name, conclusion, record.resolved, context.spec.job, context.inventory, folder.id)
     try:
         return replace(ended, preset=str(save_tuned_preset(preset)))
     except PresetError as error:

@@ -1,4 +1,4 @@
-"""The changes worth a trial, ranked by the bound on their gain, and repeats that break near ties."""
+"""The changes worth a trial, ranked by the maximum gain of each."""
 
 from __future__ import annotations
 
@@ -9,192 +9,143 @@ from dataclasses import dataclass
 from tuner_tui.core.units import format_share
 from tuner_tui.settings.fields import FIELDS
 from tuner_tui.settings.model import Settings
-from tuner_tui.tuning.search import knobs
 from tuner_tui.tuning.search.baseline import fields_not_applied
+from tuner_tui.tuning.search.context import SearchContext
 from tuner_tui.tuning.search.joint_moves import JointMoves
-from tuner_tui.tuning.search.knobs import KnobChange
-from tuner_tui.tuning.search.results import MIN_NOISE, SearchResults, SettingsResult, min_difference
+from tuner_tui.tuning.search.knobs import KnobChange, knob_changes
 from tuner_tui.tuning.search.retries import Retries
 from tuner_tui.tuning.search.skip_reasons import NOT_REACHED
-from tuner_tui.tuning.search.space import MICRO, SearchSpace
-from tuner_tui.tuning.trial import CompletedTrial, SkippedChange, Trial
+from tuner_tui.tuning.search.space import MICRO
+from tuner_tui.tuning.trial import SkippedChange, Trial
 
-MAX_RUNS = 3
-"""Runs of one settings; more would seldom change what is chosen."""
-MIN_LEAD = MIN_NOISE
-"""A lead below this share is not worth a run."""
-
-
-@dataclass(frozen=True, slots=True)
-class TieBreak:
-    """The rivals of `best`."""
-
-    best: SettingsResult
-    results: SearchResults
-
-    def next(self) -> tuple[SettingsResult, str] | None:
-        """Whom to run again and why: the nearest rival, or the best where it was run less often; None where nobody."""
-        rival = max(self._rivals(), key=self._lead, default=None)
-        if rival is None:
-            return None
-        reason = f"{format_share(self._lead(rival), 1, signed=True)}, within the noise: once more"
-        fewer = len(self.best.runs) < len(rival.runs)
-        return self.best if fewer else rival, reason
-
-    def _rivals(self) -> list[SettingsResult]:
-        return [one for one in self.results.results if self._is_rival(one)]
-
-    def _is_rival(self, one: SettingsResult) -> bool:
-        if one is self.best or not self.results.trusted(one) or min(len(one.runs), len(self.best.runs)) >= MAX_RUNS:
-            return False
-        return MIN_LEAD < self._lead(one) <= min_difference(one, self.best, self.results.noise)
-
-    def _lead(self, one: SettingsResult) -> float:
-        return (one.throughput or 0.0) / (self.best.throughput or 1.0) - 1
-
-
-REPEAT_RESOLUTION = math.sqrt(MAX_RUNS)
-"""Runs of two rivals can tell differences so many times smaller than single runs."""
 MIN_RETRY_GAIN = 0.02
-"""What a second look must promise."""
+"""Minimum predicted gain (2 %) for retrying a rejected change."""
+RETRY_NOISE_FACTOR = math.sqrt(3)
+"""Factor by which the gain of a retry may be below the noise: confirming runs measure smaller differences."""
 RETRY_BOUND_GROWTH = 2.0
-"""A change that did not win is tried again where its bound has grown this many times: other winners shift the time."""
+"""Growth of the bound after which a rejected change is tried again: other changes have shifted the time of a step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """What can still be improved on the best of `results`. `start` fits the data."""
+    """The changes away from the best settings of `context`, or from the start if nothing ran."""
 
-    start: Settings
-    space: SearchSpace
-    tried: tuple[CompletedTrial, ...]
-    results: SearchResults
+    context: SearchContext
 
     def trials(self) -> list[Trial]:
-        """A trial of each change whose bound is above the noise, the highest first; then rivals of the best again."""
-        return [self._trial(option) for option in self.offers()] or self._once_more()
+        """Return a trial of each change worth trying, the most promising first."""
+        return [
+            Trial(
+                number=0,
+                purpose="batch" if change.knob == MICRO else "knob",
+                settings=self._after(change),
+                reason=format_reason(change),
+                changed=tuple(change.values),
+                bound=change.bound,
+            )
+            for change in self.changes()
+        ]
 
-    def _once_more(self) -> list[Trial]:
-        found = None if self.results.best is None else TieBreak(self.results.best, self.results).next()
-        if found is None:
-            return []
-        return [Trial(number=0, purpose="knob", settings=found[0].settings, reason=found[1])]
+    def changes(self) -> list[KnobChange]:
+        """Return the changes worth a trial, or retries if there are none, in descending order of their bounds.
 
-    def _trial(self, option: KnobChange) -> Trial:
-        return Trial(
-            number=0,
-            purpose="batch" if option.knob == MICRO else "knob",
-            settings=self._after(option),
-            reason=format_reason(option),
-            changed=tuple(option.change),
-            bound=option.bound,
-        )
-
-    def offers(self) -> list[KnobChange]:
-        """The changes worth a trial, the highest bound first; what has no bound last, but the micro batch first.
-
-        Where none is left, those of a second look.
+        Changes without a bound come last, except for the micro batch, which comes first.
         """
-        worth = [option for option in self._options() if self.objection(option) is None]
-        return sorted(worth or self._second_look(), key=_rank)
-
-    def _second_look(self) -> list[KnobChange]:
-        best = self.results.best
-        if best is None:
-            return []
-        look = Retries(self.start, best, self.results, self.space)
-        options = [*self._options(), *look.options()]
-        return [option for option in options if self._again(option) and self.objection(option, again=True) is None]
-
-    def _again(self, option: KnobChange) -> bool:
-        """Whether a change is of a second look: not one that was tried in vain and of which nothing new is known."""
-        return option.aside or not self._answered(option)
+        new = [change for change in self._all_changes() if self.objection(change) is None]
+        return sorted(new or self._retries(), key=_rank)
 
     def skipped(self) -> tuple[SkippedChange, ...]:
-        """The changes that are not worth a trial, and why."""
-        if self.results.best is None:
+        """Return the changes that are not worth a trial, and why."""
+        best = self.context.best
+        if best is None:
             return ()
         found = [
-            SkippedChange(knob=option.knob, value=option.value, reason=objection)
-            for option in self._options()
-            if not option.aside and (objection := self.objection(option))
+            SkippedChange(knob=change.knob, value=change.value, reason=objection)
+            for change in self._all_changes()
+            if not change.from_other and (objection := self.objection(change))
         ]
-        return (*self._trading(self.results.best).skipped(), *found)
+        return (*JointMoves(self.context, best).skipped(), *found)
 
-    def objection(self, option: KnobChange, again: bool = False) -> str | None:
-        """Why a change is not tried; empty where it was tried already, None where it is worth it.
+    def objection(self, change: KnobChange, retry: bool = False) -> str | None:
+        """Return why a change is not tried (empty if it was tried already), or None if it is worth a trial.
 
-        `again`: that it was tried beside other settings is no reason.
+        For a retry, an earlier trial of the change with other settings is no objection.
         """
-        changing = {name for name, value in option.change.items() if value != getattr(self._best, name)}
-        if changing & self.space.unreachable:
+        space, results = self.context.space, self.context.results
+        fields = {name for name, value in change.values.items() if value != getattr(self._base, name)}
+        if fields & space.unreachable:
             return NOT_REACHED
-        ignored = self._ignored(changing)
-        if ignored is not None:
-            return ignored
-        if self.results.get(self._after(option)) is not None or (self._answered(option) and not again):
+        not_applied = self._not_applied_reason(fields)
+        if not_applied is not None:
+            return not_applied
+        if results.get(self._after(change)) is not None or (self._was_rejected(change) and not retry):
             return ""
-        refused = self.space.refusal(self._best, option.change)
+        refused = space.refusal(self._base, change.values)
         if refused is not None:
             return refused
-        if option.bound is not None and option.bound <= 0:
-            return f"it could not gain: {option.rests_on}"
-        least = max(MIN_RETRY_GAIN, self.results.noise / REPEAT_RESOLUTION) if again else self.results.noise
-        if option.bound is not None and option.bound <= least:
-            noise = _format_bound(self.results.noise).lstrip("+")
-            return f"at most {_format_bound(option.bound)} ({option.rests_on}), within the noise of {noise}"
+        if change.bound is not None and change.bound <= 0:
+            return f"it could not gain: {change.reason}"
+        min_gain = max(MIN_RETRY_GAIN, results.noise / RETRY_NOISE_FACTOR) if retry else results.noise
+        if change.bound is not None and change.bound <= min_gain:
+            noise = _format_bound(results.noise).lstrip("+")
+            return f"at most {_format_bound(change.bound)} ({change.reason}), within the noise of {noise}"
         return None
 
-    def _options(self) -> Iterator[KnobChange]:
-        best = self.results.best
+    def _retries(self) -> list[KnobChange]:
+        best = self.context.best
+        if best is None:
+            return []
+        changes = [*self._all_changes(), *Retries(self.context, best).changes()]
+        worth = (change for change in changes if change.from_other or not self._was_rejected(change))
+        return [change for change in worth if self.objection(change, retry=True) is None]
+
+    def _all_changes(self) -> Iterator[KnobChange]:
+        best = self.context.best
         if best is not None:
-            yield from self._trading(best).options()
-            yield from knobs.knob_changes(best, self.space)
+            yield from JointMoves(self.context, best).changes()
+            yield from knob_changes(best, self.context.space)
 
     @property
-    def _best(self) -> Settings:
-        best = self.results.best
-        return self.start if best is None else best.settings
+    def _base(self) -> Settings:
+        best = self.context.best
+        return self.context.start if best is None else best.settings
 
-    def _trading(self, best: SettingsResult) -> JointMoves:
-        return JointMoves(self.start, best, self.results, self.space, self.tried)
+    def _after(self, change: KnobChange) -> Settings:
+        return self._base.changed(**change.values)
 
-    def _after(self, option: KnobChange) -> Settings:
-        return self._best.changed(**option.change)
-
-    def _ignored(self, changing: set[str]) -> str | None:
-        """What was said where one of these fields, once tried, turned out not to be applied."""
-        for one in self.tried:
-            if one.measurement.outcome == "not-applied" and changing & set(fields_not_applied(one)):
+    def _not_applied_reason(self, fields: set[str]) -> str | None:
+        """The sentence of a trial that showed that the training ignores one of `fields`."""
+        for one in self.context.trials:
+            if one.measurement.outcome == "not-applied" and fields & set(fields_not_applied(one)):
                 return one.measurement.sentence or "the training does not take it"
         return None
 
-    def _answered(self, option: KnobChange) -> bool:
-        """Whether this change was tried beside other settings, and its bound has not grown much since."""
-        for one in self.tried:
-            if option.knob not in one.trial.changed or option.knob == MICRO:
+    def _was_rejected(self, change: KnobChange) -> bool:
+        """Whether the change was tried with other settings, and its bound has not grown much since."""
+        for one in self.context.trials:
+            if change.knob not in one.trial.changed or change.knob == MICRO:
                 continue
-            if any(getattr(one.trial.settings, name) != value for name, value in option.change.items()):
+            if any(getattr(one.trial.settings, name) != value for name, value in change.values.items()):
                 continue
-            if one.measurement.outcome != "measured" or one.trial.bound is None or option.bound is None:
+            if one.measurement.outcome != "measured" or one.trial.bound is None or change.bound is None:
                 return True
-            if option.bound < RETRY_BOUND_GROWTH * one.trial.bound:
+            if change.bound < RETRY_BOUND_GROWTH * one.trial.bound:
                 return True
         return False
 
 
-def format_reason(option: KnobChange) -> str:
-    """Why an option is tried, for a person."""
-    if option.bound is None or math.isinf(option.bound):
-        return option.rests_on
-    return f"at most {_format_bound(option.bound)} to gain: {option.rests_on}"
+def format_reason(change: KnobChange) -> str:
+    """Return why a change is tried."""
+    if change.bound is None or math.isinf(change.bound):
+        return change.reason
+    return f"at most {_format_bound(change.bound)} to gain: {change.reason}"
 
 
-def _rank(option: KnobChange) -> tuple[float, str]:
-    bound = option.bound
+def _rank(change: KnobChange) -> tuple[float, int]:
+    bound = change.bound
     if bound is None:
-        bound = math.inf if option.knob == MICRO else 0.0
-    return -bound, list(FIELDS).index(option.knob).__format__("03")
+        bound = math.inf if change.knob == MICRO else 0.0
+    return -bound, list(FIELDS).index(change.knob)
 
 
 def _format_bound(bound: float) -> str:

@@ -1,4 +1,4 @@
-"""Changes of several knobs at once, where one frees memory that another uses."""
+"""Changes of the micro batch, alone or with other knobs where one frees memory or time that another uses."""
 
 from __future__ import annotations
 
@@ -8,170 +8,171 @@ from dataclasses import dataclass
 from tuner_tui.settings.fields import Value
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.search import speedup_bounds
-from tuner_tui.tuning.search.knobs import CHECKPOINTING, KnobChange, loader_changes, sampling_changes
-from tuner_tui.tuning.search.micro_batch import (
-    MicroBatchSizes,
-    fastest_fitting,
-    group_by_knobs,
-    knobs_of,
-    micro_batch_of,
-)
-from tuner_tui.tuning.search.results import SearchResults, SettingsResult, same_memory_line
-from tuner_tui.tuning.search.space import MICRO, SearchSpace
-from tuner_tui.tuning.trial import CompletedTrial, SkippedChange
+from tuner_tui.tuning.search.context import SearchContext
+from tuner_tui.tuning.search.knobs import KnobChange, loader_changes, sampling_changes
+from tuner_tui.tuning.search.micro_batch import MicroBatchSizes, fastest_fitting, group_by_knobs, knobs_of
+from tuner_tui.tuning.search.results import SettingsResult, same_memory_line
+from tuner_tui.tuning.search.space import CHECKPOINTING, MICRO
+from tuner_tui.tuning.trial import SkippedChange
+
+SAMPLING = "train_sampling_strategy"
 
 
 @dataclass(frozen=True, slots=True)
 class JointMoves:
-    """What can be traded for more throughput than `best` has."""
+    """Changes away from `best`, the best result of `context`."""
 
-    start: Settings
+    context: SearchContext
     best: SettingsResult
-    results: SearchResults
-    space: SearchSpace
-    tried: tuple[CompletedTrial, ...]
 
-    def options(self) -> Iterator[KnobChange]:
-        """Another micro batch beside the best, beside others that could overtake it, and with other uses of memory."""
-        own = self.sizes(self.best)
-        for size in (own.larger(), own.smaller()):
+    def changes(self) -> Iterator[KnobChange]:
+        """Yield other micro batches for the best knobs and for knobs that could overtake them, and joint changes."""
+        sizes = self._sizes(self.best)
+        for size in (sizes.larger(), sizes.smaller()):
             if size is not None:
-                yield self._option(MICRO, own.after(size.micro), size.bound, size.reason)
-        yield from self._evened(own)
+                yield self._change(MICRO, sizes.with_micro(size.micro), size.bound, size.reason)
+        yield from self._larger_with_grouping(sizes)
         yield from self._overtaking()
-        yield from self._too_large()
-        yield from self._checkpointing_on(own)
-        yield from self._checkpointing_off(own)
+        yield from self._smaller_for_too_large()
+        yield from self._checkpointing_on(sizes)
+        yield from self._checkpointing_off(sizes)
 
     def skipped(self) -> tuple[SkippedChange, ...]:
-        """Sizes that cannot be tried, and why."""
-        own = self.sizes(self.best)
-        if self.space.capacity_bytes is None and own.micro < own.most:
+        """Return the micro batches that cannot be tried, and why."""
+        sizes, space = self._sizes(self.best), self.context.space
+        if space.capacity_bytes is None and sizes.micro < sizes.largest:
             why = "how much memory the training may take is not known; --memory-limit would bound it"
-            return (SkippedChange(knob=MICRO, value=f"above {own.micro}", reason=why),)
-        effective, sizes = self.start.effective_batch(), own.allowed
-        if sizes is not None and effective > 3 and len(sizes) == 2:
+            return (SkippedChange(knob=MICRO, value=f"above {sizes.micro}", reason=why),)
+        effective, allowed = self.context.start.effective_batch(), sizes.allowed
+        if allowed is not None and effective > 3 and len(allowed) == 2:
             why = f"the effective batch of {effective} is prime: only 1 and {effective} hold it"
             return (SkippedChange(knob=MICRO, value=f"2 … {effective - 1}", reason=why),)
-        if sizes is not None and own.micro == own.most and own.most < self.space.most_micro:
+        if allowed is not None and sizes.micro == sizes.largest and sizes.largest < space.max_micro:
             why = f"the effective batch of {effective} is held (--free-batch frees it), and no larger one divides it"
-            return (SkippedChange(knob=MICRO, value=f"above {own.micro}", reason=why),)
+            return (SkippedChange(knob=MICRO, value=f"above {sizes.micro}", reason=why),)
         return ()
 
-    def sizes(self, result: SettingsResult) -> MicroBatchSizes:
-        """The sizes beside a result."""
-        return MicroBatchSizes(self.start, result, self.results, self.space)
+    def _sizes(self, result: SettingsResult) -> MicroBatchSizes:
+        return MicroBatchSizes(self.context, result)
 
-    def _evened(self, own: MicroBatchSizes) -> Iterator[KnobChange]:
-        """A larger size and samples of like length together, where padding took what the larger size would gain."""
-        search, growth, knob = own.search(), own.growth_bound(), "train_sampling_strategy"
+    def _larger_with_grouping(self, sizes: MicroBatchSizes) -> Iterator[KnobChange]:
+        """A larger size with samples grouped by length, if padding cancelled the gain of the larger size."""
+        search, growth = sizes.search(), sizes.growth_bound()
         padded = search.best if search is not None and search.propose() is None else None
-        if padded is None or padded.batch <= own.micro or growth is None:
+        if padded is None or padded.batch <= sizes.micro or growth is None:
             return
-        for option in sampling_changes(self.best.settings, self.best.breakdown, self.space):
-            after = own.after(padded.batch).changed(**option.change)
-            bound = (1 + growth) * (1 + (option.bound or 0.0)) - 1
-            yield self._option(knob, after, bound, "a larger micro batch pads more, unless samples are alike")
+        for change in sampling_changes(self.best.settings, self.best.breakdown, self.context.space):
+            after = sizes.with_micro(padded.batch).changed(**change.values)
+            bound = (1 + growth) * (1 + (change.bound or 0.0)) - 1
+            yield self._change(SAMPLING, after, bound, "a larger micro batch pads more, unless samples are alike")
 
     def _overtaking(self) -> Iterator[KnobChange]:
-        """Larger sizes beside other knobs, which were slower at a size that they need not stop at."""
-        for group in group_by_knobs(self.results.results):
-            fastest = fastest_fitting(group, self.results)
+        """Larger sizes, and a faster loader, for knobs that were slower than the best at the sizes tried so far."""
+        results = self.context.results
+        for group in group_by_knobs(results.results):
+            fastest = fastest_fitting(group, results)
             if fastest is None or knobs_of(fastest.settings) == knobs_of(self.best.settings):
                 continue
-            yield from self._fed(fastest)
-            size = self.sizes(fastest).larger()
+            yield from self._faster_loader(fastest)
+            sizes = self._sizes(fastest)
+            size = sizes.larger()
             if size is not None:
-                bound = None if size.bound is None else self._over_best(fastest) * (1 + size.bound) - 1
-                reason = f"slower at {micro_batch_of(fastest)}, but with room for more: {size.reason}"
-                yield self._option(MICRO, self.sizes(fastest).after(size.micro), bound, reason)
+                bound = None if size.bound is None else self._ratio_to_best(fastest) * (1 + size.bound) - 1
+                reason = f"slower at {fastest.micro}, but with room for more: {size.reason}"
+                yield self._change(MICRO, sizes.with_micro(size.micro), bound, reason)
 
-    def _fed(self, result: SettingsResult) -> Iterator[KnobChange]:
-        """The loader made faster beside knobs that compute faster than the best, which only the wait for data hid."""
-        ahead = self._over_best(result) * (1 + (speedup_bounds.data_wait_bound(result.breakdown) or 0.0))
-        if ahead <= (1 + (speedup_bounds.data_wait_bound(self.best.breakdown) or 0.0)) * (1 + self.results.noise):
+    def _faster_loader(self, result: SettingsResult) -> Iterator[KnobChange]:
+        """A faster loader for knobs that compute faster than the best, but waited for data."""
+        without_wait = self._ratio_to_best(result) * (1 + (speedup_bounds.data_wait_bound(result.breakdown) or 0.0))
+        best_without_wait = 1 + (speedup_bounds.data_wait_bound(self.best.breakdown) or 0.0)
+        if without_wait <= best_without_wait * (1 + self.context.results.noise):
             return
-        for option in loader_changes(result.settings, result.breakdown, self.space):
-            if option.bound is not None:
-                bound = self._over_best(result) * (1 + option.bound) - 1
+        for change in loader_changes(result.settings, result.breakdown, self.context.space):
+            if change.bound is not None:
+                bound = self._ratio_to_best(result) * (1 + change.bound) - 1
                 reason = "computing was faster so, but waited for data"
-                yield self._option(option.knob, result.settings.changed(**option.change), bound, reason)
+                yield self._change(change.knob, result.settings.changed(**change.values), bound, reason)
 
-    def _too_large(self) -> Iterator[KnobChange]:
+    def _smaller_for_too_large(self) -> Iterator[KnobChange]:
         """A smaller size for knobs that were worth a trial and did not fit."""
-        fitting = {knobs_of(one.settings) for one in self.results.results if self.results.trusted(one)}
-        for one in self.tried:
-            result = self.results.get(one.trial.settings)
-            if result is None or not self.results.over(result) or knobs_of(result.settings) in fitting:
+        results = self.context.results
+        fitting = {knobs_of(one.settings) for one in results.results if results.fits(one)}
+        for one in self.context.trials:
+            result = results.get(one.trial.settings)
+            if result is None or not results.exceeds_memory(result) or knobs_of(result.settings) in fitting:
                 continue
-            if sum(other.out_of_memory for other in self.sizes(result).alike) > 1:
+            sizes = self._sizes(result)
+            if sum(other.out_of_memory for other in sizes.same_knobs) > 1:
                 continue
-            search = self.sizes(result).search()
+            search = sizes.search()
             proposal = None if search is None else search.propose()
-            if proposal is not None and 1 <= proposal.batch < micro_batch_of(result):
-                bound = self._over_best(result) - 1 if result.throughput else one.trial.bound
-                reason = f"{micro_batch_of(result)} did not fit with these knobs"
-                yield self._option(MICRO, self.sizes(result).after(proposal.batch), bound, reason)
+            if proposal is not None and 1 <= proposal.batch < result.micro:
+                bound = self._ratio_to_best(result) - 1 if result.throughput else one.trial.bound
+                reason = f"{result.micro} did not fit with these knobs"
+                yield self._change(MICRO, sizes.with_micro(proposal.batch), bound, reason)
 
-    def _checkpointing_on(self, own: MicroBatchSizes) -> Iterator[KnobChange]:
-        """Recomputing activations for a larger micro batch, where memory ends the growth and growth would pay."""
-        search, growth = own.search(), own.growth_bound()
-        ended = search is not None and search.propose() is None and search.best is not None
-        if not ended or own.micro >= own.most:
+    def _checkpointing_on(self, sizes: MicroBatchSizes) -> Iterator[KnobChange]:
+        """Gradient checkpointing for a larger micro batch, if memory limits the size and a larger one would pay."""
+        search, growth = sizes.search(), sizes.growth_bound()
+        memory_limits = search is not None and search.propose() is None and search.best is not None
+        if not memory_limits or sizes.micro >= sizes.largest:
             return
-        if self.best.settings.gradient_checkpointing or True not in self.space.candidates.get(CHECKPOINTING, ()):
+        if self.best.settings.gradient_checkpointing or not self._is_candidate(CHECKPOINTING, True):
             return
-        after = own.after(max(own.micro, self._with_checkpointing(own))).changed(**{CHECKPOINTING: True})
+        micro = max(sizes.micro, self._size_with_checkpointing(sizes))
+        after = sizes.with_micro(micro).changed(**{CHECKPOINTING: True})
         bound = None if growth is None else (1 + growth) / speedup_bounds.CHECKPOINTING_COST.value - 1
-        yield self._option(CHECKPOINTING, after, bound, "recomputing makes room for a larger micro batch")
+        yield self._change(CHECKPOINTING, after, bound, "recomputing makes room for a larger micro batch")
 
-    def _with_checkpointing(self, own: MicroBatchSizes) -> int:
-        """The size that fits by the usual saving; without a model twice the present one, were all of it activations."""
-        saving, model = speedup_bounds.CHECKPOINTING_ACTIVATIONS.value, own.model()
+    def _size_with_checkpointing(self, sizes: MicroBatchSizes) -> int:
+        """The size that fits with the usual saving; without a memory model, at most twice the present size."""
+        saving, model = speedup_bounds.CHECKPOINTING_ACTIVATIONS.value, sizes.memory_model()
         if model is not None:
-            return own.permitted(model.steeper(saving).largest_batch(self._limit))
-        twice = (self.best.peak_bytes or 0) * 2 * saving
-        return own.permitted(2 * own.micro if twice <= self._limit else own.micro)
+            return sizes.largest_allowed(model.steeper(saving).largest_batch(self._limit_bytes))
+        twice = (self.best.peak_bytes or 0) * 2 * saving  # as if all memory were activations
+        return sizes.largest_allowed(2 * sizes.micro if twice <= self._limit_bytes else sizes.micro)
 
-    def _checkpointing_off(self, own: MicroBatchSizes) -> Iterator[KnobChange]:
-        """Recomputing saved, with as many samples as fit when activations are kept."""
-        if not self.best.settings.gradient_checkpointing or False not in self.space.candidates.get(CHECKPOINTING, ()):
+    def _checkpointing_off(self, sizes: MicroBatchSizes) -> Iterator[KnobChange]:
+        """No recomputing, with the micro batch that fits when activations are kept."""
+        if not self.best.settings.gradient_checkpointing or not self._is_candidate(CHECKPOINTING, False):
             return
-        model, micro = own.model(), own.micro
-        if model is not None and self.space.limit_bytes is not None:
+        model, micro = sizes.memory_model(), sizes.micro
+        if model is not None and self.context.space.limit_bytes is not None:
             steeper = model.steeper(speedup_bounds.KEPT_ACTIVATIONS.value)
-            micro = max(1, min(micro, own.permitted(steeper.largest_batch(self._limit))))
-        micro = self._not_refuted(own, own.after(micro).changed(**{CHECKPOINTING: False}))
+            micro = max(1, min(micro, sizes.largest_allowed(steeper.largest_batch(self._limit_bytes))))
+        micro = self._below_failed(sizes, sizes.with_micro(micro).changed(**{CHECKPOINTING: False}))
         bound = speedup_bounds.compute_bound(self.best.breakdown, speedup_bounds.RECOMPUTING)
         reason = f"recomputing saved ({speedup_bounds.RECOMPUTING.source})"
-        yield self._option(CHECKPOINTING, own.after(micro).changed(**{CHECKPOINTING: False}), bound, reason)
+        yield self._change(CHECKPOINTING, sizes.with_micro(micro).changed(**{CHECKPOINTING: False}), bound, reason)
 
-    def _not_refuted(self, own: MicroBatchSizes, settings: Settings) -> int:
-        """The size of `settings`; where that or a smaller one did not fit on its line of memory, what did, or half."""
-        line = [one for one in self.results.results if same_memory_line(one.settings, settings)]
+    def _below_failed(self, sizes: MicroBatchSizes, settings: Settings) -> int:
+        """The micro batch of `settings`; if that or a smaller one failed, the largest that fitted, else half."""
+        results = self.context.results
+        line = [one for one in results.results if same_memory_line(one.settings, settings)]
         micro = settings.per_device_train_batch_size
-        failed = min((micro_batch_of(one) for one in line if self.results.over(one)), default=micro + 1)
+        failed = min((one.micro for one in line if results.exceeds_memory(one)), default=micro + 1)
         if micro < failed:
             return micro
-        return max(
-            (micro_batch_of(one) for one in line if self.results.trusted(one)),
-            default=max(1, own.permitted(failed // 2)),
-        )
+        fitting = (one.micro for one in line if results.fits(one))
+        return max(fitting, default=max(1, sizes.largest_allowed(failed // 2)))
 
     @property
-    def _limit(self) -> float:
-        return self.space.limit_bytes or 0.0
+    def _limit_bytes(self) -> float:
+        return self.context.space.limit_bytes or 0.0
 
-    def _over_best(self, result: SettingsResult) -> float:
+    def _is_candidate(self, name: str, value: Value) -> bool:
+        return value in self.context.space.candidates.get(name, ())
+
+    def _ratio_to_best(self, result: SettingsResult) -> float:
         return (result.throughput or 0.0) / (self.best.throughput or 1.0)
 
-    def _option(self, knob: str, after: Settings, bound: float | None, reason: str) -> KnobChange:
-        aside = knobs_of(after) != knobs_of(self.best.settings) and knob != CHECKPOINTING
-        return KnobChange(knob, changed_values(after, self.best.settings, knob), bound, reason, aside)
+    def _change(self, knob: str, after: Settings, bound: float | None, reason: str) -> KnobChange:
+        from_other = knobs_of(after) != knobs_of(self.best.settings) and knob != CHECKPOINTING
+        return KnobChange(knob, changed_values(after, self.best.settings, knob), bound, reason, from_other)
 
 
 def changed_values(after: Settings, before: Settings, knob: str) -> dict[str, Value]:
-    """The values of `after` that differ from `before`, that of `knob` first and in any case."""
+    """Return the values of `after` that differ from `before`; that of `knob` comes first and is always included."""
     names = [knob, *(name for name in Settings.model_fields if name != knob)]
     changed = (name for name in names if name == knob or getattr(after, name) != getattr(before, name))
     return {name: getattr(after, name) for name in changed}

@@ -11,45 +11,45 @@ from tuner_tui.settings.fields import Value, format_value
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.search import speedup_bounds
 from tuner_tui.tuning.search.results import SettingsResult
-from tuner_tui.tuning.search.space import SearchSpace
+from tuner_tui.tuning.search.space import PERSISTENT, PIN, PREFETCH, WORKERS, SearchSpace
 from tuner_tui.tuning.trial import StepBreakdown
 
-WORKERS, PREFETCH = "dataloader_num_workers", "dataloader_prefetch_factor"
-PIN, PERSISTENT = "dataloader_pin_memory", "dataloader_persistent_workers"
-CHECKPOINTING = "gradient_checkpointing"
 WORKER_MARGIN = 1.25
-"""Workers are counted for samples that take this much longer than they did."""
+"""Safety factor on the loading time when the number of workers is computed."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnobChange:
-    """One change of one knob. `change` may take other fields along that the knob needs.
+    """A change of one knob away from the best settings.
 
-    `bound` is the most it can gain as a share of throughput, None where nothing was seen that says; `rests_on` says in
-    words what the bound is from. `aside` marks one beside other settings than the best: nobody misses it where it is
-    not tried.
+    Attributes:
+        knob: The field that changes.
+        values: New values of the knob and of the fields that change with it.
+        bound: Maximum gain in throughput, as a share; None if unknown.
+        reason: What the bound is based on.
+        from_other: Derived from settings other than the best. Such a change is not reported if it is skipped.
     """
 
     knob: str
-    change: Mapping[str, Value]
+    values: Mapping[str, Value]
     bound: float | None
-    rests_on: str
-    aside: bool = False
+    reason: str
+    from_other: bool = False
 
     @property
     def value(self) -> str:
-        """The knob's new value, as a person types it."""
-        return format_value(self.knob, self.change[self.knob])
+        """The knob's new value as text."""
+        return format_value(self.knob, self.values[self.knob])
 
 
 def knob_changes(best: SettingsResult, space: SearchSpace) -> Iterator[KnobChange]:
-    """Every change of one knob away from the best settings, whatever its bound."""
-    for knob in KNOBS:
-        yield from knob(best.settings, best.breakdown, space)
+    """Yield every change of one knob away from the best settings, whatever its bound."""
+    for changes in KNOBS:
+        yield from changes(best.settings, best.breakdown, space)
 
 
 def precision_changes(now: Settings, breakdown: StepBreakdown, space: SearchSpace) -> Iterator[KnobChange]:
-    """16 bit in place of fp32; never back, and never from one 16-bit kind to the other."""
+    """16 bit instead of fp32; never back, and never from one 16-bit type to the other."""
     for value in _other_values("precision", now, space):
         if now.precision == "fp32" and value != "fp32":
             factor = speedup_bounds.SIXTEEN_BIT_AFTER_TF32 if now.tf32 else speedup_bounds.SIXTEEN_BIT
@@ -58,14 +58,14 @@ def precision_changes(now: Settings, breakdown: StepBreakdown, space: SearchSpac
 
 
 def tf32_changes(now: Settings, breakdown: StepBreakdown, space: SearchSpace) -> Iterator[KnobChange]:
-    """TF32, where products are still in fp32: under autocast they are in 16 bit."""
+    """TF32 for training in fp32; under autocast, matrix products are in 16 bit already."""
     for value in _other_values("tf32", now, space):
         if value and now.precision == "fp32":
             yield _compute_change("tf32", {"tf32": True}, breakdown, speedup_bounds.TF32)
 
 
 def attention_changes(now: Settings, breakdown: StepBreakdown, space: SearchSpace) -> Iterator[KnobChange]:
-    """A faster kernel for attention."""
+    """A faster attention kernel."""
     for value in _other_values("attn_implementation", now, space):
         factor = {
             "sdpa": speedup_bounds.SDPA_OVER_EAGER,
@@ -86,7 +86,7 @@ def compile_changes(now: Settings, breakdown: StepBreakdown, space: SearchSpace)
 
 
 def optimizer_changes(now: Settings, breakdown: StepBreakdown, space: SearchSpace) -> Iterator[KnobChange]:
-    """The fused kernels of the same optimizer: another one would be another training."""
+    """Fused kernels of the same optimizer; another optimizer would change the result of the training."""
     for value in _other_values("optim", now, space):
         if value == "adamw_torch_fused" and now.optim == "adamw_torch":
             yield KnobChange(
@@ -95,7 +95,7 @@ def optimizer_changes(now: Settings, breakdown: StepBreakdown, space: SearchSpac
 
 
 def sampling_changes(now: Settings, breakdown: StepBreakdown, space: SearchSpace) -> Iterator[KnobChange]:
-    """Samples of like length together."""
+    """Samples grouped by length, which reduces padding."""
     for value in _other_values("train_sampling_strategy", now, space):
         if value == "group_by_length":
             change = {"train_sampling_strategy": value}
@@ -105,32 +105,30 @@ def sampling_changes(now: Settings, breakdown: StepBreakdown, space: SearchSpace
 
 
 def loader_changes(now: Settings, breakdown: StepBreakdown, space: SearchSpace) -> Iterator[KnobChange]:
-    """Workers as many as the wait asks for, then what they keep ready, then pinned memory."""
-    wait, rests_on = speedup_bounds.data_wait_bound(breakdown), "the wait for data"
+    """As many workers as the data wait calls for, then prefetching, persistent workers and pinned memory."""
+    wait, reason = speedup_bounds.data_wait_bound(breakdown), "the wait for data"
     for count in _more_workers(now, breakdown, space):
-        yield KnobChange(WORKERS, _with_workers(count, now, space), wait, rests_on)
+        yield KnobChange(WORKERS, _with_workers(count, now, space), wait, reason)
     if now.dataloader_num_workers > 0:
-        ready = now.dataloader_prefetch_factor or 2
+        ready = now.dataloader_prefetch_factor or 2  # PyTorch's default
         for value in _other_values(PREFETCH, now, space):
             if isinstance(value, int) and value > ready:
-                yield KnobChange(PREFETCH, {PREFETCH: value}, wait, rests_on)
+                yield KnobChange(PREFETCH, {PREFETCH: value}, wait, reason)
                 break
         if not now.dataloader_persistent_workers and True in _other_values(PERSISTENT, now, space):
-            yield KnobChange(PERSISTENT, {PERSISTENT: True}, wait, rests_on)
+            yield KnobChange(PERSISTENT, {PERSISTENT: True}, wait, reason)
     if not now.dataloader_pin_memory and True in _other_values(PIN, now, space):
-        yield KnobChange(PIN, {PIN: True}, wait, rests_on)
+        yield KnobChange(PIN, {PIN: True}, wait, reason)
     yield from _fewer_workers(now, space)
 
 
 def _more_workers(now: Settings, breakdown: StepBreakdown, space: SearchSpace) -> tuple[int, ...]:
-    """The count that would hide the loading behind the computing, and the one above.
-
-    With no worker the wait is the loading itself; with n of them it is what n could not hide.
-    """
     larger = [count for count in _counts(now, space) if count > now.dataloader_num_workers]
     wait = breakdown.data_wait
     if not larger or wait is None:
         return tuple(larger[:1])
+    # The fewest workers that hide the loading behind the computing. Without workers, the wait is the loading itself;
+    # n workers that still leave a wait spend the whole step loading.
     loading = wait if now.dataloader_num_workers == 0 else float(now.dataloader_num_workers)
     needed = math.ceil(WORKER_MARGIN * loading / max(1 - wait, 0.01))
     enough = [count for count in larger if count >= needed]
@@ -138,7 +136,7 @@ def _more_workers(now: Settings, breakdown: StepBreakdown, space: SearchSpace) -
 
 
 def _fewer_workers(now: Settings, space: SearchSpace) -> Iterator[KnobChange]:
-    """Where workers and training want the same cores: without a GPU, or with no core left for the training."""
+    # Workers and training compete for cores without a GPU, or when there is a worker for every core.
     smaller = [count for count in _counts(now, space) if count < now.dataloader_num_workers]
     crowded = space.cores is not None and now.dataloader_num_workers >= space.cores
     if smaller and (crowded or not space.on_gpu):
@@ -153,7 +151,7 @@ def _counts(now: Settings, space: SearchSpace) -> list[int]:
 
 
 def _with_workers(count: int, now: Settings, space: SearchSpace) -> dict[str, Value]:
-    """Workers and what goes with them: none keep nothing ready, some are kept between epochs."""
+    # Without workers, prefetching and persistence are invalid; with workers, keep them between epochs.
     change: dict[str, Value] = {WORKERS: count}
     if count == 0:
         return {**change, PREFETCH: None, PERSISTENT: False}
@@ -163,14 +161,13 @@ def _with_workers(count: int, now: Settings, space: SearchSpace) -> dict[str, Va
 
 
 def _other_values(name: str, now: Settings, space: SearchSpace) -> list[Value]:
-    """The values of a knob that can run here, without the present one."""
     present = getattr(now, name)
     return [value for value in space.candidates.get(name, ()) if value != present]
 
 
 def _compute_change(knob: str, change: Mapping[str, Value], breakdown: StepBreakdown, factor: Threshold) -> KnobChange:
-    rests_on = f"computing, {factor.value:.3g} {factor.unit} at best ({factor.source})"
-    return KnobChange(knob, change, speedup_bounds.compute_bound(breakdown, factor), rests_on)
+    reason = f"computing, {factor.value:.3g} {factor.unit} at best ({factor.source})"
+    return KnobChange(knob, change, speedup_bounds.compute_bound(breakdown, factor), reason)
 
 
 KNOBS: tuple[Callable[[Settings, StepBreakdown, SearchSpace], Iterator[KnobChange]], ...] = (

@@ -8,120 +8,112 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuner_tui.settings.model import Settings
-from tuner_tui.tuning.search.results import SearchResults, steady_runs, throughputs
-from tuner_tui.tuning.trial import CompletedTrial, Measurement
-
-NOISE_STEPS = 20
-"""Sizes of noise between the bounds, evenly spaced in their logarithm, that stand for all of them."""
-TAIL = 0.025
-"""Of the 95 % interval, on either side."""
-BISECTIONS = 40
-_NORMAL = statistics.NormalDist()
-
-
-def confidence_half_width(differences: Sequence[float], least: float, most: float) -> float:
-    """Half the 95 % interval of the mean of `differences`, each with the same noise of unknown size.
-
-    The noise is a standard deviation between `least` and `most` (both above 0). Before the differences are looked at,
-    every size between is believed alike on a scale of ratios; how far they agree weighs the sizes, and the interval is
-    that of all of them together. Differences that agree well so narrow it, as far as their number bears it out, and
-    what is known of the noise from elsewhere keeps it from the width that a t-distribution of one degree of freedom
-    would give. One difference says nothing of its noise.
-    """
-    sizes = (
-        [least * (most / least) ** (step / (NOISE_STEPS - 1)) for step in range(NOISE_STEPS)]
-        if least < most
-        else [least]
-    )
-    weights = _weights(differences, sizes)
-    root = math.sqrt(len(differences))
-    low, high = 0.0, 10 * sizes[-1] / root
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        beyond = sum(weight * _NORMAL.cdf(-middle * root / size) for weight, size in zip(weights, sizes, strict=True))
-        low, high = (middle, high) if beyond > TAIL else (low, middle)
-    return high
-
-
-def _weights(differences: Sequence[float], sizes: Sequence[float]) -> list[float]:
-    """How likely each size of noise makes it that the differences lie as far apart as they do; together 1."""
-    mean, free = statistics.fmean(differences), len(differences) - 1
-    squares = sum((one - mean) ** 2 for one in differences)
-    logs = [-free * math.log(size) - squares / (2 * size**2) for size in sizes]
-    likely = [math.exp(one - max(logs)) for one in logs]
-    return [one / sum(likely) for one in likely]
-
+from tuner_tui.tuning.search.context import SearchContext
+from tuner_tui.tuning.search.results import steady_runs, throughputs
+from tuner_tui.tuning.trial import Measurement
 
 MIN_PAIRS = 2
 MAX_PAIRS = 4
 MIN_SIGMA = 0.003
-"""No two runs are believed to be nearer to each other than this share, however steady each of them was."""
+"""Minimum standard deviation between runs, as a share, however steady each of them was."""
 MAX_PAIR_NOISE = 2.0
-"""The noise of a pair may be this many times that of all runs: few runs tell it."""
+"""Upper bound on the noise of a pair, relative to that of all runs, which few runs estimate badly."""
+NOISE_STEPS = 20
+"""Number of noise levels between the two bounds, evenly spaced on a logarithmic scale."""
+TAIL = 0.025
+"""Probability outside the 95 % interval on either side."""
+BISECTIONS = 40
+_NORMAL = statistics.NormalDist()
 
 
 @dataclass(frozen=True, slots=True)
 class PairedTest:
-    """The confirming runs of `start` and `winner`, and the noise known from all runs.
+    """Compares the start of `context` with `winner` by their confirming runs.
 
-    The order within a pair turns with every pair: a box that grows steadily slower or faster favours nobody.
+    The order within a pair alternates, so that a box that steadily slows down or speeds up favours neither.
     """
 
-    start: Settings
+    context: SearchContext
     winner: Settings
-    tried: tuple[CompletedTrial, ...]
-    results: SearchResults
 
     @property
     def ratios(self) -> list[float]:
-        """The winner's throughput over the start's, pair by pair; of disturbed pairs only where there is no other."""
-        pairs = list(zip(self._runs(self.start), self._runs(self.winner), strict=False))
-        steady = [pair for pair in pairs if self._steady(self.start, pair[0]) and self._steady(self.winner, pair[1])]
-        rates = [throughputs(pair, self.results.tokens) for pair in steady or pairs]
+        """The winner's throughput over the start's for each pair; disturbed pairs count only if there are no others."""
+        start, results = self.context.start, self.context.results
+        pairs = list(zip(self._runs(start), self._runs(self.winner), strict=False))
+        steady = [pair for pair in pairs if self._is_steady(start, pair[0]) and self._is_steady(self.winner, pair[1])]
+        rates = [throughputs(pair, results.tokens) for pair in steady or pairs]
         return [after / before for before, after in rates]
 
     @property
     def interval(self) -> tuple[float, float, float] | None:
-        """The ratio, and its 95 % interval's ends; None before the first pair.
+        """The mean ratio and the ends of its 95 % confidence interval; None before the first pair.
 
-        It rests on the ratios of the pairs, and for their noise on how far they agree. What drifts from minute to
-        minute is shared by a pair and is not in its ratio, so that the noise of pairs may be far below that of all
-        runs of the tuning. It is taken to lie between what the runs spread by within themselves, which no pairing
-        takes out, and `MAX_PAIR_NOISE` times what runs of one settings differ by over the whole tuning.
+        Slow drift affects both runs of a pair and cancels in their ratio, so the noise of pairs may be far below that
+        of all runs. It is taken to lie between the spread within runs, which pairing cannot remove, and
+        `MAX_PAIR_NOISE` times the noise between all runs.
         """
-        ratios = [math.log(ratio) for ratio in self.ratios]
-        if not ratios:
+        logs = [math.log(ratio) for ratio in self.ratios]
+        if not logs:
             return None
-        mean = statistics.fmean(ratios)
-        least = math.sqrt(2) * max(MIN_SIGMA, self.results.sigma_within)
-        half = confidence_half_width(ratios, least, max(least, math.sqrt(2) * MAX_PAIR_NOISE * self.results.sigma))
+        mean = statistics.fmean(logs)
+        results = self.context.results
+        low = math.sqrt(2) * max(MIN_SIGMA, results.sigma_within)
+        half = confidence_half_width(logs, low, max(low, math.sqrt(2) * MAX_PAIR_NOISE * results.sigma))
         return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
 
     @property
     def decided(self) -> bool:
-        """Whether further pairs would tell no more, or the winner turned out to be no faster."""
-        if len(self.ratios) < MIN_PAIRS and self._taken < MAX_PAIRS:
+        """Whether no more pairs are needed: the winner is faster or not, or the maximum is reached."""
+        if len(self.ratios) < MIN_PAIRS and self._pairs_run < MAX_PAIRS:
             return False
         ratio, low, _ = self.interval or (1.0, 1.0, 1.0)
-        return self._taken >= MAX_PAIRS or low > 1 or ratio <= 1
+        return self._pairs_run >= MAX_PAIRS or low > 1 or ratio <= 1
 
     def next(self) -> Settings:
-        """Whose turn it is: in the first pair the start's, in the next the winner's, and so on."""
-        start, winner = len(self._runs(self.start)), len(self._runs(self.winner))
+        """Return the settings to run next."""
+        start, winner = len(self._runs(self.context.start)), len(self._runs(self.winner))
         if start != winner:
-            return self.start if start < winner else self.winner
-        return self.start if start % 2 == 0 else self.winner
+            return self.context.start if start < winner else self.winner
+        return self.context.start if start % 2 == 0 else self.winner
 
     @property
-    def _taken(self) -> int:
-        """Pairs that were run, disturbed or not."""
-        return min(len(self._runs(self.start)), len(self._runs(self.winner)))
+    def _pairs_run(self) -> int:
+        return min(len(self._runs(self.context.start)), len(self._runs(self.winner)))
 
     def _runs(self, settings: Settings) -> list[Measurement]:
-        """The confirming runs that were measured."""
-        confirming = [one for one in self.tried if one.trial.purpose == "confirm" and one.trial.settings == settings]
-        return [one.measurement for one in confirming if throughputs([one.measurement], self.results.tokens)]
+        trials = [one for one in self.context.trials if one.trial.purpose == "confirm"]
+        runs = [one.measurement for one in trials if one.trial.settings == settings]
+        return [run for run in runs if throughputs([run], self.context.results.tokens)]
 
-    def _steady(self, settings: Settings, run: Measurement) -> bool:
-        result = self.results.get(settings)
+    def _is_steady(self, settings: Settings, run: Measurement) -> bool:
+        result = self.context.results.get(settings)
         return result is None or run in steady_runs(result.runs)
+
+
+def confidence_half_width(differences: Sequence[float], low: float, high: float) -> float:
+    """Return half the width of the 95 % confidence interval of the mean of `differences`.
+
+    The differences have the same noise, whose standard deviation is only known to lie between `low` and `high` (both
+    above 0). With so few differences, a t-distribution would give a useless width. Instead, the noise gets a
+    log-uniform prior between the bounds, weighted by how well each level explains the scatter of the differences; the
+    interval is that of the mixture of normal distributions, found by bisection.
+    """
+    levels = [low * (high / low) ** (step / (NOISE_STEPS - 1)) for step in range(NOISE_STEPS)] if low < high else [low]
+    weights = _likelihoods(differences, levels)
+    root = math.sqrt(len(differences))
+    inside, outside = 0.0, 10 * levels[-1] / root
+    for _ in range(BISECTIONS):
+        middle = (inside + outside) / 2
+        tail = sum(w * _NORMAL.cdf(-middle * root / level) for w, level in zip(weights, levels, strict=True))
+        inside, outside = (middle, outside) if tail > TAIL else (inside, middle)
+    return outside
+
+
+def _likelihoods(differences: Sequence[float], levels: Sequence[float]) -> list[float]:
+    """Likelihood of the scatter of `differences` at each noise level, normalized to 1."""
+    mean, freedom = statistics.fmean(differences), len(differences) - 1
+    squares = sum((one - mean) ** 2 for one in differences)
+    logs = [-freedom * math.log(level) - squares / (2 * level**2) for level in levels]
+    likelihoods = [math.exp(one - max(logs)) for one in logs]
+    return [one / sum(likelihoods) for one in likelihoods]

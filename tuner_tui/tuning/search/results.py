@@ -13,21 +13,21 @@ from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.trial import CompletedTrial, Measurement, StepBreakdown
 
 MIN_NOISE = 0.01
-"""No difference below this share is believed, however quiet the box seemed: few runs were compared."""
+"""Minimum noise, as a share of throughput: few runs are compared, so their agreement may be chance."""
 DEFAULT_SIGMA = 0.01
-"""Standard deviation between two runs of one settings where nothing was repeated yet."""
+"""Standard deviation between runs of the same settings, as a share, before any repeat."""
 DEFAULT_SIGMA_WEIGHT = 2.0
-"""How many repetitions that usual figure, or the spread within the runs, is worth."""
+"""Weight of the prior (the default, or the spread within runs) in repeats."""
 CONFIDENCE = 1.3
-"""A difference of two single runs is believed above this many of its standard deviations: nine in ten."""
+"""Standard deviations by which two single runs must differ (one-sided, 90 %)."""
 MAX_STEADY_SPREAD = 0.1
-"""A run whose own steps spread by more than this share was disturbed: by a cold cache, by another program."""
+"""Spread above which a run counts as disturbed, such as by a cold cache or another program,"""
 MAX_SPREAD_RATIO = 5.0
-"""And by so many times more than the steadiest run of the same settings."""
+"""if it is also this many times the spread of the steadiest run of the same settings."""
 SAFE_MEMORY_SHARE = 0.75
-"""What takes at most this share of the memory there is does not run out of it by itself."""
+"""A training that takes at most this share of the limit does not run out of memory on its own."""
 MIN_MEMORY_SAVING = 0.03
-"""As fast and this share smaller is better."""
+"""Of two equally fast settings, the one that takes this much less memory is better."""
 MEMORY_NEUTRAL = frozenset(
     {
         "per_device_train_batch_size", "gradient_accumulation_steps", "train_sampling_strategy", "optim",
@@ -35,42 +35,47 @@ MEMORY_NEUTRAL = frozenset(
         "dataloader_persistent_workers", "tf32",
     }
 )  # fmt: skip
-"""Knobs that leave the line of memory against micro batch where it is; any other moves it."""
+"""Fields that do not change how peak memory depends on the micro batch; all others do."""
 FUSED = "_fused"
 _memory_key = attrgetter(*(name for name in Settings.model_fields if name not in MEMORY_NEUTRAL))
 
 
 @dataclass(frozen=True)
 class SettingsResult:
-    """All runs of one settings, oldest first, aborted ones left out. Where they differ, the worse is trusted."""
+    """All runs of the same settings, oldest first, without aborted ones. If they differ, the worst counts."""
 
     settings: Settings
     runs: tuple[Measurement, ...]
     tokens: bool = True
 
+    @property
+    def micro(self) -> int:
+        """The micro batch size."""
+        return self.settings.per_device_train_batch_size
+
     @cached_property
     def measured(self) -> bool:
-        """Whether it ran, each time."""
+        """Whether every run was measured."""
         return all(run.outcome == "measured" for run in self.runs) and self.throughput is not None
 
     @cached_property
     def out_of_memory(self) -> bool:
-        """Whether it ran out of memory, once at least."""
+        """Whether any run ran out of memory."""
         return any(run.outcome == "out-of-memory" for run in self.runs)
 
     @cached_property
     def rates(self) -> tuple[float, ...]:
-        """The throughput of each run that was measured; of one that was disturbed only where no other is left."""
+        """The throughput of each measured run; disturbed runs count only if there are no others."""
         return tuple(throughputs(steady_runs(self.runs), self.tokens))
 
     @cached_property
     def throughput(self) -> float | None:
-        """The geometric mean of its runs."""
+        """Geometric mean of `rates`; None if nothing was measured."""
         return statistics.geometric_mean(self.rates) if self.rates else None
 
     @cached_property
     def peak_bytes(self) -> int | None:
-        """The highest peak of its runs."""
+        """The highest peak of all runs."""
         return max((run.peak_bytes for run in self.runs if run.peak_bytes is not None), default=None)
 
     @property
@@ -80,25 +85,25 @@ class SettingsResult:
 
     @property
     def line_bytes(self) -> int | None:
-        """What the micro batch is answerable for, where that is known apart; else the peak."""
+        """Peak memory that depends on the micro batch: of forward and backward if known, else the total peak."""
         return self.peak_bytes if self.batch_peak_bytes is None else self.batch_peak_bytes
 
     @property
     def breakdown(self) -> StepBreakdown:
-        """Where the time of a step went in the last run that was measured."""
+        """Where the time of a step went in the last measured run."""
         return next((run.breakdown for run in reversed(self.runs) if run.outcome == "measured"), StepBreakdown())
 
     @property
     def last(self) -> Measurement:
-        """The last run."""
+        """The latest run."""
         return self.runs[-1]
 
 
 @dataclass(frozen=True)
 class SearchResults:
-    """The results in the order in which their settings were first tried, and what a trusted one may take.
+    """The results of a search, in the order in which their settings were first tried.
 
-    `tokens` says whether throughput counts tokens, else samples.
+    `limit_bytes` is the peak memory that leaves the reserve free. Throughput counts tokens if `tokens`, else samples.
     """
 
     results: tuple[SettingsResult, ...]
@@ -107,9 +112,9 @@ class SearchResults:
     _by_settings: dict[Settings, SettingsResult] = field(default_factory=dict, compare=False)
 
     @classmethod
-    def of(cls, tried: Iterable[CompletedTrial], limit_bytes: float | None) -> SearchResults:
-        """The results of all trials. Tokens are compared where every measured run counted them, else samples."""
-        kept = [one for one in tried if one.measurement.outcome != "aborted"]
+    def of(cls, trials: Iterable[CompletedTrial], limit_bytes: float | None) -> SearchResults:
+        """Group `trials` by settings. Throughput counts tokens if every measured run counted them."""
+        kept = [one for one in trials if one.measurement.outcome != "aborted"]
         tokens = all(one.measurement.tokens_s for one in kept if one.measurement.outcome == "measured")
         runs: dict[Settings, list[Measurement]] = {}
         for one in kept:
@@ -121,12 +126,12 @@ class SearchResults:
         return cls(tuple(results.values()), limit_bytes, tokens, results)
 
     def get(self, settings: Settings) -> SettingsResult | None:
-        """The result of these settings, None where they were not tried."""
+        """Return the result of these settings, or None if they were not tried."""
         return self._by_settings.get(settings)
 
     @cached_property
     def sigma(self) -> float:
-        """Standard deviation between two runs of one settings, as a share of throughput."""
+        """Standard deviation between runs of the same settings, as a share of throughput."""
         groups = [[math.log(rate) for rate in one.rates] for one in self.results if len(one.rates) > 1]
         squares = sum(sum((rate - statistics.fmean(group)) ** 2 for rate in group) for group in groups)
         free = sum(len(group) - 1 for group in groups)
@@ -134,31 +139,30 @@ class SearchResults:
 
     @property
     def sigma_within(self) -> float:
-        """The part of it that shows within a run, as the usual run spreads; `DEFAULT_SIGMA` where none told."""
+        """The same estimated from the spread within runs (median); `DEFAULT_SIGMA` if unknown."""
         spreads = [run.spread / 1.96 for one in self.results for run in one.runs if run.spread is not None]
         return statistics.median(spreads) if spreads else DEFAULT_SIGMA
 
     @cached_property
     def noise(self) -> float:
-        """The share by which two single runs must differ to be told apart."""
+        """Share by which the throughput of two single runs must differ to be significant."""
         return max(MIN_NOISE, CONFIDENCE * math.sqrt(2) * self.sigma)
 
-    def trusted(self, result: SettingsResult) -> bool:
-        """Whether it ran, left the reserve free, and nothing smaller failed to.
+    def fits(self, result: SettingsResult) -> bool:
+        """Return whether the settings ran and left the reserve free, and so did all smaller micro batches.
 
-        Memory of a card that is shared moves: a size that fitted once and did not another time does not fit.
+        The free memory of a shared card varies, so a size that failed once does not fit.
         """
-        if not result.measured or self.over(result):
+        if not result.measured or self.exceeds_memory(result):
             return False
-        micro = result.settings.per_device_train_batch_size
         return not any(
-            other.settings.per_device_train_batch_size <= micro and same_memory_line(other.settings, result.settings)
+            other.micro <= result.micro and same_memory_line(other.settings, result.settings)
             for other in self.results
-            if other is not result and self.over(other)
+            if other is not result and self.exceeds_memory(other)
         )
 
-    def over(self, result: SettingsResult) -> bool:
-        """Whether it ran out of memory or left too thin a reserve."""
+    def exceeds_memory(self, result: SettingsResult) -> bool:
+        """Return whether the settings ran out of memory or did not leave the reserve free."""
         if result.out_of_memory:
             return True
         peak = result.peak_bytes
@@ -166,32 +170,34 @@ class SearchResults:
 
     @cached_property
     def best(self) -> SettingsResult | None:
-        """The fastest trusted result; of those that cannot be told apart, the earlier or the one that takes less."""
+        """The fastest result that fits. Among equally fast ones, the earlier or the one that takes less memory."""
         noise, best = self.noise, None
         for result in self.results:
-            if self.trusted(result) and (best is None or is_better(result, best, noise)):
+            if self.fits(result) and (best is None or is_better(result, best, noise)):
                 best = result
         return best
 
 
 def without_transient_failures(runs: Sequence[Measurement], limit_bytes: float | None) -> tuple[Measurement, ...]:
-    """The runs of one settings without what passed: one failure where others were measured, and one run out of memory
-    where others stayed far below the limit. What happens twice stands.
+    """Return the runs of the same settings without transient failures.
+
+    Transient is a single failure if other runs were measured, and a single out-of-memory error if their peaks were far
+    below the limit.
     """
     peaks = [run.peak_bytes for run in runs if run.outcome == "measured"]
     if not peaks:
         return tuple(runs)
     failed = [run for run in runs if run.outcome in ("failed", "no-step")]
-    passed = failed if len(failed) == 1 else []
+    transient = failed if len(failed) == 1 else []
     short = [run for run in runs if run.outcome == "out-of-memory"]
     known = [peak for peak in peaks if peak is not None]
     if len(short) == 1 and limit_bytes is not None and known and max(known) <= SAFE_MEMORY_SHARE * limit_bytes:
-        passed = [*passed, *short]
-    return tuple(run for run in runs if run not in passed)
+        transient = [*transient, *short]
+    return tuple(run for run in runs if run not in transient)
 
 
 def steady_runs(runs: Iterable[Measurement]) -> list[Measurement]:
-    """The runs of one settings that are worth comparing: a disturbed one says little beside a steady one."""
+    """Return the runs of the same settings without disturbed ones, whose steps spread far more than others'."""
     found = list(runs)
     steadiest = min((run.spread for run in found if run.spread is not None), default=0.0)
     bound = max(MAX_STEADY_SPREAD, MAX_SPREAD_RATIO * steadiest)
@@ -199,13 +205,13 @@ def steady_runs(runs: Iterable[Measurement]) -> list[Measurement]:
 
 
 def throughputs(runs: Iterable[Measurement], tokens: bool) -> list[float]:
-    """Tokens (else samples) a second of the runs that were measured."""
+    """Return tokens (else samples) per second of the measured runs."""
     found = [run.tokens_s if tokens else run.samples_s for run in runs if run.outcome == "measured"]
     return [rate for rate in found if rate]
 
 
 def is_better(result: SettingsResult, than: SettingsResult, noise: float) -> bool:
-    """Whether `result` is faster by more than the noise, or as fast and smaller."""
+    """Return whether `result` is faster by more than the noise, or as fast with less memory."""
     ratio = (result.throughput or 0.0) / (than.throughput or 1.0)
     if ratio > 1 + min_difference(result, than, noise):
         return True
@@ -215,13 +221,13 @@ def is_better(result: SettingsResult, than: SettingsResult, noise: float) -> boo
 
 
 def min_difference(one: SettingsResult, other: SettingsResult, noise: float) -> float:
-    """The share by which two results must differ to be told apart: `noise` where each was run once."""
+    """Return the share by which two results must differ to be significant: `noise` if each was run once."""
     return noise * math.sqrt((1 / len(one.rates) + 1 / len(other.rates)) / 2)
 
 
 def same_memory_line(one: Settings, other: Settings) -> bool:
-    """Whether two settings lie on one line of memory against micro batch.
+    """Return whether the peak memory of two settings depends on the micro batch in the same way.
 
-    A fused optimizer moves only what the optimizer's own step takes.
+    A fused optimizer changes only the peak of the optimizer step.
     """
     return _memory_key(one) == _memory_key(other) and one.optim.removesuffix(FUSED) == other.optim.removesuffix(FUSED)

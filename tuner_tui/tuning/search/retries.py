@@ -1,34 +1,40 @@
-"""Rejected changes tried again with other settings, by the effect they had on the parts of a step."""
+"""Changes tried again with the best settings, which may now gain what they did not gain with earlier ones.
+
+Sampling and optimizer are weighed by what they did to the parts of a step in their own trials. TF32 may replace 16 bit,
+and a micro batch that is not proved to fit is tried where it promises much.
+"""
 
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tuner_tui.settings.fields import Value
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.search import speedup_bounds
-from tuner_tui.tuning.search.joint_moves import changed_values
-from tuner_tui.tuning.search.knobs import CHECKPOINTING, KnobChange
-from tuner_tui.tuning.search.micro_batch import (
-    MicroBatchSizes,
-    fastest_fitting,
-    group_by_knobs,
-    knobs_of,
-    micro_batch_of,
-)
-from tuner_tui.tuning.search.results import SearchResults, SettingsResult, same_memory_line
-from tuner_tui.tuning.search.space import MICRO, SearchSpace
+from tuner_tui.tuning.search.context import SearchContext
+from tuner_tui.tuning.search.joint_moves import SAMPLING, changed_values
+from tuner_tui.tuning.search.knobs import KnobChange
+from tuner_tui.tuning.search.micro_batch import MicroBatchSizes, fastest_fitting, group_by_knobs
+from tuner_tui.tuning.search.results import SettingsResult, same_memory_line
+from tuner_tui.tuning.search.space import MICRO
 
+OPTIMIZER = "optim"
+TF32_VALUES: Mapping[str, Value] = {"precision": "fp32", "tf32": True}
+TF32_SPEEDUP = 1.15
+"""Maximum speed-up of TF32 over 16 bit by autocast, which casts the inputs of every operation."""
 MIN_SAMPLE_SHARE = 0.1
-"""At least this share of a sample's computing is its own, whatever two noisy runs say."""
+"""Minimum share of a sample's compute time that does not depend on the micro batch."""
+MEMORY_MARGIN = 1.02
+"""Safety factor on the predicted memory of a change that takes more of it."""
+MIN_OPTIMISTIC_GAIN = 0.15
+"""Minimum predicted gain for a trial that may run out of memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class SampleTime:
-    """Seconds of one sample: `computing` without padding, of which `padding` more is a share; optimizer; waiting."""
+    """Seconds of one sample. `computing` excludes padding, which is the share `padding` of all tokens."""
 
     computing: float
     padding: float
@@ -37,225 +43,116 @@ class SampleTime:
 
     @staticmethod
     def of(result: SettingsResult) -> SampleTime:
-        """Those of a measured result; a part that was not seen is nothing."""
+        """Split the time of a measured result; parts that were not observed count as zero."""
         seconds, parts = 1 / (result.throughput or 1.0), result.breakdown
         padding = parts.padding or 0.0
-        computing = speedup_bounds.compute_share(parts) * (1 - padding)
         return SampleTime(
-            seconds * computing, padding, seconds * (parts.optimizer or 0.0), seconds * (parts.data_wait or 0.0)
+            computing=seconds * speedup_bounds.compute_share(parts) * (1 - padding),
+            padding=padding,
+            optimizer=seconds * (parts.optimizer or 0.0),
+            waiting=seconds * (parts.data_wait or 0.0),
         )
 
     @property
     def seconds(self) -> float:
-        """All of it."""
+        """The total."""
         return self.computing / (1 - min(self.padding, 0.99)) + self.optimizer + self.waiting
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeEffects:
-    """What the trials say of changes. `once_s` is what a micro batch costs once, None where nothing tells."""
-
-    results: SearchResults
-    once_s: float | None
-
-    def on_computing(self, before: Settings, change: Mapping[str, Value]) -> float | None:
-        """How many times as long a sample computes after `change`; None where it was never tried beside like settings.
-
-        `before` has the values that `change` takes away.
-        """
-        ratios = list(self._ratios(before, change))
-        return statistics.geometric_mean(ratios) if ratios else None
-
-    def more_bytes(self, before: SettingsResult, change: Mapping[str, Value]) -> float | None:
-        """What `change` adds to the memory of `before`, at most; below 0 where it takes less, None where nothing tells.
-
-        More is taken to be all of it the batch's, less to be none of it.
-        """
-        found = list(self._more_bytes(before, change))
-        return max(found, default=None)
-
-    def _more_bytes(self, before: SettingsResult, change: Mapping[str, Value]) -> Iterator[float]:
-        known = [one for one in self.results.results if one.line_bytes]
-        for one in known:
-            if any(getattr(one.settings, name) != getattr(before.settings, name) for name in change):
-                continue
-            after = one.settings.changed(**change)
-            for other in known:
-                if micro_batch_of(one) == micro_batch_of(other) and same_memory_line(after, other.settings):
-                    more = float((other.line_bytes or 0) - (one.line_bytes or 0))
-                    yield more * max(1.0, micro_batch_of(before) / micro_batch_of(one)) if more > 0 else more
-
-    def resized(self, computing: float, micro: int, other: int) -> float:
-        """The computing seconds of a sample in micro batches of `other`, where they are so many in those of `micro`."""
-        once = min(self.once_s or 0.0, computing * micro * (1 - MIN_SAMPLE_SHARE))
-        return computing - once / micro + once / other
-
-    def _ratios(self, before: Settings, change: Mapping[str, Value]) -> Iterator[float]:
-        groups = {knobs_of(group[0].settings): group for group in group_by_knobs(self.results.results)}
-        for group in groups.values():
-            settings = group[0].settings
-            if any(getattr(settings, name) != getattr(before, name) for name in change):
-                continue
-            after = groups.get(knobs_of(settings.changed(**change)))
-            if after is not None and after is not group:
-                yield self._ratio(group, after)
-
-    def _ratio(self, group: list[SettingsResult], after: list[SettingsResult]) -> float:
-        """From the two whose sizes are nearest to each other."""
-        pairs = [(one, other) for one in group for other in after]
-        one, other = min(pairs, key=lambda pair: abs(micro_batch_of(pair[0]) - micro_batch_of(pair[1])))
-        here, there = SampleTime.of(one).computing, SampleTime.of(other).computing
-        return self.resized(there, micro_batch_of(other), micro_batch_of(one)) / here if here else 1.0
-
-
-COMPUTE_FIELDS = (("precision", "tf32"), ("attn_implementation",), ("torch_compile",), (CHECKPOINTING,))
-"""Fields that change together; what they do shows in the time of computing."""
-MEMORY_MARGIN = 1.02
-"""A change that takes more memory may take so many times what it is believed to."""
-TF32_AFTER_16_BIT = 1 / 1.15
-"""TF32 may compute as fast as that beside 16 bit, which casts at every operation."""
-TF32_VALUES = ("fp32", True)
-MIN_OPTIMISTIC_GAIN = 0.15
-"""What a run that may not fit must promise."""
-SAMPLING, OPTIMIZER = "train_sampling_strategy", "optim"
-
-
-@dataclass(frozen=True, slots=True)
 class Retries:
-    """What may be gained beside `best` by changes that were tried beside other settings."""
+    """The changes to try again with `best`, the best result of `context`."""
 
-    start: Settings
+    context: SearchContext
     best: SettingsResult
-    results: SearchResults
-    space: SearchSpace
 
-    def options(self) -> Iterator[KnobChange]:
-        """A change of one knob, at each size that is believed to fit; the bound is what its trials promise."""
-        for change in self._changes():
-            after = self.best.settings.changed(**change)
-            for micro in sorted(self._fitting(after, change)):
-                gain = self._gain(after, change, self._room(change, micro))
-                if gain is not None:
-                    sized = self.space.with_micro(after, self.start, micro)
-                    knob = next(iter(change))
-                    yield KnobChange(
-                        knob,
-                        changed_values(sized, self.best.settings, knob),
-                        gain,
-                        "what it did beside other settings",
-                        True,
-                    )
-        yield from self._daring()
+    def changes(self) -> Iterator[KnobChange]:
+        """Yield each change at each micro batch that is expected to fit, bounded by its predicted gain."""
+        for values in self._alternatives():
+            after = self.best.settings.changed(**values)
+            for micro in sorted(self._fitting(after)):
+                sized = self.context.space.with_micro(after, self.context.start, micro)
+                knob = next(iter(values))
+                different = changed_values(sized, self.best.settings, knob)
+                yield KnobChange(knob, different, self._gain(values, micro), "what it did with other settings", True)
+        yield from self._optimistic_sizes()
 
-    def _daring(self) -> Iterator[KnobChange]:
-        """A larger micro batch that may not fit, beside any settings with which it promises much."""
-        for group in group_by_knobs(self.results.results):
-            fastest = fastest_fitting(group, self.results)
-            size = None if fastest is None else self._sizes(fastest).daring()
-            if fastest is None or size is None or not fastest.throughput or not self.best.throughput:
-                continue
-            most = size.micro / micro_batch_of(fastest) - 1 if size.bound is None else size.bound
-            gain = fastest.throughput / self.best.throughput * (1 + most) - 1
-            if gain >= MIN_OPTIMISTIC_GAIN:
-                after = self._sizes(fastest).after(size.micro)
-                yield KnobChange(MICRO, changed_values(after, self.best.settings, MICRO), gain, size.reason, True)
+    def _alternatives(self) -> Iterator[Mapping[str, Value]]:
+        best, results = self.best.settings, self.context.results.results
+        for name in (SAMPLING, OPTIMIZER):
+            measured = dict.fromkeys(getattr(one.settings, name) for one in results if one.measured)
+            yield from ({name: value} for value in measured if value != getattr(best, name))
+        tf32_runs = True in self.context.space.candidates.get("tf32", ())
+        if best.precision != "fp32" and self.context.start.precision == "fp32" and tf32_runs:
+            yield TF32_VALUES
 
-    def _room(self, change: Mapping[str, Value], micro: int) -> int:
-        """The size that counts for the gain: a larger one where memory ended the growth and the change takes less."""
-        own = self._sizes(self.best)
-        larger = own.next_above(micro)
-        more = self._effects.more_bytes(self.best, change)
-        if micro != own.micro or larger is None or more is None or more >= 0:
-            return micro
-        return larger
-
-    def _changes(self) -> Iterator[dict[str, Value]]:
-        """The values that the best settings do not have and some trial had."""
-        for fields in (*COMPUTE_FIELDS, (SAMPLING,), (OPTIMIZER,)):
-            present = self._values(self.best.settings, fields)
-            seen = {self._values(one.settings, fields): None for one in self.results.results if one.measured}
-            if "tf32" in fields and self._may_tensor_float(present):
-                seen[TF32_VALUES] = None
-            yield from (dict(zip(fields, values, strict=True)) for values in seen if values != present)
-
-    def _may_tensor_float(self, present: tuple[Value, ...]) -> bool:
-        """Whether 16 bit may give way to TF32, which nobody tried."""
-        return present[0] != "fp32" and self.start.precision == "fp32" and True in self.space.candidates.get("tf32", ())
-
-    def _values(self, settings: Settings, fields: tuple[str, ...]) -> tuple[Value, ...]:
-        return tuple(getattr(settings, name) for name in fields)
-
-    def _gain(self, after: Settings, change: Mapping[str, Value], micro: int) -> float | None:
-        """The share that is won at best, runs being so far apart by chance; None where nothing tells."""
-        now, effects = SampleTime.of(self.best), self._effects
-        computing, padding, optimizer = now.computing, now.padding, now.optimizer
-        if SAMPLING in change:
-            padding = self._padding(change, micro)
-        elif OPTIMIZER in change:
-            steps = [SampleTime.of(one).optimizer * one.settings.effective_batch() for one in self._with(change)]
-            optimizer = min(steps) / self.best.settings.effective_batch()
+    def _gain(self, values: Mapping[str, Value], micro: int) -> float:
+        """The predicted gain of `values` at `micro`."""
+        now = SampleTime.of(self.best)
+        after = replace(now, computing=self._computing_at(now.computing, micro))
+        if SAMPLING in values:  # padding depends on the size: take it from the nearest one
+            nearest = min(self._measured_with(values), key=lambda one: abs(math.log(one.micro / micro)))
+            after = replace(after, padding=SampleTime.of(nearest).padding)
+        elif OPTIMIZER in values:
+            steps_s = (
+                SampleTime.of(one).optimizer * one.settings.effective_batch() for one in self._measured_with(values)
+            )
+            after = replace(after, optimizer=min(steps_s) / self.best.settings.effective_batch())
         else:
-            effect = effects.on_computing(self.best.settings, change)
-            if effect is None and self._values(after, COMPUTE_FIELDS[0]) == TF32_VALUES and "tf32" in change:
-                effect = TF32_AFTER_16_BIT
-            if effect is None:
-                return None
-            computing *= effect * (1 - self.results.noise)
-        computing = effects.resized(computing, micro_batch_of(self.best), micro)
-        return now.seconds / SampleTime(computing, padding, optimizer, now.waiting).seconds - 1
+            noise = self.context.results.noise
+            after = replace(after, computing=self._computing_at(now.computing / TF32_SPEEDUP * (1 - noise), micro))
+        return now.seconds / after.seconds - 1
 
-    def _padding(self, change: Mapping[str, Value], micro: int) -> float:
-        """The share that was seen at the size nearest to this one."""
-        nearest = min(self._with(change), key=lambda one: abs(math.log(micro_batch_of(one) / micro)))
-        return SampleTime.of(nearest).padding
+    def _computing_at(self, computing: float, micro: int) -> float:
+        """The compute time of a sample in a micro batch of `micro`, by the time model of `micro_batch`."""
+        fixed_s = self._sizes(self.best).fixed_cost_s() or 0.0
+        fixed_s = min(fixed_s, computing * self.best.micro * (1 - MIN_SAMPLE_SHARE))
+        return computing - fixed_s / self.best.micro + fixed_s / micro
 
-    def _with(self, change: Mapping[str, Value]) -> Iterator[SettingsResult]:
-        for one in self.results.results:
-            if one.throughput and all(getattr(one.settings, name) == value for name, value in change.items()):
+    def _measured_with(self, values: Mapping[str, Value]) -> Iterator[SettingsResult]:
+        for one in self.context.results.results:
+            if one.throughput and all(getattr(one.settings, name) == value for name, value in values.items()):
                 yield one
 
-    @property
-    def _effects(self) -> ChangeEffects:
-        return ChangeEffects(self.results, self._sizes(self.best).once_s())
-
-    def _fitting(self, after: Settings, change: Mapping[str, Value]) -> set[int]:
-        """Micro batches believed to fit: the present one, what the line of memory bears out, what is next on it."""
-        line = [
-            one for one in self.results.results if same_memory_line(one.settings, after) and one.peak_bytes is not None
-        ]
+    def _fitting(self, after: Settings) -> set[int]:
+        """The micro batches that are expected to fit: the present one, the largest that fitted, and the next."""
+        results = self.context.results.results
+        line = [one for one in results if same_memory_line(one.settings, after) and one.peak_bytes is not None]
         if not line:
-            return self._by_effect(change)
-        search = self._sizes(max(line, key=micro_batch_of)).search()
+            return {self.best.micro} if self._fits_in_fp32() else set()
+        search = self._sizes(max(line, key=lambda one: one.micro)).search()
         if search is None:
-            return {micro_batch_of(self.best)}
+            return {self.best.micro}
         found, proposal = search.best, search.propose()
         sizes = {found.batch} if found is not None else set()
-        if found is not None and micro_batch_of(self.best) <= found.batch:
-            sizes.add(micro_batch_of(self.best))
+        if found is not None and self.best.micro <= found.batch:
+            sizes.add(self.best.micro)
         if proposal is not None and proposal.batch > 0:
             sizes.add(proposal.batch)
         return sizes
 
-    def _by_effect(self, change: Mapping[str, Value]) -> set[int]:
-        """The present size, where it fits by what the change did to memory elsewhere."""
-        limit, line = self.space.limit_bytes, self.best.line_bytes
-        if limit is None or line is None:
-            return {micro_batch_of(self.best)}
-        more = self._more_bytes(line, change)
-        return (
-            set()
-            if more is None or (more > 0 and (line + more) * MEMORY_MARGIN > limit)
-            else {micro_batch_of(self.best)}
-        )
+    def _fits_in_fp32(self) -> bool:
+        """Whether the present micro batch fits with activations of twice the size."""
+        limit_bytes, line_bytes = self.context.space.limit_bytes, self.best.line_bytes
+        if limit_bytes is None or line_bytes is None:
+            return True
+        model = self._sizes(self.best).memory_model()
+        activations = line_bytes if model is None else model.slope_bytes * self.best.micro
+        return (line_bytes + activations) * MEMORY_MARGIN <= limit_bytes
 
-    def _more_bytes(self, line: float, change: Mapping[str, Value]) -> float | None:
-        """What the change adds to `line`, the bytes that the present micro batch takes; None where that is open."""
-        if change.get(CHECKPOINTING) is True:
-            return 0.0
-        if change.get("precision") == "fp32":  # activations of twice the size
-            model = self._sizes(self.best).model()
-            return line if model is None else model.slope_bytes * micro_batch_of(self.best)
-        return self._effects.more_bytes(self.best, change)
+    def _optimistic_sizes(self) -> Iterator[KnobChange]:
+        """Larger micro batches that may not fit, with any knobs for which they promise much."""
+        results = self.context.results
+        for group in group_by_knobs(results.results):
+            fastest = fastest_fitting(group, results)
+            size = None if fastest is None else self._sizes(fastest).optimistic()
+            if fastest is None or size is None or not fastest.throughput or not self.best.throughput:
+                continue
+            bound = size.micro / fastest.micro - 1 if size.bound is None else size.bound
+            gain = fastest.throughput / self.best.throughput * (1 + bound) - 1
+            if gain >= MIN_OPTIMISTIC_GAIN:
+                after = self._sizes(fastest).with_micro(size.micro)
+                yield KnobChange(MICRO, changed_values(after, self.best.settings, MICRO), gain, size.reason, True)
 
     def _sizes(self, result: SettingsResult) -> MicroBatchSizes:
-        return MicroBatchSizes(self.start, result, self.results, self.space)
+        return MicroBatchSizes(self.context, result)

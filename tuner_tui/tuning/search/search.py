@@ -1,4 +1,8 @@
-"""The search for the fastest settings that fit: proposes trials and records their measurements. Pure and immutable."""
+"""The search for the fastest settings that fit: proposes trials and records their measurements.
+
+A search is a pure, immutable value. All it knows is the list of trials, so a search rebuilt from that list continues
+where it was. The README of `tuner_tui.tuning` describes its states.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tuner_tui.settings.model import Settings
-from tuner_tui.tuning.search.baseline import is_refused, next_baseline_trial
+from tuner_tui.tuning.search.baseline import next_baseline_trial, refused_trial
 from tuner_tui.tuning.search.candidates import Candidates
 from tuner_tui.tuning.search.conclusion import Confirmation
-from tuner_tui.tuning.search.results import SearchResults
+from tuner_tui.tuning.search.context import SearchContext
 from tuner_tui.tuning.search.space import SearchSpace
 from tuner_tui.tuning.trial import CompletedTrial, Measurement, SkippedChange, Trial, TuningConclusion
 
@@ -19,106 +23,97 @@ MAX_TRIALS = 60
 
 @dataclass(frozen=True)
 class Search:
-    """A search from `start` within `space`, after the trials `tried`.
+    """A search from `start` within `space`, after `trials`.
 
-    `closing`: nothing more is changed, start and the best so far are compared; for when time is short.
+    With `compare_only`, nothing more is changed: start and the best settings so far are compared, for lack of time.
     """
 
     start: Settings
     space: SearchSpace
-    tried: tuple[CompletedTrial, ...] = ()
-    closing: bool = False
+    trials: tuple[CompletedTrial, ...] = ()
+    compare_only: bool = False
 
     def propose(self) -> Trial | None:
-        """The next trial; None at the end."""
+        """Return the next trial, or None at the end of the search."""
         return next(iter(self.proposals), None)
 
     @cached_property
     def proposals(self) -> tuple[Trial, ...]:
-        """The trials of which one comes next, the best first; where time lacks for it a later one will do."""
-        return tuple(replace(trial, number=len(self.tried) + 1) for trial in self._proposals())
+        """The trials that may come next, the best first; a later one may be run if there is no time for the first."""
+        return tuple(replace(trial, number=len(self.trials) + 1) for trial in self._proposals())
 
     def record(self, trial: Trial, measurement: Measurement) -> Search:
-        """The search that knows what `trial` came to."""
-        return replace(self, tried=(*self.tried, CompletedTrial(trial, measurement)))
+        """Return the search with the measurement of `trial` added."""
+        return replace(self, trials=(*self.trials, CompletedTrial(trial, measurement)))
 
     @property
     def best(self) -> CompletedTrial | None:
-        """The latest run of the fastest settings that fit; None while none did."""
-        best = self._results.best
+        """The latest trial of the fastest settings that fit, or None."""
+        best = self._context.best
         if best is None:
             return None
-        return next(one for one in reversed(self.tried) if one.trial.settings == best.settings)
+        return next(one for one in reversed(self.trials) if one.trial.settings == best.settings)
 
     @cached_property
     def skipped(self) -> tuple[SkippedChange, ...]:
-        """What was not tried so far, and why."""
-        return (*self.space.rejected, *self._improving.skipped())
+        """The changes that are not tried, and why."""
+        return (*self.space.rejected, *self._candidates.skipped())
 
     @cached_property
     def verdict(self) -> TuningConclusion | None:
-        """How the search ended; None while it has not."""
+        """The conclusion of the finished search; None before its end."""
         return None if self.proposals else self.conclusion
 
     @cached_property
     def conclusion(self) -> TuningConclusion:
-        """What the trials so far amount to: the verdict of a search that is broken off here."""
-        return self._closing.verdict(() if self._improving.offers() else self.skipped)
+        """The conclusion from the trials so far, as if the search ended here."""
+        return self._confirmation.conclusion(() if self._candidates.changes() else self.skipped)
 
-    def left(self) -> tuple[float, float] | None:
-        """Seconds still needed, from and to, the trial under way included; None before the first measurement."""
-        seconds = [one.measurement.seconds for one in self.tried if one.measurement.outcome != "aborted"]
+    def remaining_s(self) -> tuple[float, float] | None:
+        """Return the minimum and maximum seconds still needed; None before the first measurement."""
+        seconds = [one.measurement.seconds for one in self.trials if one.measurement.outcome != "aborted"]
         if not seconds:
             return None
         mean = sum(seconds) / len(seconds)
-        least, most = self._trials_left()
-        return least * mean, most * mean
+        low, high = self._trials_left()
+        return low * mean, high * mean
 
     @cached_property
-    def _results(self) -> SearchResults:
-        return SearchResults.of(self._within_data, self.space.limit_bytes)
-
-    @property
-    def _within_data(self) -> tuple[CompletedTrial, ...]:
-        """The trials whose micro batch the data can fill: how many samples there are is learned from the first one."""
-        most = self.space.most_micro
-        return tuple(one for one in self.tried if one.trial.settings.per_device_train_batch_size <= most)
+    def _context(self) -> SearchContext:
+        return SearchContext(self.start, self.space, self.trials)
 
     @cached_property
-    def _first(self) -> Settings:
-        return self.space.within_data(self.start)
+    def _candidates(self) -> Candidates:
+        return Candidates(self._context)
 
     @cached_property
-    def _improving(self) -> Candidates:
-        return Candidates(self._first, self.space, self.tried, self._results)
-
-    @cached_property
-    def _closing(self) -> Confirmation:
-        return Confirmation(self.start, self._first, self.space, self.tried, self._results)
+    def _confirmation(self) -> Confirmation:
+        return Confirmation(self._context)
 
     def _proposals(self) -> Sequence[Trial]:
-        if len(self.tried) >= MAX_TRIALS or is_refused(self.tried):
+        if len(self.trials) >= MAX_TRIALS or refused_trial(self.trials) is not None:
             return ()
-        first = next_baseline_trial(self.start, self._first, self.space, self.tried, self._results)
-        if first is not None and first.purpose != "noise":
-            return (first,)
-        if self._results.best is None:
+        baseline = next_baseline_trial(self._context)
+        if baseline is not None and baseline.purpose != "noise":
+            return (baseline,)
+        if self._context.best is None:
             return ()
-        again = () if first is None else (first,)
-        confirming = any(one.trial.purpose == "confirm" for one in self.tried)
-        changes = () if confirming else (*again, *self._improving.trials())
-        if changes and not self.closing:
-            return changes
-        last = self._closing.next()
+        confirming = any(one.trial.purpose == "confirm" for one in self.trials)
+        if not confirming and not self.compare_only:
+            # The repeat for the noise comes first, but gives way to a change if time is short.
+            changes = (*(() if baseline is None else (baseline,)), *self._candidates.trials())
+            if changes:
+                return changes
+        last = self._confirmation.next()
         return () if last is None else (last,)
 
     def _trials_left(self) -> tuple[int, int]:
         following = self.propose()
         if following is None:
             return 0, 0
-        confirming = self._closing.left()
+        low, high = self._confirmation.trials_left()
         if following.purpose == "confirm":
-            return confirming
-        beginning_left = 1 if following.purpose in ("start", "noise") else 0
-        offers = len(self._improving.offers()) if self._results.best else 4
-        return beginning_left + confirming[0] + min(offers, 1), beginning_left + confirming[1] + offers + 2
+            return low, high
+        baseline = 1 if following.purpose in ("start", "noise") else 0
+        changes = len(self._candidates.changes()) if self._context.best else 4
+        return baseline + low + min(changes, 1), baseline + high + changes + 2

@@ -1,35 +1,74 @@
-"""The search space: limits of memory and data, and the values that each knob can take."""
+"""The search space: limits of memory and data, and the values of each knob that can run here."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from tuner_tui.advice.batch_scaling import divisors
+from tuner_tui.advice.recommend.target import TrainingTarget, target_of
+from tuner_tui.hardware.gpu.capabilities import FLASH_3
+from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.memory.fit import PeakModel
-from tuner_tui.settings.fields import FIELDS, Value
+from tuner_tui.settings.apply import build_command
+from tuner_tui.settings.distributed import AccelerateConfig
+from tuner_tui.settings.fields import FIELDS, Value, format_value
+from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.rules.check import find_problems
 from tuner_tui.settings.rules.problem import Problem, RuleContext
 from tuner_tui.tuning.search.batch_search import RESERVE
+from tuner_tui.tuning.search.skip_reasons import NOT_REACHED
 from tuner_tui.tuning.trial import SkippedChange
 
 MICRO, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
-MAX_BATCH_DEFICIT = 0.25
-"""Micro batches that a step may lack to the effective batch before one more is added."""
+WORKERS, PREFETCH = "dataloader_num_workers", "dataloader_prefetch_factor"
+PIN, PERSISTENT = "dataloader_pin_memory", "dataloader_persistent_workers"
+CHECKPOINTING = "gradient_checkpointing"
 MAX_MICRO = int(FIELDS[MICRO].maximum or 0)
+MAX_BATCH_DEFICIT = 0.25
+"""Micro batches by which a step may fall short of the effective batch before another one is added."""
+TUNED_FIELDS = (
+    MICRO, ACCUMULATION, "precision", "tf32", "attn_implementation", "gradient_checkpointing", "optim",
+    "torch_compile", "train_sampling_strategy", WORKERS, PREFETCH, PIN, PERSISTENT,
+)  # fmt: skip
+"""The fields that a search may change. Others, such as the learning rate, would change the result of the training."""
+KNOB_VALUES: dict[str, tuple[Value, ...]] = {
+    "precision": ("bf16", "fp16"),
+    "tf32": (True,),
+    "attn_implementation": ("sdpa", "flash_attention_2", "flash_attention_3"),
+    "gradient_checkpointing": (False, True),
+    "optim": ("adamw_torch_fused",),
+    "torch_compile": (True,),
+    "train_sampling_strategy": ("group_by_length",),
+    PREFETCH: (2, 4, 8),
+    PIN: (True,),
+    PERSISTENT: (True,),
+}
+WORKER_COUNTS = (0, 1, 2, 4, 6, 8, 12, 16)
+SPARE_CORES = 2
+GPU_ONLY = (PIN, "tf32")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchSpace:
-    """What a tuning may try.
+    """What a search may try.
 
-    `capacity_bytes` is what the training may take of a card, or of the host where there is none; None where no bound is
-    known, and then no larger micro batch than the start's is tried. `reserve` is the share of it that stays free.
-    `processes` are the copies of the model that share a step, `cores` the usable ones of each. `prior` is the estimate
-    of memory made before any run. `candidates` holds, by field, the values that can run here besides the start's own;
-    `rejected` those that cannot. `unreachable` names the fields that do not reach the job.
+    Attributes:
+        box: Hardware, interpreter and job, for the rules on settings.
+        capacity_bytes: Memory of one card (of the host without a GPU) for the training. None if unknown: no micro batch
+            larger than the start's is tried.
+        reserve: Share of the capacity to leave free.
+        dataset_size: Number of training samples, if known.
+        processes: Data-parallel replicas of the model.
+        cores: Usable CPU cores per process.
+        hold_effective_batch: Whether the effective batch must stay exactly the same.
+        prior: Memory estimate made before any run.
+        candidates: For each field, the values that can run here, the start's own included.
+        unreachable: Fields that do not reach the job.
+        rejected: Values that cannot run here.
     """
 
     box: RuleContext = field(default_factory=RuleContext)
@@ -46,47 +85,44 @@ class SearchSpace:
 
     @property
     def limit_bytes(self) -> float | None:
-        """What a trusted trial may take; None where memory has no known bound."""
+        """Peak memory that leaves the reserve free; None if the capacity is unknown."""
         return None if self.capacity_bytes is None else self.capacity_bytes * (1 - self.reserve)
 
     @property
     def on_gpu(self) -> bool:
-        """Whether the training runs on cards."""
+        """Whether the training runs on GPUs."""
         return bool(self.box.gpus) and not self.box.no_gpu
 
     @property
-    def most_micro(self) -> int:
-        """The largest micro batch that the data allow: never more samples at once than there are."""
+    def max_micro(self) -> int:
+        """The largest micro batch that the dataset can fill."""
         if self.dataset_size is None:
             return MAX_MICRO
         return max(1, min(MAX_MICRO, self.dataset_size // self.processes))
 
     def micro_batches(self, start: Settings) -> tuple[int, ...] | None:
-        """The micro batches that hold the start's effective batch exactly, ascending; None where any may be tried."""
+        """The micro batches that hold the start's effective batch exactly, ascending; None if any may be tried."""
         if not self.hold_effective_batch:
             return None
-        return tuple(size for size in divisors(start.effective_batch()) if size <= self.most_micro)
+        return tuple(size for size in divisors(start.effective_batch()) if size <= self.max_micro)
 
     def with_micro(self, settings: Settings, start: Settings, micro: int) -> Settings:
-        """`settings` with another micro batch, and the accumulation that holds the start's effective batch.
+        """Return `settings` with another micro batch and the accumulation that holds the start's effective batch.
 
-        Where nothing holds it exactly, it grows rather than shrinks: more optimizer steps would cost time.
+        If none holds it exactly, the effective batch grows: a smaller one would need more optimizer steps.
         """
         accumulation = max(1, math.ceil(start.effective_batch() / micro - MAX_BATCH_DEFICIT))
         return settings.changed(**{MICRO: micro, ACCUMULATION: accumulation})
 
     def within_data(self, start: Settings) -> Settings:
-        """The start, with a smaller micro batch where it takes more samples at once than there are."""
-        if start.per_device_train_batch_size <= self.most_micro:
+        """Return the start, with a smaller micro batch if the dataset cannot fill its own."""
+        if start.per_device_train_batch_size <= self.max_micro:
             return start
         sizes = self.micro_batches(start)
-        return self.with_micro(start, start, self.most_micro if sizes is None else max(sizes))
+        return self.with_micro(start, start, self.max_micro if sizes is None else max(sizes))
 
     def refusal(self, settings: Settings, change: Mapping[str, Value]) -> str | None:
-        """Why `change` cannot be put into `settings` here; None where it can.
-
-        What is wrong with the settings already is nobody's reason to leave a knob alone.
-        """
+        """Return why `change` is invalid for `settings`, or None. Problems that they already have do not count."""
         before = {problem.sentence for problem in self._problems(settings)}
         new = [one for one in self._problems(settings.changed(**change)) if one.sentence not in before]
         concerned = [one.sentence for one in new if one.severity == "error" or set(one.fields) & set(change)]
@@ -95,3 +131,124 @@ class SearchSpace:
     def _problems(self, settings: Settings) -> tuple[Problem, ...]:
         box = self.box
         return find_problems(settings, gpus=box.gpus, interpreter=box.interpreter, job=box.job, cores=self.cores)
+
+
+def build_space(
+    inventory: Inventory,
+    interpreter: Interpreter | None,
+    job: BuiltinJob | CommandJob,
+    start: Settings,
+    *,
+    memory_limit_bytes: int | None = None,
+    dataset_size: int | None = None,
+    hold_effective_batch: bool = True,
+    prior: PeakModel | None = None,
+    accelerate: AccelerateConfig | None = None,
+) -> SearchSpace:
+    """Return the search space of `job` on this box.
+
+    `memory_limit_bytes` caps the memory of a card, or of the host without a GPU; without it, a training on the host may
+    use the memory that is available. `accelerate` is the job's accelerate config file.
+    """
+    target = target_of(inventory, interpreter, job, accelerate)
+    bare = SearchSpace(
+        box=target.box,
+        capacity_bytes=_capacity(target, memory_limit_bytes),
+        dataset_size=_dataset_size(job, dataset_size),
+        processes=target.replicas,
+        cores=max(1, inventory.cpu.usable_cores // target.processes),
+        hold_effective_batch=hold_effective_batch,
+        prior=prior,
+        unreachable=unreachable_fields(job, start, interpreter),
+    )
+    return with_candidates(bare, start)
+
+
+def _capacity(target: TrainingTarget, limit_bytes: int | None) -> int | None:
+    """Memory of one process in bytes; None if a card does not report its memory."""
+    if target.on_gpu:
+        return min((size for size in (target.memory_bytes, limit_bytes) if size is not None), default=None)
+    if limit_bytes is not None:  # counts private memory, so it does not compare with the resident memory below
+        return limit_bytes
+    memory = target.inventory.memory
+    known = (size for size in (memory.usable_bytes, memory.available_bytes) if size is not None)
+    return min(known) // target.processes
+
+
+def unreachable_fields(
+    job: BuiltinJob | CommandJob, start: Settings, interpreter: Interpreter | None
+) -> frozenset[str]:
+    """Return the tuned fields that the job's `apply` mode cannot pass on.
+
+    Raises `SettingsError` if the command cannot take settings in that mode.
+    """
+    return frozenset(build_command(job, start, interpreter, "", chosen=TUNED_FIELDS).not_applied) & frozenset(
+        TUNED_FIELDS
+    )
+
+
+def with_candidates(space: SearchSpace, start: Settings) -> SearchSpace:
+    """Return the space with its candidates and rejected values."""
+    candidates: dict[str, tuple[Value, ...]] = {}
+    rejected: list[SkippedChange] = []
+    for name, values in (*KNOB_VALUES.items(), (WORKERS, worker_counts(space))):
+        own: Value = getattr(start, name)
+        runnable = [own]
+        for value in values:
+            if value == own:
+                continue
+            reason = _rejection(space, start, name, value)
+            if reason is None:
+                runnable.append(value)
+            else:
+                rejected.append(SkippedChange(knob=name, value=format_value(name, value), reason=reason))
+        candidates[name] = tuple(runnable)
+    return replace(space, candidates=candidates, rejected=tuple(rejected))
+
+
+def worker_counts(space: SearchSpace) -> tuple[int, ...]:
+    """Return the numbers of loader workers worth a trial."""
+    cores = space.cores or 1
+    return tuple(sorted({count for count in (*WORKER_COUNTS, max(0, cores - SPARE_CORES)) if count <= cores}))
+
+
+def _rejection(space: SearchSpace, start: Settings, name: str, value: Value) -> str | None:
+    if name in space.unreachable:
+        return NOT_REACHED
+    if not space.on_gpu and name in GPU_ONLY:
+        return "it has no effect without a GPU"
+    if value == "fp16" and space.refusal(start, {"precision": "bf16"}) is None and space.on_gpu:
+        return "bf16 computes as fast here and needs no loss scaler"
+    if str(value).startswith("flash"):
+        return _flash_rejection(space, str(value)) or _refusal(space, start, name, value)
+    return _refusal(space, start, name, value)
+
+
+def _refusal(space: SearchSpace, start: Settings, name: str, value: Value) -> str | None:
+    refusals = [space.refusal(settings, {name: value}) for settings in _with_requirements(start, name)]
+    return None if None in refusals else refusals[0]
+
+
+def _flash_rejection(space: SearchSpace, value: str) -> str | None:
+    """Return why a flash kernel is not known to run: its package is missing, or the card is too old."""
+    package = {"flash_attention_2": "flash-attn", "flash_attention_3": "flash-attn-3"}[value]
+    card = space.box.weakest
+    if value == "flash_attention_3" and (card is None or card.capability is None or card.capability < FLASH_3):
+        return "FlashAttention-3 is written for capability 9.0"
+    if space.box.version_text(package) is None:
+        return f"the interpreter is not known to have {package}; sdpa runs the same kind of kernel"
+    return None
+
+
+def _with_requirements(start: Settings, name: str) -> Iterable[Settings]:
+    """Return the start, and the start with other settings that the knob may require."""
+    if name == "attn_implementation":
+        return (start, start.changed(precision="bf16"), start.changed(precision="fp16"))
+    if name in (PREFETCH, PERSISTENT):
+        return (start.changed(**{WORKERS: max(1, start.dataloader_num_workers)}),)
+    return (start,)
+
+
+def _dataset_size(job: BuiltinJob | CommandJob, known: int | None) -> int | None:
+    most = job.max_samples if isinstance(job, BuiltinJob) else None
+    return min((size for size in (known, most) if size is not None), default=None)

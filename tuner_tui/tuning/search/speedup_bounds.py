@@ -26,32 +26,32 @@ SMALLER_ON_CPU = Threshold(0.1, "of throughput", f"{JUDGEMENT}: caches may hold 
 
 
 def gain_without(share: float | None) -> float | None:
-    """The gain where this share of a step's time vanishes; None where the share was not seen."""
+    """Return the gain if this share of a step's time vanished, or None if the share is unknown."""
     if share is None:
         return None
     return 1 / (1 - min(max(share, 0.0), 0.99)) - 1
 
 
 def compute_share(breakdown: StepBreakdown) -> float:
-    """The share of a step in forward and backward: at most what is neither waiting nor the optimizer's."""
+    """Return the share of a step in forward and backward: what is neither data wait nor optimizer step."""
     return max(0.0, 1 - (breakdown.data_wait or 0.0) - (breakdown.optimizer or 0.0))
 
 
 def data_wait_bound(breakdown: StepBreakdown) -> float | None:
-    """The loader's knobs: no more than the wait for data."""
+    """Bound of the data loader's knobs: the wait for data vanishes."""
     return gain_without(breakdown.data_wait)
 
 
 def optimizer_bound(breakdown: StepBreakdown) -> float | None:
-    """The optimizer's: no more than its share."""
+    """Bound of the optimizer's knob: its step takes no time."""
     return gain_without(breakdown.optimizer)
 
 
 def padding_bound(breakdown: StepBreakdown) -> float | None:
-    """Length bucketing: no more than what forward and backward spend on padding."""
+    """Bound of grouping samples by length: forward and backward compute no padding."""
     return None if breakdown.padding is None else gain_without(breakdown.padding * compute_share(breakdown))
 
 
 def compute_bound(breakdown: StepBreakdown, factor: Threshold) -> float | None:
-    """Forward and backward at best `factor` times as fast."""
+    """Bound of a change that computes forward and backward `factor` times as fast."""
     return gain_without(compute_share(breakdown) * (1 - 1 / factor.value))

@@ -21,9 +21,7 @@ from tuner_tui.runs.supervise.stop_escalation import StopTimeouts
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Origin, OriginKind, Resolved
-from tuner_tui.tuning.search.knobs import PERSISTENT, PIN, PREFETCH, WORKERS
-from tuner_tui.tuning.search.space import ACCUMULATION, MICRO
-from tuner_tui.tuning.search.space_builder import TUNED_FIELDS
+from tuner_tui.tuning.search.space import ACCUMULATION, MICRO, PERSISTENT, PIN, PREFETCH, TUNED_FIELDS, WORKERS
 from tuner_tui.tuning.trial import Measurement, Trial
 from tuner_tui.tuning.trials.measurement import FinishedTrial, measure_trial
 from tuner_tui.tuning.trials.trial_protocol import TRIAL_VARIABLE, TrialProtocol
@@ -70,15 +68,15 @@ class TrialRunner:
     """Runs the trials of one tuning. `base` is the launch of the training as it was asked for."""
 
     base: LaunchRequest
-    terms: TrialProtocol
+    protocol: TrialProtocol
     extra_environ: Mapping[str, str] = field(default_factory=lambda: dict(TRACKING_DISABLED))
 
-    def run(self, trial: Trial, asker: TrialCallbacks) -> TrialReport:
+    def run(self, trial: Trial, callbacks: TrialCallbacks) -> TrialReport:
         """Run it to its end. Raises `LaunchError` where the command cannot be started at all."""
         began = time.monotonic()
         folder = launch(prepare(self.request(trial.settings)))
-        asker.launched(folder)
-        waiting = _TrialMonitor(folder, self.terms, asker)
+        callbacks.launched(folder)
+        waiting = _TrialMonitor(folder, self.protocol, callbacks)
         waiting.wait()
         view = waiting.reader.poll()
         situation = situation_of_run(folder, view)
@@ -94,14 +92,14 @@ class TrialRunner:
         seen = effective_settings(trial.settings, situation.chosen, situation.state.in_effect)
         return TrialReport(measure_trial(ended, trial), seen, unreachable_settings(situation))
 
-    def begun_from(self, start: Settings) -> TrialRunner:
+    def with_start(self, start: Settings) -> TrialRunner:
         """The same, where the start turned out to be `start`: what it has by itself is handed over by nobody."""
         return replace(self, base=replace(self.base, resolved=replace(self.base.resolved, settings=start)))
 
     def request(self, settings: Settings) -> LaunchRequest:
         """The launch of a trial with `settings`: what differs from the start counts as chosen by the tuning."""
         resolved = with_tuned_origins(self.base.resolved, settings)
-        environ = {**self.base.environ, **self.extra_environ, TRIAL_VARIABLE: self.terms.text()}
+        environ = {**self.base.environ, **self.extra_environ, TRIAL_VARIABLE: self.protocol.to_json()}
         job = self.base.job.model_copy(update={"fallback": 0})
         return replace(
             self.base, job=job, resolved=resolved, environ=environ, stop_timeouts=TRIAL_PATIENCE, parent=None
@@ -117,15 +115,15 @@ def with_tuned_origins(start: Resolved, settings: Settings) -> Resolved:
 class _TrialMonitor:
     """Waits for one run, and ends it where it should go on no longer."""
 
-    def __init__(self, folder: RunFolder, terms: TrialProtocol, asker: TrialCallbacks) -> None:
+    def __init__(self, folder: RunFolder, protocol: TrialProtocol, callbacks: TrialCallbacks) -> None:
         self.reader = RunReader(folder)
         self.measured: dict[int, TrialMeasured] = {}
         self.given_up = ""
         self.aborted = ""
         self.disturbed = False
         self._folder = folder
-        self._terms = terms
-        self._asker = asker
+        self._protocol = protocol
+        self._callbacks = callbacks
         self._ordered = False
 
     def wait(self) -> None:
@@ -151,7 +149,7 @@ class _TrialMonitor:
         state = self.reader.state
         self.aborted = self._aborted(now)
         if not self.aborted and not self._all_measured(state):
-            self.given_up = overdue_reason(state, self._terms, now)
+            self.given_up = overdue_reason(state, self._protocol, now)
             self.disturbed = state.last_step_t is not None
         if self.aborted or self.given_up or self._all_measured(state):
             self._end()
@@ -161,9 +159,9 @@ class _TrialMonitor:
         return len(state.ranks) > 1 and len(self.measured) >= len(state.ranks)
 
     def _aborted(self, now: float) -> str:
-        if self._asker.aborted():
+        if self._callbacks.aborted():
             return "Aborted."
-        deadline = self._asker.deadline_t
+        deadline = self._callbacks.deadline_t
         return "" if deadline is None or now < deadline else "The time for the tuning was over."
 
     def _end(self) -> None:
@@ -171,19 +169,19 @@ class _TrialMonitor:
         send_order(self._folder, "kill")
 
 
-def overdue_reason(state: RunState, terms: TrialProtocol, now: float) -> str:
+def overdue_reason(state: RunState, protocol: TrialProtocol, now: float) -> str:
     """Why a trial in this state goes on no longer, one sentence; empty while it may."""
     began, last = state.launched_t, state.last_step_t
     if began is None:
         return ""
     if last is None:
-        patience = terms.compiling_s if state.phase == "compiling" else terms.first_step_s
+        patience = protocol.compiling_s if state.phase == "compiling" else protocol.first_step_s
         if now - began < patience:
             return ""
         seen = "" if state.ranks else " The observer was not seen in it: it may not get into this command."
         return f"It took no optimizer step in {patience / 60:.0f} minutes.{seen or FIRST_STEP_HINT}"
-    patience = max(terms.stalled_s, 5 * (state.rates.step_time_s or 0.0))
-    patience = terms.compiling_s if state.phase == "compiling" else patience
+    patience = max(protocol.stalled_s, 5 * (state.rates.step_time_s or 0.0))
+    patience = protocol.compiling_s if state.phase == "compiling" else patience
     idle = now - max(last, state.phase_since_t or last)
     return f"It stood still for {idle:.0f} s." if idle >= patience else ""
 

@@ -6,21 +6,23 @@ import json
 from dataclasses import dataclass, replace
 
 DEFAULT_MINUTES = 9.0
-"""What a tuning may take where nobody says: enough for a small model and its dozen trials; a large one needs more, and
-can be given it later."""
+"""Default time of a tuning: enough for a small model and a dozen trials. A tuning can be resumed with more."""
 FIRST_STEP_DIVISOR = 3.0
-"""The part of its time that a tuning waits for the first step of a trial, before it calls that one stuck."""
+"""A trial may take this fraction (one third) of the tuning's time until its first step."""
 TRIAL_VARIABLE = "TUNER_TRIAL"
-"""Tells the observer that this is a trial, and its terms."""
+"""Environment variable that passes the protocol to the observer."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialProtocol:
-    """Seconds are of training for the measuring, of the clock for the waiting.
+    """How long a trial measures, and when it is given up.
 
-    Steps are measured until the half width of the speed's 95 % interval is at most `spread` of it, for `least_s` to
-    `most_s` seconds. `first_step_s`: a training that has not begun by then never will, unless it compiles, for which
-    there is `compiling_s`; one that stands still for `stalled_s`, or five of its steps, goes on no more.
+    Attributes:
+        spread: Measuring ends when the half width of the throughput's 95 % interval is at most this share of it,
+        least_s, most_s: but not before and not after so many seconds of training.
+        evaluate: Whether an evaluation step is made, to include its memory in the peak.
+        first_step_s: Timeout until the first optimizer step; `compiling_s` while the model compiles.
+        stalled_s: Timeout between steps (at least five step times).
     """
 
     spread: float = 0.02
@@ -33,11 +35,11 @@ class TrialProtocol:
 
     @staticmethod
     def within(minutes: float) -> TrialProtocol:
-        """The terms of a tuning that may take so long: who gives it more time waits longer for a first step."""
-        usual = TrialProtocol()
-        return replace(usual, first_step_s=max(usual.first_step_s, minutes * 60 / FIRST_STEP_DIVISOR))
+        """Return the protocol for a tuning of so many minutes, which determine the timeout of the first step."""
+        default = TrialProtocol()
+        return replace(default, first_step_s=max(default.first_step_s, minutes * 60 / FIRST_STEP_DIVISOR))
 
-    def text(self) -> str:
-        """What the observer is told, as JSON."""
-        told = {"spread": self.spread, "least_s": self.least_s, "most_s": self.most_s, "evaluate": self.evaluate}
-        return json.dumps(told)
+    def to_json(self) -> str:
+        """Return the part for the observer as JSON."""
+        values = {"spread": self.spread, "least_s": self.least_s, "most_s": self.most_s, "evaluate": self.evaluate}
+        return json.dumps(values)
