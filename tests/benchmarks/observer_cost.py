@@ -3,8 +3,8 @@
 Run: `python -m tests.benchmarks.observer_cost [pairs]` (about a minute). In one process, blocks of steps with the
 observer's hooks in place and without them take turns, so that a machine that others use slows both alike. Figures are
 CPU time of the training thread: the median of the differences of neighbouring blocks (of neighbouring steps where they
-are long), with its 95 % interval by order statistics. Reading the notes is part of every block; the line that is
-written once a second is shown apart.
+are long), with its 95 % interval by order statistics. Reading the records is part of every block; the line that is
+written once a second is shown separately.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Switch:
         self._hooks = optimizer._global_optimizer_post_hooks
         self._ours = dict(self._hooks)
         assert self._ours
-        [self.counters] = [each for each in gc.get_objects() if type(each).__name__ == "Counters"]
+        [self.counters] = [each for each in gc.get_objects() if type(each).__name__ == "StepCounters"]
 
     def turn(self, on: bool) -> None:
         """With the observer, or as if it were not there."""
@@ -118,7 +118,7 @@ class Switch:
     ) -> list[tuple[float, float]]:
         """Seconds of neighbouring steps: where a step is long, two blocks are too far apart to be compared.
 
-        The notes are read as often as a second would have it, outside of the steps: a µs of each.
+        The records are read as often as a second would have it, outside of the steps: a µs of each.
         """
         found = []
         for index in range(pairs):
@@ -132,7 +132,7 @@ class Switch:
         return found
 
     def block_s(self, step: Step, steps: int, on: bool) -> float:
-        """Seconds a step; the notes of these steps are read within that time."""
+        """Seconds a step; the records of these steps are read within that time."""
         self.turn(on)
 
         def block() -> None:

@@ -34,7 +34,7 @@ def plain_unwatched() -> str:
 @pytest.fixture(scope="session")
 def sections(tmp_path_factory: Folders) -> ObservedProcess:
     """Many kinds of loops, each in a forked child."""
-    return observe(tmp_path_factory.mktemp("sections"), str(SCRIPTS / "sections.py"))
+    return observe(tmp_path_factory.mktemp("sections"), str(SCRIPTS / "loop_variants.py"))
 
 
 @pytest.fixture(scope="session")

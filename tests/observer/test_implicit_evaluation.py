@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.observer.observed_process import SCRIPTS, ObservedProcess, last_steps, observe, split_by_process
-from tests.observer.scripts import unsaid_evaluations as script
+from tests.observer.scripts import implicit_evaluations as script
 from tuner_tui.runs.events.types import Steps
 
 pytestmark = pytest.mark.train
@@ -16,7 +18,7 @@ CASES = [case[0] for case in script.CASES]
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> ObservedProcess:
     """All of them, one after the other."""
-    seen = observe(tmp_path_factory.mktemp("unsaid"), str(SCRIPTS / "unsaid_evaluations.py"))
+    seen = observe(tmp_path_factory.mktemp("implicit"), str(SCRIPTS / "implicit_evaluations.py"))
     assert seen.exit_code == 0, seen.errors
     return seen
 
@@ -45,3 +47,13 @@ def test_what_every_step_does_is_training(watched: ObservedProcess, name: str) -
 def test_pairs_of_loaders_are_both_counted(watched: ObservedProcess) -> None:
     final, _ = found(watched, "pairs")
     assert final.micro_steps == 2 * script.STEPS
+
+
+def test_time_in_eval_mode_without_a_loader_is_evaluation(tmp_path: Path) -> None:
+    seen = observe(tmp_path, str(SCRIPTS / "evaluation_without_loader.py"))
+    assert seen.exit_code == 0, seen.errors
+    final = last_steps(seen.events)
+    assert (final.own_steps, final.micro_steps, final.samples) == (8, 8, 32)
+    assert final.eval_s >= 2 * 0.2
+    assert final.slowest_step_s is not None
+    assert final.slowest_step_s < final.eval_s

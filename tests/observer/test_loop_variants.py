@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.observer.observed_process import ObservedProcess, events_of, last_steps, settings_in_effect, split_by_process
-from tests.observer.scripts import sections as script
+from tests.observer.scripts import loop_variants as script
 from tuner_tui.runs.events.types import Ended, Event, OutOfMemory, Phase, Steps
 
 pytestmark = pytest.mark.train

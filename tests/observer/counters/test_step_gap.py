@@ -9,24 +9,24 @@ import pytest
 from tuner_tui.observer.site._tuner_observer.counters.batch_stats import IteratorStats
 from tuner_tui.observer.site._tuner_observer.counters.step_gap import StepGapClassifier, covered_s, merge_spans
 
-Stretch = tuple[float, float]
+Span = tuple[float, float]
 
 
-def source(
+def iterator(
     first_s: float, last_s: float, batches: int = 1, stepped: bool = False, exhausted: bool = False
 ) -> IteratorStats:
     """An iterator that delivered so many batches between these times since the last step."""
     made = IteratorStats()
     made.first_s, made.last_s, made.batches = first_s, last_s, batches
-    made.stepped, made.exhausted = stepped, exhausted
+    made.has_trained, made.exhausted = stepped, exhausted
     return made
 
 
-def judge(
-    pending: list[IteratorStats], *silent: Stretch, between: StepGapClassifier | None = None
-) -> tuple[list[IteratorStats], list[Stretch]]:
+def classify(
+    pending: list[IteratorStats], *silent: Span, between: StepGapClassifier | None = None
+) -> tuple[list[IteratorStats], list[Span]]:
     """The step at 100 s."""
-    return (between or StepGapClassifier()).judge(pending, deque(silent), 100.0)
+    return (between or StepGapClassifier()).classify(pending, deque(silent), 100.0)
 
 
 def seasoned(*usual_s: float) -> StepGapClassifier:
@@ -34,48 +34,48 @@ def seasoned(*usual_s: float) -> StepGapClassifier:
     between = StepGapClassifier()
     for spent_s in usual_s:
         silent = deque([(1.0, 1.0 + spent_s)] if spent_s else [])
-        between.judge([source(0.0, 0.5, stepped=True)], silent, 10.0)
+        between.classify([iterator(0.0, 0.5, stepped=True)], silent, 10.0)
     return between
 
 
 @pytest.mark.parametrize(
     ("other", "silent", "evaluated"),
     [
-        (source(10, 40, 9), (), (10, 50)),
-        (source(10, 20, 2), ((12, 14),), (10, 50)),
-        (source(10, 20, 2, exhausted=True), (), (10, 50)),
-        (source(60, 90, 9), (), (60, 90)),
-        (source(60, 80, 2), ((62, 64), (81, 85)), (60, 85)),
-        (source(10, 20, 2), (), None),
-        (source(10, 20, 9, stepped=True), (), None),
-        (source(45, 55, 9), (), None),
+        (iterator(10, 40, 9), (), (10, 50)),
+        (iterator(10, 20, 2), ((12, 14),), (10, 50)),
+        (iterator(10, 20, 2, exhausted=True), (), (10, 50)),
+        (iterator(60, 90, 9), (), (60, 90)),
+        (iterator(60, 80, 2), ((62, 64), (81, 85)), (60, 85)),
+        (iterator(10, 20, 2), (), None),
+        (iterator(10, 20, 9, stepped=True), (), None),
+        (iterator(45, 55, 9), (), None),
     ],
     ids=["many", "silent", "whole", "after-the-batch", "after-and-silent", "few", "stepped-before", "in-turns"],
 )
 def test_a_block_of_batches_beside_the_trainings(
-    other: IteratorStats, silent: tuple[Stretch, ...], evaluated: Stretch | None
+    other: IteratorStats, silent: tuple[Span, ...], evaluated: Span | None
 ) -> None:
-    apart, stretches = judge([other, source(50, 51, stepped=True)], *silent)
-    assert apart == ([] if evaluated is None else [other])
-    assert stretches == ([] if evaluated is None else [evaluated])
+    evaluations, spans = classify([other, iterator(50, 51, stepped=True)], *silent)
+    assert evaluations == ([] if evaluated is None else [other])
+    assert spans == ([] if evaluated is None else [evaluated])
 
 
 def test_at_the_start_of_an_epoch_the_newest_batch_is_the_trainings() -> None:
-    broken_off, train = source(10, 40, 9), source(50, 51)
-    assert judge([broken_off, train])[0] == [broken_off]
+    broken_off, train = iterator(10, 40, 9), iterator(50, 51)
+    assert classify([broken_off, train])[0] == [broken_off]
 
 
 def test_a_loader_that_delivers_step_after_step_is_the_trainings() -> None:
-    between, other = StepGapClassifier(), source(10, 40, 9)
-    assert judge([other, source(50, 51, stepped=True)], between=between)[0] == [other]
-    assert judge([other, source(50, 51, stepped=True)], between=between)[0] == []
+    between, other = StepGapClassifier(), iterator(10, 40, 9)
+    assert classify([other, iterator(50, 51, stepped=True)], between=between)[0] == [other]
+    assert classify([other, iterator(50, 51, stepped=True)], between=between)[0] == []
 
 
 def test_one_that_delivers_now_and_then_is_not() -> None:
-    between, other = StepGapClassifier(), source(10, 40, 9)
+    between, other = StepGapClassifier(), iterator(10, 40, 9)
     for _ in range(3):
-        assert judge([other, source(50, 51, stepped=True)], between=between)[0] == [other]
-        between.quiet_steps += 4
+        assert classify([other, iterator(50, 51, stepped=True)], between=between)[0] == [other]
+        between.steps_without_spans += 4
 
 
 @pytest.mark.parametrize(
@@ -86,17 +86,17 @@ def test_one_that_delivers_now_and_then_is_not() -> None:
 def test_stretches_without_gradients_are_an_evaluation_where_most_steps_have_none(
     usual_s: tuple[float, ...], found: bool
 ) -> None:
-    _, stretches = judge([source(50, 51, stepped=True)], (60.0, 72.0), between=seasoned(*usual_s))
-    assert stretches == ([(60.0, 72.0)] if found else [])
+    _, spans = classify([iterator(50, 51, stepped=True)], (60.0, 72.0), between=seasoned(*usual_s))
+    assert spans == ([(60.0, 72.0)] if found else [])
 
 
 def test_without_a_loader_nothing_is_told_apart() -> None:
-    assert judge([], (10, 40), between=seasoned(0, 0, 0, 0)) == ([], [])
+    assert classify([], (10, 40), between=seasoned(0, 0, 0, 0)) == ([], [])
 
 
 def test_stretches_of_the_next_step_are_left_to_it() -> None:
-    silent: deque[Stretch] = deque([(60.0, 70.0), (101.0, 105.0)])
-    seasoned(0, 0, 0).judge([source(50, 51, stepped=True)], silent, 100.0)
+    silent: deque[Span] = deque([(60.0, 70.0), (101.0, 105.0)])
+    seasoned(0, 0, 0).classify([iterator(50, 51, stepped=True)], silent, 100.0)
     assert list(silent) == [(101.0, 105.0)]
 
 

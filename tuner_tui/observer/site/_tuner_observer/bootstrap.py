@@ -10,7 +10,7 @@ from . import process_role
 from .import_hooks import call_safely, install_import_hooks
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # `typing` itself would be an import too many for a process without torch
+if TYPE_CHECKING:  # a process without torch should not import `typing`
     from collections.abc import Callable
     from types import TracebackType
     from typing import Any
@@ -38,20 +38,20 @@ HOOKED_MODULES = (
 
 
 class Observer:
-    """The parts of one process. Those that need torch are built once torch is imported whole."""
+    """The observer of one process. Everything that needs torch is built when `import torch` has finished."""
 
     def __init__(self, run_dir: str) -> None:
         self.run_dir = run_dir
         self.launched = process_role.is_launched(run_dir)
-        self.watch: Instrumentation | None = None
+        self.instrumentation: Instrumentation | None = None
         self._session: Session | None = None
-        self._ending: ExitReporter | None = None
-        self._waiting: list[tuple[str, Any]] = []
+        self._exit_reporter: ExitReporter | None = None
+        self._early_modules: list[tuple[str, Any]] = []
         self._previous_excepthook = sys.excepthook
 
     @property
     def session(self) -> Session:
-        """The story of this process, begun when first there is something to tell."""
+        """The event log of this process, created on first use."""
         if self._session is None:
             from .session import Session
 
@@ -60,80 +60,85 @@ class Observer:
         return self._session
 
     @property
-    def ending(self) -> ExitReporter:
-        """Tells how it ends."""
-        if self._ending is None:
+    def exit_reporter(self) -> ExitReporter:
+        """Created on first use, like `session`."""
+        if self._exit_reporter is None:
             from .process_exit import ExitReporter
 
-            self._ending = ExitReporter(self.session, lambda: None if self.watch is None else self.watch.counters)
-        return self._ending
+            self._exit_reporter = ExitReporter(
+                self.session, lambda: None if self.instrumentation is None else self.instrumentation.counters
+            )
+        return self._exit_reporter
 
     def excepthook(self, kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-        """Write the event, then let whoever was there before print the traceback."""
-        call_safely(lambda: self.ending.tell(error))
+        """Report the error, then call the previous hook, which prints the traceback."""
+        call_safely(lambda: self.exit_reporter.report(error))
         self._previous_excepthook(kind, error, traceback)
 
     def at_exit(self) -> None:
-        """The last counters, and how it ended if that was not told yet."""
-        if self.watch is not None:
-            call_safely(self.watch.at_exit)
+        """Write the last counters, and how the process ended unless that was already reported."""
+        if self.instrumentation is not None:
+            call_safely(self.instrumentation.at_exit)
         if self._session is not None or sys.exc_info()[1] is not None or hasattr(sys, "last_value"):
-            self.ending.at_exit()
+            self.exit_reporter.at_exit()
 
-    def leaves_at_once(self) -> None:
-        """`os._exit` runs nothing on its way: the last counters are written before."""
-        if self.watch is not None and self._session is not None and self._session.opened:
-            self.ending.last_counters()
+    def before_os_exit(self) -> None:
+        """Write the last counters: `os._exit` runs no exit handlers."""
+        if self.instrumentation is not None and self._session is not None and self._session.is_open:
+            self.exit_reporter.write_last_counters()
 
     def hooks(self) -> dict[str, Hook]:
-        """What to do after which import. `import torch` brings most of them itself: those wait until it is done."""
+        """Functions to call after imports, by module name.
+
+        `import torch` imports most of the hooked modules itself; their hooks are deferred until torch is complete.
+        """
 
         return {"torch": self._torch_imported, **{name: self._hook(name) for name in HOOKED_MODULES}}
 
     def _hook(self, name: str) -> Callable[[Any], None]:
         def imported(module: Any) -> None:
-            if self.watch is None:
-                self._waiting.append((name, module))
+            if self.instrumentation is None:
+                self._early_modules.append((name, module))
             else:
-                self.watch.imported(name, module)
+                self.instrumentation.module_imported(name, module)
 
         return imported
 
     def _torch_imported(self, torch: Any) -> None:
         from .instrumentation import Instrumentation
 
-        self.watch = Instrumentation(torch, self.session)
-        for name, module in self._waiting:
-            call_safely(self.watch.imported, name, module)
-        self._waiting.clear()
+        self.instrumentation = Instrumentation(torch, self.session)
+        for name, module in self._early_modules:
+            call_safely(self.instrumentation.module_imported, name, module)
+        self._early_modules.clear()
         if self.session.launched:
             self.session.open()
 
-    def forked(self) -> None:
-        """In a forked child: start anew, and stay silent until it trains."""
+    def after_fork(self) -> None:
+        """Reset in a forked child, which stays silent until it trains."""
         self.launched = process_role.is_launched(self.run_dir)
         if self._session is not None:
-            self._session.forked(self.launched)
-        if self.watch is not None:
-            self.watch.reset()
+            self._session.after_fork(self.launched)
+        if self.instrumentation is not None:
+            self.instrumentation.reset()
 
 
 def install(run_dir: str) -> None:
-    """Called once, at the start of the interpreter."""
+    """Create the observer and register its hooks. Called once, when the interpreter starts."""
     observer = Observer(run_dir)
     sys.excepthook = observer.excepthook
     install_import_hooks(observer.hooks())
     atexit.register(lambda: call_safely(observer.at_exit))
     _hook_os_exit(observer)
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=lambda: call_safely(observer.forked))
+        os.register_at_fork(after_in_child=lambda: call_safely(observer.after_fork))
 
 
 def _hook_os_exit(observer: Observer) -> None:
     original = os._exit
 
     def _exit(status: int) -> None:
-        call_safely(observer.leaves_at_once)
+        call_safely(observer.before_os_exit)
         original(status)
 
     os._exit = _exit  # type: ignore[assignment]

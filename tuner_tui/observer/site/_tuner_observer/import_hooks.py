@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # `typing` itself would be an import too many for a process without torch
+if TYPE_CHECKING:  # a process without torch should not import `typing`
     from collections.abc import Callable, Mapping
     from types import ModuleType
     from typing import Any
@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # `typing` itself would be an import too many for a process w
 
 
 class PostImportFinder:
-    """Leads `sys.meta_path`; finds nothing itself, but asks the other finders and listens at the loaders they give."""
+    """First entry of `sys.meta_path`. Delegates to the other finders and wraps the loaders of hooked modules."""
 
     def __init__(self, hooks: Mapping[str, Hook]) -> None:
         self._hooks = hooks
@@ -45,7 +45,7 @@ class PostImportFinder:
 
 
 def _call_after_exec(loader: Any, name: str, hook: Hook) -> None:
-    """Shadow `exec_module` on this one loader object, and take the shadow away before it is used."""
+    """Shadow `exec_module` on this loader instance; the shadow removes itself before the module is executed."""
     original = getattr(loader, "exec_module", None)
     if original is None or isinstance(loader, type):
         return
@@ -64,7 +64,7 @@ def _call_after_exec(loader: Any, name: str, hook: Hook) -> None:
 
 
 def call_safely(function: Callable[..., Any], *args: Any) -> Any:
-    """Call it; an error of the observer never reaches the training."""
+    """Call `function`, returning None if it raises: an error of the observer must never reach the training."""
     try:
         return function(*args)
     except Exception:  # noqa: BLE001 - outermost edge inside somebody else's process
@@ -72,7 +72,7 @@ def call_safely(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def install_import_hooks(hooks: Mapping[str, Hook]) -> None:
-    """`hooks` maps a module's full name to a function of that module. Modules already imported are served at once."""
+    """Call `hooks[name](module)` once the module `name` was imported; at once if it already is."""
     for name, hook in hooks.items():
         module = sys.modules.get(name)
         if module is not None:

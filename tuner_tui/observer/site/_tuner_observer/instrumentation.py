@@ -22,83 +22,89 @@ LIGHTNING_MODULES = ("lightning.pytorch.trainer.trainer", "pytorch_lightning.tra
 
 
 class Instrumentation:
-    """Built once torch is imported whole."""
+    """All hooks of a process that has imported torch."""
 
     def __init__(self, torch: Any, session: Session) -> None:
         self._session = session
         peaks = memory_peaks.MemoryPeaks(torch)
         self._peaks = peaks if torch.backends.cuda.is_built() else None
-        self._effective = SettingsInEffect(torch, session)
+        self._settings_in_effect = SettingsInEffect(torch, session)
         self.counters = StepCounters(session, torch.Tensor, EvaluationDetector(torch.is_grad_enabled), peaks.fields)
-        self.counters.on_flush.append(self._effective.look)
+        self.counters.on_flush.append(self._settings_in_effect.check)
         settings = injection.requested_settings()
-        self._effective.asked = tuple(settings)
-        self._ledger = injection.InjectionLog(session, settings) if settings else None
-        if self._ledger is not None:
-            self.counters.on_flush.append(self._ledger.training_began)
+        self._settings_in_effect.requested = tuple(settings)
+        self._injection_log = injection.InjectionLog(session, settings) if settings else None
+        if self._injection_log is not None:
+            self.counters.on_flush.append(self._injection_log.report_missing)
         call_safely(memory_peaks.limit_gpu_memory, torch)
-        call_safely(grad_mode.hook_grad_mode, torch.autograd.grad_mode, self.counters.journal, torch.is_grad_enabled)
+        call_safely(grad_mode.hook_grad_mode, torch.autograd.grad_mode, self.counters.buffer, torch.is_grad_enabled)
         call_safely(torch_save.hook_torch_save, torch, self.counters)
-        terms = trial_controller.requested_protocol()
-        self._trial = None if terms is None else trial_controller.TrialController(torch, session, self.counters, terms)
+        protocol = trial_controller.requested_protocol()
+        self._trial = (
+            None if protocol is None else trial_controller.TrialController(torch, session, self.counters, protocol)
+        )
 
-    def imported(self, name: str, module: Any) -> None:
-        """One of the watched modules is there."""
+    def module_imported(self, name: str, module: Any) -> None:
+        """Install the hooks that belong to the module `name`."""
         if self._trial is not None:
-            self._try(name, module, self._trial)
+            self._hook_trial(name, module, self._trial)
         if name == "torch.nn.modules.module":
-            self.counters.evaluation.watch_mode(module.Module, self.counters.unsettle)
-            self._effective.watch_models(module.Module)
+            self.counters.evaluation.hook_eval_mode(module.Module, self.counters.invalidate)
+            self._settings_in_effect.hook_models(module.Module)
         elif name == "torch.optim.optimizer":
-            optimizer_steps.hook_optimizers(module, self.counters, self._peaks, self._effective.optimizer_stepped)
+            optimizer_steps.hook_optimizers(
+                module, self.counters, self._peaks, self._settings_in_effect.optimizer_stepped
+            )
         elif name == "torch.utils.data.dataloader":
-            dataloaders.hook_dataloaders(module, self.counters, self._effective.loader_started)
+            dataloaders.hook_dataloaders(module, self.counters, self._settings_in_effect.loader_started)
         elif name.endswith("grad_scaler"):
             optimizer_steps.hook_grad_scaler(module, self.counters)
         elif name == "torch.amp.autocast_mode":
-            self._effective.watch_autocast(module)
+            self._settings_in_effect.hook_autocast(module)
         elif name == "torch._dynamo.callback":
-            compilation.hook_compilation(module, (self.counters.compiling, self._effective.compiled))
+            compilation.hook_compilation(module, (self.counters.compiling, self._settings_in_effect.set_compiled))
         elif name == "transformers.trainer":
-            transformers_trainer.hook_transformers_trainer(module, self._session, self.counters, self._effective)
+            transformers_trainer.hook_transformers_trainer(
+                module, self._session, self.counters, self._settings_in_effect
+            )
             resume_checkpoint.hook_trainer_resume(module, self._session)
         elif name == "transformers.training_args":
             sigterm_checkpoint.hook_sigterm_checkpoint(module, self._session)
         elif name == "safetensors.torch":
             torch_save.hook_safetensors(module, self.counters)
         elif name in LIGHTNING_MODULES:
-            lightning_trainer.hook_lightning_trainer(module, self._session, self.counters, self._effective)
+            lightning_trainer.hook_lightning_trainer(module, self._session, self.counters, self._settings_in_effect)
             resume_checkpoint.hook_lightning_resume(module, self._session)
-        if self._ledger is not None:
-            self._inject(name, module, self._ledger)
+        if self._injection_log is not None:
+            self._inject(name, module, self._injection_log)
 
-    def _inject(self, name: str, module: Any, ledger: injection.InjectionLog) -> None:
+    def _inject(self, name: str, module: Any, log: injection.InjectionLog) -> None:
         if name == "torch.utils.data.dataloader":
-            injection.inject_dataloaders(module, ledger)
+            injection.inject_dataloaders(module, log)
         elif name == "transformers.training_args":
-            injection.inject_training_arguments(module, ledger)
+            injection.inject_training_arguments(module, log)
         elif name in LIGHTNING_MODULES:
-            injection.inject_lightning_trainer(module, ledger)
+            injection.inject_lightning_trainer(module, log)
 
-    def _try(self, name: str, module: Any, tried: trial_controller.TrialController) -> None:
-        """In a trial. Its hooks lie inside those that everything else is counted by."""
+    def _hook_trial(self, name: str, module: Any, controller: trial_controller.TrialController) -> None:
+        """Install the hooks of a trial first, so that they run inside those of the counters."""
         if name == "torch.utils.data.dataloader":
-            trial_hooks.hook_trial_loaders(module, tried)
+            trial_hooks.hook_trial_loaders(module, controller)
         elif name == "torch.optim.optimizer":
-            trial_hooks.hook_trial_optimizers(module, tried)
+            trial_hooks.hook_trial_optimizers(module, controller)
         elif name == "torch._dynamo.callback":
-            compilation.hook_compilation(module, (tried.compiling,))
+            compilation.hook_compilation(module, (controller.compiling,))
         elif name == "transformers.training_args":
             trial_hooks.inject_trial_arguments(module, self._session)
         elif name == "transformers.trainer":
-            trial_hooks.hook_trial_trainer(module, tried)
+            trial_hooks.hook_trial_trainer(module, controller)
 
     def at_exit(self) -> None:
-        """The process ends by itself."""
+        """Finish a trial that is still being measured."""
         if self._trial is not None:
-            self._trial.ended()
+            self._trial.training_ended()
 
     def reset(self) -> None:
-        """In a forked child: nothing was counted or told."""
+        """Discard all counts and reports, in a forked child."""
         self.counters.reset()
-        self._effective.reset()
+        self._settings_in_effect.reset()

@@ -6,16 +6,16 @@ import os
 import sys
 
 MARKER = "_TUNER_OBSERVED"
-"""Set by the first observed process and inherited: its children know by it that they are not the launched one."""
+"""Environment variable set by the first observed process; children that inherit it are not the launched process."""
 
 LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "trl", "axolotl",
              "torch.distributed.run", "torch.distributed.launch",
              "accelerate.commands.launch", "accelerate.commands.accelerate_cli")  # fmt: skip
-"""Programs that only start the ranks; the ranks are the launched processes."""
+"""Programs that only start the ranks. The ranks count as launched."""
 
 
 def is_launched(run_dir: str) -> bool:
-    """Whether this process was launched, or is a rank that a launcher started; claims the place from its children."""
+    """Whether this is the launched process or a rank of it. Sets `MARKER`, so that child processes are not."""
     if _is_launcher():
         return False
     rank = os.environ.get("RANK", "")
@@ -37,7 +37,7 @@ def _is_launcher() -> bool:
 
 
 def rank_and_world() -> tuple[int, int]:
-    """This process's rank and how many there are, from torch.distributed where it runs, else from the environment."""
+    """`(rank, world size)` from torch.distributed if it is initialised, else from the environment."""
     distributed = sys.modules.get("torch.distributed")
     try:
         if distributed is not None and distributed.is_available() and distributed.is_initialized():

@@ -7,19 +7,20 @@ import math
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any
 
 from . import process_role
 
-if TYPE_CHECKING:
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # a process without torch should not import `typing`
     from collections.abc import Callable
+    from typing import Any
 
 
 EVENT_VERSION = 1
 
 
 def json_safe(value: Any) -> Any:
-    """JSON knows no NaN: a number that is not finite becomes its name, `nan`, `inf` or `-inf`."""
+    """Replace numbers that JSON lacks by their names: `nan`, `inf` or `-inf`."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, dict):
@@ -28,22 +29,22 @@ def json_safe(value: Any) -> Any:
 
 
 class EventWriter:
-    """The file of one rank, opened at the first line. Errors are swallowed: a full disk must not hurt a training."""
+    """The event file of one rank, created by the first event. I/O errors are ignored: they must not end a training."""
 
     def __init__(self, run_dir: str, rank: int, separate: bool) -> None:
-        """`separate`: one of several ranks, with a file of its own."""
+        """`separate`: give this rank a file of its own, as one of several."""
         name = f"events-rank{rank}.jsonl" if separate else "events.jsonl"
         self.rank = rank
         self._path = os.path.join(run_dir, name)
         self._fd: int | None = None
         self._broken_line = False
 
-    def story(self, kind: str, **fields: Any) -> None:
-        """A rare event, kept for ever."""
+    def write_story(self, kind: str, **fields: Any) -> None:
+        """Write a rare event, which readers keep in full."""
         self._write(f'{{"story":1,"kind":"{kind}","v":{EVENT_VERSION},', fields)
 
-    def frequent(self, kind: str, fields: dict[str, Any]) -> None:
-        """Cumulative counters."""
+    def write_frequent(self, kind: str, fields: dict[str, Any]) -> None:
+        """Write cumulative counters, of which readers may skip all but the last."""
         self._write(f'{{"kind":"{kind}","v":{EVENT_VERSION},', fields)
 
     def _write(self, head: str, fields: dict[str, Any]) -> None:
@@ -60,8 +61,8 @@ class EventWriter:
             return
         self._broken_line = written < len(line)
 
-    def forget(self) -> None:
-        """After a fork: the descriptor belongs to the parent's story."""
+    def close_inherited(self) -> None:
+        """Close the file descriptor inherited by a fork."""
         if self._fd is not None:
             try:  # noqa: SIM105 - contextlib would be imported for this
                 os.close(self._fd)
@@ -71,26 +72,28 @@ class EventWriter:
 
 
 PHASE_BURST = 6
-"""Phase lines written at once before they are thinned out to one a second: a loop may evaluate after every step."""
+"""Phase changes written at once before they are limited to one a second (a loop may evaluate after every step)."""
 
 PHASE_MIN_TOKENS = {"ending": -math.inf, "saving": 1.0}
-"""Fewest tokens at which a phase is written: the end always, saving with the token that the others leave."""
+"""Tokens needed to write a phase: none for the end, and saving may take the token that others must leave."""
 
 
 class Session:
-    """Writes the events of one process. `opened` is False in processes that neither were launched nor train."""
+    """Writes the events of one process. `is_open` stays False in helper processes, which neither were launched nor
+    train.
+    """
 
     def __init__(self, run_dir: str, launched: bool) -> None:
-        """`launched`: this is the process that was launched, or a rank of it."""
+        """`launched`: this is the launched process or a rank of it."""
         self._start(run_dir, launched)
 
     def _start(self, run_dir: str, launched: bool) -> None:
         self.run_dir = run_dir
         self.launched = launched
-        self.opened = False
+        self.is_open = False
         self.phase = "starting"
-        self.step_of: Callable[[], int | None] = _return_none
-        self.failed_in: tuple[int, str] | None = None
+        self.get_step: Callable[[], int | None] = _return_none
+        self.failure: tuple[int, str] | None = None
         self.at_exit: Callable[[], None] = _return_none
         self._written_phase: str | None = None
         self._phase_tokens = float(PHASE_BURST)
@@ -98,15 +101,15 @@ class Session:
         self._file: EventWriter | None = None
 
     def open(self) -> None:
-        """Say that the observer is here: at torch's import in the launched process, else at the first training."""
-        if self.opened:
+        """Start the event file: when torch is imported in the launched process, else when training begins."""
+        if self.is_open:
             return
 
-        self.opened = True
+        self.is_open = True
         rank, world_size = process_role.rank_and_world()
         separate = world_size > 1 or "RANK" in os.environ
         self._file = EventWriter(self.run_dir, rank, separate)
-        self.tell(
+        self.report(
             "started",
             pid=os.getpid(),
             world_size=world_size,
@@ -116,10 +119,10 @@ class Session:
             device=_device(),
         )
         self._write_phase()
-        self._end_with_multiprocessing()
+        self._register_multiprocessing_exit()
 
-    def _end_with_multiprocessing(self) -> None:
-        """A child of `multiprocessing` leaves without `atexit`; it has a list of its own."""
+    def _register_multiprocessing_exit(self) -> None:
+        """Children of `multiprocessing` skip `atexit` but run their own finalizers."""
         util = sys.modules.get("multiprocessing.util")
         processes = sys.modules.get("multiprocessing.process")
         if util is not None and processes is not None and processes.parent_process() is not None:
@@ -127,28 +130,28 @@ class Session:
 
     @property
     def step(self) -> int | None:
-        """The step of the whole training; None before there are counters."""
-        return self.step_of()
+        """Step of the whole training, None before there are counters."""
+        return self.get_step()
 
-    def tell(self, kind: str, **fields: Any) -> None:
-        """Write a story event, if this process has a story."""
+    def report(self, kind: str, **fields: Any) -> None:
+        """Write a story event if the session is open."""
         if self._file is not None:
-            self._file.story(kind, **fields)
+            self._file.write_story(kind, **fields)
 
-    def count(self, kind: str, fields: dict[str, Any]) -> None:
-        """Write a frequent event, if this process has a story."""
+    def report_counters(self, kind: str, fields: dict[str, Any]) -> None:
+        """Write a frequent event if the session is open."""
         if self._file is not None:
-            self._file.frequent(kind, fields)
+            self._file.write_frequent(kind, fields)
 
-    def enter(self, phase: str) -> bool:
-        """The training is in this phase now. Returns whether that was written."""
+    def enter_phase(self, phase: str) -> bool:
+        """Change the phase of the training. Returns whether an event was written."""
         if phase == self.phase:
             return False
         self.phase = phase
-        return self.settle_phase()
+        return self.flush_phase()
 
-    def settle_phase(self) -> bool:
-        """Write the phase if the last line says another one and there have not been too many of them lately."""
+    def flush_phase(self) -> bool:
+        """Write the phase if it changed since the last `phase` event and the rate limit allows it."""
         if self.phase == self._written_phase:
             return False
         now = time.monotonic()
@@ -162,17 +165,17 @@ class Session:
         return False
 
     def _write_phase(self) -> None:
-        if self.opened:
+        if self.is_open:
             self._written_phase = self.phase
-            self.tell("phase", phase=self.phase, step=self.step)
+            self.report("phase", phase=self.phase, step=self.step)
 
-    def forked(self, launched: bool) -> None:
-        """In a forked child: silent until it trains by itself."""
+    def after_fork(self, launched: bool) -> None:
+        """Reset in a forked child, which stays silent until it trains."""
         if self._file is not None:
-            self._file.forget()
-        at_exit, step_of = self.at_exit, self.step_of
+            self._file.close_inherited()
+        at_exit, step_of = self.at_exit, self.get_step
         self._start(self.run_dir, launched)
-        self.at_exit, self.step_of = at_exit, step_of
+        self.at_exit, self.get_step = at_exit, step_of
 
 
 def _return_none() -> None:
@@ -185,7 +188,7 @@ def _version(name: str) -> str | None:
 
 
 def _device() -> str | None:
-    """Where torch would train, without making it start a device: None while torch does not know yet."""
+    """ "cuda" if CUDA is initialised, else None. Never initialises a device."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     try:
         return None if cuda is None else ("cuda" if cuda.is_initialized() else None)

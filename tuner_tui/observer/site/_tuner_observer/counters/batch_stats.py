@@ -11,19 +11,19 @@ if TYPE_CHECKING:
 
 
 if TYPE_CHECKING:
-    Measured = tuple[tuple[int, ...], Any, int | None]
-    """Shape, tokens and padding of a batch; what is not known is None (and an empty shape).
+    BatchMeasure = tuple[tuple[int, ...], Any, int | None]
+    """`(shape, tokens, padding)` of a batch, with an empty shape and None for what is unknown.
 
-    Or shape, mask (some of its rows where it is large) and the elements of the whole mask; the mask is None where it
-    was passed over. `sources.Source.counted` makes the one of the other.
+    If tokens have to be counted in a mask: `(shape, mask, elements)`. The mask may be a subset of its rows, or None if
+    this batch was not sampled. `IteratorStats.count_tokens` converts it to the first form.
     """
 
 MAX_COUNTED_ELEMENTS = 8192
-"""Mask elements counted a batch. Of a larger mask every k-th row is, from another first row in each batch."""
+"""Mask elements counted per batch. Of a larger mask every k-th row is counted, starting from a rotating offset."""
 ALWAYS_COUNTED_MASKS = 64
-"""Masks of a process that are counted however fast they come: what is short is exact."""
+"""Number of first masks of a process that are always counted, so that short runs are exact."""
 COUNT_INTERVAL_S = 0.05
-"""A count takes as long as all the rest that is done at a step: where batches come faster, some are passed over."""
+"""Minimum time between counted masks afterwards: counting costs as much as the rest of the step's overhead."""
 
 MASK_NAMES = ("attention_mask", "decoder_attention_mask", "padding_mask", "mask")
 TOKEN_NAMES = ("input_ids", "tokens", "token_ids")
@@ -31,12 +31,12 @@ PACKED_NAMES = ("cu_seqlens", "cu_seq_lens_q", "seq_idx", "flash_attn_kwargs")
 
 
 class BatchLayout:
-    """Where in the batches of one loader shape and mask are. Found at the first one, used for those that follow."""
+    """Where the batches of one loader hold their shape and mask. Determined from the first batch."""
 
     __slots__ = ("batch_type", "due_s", "first", "inside", "mask_at", "packed", "shape_at", "tokens", "turn")
 
     def __init__(self, batch: Any, tensor_type: type, first: int = ALWAYS_COUNTED_MASKS) -> None:
-        """`first` masks are taken each; after them one is when `due_s` has come."""
+        """`first` masks are counted without regard to time, later ones when `due_s` has passed."""
         self.batch_type = type(batch)
         self.turn = 0
         self.due_s = 0.0
@@ -54,7 +54,7 @@ class BatchLayout:
         self.first = 0 if self.mask_at is None else first
 
     def _find_by_name(self, tensors: dict[Any, Any]) -> None:
-        """Named batches: `input_ids` are tokens, `attention_mask` tells which are real."""
+        """Mappings: `input_ids` are tokens, and `attention_mask` marks the real ones."""
         for place in TOKEN_NAMES:
             if place in tensors and tensors[place].dim() == 2:
                 self.shape_at, self.tokens = place, True
@@ -67,7 +67,7 @@ class BatchLayout:
                 break
 
     def _find_by_kind(self, tensors: dict[Any, Any]) -> None:
-        """Unnamed batches: two integer matrices of one shape are tokens with a mask (only 0 and 1), or with targets."""
+        """Sequences: two integer matrices of equal shape are tokens and mask (if only 0 and 1) or targets."""
         places = list(tensors)[:2]
         first, second = (tensors[place] for place in places)
         if first.dim() != 2 or first.shape != second.shape or first.is_floating_point() or second.is_floating_point():
@@ -76,8 +76,8 @@ class BatchLayout:
         if second.is_cpu and second.numel() and int(second.max()) <= 1 and int(second.min()) >= 0:
             self.mask_at = places[1]
 
-    def measure(self, batch: Any, now: float) -> Measured:
-        """This batch, by what is known of its kind; `now` by `perf_counter`."""
+    def measure(self, batch: Any, now: float) -> BatchMeasure:
+        """Measure one batch; `now` is a time of `perf_counter`."""
         if self.shape_at is None:
             return (), None, None
         if self.inside is not None:
@@ -92,8 +92,8 @@ class BatchLayout:
             return shape, None, elements
         return self._take(batch[self.mask_at], shape, elements, now)
 
-    def _take(self, mask: Any, shape: tuple[int, ...], elements: int, now: float) -> Measured:
-        """With the mask, which is counted later: the first count among a model's work costs several times the next."""
+    def _take(self, mask: Any, shape: tuple[int, ...], elements: int, now: float) -> BatchMeasure:
+        """Keep the mask: counting it later, many at a time with warm caches, costs a fraction of counting it here."""
         if not mask.is_cpu:
             return shape, elements, None
         if self.first:
@@ -108,7 +108,7 @@ class BatchLayout:
 
 
 def _inputs_key(batch: Any) -> Any:
-    """Where in a pair such as `(inputs, targets)` the named inputs are; None where the batch is not nested."""
+    """Key of the named inputs in a pair such as `(inputs, targets)`, None if the batch is not nested."""
     for place, value in _entries(batch):
         if hasattr(value, "keys") and hasattr(value, "__getitem__") and any(name in value for name in TOKEN_NAMES):
             return place
@@ -116,11 +116,11 @@ def _inputs_key(batch: Any) -> Any:
 
 
 WHOLE_BATCH = object()
-"""The place of a tensor that is the whole batch."""
+"""Key of a tensor that is the whole batch."""
 
 
 def _entries(batch: Any) -> list[tuple[Any, Any]]:
-    """`(place, value)` pairs of the first level, and nothing for what is neither a mapping nor a sequence."""
+    """`(key, value)` pairs of a mapping or sequence, empty for anything else."""
     if hasattr(batch, "shape") and hasattr(batch, "dim"):
         return [(WHOLE_BATCH, batch)]
     if hasattr(batch, "keys") and hasattr(batch, "__getitem__"):
@@ -131,54 +131,71 @@ def _entries(batch: Any) -> list[tuple[Any, Any]]:
 
 
 EMPTY_LAYOUT = BatchLayout(None, type(None))
-"""That of a source before its first batch."""
+"""Layout before the first batch."""
 
 
 MASK_SHARE_DECAY = 63 / 64
-"""What a mask counted before weighs beside the newest."""
+"""Weight of earlier masks relative to the newest one."""
 
 
 class IteratorStats:
-    """One iterator of a loader.
+    """Batches of one DataLoader iterator since the last optimizer step.
 
-    `looks_ahead`: its reader fetches one batch more than it hands on (accelerate does); that batch waits in `ahead`.
-    `stepped`: an optimizer step followed one of its batches at some time. `elsewhere`: another thread than the
-    training's reads it. `estimated`: not all its tokens were counted, some were estimated. `on_trained` is called once
-    when its batches prove to be training's. Times are those of `perf_counter`.
+    `prefetches`: its consumer fetches one batch ahead (as accelerate does); that batch is kept in `prefetched`.
+    `has_trained`: an optimizer step has consumed its batches. `other_thread`: it is not read by the training's thread.
+    `estimated`: some tokens were estimated instead of counted. `on_trained` is called once, at the first step made with
+    its batches. Times are those of `perf_counter`.
     """
 
-    __slots__ = ("_elements", "_real", "ahead", "batches", "elsewhere", "estimated", "exhausted", "first_s", "last_s",
-                 "layout", "looks_ahead", "on_trained", "padding", "samples", "shape", "stepped", "tokens",
-                 "wait_s")  # fmt: skip
+    __slots__ = (
+        "_elements",
+        "_real",
+        "batches",
+        "estimated",
+        "exhausted",
+        "first_s",
+        "has_trained",
+        "last_s",
+        "layout",
+        "on_trained",
+        "other_thread",
+        "padding",
+        "prefetched",
+        "prefetches",
+        "samples",
+        "shape",
+        "tokens",
+        "wait_s",
+    )  # fmt: skip
 
-    def __init__(self, looks_ahead: bool = False) -> None:
+    def __init__(self, prefetches: bool = False) -> None:
         self.layout: BatchLayout = EMPTY_LAYOUT
-        self.ahead: Measured | None = None
-        self.looks_ahead = looks_ahead
+        self.prefetched: BatchMeasure | None = None
+        self.prefetches = prefetches
         self.on_trained: Callable[[], None] | None = None
         self.shape: tuple[int, ...] = ()
-        self.stepped = self.exhausted = self.estimated = self.elsewhere = False
+        self.has_trained = self.exhausted = self.estimated = self.other_thread = False
         self._real = self._elements = 0.0
         self.clear()
 
     def clear(self) -> None:
-        """What was delivered has been counted."""
+        """Reset the counts after a step."""
         self.batches = self.samples = 0
         self.tokens: int | None = None
         self.padding: int | None = None
         self.wait_s = self.last_s = 0.0
         self.first_s: float | None = None
 
-    def began(self) -> None:
-        """A new epoch begins."""
+    def start_epoch(self) -> None:
+        """Start a new epoch."""
         self.exhausted = False
-        self.ahead = None
+        self.prefetched = None
 
-    def counted(self, measured: Measured) -> Measured:
-        """With its tokens counted where it holds a mask: elements that are not 0, for a packed mask may number samples.
+    def count_tokens(self, measured: BatchMeasure) -> BatchMeasure:
+        """Count the tokens of a measured batch: mask elements other than 0 (a packed mask may number its samples).
 
-        A mask that was taken in part or passed over is estimated: by its own rows, or by the share of real tokens in
-        those counted lately.
+        A mask that was sampled by rows is extrapolated; one that was not sampled is estimated by the share of real
+        tokens in recent masks.
         """
         shape, mask, elements = measured
         if not elements or type(mask) is int:
@@ -196,24 +213,24 @@ class IteratorStats:
             )
         return shape, real, elements - real
 
-    def deliver(self, measured: Measured) -> None:
-        """A batch was fetched; with a reader that looks ahead, the one before it was handed on."""
-        if not self.looks_ahead:
+    def deliver(self, measured: BatchMeasure) -> None:
+        """Add a fetched batch. If the consumer prefetches, add the one before it instead."""
+        if not self.prefetches:
             self._add(measured)
             return
-        before, self.ahead = self.ahead, measured
+        before, self.prefetched = self.prefetched, measured
         if before is not None:
             self._add(before)
 
     def end(self) -> None:
-        """There are no more batches: the one that waited is handed on."""
+        """The iterator is exhausted: add the prefetched batch."""
         self.exhausted = True
-        if self.ahead is not None:
-            self._add(self.ahead)
-            self.ahead = None
+        if self.prefetched is not None:
+            self._add(self.prefetched)
+            self.prefetched = None
 
     def keep_last(self, batches: int) -> None:
-        """All but the last few were skipped on resume: keep their share."""
+        """Scale the counts to the last `batches`: the others were skipped when resuming."""
         if self.batches > batches:
             share = batches / self.batches
             self.batches = batches
@@ -222,7 +239,7 @@ class IteratorStats:
             self.padding = None if self.padding is None else round(self.padding * share)
             self.wait_s *= share
 
-    def _add(self, measured: Measured) -> None:
+    def _add(self, measured: BatchMeasure) -> None:
         shape, tokens, padding = measured
         self.batches += 1
         if shape:
@@ -235,7 +252,7 @@ class IteratorStats:
 
 
 class TrainingTotals:
-    """What was trained on since the start of this process."""
+    """Totals of all batches trained on since the start of this process."""
 
     def __init__(self) -> None:
         self._batches = self._samples = 0
@@ -245,25 +262,25 @@ class TrainingTotals:
         self._wait_s = 0.0
         self._shape: tuple[int, ...] = ()
 
-    def add(self, source: IteratorStats) -> None:
-        """A step was made with what this source delivered."""
-        source.stepped = True
-        if source.on_trained is not None:
-            call_safely(source.on_trained)
-            source.on_trained = None
-        self._batches += source.batches
-        self._samples += source.samples
-        self._wait_s += source.wait_s
-        if source.shape:
-            self._shape = source.shape
-        if source.tokens is not None:
-            self._tokens = source.tokens + (self._tokens or 0)
-        if source.padding is not None:
-            self._padding = source.padding + (self._padding or 0)
-        self._estimated = self._estimated or source.estimated
+    def add(self, iterator: IteratorStats) -> None:
+        """Add the batches of one step."""
+        iterator.has_trained = True
+        if iterator.on_trained is not None:
+            call_safely(iterator.on_trained)
+            iterator.on_trained = None
+        self._batches += iterator.batches
+        self._samples += iterator.samples
+        self._wait_s += iterator.wait_s
+        if iterator.shape:
+            self._shape = iterator.shape
+        if iterator.tokens is not None:
+            self._tokens = iterator.tokens + (self._tokens or 0)
+        if iterator.padding is not None:
+            self._padding = iterator.padding + (self._padding or 0)
+        self._estimated = self._estimated or iterator.estimated
 
     def fields(self) -> dict[str, Any]:
-        """Those of a `steps` line."""
+        """Fields of a `steps` event."""
         return {
             "micro_steps": self._batches,
             "samples": self._samples,

@@ -15,10 +15,10 @@ get_ident = threading.get_ident
 
 
 class EvaluationDetector:
-    """Whether what runs now is an evaluation.
+    """Tells whether the loop is evaluating.
 
-    A model in eval mode is only a hint: some loops keep a frozen teacher in it, some never leave it. The first step
-    made in spite of it takes the hint away for good.
+    Eval mode is only a hint: some loops keep a frozen teacher in it, some never leave it. After the first optimizer
+    step in spite of it the hint is ignored for good.
     """
 
     def __init__(self, grad_enabled: Callable[[], bool]) -> None:
@@ -27,45 +27,46 @@ class EvaluationDetector:
         self.reset()
 
     def reset(self) -> None:
-        """Start anew."""
+        """Discard the state, in a forked child."""
         self.depth = 0
-        self.trains = False
+        self.has_stepped = False
         self._model: Any = None
         self._since_s: float | None = None
         self._trusts_mode = True
         self._thread = get_ident()
 
-    def watch_mode(self, module_class: Any, before: Callable[[], None]) -> None:
-        """Notice `model.eval()`; not `train()`, which Trainer calls on every module at every step.
+    def hook_eval_mode(self, module_class: Any, before: Callable[[], None]) -> None:
+        """Hook `Module.eval`; not `train()`, which Trainer calls on every module at every step.
 
-        `before` is called before what is thought of it changes.
+        `before` is called before the state changes.
         """
         original = module_class.eval
 
         @functools.wraps(original)
         def eval_(module: Any) -> Any:
             if self._trusts_mode and get_ident() == self._thread:
-                call_safely(self._doubt, module, before)
+                call_safely(self._eval_called, module, before)
             return original(module)
 
         module_class.eval = eval_
 
-    def _doubt(self, module: Any, before: Callable[[], None]) -> None:
+    def _eval_called(self, module: Any, before: Callable[[], None]) -> None:
         before()
-        if self.trains:
+        if self.has_stepped:
             self._model = weakref.ref(module)
             if self._since_s is None:
                 self._since_s = time.perf_counter()
 
     @property
-    def is_out_of_question(self) -> bool:
-        """Whether only gradients that are off can make the next batch one of an evaluation."""
+    def is_ruled_out(self) -> bool:
+        """Whether the next batch can only be an evaluation's if gradients are disabled."""
         return not self.depth and self._model is None
 
-    def running(self, trained: bool = False) -> bool:
-        """Asked before every batch. `trained`: steps followed what came from there before.
+    def is_evaluating(self, trained: bool = False) -> bool:
+        """Whether the next batch is for evaluation. `trained`: its iterator was used by earlier optimizer steps.
 
-        A loop that evaluates after each step may ask for its next batch before it calls `train()` again.
+        Such an iterator is training's even in eval mode: a loop may fetch its next batch before it calls `train()`
+        again.
         """
         if self.depth or not self.grad_enabled():
             return True
@@ -77,14 +78,14 @@ class EvaluationDetector:
             return False
         return True
 
-    def began_s(self) -> float | None:
-        """When the model went into eval mode since the last step, once it trains again: asked before its next batch."""
+    def take_start_s(self) -> float | None:
+        """Time at which the model entered eval mode since the last step, if it trains again. Resets it."""
         since_s, self._since_s = self._since_s, None
         return since_s
 
-    def stepped(self) -> None:
-        """An optimizer stepped: what runs is training, whatever the model's mode."""
-        self.trains = True
+    def step_done(self) -> None:
+        """Note an optimizer step: the loop is training, whatever the mode of the model."""
+        self.has_stepped = True
         self._since_s = None
         if self._model is not None:
             model = self._model()

@@ -12,10 +12,10 @@ RESIDENT_PEAK, ANONYMOUS = b"VmHWM", b"RssAnon"
 
 
 class MemoryPeaks:
-    """Peaks of this process since its beginning.
+    """Memory peaks since the start of this process.
 
-    CUDA's own peak counters are read and never reset: the training may print them. So `step_peak_bytes` is known where
-    the optimizer step set the process's peak, and None where forward and backward stand above it.
+    CUDA's own peaks are never reset, because the training may print them. Therefore `step_peak_bytes` is known only if
+    the optimizer step set the overall peak, and None if forward and backward exceed it.
     """
 
     def __init__(self, torch: Any) -> None:
@@ -26,7 +26,7 @@ class MemoryPeaks:
         self._due = True
 
     def fields(self) -> dict[str, int | None]:
-        """Memory fields of a `steps` line: those of CUDA once it is initialised, and the process's resident peak."""
+        """Memory fields of a `steps` event: CUDA's once it is initialised, and the peak resident set."""
         self._due = True
         resident_peak, anonymous = status_bytes(RESIDENT_PEAK, ANONYMOUS)
         self._resident_peak = max(resident_peak or 0, self._resident_peak or 0) or None
@@ -41,14 +41,14 @@ class MemoryPeaks:
         return fields
 
     def before_step(self) -> None:
-        """Once a second: where the peak stood when the optimizer began."""
+        """Read the peak before an optimizer step, once a second."""
         if self._due:
             self._due = False
             if self._torch.cuda.is_initialized():
                 self._before = self._torch.cuda.max_memory_allocated()
 
     def after_step(self) -> None:
-        """The optimizer set the peak if the peak rose while it stepped."""
+        """If the peak rose during the optimizer step, the step set it."""
         if self._before is not None:
             peak = self._torch.cuda.max_memory_allocated()
             if peak > self._before:
@@ -57,9 +57,9 @@ class MemoryPeaks:
 
 
 def status_bytes(*names: bytes) -> list[int | None]:
-    """Figures that the system tells of this process, such as `VmHWM`; None where it does not tell.
+    """Fields of `/proc/self/status` such as `VmHWM`, in bytes; None for those that are missing.
 
-    For the largest resident set not `ru_maxrss`: that one survives an exec, so it can be the parent's.
+    `ru_maxrss` is no alternative for the resident peak: it survives exec and may be the parent's.
     """
     try:
         with open(STATUS_FILE, "rb") as file:
@@ -75,14 +75,14 @@ def _bytes_after(status: bytes, name: bytes) -> int | None:
 
 
 def limit_gpu_memory(torch: Any) -> None:
-    """Cap this process at `TUNER_MEMORY_LIMIT_BYTES` on its GPU, as soon as CUDA starts. Nothing on a CPU."""
+    """Limit this process to `TUNER_MEMORY_LIMIT_BYTES` as soon as CUDA is initialised."""
     wanted = os.environ.get("TUNER_MEMORY_LIMIT_BYTES")
     if wanted:
         torch.cuda._lazy_call(lambda: call_safely(_set_memory_fraction, torch, int(wanted)))
 
 
 def _set_memory_fraction(torch: Any, wanted_bytes: int) -> None:
-    """The fraction is of the device's total. Only this process's own device: asking another one would start it."""
+    """Only for this process's own device: querying another one would initialise it."""
     local_rank = os.environ.get("LOCAL_RANK")
     device = int(local_rank) if local_rank else torch.cuda.current_device()
     total = torch.cuda.get_device_properties(device).total_memory

@@ -8,68 +8,71 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from weakref import ReferenceType
 
-    from .batch_stats import IteratorStats, Measured
+    from .batch_stats import BatchMeasure, IteratorStats
 
-    BatchNote = tuple[IteratorStats, float, float, int, Measured]
-    """Where the batch came from, when the wait for it began and ended, the waiting thread, and what it holds."""
-    StepNote = tuple[int, float]
-    """`id` of the optimizer, or `TRAINER_KEY`, and when it was done."""
+    BatchRecord = tuple[IteratorStats, float, float, int, BatchMeasure]
+    """Iterator, start and end of the wait for the batch, waiting thread, and contents."""
+    StepRecord = tuple[int, float]
+    """`id` of the optimizer or `TRAINER_KEY`, and when the step finished."""
 
 TRAINER_KEY = 0
-"""In place of an optimizer's id: a trainer says that its step is done."""
+"""Key of a step reported by a Trainer instead of an optimizer."""
 
 MAX_NO_GRAD_SPANS = 4096
-"""Stretches without gradients left unread, as in a process that never trains: the oldest are forgotten."""
+"""Maximum number of unread spans without gradients; in a process that never trains the oldest are dropped."""
 
 MAX_MASK_RECORDS = 16
-"""Notes left unread where batches have masks: each such note keeps its mask."""
+"""Maximum number of unread records that hold a mask."""
 
 
 class RecordBuffer:
-    """Shared by the hooks, which write, and the counters, which read.
+    """Written by the hooks and read by the counters.
 
-    `steady`: batches are training's unless gradients are off, so nobody need ask.
-    `due_s`: from this time on, by `perf_counter`, whoever makes a note calls the counters.
-    `optimizers`: those that have been looked at, by id.
-    `silent`: when gradients were off, from and to, oldest first.
+    In a training the CPU caches are cold when the observer runs, so memory access dominates its cost. A hook only
+    appends a tuple to `records`; many of them are processed together later.
+
+    `steady`: batches are for training unless gradients are disabled, without asking the evaluation detector.
+    `due_s`: time of `perf_counter` after which the next hook calls the counters.
+    `optimizers`: weak references to known optimizers, by id.
+    `no_grad_spans`: (start, end) of spans without gradients, oldest first.
     """
 
-    __slots__ = ("_taken", "due_s", "notes", "optimizers", "silent", "steady")
+    __slots__ = ("_taken", "due_s", "no_grad_spans", "optimizers", "records", "steady")
 
     def __init__(self) -> None:
-        self.notes: list[Any] = []
+        self.records: list[Any] = []
         self.optimizers: dict[int, ReferenceType[Any]] = {}
-        self.silent: deque[tuple[float, float]] = deque(maxlen=MAX_NO_GRAD_SPANS)
+        self.no_grad_spans: deque[tuple[float, float]] = deque(maxlen=MAX_NO_GRAD_SPANS)
         self._taken = 0
         self.clear()
 
     def clear(self) -> None:
-        """As at the beginning."""
-        self.notes.clear()
+        """Reset everything."""
+        self.records.clear()
         self.optimizers.clear()
-        self.silent.clear()
+        self.no_grad_spans.clear()
         self.due_s = 0.0
         self.steady = False
 
     def take(self) -> list[Any]:
-        """All notes so far, which are no longer here then. Other threads may go on writing."""
-        taken = self.notes[:]
-        del self.notes[: len(taken)]
+        """Remove and return all records. Other threads may append meanwhile."""
+        taken = self.records[:]
+        del self.records[: len(taken)]
         self._taken += len(taken)
         return taken
 
-    def takes_turns(self, key: int, others: set[int]) -> bool:
-        """Whether the optimizer `key` steps beside `others`, which have; where they are gone it replaced them."""
+    def is_alternating(self, key: int, others: set[int]) -> bool:
+        """Whether the optimizer `key` alternates with `others` in one step, as in a GAN, or has replaced them."""
         if not others or key in others:
             return False
         gone = {each for each, found in self.optimizers.items() if found() is None}
         return key in gone or not gone.issuperset(others)
 
     def written(self) -> int:
-        """How many notes were ever made."""
-        return self._taken + len(self.notes)
+        """Total number of records ever appended."""
+        return self._taken + len(self.records)
 
-    def unsettle(self) -> None:
-        """Something changed: the next batch and the next step are looked at as they happen."""
+    def invalidate(self) -> None:
+        """Have the next batch and step processed immediately instead of buffered."""
         self.steady = False
         self.due_s = 0.0

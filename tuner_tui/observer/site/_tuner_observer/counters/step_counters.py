@@ -19,16 +19,19 @@ if TYPE_CHECKING:
 
 WRITE_INTERVAL_S = 1.0
 MAX_OPTIMIZER_CALLS = 256
-"""Optimizer calls without a word from the Trainer, after which it is no longer waited for."""
+"""Optimizer calls without a step reported by the Trainer, after which optimizer calls are counted again."""
 
 perf_counter = time.perf_counter
 
 
 class StepCounters:
-    """Cumulative since the start of this process; `first_step` is added to give the step of the whole training.
+    """Cumulative counters of this process. `first_step` + `own_steps` is the step of the whole training.
 
-    Every method that reads or changes the counters reads the journal first; `own_steps` is as of the last reading.
-    `on_step`, where somebody sets it, is called after every step; nobody does but in a trial.
+    A batch counts as trained only when an optimizer step follows. Until then it is pending with its iterator, because a
+    validation loop may fetch its batches with gradients enabled.
+
+    Every method that reads or changes the counters reads the buffer first; `own_steps` is as of the last read.
+    `on_step` is called after every step if it is set, as in a trial.
     """
 
     def __init__(
@@ -40,181 +43,181 @@ class StepCounters:
     ) -> None:
         self.session = session
         self.evaluation = evaluation
-        self.journal = RecordBuffer()
+        self.buffer = RecordBuffer()
         self.on_flush: list[Callable[[], None]] = []
         self.on_step: Callable[[], None] | None = None
         self._tensor_type = tensor_type
         self._memory_fields = memory_fields
         self.reset()
-        session.step_of = lambda: self.step
+        session.get_step = lambda: self.step
 
     def reset(self) -> None:
-        """Start anew, as a forked child does."""
-        self.journal.clear()
+        """Discard all counts, in a forked child."""
+        self.buffer.clear()
         self.evaluation.reset()
-        self.clock = TrainingClock(self.session, self._pausing)
-        self._between = StepGapClassifier()
+        self.clock = TrainingClock(self.session, self._before_pause)
+        self._gap_classifier = StepGapClassifier()
         self.first_step = self.own_steps = self.written_steps = self._skipped_steps = 0
-        self._tally = TrainingTotals()
+        self._totals = TrainingTotals()
         self._masked: BatchLayout | None = None
         self._pending: list[IteratorStats] = []
-        self._taking_turns: set[int] = set()
+        self._alternating: set[int] = set()
         self._trainer_calls: int | None = None
         self._next_write_s = 0.0
         self._thread = threading.get_ident()
 
     @property
     def step(self) -> int:
-        """The optimizer step of the whole training."""
+        """Step of the whole training."""
         self.read()
         return self.first_step + self.own_steps
 
     def read(self) -> None:
-        """Count what was noted."""
-        for note in self.journal.take():
-            if len(note) == 2:
-                self._called(*note)
+        """Process the buffered records."""
+        for record in self.buffer.take():
+            if len(record) == 2:
+                self._optimizer_called(*record)
             else:
-                source, began_s, ended_s, thread, measured = note
-                self._waited(source, began_s, ended_s, thread)
-                source.deliver(source.counted(measured))
+                iterator, began_s, ended_s, thread, measured = record
+                self._waited(iterator, began_s, ended_s, thread)
+                iterator.deliver(iterator.count_tokens(measured))
 
-    def unsettle(self) -> None:
-        """Something is about to change that tells training from the rest: look at what comes next."""
+    def invalidate(self) -> None:
+        """Process what was buffered so far, and what comes next immediately, because the state changes."""
         self.read()
-        self.journal.unsettle()
+        self.buffer.invalidate()
 
     # batches
 
-    def waiting(self, began_s: float, source: IteratorStats) -> bool:
-        """Before a batch is fetched, unless all is steady. Returns whether it is for training."""
+    def batch_requested(self, began_s: float, iterator: IteratorStats) -> bool:
+        """Called before a batch is fetched unless the buffer is steady. Returns whether it is for training."""
         self.read()
-        if self.evaluation.running(source.stepped):
+        if self.evaluation.is_evaluating(iterator.has_trained):
             self.pause("evaluating", began_s)
             return False
-        evaluated_s = self.evaluation.began_s()
-        if not self.clock.runs:
-            self.clock.run(began_s)
-        elif evaluated_s is not None:  # an evaluation that took its batches from no loader
-            self.clock.was_evaluation(evaluated_s, began_s)
-        self.journal.steady = self.evaluation.is_out_of_question
+        evaluated_s = self.evaluation.take_start_s()
+        if not self.clock.is_running:
+            self.clock.start(began_s)
+        elif evaluated_s is not None:  # an evaluation without a DataLoader
+            self.clock.add_evaluation(evaluated_s, began_s)
+        self.buffer.steady = self.evaluation.is_ruled_out
         return True
 
-    def layout_of(self, source: IteratorStats, batch: Any) -> BatchLayout:
-        """Look at the first batch of its kind."""
-        layout = source.layout = BatchLayout(batch, self._tensor_type, self._first_masks)
+    def layout_of(self, iterator: IteratorStats, batch: Any) -> BatchLayout:
+        """Determine the layout from the first batch of its type."""
+        layout = iterator.layout = BatchLayout(batch, self._tensor_type, self._first_masks)
         if layout.mask_at is not None:
             self._masked = layout
         return layout
 
     @property
     def _first_masks(self) -> int:
-        """How many masks of this process are still to be counted each."""
+        """How many masks are still counted unconditionally."""
         return ALWAYS_COUNTED_MASKS if self._masked is None else self._masked.first
 
-    def ended(self, source: IteratorStats, began_s: float, ended_s: float) -> None:
-        """The loader has no more batches; finding that out was waiting too."""
+    def loader_exhausted(self, iterator: IteratorStats, began_s: float, ended_s: float) -> None:
+        """Add the time spent on finding that there are no more batches, and close the iterator."""
         self.read()
-        if source.first_s is not None or source.ahead is not None:
-            self._waited(source, began_s, ended_s, threading.get_ident())
-        source.end()
+        if iterator.first_s is not None or iterator.prefetched is not None:
+            self._waited(iterator, began_s, ended_s, threading.get_ident())
+        iterator.end()
 
-    def _waited(self, source: IteratorStats, began_s: float, ended_s: float, thread: int) -> None:
-        if source.first_s is None:
-            source.first_s = began_s
-            self._pending.append(source)
-        source.last_s = ended_s
+    def _waited(self, iterator: IteratorStats, began_s: float, ended_s: float, thread: int) -> None:
+        if iterator.first_s is None:
+            iterator.first_s = began_s
+            self._pending.append(iterator)
+        iterator.last_s = ended_s
         if thread == self._thread:
-            source.wait_s += ended_s - began_s
+            iterator.wait_s += ended_s - began_s
         else:
-            source.elsewhere = True
+            iterator.other_thread = True
 
     def skipped_batches(self, accumulation: int) -> None:
-        """What was fetched so far was skipped on resume, but for the batches of the first step."""
+        """Drop the batches skipped when resuming, except those of the first step."""
         self.read()
-        for source in self._pending:
-            source.keep_last(accumulation)
+        for iterator in self._pending:
+            iterator.keep_last(accumulation)
         self.clock.restart(perf_counter())
 
     # pauses
 
     def pause(self, phase: str, now: float) -> bool:
-        """Training stands still for an evaluation or a checkpoint. Returns whether it had not been paused already."""
-        self.unsettle()
+        """Pause for an evaluation or a checkpoint. Returns whether training was running."""
+        self.invalidate()
         return self.clock.pause(phase, now)
 
     def end_pause(self) -> None:
-        """What the training was paused for is done."""
+        """Resume training after a pause."""
         self.read()
         self.clock.end_pause(perf_counter())
 
     def compiling(self) -> None:
-        """The compiler is at work; the next step ends that."""
-        self.unsettle()
+        """Enter the phase `compiling`, which the next step ends."""
+        self.invalidate()
         if self.session.phase in ("starting", "training"):
-            self.session.enter("compiling")
+            self.session.enter_phase("compiling")
 
     # steps
 
-    def attend(self, now: float) -> None:
-        """A step was noted, and it is time to look."""
+    def process_step(self, now: float) -> None:
+        """Process buffered records after a step, and write the counters when they are due."""
         self.read()
         if now >= self._next_write_s and self.own_steps > self.written_steps:
             self.flush(now)
-        self.journal.due_s = self._next_write_s
+        self.buffer.due_s = self._next_write_s
         if self.on_step is not None:
             self.on_step()
-            self.journal.due_s = 0.0
+            self.buffer.due_s = 0.0
 
-    def skipped(self, optimizer: object) -> None:
-        """A gradient scaler did not call its optimizer: a step all the same, but one that changed nothing."""
+    def step_skipped(self, optimizer: object) -> None:
+        """Count a step for which the gradient scaler did not call the optimizer."""
         self.read()
         self._skipped_steps += 1
         now = perf_counter()
-        self._called(id(optimizer), now)
-        self.attend(now)
+        self._optimizer_called(id(optimizer), now)
+        self.process_step(now)
 
-    def starts_at(self, global_step: int) -> None:
-        """Steps that were made before, by another process of this training."""
+    def set_first_step(self, global_step: int) -> None:
+        """Set the step of the whole training at which this process resumed."""
         self.read()
         self.first_step = global_step - self.own_steps
 
     def follow_trainer(self, global_step: int) -> None:
-        """A Trainer says itself when a step is done: its optimizer may be called more or less often than that."""
-        self.starts_at(global_step)
+        """From now on count the steps that a Trainer reports; it may call its optimizer more or less often."""
+        self.set_first_step(global_step)
         self._trainer_calls = 0
 
     def trainer_stepped(self) -> None:
-        """The Trainer finished a step."""
+        """Record a step reported by the Trainer."""
         now = perf_counter()
-        self.journal.notes.append((TRAINER_KEY, now))
-        if now >= self.journal.due_s:
-            self.attend(now)
+        self.buffer.records.append((TRAINER_KEY, now))
+        if now >= self.buffer.due_s:
+            self.process_step(now)
 
     def trainer_ended(self) -> None:
-        """The Trainer's loop is over: the last counters are written; time stands still until somebody trains again."""
+        """Write the last counters and stop the clock until another training begins."""
         self.read()
         self._trainer_calls = None
-        self._taking_turns = set()
+        self._alternating = set()
         self.flush()
-        self.journal.unsettle()
-        self.clock.halt()
+        self.buffer.invalidate()
+        self.clock.stop()
 
-    def _called(self, key: int, now: float) -> None:
-        """An optimizer was called, or a trainer spoke. Optimizers that take turns make one step together."""
+    def _optimizer_called(self, key: int, now: float) -> None:
+        """Count a step. Several optimizers that alternate make one step together."""
         if self._trainer_calls is not None:
-            self._called_by_trainer(key, now)
+            self._optimizer_called_by_trainer(key, now)
         elif key == TRAINER_KEY:
             return
-        elif self.journal.takes_turns(key, self._taking_turns):
-            self._taking_turns.add(key)
-            self.clock.stepped_too(now)
+        elif self.buffer.is_alternating(key, self._alternating):
+            self._alternating.add(key)
+            self.clock.optimizer_stepped(now)
         else:
-            self._taking_turns = {key}
+            self._alternating = {key}
             self._step_done(now)
 
-    def _called_by_trainer(self, key: int, now: float) -> None:
-        """Only the trainer's word counts, unless this one turns out never to say when a step is done."""
+    def _optimizer_called_by_trainer(self, key: int, now: float) -> None:
+        """Count only steps reported by the Trainer, unless it turns out to report none."""
         if key == TRAINER_KEY:
             self._trainer_calls = 0
             self._step_done(now)
@@ -226,69 +229,69 @@ class StepCounters:
 
     def _step_done(self, now: float) -> None:
         self.own_steps += 1
-        self.evaluation.stepped()
+        self.evaluation.step_done()
         self._commit(now)
         self.clock.step(now, resumes=not self.evaluation.depth)
 
     def _commit(self, now: float) -> None:
-        """Pending batches are training's, except those that prove to have been an evaluation's."""
-        silent = self.journal.silent
-        if len(self._pending) < 2 and (not silent or silent[0][1] > now):
-            self._between.quiet_steps += 1
-            for source in self._pending:
-                self._asked(source)
-                self._tally.add(source)
-                source.clear()
+        """Add the pending batches to the totals, except those that prove to be an evaluation's."""
+        spans = self.buffer.no_grad_spans
+        if len(self._pending) < 2 and (not spans or spans[0][1] > now):
+            self._gap_classifier.steps_without_spans += 1
+            for iterator in self._pending:
+                self._first_batch_requested(iterator)
+                self._totals.add(iterator)
+                iterator.clear()
             self._pending.clear()
             return
-        apart, evaluated = self._between.judge(self._pending, silent, now)
+        evaluations, evaluated = self._gap_classifier.classify(self._pending, spans, now)
         for began_s, ended_s in evaluated:
-            self.clock.was_evaluation(began_s, ended_s)
-        trained = [source for source in self._pending if source not in apart]
-        for source in trained[:1]:
-            self._asked(source)
-        for source in trained:
-            self._tally.add(source)
-        for source in self._pending:
-            source.clear()
+            self.clock.add_evaluation(began_s, ended_s)
+        trained = [iterator for iterator in self._pending if iterator not in evaluations]
+        for iterator in trained[:1]:
+            self._first_batch_requested(iterator)
+        for iterator in trained:
+            self._totals.add(iterator)
+        for iterator in self._pending:
+            iterator.clear()
         self._pending.clear()
 
-    def _asked(self, source: IteratorStats) -> None:
-        """Of the batches of a step, these were asked for first."""
-        if source.first_s is not None and not source.elsewhere:
-            self.clock.asked(source.first_s)
+    def _first_batch_requested(self, iterator: IteratorStats) -> None:
+        """Tell the clock when the first batch of the step was requested."""
+        if iterator.first_s is not None and not iterator.other_thread:
+            self.clock.batch_requested(iterator.first_s)
 
-    # lines
+    # events
 
-    def _pausing(self, now: float) -> None:
-        """Before a pause the counters are written: nothing may come for minutes."""
+    def _before_pause(self, now: float) -> None:
+        """Write the counters: the next step may be minutes away."""
         if self.own_steps:
             self.flush(now)
 
     def flush(self, now: float | None = None) -> None:
-        """Write the counters; then let the others look around."""
+        """Write the counters and call `on_flush`."""
         self.read()
         self._next_write_s = (perf_counter() if now is None else now) + WRITE_INTERVAL_S
         self.session.open()
-        self.session.settle_phase()
+        self.session.flush_phase()
         self.written_steps = self.own_steps
-        self.session.count("steps", self._fields())
-        for look in self.on_flush:
-            look()
+        self.session.report_counters("steps", self._fields())
+        for callback in self.on_flush:
+            callback()
         if self.own_steps <= 1:
-            self.clock.restart(perf_counter())  # the first look seeks the model: no part of the training's time
+            self.clock.restart(perf_counter())  # excludes the search for the model
 
     def totals(self) -> dict[str, Any]:
-        """What was trained on so far, in how many steps and seconds, but for what waits for its step."""
+        """Steps, training seconds and batch totals, without pending batches."""
         self.read()
-        return {"own_steps": self.own_steps, "train_s": self.clock.train_s, **self._tally.fields()}
+        return {"own_steps": self.own_steps, "train_s": self.clock.train_s, **self._totals.fields()}
 
     def _fields(self) -> dict[str, Any]:
         return {
             "step": self.step,
             "own_steps": self.own_steps,
             "skipped_steps": self._skipped_steps,
-            **self._tally.fields(),
+            **self._totals.fields(),
             **self.clock.fields(perf_counter()),
             **self._memory_fields(),
         }

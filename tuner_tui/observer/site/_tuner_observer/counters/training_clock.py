@@ -11,20 +11,20 @@ if TYPE_CHECKING:
     from ..session import Session
 
 RESUMABLE_PHASES = ("starting", "skipping", "ending")
-"""Phases that a pause returns to; from all others it returns to training."""
+"""Phases that continue after a pause; any other phase is followed by training."""
 
 
 class TrainingClock:
-    """Training time runs from the first batch, step by step, and stands still in pauses.
+    """Training time runs from the first batch, is added up at each step, and stops during pauses.
 
-    `runs` is False before the first batch and in a pause.
+    `is_running` is False before the first batch and in a pause.
     """
 
     def __init__(self, session: Session, on_pause: Callable[[float], None]) -> None:
-        """`on_pause` is called, with the time, when a pause was told as a new phase."""
+        """`on_pause` is called with the time when a pause was reported as a new phase."""
         self._session = session
         self._on_pause = on_pause
-        self.runs = False
+        self.is_running = False
         self._paused: tuple[str, float, str] | None = None
         self._since_s: float | None = None
         self._evaluated: list[tuple[float, float]] = []
@@ -38,32 +38,32 @@ class TrainingClock:
         """Seconds of training up to the last step."""
         return self._train_s
 
-    def run(self, now: float) -> None:
-        """The training begins, or goes on after a pause."""
+    def start(self, now: float) -> None:
+        """Start training, or resume it after a pause."""
         if self._paused is not None:
             self._end_pause(now)
         if self._since_s is None:
             self._since_s = now
             if self._session.phase == "starting":
-                self._session.enter("training")
-        self.runs = True
+                self._session.enter_phase("training")
+        self.is_running = True
 
     def restart(self, now: float) -> None:
-        """What passed since the last step is not counted."""
+        """Discard the time since the last step."""
         if self._since_s is not None:
             self._since_s = now
 
-    def halt(self) -> None:
-        """The training is over; if another one follows in this process, its first batch begins it."""
+    def stop(self) -> None:
+        """Stop at the end of training. The first batch of another training starts the clock again."""
         self._since_s = None
-        self.runs = False
+        self.is_running = False
 
     def step(self, now: float, resumes: bool) -> None:
-        """A step is done. `resumes`: it ends a pause that nobody ended."""
+        """Add the time of a step. `resumes`: it ends a pause that is still open."""
         if self._paused is not None and resumes:
             self._end_pause(now)
         if self._since_s is not None and self._paused is None:
-            seconds = now - self._since_s - self._stood_s(self._since_s, now)
+            seconds = now - self._since_s - self._excluded_s(self._since_s, now)
             self._eval_s += self._evaluated_s(self._since_s, now)
             self._train_s += seconds
             if seconds > self._slowest_s:
@@ -72,53 +72,53 @@ class TrainingClock:
         self._evaluated.clear()
         self._pauses.clear()
         if self._paused is None:
-            self.runs = True
+            self.is_running = True
             if self._session.phase != "training":
-                self._session.enter("training")
+                self._session.enter_phase("training")
 
-    def was_evaluation(self, began_s: float, ended_s: float) -> None:
-        """Time since the last step that proves to have been an evaluation. It may overlap others, and pauses."""
+    def add_evaluation(self, began_s: float, ended_s: float) -> None:
+        """Exclude an evaluation since the last step that was recognised afterwards. May overlap others and pauses."""
         self._evaluated.append((began_s, ended_s))
 
-    def stepped_too(self, now: float) -> None:
-        """Another optimizer of the same step is done: until then it was no time of the loop's own."""
+    def optimizer_stepped(self, now: float) -> None:
+        """Another optimizer of the same step has stepped: time before `now` is not the loop's own."""
         self._stepped_s = now
 
-    def asked(self, now: float) -> None:
-        """The training's first batch since the last step was asked for; told once all evaluations are known."""
+    def batch_requested(self, now: float) -> None:
+        """Add the time from the last step to the request of the next batch, evaluations excluded."""
         if self._since_s is not None and self._since_s < now:
             from_s = max(self._since_s, self._stepped_s)
-            own_s = max(0.0, now - from_s - self._stood_s(from_s, now))
+            own_s = max(0.0, now - from_s - self._excluded_s(from_s, now))
             self._between_s = own_s + (self._between_s or 0.0)
 
-    def _stood_s(self, from_s: float, to_s: float) -> float:
-        """Seconds in pauses and evaluations."""
+    def _excluded_s(self, from_s: float, to_s: float) -> float:
+        """Seconds of pauses and evaluations."""
         return covered_s(self._evaluated + self._pauses, from_s, to_s) if self._evaluated or self._pauses else 0.0
 
     def _evaluated_s(self, from_s: float, to_s: float) -> float:
-        """Seconds in evaluations that were no pauses: those were counted as they ended."""
-        return self._stood_s(from_s, to_s) - covered_s(self._pauses, from_s, to_s) if self._evaluated else 0.0
+        """Seconds of evaluations outside pauses; pauses are added when they end."""
+        return self._excluded_s(from_s, to_s) - covered_s(self._pauses, from_s, to_s) if self._evaluated else 0.0
 
     def pause(self, phase: str, now: float) -> bool:
-        """Training stands still for an evaluation or a checkpoint. Returns whether it had not been paused already."""
+        """Pause for an evaluation or a checkpoint. Returns whether training was running."""
         if self._paused is not None:
-            self._session.settle_phase()
+            self._session.flush_phase()
             return False
         self._paused = (phase, now, self._session.phase)
-        self.runs = False
-        if self._session.enter(phase):
+        self.is_running = False
+        if self._session.enter_phase(phase):
             self._on_pause(now)
         return True
 
     def paused_s(self, now: float) -> float | None:
-        """Seconds of the present pause so far; None while training runs."""
+        """Seconds of the open pause so far, None without one."""
         return None if self._paused is None else now - self._paused[1]
 
     def end_pause(self, now: float) -> None:
-        """What the training was paused for is done."""
+        """Resume after a pause, if there is one."""
         if self._paused is not None:
             self._end_pause(now)
-            self.runs = self._since_s is not None
+            self.is_running = self._since_s is not None
 
     def _end_pause(self, now: float) -> None:
         assert self._paused is not None
@@ -126,7 +126,7 @@ class TrainingClock:
         self._add(phase, now - since)
         self._paused = None
         self._pauses.append((since, now))
-        self._session.enter(before if before in RESUMABLE_PHASES else "training")
+        self._session.enter_phase(before if before in RESUMABLE_PHASES else "training")
 
     def _add(self, phase: str, seconds: float) -> None:
         if phase == "saving":
@@ -135,7 +135,7 @@ class TrainingClock:
             self._eval_s += seconds
 
     def fields(self, now: float) -> dict[str, float | None]:
-        """Time fields of a `steps` line, an open pause included; the slowest step is of this line alone."""
+        """Time fields of a `steps` event, an open pause included. Resets the slowest step."""
         open_s = self.paused_s(now) or 0.0
         saving = self._paused is not None and self._paused[0] == "saving"
         fields = {

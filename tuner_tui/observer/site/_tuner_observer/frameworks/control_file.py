@@ -1,4 +1,9 @@
-"""The control file of the run folder: a request for a checkpoint, or for a checkpoint and a stop."""
+"""The control file of the run folder: a request for a checkpoint, or for a checkpoint and a stop.
+
+All ranks have to act at the same step, or one would wait forever for a gradient of another. Rank 0 reads the request
+and writes its next step, at which all ranks act, to `agreed`. No rank can finish that step before rank 0 has started
+it, so every rank sees the file in time.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +18,7 @@ MAX_CONTROL_BYTES = 256
 
 
 class ControlFile:
-    """Looked at once a second at most; an order is obeyed once, when the file changes."""
+    """Polled at most once a second. A request is returned once, when the file changes."""
 
     def __init__(
         self,
@@ -29,16 +34,16 @@ class ControlFile:
         self._seen: tuple[int, int, int] | None = None
         self._agreed_seen: tuple[int, int, int] | None = None
         self._agreed: tuple[str, int] | None = None
-        self._next_look_s = 0.0
+        self._next_poll_s = 0.0
 
-    def training_begins(self) -> None:
-        """An order given to an earlier process of this run is not for this one."""
+    def start(self) -> None:
+        """Ignore requests made to an earlier process of this run."""
         self._rank, self._world = self._rank_and_world()
         self._seen, self._agreed_seen = _file_stamp(self._path), _file_stamp(self._agreed_path)
         self._agreed = None
 
-    def order(self, step: int) -> str | None:
-        """The word to obey now that `step` is done, or None."""
+    def request(self, step: int) -> str | None:
+        """The request to act on after `step`, or None."""
         if self._world == 1:
             return self._read()
         if self._rank == 0 and self._agreed is None:
@@ -47,41 +52,41 @@ class ControlFile:
             self._listen()
         if self._agreed is None or step < self._agreed[1]:
             return None
-        word, self._agreed = self._agreed[0], None
-        return word
+        request, self._agreed = self._agreed[0], None
+        return request
 
     def _read(self) -> str | None:
-        """The newly written first word, or None."""
+        """The first word if the file has changed, else None."""
         now = self._clock()
-        if now < self._next_look_s:
+        if now < self._next_poll_s:
             return None
-        self._next_look_s = now + POLL_INTERVAL_S
+        self._next_poll_s = now + POLL_INTERVAL_S
         stamp = _file_stamp(self._path)
         if stamp is None or stamp == self._seen:
             return None
         self._seen = stamp
-        words = _read_words(self._path)
-        return words[0] if words else None
+        fields = _read_fields(self._path)
+        return fields[0] if fields else None
 
-    def _announce(self, word: str | None, step: int) -> None:
-        """Rank 0: without its word on the disk nobody obeys, it neither."""
-        if word is None:
+    def _announce(self, request: str | None, step: int) -> None:
+        """Rank 0 acts only if the other ranks can read the request."""
+        if request is None:
             return
         fresh = self._agreed_path + ".new"
         with open(fresh, "w", encoding="utf-8") as file:
-            file.write(f"{word} {step}\n")
+            file.write(f"{request} {step}\n")
         os.replace(fresh, self._agreed_path)
-        self._agreed = (word, step)
+        self._agreed = (request, step)
 
     def _listen(self) -> None:
-        """The others look at every step: a second later may be too late."""
+        """Polled at every step by the other ranks: a second later may be too late."""
         stamp = _file_stamp(self._agreed_path)
         if stamp is None or stamp == self._agreed_seen:
             return
         self._agreed_seen = stamp
-        words = _read_words(self._agreed_path)
-        if len(words) == 2 and words[1].isdigit():
-            self._agreed = (words[0], int(words[1]))
+        fields = _read_fields(self._agreed_path)
+        if len(fields) == 2 and fields[1].isdigit():
+            self._agreed = (fields[0], int(fields[1]))
 
 
 def _file_stamp(path: str) -> tuple[int, int, int] | None:
@@ -92,7 +97,7 @@ def _file_stamp(path: str) -> tuple[int, int, int] | None:
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def _read_words(path: str) -> list[str]:
+def _read_fields(path: str) -> list[str]:
     try:
         with open(path, encoding="utf-8") as file:
             return file.read(MAX_CONTROL_BYTES).split()

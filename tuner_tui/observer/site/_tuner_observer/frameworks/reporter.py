@@ -17,26 +17,26 @@ if TYPE_CHECKING:
 
 
 class FrameworkReporter:
-    """Tells of one trainer class. Methods may raise: whoever calls them from the training does so by `call_safely`."""
+    """Reports the events of one Trainer class. Methods may raise, so hooks call them with `call_safely`."""
 
-    def __init__(self, session: Session, counters: StepCounters, effective: SettingsInEffect) -> None:
+    def __init__(self, session: Session, counters: StepCounters, settings_in_effect: SettingsInEffect) -> None:
         self.session = session
         self.counters = counters
-        self.effective = effective
+        self.settings_in_effect = settings_in_effect
         self.control_file = ControlFile(session.run_dir)
         self.saving_s: float | None = None
         self._last_metrics_s = -math.inf
         self._metrics: dict[str, Any] | None = None
 
     def enter(self, phase: str) -> bool:
-        """The trainer evaluates or saves from here. Returns whether it is the outermost such thing."""
-        self.counters.unsettle()
+        """Start an evaluation or a checkpoint. Returns whether training was running."""
+        self.counters.invalidate()
         if phase == "evaluating":
             self.counters.evaluation.depth += 1
         return self.counters.pause(phase, time.perf_counter())
 
     def leave(self, phase: str, outermost: bool) -> None:
-        """The trainer is done with it."""
+        """End an evaluation or a checkpoint."""
         if phase == "evaluating":
             self.counters.evaluation.depth -= 1
         else:
@@ -45,59 +45,59 @@ class FrameworkReporter:
             self.counters.end_pause()
 
     def failed(self, phase: str, error: BaseException) -> None:
-        """An error leaves this phase: should nobody catch it, this is where it happened."""
-        if self.session.failed_in is None or self.session.failed_in[0] != id(error):
-            self.session.failed_in = (id(error), phase)
+        """Remember the phase in which `error` was raised, in case it is not caught."""
+        if self.session.failure is None or self.session.failure[0] != id(error):
+            self.session.failure = (id(error), phase)
 
     def paused_s(self) -> float | None:
-        """Seconds of the present pause so far."""
+        """Seconds of the current pause so far."""
         seconds = self.counters.clock.paused_s(time.perf_counter())
         return None if seconds is None else round(seconds, 6)
 
-    def measured(self, fields: dict[str, Any]) -> None:
-        """Fields of a `metrics` line; at most one a second is written, the newest kept for the end."""
+    def report_metrics(self, fields: dict[str, Any]) -> None:
+        """Write a `metrics` event, at most once a second; the newest fields are kept until then."""
         self._metrics = fields
         if time.perf_counter() - self._last_metrics_s >= 1.0:
             self.write_metrics()
 
     def write_metrics(self) -> None:
-        """Write what was measured last, unless that is written."""
+        """Write the newest metrics unless they were written."""
         if self._metrics is not None:
-            self.session.count("metrics", self._metrics)
+            self.session.report_counters("metrics", self._metrics)
             self._metrics = None
             self._last_metrics_s = time.perf_counter()
 
-    def evaluated(self, step: int, metrics: Any) -> None:
-        """An evaluation's metrics, those that are numbers, by the trainer's own names."""
+    def report_evaluation(self, step: int, metrics: Any) -> None:
+        """Report the numeric metrics of an evaluation, under the framework's names."""
         numbers = {name: as_float(value) for name, value in (metrics or {}).items()}
         known = {name: value for name, value in numbers.items() if value is not None}
-        self.session.tell("evaluated", step=step, metrics=known, seconds=self.paused_s())
+        self.session.report("evaluated", step=step, metrics=known, seconds=self.paused_s())
 
 
-def hook_pause(owner: Any, name: str, story: FrameworkReporter, phase: str) -> None:
-    """Let training's time stand still while this method of the class `owner` runs. Nothing where there is none."""
+def hook_pause(owner: Any, name: str, reporter: FrameworkReporter, phase: str) -> None:
+    """Pause training while the method `name` of `owner` runs. Does nothing if there is no such method."""
     original = owner.__dict__.get(name)
     if original is None:
         return
 
     @functools.wraps(original)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        paused = call_safely(story.enter, phase)
+        paused = call_safely(reporter.enter, phase)
         try:
             return original(self, *args, **kwargs)
         except BaseException as error:
-            call_safely(story.failed, phase, error)
+            call_safely(reporter.failed, phase, error)
             raise
         finally:
-            call_safely(story.leave, phase, paused)
+            call_safely(reporter.leave, phase, paused)
 
     setattr(owner, name, method)
 
 
 def as_float(value: Any) -> float | None:
-    """A float of a number, its text (Trainer's logs since transformers 5) or a tensor of one on the CPU; else None.
+    """Convert a number, its text (Trainer's logs since transformers 5) or a CPU tensor to float, else None.
 
-    A tensor on a device is not asked: that would make the training wait for the device.
+    Tensors on a device are not read, since that would synchronise.
     """
     if value is None or isinstance(value, bool) or not getattr(value, "is_cpu", True):
         return None

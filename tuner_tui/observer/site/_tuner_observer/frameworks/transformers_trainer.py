@@ -2,41 +2,48 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
-from .. import settings_in_effect
+from ..import_hooks import call_safely
+from ..settings_in_effect import count_parameters
 from .reporter import FrameworkReporter, as_float, hook_pause
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from ..counters.step_counters import StepCounters
     from ..session import Session
     from ..settings_in_effect import SettingsInEffect
 
 
 def hook_transformers_trainer(
-    module: Any, session: Session, counters: StepCounters, effective: SettingsInEffect
+    module: Any, session: Session, counters: StepCounters, settings_in_effect: SettingsInEffect
 ) -> None:
-    """Add a callback to every Trainer that will be built, and time evaluation and saving."""
-    story = TransformersReporter(session, counters, effective)
-    module.DEFAULT_CALLBACKS.append(_callback_class(module, story))
+    """Add a callback to all future Trainers, and time evaluation and saving."""
+    reporter = TransformersReporter(session, counters, settings_in_effect)
+    module.DEFAULT_CALLBACKS.append(_callback_class(module, reporter))
     for name in ("evaluate", "predict", "evaluation_loop", "prediction_loop"):
-        hook_pause(module.Trainer, name, story, "evaluating")
-    hook_pause(module.Trainer, "_save_checkpoint", story, "saving")
+        hook_pause(module.Trainer, name, reporter, "evaluating")
+    hook_pause(module.Trainer, "_save_checkpoint", reporter, "saving")
 
 
 class TransformersReporter(FrameworkReporter):
-    """What the callback tells."""
+    """Implements the methods of the callback."""
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
-        """The plan. Steps of this process start at the resumed step."""
+        """Report the plan. Steps of this process start at the resumed step."""
         session = self.session
         self.counters.follow_trainer(state.global_step)
         session.open()
-        total, trainable = settings_in_effect.count_parameters(model)
-        session.tell(
+        total, trainable = count_parameters(model)
+        session.report(
             "plan",
-            total_steps=None if os.environ.get("TUNER_TRIAL") else state.max_steps,  # a trial has no such end
+            total_steps=None
+            if os.environ.get("TUNER_TRIAL")
+            else state.max_steps,  # max_steps is not the end of a trial
             first_step=state.global_step,
             epochs=as_float(state.num_train_epochs),
             accumulation=args.gradient_accumulation_steps,
@@ -44,59 +51,62 @@ class TransformersReporter(FrameworkReporter):
             parameters=total,
             trainable_parameters=trainable,
         )
-        self.effective.arguments_known(args)
-        self.effective.model_known(model)
-        self.effective.versions_known()
-        self.control_file.training_begins()
-        session.enter("skipping" if state.global_step else "training")
+        self.settings_in_effect.set_training_arguments(args)
+        self.settings_in_effect.read_model(model)
+        ignores = call_safely(ignores_accumulation, model)
+        if ignores is not None:
+            self.settings_in_effect.update({"loss_ignores_accumulation": ignores})
+        self.settings_in_effect.read_versions()
+        self.control_file.start()
+        session.enter_phase("skipping" if state.global_step else "training")
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Batches are skipped until the first step begins."""
+        """Batches before the first step are those skipped when resuming."""
         if self.session.phase == "skipping":
             self.counters.skipped_batches(args.gradient_accumulation_steps)
-            self.session.enter("training")
+            self.session.enter_phase("training")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """A step is done. Obey the control file: checkpoint now, or checkpoint and end."""
+        """Count the step and act on the control file: save a checkpoint, and stop if requested."""
         self.counters.trainer_stepped()
-        word = self.control_file.order(state.global_step)
-        if word in ("checkpoint", "stop"):
+        request = self.control_file.request(state.global_step)
+        if request in ("checkpoint", "stop"):
             control.should_save = True
-        if word == "stop":
+        if request == "stop":
             control.should_training_stop = True
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        """Loss, learning rate and gradient norm; at most one line a second, the newest kept for the end."""
+        """Report loss, learning rate and gradient norm."""
         logs = logs or {}
         if "loss" not in logs:
             return
         fields = {"step": state.global_step, "epoch": as_float(state.epoch)}
         for name in ("loss", "learning_rate", "grad_norm"):
             fields[name] = as_float(logs.get(name))
-        self.measured(fields)
+        self.report_metrics(fields)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **_: Any) -> None:
-        """Metrics that are numbers, as the trainer names them."""
-        self.evaluated(state.global_step, metrics)
+        """Report the numeric metrics."""
+        self.report_evaluation(state.global_step, metrics)
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Trainer calls this when the checkpoint is complete."""
+        """Report a completed checkpoint."""
         path = os.path.join(os.path.abspath(args.output_dir), f"checkpoint-{state.global_step}")
-        if self.session.opened and getattr(state, "is_world_process_zero", True):
-            self.session.tell("checkpoint", step=state.global_step, path=path, seconds=self.saving_s)
+        if self.session.is_open and getattr(state, "is_world_process_zero", True):
+            self.session.report("checkpoint", step=state.global_step, path=path, seconds=self.saving_s)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """The last counters and metrics."""
+        """Write the last counters and metrics."""
         self.write_metrics()
         self.counters.trainer_ended()
-        self.session.enter("ending")
+        self.session.enter_phase("ending")
 
 
-def _callback_class(module: Any, story: FrameworkReporter) -> type:
-    """A TrainerCallback class, made when transformers is there to derive from."""
+def _callback_class(module: Any, reporter: FrameworkReporter) -> type:
+    """Derive from `TrainerCallback`, which exists only after transformers was imported."""
 
     def event(name: str) -> Any:
-        method = getattr(story, name)
+        method = getattr(reporter, name)
 
         def handler(_: object, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             try:
@@ -106,5 +116,50 @@ def _callback_class(module: Any, story: FrameworkReporter) -> type:
 
         return handler
 
-    names = [name for name in dir(story) if name.startswith("on_")]
+    names = [name for name in dir(reporter) if name.startswith("on_")]
     return type("TunerObserverCallback", (module.TrainerCallback,), {name: event(name) for name in names})
+
+
+MAX_FRAMES = 12
+"""Depth of the search for the Trainer: it calls callbacks a few frames below its own loop."""
+
+
+def ignores_accumulation(model: Any) -> bool | None:
+    """Whether the loss of the Trainer that is calling us grows with accumulated batches; None if unknown.
+
+    A model whose forward accepts `**kwargs` gets the number of items in the step, and the Trainer leaves the division
+    to it. Classifiers that compute their loss with a `loss_fct` of their own ignore that number (BERT, RoBERTa,
+    DistilBERT, GPT-2 and most others in 5.23), so that loss and gradient are too large by the number of accumulated
+    batches.
+    """
+    trainer = _calling_trainer(sys._getframe(1))
+    if trainer is None:
+        return None
+    divides = not trainer.model_accepts_loss_kwargs or getattr(trainer, "loss_is_scaled_for_ga", None) is False
+    if divides or trainer.compute_loss_func is not None or trainer.label_smoother is not None:
+        return False
+    theirs = sys.modules["transformers.trainer"].Trainer.compute_loss
+    if type(trainer).compute_loss is not theirs:
+        return None
+    forward = inspect.unwrap(type(_unwrap_model(model)).forward)
+    if not forward.__module__.startswith("transformers.models."):
+        return None
+    return "loss_fct" in forward.__code__.co_varnames
+
+
+def _calling_trainer(frame: FrameType | None) -> Any:
+    for _ in range(MAX_FRAMES):
+        if frame is None:
+            return None
+        found = frame.f_locals.get("self")
+        if hasattr(found, "model_accepts_loss_kwargs") and hasattr(found, "compute_loss_func"):
+            return found
+        frame = frame.f_back
+    return None
+
+
+def _unwrap_model(model: Any) -> Any:
+    """The model without the wrappers of torch.compile, DDP and PEFT."""
+    model = getattr(model, "_orig_mod", model)
+    model = getattr(model, "module", model)
+    return model.get_base_model() if hasattr(model, "get_base_model") else model

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import sys
+from typing import TYPE_CHECKING, Any
 
 from ..import_hooks import call_safely
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
-def hook_compilation(module: Any, tell: Sequence[Callable[[], None]]) -> None:
-    """`module` is `torch._dynamo.callback`; torch calls its callbacks around every compilation."""
+
+def hook_compilation(module: Any, callbacks: Sequence[Callable[[], None]]) -> None:
+    """Call `callbacks` before every compilation. `module` is `torch._dynamo.callback`."""
 
     def compilation_began(*_: object) -> None:
-        for each in tell:
+        for each in callbacks:
             call_safely(each)
 
     module.on_compile_start(compilation_began)
+
+
+def is_compiling_function() -> Callable[[], bool]:
+    """torch's test for a trace in progress: a traced optimizer step must not contain the hooks."""
+    compiler = getattr(sys.modules["torch"], "compiler", None)
+    for name in ("is_dynamo_compiling", "is_compiling"):
+        test: Callable[[], bool] | None = getattr(compiler, name, None)
+        if test is not None:
+            return test
+    return lambda: False

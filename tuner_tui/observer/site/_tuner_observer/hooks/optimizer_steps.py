@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 import functools
-import sys
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from ..import_hooks import call_safely
+from .compilation import is_compiling_function
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..counters.memory_peaks import MemoryPeaks
     from ..counters.step_counters import StepCounters
 
-perf_counter = time.perf_counter
+    StepHook = Callable[[Any, Any, Any], None]
 
-StepHook = Callable[[Any, Any, Any], None]
+perf_counter = time.perf_counter
 
 
 def hook_optimizers(
     module: Any, counters: StepCounters, peaks: MemoryPeaks | None, first_stepped: Callable[[Any], None]
 ) -> None:
-    """Register with `torch.optim.optimizer`. `first_stepped` is called after the first step of an optimizer.
+    """Register hooks with `torch.optim.optimizer`. `first_stepped` is called after the first step of each optimizer.
 
-    `peaks`, where torch knows of a GPU, look at memory around a step now and then.
+    `peaks`, given if torch supports CUDA, reads memory around some of the steps.
     """
-    is_compiling, journal = is_compiling_function(), counters.journal
-    notes, known = journal.notes, journal.optimizers
+    is_compiling, buffer = is_compiling_function(), counters.buffer
+    records, known = buffer.records, buffer.optimizers
 
     def before(optimizer: Any, args: Any, kwargs: Any) -> None:
         if peaks is not None and not is_compiling():
@@ -39,15 +40,15 @@ def hook_optimizers(
             return
         try:
             now, key = perf_counter(), id(optimizer)
-            notes.append((key, now))
+            records.append((key, now))
             seen = known.get(key)
-            if seen is None or seen() is not optimizer:  # a new one may have the place of one that is gone
+            if seen is None or seen() is not optimizer:  # the id of a deleted optimizer may be reused
                 known[key] = ref(optimizer)
                 first_stepped(optimizer)
             if peaks is not None:
                 peaks.after_step()
-            if now >= journal.due_s:
-                counters.attend(now)
+            if now >= buffer.due_s:
+                counters.process_step(now)
         except Exception:  # noqa: BLE001 - outermost edge inside somebody else's process
             return
 
@@ -60,7 +61,7 @@ def hook_optimizers(
 
 
 def _wrap_steps(optimizer_class: Any, before: StepHook, after: StepHook) -> None:
-    """torch 1.13 has no global hooks, but every optimizer passes through `Optimizer.__init__`: wrap its class there."""
+    """torch 1.13 has no global hooks: wrap `step` of each class of which `Optimizer.__init__` creates an instance."""
     original = optimizer_class.__init__
 
     @functools.wraps(original)
@@ -85,21 +86,11 @@ def _wrap_step(original: Any, before: StepHook, after: StepHook) -> Any:
     return step
 
 
-def is_compiling_function() -> Callable[[], bool]:
-    """torch.compile may trace an optimizer step with its hooks: then they must vanish from the graph."""
-    compiler = getattr(sys.modules["torch"], "compiler", None)
-    for name in ("is_dynamo_compiling", "is_compiling"):
-        test: Callable[[], bool] | None = getattr(compiler, name, None)
-        if test is not None:
-            return test
-    return lambda: False
-
-
 def hook_grad_scaler(module: Any, counters: StepCounters) -> None:
-    """A `GradScaler` that finds an infinite gradient does not call the optimizer: count the step as skipped.
+    """Count steps that a `GradScaler` skips because a gradient is infinite.
 
-    A fused optimizer on a GPU is called all the same and skips inside its kernel; seeing that would need a
-    synchronisation, so such steps are counted as taken.
+    A fused optimizer on a GPU skips inside its kernel. Detecting that would need a synchronisation, so such steps count
+    as taken.
     """
     scaler_class = module.__dict__.get("GradScaler")
     if scaler_class is None or "step" not in scaler_class.__dict__:
@@ -108,10 +99,10 @@ def hook_grad_scaler(module: Any, counters: StepCounters) -> None:
 
     @functools.wraps(original)
     def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        written = counters.journal.written()
+        written = counters.buffer.written()
         result = original(self, optimizer, *args, **kwargs)
-        if counters.journal.written() == written:
-            call_safely(counters.skipped, optimizer)
+        if counters.buffer.written() == written:
+            call_safely(counters.step_skipped, optimizer)
         return result
 
     scaler_class.step = step

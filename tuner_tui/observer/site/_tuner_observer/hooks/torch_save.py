@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 
 def hook_torch_save(torch: Any, counters: StepCounters) -> None:
-    """`torch.save`, by both its names."""
+    """Hook `torch.save` under both its names."""
     torch.save = torch.serialization.save = _wrap_save(torch.serialization.save, counters)
 
 
 def hook_safetensors(module: Any, counters: StepCounters) -> None:
-    """`safetensors.torch.save_file`, by which `save_pretrained` writes."""
+    """Hook `safetensors.torch.save_file`, which `save_pretrained` uses."""
     module.save_file = _wrap_save(module.save_file, counters)
 
 
 def _wrap_save(original: Any, counters: StepCounters) -> Any:
-    """A trainer's own checkpoint is a pause already, and nothing is added to it."""
+    """Does nothing within a framework's own checkpoint, which is a pause already."""
     thread = threading.get_ident()
 
     @functools.wraps(original)
@@ -34,7 +34,7 @@ def _wrap_save(original: Any, counters: StepCounters) -> Any:
             return original(*args, **kwargs)
         except BaseException as error:
             if paused:
-                counters.session.failed_in = (id(error), "saving")
+                counters.session.failure = (id(error), "saving")
             raise
         finally:
             if paused:
@@ -44,6 +44,6 @@ def _wrap_save(original: Any, counters: StepCounters) -> Any:
 
 
 def _pause(counters: StepCounters) -> bool:
-    """Only once steps were made: what is saved before is no training's."""
+    """Pause only after the first step: earlier saves are not part of the training."""
     counters.read()
     return counters.own_steps > 0 and counters.pause("saving", time.perf_counter())

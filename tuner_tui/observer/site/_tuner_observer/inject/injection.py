@@ -20,11 +20,11 @@ LOADER_ARGUMENTS = {
     "dataloader_persistent_workers": "persistent_workers",
     "per_device_train_batch_size": "batch_size",
 }
-"""Settings that a plain DataLoader can take, by its own argument names."""
+"""Settings that a plain DataLoader accepts, and the names of its arguments."""
 
 
 def requested_settings() -> dict[str, Any]:
-    """The settings of `TUNER_INJECT`, by the names of the installed transformers; empty without it."""
+    """Settings of `TUNER_INJECT`, under the names of the installed transformers; empty without it."""
     try:
         values = json.loads(os.environ.get("TUNER_INJECT") or "{}")
     except ValueError:
@@ -35,14 +35,14 @@ def requested_settings() -> dict[str, Any]:
 POSITIONAL_LOADER_ARGUMENTS = ("batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn",
               "pin_memory",
               "drop_last", "timeout", "worker_init_fn", "multiprocessing_context", "generator")  # fmt: skip
-"""Arguments of DataLoader after the dataset, in their order."""
+"""Arguments of DataLoader after the dataset, in order."""
 
 
 class InjectionLog:
-    """What found a place, told once a place, and in the end what found none.
+    """Reports which settings were applied, once per place, and finally which were not.
 
-    After TrainingArguments were built, loaders get theirs from them. In any other script several places may each take
-    some of the settings: what is left is known once the training has begun.
+    TrainingArguments pass settings on to their loaders. In other scripts several places may each take some of the
+    settings, and what is left is known once training has begun.
     """
 
     def __init__(self, session: Session, settings: dict[str, Any]) -> None:
@@ -50,72 +50,72 @@ class InjectionLog:
         self.arguments_built = False
         self.building: set[int] = set()
         self._session = session
-        self._told: set[tuple[str, str]] = set()
+        self._reported: set[tuple[str, str]] = set()
         self._found: set[str] = set()
-        self._told_missing: list[str] = []
+        self._reported_missing: list[str] = []
 
-    def tell(self, place: str, values: dict[str, Any], last: bool = False) -> None:
-        """Write the event unless this place told the same before. `last`: nobody takes what it left."""
+    def report(self, place: str, values: dict[str, Any], last: bool = False) -> None:
+        """Write an event unless this place has reported the same. `last`: no other place can take the rest."""
         key = (place, repr(sorted(values.items())))
-        if key in self._told:
+        if key in self._reported:
             return
-        self._told.add(key)
+        self._reported.add(key)
         self._found.update(values)
         missing = sorted(set(self.settings) - self._found) if last else []
-        self._told_missing = missing or self._told_missing
+        self._reported_missing = missing or self._reported_missing
         self._session.open()
-        self._session.tell("injected", values=values, not_found=missing)
+        self._session.report("injected", values=values, not_found=missing)
 
-    def training_began(self) -> None:
-        """What would have taken the settings is built by now: say what found no place."""
+    def report_missing(self) -> None:
+        """Report settings that found no place; called once training has begun."""
         missing = sorted(set(self.settings) - self._found)
-        if missing and missing != self._told_missing:
-            self.tell("", {}, last=True)
+        if missing and missing != self._reported_missing:
+            self.report("", {}, last=True)
 
 
-def inject_training_arguments(module: Any, ledger: InjectionLog) -> None:
-    """Set fields before `__post_init__`, which derives and checks; a subclass's own comes first, so before that too."""
+def inject_training_arguments(module: Any, log: InjectionLog) -> None:
+    """Set fields before `__post_init__`, which derives from and checks them, of the class and of subclasses."""
     arguments_class = module.TrainingArguments
-    _set_before_post_init(arguments_class, ledger)
+    _set_before_post_init(arguments_class, log)
 
     def __init_subclass__(cls: Any, /, **kwargs: Any) -> None:
         super(arguments_class, cls).__init_subclass__(**kwargs)
         if "__post_init__" in cls.__dict__:
-            call_safely(_set_before_post_init, cls, ledger)
+            call_safely(_set_before_post_init, cls, log)
 
     arguments_class.__init_subclass__ = classmethod(__init_subclass__)
 
 
-def _set_before_post_init(arguments_class: Any, ledger: InjectionLog) -> None:
+def _set_before_post_init(arguments_class: Any, log: InjectionLog) -> None:
     original = arguments_class.__post_init__
 
     @functools.wraps(original)
     def __post_init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        outermost = id(self) not in ledger.building
+        outermost = id(self) not in log.building
         if outermost:
-            ledger.building.add(id(self))
-            call_safely(_set_fields, self, ledger)
+            log.building.add(id(self))
+            call_safely(_set_fields, self, log)
         try:
             original(self, *args, **kwargs)
         finally:
             if outermost:
-                ledger.building.discard(id(self))
+                log.building.discard(id(self))
 
     arguments_class.__post_init__ = __post_init__
 
 
-def _set_fields(arguments: Any, ledger: InjectionLog) -> None:
+def _set_fields(arguments: Any, log: InjectionLog) -> None:
     fields = arguments.__dataclass_fields__
-    values = {name: value for name, value in ledger.settings.items() if name in fields}
+    values = {name: value for name, value in log.settings.items() if name in fields}
     for name, value in values.items():
         setattr(arguments, name, value)
-    ledger.arguments_built = True
-    ledger.tell(type(arguments).__name__, values, last=True)
+    log.arguments_built = True
+    log.report(type(arguments).__name__, values, last=True)
 
 
-def inject_dataloaders(module: Any, ledger: InjectionLog) -> None:
-    """Set options of a training DataLoader that the script builds itself."""
-    if not any(name in LOADER_ARGUMENTS for name in ledger.settings):
+def inject_dataloaders(module: Any, log: InjectionLog) -> None:
+    """Set options of training DataLoaders that the script builds itself."""
+    if not any(name in LOADER_ARGUMENTS for name in log.settings):
         return
     loader_class = module.DataLoader
     original = loader_class.__init__
@@ -124,22 +124,22 @@ def inject_dataloaders(module: Any, ledger: InjectionLog) -> None:
     def __init__(self: Any, dataset: Any, *args: Any, **kwargs: Any) -> None:
         options = dict(zip(POSITIONAL_LOADER_ARGUMENTS, args), **kwargs)  # noqa: B905 - Python 3.9
         values: dict[str, Any] = {}
-        if not ledger.arguments_built and len(args) <= len(POSITIONAL_LOADER_ARGUMENTS):
+        if not log.arguments_built and len(args) <= len(POSITIONAL_LOADER_ARGUMENTS):
             iterable = isinstance(dataset, module.IterableDataset)
-            values = call_safely(_loader_values, iterable, options, ledger.settings) or {}
+            values = call_safely(_loader_values, iterable, options, log.settings) or {}
         if not values:
             original(self, dataset, *args, **kwargs)
             return
         original(self, dataset, **_drop_worker_options(dict(options, **_loader_arguments(values))))
-        call_safely(ledger.tell, "DataLoader", values)
+        call_safely(log.report, "DataLoader", values)
 
     loader_class.__init__ = __init__
 
 
 def _loader_values(iterable: bool, options: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings that this loader takes: none for one that reads in order, which is an evaluation's.
+    """Settings for this loader; none if it reads in order, as in an evaluation.
 
-    An iterable dataset has its order inside: its loader takes them.
+    The order of an iterable dataset is unknown, so its loader always gets the settings.
     """
     if not (iterable or _is_shuffled(options)):
         return {}
@@ -150,7 +150,7 @@ def _loader_values(iterable: bool, options: dict[str, Any], settings: dict[str, 
 
 
 def _is_shuffled(options: dict[str, Any]) -> bool:
-    """Whether a loader of a dataset with indices reads in random order."""
+    """Whether the loader of a map-style dataset reads in random order."""
     batch_sampler = options.get("batch_sampler")
     sampler = options.get("sampler") or getattr(batch_sampler, "sampler", batch_sampler)
     if sampler is not None:
@@ -163,33 +163,33 @@ def _loader_arguments(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _drop_worker_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Without workers, prefetching and persistence have no meaning and raise."""
+    """Prefetching and persistence raise without workers."""
     if not options.get("num_workers"):
         return {name: value for name, value in options.items() if name not in ("prefetch_factor", "persistent_workers")}
     return options
 
 
 FIT_ARGUMENTS = {"gradient_accumulation_steps": "accumulate_grad_batches", "max_grad_norm": "gradient_clip_val"}
-"""Set when the model is known: one that steps its optimizers itself (manual optimization) does both by itself."""
+"""Set in `fit`, where the model is known: with manual optimization the model does both itself."""
 
 
-def inject_lightning_trainer(module: Any, ledger: InjectionLog) -> None:
-    """`module` is `….trainer.trainer`; arguments that the script gave are replaced."""
+def inject_lightning_trainer(module: Any, log: InjectionLog) -> None:
+    """Replace arguments of the Trainer. `module` is `trainer.trainer`."""
     trainer_class = module.Trainer
     construct, fit = trainer_class.__init__, trainer_class.fit
 
     @functools.wraps(construct)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        changes = call_safely(_lightning_arguments, ledger.settings, kwargs) or {}
+        changes = call_safely(_lightning_arguments, log.settings, kwargs) or {}
         for each in changes.values():
             kwargs.update(each)
         construct(self, *args, **kwargs)
         if changes:
-            call_safely(ledger.tell, "Trainer", {name: ledger.settings[name] for name in changes})
+            call_safely(log.report, "Trainer", {name: log.settings[name] for name in changes})
 
     @functools.wraps(fit)
     def wrapped_fit(self: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
-        call_safely(_set_at_fit, self, model, ledger)
+        call_safely(_set_at_fit, self, model, log)
         return fit(self, model, *args, **kwargs)
 
     trainer_class.__init__ = __init__
@@ -197,25 +197,25 @@ def inject_lightning_trainer(module: Any, ledger: InjectionLog) -> None:
 
 
 def _lightning_arguments(settings: dict[str, Any], given: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """For each setting that this Trainer takes: the arguments that carry it."""
+    """Trainer arguments for each setting that Lightning supports."""
     found: dict[str, dict[str, Any]] = {}
-    if not given.get("plugins"):  # a precision of its own may be among them
-        word = "bf16-mixed" if settings.get("bf16") else "16-mixed" if settings.get("fp16") else "32-true"
-        found.update({name: {"precision": word} for name in ("bf16", "fp16") if name in settings})
+    if not given.get("plugins"):  # may contain a precision plugin
+        precision = "bf16-mixed" if settings.get("bf16") else "16-mixed" if settings.get("fp16") else "32-true"
+        found.update({name: {"precision": precision} for name in ("bf16", "fp16") if name in settings})
     epochs, steps = settings.get("num_train_epochs"), settings.get("max_steps")
     if epochs is not None and epochs == int(epochs):
         found["num_train_epochs"] = {"max_epochs": int(epochs)}
     if steps is not None:
-        # As TrainingArguments has it: steps above 0 decide alone.
+        # As in TrainingArguments, max_steps > 0 overrides the epochs.
         found["max_steps"] = {"max_steps": steps, "max_epochs": -1} if steps > 0 else {"max_steps": -1}
     return found
 
 
-def _set_at_fit(trainer: Any, model: Any, ledger: InjectionLog) -> None:
+def _set_at_fit(trainer: Any, model: Any, log: InjectionLog) -> None:
     if not model.automatic_optimization:
         return
-    values = {name: value for name, value in ledger.settings.items() if name in FIT_ARGUMENTS}
+    values = {name: value for name, value in log.settings.items() if name in FIT_ARGUMENTS}
     for name, value in values.items():
         setattr(trainer, FIT_ARGUMENTS[name], value)
     if values:
-        ledger.tell("Trainer.fit", values)
+        log.report("Trainer.fit", values)

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 RESUME_FIELD = "resume_from_checkpoint"
 CKPT_PATH_POSITION = 4
-"""Of `fit(model, train_dataloaders, val_dataloaders, datamodule, ckpt_path)`."""
+"""Position in `fit(model, train_dataloaders, val_dataloaders, datamodule, ckpt_path)`."""
 
 
 def hook_trainer_resume(module: Any, session: Session) -> None:
-    """Let the first `Trainer.train` of this process resume from `TUNER_RESUME`. Without that, touch nothing."""
+    """Have the first `Trainer.train` of this process resume from `TUNER_RESUME`, if that is set."""
     checkpoint = os.environ.get("TUNER_RESUME")
     if not checkpoint:
         return
@@ -38,7 +38,7 @@ def hook_trainer_resume(module: Any, session: Session) -> None:
 
 
 def hook_lightning_resume(module: Any, session: Session) -> None:
-    """The same for the first `fit` of a Lightning Trainer; its checkpoint is a file."""
+    """The same for the first `fit` of a Lightning Trainer, whose checkpoint is a file."""
     checkpoint = os.environ.get("TUNER_RESUME")
     if not checkpoint or not os.path.isfile(checkpoint):
         return
@@ -58,7 +58,7 @@ def hook_lightning_resume(module: Any, session: Session) -> None:
 
 
 def _hook_batch_size(trainer_class: Any) -> None:
-    """Until Transformers 5, a resumed Trainer takes the micro batch of its checkpoint, whatever it was told."""
+    """Before Transformers 5, a resumed Trainer uses the micro batch of the checkpoint: use the requested one."""
     original = trainer_class.get_train_dataloader
 
     @functools.wraps(original)
@@ -76,4 +76,4 @@ def _restore_batch_size(trainer: Any) -> None:
 
 def _report_resume(session: Session, path: str) -> None:
     session.open()
-    session.tell("injected", values={RESUME_FIELD: path}, not_found=[])
+    session.report("injected", values={RESUME_FIELD: path}, not_found=[])

@@ -18,19 +18,19 @@ FIELD = "enable_jit_checkpoint"
 
 
 def hook_sigterm_checkpoint(module: Any, session: Session) -> None:
-    """Switch it on in `transformers.training_args`. Without `TUNER_SAVE_ON_TERM`, touch nothing."""
+    """Enable it in `transformers.training_args` if `TUNER_SAVE_ON_TERM` is set."""
     if os.environ.get(VARIABLE):
         inject_training_arguments(module, _SigtermInjection(session, {FIELD: True}))
 
 
 class _SigtermInjection(InjectionLog):
-    """Where it can do no harm: with several ranks each would stop at a step of its own, a script's own handler is the
-    script's, and only the main thread may set one.
+    """Applies only where it is safe: several ranks would stop at different steps, a handler of the script must not be
+    replaced, and only the main thread may set one.
     """
 
     @property
     def settings(self) -> dict[str, Any]:
-        """None but in the fitting process."""
+        """Empty where it is not safe."""
         fits = (
             process_role.rank_and_world()[1] == 1
             and threading.current_thread() is threading.main_thread()
@@ -42,7 +42,7 @@ class _SigtermInjection(InjectionLog):
     def settings(self, values: dict[str, Any]) -> None:
         self._settings = values
 
-    def tell(self, place: str, values: dict[str, Any], last: bool = False) -> None:
-        """A version without it is nothing that was asked for."""
+    def report(self, place: str, values: dict[str, Any], last: bool = False) -> None:
+        """A version without the field needs no report: the user did not ask for it."""
         if values:
-            super().tell(place, values)
+            super().report(place, values)

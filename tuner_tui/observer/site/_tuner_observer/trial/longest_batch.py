@@ -10,12 +10,12 @@ from typing import Any
 from ..counters.batch_stats import TOKEN_NAMES
 
 ROWS_A_READ = 2048
-"""Rows read at once of a table."""
+"""Table rows per read."""
 LENGTH_COLUMNS = ("length", *TOKEN_NAMES, "attention_mask")
 
 
 class LongestBatchSampler:
-    """A batch sampler that gives the batch `longest` in place of the one that it would give, whenever `due`."""
+    """A batch sampler that yields the indices `longest` instead of its own batch when `due()` is true."""
 
     def __init__(self, sampler: Any, longest: list[int], due: Callable[[], bool]) -> None:
         self._sampler = sampler
@@ -34,7 +34,7 @@ class LongestBatchSampler:
 
 
 def put_longest_batch_first(loader: Any, due: Callable[[], bool], within_s: float) -> str:
-    """Have `loader` give its longest batch whenever `due`; says what was done, or why it could not be."""
+    """Make `loader` yield its longest batch when `due()` is true. Returns a sentence on what was done or why not."""
     sampler, dataset = loader.batch_sampler, loader.dataset
     size = getattr(sampler, "batch_size", None) or loader.batch_size
     if sampler is None or not size:
@@ -52,7 +52,7 @@ def put_longest_batch_first(loader: Any, due: Callable[[], bool], within_s: floa
 
 
 def dataset_size(dataset: Any) -> int | None:
-    """Samples of a dataset with indices; None of a stream."""
+    """Number of samples of a map-style dataset, None for a stream."""
     if not hasattr(dataset, "__getitem__"):
         return None
     try:
@@ -64,7 +64,7 @@ def dataset_size(dataset: Any) -> int | None:
 def sample_lengths(
     dataset: Any, total: int, within_s: float, clock: Callable[[], float] = time.monotonic
 ) -> dict[int, int]:
-    """The length of each sample that could be read `within_s` seconds, by its index."""
+    """Lengths of the samples that could be read within `within_s` seconds, by index."""
     deadline = clock() + within_s
     columns = getattr(dataset, "column_names", None)
     name = next((name for name in LENGTH_COLUMNS if isinstance(columns, list) and name in columns), None)
@@ -74,7 +74,7 @@ def sample_lengths(
 
 
 def _arrow_lengths(table: Any, name: str, total: int, deadline: float, clock: Callable[[], float]) -> dict[int, int]:
-    """Of a Hugging Face dataset: the column as Arrow holds it, without making a Python object of each token."""
+    """For a Hugging Face dataset: read the Arrow column without creating a Python object per token."""
     import pyarrow
     import pyarrow.compute
 
@@ -91,7 +91,7 @@ def _arrow_lengths(table: Any, name: str, total: int, deadline: float, clock: Ca
 
 
 def _indexed_lengths(dataset: Any, total: int, deadline: float, clock: Callable[[], float]) -> dict[int, int]:
-    """Of any other dataset: its samples one after another, spread over the whole of it."""
+    """For other datasets: read single samples, spread evenly."""
     lengths: dict[int, int] = {}
     stride = max(1, total // 1024)
     for index in (index for first in range(stride) for index in range(first, total, stride)):
@@ -105,7 +105,7 @@ def _indexed_lengths(dataset: Any, total: int, deadline: float, clock: Callable[
 
 
 def _sample_length(sample: Any) -> int | None:
-    """Tokens of a sample, else the number of all that it holds; None where it holds nothing that can be counted."""
+    """Tokens of a sample, else its number of elements; None if it has no length."""
     if hasattr(sample, "keys"):
         named = next((sample[name] for name in TOKEN_NAMES if name in sample), None)
         return _total_count(sample.values()) if named is None else _element_count(named)

@@ -7,18 +7,20 @@ import time
 from typing import Any
 
 T_95 = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
-"""Student's t for a two-sided 95 % interval, by degrees of freedom from 1; beyond ten it is close to its limit."""
+"""Student's t for a two-sided 95 % interval, by degrees of freedom from 1 to 10; later values are approximated."""
 
 
 MIN_BLOCK_S = 0.1
-"""Short steps are taken together: one that waited for its batch is followed by one that did not, so that single steps
-say little of how sure their sum is."""
+"""Short steps are combined into blocks: a step that waited for its batch is followed by one that did not, so that
+single steps are not independent.
+"""
 
 
 class ThroughputEstimate:
-    """Amount over time of steps: its ratio, and the half width of its 95 % interval as a share of it.
+    """Throughput with the half width of its 95 % interval relative to it.
 
-    Blocks of steps differ in both, so this is the ratio of two sums (a ratio estimator), not the mean of their rates.
+    Blocks differ in both amount and time, so this is a ratio estimator (sum of amounts over sum of times), not the mean
+    of rates.
     """
 
     def __init__(self) -> None:
@@ -28,7 +30,7 @@ class ThroughputEstimate:
         self._amount = self._duration = self._amount2 = self._both = self._duration2 = 0.0
 
     def add(self, amount: float, seconds: float) -> None:
-        """One step more."""
+        """Add a step."""
         self.steps += 1
         self.seconds += seconds
         self._open = (self._open[0] + amount, self._open[1] + seconds)
@@ -45,7 +47,7 @@ class ThroughputEstimate:
         self._duration2 += seconds * seconds
 
     def spread(self) -> float | None:
-        """Half width of the 95 % interval as a share; None below two blocks."""
+        """Half width of the 95 % interval relative to the estimate, None below two blocks."""
         blocks = self._blocks
         if blocks < 2 or self._amount <= 0:
             return None
@@ -57,13 +59,13 @@ class ThroughputEstimate:
 
 
 MAX_EVENT_PAIRS = 64
-"""Optimizer steps timed on a GPU; their share is that of all."""
+"""Maximum number of optimizer steps timed by CUDA events; the result is scaled to all steps."""
 
 
 class GpuStopwatch:
-    """The measured stretch and the optimizer's part of it. Without CUDA, `perf_counter` is all there is to it.
+    """Times the measured span and the optimizer's share of it; without CUDA by `perf_counter` alone.
 
-    With CUDA the program runs ahead of the card, so that both ends of the stretch are marked in the card's own queue.
+    With CUDA the host runs ahead of the GPU, so that both ends of the span are marked by events in the GPU's queue.
     """
 
     def __init__(self, torch: Any) -> None:
@@ -76,21 +78,19 @@ class GpuStopwatch:
         self._late_s = 0.0
 
     def begin(self) -> None:
-        """The measured stretch begins, perhaps anew."""
+        """Start the measured span, or restart it."""
         self._runs = True
         self._optimizer_s = 0.0
         self._pairs.clear()
         self._began = (time.perf_counter(), self._event())
 
     def optimizer_begins(self) -> None:
-        """An optimizer step begins."""
         self._since_s = time.perf_counter()
         event = self._event() if self._runs and len(self._pairs) < MAX_EVENT_PAIRS else None
         if event is not None:
             self._pairs.append((event, None))
 
     def optimizer_ends(self) -> None:
-        """It is done."""
         if not self._runs:
             return
         self._optimizer_s += time.perf_counter() - self._since_s
@@ -98,7 +98,7 @@ class GpuStopwatch:
             self._pairs[-1] = (self._pairs[-1][0], self._event())
 
     def end(self) -> None:
-        """The stretch is over: wait for the card, and see how far it was behind at either end."""
+        """End the span: synchronise, and determine how far the GPU lagged behind at either end."""
         self._runs = False
         if self._began is None or self._began[1] is None:
             return
@@ -107,11 +107,11 @@ class GpuStopwatch:
         self._late_s = self._began[1].elapsed_time(last) / 1000 - (last_s - self._began[0])
 
     def corrected(self, seconds: float) -> float:
-        """The length of the stretch by the card's clock, of which the program's says `seconds`."""
+        """Length of the span on the GPU, given its `seconds` on the host."""
         return max(seconds + self._late_s, 0.0)
 
     def optimizer_s(self, steps: int) -> float | None:
-        """Seconds of the optimizer in `steps` steps; None where none was seen."""
+        """Seconds that the optimizer took in `steps` steps, None if none was timed."""
         pairs = [(first, last) for first, last in self._pairs if last is not None]
         if pairs:
             seconds = sum(float(first.elapsed_time(last)) for first, last in pairs) / 1000
@@ -119,7 +119,7 @@ class GpuStopwatch:
         return round(self._optimizer_s, 6) or None
 
     def _event(self) -> Any:
-        """A mark in the card's queue; None without CUDA."""
+        """A recorded CUDA event, None without CUDA."""
         if not self._torch.cuda.is_initialized():
             return None
         event = self._torch.cuda.Event(enable_timing=True)

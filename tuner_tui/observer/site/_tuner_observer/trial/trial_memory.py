@@ -1,4 +1,9 @@
-"""Memory peaks of a trial: forward and backward apart from the optimizer step."""
+"""Memory peaks of a trial: forward and backward apart from the optimizer step.
+
+With CUDA the allocator's peaks are reset between the two, which only a trial does. Without CUDA the process is polled
+1,000 times a second during warm-up, which contains the longest batch: the kernel keeps no peak of the private memory
+that `RLIMIT_DATA` limits. There the two cannot be separated, since the process keeps memory freed to its allocator.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,7 @@ SAMPLE_INTERVAL_S = 0.001
 
 
 class TrialMemory:
-    """Looks from the first batch to the end of the warm-up; from there on CUDA's allocator does."""
+    """Polls from the first batch to the end of warm-up; afterwards only CUDA's allocator keeps track."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
@@ -21,29 +26,29 @@ class TrialMemory:
         self._warm = False
 
     def begin(self) -> None:
-        """Training begins: look at the process from now on, where it does not train on a GPU."""
+        """Start polling, unless the training runs on a GPU."""
         if self._stop is None and not self._torch.cuda.is_initialized() and has_data_limit():
             self._stop = threading.Event()
             threading.Thread(target=self._watch, args=(self._stop,), daemon=True, name="tuner-trial-memory").start()
 
     def before_step(self) -> None:
-        """The optimizer begins: what was taken until here is forward's and backward's."""
+        """Record the peak of forward and backward."""
         if not self._warm and self._torch.cuda.is_initialized():
             self._batch = max(self._batch, self._allocated())
 
     def after_step(self) -> None:
-        """The optimizer is done: what was taken since it began is its own."""
+        """Record the peak of the optimizer step."""
         if not self._warm and self._torch.cuda.is_initialized():
             self._optimizer = max(self._optimizer, self._allocated())
 
     def warm(self) -> None:
-        """The longest batch has been met: no more looking from here on, which would cost time."""
+        """Stop measuring after warm-up, because it costs time."""
         self._warm = True
         if self._stop is not None:
             self._stop.set()
 
     def fields(self) -> dict[str, int | None]:
-        """The peaks, in the words of the event."""
+        """Memory fields of the `trial` event."""
         fields: dict[str, int | None] = {"rss_peak_bytes": status_bytes(RESIDENT_PEAK)[0]}
         if self._torch.cuda.is_initialized():
             return {**fields, **self._cuda_fields()}
@@ -65,7 +70,7 @@ class TrialMemory:
         }
 
     def _allocated(self) -> int:
-        """The peak since the last look."""
+        """Peak since the last call."""
         cuda = self._torch.cuda
         self._reserved = max(self._reserved, cuda.max_memory_reserved())
         peak = int(cuda.max_memory_allocated())
@@ -78,12 +83,12 @@ class TrialMemory:
 
 
 def private_writable_bytes() -> int | None:
-    """The process's private writable memory now; None where the system does not tell."""
+    """Private writable memory of this process, None if unknown."""
     return status_bytes(b"VmData")[0]
 
 
 def has_data_limit() -> bool:
-    """Whether the memory limit of this run counts private memory: there is one, and it was set for this process."""
+    """Whether the memory limit of this run limits private memory (`RLIMIT_DATA`) of this process."""
     if not os.environ.get("TUNER_MEMORY_LIMIT_BYTES"):
         return False
     import resource

@@ -1,4 +1,4 @@
-"""A loop whose evaluation goes over a list of batches, in eval mode and without gradients: no loader tells of it."""
+"""A loop whose evaluation goes over a list of batches, in eval mode and without gradients: without a DataLoader."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Evaluations of which a loop says nothing, and training that looks like one: each a forked child.
+"""Evaluations that the loop does not announce, and training that resembles one, each in a forked child.
 
 Each prints its name and the seconds that its evaluations took.
 """

@@ -1,0 +1,91 @@
+"""Measuring batches: shape, tokens and padding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tuner_tui.observer.site._tuner_observer.counters.batch_stats import (
+    ALWAYS_COUNTED_MASKS,
+    COUNT_INTERVAL_S,
+    MAX_COUNTED_ELEMENTS,
+    BatchLayout,
+    IteratorStats,
+)
+
+torch = pytest.importorskip("torch")
+
+
+def measure(batch: Any) -> Any:
+    return IteratorStats().count_tokens(BatchLayout(batch, torch.Tensor).measure(batch, 1.0))
+
+
+def ids(rows: int = 4, columns: int = 6) -> Any:
+    return torch.arange(rows * columns).reshape(rows, columns)
+
+
+def test_shape_tokens_and_padding_of_many_kinds_of_batches() -> None:
+    mask = torch.ones(4, 6, dtype=torch.long)
+    mask[0, 3:] = 0
+    assert measure({"input_ids": ids(), "attention_mask": mask}) == ((4, 6), 21, 3)
+    numbered = torch.tensor([[1, 1, 2, 2, 3, 0]] * 4)
+    assert measure({"input_ids": ids(), "attention_mask": numbered}) == ((4, 6), 20, 4)
+    assert measure({"input_ids": ids(), "attention_mask": mask.bool()}) == ((4, 6), 21, 3)
+    assert measure(({"input_ids": ids(), "attention_mask": mask}, torch.zeros(4))) == ((4, 6), 21, 3)
+    assert measure({"input_ids": ids(), "labels": ids()}) == ((4, 6), 24, None)
+    assert measure({"input_ids": ids(1, 24), "seq_idx": ids(1, 24)}) == ((1, 24), 24, 0)
+    assert measure({"pixel_values": torch.zeros(2, 3, 8, 8), "labels": torch.zeros(2)}) == ((2, 3, 8, 8), None, None)
+    assert measure((ids(), mask, torch.zeros(4))) == ((4, 6), 21, 3)
+    assert measure([ids(), ids()]) == ((4, 6), 24, None)
+    assert measure((torch.zeros(5, 2), torch.zeros(5))) == ((5, 2), None, None)
+    assert measure(torch.zeros(7, 2)) == ((7, 2), None, None)
+    assert measure(["a", "b"]) == ((), None, None)
+    assert measure(None) == ((), None, None)
+
+
+def test_large_masks_are_extrapolated_from_some_rows() -> None:
+    rows, columns = 64, 512
+    assert rows * columns > 2 * MAX_COUNTED_ELEMENTS
+    lengths = torch.arange(rows) * columns // rows  # sorted: the worst case for taking every k-th row
+    mask = (torch.arange(columns)[None, :] < lengths[:, None]).long()
+    batch = {"input_ids": torch.zeros_like(mask), "attention_mask": mask}
+    layout = BatchLayout(batch, torch.Tensor)
+    iterator = IteratorStats()
+    counted = [iterator.count_tokens(layout.measure(batch, 1.0))[1] or 0 for _ in range(16)]
+    assert len(set(counted)) > 1
+    assert sum(counted) / len(counted) == pytest.approx(int(mask.sum()), rel=0.01)
+    assert iterator.estimated
+
+
+def test_of_frequent_batches_the_first_masks_are_counted_and_later_ones_sampled() -> None:
+    iterator, layout = (
+        IteratorStats(),
+        BatchLayout({"input_ids": ids(), "attention_mask": ids().clamp(max=1)}, torch.Tensor),
+    )
+    taken, tokens = [], []
+    for number in range(4000):
+        lengths = torch.full((4, 1), 1 + number % 6)
+        batch = {"input_ids": ids(), "attention_mask": (torch.arange(6)[None, :] < lengths).long()}
+        measured = layout.measure(batch, number * 1e-3)
+        taken.append(measured[1] is not None)
+        tokens.append(iterator.count_tokens(measured)[1])
+        if number == ALWAYS_COUNTED_MASKS - 1:
+            assert all(taken)
+            assert not iterator.estimated
+    assert sum(taken) == pytest.approx(
+        ALWAYS_COUNTED_MASKS + (4000 - ALWAYS_COUNTED_MASKS) * 1e-3 / COUNT_INTERVAL_S, abs=2
+    )
+    assert iterator.estimated
+    assert sum(tokens) == pytest.approx(4000 * 4 * 3.5, rel=0.1)
+
+
+def test_of_infrequent_batches_every_mask_is_counted() -> None:
+    iterator, layout = (
+        IteratorStats(),
+        BatchLayout({"input_ids": ids(), "attention_mask": ids().clamp(max=1)}, torch.Tensor),
+    )
+    batch = {"input_ids": ids(), "attention_mask": ids().clamp(max=1)}
+    measured = [iterator.count_tokens(layout.measure(batch, number * 2 * COUNT_INTERVAL_S)) for number in range(200)]
+    assert set(measured) == {((4, 6), 23, 1)}
+    assert not iterator.estimated

@@ -1,0 +1,35 @@
+"""Optimizer hooks for versions of torch without global hooks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tuner_tui.observer.site._tuner_observer.counters.evaluation_detector import EvaluationDetector
+from tuner_tui.observer.site._tuner_observer.counters.step_counters import StepCounters
+from tuner_tui.observer.site._tuner_observer.hooks import optimizer_steps
+from tuner_tui.observer.site._tuner_observer.session import Session
+
+torch = pytest.importorskip("torch")
+
+
+def test_optimizers_of_torch_without_global_hooks(tmp_path: Path) -> None:
+    class Optimizer:
+        def __init__(self) -> None:
+            self.steps = 0
+
+        def step(self) -> str:
+            self.steps += 1
+            return "stepped"
+
+    seen: list[object] = []
+    module = SimpleNamespace(Optimizer=Optimizer)
+    session = Session(str(tmp_path), launched=True)
+    counters = StepCounters(session, torch.Tensor, EvaluationDetector(torch.is_grad_enabled), dict)
+    optimizer_steps.hook_optimizers(module, counters, None, seen.append)
+    first, second = Optimizer(), Optimizer()
+    assert [first.step(), second.step(), first.step()] == ["stepped"] * 3
+    assert seen == [first, second]
+    assert counters.step == 2, "two optimizers that alternate make one step"
