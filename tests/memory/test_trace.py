@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tuner_tui.core.probe_cache import ProbeCacheEntry
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.trace import (
@@ -18,10 +19,10 @@ from tuner_tui.memory.trace import (
     TracedPeak,
     TraceError,
     ask_trainer,
-    cache_entry,
     cached_trace,
     estimate_from_trace,
     parse_answer,
+    trace_cache_entry,
     trace_from_answer,
     trace_memory,
     trace_request,
@@ -66,8 +67,8 @@ def test_a_trace_is_asked_for_once(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_a_trace_depends_on(tmp_path: Path, changed: dict[str, Any], same: bool) -> None:
-    def entry(settings: Settings) -> Path:
-        return cache_entry(PYTHON, trace_request(JOB, settings, CARD, 2), tmp_path)
+    def entry(settings: Settings) -> ProbeCacheEntry:
+        return trace_cache_entry(PYTHON, trace_request(JOB, settings, CARD, 2), tmp_path)
 
     assert (entry(Settings()) == entry(Settings().changed(**changed))) is same
 
@@ -77,15 +78,17 @@ def test_another_version_or_configuration_is_another_trace(tmp_path: Path) -> No
     model.mkdir()
     (model / "config.json").write_text("{}")
     question = trace_request(BuiltinJob(model=str(model)), Settings(), CARD, 2)
-    first = cache_entry(PYTHON, question, tmp_path)
-    assert cache_entry(replace(PYTHON, packages={"torch": "2.14.0"}), question, tmp_path) != first
+    first = trace_cache_entry(PYTHON, question, tmp_path)
+    assert trace_cache_entry(replace(PYTHON, packages={"torch": "2.14.0"}), question, tmp_path) != first
     (model / "config.json").write_text('{"hidden_size": 8}')
-    assert cache_entry(PYTHON, question, tmp_path) != first
+    assert trace_cache_entry(PYTHON, question, tmp_path) != first
 
 
 def test_a_damaged_entry_is_none(tmp_path: Path) -> None:
-    entry = cache_entry(PYTHON, trace_request(JOB, Settings(), CARD, 2), tmp_path)
-    entry.write_text('{"parameters": 1')
+    entry = trace_cache_entry(PYTHON, trace_request(JOB, Settings(), CARD, 2), tmp_path)
+    entry.write({"parameters": 1})
+    assert cached_trace(PYTHON, JOB, Settings(), CARD, cache_folder=tmp_path) is None
+    entry.file.write_text('{"parameters": 1')
     assert cached_trace(PYTHON, JOB, Settings(), CARD, cache_folder=tmp_path) is None
 
 

@@ -1,13 +1,13 @@
-"""Traced memory of a job: a training step on fake tensors, run by the Python that trains, cached on disk."""
+"""Traced memory of a job: the peaks of a training step on fake tensors, run by the Python that trains, and cached.
+
+The trainer's memory tracer does the tracing. It traces a few micro batches; any other lies between them.
+"""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import pairwise
@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from tuner_tui import __file__ as package
-from tuner_tui.core.probe_cache import write_atomically
-from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.core.probe_cache import ProbeCacheEntry, probe_cache_entry
+from tuner_tui.hardware.interpreter.probe import Interpreter, marked_lines, run_interpreter
 from tuner_tui.memory.closed_form import MemoryPhase, optimizer_bytes
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.estimate import MemoryEstimate, estimate_from_phases
@@ -28,19 +28,21 @@ FORMAT = 2
 MARK = "tuner-tui-trace "
 TRAINER = Path(package).parent / "trainer"
 TRACED_BATCHES = (2, 8, 32, 128)
-"""Micro batches that are traced. The peak is a convex curve of straight pieces: a chord between two is above it."""
+"""The micro batches traced. The peak is convex and piecewise linear, so the chord between two of them is above it."""
 TRACED_SETTINGS = ("precision", "optim", "gradient_checkpointing", "max_grad_norm")
 TRACED_PACKAGES = ("torch", "transformers", "peft")
 TIMEOUT_S = 240.0
+TRACED_UNCERTAINTY = 0.05
+"""On a CPU most traces are within 1 % of what torch allocated; a GPU's allocator and kernels add to that."""
 
 
 class TraceError(RuntimeError):
-    """A job that could not be traced; the message is a sentence."""
+    """The job cannot be traced; the message is a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class TracedPeak:
-    """The peak of tensors at one batch, and what of it were gradients and 16-bit copies of weights; in bytes."""
+    """The peak of tensors at one micro batch, and the gradients and 16-bit copies of weights in it; in bytes."""
 
     batch: int
     total: int
@@ -50,10 +52,11 @@ class TracedPeak:
 
 @dataclass(frozen=True, slots=True)
 class MemoryTrace:
-    """What tracing found, in bytes. `state_bytes` and what the optimizer's step takes are None where not traced.
+    """What tracing found, in bytes.
 
-    `train` are the peaks of forward and backward, `step_bytes` that of clipping and the optimizer's step, `evaluation`
-    those of a batch without gradients; smallest batch first.
+    `train` holds the peaks of forward and backward, `evaluation` those of a batch without gradients, smallest batch
+    first; `step_bytes` is the peak of clipping and the optimizer's step. `state_bytes` is None for an optimizer that
+    cannot be traced; its step is then not part of `step_bytes`.
     """
 
     parameters: int
@@ -74,19 +77,17 @@ def trace_memory(
     labels: int = 2,
     cache_folder: Path | None = None,
 ) -> MemoryTrace:
-    """The trace of `job`, from the cache where the same was traced before. Raises `TraceError`.
+    """The trace of `job`, from the cache or within seconds. Raises `TraceError`.
 
-    Takes seconds where it is not in the cache. `labels` are the classes of the data. `cache_folder` is the user's
-    cache folder where it is not given.
+    `labels` is the number of classes in the data. `cache_folder` defaults to the user's cache folder.
     """
     question = trace_request(job, settings, device, labels)
-    entry = cache_entry(interpreter, question, cache_folder)
-    known = read_entry(entry)
+    entry = trace_cache_entry(interpreter, question, cache_folder)
+    known = _read_entry(entry)
     if known is not None:
         return known
     answer = ask_trainer(Path(interpreter.path), question)
-    with suppress(OSError):  # a cache that cannot be written only costs time
-        write_atomically(entry, json.dumps(answer))
+    entry.write(answer)
     return trace_from_answer(answer)
 
 
@@ -98,12 +99,12 @@ def cached_trace(
     labels: int = 2,
     cache_folder: Path | None = None,
 ) -> MemoryTrace | None:
-    """What `trace_memory` would answer at once; None where it would have to ask. Reads one small file."""
-    return read_entry(cache_entry(interpreter, trace_request(job, settings, device, labels), cache_folder))
+    """The trace of `job` from the cache; None where it is not there. Reads one small file."""
+    return _read_entry(trace_cache_entry(interpreter, trace_request(job, settings, device, labels), cache_folder))
 
 
 def trace_request(job: BuiltinJob, settings: Settings, device: Device, labels: int) -> dict[str, Any]:
-    """The question as the tracer takes it."""
+    """The question to the memory tracer. The micro batch is not part of it: `TRACED_BATCHES` are traced."""
     return {
         "job": {
             "task": job.task,
@@ -128,69 +129,40 @@ def trace_request(job: BuiltinJob, settings: Settings, device: Device, labels: i
     }
 
 
-def cache_entry(interpreter: Interpreter, question: Mapping[str, Any], folder: Path | None) -> Path:
-    """Where the answer is kept: named after the question, the packages' versions and the model's own configuration."""
-    if folder is None:
-        from platformdirs import user_cache_path
-
-        folder = user_cache_path("tuner-tui") / "traces"
+def trace_cache_entry(interpreter: Interpreter, question: Mapping[str, Any], folder: Path | None) -> ProbeCacheEntry:
+    """The cache's entry for the question, the versions of the packages and the model's own configuration."""
     versions = {name: interpreter.packages.get(name) for name in TRACED_PACKAGES}
     config = config_path(question["job"]["model"])
-    text = None if config is None else sha256(config.read_bytes()).hexdigest()
-    key = json.dumps([FORMAT, question, versions, text], sort_keys=True)
-    return folder / f"{sha256(key.encode()).hexdigest()[:24]}.json"
-
-
-def read_entry(entry: Path) -> MemoryTrace | None:
-    """The answer kept there; None where there is none or it is damaged."""
-    try:
-        return trace_from_answer(json.loads(entry.read_text("utf-8")))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    digest = None if config is None else sha256(config.read_bytes()).hexdigest()
+    return probe_cache_entry("traces", [FORMAT, question, versions, digest], folder)
 
 
 def ask_trainer(
     python: Path, question: Mapping[str, Any], timeout_s: float = TIMEOUT_S, verb: str = "trace-memory"
 ) -> dict[str, Any]:
-    """The trainer's answer to `verb`; every way in which there is none is a `TraceError`."""
+    """The answer of the trainer's probe `verb`. Raises `TraceError`."""
     try:
-        # A session of its own, so that on a timeout everything it started ends with it.
-        process = subprocess.Popen(
-            [str(python), str(TRAINER), verb],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
+        output, code = run_interpreter([str(python), str(TRAINER), verb], json.dumps(question), timeout_s)
     except OSError as error:
         raise TraceError(f"{python} cannot be started ({error.strerror}).") from error
-    try:
-        output, _ = process.communicate(json.dumps(question), timeout=timeout_s)
     except subprocess.TimeoutExpired as error:
         raise TraceError(f"Tracing took longer than {timeout_s:.0f} s and was stopped.") from error
-    finally:
-        if process.poll() is None:  # a timeout, or Ctrl-C
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    return parse_answer(output, python, process.returncode)
+    return parse_answer(output, python, code)
 
 
 def parse_answer(output: str, python: Path, code: int) -> dict[str, Any]:
-    """The marked line of the tracer's output."""
-    lines = [line for line in output.splitlines() if line.startswith(MARK)]
+    """The answer in the probe's output. Raises `TraceError` where there is none or it reports a problem."""
+    lines = marked_lines(output, MARK)
     if not lines:
         raise TraceError(f"{python} ended with exit code {code} before it had traced: is it the Python that trains?")
-    answer: dict[str, Any] = json.loads(lines[-1].removeprefix(MARK))
+    answer: dict[str, Any] = json.loads(lines[-1])
     if "problem" in answer:
         raise TraceError(f"It cannot be traced: {answer['problem']}.")
     return answer
 
 
 def trace_from_answer(answer: Mapping[str, Any]) -> MemoryTrace:
-    """The answer as a trace."""
+    """The trace in the memory tracer's answer."""
     return MemoryTrace(
         parameters=answer["parameters"],
         trainable=answer["trainable"],
@@ -203,12 +175,8 @@ def trace_from_answer(answer: Mapping[str, Any]) -> MemoryTrace:
     )
 
 
-TRACED_UNCERTAINTY = 0.05
-"""On a CPU tracing is within 1 % of what torch allocated, in most cases; a GPU's allocator and kernels add to it."""
-
-
 def estimate_from_trace(trace: MemoryTrace, settings: Settings, device: Device, processes: int = 1) -> MemoryEstimate:
-    """What `trace` says of the micro batch of `settings`; sizes of one process."""
+    """The estimate that a trace makes for the micro batch of `settings`; sizes of one process."""
     return estimate_from_phases(
         phases_from_trace(trace, settings, device, processes), settings, device, TRACED_UNCERTAINTY, "traced"
     )
@@ -217,7 +185,7 @@ def estimate_from_trace(trace: MemoryTrace, settings: Settings, device: Device, 
 def phases_from_trace(
     trace: MemoryTrace, settings: Settings, device: Device, processes: int
 ) -> tuple[MemoryPhase, ...]:
-    """The traced peaks as straight lines in the micro batch, whose largest is the peak."""
+    """The traced peaks as straight lines in the micro batch; the highest line is the peak."""
     buckets = trace.gradient_bytes if processes > 1 else 0
     states, step = trace.state_bytes, trace.step_bytes
     if states is None:
@@ -226,7 +194,7 @@ def phases_from_trace(
         step += states + round(each.temporary * trace.trainable)
     known = trace.state_bytes or 0
     lines = [_chord(low, high, trace.weight_bytes, buckets, states, known) for low, high in pairwise(trace.train)]
-    if device.cards > 1:  # DataParallel sums all cards' gradients beside its own
+    if device.cards > 1:  # DataParallel adds up the gradients of all cards next to its own
         end = MemoryPhase("backward's end", trace.weight_bytes, 2 * trace.gradient_bytes, states, 0, 0)
         lines = [*lines, end]
     fixed = trace.weight_bytes + trace.gradient_bytes + states
@@ -242,14 +210,22 @@ def phases_from_trace(
 
 
 def _chord(low: TracedPeak, high: TracedPeak, weights: int, buckets: int, states: int, known: int) -> MemoryPhase:
-    """The line through two traced batches; its parts are those of the larger one."""
+    """The line through two traced batches, with the parts of the larger one."""
     slope = (high.total - low.total) / (high.batch - low.batch)
     rest = high.total - slope * high.batch - weights - high.copies - high.gradients - known
     return MemoryPhase("forward and backward", weights + high.copies, high.gradients + buckets, states, rest, slope)
 
 
 def _peak_at(points: tuple[TracedPeak, ...], batch: int) -> float:
-    """The peak at any batch: on the chord around it, or on the last one prolonged."""
+    """The peak at any batch: on the chord around it, or on the last one extended."""
     pairs = list(pairwise(points))
     low, high = next(((low, high) for low, high in pairs if batch <= high.batch), pairs[-1])
     return low.total + (high.total - low.total) / (high.batch - low.batch) * (batch - low.batch)
+
+
+def _read_entry(entry: ProbeCacheEntry) -> MemoryTrace | None:
+    answer = entry.read()
+    try:
+        return None if answer is None else trace_from_answer(answer)
+    except (KeyError, TypeError):
+        return None

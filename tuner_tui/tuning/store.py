@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from tuner_tui.core.atomic_file import write_atomic
 from tuner_tui.core.locks import acquire_lock, is_locked
 from tuner_tui.core.numbered_folders import NumberedFolders
 from tuner_tui.runs.launch.command import LaunchError
@@ -80,9 +81,7 @@ class TuningFolder:
 
     def abort(self) -> None:
         """Ask the process to end its trial and stop; what was measured stays. Raises `OSError`."""
-        fresh = self.control.with_suffix(".new")
-        fresh.write_text(ABORT + "\n", "ascii")
-        fresh.replace(self.control)
+        write_atomic(self.control, ABORT + "\n")
 
     def aborted(self) -> bool:
         """Whether that was asked for."""
@@ -169,10 +168,7 @@ class TuningRecord(BaseModel):
 
 def write_tuning_record(folder: TuningFolder, record: TuningRecord) -> None:
     """Write it, atomically. Raises `OSError`."""
-    fresh = folder.record.with_suffix(".new")
-    fresh.write_text(record.model_dump_json(indent=1) + "\n", "utf-8")
-    fresh.chmod(0o600)
-    fresh.replace(folder.record)
+    write_atomic(folder.record, record.model_dump_json(indent=1) + "\n")
 
 
 def read_tuning_record(folder: TuningFolder) -> TuningRecord:

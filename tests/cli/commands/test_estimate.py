@@ -18,7 +18,7 @@ from tuner_tui.cli.machine import LocalMachine
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.memory.device import RESERVED_BYTES, Device
-from tuner_tui.memory.trace import cache_entry, trace_request
+from tuner_tui.memory.trace import trace_cache_entry, trace_request
 from tuner_tui.runs.events.types import Steps
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
@@ -49,13 +49,12 @@ def remember(settings: dict[str, Any], tmp_path: Path) -> None:
     """Puts a trace into the cache, as if it had been made before."""
     job, device = BuiltinJob(task="causal-lm", model="gpt2"), Device(on_gpu=True)
     question = trace_request(job, Settings.model_validate(settings), device, 2)
-    entry = cache_entry(python(), question, tmp_path / "cache" / "tuner-tui" / "traces")
-    entry.parent.mkdir(parents=True, exist_ok=True)
+    entry = trace_cache_entry(python(), question, tmp_path / "cache" / "tuner-tui" / "traces")
     peaks = [{"batch": batch, "total": (1500 + 100 * batch) * MIB, "gradients": 0, "copies": 0} for batch in (2, 8, 32)]
-    entry.write_text(json.dumps({
+    entry.write({
         "parameters": 124_439_808, "trainable": 124_439_808, "weight_bytes": 500 * MIB, "gradient_bytes": 500 * MIB,
         "state_bytes": 1000 * MIB, "step": 2000 * MIB, "train": peaks, "evaluation": peaks[:2],
-    }))  # fmt: skip
+    })  # fmt: skip
 
 
 def values(call: Call) -> dict[str, Any]:

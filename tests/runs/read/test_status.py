@@ -137,7 +137,7 @@ def test_the_state_comes_back(tmp_path: Path) -> None:
 def test_on_a_full_disk_the_state_is_written_over_the_old_one(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     write_supervisor_state(path, state())
-    (tmp_path / "state.json.new").symlink_to("/dev/full")
+    (tmp_path / f".state.json.{os.getpid()}.new").symlink_to("/dev/full")
     known = state(outcome="completed", problems=("the disk is full",))
     write_supervisor_state(path, known)
     assert read_supervisor_state(path) == known

@@ -1,4 +1,9 @@
-"""The Python that trains: its version, its packages, and the fields of its `TrainingArguments`."""
+"""The Python that trains: its version, its packages, and the fields of its `TrainingArguments`.
+
+It is asked in a subprocess, since it may be another environment than this program's. Versions are read without
+importing anything there; the fields of `TrainingArguments` need an import of transformers, which takes seconds, and are
+cached.
+"""
 
 from __future__ import annotations
 
@@ -14,85 +19,23 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tuner_tui.core.probe_cache import entry_of
+from tuner_tui.core.probe_cache import ProbeCacheEntry, probe_cache_entry
 
 PROBE_SCRIPT = Path(__file__).with_name("probe_script.py")
 MARK = "tuner-tui-interpreter "
-
-
-def ask_interpreter(path: Path, stages: tuple[str, ...], timeout_s: float) -> tuple[dict[str, Any], str | None]:
-    """What the interpreter said in all `stages` together, and the sentence of what went wrong, if anything did.
-
-    The stages that were answered before it failed count: an interpreter that dies while importing transformers has told
-    its versions.
-    """
-    output, problem = run_probe(path, stages, timeout_s)
-    answer: dict[str, Any] = {}
-    for line in output.splitlines():
-        if line.startswith(MARK):
-            answer.update(json.loads(line.removeprefix(MARK)))
-    if problem is None and not answer:
-        problem = f"{path} gave no answer: it does not seem to be a Python 3.8 or newer."
-    return answer, problem
-
-
-def run_probe(path: Path, stages: tuple[str, ...], timeout_s: float) -> tuple[str, str | None]:
-    """The probe's output, and the sentence of why there is no more of it."""
-    try:
-        # A session of its own, so that on a timeout what the interpreter itself started ends with it.
-        process = subprocess.Popen(
-            [str(path), "-", *stages],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd="/",
-            env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
-    except OSError as error:
-        return "", start_error(path, error)
-    try:
-        output, _ = process.communicate(PROBE_SCRIPT.read_text(encoding="utf-8"), timeout=timeout_s)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        output, _ = process.communicate()
-        return output, f"{path} did not answer within {timeout_s:.0f} s and was stopped; is its disk slow?"
-    return output, exit_error(path, process.returncode)
-
-
-def start_error(path: Path, error: OSError) -> str:
-    """Why the interpreter could not be started."""
-    if isinstance(error, FileNotFoundError):
-        return f"There is no Python at {path}: choose another interpreter."
-    if isinstance(error, PermissionError):
-        return f"{path} may not be executed by this user."
-    return f"{path} is not a program this machine can run ({error.strerror})."
-
-
-def exit_error(path: Path, code: int) -> str | None:
-    """Why the interpreter stopped early; None when it did not."""
-    if code == 0:
-        return None
-    if code < 0:
-        return f"{path} was ended by {signal.Signals(-code).name} while it was asked for its packages."
-    return f"{path} stopped with exit code {code} when asked for its packages: is it a Python 3.8 or newer?"
-
-
 VERSIONS_TIMEOUT_S = 20.0
 FULL_TIMEOUT_S = 120.0
-"""The first import of torch from a cold network disk can take a minute and more."""
+"""The first import of torch from a cold network disk can take more than a minute."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
     """A Python and its training packages.
 
-    `packages` holds those of interest that are installed, by distribution name (`flash-attn`), with their versions.
-    `torch_cuda` is the CUDA its torch was built with (None for a CPU build), `torch_archs` the cards it has code for
-    (`sm_90`, `compute_120`). `training_arguments` maps the field names of its `transformers.TrainingArguments` to their
-    defaults; None while that was not asked or could not be answered. `problem` is a sentence.
+    `packages` maps the installed ones of interest by distribution name (`flash-attn`) to their versions. `torch_cuda`
+    is the CUDA version that its torch was built with (None for a CPU build), `torch_archs` the architectures it has
+    code for (`sm_90`, `compute_120`). `training_arguments` maps the field names of its `TrainingArguments` to their
+    defaults; None where they were not asked for or could not be read. `problem` is a sentence.
     """
 
     path: str
@@ -105,12 +48,12 @@ class Interpreter:
 
 
 def default_interpreter(environment: Mapping[str, str] | None = None, has_torch: bool | None = None) -> Path:
-    """The Python a person means who has not said which.
+    """The interpreter to use when none is given:
 
-    1. That of the activated environment (VIRTUAL_ENV, then CONDA_PREFIX): it was chosen by hand, in this very shell.
-    2. The one this program runs in, where it has torch: it was then installed into the training environment.
-    3. `python3` on the PATH, what `python3 train.py` would start: this program then has an environment to itself, as
-       `pipx` and `uvx` make it.
+    1. That of the activated environment (VIRTUAL_ENV, then CONDA_PREFIX), as it was activated in this very shell.
+    2. The one this program runs in, where it has torch: the program was then installed into the training environment.
+    3. `python3` on the PATH, which `python3 train.py` would start: the program then has its own environment, as `pipx`
+       and `uvx` give it.
     4. The one this program runs in.
 
     `has_torch` says whether this program's own Python has torch; it is looked up where it is not given.
@@ -129,35 +72,36 @@ def default_interpreter(environment: Mapping[str, str] | None = None, has_torch:
 
 
 def probe_versions(path: Path, timeout_s: float = VERSIONS_TIMEOUT_S) -> Interpreter:
-    """The Python's version and its packages', without importing any of them."""
+    """The versions of the Python and its packages, without importing any of them."""
     path = resolve_executable(path)
     answer, problem = ask_interpreter(path, ("versions",), timeout_s)
     return interpreter_from_answer(path, answer, problem)
 
 
 def probe_interpreter(path: Path, cache_folder: Path | None = None, timeout_s: float = FULL_TIMEOUT_S) -> Interpreter:
-    """Everything, the fields of `TrainingArguments` too; from the cache while interpreter and packages are the same.
+    """Versions and the fields of `TrainingArguments`, from the cache while interpreter and packages are unchanged.
 
-    `cache_folder` is the user's cache folder where it is not given.
+    `cache_folder` defaults to the user's cache folder.
     """
     path = resolve_executable(path)
-    entry = entry_of(path, cache_folder)
+    entry = _cache_entry(path, cache_folder)
     known = entry.read()
     if known is not None:
         return interpreter_from_answer(path, known, None)
     answer, problem = ask_interpreter(path, ("versions", "fields"), timeout_s)
     if problem is None and (answer.get("problem") is None or "transformers" not in answer["packages"]):
-        entry.write(answer)
+        # Installing or removing a package changes the site-packages folders.
+        entry.write(answer, stamped=[str(path), *answer.get("site_folders", [])])
     return interpreter_from_answer(path, answer, problem)
 
 
 def is_cached(path: Path, cache_folder: Path | None = None) -> bool:
-    """Whether `probe_interpreter` will answer from its cache, at once, rather than after seconds of imports."""
-    return entry_of(resolve_executable(path), cache_folder).read() is not None
+    """True when `probe_interpreter` answers from its cache, at once, instead of after seconds of imports."""
+    return _cache_entry(resolve_executable(path), cache_folder).read() is not None
 
 
 def resolve_executable(path: Path) -> Path:
-    """The path from the root: a bare name (`python3.12`) is looked up as a shell would, `./venv/bin/python` from here.
+    """The absolute path: a bare name (`python3.12`) is looked up in the PATH, `./venv/bin/python` is relative.
 
     Links are not followed: an environment's python is a link to one that has none of its packages.
     """
@@ -167,7 +111,7 @@ def resolve_executable(path: Path) -> Path:
 
 
 def interpreter_from_answer(path: Path, answer: Mapping[str, Any], problem: str | None) -> Interpreter:
-    """The interpreter its own answer describes."""
+    """The interpreter described by the answer of the probe script."""
     packages = answer.get("packages", {})
     return Interpreter(
         path=str(path),
@@ -181,7 +125,7 @@ def interpreter_from_answer(path: Path, answer: Mapping[str, Any], problem: str 
 
 
 def package_problem(path: Path, packages: Mapping[str, str], import_error: str | None) -> str | None:
-    """What is wrong with the packages of an interpreter that answered, in a sentence."""
+    """The sentence for missing or broken packages; None where torch is there and transformers imports."""
     if "torch" not in packages:
         return (
             f"{path} has no torch: choose the interpreter of your training environment, or install it there "
@@ -190,3 +134,81 @@ def package_problem(path: Path, packages: Mapping[str, str], import_error: str |
     if import_error is not None and "transformers" in packages:
         return f"{path} cannot import its transformers: {import_error}."
     return None
+
+
+def ask_interpreter(path: Path, stages: tuple[str, ...], timeout_s: float) -> tuple[dict[str, Any], str | None]:
+    """The merged answers of the probe script's `stages`, and a sentence where it failed.
+
+    Stages answered before a failure count: an interpreter that dies while importing transformers has already reported
+    its versions.
+    """
+    problem = None
+    try:
+        output, code = run_interpreter([str(path), "-", *stages], PROBE_SCRIPT.read_text("utf-8"), timeout_s, cwd="/")
+        problem = _exit_problem(path, code)
+    except subprocess.TimeoutExpired as error:
+        output = str(error.stdout or "")
+        problem = f"{path} did not answer within {timeout_s:.0f} s and was stopped; is its disk slow?"
+    except OSError as error:
+        return {}, _start_problem(path, error)
+    answer: dict[str, Any] = {}
+    for line in marked_lines(output, MARK):
+        answer.update(json.loads(line))
+    if problem is None and not answer:
+        problem = f"{path} gave no answer: it does not seem to be a Python 3.8 or newer."
+    return answer, problem
+
+
+def run_interpreter(command: list[str], stdin: str, timeout_s: float, *, cwd: str | None = None) -> tuple[str, int]:
+    """Standard output and exit code of `command`, which sees no GPU.
+
+    It runs in a session of its own, so that everything it started ends with it on a timeout or an interrupt. Raises
+    `OSError` where it cannot be started and `TimeoutExpired` with the output so far.
+    """
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=cwd,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    try:
+        output, _ = process.communicate(stdin, timeout=timeout_s)
+    except subprocess.TimeoutExpired as error:
+        os.killpg(process.pid, signal.SIGKILL)
+        output, _ = process.communicate()
+        raise subprocess.TimeoutExpired(command, timeout_s, output) from error
+    finally:
+        if process.poll() is None:  # an interrupt
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    return output, process.returncode
+
+
+def marked_lines(output: str, mark: str) -> list[str]:
+    """The lines of `output` that begin with `mark`, without it; libraries may print others."""
+    return [line.removeprefix(mark) for line in output.splitlines() if line.startswith(mark)]
+
+
+def _cache_entry(path: Path, folder: Path | None) -> ProbeCacheEntry:
+    return probe_cache_entry("interpreters", str(path), folder)
+
+
+def _start_problem(path: Path, error: OSError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return f"There is no Python at {path}: choose another interpreter."
+    if isinstance(error, PermissionError):
+        return f"{path} may not be executed by this user."
+    return f"{path} is not a program this machine can run ({error.strerror})."
+
+
+def _exit_problem(path: Path, code: int) -> str | None:
+    if code == 0:
+        return None
+    if code < 0:
+        return f"{path} was ended by {signal.Signals(-code).name} while it was asked for its packages."
+    return f"{path} stopped with exit code {code} when asked for its packages: is it a Python 3.8 or newer?"

@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 from typing import Literal, get_args
 
+from tuner_tui.core.atomic_file import write_atomic
 from tuner_tui.core.procfs import is_alive, this_machine
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import read_supervisor_state
@@ -29,9 +30,7 @@ def send_order(folder: RunFolder, order: Order) -> None:
 
 def write_order(path: Path, order: Order) -> None:
     """Ask; a later word replaces an earlier one. Raises `OSError`."""
-    fresh = path.with_name(path.name + ".new")
-    fresh.write_text(order + "\n", "ascii")
-    fresh.replace(path)
+    write_atomic(path, order + "\n")
 
 
 def read_order(path: Path) -> tuple[Order, int] | None:

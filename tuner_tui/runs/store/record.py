@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from tuner_tui.core.atomic_file import write_atomic
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.settings.job import BuiltinJob, Job
 from tuner_tui.settings.model import Settings
@@ -97,10 +98,7 @@ class _Stored(BaseModel):
 
 def write_record(folder: RunFolder, record: RunRecord) -> None:
     """Write the record, atomically. Raises `OSError`."""
-    fresh = folder.record.with_suffix(".new")
-    fresh.write_text(json.dumps(record_to_json(record), indent=1) + "\n", "utf-8")
-    fresh.chmod(0o600)
-    fresh.replace(folder.record)
+    write_atomic(folder.record, json.dumps(record_to_json(record), indent=1) + "\n")
 
 
 def record_to_json(record: RunRecord) -> dict[str, Any]:

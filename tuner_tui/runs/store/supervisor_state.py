@@ -8,6 +8,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from tuner_tui.core.atomic_file import write_atomic
 from tuner_tui.core.json_dataclass import from_json, to_json
 from tuner_tui.core.procfs import Machine, ProcessId
 
@@ -47,22 +48,11 @@ def write_supervisor_state(path: Path, supervision: SupervisorState) -> None:
     text = json.dumps({"v": STATE_VERSION} | to_json(supervision), indent=1).encode("ascii")
     content = text.ljust(PADDED_BYTES - 1) + b"\n"
     try:
-        _replace(path, content)
+        write_atomic(path, content)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
         _overwrite(path, content)
-
-
-def _replace(path: Path, content: bytes) -> None:
-    fresh = path.with_name(path.name + ".new")
-    try:
-        fresh.touch(mode=0o600)
-        fresh.write_bytes(content)
-        fresh.replace(path)
-    except OSError:
-        fresh.unlink(missing_ok=True)
-        raise
 
 
 def _overwrite(path: Path, content: bytes) -> None:
