@@ -101,9 +101,9 @@ def _stream(box: BoxMonitor, pid: int | None, as_json: bool, interrupts: Interru
 
 
 def _table(view: BoxView) -> list[str]:
-    from tuner_tui.cli.render.watch import report
+    from tuner_tui.cli.render.watch import watch_report
 
-    return report(view)
+    return watch_report(view)
 
 
 def _json_line(view: BoxView) -> str:

@@ -166,7 +166,7 @@ def test_without_a_card_a_limit_is_held_against_private_memory(call: Call) -> No
     words = " ".join(on_cpu(*GPT2, "--memory-limit", "3GiB").stdout.split())
     assert "This is private memory, which a --memory-limit counts; 1.04 GiB of it" in words
     assert "(assumed: this Python was not measured)" in words
-    assert "a --memory-limit counts what libraries reserve as well" in " ".join(on_cpu(*GPT2).stdout.split())
+    assert "a --memory-limit also counts what libraries reserve" in " ".join(on_cpu(*GPT2).stdout.split())
 
 
 def test_a_limit_on_a_card_is_its_capacity(call: Call) -> None:

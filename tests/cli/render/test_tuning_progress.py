@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.fakes.tuning import measured
-from tuner_tui.cli.render.tuning_progress import TuningLines, differences, figures, skipped_lines
+from tuner_tui.cli.render.tuning_progress import TuningLines, differences, format_measurement, skipped_lines
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.process.trial_log import LogEntry, TrialCompleted, TrialStarted, TuningEnded, TuningStarted
 from tuner_tui.tuning.trial import CompletedTrial, Measurement, SkippedChange, Trial, TuningConclusion
@@ -14,7 +14,7 @@ AFTER = START.changed(dataloader_num_workers=2, dataloader_prefetch_factor=4)
 
 def lines(*entries: LogEntry) -> list[str]:
     text = TuningLines()
-    return [line for entry in entries for line in text.of(entry)]
+    return [line for entry in entries for line in text.lines(entry)]
 
 
 def begun(settings: Settings, low_s: float, high_s: float) -> TrialStarted:
@@ -76,5 +76,5 @@ def test_what_was_not_tried_is_told_by_reasons_and_the_rest_counted() -> None:
 
 def test_what_was_not_measured_says_what_happened() -> None:
     failed = Measurement(outcome="out-of-memory", seconds=65.0, sentence="Out of memory at step 2.")
-    assert figures(failed) == "out-of-memory: Out of memory at step 2. (65 s)"
+    assert format_measurement(failed) == "out-of-memory: Out of memory at step 2. (65 s)"
     assert differences(START, START) == []

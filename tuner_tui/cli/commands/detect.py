@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command `detect`."""
+    """Add the command `detect`."""
     app.command("detect")(detect)
 
 
@@ -33,24 +33,24 @@ def detect(
 
     python = probe_versions(interpreter or default_interpreter())
     inventory = read_inventory(state_dir())
-    wrong = find_incompatibilities(inventory, python)
+    problems = find_incompatibilities(inventory, python)
     if as_json:
         print_json(
             {
                 "inventory": asdict(inventory),
                 "usable": usable(inventory),
                 "interpreter": asdict(python),
-                "misfits": [asdict(misfit) for misfit in wrong],
+                "misfits": [asdict(problem) for problem in problems],
             }
         )
         return
-    from tuner_tui.cli.render.detect import report
+    from tuner_tui.cli.render.detect import detect_report
 
-    typer.echo("\n".join(report(inventory, python, wrong)))
+    typer.echo("\n".join(detect_report(inventory, python, problems)))
 
 
 def usable(inventory: Inventory) -> dict[str, Any]:
-    """What a training started here may use, all limits counted in: cores, bytes of RAM, cards by driver's index."""
+    """Return the cores, bytes of RAM and GPU indices a training started here may use, with all limits applied."""
     from tuner_tui.hardware.environment import visible_gpus
 
     return {

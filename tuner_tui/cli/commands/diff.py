@@ -10,11 +10,11 @@ import typer
 from tuner_tui.cli.console import print_json, print_text
 
 if TYPE_CHECKING:
-    from tuner_tui.runs.read.reader import RunView
+    pass
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command `diff`."""
+    """Add the command `diff`."""
     app.command("diff")(diff)
 
 
@@ -30,16 +30,15 @@ def diff(
 
     folders = [find_run_or_exit(name) for name in (first, second)]
     one, other = (RunReader(folder).poll() for folder in folders)
-    found = compare(one, other)
+    comparison = compare(one, other)
     if as_json:
-        figures = [{**asdict(figure), "ratio": figure.ratio} for figure in found.figures]
-        print_json({"runs": [folder.id for folder in folders], **asdict(found), "figures": figures})
+        figures = [{**asdict(figure), "ratio": figure.ratio} for figure in comparison.figures]
+        print_json({"runs": [folder.id for folder in folders], **asdict(comparison), "figures": figures})
         return
-    from tuner_tui.cli.render.diff import report
+    from tuner_tui.cli.render.diff import diff_report
 
-    print_text("\n".join(report([folder.id for folder in folders], found, [_said(one), _said(other)])))
-
-
-def _said(view: RunView) -> str:
-    """How a run stands, in a sentence."""
-    return view.status.sentence
+    print_text(
+        "\n".join(
+            diff_report([folder.id for folder in folders], comparison, [one.status.sentence, other.status.sentence])
+        )
+    )

@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuner_tui.cli.console import FAILED, print_json
-from tuner_tui.core.text import wrap_text
 
 if TYPE_CHECKING:
     from tuner_tui.advice.preflight import PreflightCheck
     from tuner_tui.cli.machine import ReadMachine
 
 MARKS = {"good": "✓", "warning": "!", "wrong": "✗"}
-NAME, WIDTH = 15, 100
+NAME_WIDTH = 15
 
 
 def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
-    """Adds the command `doctor`; `read_box` says what machine this is."""
+    """Add the command `doctor`; `read_box` reads the machine."""
 
     @app.command("doctor")
     def doctor(
@@ -49,14 +48,14 @@ def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
         if as_json:
             print_json([asdict(check) for check in checks])
         else:
-            typer.echo("\n".join(line for check in checks for line in lines(check)))
+            typer.echo("\n".join(line for check in checks for line in _check_lines(check)))
         if any(check.state == "wrong" for check in checks):
             raise typer.Exit(FAILED)
 
 
-def lines(check: PreflightCheck) -> list[str]:
-    """One check: mark, name, sentence, and what to do below it."""
-    head = f"{MARKS[check.state]} {check.name:<{NAME}}"
-    below = " " * len(head)
-    advice = wrap_text(check.advice, WIDTH, initial_indent=f"{below}→ ", subsequent_indent=f"{below}  ")
-    return [*wrap_text(check.sentence, WIDTH, initial_indent=head, subsequent_indent=below), *advice]
+def _check_lines(check: PreflightCheck) -> list[str]:
+    """Return mark, name and sentence of a check, and the advice below them."""
+    from tuner_tui.cli.render.text import hanging_lines
+
+    head = f"{MARKS[check.state]} {check.name:<{NAME_WIDTH}}"
+    return [*hanging_lines(head, check.sentence), *hanging_lines(f"{' ' * len(head)}→ ", check.advice)]

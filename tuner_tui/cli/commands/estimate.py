@@ -120,7 +120,7 @@ def prepare(
 
 def print_estimate(found: JobMemoryEstimator, settings: Settings, as_json: bool) -> None:
     """The closed form first where somebody watches, then the best there is."""
-    from tuner_tui.cli.render.estimate import format_uncertainty, report
+    from tuner_tui.cli.render.estimate import estimate_report, format_uncertainty
     from tuner_tui.core.units import format_size
     from tuner_tui.memory.trace import TraceError
 
@@ -143,7 +143,7 @@ def print_estimate(found: JobMemoryEstimator, settings: Settings, as_json: bool)
         return
     if problem is not None:
         print_note(f"! Not traced, so less exact: {problem}")
-    typer.echo("\n".join(report(found, settings, best)))
+    typer.echo("\n".join(estimate_report(found, settings, best)))
 
 
 def memory_kind(device: Device) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Annotated
 
@@ -13,19 +12,18 @@ from tuner_tui.cli.console import print_json, print_note
 from tuner_tui.cli.run_lookup import find_run_or_exit
 from tuner_tui.runs.store.folder import RunFolder, list_runs, runs_dir
 
+HEADINGS = ("RUN", "STATUS", "STEP", "LEFT", "STARTED", "WHAT")
+
 
 def register(app: typer.Typer) -> None:
-    """Adds the commands `ps` and `attach`."""
+    """Add the commands `ps` and `attach`."""
     app.command("ps")(ps)
     app.command("attach")(attach)
 
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """One run in the list. Times are seconds since the epoch, `eta_s` seconds left.
-
-    `tuning` is whose trial it is, `what` says what it trains.
-    """
+    """One run of the list. `created_t` is in seconds since the epoch; `tuning` is the tuning whose trial it is."""
 
     run: str
     status: str
@@ -48,18 +46,18 @@ class RunRow:
 
 def ps(as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False) -> None:
     """List the runs, newest first."""
-    rows = _rows()
+    now = time.time()
+    rows = (list_run(folder, now) for folder in list_runs(runs_dir()))
     if as_json:
         print_json([asdict(row) for row in rows])
         return
-    shown = [_cells(row) for row in rows]
-    if not shown:
+    from tuner_tui.cli.render.text import format_table
+
+    cells = [_cells(row) for row in rows]
+    if cells:
+        typer.echo("\n".join(format_table([HEADINGS, *cells], indent="")))
+    else:
         typer.echo("No run was started yet.")
-        return
-    table = [("RUN", "STATUS", "STEP", "LEFT", "STARTED", "WHAT"), *shown]
-    widths = [max(len(cells[column]) for cells in table) for column in range(len(table[0]))]
-    for cells in table:
-        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip())
 
 
 def attach(
@@ -75,7 +73,7 @@ def attach(
 
 
 def _supervise_again(folder: RunFolder) -> None:
-    """Give a training that has lost its supervisor a new one, so that somebody sees how it ends."""
+    """Start a new supervisor for a training that has lost its own, so that its end is recorded."""
     from tuner_tui.runs.launch.command import LaunchError
     from tuner_tui.runs.launch.start import adopt
     from tuner_tui.runs.read.status import read_status
@@ -90,13 +88,8 @@ def _supervise_again(folder: RunFolder) -> None:
         print_note(f"It stays without one: {error}")
 
 
-def _rows() -> Iterator[RunRow]:
-    for folder in list_runs(runs_dir()):
-        yield list_run(folder, time.time())
-
-
 def list_run(folder: RunFolder, now: float) -> RunRow:
-    """The run in a line. A run that lives is read to its newest event; of others the last word is enough."""
+    """Return the row of a run at `now`, in seconds since the epoch."""
     from tuner_tui.runs.events.progress import eta, phase_at
     from tuner_tui.runs.read.reader import RunReader
 
@@ -124,18 +117,17 @@ def list_run(folder: RunFolder, now: float) -> RunRow:
     )
 
 
-def one_line(text: str) -> str:
-    """The text as it fits a table: a command may hold a whole script, with line ends and escape sequences."""
-    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
-
-
 def _cells(row: RunRow) -> tuple[str, str, str, str, str, str]:
+    from tuner_tui.cli.render.text import format_steps, replace_unprintable
     from tuner_tui.core.units import format_rough_duration
 
     started = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.created_t)) if row.created_t else ""
-    step = "" if row.step is None else f"{row.step:,}" + (f"/{row.total_steps:,}" if row.total_steps else "")
     left = "" if row.eta_s is None else format_rough_duration(row.eta_s)
-    lone = row.status == "lost" and row.pid is not None
-    what = one_line(f"{row.what}: {row.sentence}" if lone else row.what or row.sentence)
-    word = row.outcome or (row.phase if row.status == "running" or lone else None) or row.status
-    return (row.run, word, step, left, started, what if lone else what[:60])
+    unsupervised = row.status == "lost" and row.pid is not None
+    # A command may hold a whole script, with line ends and escape sequences.
+    what = " ".join(
+        replace_unprintable(f"{row.what}: {row.sentence}" if unsupervised else row.what or row.sentence).split()
+    )
+    state = row.outcome or (row.phase if row.status == "running" or unsupervised else None) or row.status
+    step = format_steps(row.step, row.total_steps)
+    return (row.run, state, step, left, started, what if unsupervised else what[:60])

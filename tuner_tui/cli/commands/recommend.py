@@ -120,9 +120,9 @@ def print_recommendation(
             }
         )
         return
-    from tuner_tui.cli.render.recommend import report
+    from tuner_tui.cli.render.recommend import recommend_report
 
-    print_text("\n".join(report(found, resolved, job, expected, change)))
+    print_text("\n".join(recommend_report(found, resolved, job, expected, change)))
 
 
 def as_document(found: Recommendation, resolved: Resolved, job: BuiltinJob | CommandJob) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def follow_tuning(folder: TuningFolder, as_json: bool, interrupts: Interrupts) -
 
 
 def _print_entry(entry: LogEntry, lines: TuningLines, as_json: bool) -> None:
-    for text in [encode_entry(entry).decode().rstrip()] if as_json else lines.of(entry):
+    for text in [encode_entry(entry).decode().rstrip()] if as_json else lines.lines(entry):
         print_line(text)
 
 

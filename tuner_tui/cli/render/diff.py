@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
+from tuner_tui.cli.render.text import join_sections, titled_section
 from tuner_tui.runs.read.comparison import (
     ChangedSetting,
     Comparison,
@@ -18,56 +19,46 @@ from tuner_tui.runs.read.comparison import (
 )
 from tuner_tui.settings.fields import format_value
 
-NAME, CELL, CUT = 30, 22, 60
+NAME_WIDTH, VALUE_WIDTH, MAX_TEXT = 30, 22, 60
 
 
-def report(names: Sequence[str], found: Comparison, said: Sequence[str]) -> list[str]:
-    """The whole report, line by line."""
-    sections = [
-        [_row("", names[0], names[1]), *(f"{name}  {sentence}" for name, sentence in zip(names, said, strict=True))],
-        [] if found.comparable else ["! The two trained different jobs: compare their speed and losses with care."],
-        _section("Settings", map(_setting, found.settings), "the same"),
-        _section("Measured", map(_figure, found.figures)),
-        _section("Loss after as many samples", map(_loss, found.loss)),
-        _section("Eval loss after as many samples", map(_loss, found.eval_loss)),
-        _section("In effect", map(_other, found.in_effect)),
-        _section("Versions", map(_other, found.versions)),
-        _section("From", map(_other, found.code)),
-    ]
-    return "\n\n".join("\n".join(section) for section in sections if section).split("\n")
+def diff_report(names: Sequence[str], comparison: Comparison, statuses: Sequence[str]) -> list[str]:
+    """Return the whole report; `statuses` says in a sentence how each of the two runs stands."""
+    warning = "! The two trained different jobs: compare their speed and losses with care."
+    return join_sections(
+        [
+            [_line("", *names), *(f"{name}  {status}" for name, status in zip(names, statuses, strict=True))],
+            [] if comparison.comparable else [warning],
+            titled_section("Settings", map(_setting_line, comparison.settings), "the same"),
+            titled_section("Measured", map(_figure_line, comparison.figures)),
+            titled_section("Loss after as many samples", map(_loss_line, comparison.loss)),
+            titled_section("Eval loss after as many samples", map(_loss_line, comparison.eval_loss)),
+            titled_section("In effect", map(_difference_line, comparison.in_effect)),
+            titled_section("Versions", map(_difference_line, comparison.versions)),
+            titled_section("From", map(_difference_line, comparison.code)),
+        ]
+    )
 
 
-def _section(title: str, rows: Iterable[str], none: str = "") -> list[str]:
-    lines = list(rows)
-    if lines:
-        return [title, *lines]
-    return [f"{title}: {none}"] if none else []
-
-
-def _setting(row: ChangedSetting) -> str:
-    origins = " → ".join(format_origin(one, CUT) for one in (row.first_origin, row.second_origin))
+def _setting_line(row: ChangedSetting) -> str:
+    origins = " → ".join(format_origin(origin, MAX_TEXT) for origin in (row.first_origin, row.second_origin))
     first, second = (format_value(row.name, value) or "(empty)" for value in (row.first, row.second))
-    return _row(f"  {row.name}", first, second, origins)
+    return _line(f"  {row.name}", first, second, origins)
 
 
-def _figure(row: MeasuredFigure) -> str:
-    return _row(
-        f"  {row.name}", format_figure(row.first, row.unit), format_figure(row.second, row.unit), format_ratio(row)
-    )
+def _figure_line(row: MeasuredFigure) -> str:
+    first, second = (format_figure(value, row.unit) for value in (row.first, row.second))
+    return _line(f"  {row.name}", first, second, format_ratio(row))
 
 
-def _loss(row: LossAt) -> str:
-    return _row(
-        f"  {row.samples:,} samples",
-        format_figure(row.first, ""),
-        format_figure(row.second, ""),
-        format_loss_difference(row),
-    )
+def _loss_line(row: LossAt) -> str:
+    first, second = (format_figure(value, "") for value in (row.first, row.second))
+    return _line(f"  {row.samples:,} samples", first, second, format_loss_difference(row))
 
 
-def _other(row: Difference) -> str:
-    return _row(f"  {row.name}", format_setting(row.first, CUT), format_setting(row.second, CUT))
+def _difference_line(row: Difference) -> str:
+    return _line(f"  {row.name}", format_setting(row.first, MAX_TEXT), format_setting(row.second, MAX_TEXT))
 
 
-def _row(name: str, first: str, second: str, more: str = "") -> str:
-    return f"{name:<{NAME}} {first:<{CELL}} {second:<{CELL}} {more}".rstrip()
+def _line(name: str, first: str, second: str, remark: str = "") -> str:
+    return f"{name:<{NAME_WIDTH}} {first:<{VALUE_WIDTH}} {second:<{VALUE_WIDTH}} {remark}".rstrip()

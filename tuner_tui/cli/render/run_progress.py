@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tuner_tui.advice.verification import format_setting
+from tuner_tui.cli.render.text import format_steps
 from tuner_tui.core.units import format_rough_duration, format_share
 from tuner_tui.runs.events import types as ev
 from tuner_tui.runs.events.progress import eta, phase_at
@@ -15,15 +16,15 @@ RANK_0_ONLY = (ev.Plan, ev.Evaluated, ev.InEffect, ev.Injected)
 
 
 def event_line(event: ev.Event) -> str | None:
-    """A story event as a line; None for one that says nothing to a person, or that rank 0 says for all."""
+    """Return an event as a line; None for events without a text and for those that only rank 0 reports."""
     if event.rank not in (None, 0) and isinstance(event, RANK_0_ONLY):
         return None
-    say = _LINES.get(type(event))
-    return None if say is None else say(event)
+    render = _LINES.get(type(event))
+    return None if render is None else render(event)
 
 
 def progress_line(state: RunState, now: float) -> str:
-    """Where the run stands at `now`: phase, step, speed, loss, time left; what is not known is left out."""
+    """Return phase, step, speed, loss and time left at `now` (seconds since the epoch), without unknown values."""
     rates, left = state.rates, eta(state, now)
     parts = [
         f"{phase_at(state, now):<10}",
@@ -41,9 +42,8 @@ def progress_line(state: RunState, now: float) -> str:
 def _step(state: RunState) -> str:
     if state.step is None:
         return ""
-    if not state.total_steps:
-        return f"step {state.step:,}"
-    return f"step {state.step:,}/{state.total_steps:,} ({format_share(state.step / state.total_steps)})"
+    share = f" ({format_share(state.step / state.total_steps)})" if state.total_steps else ""
+    return f"step {format_steps(state.step, state.total_steps)}{share}"
 
 
 def _figure(value: float | None, form: str) -> str:

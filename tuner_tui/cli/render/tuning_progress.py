@@ -23,64 +23,64 @@ REASONS_SHOWN = 8
 
 
 class TuningLines:
-    """Turns entries into lines. Knows the start, so that what differs from it is said."""
+    """Turns log entries into lines; remembers the initial settings, to name what differs from them."""
 
     def __init__(self) -> None:
-        self._start: Settings | None = None
-        self._said = ""
+        self._initial: Settings | None = None
+        self._last_sentence = ""
         self._skipped: tuple[SkippedChange, ...] = ()
 
-    def of(self, entry: LogEntry) -> Iterator[str]:
-        """The lines that an entry is worth."""
+    def lines(self, entry: LogEntry) -> Iterator[str]:
+        """Yield the lines of an entry."""
         match entry:
             case TuningStarted():
-                yield from self._begun(entry)
+                yield from self._memory_lines(entry)
             case TrialStarted():
-                left = "" if entry.left_high_s is None else f"  (about {_left(entry)} left)"
-                yield f"trial {entry.trial.number:<3} {self._what(entry.trial)}: {entry.trial.reason}{left}"
+                left = "" if entry.left_high_s is None else f"  (about {_time_left(entry)} left)"
+                yield f"trial {entry.trial.number:<3} {self._describe(entry.trial)}: {entry.trial.reason}{left}"
             case TrialCompleted():
-                if self._start is None:
-                    self._start = entry.tried.trial.settings
+                if self._initial is None:
+                    self._initial = entry.tried.trial.settings
                 self._skipped = entry.skipped
                 measured = entry.tried.measurement
-                yield f"          {figures(measured)}"
-                if measured.outcome == "measured" and measured.sentence not in ("", self._said):
-                    self._said = measured.sentence
+                yield f"          {format_measurement(measured)}"
+                if measured.outcome == "measured" and measured.sentence not in ("", self._last_sentence):
+                    self._last_sentence = measured.sentence
                     yield f"          ({measured.sentence})"
             case TuningEnded():
-                yield from self._ended(entry)
+                yield from self._end_lines(entry)
 
-    def _begun(self, entry: TuningStarted) -> Iterator[str]:
+    def _memory_lines(self, entry: TuningStarted) -> Iterator[str]:
         if entry.limit_bytes is not None and entry.capacity_bytes is not None:
             limit, capacity = entry.limit_bytes / GIB, entry.capacity_bytes / GIB
             yield f"memory    {limit:.2f} of {capacity:.2f} GiB may be taken"
 
-    def _what(self, trial: Trial) -> str:
-        changes = () if self._start is None else differences(self._start, trial.settings)
+    def _describe(self, trial: Trial) -> str:
+        changes = () if self._initial is None else differences(self._initial, trial.settings)
         return f"{trial.purpose:<8}" + (" " + ", ".join(changes[:KNOBS_SHOWN]) if changes else "")
 
-    def _ended(self, entry: TuningEnded) -> Iterator[str]:
+    def _end_lines(self, entry: TuningEnded) -> Iterator[str]:
         if entry.verdict is not None:
             yield f"verdict   {entry.verdict.sentence}"
-            yield from self._compared(entry.verdict)
+            yield from self._result_lines(entry.verdict)
             yield from skipped_lines(self._skipped)
         if entry.sentence:
             yield f"{entry.status:<9} {entry.sentence}"
         if entry.preset is not None:
             yield f"saved     {entry.preset}"
 
-    def _compared(self, verdict: TuningConclusion) -> Iterator[str]:
+    def _result_lines(self, verdict: TuningConclusion) -> Iterator[str]:
         for label, measured in (("start", verdict.start), ("best", verdict.best)):
             if measured is not None and measured.throughput is not None:
-                yield f"{label:<9} {figures(measured)}"
-        if self._start is not None and (changes := differences(self._start, verdict.winner)):
+                yield f"{label:<9} {format_measurement(measured)}"
+        if self._initial is not None and (changes := differences(self._initial, verdict.winner)):
             yield f"changed   {', '.join(changes)}"
         if verdict.learning_rate_note:
             yield f"rate      {verdict.learning_rate_note}"
 
 
 def skipped_lines(skipped: Sequence[SkippedChange]) -> Iterator[str]:
-    """What was not tried and why, a line a reason; the reasons that kept least are counted where there are many."""
+    """Yield skipped changes grouped by reason; reasons beyond the largest groups are only counted."""
     groups = list(group_by_reason(skipped).items())
     shown = groups if len(groups) <= REASONS_SHOWN else groups[: REASONS_SHOWN - 1]
     for reason, labels in shown:
@@ -91,13 +91,13 @@ def skipped_lines(skipped: Sequence[SkippedChange]) -> Iterator[str]:
 
 
 def differences(start: Settings, settings: Settings) -> list[str]:
-    """`workers 0 → 2` for every setting in which the two differ."""
+    """Return `workers 0 → 2` for every setting in which the two differ."""
     names = [name for name in Settings.model_fields if getattr(settings, name) != getattr(start, name)]
-    return [f"{FIELDS[name].label} {_word(start, name)} → {_word(settings, name)}" for name in names]
+    return [f"{FIELDS[name].label} {_format_value(start, name)} → {_format_value(settings, name)}" for name in names]
 
 
-def figures(measured: Measurement) -> str:
-    """`12,345 tokens/s ± 1.8 %, 1.72 GiB, 26 steps, 13 s`; else what happened."""
+def format_measurement(measured: Measurement) -> str:
+    """Return `12,345 tokens/s ± 1.8 %, 1.72 GiB, 26 steps, 13 s`, or the outcome of a trial without a result."""
     if measured.outcome != "measured" or measured.throughput is None:
         return f"{measured.outcome}: {measured.sentence} ({format_short_duration(measured.seconds)})"
     spread = "" if measured.spread is None else f" ± {format_share(measured.spread, digits=1)}"
@@ -105,11 +105,10 @@ def figures(measured: Measurement) -> str:
     return ", ".join(filter(None, (*parts, format_short_duration(measured.seconds))))
 
 
-def _word(settings: Settings, name: str) -> str:
+def _format_value(settings: Settings, name: str) -> str:
     return format_value(name, getattr(settings, name)) or "–"
 
 
-def _left(entry: TrialStarted) -> str:
-    low, high = entry.left_low_s or 0.0, entry.left_high_s or 0.0
-    low_text, high_text = format_short_duration(low), format_short_duration(high)
-    return high_text if low_text == high_text else f"{low_text} to {high_text}"
+def _time_left(entry: TrialStarted) -> str:
+    low, high = (format_short_duration(seconds or 0.0) for seconds in (entry.left_low_s, entry.left_high_s))
+    return high if low == high else f"{low} to {high}"

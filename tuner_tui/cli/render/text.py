@@ -1,0 +1,74 @@
+"""Text shared by all commands: sections, tables, labelled and wrapped lines."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from tuner_tui.core.text import wrap_text
+from tuner_tui.core.units import UNKNOWN
+
+WIDTH = 100
+"""Columns of a report."""
+LABEL = 13
+
+
+def join_sections(sections: Iterable[Sequence[str]]) -> list[str]:
+    """Return the lines of all sections that have any, with a blank line between two sections."""
+    return "\n\n".join("\n".join(section) for section in sections if section).split("\n")
+
+
+def titled_section(title: str, lines: Iterable[str], empty: str = "") -> list[str]:
+    """Return `lines` below their title; without lines `title: empty`, or nothing at all."""
+    found = list(lines)
+    if found:
+        return [title, *found]
+    return [f"{title}: {empty}"] if empty else []
+
+
+def format_table(rows: Sequence[Sequence[str]], right: Collection[int] = (), indent: str = "  ") -> list[str]:
+    """Return rows as lines of aligned columns; the columns whose indices are in `right` are aligned to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = (
+            cell.rjust(width) if column in right else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        lines.append((indent + "  ".join(cells)).rstrip())
+    return lines
+
+
+def labelled_line(label: str, text: str) -> str:
+    """Return one line with `label` in the left column."""
+    return f"{label:<{LABEL}}{text}".rstrip()
+
+
+def hanging_lines(first: str, text: str, width: int = WIDTH) -> list[str]:
+    """Wrap `text` behind `first`; the following lines are indented by the length of `first`."""
+    return wrap_text(text, width, initial_indent=first, subsequent_indent=" " * len(first))
+
+
+def warning_lines(text: str, width: int = WIDTH) -> list[str]:
+    """Wrap `text` behind an exclamation mark."""
+    return hanging_lines("! ", text, width)
+
+
+def replace_unprintable(text: str) -> str:
+    """Return `text` with a blank for each control character, line ends included."""
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
+def shorten(text: str, width: int) -> str:
+    """Return `text` on one line of at most `width` characters, with an ellipsis where it was cut."""
+    clean = replace_unprintable(text)
+    return clean if len(clean) <= width else f"{clean[: width - 1]}…"
+
+
+def format_unit(value: float | None, unit: str) -> str:
+    """Return a whole number with its unit, `–` where it is unknown."""
+    return UNKNOWN if value is None else f"{value:.0f} {unit}"
+
+
+def format_steps(step: int | None, total: int | None) -> str:
+    """Return `4,230/9,000`, or `4,230` where the total is unknown; empty before the first step."""
+    return "" if step is None else f"{step:,}" + (f"/{total:,}" if total else "")
