@@ -6,7 +6,7 @@ import pytest
 
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, same_training
-from tuner_tui.settings.oom_fallback import MAX_FALLBACKS, with_fallback
+from tuner_tui.settings.oom_fallback import MAX_FALLBACKS, fallback_limit
 from tuner_tui.settings.presets.library import dump_preset
 from tuner_tui.settings.presets.parser import parse_preset
 
@@ -15,19 +15,19 @@ JOB = CommandJob(command=("python", "train.py"), fallback=2)
 
 @pytest.mark.parametrize(
     ("flag", "variable", "times"),
-    [(None, None, 2), (None, "5", 5), (None, " ", 2), (0, "5", 0), (1, None, 1), (None, "0", 0)],
+    [(None, None, None), (None, "5", 5), (None, " ", None), (0, "5", 0), (1, None, 1), (None, "0", 0)],
 )
-def test_the_flag_wins_over_the_variable_and_that_over_the_job(
-    flag: int | None, variable: str | None, times: int
+def test_the_flag_wins_over_the_variable_and_without_both_the_job_decides(
+    flag: int | None, variable: str | None, times: int | None
 ) -> None:
     environment = {} if variable is None else {"TUNER_FALLBACK": variable}
-    assert with_fallback(JOB, flag, environment).fallback == times
+    assert fallback_limit(flag, environment) == times
 
 
 @pytest.mark.parametrize("text", ["often", "-1", str(MAX_FALLBACKS + 1), "1.5", "²"])
 def test_a_variable_that_is_no_number_is_named(text: str) -> None:
     with pytest.raises(SettingsError, match="TUNER_FALLBACK"):
-        with_fallback(JOB, None, {"TUNER_FALLBACK": text})
+        fallback_limit(None, {"TUNER_FALLBACK": text})
 
 
 def test_a_preset_keeps_it() -> None:

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import pytest
 
+from tuner_tui.settings.apply import default_apply_mode
 from tuner_tui.settings.errors import SettingsError
+from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Origin, OriginKind, Resolved
 from tuner_tui.settings.presets.preset import Preset
-from tuner_tui.settings.resolve import parse_flags, resolve
+from tuner_tui.settings.resolve import (
+    JobOptions,
+    Sources,
+    apply_job_options,
+    load_project,
+    parse_flags,
+    resolve,
+    resolve_training,
+)
 
 
 def test_each_source_wins_over_the_weaker_ones(tmp_path):
@@ -20,7 +30,7 @@ def test_each_source_wins_over_the_weaker_ones(tmp_path):
     resolved = resolve(
         flags={"seed": "5"},
         environment={"TUNER_SEED": "4", "TUNER_MAX_LENGTH": "4000", "PATH": "/bin"},
-        project=project,
+        project=load_project(project),
         preset=preset,
     )
     settings = resolved.settings
@@ -48,7 +58,7 @@ def test_what_is_given_leaves_out_what_is_recommended():
 
 
 def test_without_sources_everything_is_at_its_default(tmp_path):
-    resolved = resolve(project=tmp_path / "tuner.yaml")
+    resolved = resolve(project=load_project(tmp_path / "tuner.yaml"))
     assert resolved.settings == Settings()
     assert resolved.chosen == frozenset()
 
@@ -56,7 +66,7 @@ def test_without_sources_everything_is_at_its_default(tmp_path):
 def test_a_project_file_may_be_flat(tmp_path):
     project = tmp_path / "tuner.yaml"
     project.write_text("fp16: true\nwarmup_ratio: 0.1\n")
-    settings = resolve(project=project).settings
+    settings = resolve(project=load_project(project)).settings
     assert (settings.precision, settings.warmup_steps) == ("fp16", 0.1)
 
 
@@ -81,7 +91,7 @@ def test_a_bad_value_names_its_source(tmp_path):
         ({"project": project}, f"{project}:2: seed must be a whole number"),
     ):
         with pytest.raises(SettingsError) as caught:
-            resolve(**sources)
+            resolve_training(Sources(**{"project": None, **sources}))
         assert said in str(caught.value)
 
 
@@ -99,3 +109,88 @@ def test_a_flag_that_says_nothing_is_an_error(word, said):
     with pytest.raises(SettingsError) as caught:
         parse_flags([word])
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("command", "mode"),
+    [
+        (("python", "train.py"), "inject"),
+        (("tool", "train", "{config}"), "yaml"),
+        (("train.py", "--lr={learning_rate}"), "placeholders"),
+        (("train.py", "{output_dir}"), "inject"),
+        (("train.py", '{"json": true}'), "inject"),
+        (("train.py", "my.yaml"), "inject"),
+        (("axolotl", "train", "my.yml"), "yaml"),
+        (("trl", "sft", "--model_name_or_path", "gpt2"), "inject"),
+    ],
+)
+def test_how_settings_reach_a_command_that_does_not_say(command: tuple[str, ...], mode: str) -> None:
+    assert default_apply_mode(command) == mode
+
+
+def test_a_command_takes_the_presets_way() -> None:
+    old = CommandJob(command=("old",), apply="hf-args", aliases={"seed": "s"})
+    new = CommandJob(command=("new",), apply="hf-args", aliases={"seed": "s"})
+    assert apply_job_options(old, JobOptions(("new",))) == new
+    assert apply_job_options(old, JobOptions(("new",), "hydra")) == new.model_copy(update={"apply": "hydra"})
+    assert apply_job_options(old, JobOptions(apply="none")) == old.model_copy(update={"apply": "none"})
+
+
+def test_a_tool_is_spoken_to_in_its_own_words() -> None:
+    job = apply_job_options(None, JobOptions(("axolotl", "train", "my.yml")))
+    assert job == CommandJob(command=("axolotl", "train", "my.yml"), apply="yaml", dialect="axolotl")
+
+
+def test_several_processes() -> None:
+    job = apply_job_options(None, JobOptions(("python", "t.py"), launcher="torchrun", processes=2))
+    assert job == CommandJob(command=("python", "t.py"), apply="inject", launcher="torchrun", processes=2)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (JobOptions(("t.py",), processes=2), "need a launcher"),
+        (JobOptions(("t.py",), launcher="torchrun", processes=0), "at least one"),
+        (JobOptions(("t.py",), launcher="torch"), "did you mean torchrun"),
+        (JobOptions(("t.py",), apply="hf_args"), "did you mean hf-args"),
+    ],
+)
+def test_what_cannot_be_meant(words: JobOptions, said: str) -> None:
+    with pytest.raises(SettingsError, match=said):
+        apply_job_options(None, words)
+
+
+def test_the_built_in_job_takes_a_launcher_and_all_settings_by_itself() -> None:
+    builtin = BuiltinJob()
+    assert apply_job_options(builtin, JobOptions()) == builtin
+    spread = BuiltinJob(launcher="torchrun", processes=2)
+    assert apply_job_options(builtin, JobOptions(launcher="torchrun", processes=2)) == spread
+    with pytest.raises(SettingsError, match="--apply is for a command"):
+        apply_job_options(builtin, JobOptions(apply="inject"))
+
+
+def test_the_job_of_the_project_file_wins_over_the_presets(tmp_path):
+    preset, project = tmp_path / "p.yaml", tmp_path / "tuner.yaml"
+    preset.write_text("job: {kind: command, command: [python, of_preset.py]}")
+    project.write_text("job: {kind: command, command: [python, of_project.py], fallback: 1}")
+    of_project = CommandJob(command=("python", "of_project.py"), fallback=1)
+    assert resolve_training(Sources(str(preset), project=project)).job == of_project
+    assert resolve_training(Sources(project=project)).job == of_project
+    assert resolve_training(Sources(project=project, fallback=2)).job == of_project.model_copy(update={"fallback": 2})
+    given = resolve_training(Sources(str(preset), project=project, job=JobOptions(("python", "given.py"))))
+    assert given.job == of_project.model_copy(update={"command": ("python", "given.py")})
+
+
+def test_the_default_job_counts_where_no_file_has_one(tmp_path):
+    preset = tmp_path / "p.yaml"
+    preset.write_text("settings: {seed: 1}")
+    assert resolve_training(Sources(str(preset), project=None)).job is None
+    assert resolve_training(Sources(str(preset), project=None, default_job=BuiltinJob())).job == BuiltinJob()
+
+
+def test_notes_of_the_files_are_kept(tmp_path):
+    preset, project = tmp_path / "p.yaml", tmp_path / "tuner.yaml"
+    preset.write_text("seed: 1\ngroup_by_length: true\n")
+    project.write_text("seed: 1\nhub_token: x\n")
+    notes = resolve_training(Sources(str(preset), project=project)).notes
+    assert [note.partition(" ")[0] for note in notes] == ["group_by_length", f"{project}:"]

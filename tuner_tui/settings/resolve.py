@@ -1,53 +1,118 @@
-"""Settings from all their sources, each value with the place it came from.
+"""Resolves settings and job from all their sources, each value with its origin.
 
-Flags win over the environment (`TUNER_<FIELD>`), that over `./tuner.yaml`, that over the preset. What is recommended
-for the box (`advice.recommend`) fills in what none of them gives.
+Flags win over the environment (`TUNER_<FIELD>`), the environment over `./tuner.yaml`, that over the preset. What is
+recommended for this machine (`advice.recommend`) fills in what none of them gives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar, get_args
 
+from tuner_tui.settings.apply import default_apply_mode
+from tuner_tui.settings.dialects.registry import dialect_of_command
 from tuner_tui.settings.errors import FieldError, SettingsError
 from tuner_tui.settings.fields import FIELDS, Value, closest_match, parse_value, shorten_text, spec_of
+from tuner_tui.settings.job import ApplyMode, CommandJob, Job, Launcher
 from tuner_tui.settings.model import Settings
+from tuner_tui.settings.oom_fallback import fallback_limit
 from tuner_tui.settings.origin import Origin, OriginKind, Resolved
-from tuner_tui.settings.presets.parser import load_preset
+from tuner_tui.settings.presets.library import find_preset
+from tuner_tui.settings.presets.parser import LoadedPreset, load_preset
 from tuner_tui.settings.presets.preset import Preset
 
 ENVIRONMENT_PREFIX = "TUNER_"
 PROJECT_FILE = "tuner.yaml"
+
+Choice = TypeVar("Choice", bound=str)
+
+
+@dataclass(frozen=True, slots=True)
+class JobOptions:
+    """Options of the command line that choose or change the job; None and empty where an option is absent."""
+
+    command: tuple[str, ...] = ()
+    apply: str | None = None
+    launcher: str | None = None
+    processes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where settings and job come from.
+
+    `preset` is a name or a path. `flags` maps setting to text as typed (see `parse_flags`). `environment` holds all
+    variables; those that name a field are read. `project` is the project file; a missing file is skipped.
+    `default_job` is the job where neither file has one and no command is given.
+    """
+
+    preset: str | None = None
+    flags: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    project: Path | None = Path(PROJECT_FILE)
+    job: JobOptions = JobOptions()
+    default_job: Job | None = None
+    fallback: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedTraining:
+    """Settings with origins, the job and the preset they come from.
+
+    `job` is None where no source has one and there is no default. `notes` are warnings of the files read: keys left
+    out, names translated.
+    """
+
+    resolved: Resolved
+    job: Job | None = None
+    preset: Preset | None = None
+    notes: tuple[str, ...] = ()
+
+
+def resolve_training(sources: Sources) -> ResolvedTraining:
+    """Settings and job from `sources`. Raises `SettingsError` that names the source at fault.
+
+    The job is that of the project file, else of the preset, changed by the job options; a command among the options
+    replaces the command and keeps the other keys of a command job.
+    """
+    loaded = None if sources.preset is None else find_preset(sources.preset)
+    project = load_project(sources.project)
+    preset = None if loaded is None else loaded.preset
+    resolved = resolve(flags=sources.flags, environment=sources.environment, project=project, preset=preset)
+    jobs = [file.preset.job for file in (project, loaded) if file is not None and file.preset.job is not None]
+    job = apply_job_options(jobs[0] if jobs else sources.default_job, sources.job)
+    fallback = fallback_limit(sources.fallback, sources.environment)
+    if job is not None and fallback is not None:
+        job = job.model_copy(update={"fallback": fallback})
+    notes = () if loaded is None else loaded.notes
+    if project is not None:
+        notes += tuple(f"{sources.project}: {note}" for note in project.notes)
+    return ResolvedTraining(resolved, job, preset, notes)
 
 
 def resolve(
     *,
     flags: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
-    project: Path | None = None,
+    project: LoadedPreset | None = None,
     preset: Preset | None = None,
 ) -> Resolved:
-    """The settings and the origin of each. A bad value raises `SettingsError` that names its source.
-
-    `flags`: name to text as typed (see `parse_flags`). `environment`: all variables, of which those that
-    name a field are read. `project`: the project file; one that is not there is passed over.
-    """
+    """The settings alone, from files already loaded. Raises `SettingsError` that names the source at fault."""
     layers = (
         _preset_layer(preset),
         _project_layer(project),
         _environment_layer(environment or {}),
         _flag_layer(flags or {}),
     )
-    values: dict[str, Value] = {}
-    origins: dict[str, Origin] = {}
-    for layer in layers:
-        for name, (value, origin) in layer.items():
-            values[name], origins[name] = value, origin
-    return Resolved(Settings.model_validate(values), origins)
+    merged = {name: entry for layer in layers for name, entry in layer.items()}
+    values = {name: value for name, (value, _) in merged.items()}
+    return Resolved(Settings.model_validate(values), {name: origin for name, (_, origin) in merged.items()})
 
 
 def parse_flags(words: Iterable[str]) -> dict[str, str]:
-    """`name=text` words of `--set` as a mapping; raises `SettingsError` without `=` or such a field."""
+    """`name=text` words of `--set` as a mapping; raises `SettingsError` without `=` or for an unknown field."""
     flags: dict[str, str] = {}
     for word in words:
         name, equals, text = word.partition("=")
@@ -55,6 +120,54 @@ def parse_flags(words: Iterable[str]) -> dict[str, str]:
             raise SettingsError(f"--set {shorten_text(word)}: write name=value, such as learning_rate=1e-5")
         flags[_checked_name(name.strip().replace("-", "_"), "--set")] = text
     return flags
+
+
+def apply_job_options(base: Job | None, options: JobOptions) -> Job | None:
+    """`base` with the options put in; a new command job where they give a command and `base` is not a command job.
+
+    A new command receives settings as `default_apply_mode` chooses. Raises `SettingsError`.
+    """
+    changes = _job_changes(options)
+    if options.command and not isinstance(base, CommandJob):
+        dialect = dialect_of_command(options.command).name
+        defaults = {"command": options.command, "apply": default_apply_mode(options.command), "dialect": dialect}
+        return _check_launcher(CommandJob.model_validate(defaults | changes))
+    if isinstance(base, CommandJob):
+        command = {"command": options.command} if options.command else {}
+        return _check_launcher(base.model_copy(update=changes | command))
+    if base is None:
+        return None
+    if "apply" in changes:
+        raise SettingsError("--apply is for a command; the built-in job takes all settings.")
+    return _check_launcher(base.model_copy(update=changes))
+
+
+def _job_changes(options: JobOptions) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    if options.apply is not None:
+        changes["apply"] = _parse_choice("--apply", options.apply, get_args(ApplyMode))
+    if options.launcher is not None:
+        changes["launcher"] = _parse_choice("--launcher", options.launcher, get_args(Launcher))
+    if options.processes is not None:
+        if options.processes < 1:
+            raise SettingsError(f"--processes {options.processes}: at least one process trains.")
+        changes["processes"] = options.processes
+    return changes
+
+
+def _check_launcher(job: Job) -> Job:
+    if job.processes > 1 and job.launcher == "plain":
+        raise SettingsError("Several processes need a launcher: --launcher torchrun, or accelerate.")
+    return job
+
+
+def _parse_choice(flag: str, text: str, choices: Sequence[Choice]) -> Choice:
+    for choice in choices:
+        if choice == text:
+            return choice
+    near = closest_match(text, choices)
+    hint = f"; did you mean {near}?" if near else "."
+    raise SettingsError(f"{flag} {text!r} is none of {', '.join(choices)}{hint}")
 
 
 _Layer = Mapping[str, tuple[Value, Origin]]
@@ -66,11 +179,16 @@ def _preset_layer(preset: Preset | None) -> _Layer:
     return {name: (value, Origin(OriginKind.PRESET, preset.name)) for name, value in preset.settings.items()}
 
 
-def _project_layer(path: Path | None) -> _Layer:
-    if path is None or not path.is_file():
+def load_project(path: Path | None) -> LoadedPreset | None:
+    """The project file at `path`; None where there is none. Raises `PresetError`."""
+    return load_preset(path) if path is not None and path.is_file() else None
+
+
+def _project_layer(project: LoadedPreset | None) -> _Layer:
+    if project is None:
         return {}
-    settings = load_preset(path).preset.settings
-    return {name: (value, Origin(OriginKind.PROJECT, str(path))) for name, value in settings.items()}
+    origin = Origin(OriginKind.PROJECT, str(project.path))
+    return {name: (value, origin) for name, value in project.preset.settings.items()}
 
 
 def _environment_layer(variables: Mapping[str, str]) -> _Layer:

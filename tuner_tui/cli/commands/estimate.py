@@ -66,12 +66,10 @@ def resolve_options(
     preset: str | None, values: list[str], model: str | None, task: str | None
 ) -> tuple[Resolved, BuiltinJob]:
     """The values already chosen, and the job with `model` and `task` put in. Raises `SettingsError`."""
-    from tuner_tui.settings.presets.library import find_preset
-    from tuner_tui.settings.resolve import PROJECT_FILE, parse_flags, resolve
+    from tuner_tui.settings.resolve import Sources, parse_flags, resolve_training
 
-    found = None if preset is None else find_preset(preset).preset
-    resolved = resolve(flags=parse_flags(values), environment=os.environ, project=Path(PROJECT_FILE), preset=found)
-    return resolved, resolve_builtin_job(None if found is None else found.job, model, task)
+    training = resolve_training(Sources(preset, parse_flags(values), os.environ))
+    return training.resolved, resolve_builtin_job(training.job, model, task)
 
 
 def resolve_builtin_job(job: Job | None, model: str | None, task: str | None) -> BuiltinJob:

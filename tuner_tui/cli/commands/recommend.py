@@ -72,15 +72,13 @@ def resolve_options(preset: str | None, values: list[str]) -> tuple[Resolved, Bu
     """The values already chosen, and the job; ends with 2 where they are wrong."""
     from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB
     from tuner_tui.settings.errors import SettingsError
-    from tuner_tui.settings.presets.library import find_preset
-    from tuner_tui.settings.resolve import PROJECT_FILE, parse_flags, resolve
+    from tuner_tui.settings.resolve import Sources, parse_flags, resolve_training
 
     try:
-        found = None if preset is None else find_preset(preset).preset
-        resolved = resolve(flags=parse_flags(values), environment=os.environ, project=Path(PROJECT_FILE), preset=found)
+        training = resolve_training(Sources(preset, parse_flags(values), os.environ, default_job=DEFAULT_JOB))
     except SettingsError as error:
         fail(str(error))
-    return resolved, DEFAULT_JOB if found is None or found.job is None else found.job
+    return training.resolved, training.job or DEFAULT_JOB
 
 
 def preset_batch_change(

@@ -15,7 +15,7 @@ from tuner_tui.cli.options import CommandWords, Detached, InterpreterPath, Launc
 from tuner_tui.settings.oom_fallback import MAX_FALLBACKS
 
 if TYPE_CHECKING:
-    from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch
+    from tuner_tui.runs.launch.prepare import LaunchRequest
     from tuner_tui.runs.store.folder import RunFolder
 
 CONTEXT = {"allow_interspersed_args": False}
@@ -70,23 +70,20 @@ def run(
 
     Exit codes: 0 done, 1 failed, 2 bad input, 3 out of memory, 4 already running, 130 and 143 stopped.
     """
-    from tuner_tui.cli.launch_request import (
-        JobOptions,
-        LaunchOptions,
-        build_request,
-        check_interpreter,
-        print_announcement,
-    )
+    from tuner_tui.cli.launch_request import check_interpreter, parse_launch_options, print_announcement
+    from tuner_tui.cli.machine import read_local_machine
     from tuner_tui.cli.run_follower import launch_and_follow
     from tuner_tui.runs.launch.command import LaunchError
     from tuner_tui.runs.launch.duplicate_run import find_duplicate_run
     from tuner_tui.runs.launch.prepare import prepare
     from tuner_tui.settings.errors import SettingsError
+    from tuner_tui.settings.resolve import JobOptions
+    from tuner_tui.tuning.launching import build_request, start_run
 
-    words = JobOptions(tuple(command or ()), apply, launcher, processes)
-    asked = LaunchOptions(words, preset, tuple(values or ()), resume, memory_limit, interpreter, fallback)
+    job = JobOptions(tuple(command or ()), apply, launcher, processes)
     try:
-        request = _with_notify_target(build_request(asked), notify)
+        options = parse_launch_options(job, preset, values, memory_limit, interpreter, fallback=fallback, resume=resume)
+        request = _with_notify_target(build_request(options, read_local_machine), notify)
         twin = find_duplicate_run(request)
         if twin is not None:
             fail(f"This training already runs as {twin.id}; `tuner-tui attach {twin.id}` follows it.", ALREADY_RUNNING)
@@ -94,18 +91,11 @@ def run(
         check_interpreter(interpreter, request, prepared)
         print_announcement(prepared)
         _warn_of_logout()
-        start = partial(_start, prepared)
+        start = partial(start_run, prepared)
         code = _launch_only(start, as_json) if detach else launch_and_follow(start, as_json)
     except (SettingsError, LaunchError) as error:
         fail(str(error), USAGE)
     raise typer.Exit(code)
-
-
-def _start(prepared: PreparedLaunch) -> RunFolder:
-    from tuner_tui.runs.launch.start import launch
-    from tuner_tui.tuning.fallback_process import attach_fallback
-
-    return attach_fallback(launch(prepared), prepared.request)
 
 
 def _with_notify_target(request: LaunchRequest, target: str | None) -> LaunchRequest:

@@ -28,7 +28,8 @@ from tuner_tui.tuning.store import TuningFolder
 from tuner_tui.tuning.trials.trial_protocol import DEFAULT_MINUTES
 
 if TYPE_CHECKING:
-    from tuner_tui.cli.launch_request import LaunchOptions
+    from tuner_tui.settings.resolve import JobOptions
+    from tuner_tui.tuning.launching import LaunchOptions
     from tuner_tui.tuning.process.daemon import TunerSpec
 
 
@@ -123,19 +124,24 @@ def tune(
     Exit codes: 0 done, 1 failed, 2 bad input, 3 out of memory, 4 already running, 130 and 143 stopped.
     """
     from tuner_tui.cli.interrupts import Interrupts
-    from tuner_tui.cli.launch_request import JobOptions, LaunchOptions
+    from tuner_tui.cli.launch_request import parse_launch_options
     from tuner_tui.runs.launch.command import LaunchError
     from tuner_tui.settings.errors import SettingsError
+    from tuner_tui.settings.resolve import JobOptions
     from tuner_tui.tuning.process.daemon import start_tuning
     from tuner_tui.tuning.store import AlreadyTuningError
 
-    words = JobOptions(tuple(command or ()), apply, launcher, processes)
-    asked = LaunchOptions(words, preset, tuple(values or ()), None, memory_limit, interpreter)
+    job = JobOptions(tuple(command or ()), apply, launcher, processes)
     try:
         if resume is None:
-            folder, orders = _new_tuning(asked, free_batch, most_minutes, save_as)
+            options = parse_launch_options(job, preset, values, memory_limit, interpreter)
+            folder, orders = _new_tuning(options, free_batch, most_minutes, save_as)
         else:
-            folder, orders = _resumed_tuning(resume, asked, most_minutes)
+            if any((preset, values, memory_limit, interpreter)):
+                raise SettingsError(
+                    "--resume continues a tuning as it began: give no preset, setting, limit or interpreter."
+                )
+            folder, orders = _resumed_tuning(resume, job, most_minutes)
         with Interrupts() as interrupts:
             start_tuning(folder, orders)
             print_note(f"Tuning {folder.id}, in {folder.path}")
@@ -148,46 +154,42 @@ def tune(
 
 
 def _new_tuning(
-    asked: LaunchOptions, free_batch: bool, minutes: float, save_as: str | None
+    options: LaunchOptions, free_batch: bool, minutes: float, save_as: str | None
 ) -> tuple[TuningFolder, TunerSpec]:
     """A new tuning's folder and orders. Raises `SettingsError` and `LaunchError`, with nothing left behind."""
-    from tuner_tui.cli.launch_request import build_request, check_interpreter, print_announcement
+    from tuner_tui.cli.launch_request import check_interpreter, print_announcement
+    from tuner_tui.cli.machine import read_local_machine
     from tuner_tui.runs.launch.duplicate_run import find_duplicate_run
     from tuner_tui.runs.launch.prepare import prepare
     from tuner_tui.settings.presets.library import preset_path
     from tuner_tui.tuning.create import TuningOptions, create_tuning, ensure_tunable
+    from tuner_tui.tuning.launching import build_request
     from tuner_tui.tuning.process.daemon import TunerSpec
 
     if save_as is not None:
         preset_path(save_as)
-    request = build_request(asked)
+    request = build_request(options, read_local_machine)
     ensure_tunable(request.job)
     twin = find_duplicate_run(request)
     if twin is not None:
         fail(f"This training runs as {twin.id}; trials beside it would measure nothing.", ALREADY_RUNNING)
     prepared = prepare(request)
-    check_interpreter(asked.interpreter, request, prepared)
+    check_interpreter(options.interpreter, request, prepared)
     print_announcement(prepared)
     folder = create_tuning(request, TuningOptions(free_batch, minutes, save_as))
     return folder, TunerSpec(request.job, request.environ, minutes)
 
 
-def _resumed_tuning(name: str, asked: LaunchOptions, minutes: float) -> tuple[TuningFolder, TunerSpec]:
+def _resumed_tuning(name: str, job_options: JobOptions, minutes: float) -> tuple[TuningFolder, TunerSpec]:
     """An earlier tuning's folder, and its orders anew. Raises `SettingsError` and `LaunchError`."""
     import os
 
-    from tuner_tui.cli.launch_request import resolve_job
     from tuner_tui.runs.store.record import RecordError
     from tuner_tui.settings.errors import SettingsError
-    from tuner_tui.settings.presets.preset import Preset
+    from tuner_tui.settings.resolve import apply_job_options
     from tuner_tui.tuning.process.daemon import TunerSpec
     from tuner_tui.tuning.store import TuningNotFoundError, find_tuning, read_tuning_record, tunings_dir
 
-    others = (asked.preset, asked.values or None, asked.memory_limit, asked.interpreter)
-    if any(other is not None for other in others):
-        raise SettingsError(
-            "--resume goes on with what was begun: give it no other preset, setting, limit or interpreter."
-        )
     try:
         folder = find_tuning(name, tunings_dir(os.environ))
         record = read_tuning_record(folder)
@@ -195,7 +197,7 @@ def _resumed_tuning(name: str, asked: LaunchOptions, minutes: float) -> tuple[Tu
         raise SettingsError(str(error)) from error
     if folder.live:
         fail(f"Somebody works on {folder.id} already.", ALREADY_RUNNING)
-    job = resolve_job(asked.job, Preset(name=record.title[:100], job=record.job))
+    job = apply_job_options(record.job, job_options) or record.job
     return folder, TunerSpec(job, dict(os.environ), minutes)
 
 

@@ -29,7 +29,7 @@ from tuner_tui.runs.launch.resume import RESUME_VARIABLE, accepts_checkpoint, wi
 from tuner_tui.runs.launch.training_python import training_python
 from tuner_tui.runs.read.checkpoints import lineage_checkpoint
 from tuner_tui.runs.store.folder import RunFolder, next_folder, runs_dir
-from tuner_tui.runs.store.record import RecordError
+from tuner_tui.runs.store.record import RecordError, RunRecord
 from tuner_tui.runs.supervise.stop_escalation import DEFAULT_TIMEOUTS, StopTimeouts
 from tuner_tui.settings.apply import AppliedCommand, build_command
 from tuner_tui.settings.distributed import AccelerateConfig, read_accelerate_config
@@ -81,7 +81,7 @@ class LaunchRequest:
     `parent` is the run to resume, from the newest complete checkpoint of its lineage; with `from_scratch` the new run
     joins that lineage but starts at step 0. `interpreter` is the Python that trains; None: the one that
     `training_python` finds. `tuning` is the id of the tuning that this run is a trial of. `root` is the folder of all
-    runs; None: `runs_dir`.
+    runs; None: `runs_dir`. `notes` are warnings of the preset files that the settings come from.
     """
 
     job: Job
@@ -96,6 +96,21 @@ class LaunchRequest:
     root: Path | None = None
     stop_timeouts: StopTimeouts = DEFAULT_TIMEOUTS
     tuning: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def resume(cls, parent: RunFolder, record: RunRecord, environ: Mapping[str, str] | None = None) -> LaunchRequest:
+        """The launch that resumes the run in `parent`, whose record is `record`, with its own job and settings."""
+        return cls(
+            job=record.job,
+            resolved=record.resolved,
+            interpreter=Path(record.interpreter),
+            cwd=Path(record.cwd),
+            preset=record.preset,
+            memory_limit_bytes=record.memory_limit_bytes,
+            parent=parent,
+            environ=dict(os.environ) if environ is None else environ,
+        )
 
     @property
     def runs_root(self) -> Path:

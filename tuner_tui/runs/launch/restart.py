@@ -10,7 +10,6 @@ import os
 import select
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from tuner_tui.core.procfs import is_alive
 from tuner_tui.core.redaction import HIDDEN
@@ -79,15 +78,10 @@ def plan_restart(
     """
     view = RunReader(folder).poll()
     record = _readable_record(view)
-    request = LaunchRequest(
+    request = replace(
+        LaunchRequest.resume(folder, record, environ),
         job=job or record.job,
         resolved=resolved or record.resolved,
-        interpreter=Path(record.interpreter),
-        cwd=Path(record.cwd),
-        preset=record.preset,
-        memory_limit_bytes=record.memory_limit_bytes,
-        parent=folder,
-        environ=dict(os.environ) if environ is None else environ,
         root=folder.path.parent,
         stop_timeouts=stop_timeouts,
     )

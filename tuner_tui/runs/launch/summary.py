@@ -32,4 +32,5 @@ def launch_summary(prepared: PreparedLaunch) -> list[tuple[str, str]]:
     if applied.not_applied:
         lines.append(("Not applied", ", ".join(applied.not_applied)))
         lines += [("", why) for why in applied.notes]
+    lines += [("Note", note) for note in prepared.request.notes]
     return lines

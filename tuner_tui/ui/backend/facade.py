@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tuner_tui.advice.situation import Situation
     from tuner_tui.hardware.interpreter.probe import Interpreter
     from tuner_tui.hardware.inventory import Inventory
+    from tuner_tui.runs.launch.prepare import PreparedLaunch
     from tuner_tui.runs.read.reader import RunView
     from tuner_tui.runs.store.control import Order
     from tuner_tui.settings.distributed import AccelerateConfig
@@ -68,6 +69,7 @@ class Backend:
         self._overrides = overrides
         self._estimator = MemoryEstimator()
         self.tunings = Tunings()
+        self._shown: PreparedLaunch | None = None
 
     # settings
 
@@ -118,19 +120,13 @@ class Backend:
     def load_preset(self, name: str) -> TrainingConfig:
         """Return the preset `name` with tuner.yaml, environment and flags applied."""
         from tuner_tui.settings.job import BuiltinJob
-        from tuner_tui.settings.oom_fallback import with_fallback
-        from tuner_tui.settings.presets.library import find_preset
-        from tuner_tui.settings.presets.parser import load_preset
-        from tuner_tui.settings.resolve import PROJECT_FILE, resolve
+        from tuner_tui.settings.resolve import Sources, resolve_training
 
-        overrides = self._overrides
-        path = Path(PROJECT_FILE)
-        loaded, project = find_preset(name), load_preset(path) if path.is_file() else None
-        resolved = resolve(flags=overrides.flags, environment=overrides.environment, project=path, preset=loaded.preset)
-        job = (project and project.preset.job) or loaded.preset.job or BuiltinJob()
-        job = self._with_interpreter(with_fallback(job, overrides.fallback, overrides.environment or {}))
-        notes = loaded.notes + tuple(f"{PROJECT_FILE}: {note}" for note in (project.notes if project else ()))
-        return TrainingConfig(resolved, job, name, base=loaded.preset, notes=notes)
+        flags, environment = self._overrides.flags or {}, self._overrides.environment or {}
+        default, fallback = BuiltinJob(), self._overrides.fallback
+        training = resolve_training(Sources(name, flags, environment, default_job=default, fallback=fallback))
+        job = self._with_interpreter(training.job or default)
+        return TrainingConfig(training.resolved, job, name, base=training.preset, notes=training.notes)
 
     @translate_errors()
     def save_preset(self, name: str, config: TrainingConfig, overwrite: bool) -> None:
@@ -232,17 +228,18 @@ class Backend:
         from tuner_tui.runs.launch.prepare import prepare
         from tuner_tui.runs.launch.summary import launch_summary
 
-        return launch_summary(prepare(runs.launch_request(config)))
+        self._shown = prepare(runs.launch_request(config))
+        return launch_summary(self._shown)
 
     @translate_errors()
     def launch(self, config: TrainingConfig) -> Path:
-        """Start a run and return its folder."""
+        """Start a run and return its folder. A launch that was just shown is not prepared again."""
         from tuner_tui.runs.launch.prepare import prepare
-        from tuner_tui.runs.launch.start import launch
-        from tuner_tui.tuning.fallback_process import attach_fallback
+        from tuner_tui.tuning.launching import start_run
 
-        request = runs.launch_request(config)
-        return attach_fallback(launch(prepare(request)), request).path
+        request, shown = runs.launch_request(config), self._shown
+        self._shown = None
+        return start_run(shown if shown is not None and shown.request == request else prepare(request)).path
 
     def offer_restart(self, folder: Path, config: TrainingConfig | None) -> RestartOffer:
         """Plan a restart with the settings of `config`, if it trains the same job; nothing happens yet."""

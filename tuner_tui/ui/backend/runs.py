@@ -59,18 +59,18 @@ def offer_restart(folder: Path, config: TrainingConfig | None) -> RestartOffer:
     Raises `BackendError` if the run cannot be restarted.
     """
     from tuner_tui.runs.launch.command import redact_job
-    from tuner_tui.runs.launch.restart import plan_restart, restart
+    from tuner_tui.runs.launch.restart import plan_restart
     from tuner_tui.runs.store.folder import RunFolder
     from tuner_tui.runs.store.record import read_record
     from tuner_tui.settings.job import same_training
-    from tuner_tui.tuning.fallback_process import attach_fallback
+    from tuner_tui.tuning.launching import restart_run
 
     run = RunFolder(folder)
     record = read_record(run)
     same = config is not None and same_training(redact_job(config.job), record.job)
     plan = plan_restart(run, resolved=config.resolved, job=config.job) if config and same else plan_restart(run)
     changes = changed_settings(record, plan.request.resolved)
-    go: Callable[[], Path] = translate_errors()(lambda: attach_fallback(restart(plan), plan.request).path)
+    go: Callable[[], Path] = translate_errors()(lambda: restart_run(plan).path)
     return RestartOffer(restart_question(plan, changes), go)
 
 
