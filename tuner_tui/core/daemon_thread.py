@@ -44,3 +44,35 @@ class DaemonCall(Generic[ResultT]):
 def start_call(call: Callable[[], ResultT]) -> DaemonCall[ResultT]:
     """Starts the call."""
     return DaemonCall(call)
+
+
+async def to_daemon_thread(call: Callable[[], ResultT]) -> ResultT:
+    """Awaits `call` in a daemon thread and returns its result, like `asyncio.to_thread`.
+
+    The thread is not joined: if the awaiting task is cancelled or the program ends, the call is abandoned.
+    """
+    import asyncio
+    from contextlib import suppress
+
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[ResultT] = loop.create_future()
+
+    def finish(result: ResultT | None, error: BaseException | None) -> None:
+        if done.done():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(result)  # type: ignore[arg-type]
+
+    def work() -> None:
+        result, error = None, None
+        try:
+            result = call()
+        except BaseException as caught:  # noqa: BLE001  raised where it is awaited
+            error = caught
+        with suppress(RuntimeError):  # the loop is closed: nothing awaits the result any more
+            loop.call_soon_threadsafe(finish, result, error)
+
+    start_daemon_thread("awaited-call", work)
+    return await done

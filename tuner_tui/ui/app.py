@@ -5,11 +5,12 @@ Nothing here blocks: whatever touches a file, a process or a driver runs on a th
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-from tuner_tui.ui.backend.daemon_thread import to_daemon_thread
+from tuner_tui.core.daemon_thread import to_daemon_thread
 from tuner_tui.ui.backend.feeds import EstimateFeed, FollowerFeed, SamplerFeed
 from tuner_tui.ui.backend.records import BackendError
 from tuner_tui.ui.controllers.comparison import ComparisonController
@@ -18,8 +19,8 @@ from tuner_tui.ui.controllers.settings import SettingsController
 from tuner_tui.ui.controllers.tuning import TuningController
 from tuner_tui.ui.keys import KeyCommandProvider
 from tuner_tui.ui.screens.main import MainScreen
+from tuner_tui.ui.state.state_store import StateStore
 from tuner_tui.ui.state.status_text import exit_message
-from tuner_tui.ui.state.store import Store
 from tuner_tui.ui.terminal.base_app import BaseApp
 
 if TYPE_CHECKING:
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
     from tuner_tui.ui.backend.facade import Backend
     from tuner_tui.ui.backend.records import TrainingConfig
     from tuner_tui.ui.state.ui_state import UiState
+
+
+SAMPLE_VALID_S = 3.0
+"""Age at which the newest sample of the followed run's supervisor is replaced by one of the screen's own."""
 
 
 class TunerApp(BaseApp):
@@ -63,7 +68,7 @@ class TunerApp(BaseApp):
         self._sampler = SamplerFeed(backend.open_sampler, self.post_message)
         self._follower = FollowerFeed(backend, self.post_message)
         self._estimates = EstimateFeed(backend.estimate, backend.refine_estimate, self.post_message)
-        self._store = Store(backend, self.main, self._estimates.ask)
+        self._store = StateStore(backend, self.main, self._estimates.ask)
         self._settings = SettingsController(self, self._store, backend, self._show_interpreter)
         self._comparison = ComparisonController(self, self._store, backend)
         self._runs = RunController(self, self._store, backend, self._comparison, self._show_run)
@@ -141,6 +146,10 @@ class TunerApp(BaseApp):
     def on_run_view_arrived(self, news: m.RunViewArrived) -> None:
         self.main.view = news.view
         self._sampler.watched = () if news.view.status.pid is None else (news.view.status.pid,)
+        if news.view.status.live and news.view.sample is not None:
+            self._sampler.covered_until_s = news.view.sample.time_s + SAMPLE_VALID_S
+            if news.view.sample.time_s > time.time() - SAMPLE_VALID_S:
+                self.main.sample = news.view.sample
         self._runs.show_view(news.view)
 
     def on_findings_arrived(self, news: m.FindingsArrived) -> None:

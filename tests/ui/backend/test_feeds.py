@@ -14,9 +14,9 @@ import pytest
 from textual.message import Message
 
 from tests.fakes.ui_backend import DATA_WAIT, FakeBox, FakeSampler, ended, running
+from tuner_tui.core.daemon_thread import to_daemon_thread
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.read.reader import RunView
-from tuner_tui.ui.backend.daemon_thread import to_daemon_thread
 from tuner_tui.ui.backend.feeds import FollowerFeed, PollingFeed, SamplerFeed, seconds_to_tick
 from tuner_tui.ui.backend.records import BackendError, RunFollower
 from tuner_tui.ui.messages import (
@@ -97,6 +97,28 @@ def test_the_sampler_watches_the_processes_of_the_run() -> None:
     feed.watched = (100,)
     feed.start()
     assert seen.get(timeout=60) == (100,)
+    feed.stop()
+
+
+def test_the_sampler_pauses_while_the_supervisor_samples() -> None:
+    opened, sampled = Event(), Event()
+
+    class Counting(FakeSampler):
+        def sample(self, watched: Sequence[int] = ()) -> Sample:
+            sampled.set()
+            return Sample(1.0)
+
+    def open_sampler() -> FakeSampler:
+        opened.set()
+        return Counting(Sample(1.0))
+
+    feed = SamplerFeed(open_sampler, Posted(), SOON_S)
+    feed.covered_until_s = float("inf")
+    feed.start()
+    assert opened.wait(60)
+    assert not sampled.wait(20 * SOON_S)
+    feed.covered_until_s = 0.0
+    assert sampled.wait(60)
     feed.stop()
 
 
@@ -192,7 +214,7 @@ def test_a_run_that_cannot_be_read_is_said_and_another_one_can_be_followed() -> 
     feed.stop()
 
 
-async def test_off_loop_gives_the_result_and_raises_what_was_raised() -> None:
+async def test_a_call_on_a_daemon_thread_returns_its_result_or_raises() -> None:
     assert await to_daemon_thread(lambda: 3) == 3
     with pytest.raises(KeyError):
         await to_daemon_thread(lambda: os.environ["TUNER_NO_SUCH_KEY"])

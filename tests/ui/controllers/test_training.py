@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -179,6 +180,16 @@ async def test_q_leaves_without_stopping_and_says_that_the_training_goes_on(
     assert not box.orders
     assert pilot.app.return_code == 0
     assert "r007 goes on training" in capsys.readouterr().err
+
+
+async def test_fresh_samples_of_the_followed_run_replace_those_of_the_screen() -> None:
+    box = busy_box()
+    async with on_screen(box) as pilot:
+        assert box.view is not None
+        fresh = replace(live_run.sample(), time_s=time.time())
+        app_of(pilot).post_message(RunViewArrived(replace(box.view, sample=fresh)))
+        await until(pilot, lambda: app_of(pilot).main.sample == fresh)
+        assert app_of(pilot)._sampler.covered_until_s > fresh.time_s
 
 
 async def test_a_run_that_cannot_be_read_any_more_is_said() -> None:

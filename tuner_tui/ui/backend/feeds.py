@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from threading import Event, Thread
+from threading import Event
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from tuner_tui.core.daemon_thread import start_daemon_thread
 from tuner_tui.ui.backend.records import BackendError
 from tuner_tui.ui.messages import (
     EstimateArrived,
@@ -76,7 +77,7 @@ class PollingFeed(Generic[T]):
 
     def start(self) -> None:
         """Start the thread."""
-        Thread(target=self._work, name="tuner-poll", daemon=True).start()
+        start_daemon_thread("tuner-poll", self._work)
 
     def stop(self) -> None:
         """Ask the thread to end, without waiting for it."""
@@ -101,24 +102,29 @@ class PollingFeed(Generic[T]):
             del self._items  # a generator that holds a driver closes it
 
 
-class SamplerFeed(PollingFeed["Sample"]):
-    """Samples the hardware, with the processes below the pids in `watched`."""
+class SamplerFeed(PollingFeed["Sample | None"]):
+    """Samples the hardware, with the processes below the pids in `watched`.
+
+    It pauses until `covered_until_s` (seconds since the epoch): the supervisor of the followed run writes the same
+    samples, and reading the drivers twice would double their cost.
+    """
 
     def __init__(self, open_sampler: Callable[[], HardwareSampler], post: Post, period_s: float = PERIOD_S) -> None:
         super().__init__(
             self._samples(open_sampler),
-            lambda sample: post(SampleArrived(sample)),
+            lambda sample: None if sample is None else post(SampleArrived(sample)),
             post,
             "The hardware cannot be sampled",
             period_s,
         )
         self.watched: tuple[int, ...] = ()
+        self.covered_until_s = 0.0
 
-    def _samples(self, open_sampler: Callable[[], HardwareSampler]) -> Iterator[Sample]:
+    def _samples(self, open_sampler: Callable[[], HardwareSampler]) -> Iterator[Sample | None]:
         sampler = open_sampler()
         try:
             while True:
-                yield sampler.sample(self.watched)
+                yield sampler.sample(self.watched) if time.time() >= self.covered_until_s else None
         finally:
             sampler.close()
 
@@ -138,13 +144,13 @@ class EstimateFeed:
         self._post = post
         self._idle_s = idle_s
         self._requests: SimpleQueue[EstimateRequest | None] = SimpleQueue()
-        self._thread: Thread | None = None
+        self._started = False
 
     def ask(self, request: EstimateRequest) -> None:
         """Replace all earlier requests with this one."""
-        if self._thread is None:
-            self._thread = Thread(target=self._work, name="tuner-estimate", daemon=True)
-            self._thread.start()
+        if not self._started:
+            self._started = True
+            start_daemon_thread("tuner-estimate", self._work)
         self._requests.put(request)
 
     def stop(self) -> None:
@@ -192,7 +198,7 @@ class FollowerFeed:
 
     def start(self) -> None:
         """Start the thread."""
-        Thread(target=self._work, name="tuner-follower", daemon=True).start()
+        start_daemon_thread("tuner-follower", self._work)
 
     def stop(self) -> None:
         """Ask the thread to end, without waiting for it."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tuner_tui.ui.backend.facade import Backend
-    from tuner_tui.ui.state.store import Store
+    from tuner_tui.ui.state.state_store import StateStore
     from tuner_tui.ui.state.ui_state import UiState
     from tuner_tui.ui.terminal.base_app import BaseApp
 
@@ -17,7 +17,7 @@ class Controller:
     The coroutines are run with `BaseApp.run_task`, which shows a `BackendError` as a notification.
     """
 
-    def __init__(self, app: BaseApp, store: Store, backend: Backend) -> None:
+    def __init__(self, app: BaseApp, store: StateStore, backend: Backend) -> None:
         self._app = app
         self._store = store
         self._backend = backend

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tuner_tui.ui.backend.daemon_thread import to_daemon_thread
+from tuner_tui.core.daemon_thread import to_daemon_thread
 from tuner_tui.ui.controllers.controller import Controller
 from tuner_tui.ui.screens.dialogs import ConfirmScreen, LaunchScreen
 from tuner_tui.ui.screens.pickers import RunsScreen, run_items
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tuner_tui.ui.backend.facade import Backend
     from tuner_tui.ui.backend.records import TrainingConfig
     from tuner_tui.ui.controllers.comparison import ComparisonController
-    from tuner_tui.ui.state.store import Store
+    from tuner_tui.ui.state.state_store import StateStore
     from tuner_tui.ui.terminal.base_app import BaseApp
 
 
@@ -30,7 +30,7 @@ class RunController(Controller):
     def __init__(
         self,
         app: BaseApp,
-        store: Store,
+        store: StateStore,
         backend: Backend,
         comparison: ComparisonController,
         show_run: Callable[[Path | None], None],

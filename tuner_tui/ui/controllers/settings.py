@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tuner_tui.ui.backend.daemon_thread import to_daemon_thread
+from tuner_tui.core.daemon_thread import to_daemon_thread
 from tuner_tui.ui.backend.records import NameTakenError
 from tuner_tui.ui.controllers.controller import Controller
 from tuner_tui.ui.screens.dialogs import ConfirmScreen, NameScreen
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tuner_tui.settings.job import Job
     from tuner_tui.ui.backend.facade import Backend
     from tuner_tui.ui.backend.records import TrainingConfig
-    from tuner_tui.ui.state.store import Store
+    from tuner_tui.ui.state.state_store import StateStore
     from tuner_tui.ui.terminal.base_app import BaseApp
 
 
@@ -33,7 +33,7 @@ class SettingsController(Controller):
     """
 
     def __init__(
-        self, app: BaseApp, store: Store, backend: Backend, show_interpreter: Callable[[Interpreter | None], None]
+        self, app: BaseApp, store: StateStore, backend: Backend, show_interpreter: Callable[[Interpreter | None], None]
     ) -> None:
         super().__init__(app, store, backend)
         self._show_interpreter = show_interpreter

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tuner_tui.ui.backend.daemon_thread import to_daemon_thread
+from tuner_tui.core.daemon_thread import to_daemon_thread
 from tuner_tui.ui.backend.feeds import PollingFeed
 from tuner_tui.ui.controllers.controller import Controller
 from tuner_tui.ui.drawing.tuning_text import can_resume

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from textual.content import Content
 from textual.reactive import reactive
 
 from tuner_tui.ui.keys import COMPARE_KEYS
-from tuner_tui.ui.messages import ThemeWanted
 from tuner_tui.ui.panels.comparison import ComparisonPanel
-from tuner_tui.ui.screens.help import HelpScreen
-from tuner_tui.ui.terminal.full_screen import FullScreen
+from tuner_tui.ui.screens.sub_screen import SubScreen
 from tuner_tui.ui.widgets.key_footer import KeyLine
 
 if TYPE_CHECKING:
@@ -27,10 +24,12 @@ COMPARE_GLOSSARY = (
 )
 
 
-class CompareScreen(FullScreen):
-    """Shows `compared`, which comes down from the app."""
+class CompareScreen(SubScreen):
+    """Shows `compared`, which the app sets."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*COMPARE_KEYS]
+    HELP_KEYS = COMPARE_KEYS
+    GLOSSARY = COMPARE_GLOSSARY
     DEFAULT_CSS = """
     CompareScreen { overflow: hidden; }
     CompareScreen > ComparisonPanel { height: 1fr; }
@@ -41,8 +40,7 @@ class CompareScreen(FullScreen):
     def __init__(self, names: tuple[str, str]) -> None:
         super().__init__()
         self._panel = ComparisonPanel(classes="panel")
-        self._names: tuple[str, str] | None = None
-        self._entitle(names)
+        self._show_names(names)
 
     def compose(self) -> ComposeResult:
         yield self._panel
@@ -54,22 +52,11 @@ class CompareScreen(FullScreen):
     def watch_compared(self, compared: ComparedRuns | None) -> None:
         self._panel.compared = compared
         if compared is not None:
-            self._entitle(compared.names)
+            self._show_names(compared.names)
 
-    def _entitle(self, names: tuple[str, str]) -> None:
-        """A title that is set is painted, changed or not, and the panel with it."""
-        if names != self._names:
-            self._names = names
-            self._panel.border_title = Content(f"Compare · {names[0]} and {names[1]}")
-
-    def action_help(self) -> None:
-        """All keys, and the words of the screen."""
-        self.app.push_screen(HelpScreen(COMPARE_KEYS, COMPARE_GLOSSARY))
-
-    def action_theme(self) -> None:
-        """Dark or light."""
-        self.post_message(ThemeWanted())
+    def _show_names(self, names: tuple[str, str]) -> None:
+        self.set_panel_title(self._panel, f"Compare · {names[0]} and {names[1]}")
 
     def action_leave(self) -> None:
-        """Back to the main screen."""
+        """Return to the main screen."""
         self.dismiss(None)

@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import on
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
-from textual.content import Content
 from textual.reactive import reactive
 from textual.widgets import Input, Label, Static
 
 from tuner_tui.ui.drawing.tuning_text import can_resume, is_start_best
 from tuner_tui.ui.keys import TUNE_KEYS
-from tuner_tui.ui.messages import ThemeWanted, TuningWanted
+from tuner_tui.ui.messages import TuningWanted
 from tuner_tui.ui.panels.tuning import SkippedPanel, TrialsPanel, TuningHead, TuningPanel, TuningPlots
 from tuner_tui.ui.screens.dialogs import Dialog, launch_table
-from tuner_tui.ui.screens.help import HelpScreen
-from tuner_tui.ui.terminal.full_screen import FullScreen
+from tuner_tui.ui.screens.sub_screen import SubScreen
 from tuner_tui.ui.widgets.key_footer import KeyLine
 from tuner_tui.ui.widgets.page_tabs import PageStrip
 
@@ -114,10 +112,12 @@ TUNE_GLOSSARY = (
 )
 
 
-class TuneScreen(FullScreen):
+class TuneScreen(SubScreen):
     """Shows `snapshot`, which the app sets; requests go up as `TuningWanted`."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*TUNE_KEYS]
+    HELP_KEYS = TUNE_KEYS
+    GLOSSARY = TUNE_GLOSSARY
     DEFAULT_CSS = """
     TuneScreen { overflow: hidden; }
     TuneScreen > TrialsPanel { height: 1fr; }
@@ -135,14 +135,13 @@ class TuneScreen(FullScreen):
         self._trials = TrialsPanel(id="trials", classes="panel")
         self._plots = TuningPlots(id="tuning-plots", classes="panel")
         self._skipped = SkippedPanel(id="skipped", classes="panel")
-        self._title = "Tune"
         for panel, title in (
+            (self._head, "Tune"),
             (self._trials, "Trials"),
             (self._plots, "Against micro batch"),
             (self._skipped, "Not tried"),
         ):
             panel.border_title = title
-        self._head.border_title = self._title
 
     def compose(self) -> ComposeResult:
         yield self._head
@@ -158,7 +157,7 @@ class TuneScreen(FullScreen):
         self._show_idle_keys()
 
     def on_resize(self) -> None:
-        self._give_room()
+        self._arrange()
 
     def watch_snapshot(self, snapshot: TuningSnapshot | None) -> None:
         view = None if snapshot is None else snapshot.view
@@ -166,15 +165,9 @@ class TuneScreen(FullScreen):
             panel.view = view
         self._head.now_s = None if snapshot is None else snapshot.now_s
         if view is not None:
-            self._entitle(f"Tune · {view.id} · {view.title} · {view.status}")
+            self.set_panel_title(self._head, f"Tune · {view.id} · {view.title} · {view.status}")
         self._show_idle_keys()
-        self._give_room()
-
-    def _entitle(self, title: str) -> None:
-        """A title that is set is painted, changed or not, and the panel with it."""
-        if title != self._title:
-            self._title = title
-            self._head.border_title = Content(title)
+        self._arrange()
 
     def _show_idle_keys(self) -> None:
         view = None if self.snapshot is None else self.snapshot.view
@@ -186,8 +179,8 @@ class TuneScreen(FullScreen):
         }
         self.query_one(KeyLine).idle = frozenset(action for action, is_idle in idle.items() if is_idle)
 
-    def _give_room(self) -> None:
-        """The head takes the rows it needs; on a small screen the rest is one panel's at a time."""
+    def _arrange(self) -> None:
+        """Give the head the rows it needs; below it a small screen shows one panel at a time."""
         if not self.size.width:
             return
         wide = self.size.width >= WIDE_COLUMNS and self.size.height >= WIDE_ROWS
@@ -203,7 +196,7 @@ class TuneScreen(FullScreen):
         self._skipped.display = wide or self.page == "skipped"
 
     def watch_page(self) -> None:
-        self._give_room()
+        self._arrange()
 
     @on(PageStrip.PageWanted)
     def _page_clicked(self, event: PageStrip.PageWanted) -> None:
@@ -217,21 +210,13 @@ class TuneScreen(FullScreen):
             panel.focus()
 
     def action_panel(self, by: int) -> None:
-        """The next panel, or the one before."""
+        """Show the next panel, or the one before."""
         self.action_page((PAGES.index(self.page) + by) % len(PAGES) + 1)
 
     def action_tuning(self, what: str) -> None:
-        """Tell the app what the user wants."""
+        """Post the request `what`."""
         self.post_message(TuningWanted(what))
 
-    def action_help(self) -> None:
-        """All keys, and the words of the screen."""
-        self.app.push_screen(HelpScreen(TUNE_KEYS, TUNE_GLOSSARY))
-
-    def action_theme(self) -> None:
-        """Dark or light."""
-        self.post_message(ThemeWanted())
-
     def action_leave(self) -> None:
-        """Back to the main screen; the tuning goes on."""
+        """Return to the main screen; the tuning goes on."""
         self.dismiss(None)

@@ -8,10 +8,9 @@ from textual.content import Content
 from textual.reactive import reactive
 
 from tuner_tui.ui.keys import APP_KEYS, WATCH_JOB_KEYS, WATCH_KEYS
-from tuner_tui.ui.messages import QuitWanted, ThemeWanted
+from tuner_tui.ui.messages import QuitWanted
 from tuner_tui.ui.panels.watch import WatchedCardsPanel, WatchedHostPanel, WatchedJobsPanel
-from tuner_tui.ui.screens.help import HelpScreen
-from tuner_tui.ui.terminal.full_screen import FullScreen
+from tuner_tui.ui.screens.sub_screen import SubScreen
 from tuner_tui.ui.widgets.key_footer import KeyLine
 
 if TYPE_CHECKING:
@@ -36,10 +35,12 @@ WATCH_GLOSSARY = (
 )
 
 
-class WatchScreen(FullScreen):
-    """Shows `view`. `one_job` watches a single job: its processes are shown, and only its cards."""
+class WatchScreen(SubScreen):
+    """Shows `view`. With `one_job` it shows the processes of a single job, and only its GPUs."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*WATCH_KEYS]
+    HELP_KEYS = (*WATCH_JOB_KEYS, *WATCH_KEYS, *APP_KEYS)
+    GLOSSARY = WATCH_GLOSSARY
     DEFAULT_CSS = """
     WatchScreen { overflow: hidden; }
     WatchScreen > WatchedJobsPanel { height: 1fr; }
@@ -53,7 +54,6 @@ class WatchScreen(FullScreen):
         self.host = WatchedHostPanel(classes="panel")
         self.jobs = WatchedJobsPanel(classes="panel")
         self._one_job = one_job
-        self._title = ""
         self._rows = (0, 0)
         self.cards.border_title = "GPUs"
         self.host.border_title = Content(heading)
@@ -70,7 +70,7 @@ class WatchScreen(FullScreen):
 
     def on_resize(self) -> None:
         self._rows = (0, 0)
-        self._give_room()
+        self._arrange()
 
     def watch_view(self, view: BoxView | None) -> None:
         if view is None:
@@ -79,8 +79,8 @@ class WatchScreen(FullScreen):
             self._follow_one(view)
         for panel in (self.cards, self.host, self.jobs):
             panel.view = view
-        self._entitle(cards_title(view))
-        self._give_room()
+        self.set_panel_title(self.cards, cards_title(view))
+        self._arrange()
 
     def _follow_one(self, view: BoxView) -> None:
         job = next(iter(view.jobs), None)
@@ -90,17 +90,11 @@ class WatchScreen(FullScreen):
             if self.jobs.view is None or not self.jobs.view.jobs:
                 self.jobs.opened = frozenset({job.pid})
 
-    def _entitle(self, title: str) -> None:
-        """A title that is set is painted, changed or not, and the panel with it."""
-        if title != self._title:
-            self._title = title
-            self.cards.border_title = Content(title)
+    def _arrange(self) -> None:
+        """Give GPUs and host the rows they need, and the jobs the rest.
 
-    def _give_room(self) -> None:
-        """Cards and host take the rows they need, the jobs the rest.
-
-        Rows once given are kept until the size changes: a card that is held back every other second would else move
-        the whole screen each time.
+        Panels do not shrink until the size changes: a GPU that is throttled every other second would move the whole
+        screen each time.
         """
         width = max(1, self.size.width - 2 * FRAME)
         host = len(self.host.picture(width)) if self.size.height >= LOW_HEIGHT else 1
@@ -110,14 +104,6 @@ class WatchScreen(FullScreen):
         if rows != self._rows:
             self._rows = rows
             self.cards.styles.height, self.host.styles.height = rows[0] + FRAME, rows[1] + FRAME
-
-    def action_help(self) -> None:
-        """All keys, and the words of the screen."""
-        self.app.push_screen(HelpScreen((*WATCH_JOB_KEYS, *WATCH_KEYS, *APP_KEYS), WATCH_GLOSSARY))
-
-    def action_theme(self) -> None:
-        """Dark or light."""
-        self.post_message(ThemeWanted())
 
     def action_leave(self) -> None:
         """Leave the screen."""

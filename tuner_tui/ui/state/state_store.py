@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tuner_tui.ui.screens.main import MainScreen
 
 
-class Store:
+class StateStore:
     """The one mutable place of the screen's state. `ready` is set once the settings shown are those to train."""
 
     def __init__(self, backend: Backend, screen: MainScreen, ask_estimate: Callable[[EstimateRequest], None]) -> None:

@@ -1,0 +1,42 @@
+"""Base class of the full screens beside the main screen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.content import Content
+
+from tuner_tui.ui.messages import ThemeWanted
+from tuner_tui.ui.screens.help import HelpScreen
+from tuner_tui.ui.terminal.full_screen import FullScreen
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from textual.binding import Binding
+    from textual.widget import Widget
+
+
+class SubScreen(FullScreen):
+    """A screen with keys and a glossary of its own."""
+
+    HELP_KEYS: ClassVar[Sequence[Binding]] = ()
+    GLOSSARY: ClassVar[Sequence[tuple[str, str]]] = ()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._titles: dict[Widget, str] = {}
+
+    def set_panel_title(self, panel: Widget, title: str) -> None:
+        """Set the title of a panel if it has changed: setting it repaints the whole panel."""
+        if self._titles.get(panel) != title:
+            self._titles[panel] = title
+            panel.border_title = Content(title)
+
+    def action_help(self) -> None:
+        """Show all keys and the glossary."""
+        self.app.push_screen(HelpScreen(self.HELP_KEYS, self.GLOSSARY))
+
+    def action_theme(self) -> None:
+        """Switch between dark and light."""
+        self.post_message(ThemeWanted())
