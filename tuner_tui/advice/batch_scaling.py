@@ -10,7 +10,7 @@ from tuner_tui.settings.model import Settings
 
 @dataclass(frozen=True, slots=True)
 class BatchSplit:
-    """One way to make an effective batch: samples a device at once, micro batches added up, processes."""
+    """An effective batch as micro batch × accumulation × processes."""
 
     micro: int
     accumulation: int
@@ -18,20 +18,20 @@ class BatchSplit:
 
     @property
     def effective(self) -> int:
-        """Samples behind one optimizer step."""
+        """Samples per optimizer step."""
         return self.micro * self.accumulation * self.processes
 
 
 @dataclass(frozen=True, slots=True)
 class RebalancedBatch:
-    """A new split, the effective batch it was to hold, and whether it does so exactly."""
+    """A new split and the effective batch it should keep (`wanted`)."""
 
     split: BatchSplit
     wanted: int
 
     @property
     def exact(self) -> bool:
-        """Whether the effective batch is the one wanted."""
+        """Whether the effective batch equals the wanted one."""
         return self.split.effective == self.wanted
 
     @property
@@ -41,16 +41,16 @@ class RebalancedBatch:
 
 
 def divisors(number: int) -> tuple[int, ...]:
-    """Every divisor of `number`, ascending."""
+    """All divisors of `number`, ascending."""
     small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
     return tuple(small + [number // d for d in reversed(small) if d * d != number])
 
 
 def rebalance(micro: int, accumulation: int, processes: int, new_micro: int) -> RebalancedBatch:
-    """The split with the largest micro batch up to `new_micro` that holds the effective batch exactly.
+    """The split with the largest micro batch up to `new_micro` that keeps the effective batch exactly.
 
-    A divisor below half of `new_micro` would cost more speed than an inexact batch costs accuracy: then `new_micro`
-    itself is taken, with the accumulation that comes nearest, and the caller shows the difference.
+    If only divisors below half of `new_micro` keep it, the lost speed would cost more than the exact batch is worth:
+    the split is then `new_micro` with the nearest accumulation, and `exact` is False.
     """
     share = micro * accumulation
     best = max(d for d in divisors(share) if d <= new_micro)
@@ -61,22 +61,22 @@ def rebalance(micro: int, accumulation: int, processes: int, new_micro: int) -> 
 
 
 def smaller_micro_batches(micro: int, accumulation: int) -> tuple[int, ...]:
-    """Micro batches below `micro` that hold the effective batch exactly, largest first."""
+    """Micro batches below `micro` that keep the effective batch exactly, largest first."""
     return tuple(d for d in reversed(divisors(micro * accumulation)) if d < micro)
 
 
 def scale_linear(learning_rate: float, ratio: float) -> float:
-    """Linear scaling, for SGD: the learning rate times the ratio of effective batches."""
+    """Linear scaling, for SGD: the learning rate times the ratio of the effective batches."""
     return learning_rate * ratio
 
 
 def scale_square_root(learning_rate: float, ratio: float) -> float:
-    """Square-root scaling, for Adam and its relatives."""
+    """Square-root scaling, for Adam and similar optimizers."""
     return learning_rate * math.sqrt(ratio)
 
 
 def scale_learning_rate(learning_rate: float, ratio: float, optimizer: str) -> tuple[float, str]:
-    """The learning rate for an effective batch `ratio` times as large, and the name of the rule used."""
+    """The learning rate for an effective batch `ratio` times as large, and the name of the scaling rule."""
     if optimizer.lower().startswith("sgd"):
         return scale_linear(learning_rate, ratio), "linear scaling (SGD)"
     return scale_square_root(learning_rate, ratio), "square-root scaling (Adam)"
@@ -84,10 +84,10 @@ def scale_learning_rate(learning_rate: float, ratio: float, optimizer: str) -> t
 
 @dataclass(frozen=True, slots=True)
 class BatchChange:
-    """An effective batch that is no longer what it was.
+    """A changed effective batch.
 
-    `held` is the nearest split that holds the old one exactly; None where none comes near the new micro batch.
-    `learning_rate` is the rate for the new effective batch, by the rule named `rule`.
+    `held` is the split nearest to the new micro batch that keeps the old effective batch, or None. `learning_rate` is
+    the rate for the new effective batch by the scaling rule `rule`.
     """
 
     before: int
@@ -98,7 +98,7 @@ class BatchChange:
 
     @property
     def sentence(self) -> str:
-        """The arithmetic and both ways out."""
+        """The change and the two ways to handle it, in one sentence."""
         way = f"or keep it and set learning_rate={self.learning_rate:.1e} ({self.rule})"
         if self.held is None:
             return (
@@ -110,7 +110,7 @@ class BatchChange:
 
 
 def batch_change(before: Settings, after: Settings, replicas: int = 1) -> BatchChange | None:
-    """What becomes of the effective batch from `before` to `after`; None where it is held."""
+    """The change of the effective batch from `before` to `after`; None if it stays the same."""
     old, new = before.effective_batch(replicas), after.effective_batch(replicas)
     if old == new:
         return None

@@ -44,14 +44,15 @@ RULES: tuple[FindingRule, ...] = (
     gpu.slow_kernels,
     wall_time.padding,
 )
-"""The measured breakdown of the step before thresholds on single figures; the order is the rank within a severity,
-where the cost is not measured."""
+"""All rules. Among findings of one severity without a measured cost, this order is kept; rules on the measured
+breakdown of a step come before rules on single figures."""
 
 SEVERITY_RANK = {"failed": 0, "warning": 1, "hint": 2}
 
 
 def diagnose(situation: Situation) -> tuple[Finding, ...]:
-    """Every finding of this moment, worst first; empty where nothing is wrong. Pure: feed it through `Steadiness`."""
+    """All findings for a situation, worst first; empty if nothing is wrong. Smooth live results with
+    `FindingHysteresis`."""
     live = [finding for rule in RULES if (finding := rule(situation)) is not None]
     if situation.is_alive:
         return rank_findings(live)
@@ -61,9 +62,10 @@ def diagnose(situation: Situation) -> tuple[Finding, ...]:
 
 
 def rank_findings(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """By severity. Those of one severity whose cost is measured stand by it among themselves, the dearest first.
+    """Sorts findings by severity; those with a measured cost by `lost_share`, highest first, among themselves.
 
-    A box that others use slows everything down a little; what the training loses by itself may be much more.
+    Findings without a measured cost keep their places. So contention by other programs, which costs a little
+    everywhere, does not hide a larger loss inside the training.
     """
     ordered = sorted(findings, key=lambda finding: SEVERITY_RANK[finding.severity])
     for severity in SEVERITY_RANK:

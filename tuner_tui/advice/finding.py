@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tuner_tui.runs.log_parsing.crash_patterns.pattern import Confidence
+from tuner_tui.settings.fields import Value
 
-Value = str | int | float | bool | None
 FindingSeverity = Literal["failed", "warning", "hint"]
 
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """A change of settings that answers a finding.
+    """A change of settings that addresses a finding.
 
-    `change` maps settings names to new values (empty where the answer lies outside the settings); `effect` says
-    what to expect, `rests_on` what that expectation rests on, `source` the document, rule or measurement.
+    `change` maps settings to new values; it is empty if the remedy lies outside the settings. `effect` is the expected
+    effect, `rests_on` what that expectation is based on, `source` the document, rule or measurement.
     """
 
     title: str
@@ -30,9 +30,9 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something wrong or improvable. `cause` is a stable identifier such as `gpu-oom` or `data-wait`.
+    """A problem or a possible improvement. `cause` is a stable identifier such as `gpu-oom` or `data-wait`.
 
-    `lost_share` is the share of the run's time that it costs by measurement, 0 to 1; None where that is not measured.
+    `lost_share` is the measured share of the run's time that it costs, 0 to 1; None if it is not measured.
     """
 
     cause: str

@@ -9,12 +9,12 @@ from tuner_tui.advice import thresholds
 from tuner_tui.advice.finding import Finding
 
 IMMEDIATE_CAUSES = frozenset({"nan"})
-"""Causes that cannot flicker once they are certain, and of which every further step is lost."""
+"""Causes that are shown at once when certain: they do not flicker, and every further step is wasted."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrackedFinding:
-    """One cause under watch: its newest finding, since when it holds, and when it was last seen."""
+    """The newest finding of one cause, since when it holds, and when it was last seen."""
 
     finding: Finding
     since_s: float
@@ -24,9 +24,10 @@ class TrackedFinding:
 
 @dataclass(frozen=True, slots=True)
 class FindingHysteresis:
-    """What is under watch now. Feed it each diagnosis with `after`; read `shown`. Failures, and nan, show at once.
+    """The findings tracked so far. Pass each diagnosis to `after`; read `shown`.
 
-    `appear_s` and `vanish_s` are seconds. The order of the newest diagnosis is kept; findings that linger come last.
+    A finding appears after `appear_s` seconds and disappears after `vanish_s` seconds; failures and nan appear at once.
+    The order of the newest diagnosis is kept, and findings that are about to disappear come last.
     """
 
     held: tuple[TrackedFinding, ...] = ()
@@ -39,7 +40,7 @@ class FindingHysteresis:
         return tuple(held.finding for held in self.held if held.shown)
 
     def after(self, findings: Iterable[Finding], now_s: float) -> FindingHysteresis:
-        """The watch after one more diagnosis at `now_s` (seconds since the epoch)."""
+        """The state after one more diagnosis at `now_s`, seconds since the epoch."""
         earlier = {finding_key(held.finding): held for held in self.held}
         present = [self._seen(finding, earlier.get(finding_key(finding)), now_s) for finding in findings]
         causes = {finding_key(held.finding) for held in present}
@@ -57,5 +58,5 @@ class FindingHysteresis:
 
 
 def finding_key(finding: Finding) -> tuple[str, str | None]:
-    """What makes two findings the same one: cause and place."""
+    """The identity of a finding: cause and location."""
     return finding.cause, finding.where

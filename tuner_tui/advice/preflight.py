@@ -8,8 +8,9 @@ from typing import Literal
 
 from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.advice.recommend.data_loading import SMALL_SHM_BYTES
-from tuner_tui.advice.recommend.target import GIB, other_processes_bytes
+from tuner_tui.advice.recommend.target import other_processes_bytes
 from tuner_tui.advice.thresholds import DISK_FREE_BYTES
+from tuner_tui.core.units import GIB
 from tuner_tui.hardware.environment import visible_cards
 from tuner_tui.hardware.interpreter.compatibility import find_incompatibilities
 from tuner_tui.hardware.interpreter.probe import Interpreter
@@ -23,12 +24,12 @@ CheckState = Literal["good", "warning", "wrong"]
 MIN_RAM_BYTES = 4 * GIB
 REQUIRED_PACKAGES = ("torch", "transformers", "accelerate")
 NO_GPU_KINDS = (GpuProblemKind.NO_LIBRARY, GpuProblemKind.NO_DRIVER, GpuProblemKind.NO_GPU)
-"""A box without a card is no mistake: trainings run on its processor."""
+"""Not an error: such a box trains on its CPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreflightCheck:
-    """One thing that was looked at. `wrong` stops a training or makes it something else than asked for."""
+    """One check and its result. `wrong` means that the training fails or differs from what was requested."""
 
     name: str
     state: CheckState
@@ -39,7 +40,7 @@ class PreflightCheck:
 def preflight_checks(
     inventory: Inventory, interpreter: Interpreter, settings: Settings, job: BuiltinJob | CommandJob
 ) -> tuple[PreflightCheck, ...]:
-    """Everything that was looked at, in the order in which it matters."""
+    """All checks, the most important first."""
     return (
         *interpreter_checks(interpreter, job),
         *gpu_checks(inventory),
@@ -53,7 +54,7 @@ def preflight_checks(
 
 
 def interpreter_checks(interpreter: Interpreter, job: BuiltinJob | CommandJob) -> Iterator[PreflightCheck]:
-    """The Python that trains, and the packages it needs."""
+    """Checks the training interpreter and the packages it needs."""
     has = interpreter.packages
     if interpreter.problem is not None:
         yield PreflightCheck("Python", "wrong", interpreter.problem)
@@ -67,13 +68,13 @@ def interpreter_checks(interpreter: Interpreter, job: BuiltinJob | CommandJob) -
 
 
 def missing_packages(interpreter: Interpreter, job: BuiltinJob | CommandJob) -> tuple[str, ...]:
-    """What the training needs and the interpreter does not have."""
+    """Packages that the job needs and the interpreter does not have."""
     needed = REQUIRED_PACKAGES if isinstance(job, BuiltinJob) else ("torch",)
     return tuple(name for name in needed if name not in interpreter.packages)
 
 
 def gpu_checks(inventory: Inventory) -> Iterator[PreflightCheck]:
-    """The cards: whether they answer, which a training sees, who else is on them."""
+    """Checks that the GPUs respond, which of them a training sees, and whether others use them."""
     for problem in inventory.problems:
         none = problem.kind in NO_GPU_KINDS
         yield PreflightCheck("GPU", "warning" if none else "wrong", problem.sentence, problem.advice)
@@ -98,7 +99,7 @@ def gpu_checks(inventory: Inventory) -> Iterator[PreflightCheck]:
 
 
 def compatibility_checks(inventory: Inventory, interpreter: Interpreter) -> Iterator[PreflightCheck]:
-    """Whether the interpreter's torch runs on the cards."""
+    """Checks that the interpreter's torch runs on the GPUs."""
     found = find_incompatibilities(inventory, interpreter)
     yield from (PreflightCheck("torch and GPU", "wrong", one.sentence, one.advice) for one in found)
     if inventory.gpus and "torch" in interpreter.packages and not found:
@@ -108,7 +109,7 @@ def compatibility_checks(inventory: Inventory, interpreter: Interpreter) -> Iter
 
 
 def core_checks(inventory: Inventory) -> Iterator[PreflightCheck]:
-    """The cores that affinity and cgroup leave."""
+    """Checks the cores that affinity and cgroup leave."""
     cpu = inventory.cpu
     usable = "1 core is" if cpu.usable_cores == 1 else f"{cpu.usable_cores} cores are"
     if cpu.usable_cores < cpu.logical_cores:
@@ -123,7 +124,7 @@ def core_checks(inventory: Inventory) -> Iterator[PreflightCheck]:
 
 
 def memory_check(inventory: Inventory) -> PreflightCheck:
-    """Host memory."""
+    """Checks the available host memory."""
     usable = inventory.memory.usable_bytes
     available = inventory.memory.available_bytes
     free = usable if available is None else min(usable, available)
@@ -135,7 +136,7 @@ def memory_check(inventory: Inventory) -> PreflightCheck:
 
 
 def shared_memory_checks(shm: Space | None) -> Iterator[PreflightCheck]:
-    """Room for the batches that loader workers hand over."""
+    """Checks /dev/shm, through which loader workers pass batches."""
     if shm is None:
         return
     sentence = f"{shm.free_bytes / 2**20:,.0f} MiB are free in /dev/shm."
@@ -147,7 +148,7 @@ def shared_memory_checks(shm: Space | None) -> Iterator[PreflightCheck]:
 
 
 def disk_checks(space: Space | None) -> Iterator[PreflightCheck]:
-    """Room for checkpoints."""
+    """Checks the space for checkpoints."""
     if space is None:
         return
     sentence = f"{space.free_bytes / GIB:,.1f} GiB are free in {space.path}, where runs are kept."
@@ -161,7 +162,7 @@ def disk_checks(space: Space | None) -> Iterator[PreflightCheck]:
 def settings_checks(
     inventory: Inventory, interpreter: Interpreter, settings: Settings, job: BuiltinJob | CommandJob
 ) -> Iterator[PreflightCheck]:
-    """Whether the settings fit together, and fit the box."""
+    """Checks that the settings fit together and fit the box."""
     cores_here = inventory.cpu.usable_cores
     found = find_problems(settings, gpus=visible_cards(inventory), interpreter=interpreter, job=job, cores=cores_here)
     for problem in found:
@@ -180,7 +181,7 @@ CHOOSE_INTERPRETER = Remedy(
 def environment_findings(
     inventory: Inventory | None, interpreter: Interpreter | None, job: BuiltinJob | CommandJob | None
 ) -> tuple[Finding, ...]:
-    """A finding for each package that is missing or does not fit; none where box or interpreter is not known."""
+    """One finding per missing or incompatible package; none if inventory or interpreter is unknown."""
     if inventory is None or interpreter is None:
         return ()
     return (*_missing_package_findings(interpreter, job), *_compatibility_findings(inventory, interpreter))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """A limit, the unit it is in, and where it comes from."""
+    """A limit with its unit and its source."""
 
     value: float
     unit: str

@@ -21,19 +21,19 @@ OPTIMIZERS = {
     "sgd": ("SGD", None),
     "adafactor": ("Adafactor", None),
 }
-"""Class and fused kernel of the optimizers that show by them; 8-bit ones call their class AdamW too."""
+"""Observed class and fused flag of optimizers; 8-bit variants are called AdamW, too, and cannot be recognised."""
 CHECKED = (
     "per_device_train_batch_size", "gradient_accumulation_steps", "precision", "tf32", "optim", "attn_implementation",
     "gradient_checkpointing", "torch_compile", "dataloader_num_workers", "dataloader_prefetch_factor",
     "dataloader_pin_memory", "dataloader_persistent_workers",
 )  # fmt: skip
-"""The settings that speed and memory hang on: on the list even where nothing was seen of them."""
+"""The settings that speed and memory depend on; listed even if nothing was observed."""
 FLASH = {"flash_attention_2": "flash_attn", "flash_attention_3": "flash_attn_3"}
 
 
 @dataclass(frozen=True, slots=True)
 class SettingCheck:
-    """One line of the checklist. `asked` is None where nothing was asked for, `seen` where nothing was seen."""
+    """One setting: requested value (`asked`) and observed value (`seen`), None if unknown."""
 
     name: str
     asked: Any
@@ -43,9 +43,9 @@ class SettingCheck:
 
 
 def verify_settings(situation: Situation) -> tuple[SettingCheck, ...]:
-    """Every setting that is checked, asked for or refused, and every other figure the training has told.
+    """Checks all requested settings and lists everything else that the observer reported.
 
-    What contradicts comes first, then by name. Empty before the training has said anything.
+    Differing settings come first, then by name. Empty before the training has reported anything.
     """
     if not situation.state.in_effect and not _refused(situation):
         return ()
@@ -54,12 +54,12 @@ def verify_settings(situation: Situation) -> tuple[SettingCheck, ...]:
 
 
 def differing_settings(situation: Situation) -> tuple[SettingCheck, ...]:
-    """The marks that contradict."""
+    """The checks whose requested and observed values differ."""
     return tuple(mark for mark in verify_settings(situation) if mark.verdict == "differs")
 
 
 def _asked(situation: Situation) -> Mapping[str, Any]:
-    """What was asked for: of somebody else's command only what was chosen, for its own defaults are its own."""
+    """The requested values: of a command only the chosen ones, since its own defaults are its own."""
     if situation.settings is None:
         return {}
     values = situation.settings.model_dump()
@@ -67,7 +67,7 @@ def _asked(situation: Situation) -> Mapping[str, Any]:
 
 
 def _refused(situation: Situation) -> list[SettingCheck]:
-    """What never reached the training."""
+    """Settings that never reached the training."""
     asked, state = _asked(situation), situation.state
     marks = {
         name: SettingCheck(name, asked.get(name), None, "differs", "this way of handing over settings cannot carry it")
@@ -86,7 +86,7 @@ def _settings(situation: Situation) -> list[SettingCheck]:
 
 
 def _facts(situation: Situation) -> list[SettingCheck]:
-    """What was seen and is no setting."""
+    """Observed values that are no settings."""
     used = {*Settings.model_fields, "autocast_dtype", "optimizer", "fused"}
     return [
         SettingCheck(name, None, value, "not asked")
@@ -163,7 +163,7 @@ def _checkpointing(asked: Any, situation: Situation) -> SettingCheck:
 
 
 def _prefetch(asked: Any, situation: Situation) -> SettingCheck:
-    """Without workers it has no meaning, and none is asked for then."""
+    """Prefetch has no meaning without workers."""
     workers = situation.state.in_effect.get("dataloader_num_workers")
     if asked is not None and workers == 0:
         return SettingCheck("dataloader_prefetch_factor", asked, None, "unknown", "there are no workers")
@@ -181,7 +181,7 @@ SPECIAL: Mapping[str, Callable[[Any, Situation], SettingCheck]] = {
 
 
 def format_setting(value: Any) -> str:
-    """A value of a mark in words; a dash where there is none."""
+    """A value as text: `on`, `off`, a list with commas, `–` for None."""
     if value is None:
         return "–"
     if isinstance(value, bool):

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from tuner_tui.advice.batch_scaling import smaller_micro_batches
 from tuner_tui.advice.crash.cause import crash_findings
 from tuner_tui.advice.effective_settings import chosen_settings, effective_settings
-from tuner_tui.advice.finding import Finding, Remedy, Value
+from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.advice.findings.non_finite import LOSS_IGNORES_ACCUMULATION
 from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.situation import Situation
 from tuner_tui.runs.supervise.exit_evidence import OUT_OF_MEMORY_CAUSES
+from tuner_tui.settings.fields import Value
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Origin, OriginKind, Resolved

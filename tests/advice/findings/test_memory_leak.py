@@ -38,7 +38,7 @@ def told(
 def test_a_card_that_will_be_full_before_the_end() -> None:
     [finding] = told(rising(1.0))
     assert finding.sentence == "GPU memory grows by 1 MB with every step: full in about 4,000 steps, 33 min"
-    assert finding.evidence == ("4.1 GB → 4.5 GB held between steps, over 448 steps",)
+    assert finding.evidence == ("3.8 GiB → 4.2 GiB held between steps, over 448 steps",)
     assert finding.severity == "warning"
     assert ".item()" in finding.remedies[0].why
     assert "_record_memory_history" in finding.remedies[1].why
@@ -66,7 +66,7 @@ def test_too_few_looks_and_too_little_are_not_told(lows: WindowMinima) -> None:
 
 def test_the_hosts_memory_and_a_limit_of_the_runs_own() -> None:
     [finding] = told(anonymous=rising(8.0))
-    assert finding.sentence == "Host memory grows by 8 MB with every step: full in about 5,500 steps, 46 min"
+    assert finding.sentence == "Host memory grows by 8 MB with every step: full in about 5,500 steps, 45 min"
     assert "memray" in finding.remedies[1].why
     assert told(anonymous=rising(1.0)) == []
     [limited] = told(anonymous=rising(1.0), inventory=box(), samples=samples(), memory_limit_bytes=6 * GB)
@@ -106,7 +106,7 @@ def ended(lows: WindowMinima) -> Situation:
 def test_out_of_memory_after_a_steady_rise_says_so_before_it_offers_smaller_batches() -> None:
     [finding] = crash_findings(ended(rising(16.0, stretches=5)))
     assert finding.cause == "gpu-oom"
-    assert "5.0 GB → 8.1 GB held between steps, over 192 steps" in finding.evidence
+    assert "4.7 GiB → 7.5 GiB held between steps, over 192 steps" in finding.evidence
     assert finding.remedies[0].title == "keep numbers instead of tensors"
     assert any(remedy.change for remedy in finding.remedies)
 

@@ -45,12 +45,12 @@ LOOKBACK_LINES = 60
 
 
 def failure_location(failure: Failure, lines: Sequence[LogLine]) -> str | None:
-    """training, evaluation, loading, optimizer-step or checkpoint; None where neither stack nor output tells."""
+    """One of training, evaluation, loading, optimizer-step, checkpoint; None if neither stack nor output shows it."""
     return location_from_frames(failure.frames) or _location_from_output(failure, lines)
 
 
 def location_from_frames(frames: Sequence[tuple[str, str]]) -> str | None:
-    """From the stack: evaluation and saving are told by any frame, the rest by the innermost frame that tells."""
+    """The location by the stack: any frame decides for evaluation and saving, else the innermost known frame."""
     names = [(file, function.rpartition(".")[2]) for file, function in frames]
     if any(EVALUATION.match(name) and not _is_library_eval(file) for file, name in names):
         return "evaluation"
@@ -72,12 +72,12 @@ def _frame_location(file: str, name: str) -> str | None:
 
 
 def _is_library_eval(file: str) -> bool:
-    """`eval` inside torch's own files is not an evaluation."""
+    """Whether `eval` is a function of torch itself, which is no evaluation of a model."""
     return "/torch/" in file and "lightning" not in file
 
 
 def _location_from_output(failure: Failure, lines: Sequence[LogLine]) -> str | None:
-    """From what was written last before the failure."""
+    """The location by the last banner or progress bar before the failure."""
     before = [line for line in lines if line.number < failure.first][-LOOKBACK_LINES:]
     for line in reversed(before):
         if EVAL_BANNER.match(line.text):

@@ -9,7 +9,6 @@ from tuner_tui.advice.findings.run_metrics import (
     covers_window,
     cpu_pct,
     cpu_queue_pct,
-    format_seconds,
     gpu_busy_pct,
     is_warmed_up,
     median_known,
@@ -20,12 +19,12 @@ from tuner_tui.advice.findings.run_metrics import (
 )
 from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.situation import Situation
-from tuner_tui.core.units import format_percent, format_share
+from tuner_tui.core.units import format_percent, format_share, format_short_duration
 from tuner_tui.hardware.sample import Sample
 
 
 def data_wait(situation: Situation) -> Finding | None:
-    """Data wait ÷ step time is above its threshold; which remedy fits depends on what the workers and cores do."""
+    """Data wait ÷ step time exceeds its threshold. The remedy depends on the load of workers and cores."""
     part = situation.state.rates.data_wait_share
     if part is None or part < thresholds.DATA_WAIT_HINT.value or not is_warmed_up(situation):
         return None
@@ -48,7 +47,7 @@ def data_wait(situation: Situation) -> Finding | None:
 
 
 def _bottleneck(situation: Situation) -> tuple[str | None, str]:
-    """Where in the loading the time goes, and the reason in words."""
+    """What limits the loader, as location and reason."""
     samples, settings = recent_samples(situation), situation.settings
     loads, cpu = worker_loads(samples), cpu_pct(samples)
     full = covers_window(samples) and cpu is not None and cpu >= thresholds.CPU_FULL_PCT.value
@@ -68,20 +67,20 @@ def _bottleneck(situation: Situation) -> tuple[str | None, str]:
 
 
 def _one_worker_busy(loads: tuple[float, ...]) -> bool:
-    """One worker at full load, every other one idle: the dataset is not shared out among them."""
+    """Whether one worker is at full load and all others idle: the dataset is not sharded."""
     full, idle = thresholds.CORE_FULL_PCT.value, thresholds.WORKER_IDLE_PCT.value
     return len(loads) > 1 and loads[0] >= full and all(load < idle for load in loads[1:])
 
 
 def _workers_idle(loads: tuple[float, ...]) -> bool:
-    """Not even the busiest worker has much to do."""
     return loads[0] < thresholds.WORKER_IDLE_PCT.value
 
 
 def has_too_many_workers(situation: Situation) -> bool:
-    """More loader processes than cores left beside the training processes, and it is they that fill the cores.
+    """Whether there are more workers than free cores, and the workers themselves cause the contention.
 
-    Where others have the cores they cannot fill them; far too many of them stand in the queue for one then.
+    They do if they use a large share of all cores. If other programs use the cores, workers cannot reach that share;
+    then they cause it if they are more than twice the cores and wait for one.
     """
     samples = recent_samples(situation)
     cores, loads = situation.usable_cores, worker_loads(samples)
@@ -93,17 +92,15 @@ def has_too_many_workers(situation: Situation) -> bool:
 
 
 def _queues_for_cpu(samples: tuple[Sample, ...]) -> bool:
-    """Whether a process of the training stands in the queue for a core; taken for granted where nobody can tell."""
+    """Whether a process of the training waits for a core; True if that is not measured."""
     queue = cpu_queue_pct(samples)
     return queue is None or queue >= thresholds.CPU_QUEUE_PCT.value
 
 
 def _evidence(situation: Situation, part: float) -> tuple[str, ...]:
-    """The numbers, and for how long."""
     rates, samples = situation.state.rates, recent_samples(situation)
-    lines = [
-        f"data wait {format_share(part)} of step time, {format_seconds(training_s(situation) or 0)} into the training"
-    ]
+    since = format_short_duration(training_s(situation) or 0)
+    lines = [f"data wait {format_share(part)} of step time, {since} into the training"]
     if rates.step_time_s is not None:
         lines.append(f"a step takes {rates.step_time_s:.3g} s, of it {rates.step_time_s * part:.3g} s waiting")
     loads, busy, cpu = worker_loads(samples), gpu_busy_pct(situation, samples), cpu_pct(samples)

@@ -9,8 +9,6 @@ from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.findings.run_metrics import (
     covers_window,
     cpu_pct,
-    format_gigabytes,
-    format_seconds,
     gpu_busy_pct,
     gpu_indexes,
     gpu_median,
@@ -23,12 +21,12 @@ from tuner_tui.advice.findings.run_metrics import (
 )
 from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.situation import Situation
-from tuner_tui.core.units import format_percent, format_share
+from tuner_tui.core.units import format_percent, format_share, format_short_duration, format_size
 from tuner_tui.hardware.gpu.xid import format_xid, xid_meaning
 from tuner_tui.hardware.sample import GpuSample
 
 HARMFUL_THROTTLE_REASONS = ("thermal", "hardware slowdown", "power brake", "reliability", "board limit")
-"""Throttle reasons that are no one's choice; a power cap or set clocks are how the card is meant to run."""
+"""Throttle reasons that nobody configured, unlike a power cap or fixed clocks."""
 
 XID_FAULTS = {
     "card": "by NVIDIA's list the card's own fault, or its power's, heat's or slot's",
@@ -38,7 +36,7 @@ XID_FAULTS = {
 
 
 def throttled(situation: Situation) -> Finding | None:
-    """A card held its clocks down for most of the last seconds."""
+    """A GPU reduced its clocks in most of the recent samples."""
     samples = recent_samples(situation)
     if not covers_window(samples) or situation.state.outcome is not None:
         return None
@@ -52,7 +50,7 @@ def throttled(situation: Situation) -> Finding | None:
 
 
 def _throttled_finding(situation: Situation, gpu: GpuSample, word: str, part: float, span: float) -> Finding:
-    figures = [f"{word} in {format_share(part)} of the last {format_seconds(span)}"]
+    figures = [f"{word} in {format_share(part)} of the last {format_short_duration(span)}"]
     if gpu.temperature_c is not None:
         figures.append(f"{gpu.temperature_c:.0f} °C")
     if gpu.clock_sm_mhz is not None:
@@ -69,7 +67,7 @@ def _throttled_finding(situation: Situation, gpu: GpuSample, word: str, part: fl
 
 
 def other_process(situation: Situation) -> Finding | None:
-    """Somebody else computes on the training's card. Told only where our own processes are visible on it."""
+    """Another program uses the training's GPU. Only reported if the training's own processes are visible on it."""
     samples = recent_samples(situation)
     if not samples or situation.state.outcome is not None:
         return None
@@ -86,7 +84,7 @@ def other_process(situation: Situation) -> Finding | None:
                 cause="other-process",
                 severity="warning",
                 sentence=f"Another process is on GPU {gpu.index}: {named}",
-                evidence=(f"it holds {format_gigabytes(held)} of the card",),
+                evidence=(f"it holds {format_size(held)} of the card",),
                 confidence="certain",
                 where=f"gpu {gpu.index}",
                 remedies=remedies_for("other-process", situation),
@@ -95,12 +93,12 @@ def other_process(situation: Situation) -> Finding | None:
 
 
 def lost_gpu(situation: Situation) -> Finding | None:
-    """A card stopped answering the driver."""
+    """A GPU does not respond to the driver any more."""
     newest = situation.samples[-1] if situation.samples else None
     lost = [] if newest is None or situation.state.outcome else [gpu for gpu in newest.gpus if gpu.lost]
     if not lost:
         return None
-    age = "" if lost[0].age_s is None else f", for {format_seconds(lost[0].age_s)}"
+    age = "" if lost[0].age_s is None else f", for {format_short_duration(lost[0].age_s)}"
     return Finding(
         cause="gpu-lost",
         severity="failed",
@@ -112,7 +110,7 @@ def lost_gpu(situation: Situation) -> Finding | None:
 
 
 def driver_error(situation: Situation) -> Finding | None:
-    """The driver reported a critical error (Xid) on a card of the training; worth knowing after its end, too."""
+    """The driver reported a critical error (Xid) on a GPU of the training. Also reported after the run has ended."""
     if not situation.samples:
         return None
     mine = {index for sample in situation.samples for index in gpu_indexes(situation, (sample,))}
@@ -122,7 +120,9 @@ def driver_error(situation: Situation) -> Finding | None:
         return None
     number = gpu.xid
     fault = xid_meaning(number).fault
-    age = () if gpu.xid_age_s is None else (f"reported {format_seconds(gpu.xid_age_s)} before the newest sample",)
+    age = (
+        () if gpu.xid_age_s is None else (f"reported {format_short_duration(gpu.xid_age_s)} before the newest sample",)
+    )
     return Finding(
         cause="gpu-error",
         severity="warning",
@@ -135,7 +135,7 @@ def driver_error(situation: Situation) -> Finding | None:
 
 
 def gpu_memory_near_limit(situation: Situation) -> Finding | None:
-    """The card is almost full, or the allocator had to give its cache back to go on."""
+    """GPU memory is almost full, or the allocator had to free its cache to continue."""
     samples = recent_samples(situation)
     if not samples or not is_warmed_up(situation):
         return None
@@ -145,11 +145,11 @@ def gpu_memory_near_limit(situation: Situation) -> Finding | None:
         used, total = (figures[0].memory_used_bytes, figures[0].memory_total_bytes) if figures else (None, None)
         if used is None or not total or used / total < thresholds.VRAM_NEAR_LIMIT_SHARE.value:
             continue
-        evidence = (f"{format_gigabytes(used)} of {format_gigabytes(total)} used", *_retry_evidence(retries))
+        evidence = (f"{format_size(used)} of {format_size(total)} used", *_retry_evidence(retries))
         return Finding(
             cause="gpu-memory-near-limit",
             severity="warning" if retries else "hint",
-            sentence=f"GPU {index} has {format_gigabytes(total - used)} left: a longer batch would not fit",
+            sentence=f"GPU {index} has {format_size(total - used)} left: a longer batch would not fit",
             evidence=evidence,
             confidence="likely" if retries else "possible",
             where="training",
@@ -163,7 +163,7 @@ def _retry_evidence(retries: int) -> tuple[str, ...]:
 
 
 def gpu_underused(situation: Situation) -> Finding | None:
-    """The card idles though the training does not wait for data."""
+    """The GPU idles although the training does not wait for data."""
     busy = _settled_utilisation(situation)
     if busy is None or busy >= thresholds.GPU_LOW_PCT.value or waits_for_data(situation):
         return None
@@ -180,7 +180,7 @@ def gpu_underused(situation: Situation) -> Finding | None:
         severity="warning" if busy < thresholds.GPU_VERY_LOW_PCT.value else "hint",
         sentence=f"The GPU is busy only {format_percent(busy)} of the time, and does not wait for data",
         evidence=(
-            f"GPU busy {format_percent(busy)} over {format_seconds(span_s(samples))}",
+            f"GPU busy {format_percent(busy)} over {format_short_duration(span_s(samples))}",
             *load, *_data_wait_evidence(situation), *_memory_evidence(situation),
         ),
         confidence="likely",
@@ -190,7 +190,7 @@ def gpu_underused(situation: Situation) -> Finding | None:
 
 
 def launch_bound(situation: Situation) -> Finding | None:
-    """Busy by GPU-Util but at low power with very short steps: the card waits for kernels to be launched."""
+    """High GPU-Util at low power with very short steps: the GPU waits for kernel launches."""
     busy, micro_s = _settled_utilisation(situation), micro_step_s(situation)
     if busy is None or micro_s is None or busy < thresholds.GPU_LOW_PCT.value or waits_for_data(situation):
         return None
@@ -212,7 +212,7 @@ def launch_bound(situation: Situation) -> Finding | None:
 
 
 def slow_kernels(situation: Situation) -> Finding | None:
-    """The card is busy, and something that would make its work cheaper is not in use."""
+    """The GPU is busy, and a supported feature that would make its work cheaper is off."""
     busy = _settled_utilisation(situation)
     if busy is None or busy < thresholds.GPU_BUSY_GOOD_PCT.value or waits_for_data(situation):
         return None
@@ -231,7 +231,7 @@ def slow_kernels(situation: Situation) -> Finding | None:
 
 
 def compiling(situation: Situation) -> Finding | None:
-    """The first steps are slow because they compile."""
+    """`torch.compile` has been compiling for a while."""
     state = situation.state
     if state.phase != "compiling" or state.phase_since_t is None or state.outcome is not None:
         return None
@@ -241,8 +241,8 @@ def compiling(situation: Situation) -> Finding | None:
     return Finding(
         cause="compiling",
         severity="hint",
-        sentence=f"The model compiles, for {format_seconds(since_s)} so far; steps will be faster afterwards",
-        evidence=(f"phase compiling for {format_seconds(since_s)}",),
+        sentence=f"The model compiles, for {format_short_duration(since_s)} so far; steps will be faster afterwards",
+        evidence=(f"phase compiling for {format_short_duration(since_s)}",),
         confidence="certain",
         where="training",
         remedies=remedies_for("compiling", situation),
@@ -250,20 +250,20 @@ def compiling(situation: Situation) -> Finding | None:
 
 
 def waits_for_data(situation: Situation) -> bool:
-    """Whether the loader is the limit: then nothing about the card is."""
+    """Whether the data loader is the bottleneck, so that GPU figures say nothing about the GPU."""
     part = situation.state.rates.data_wait_share
     return part is not None and part >= thresholds.DATA_WAIT_HINT.value
 
 
 def micro_step_s(situation: Situation) -> float | None:
-    """Seconds a micro batch takes; None where the step time is not known."""
+    """Seconds per micro batch; None if the step time is unknown."""
     step_s = situation.state.rates.step_time_s
     accumulation = 1 if situation.settings is None else situation.settings.gradient_accumulation_steps
     return None if step_s is None else step_s / accumulation
 
 
 def _settled_utilisation(situation: Situation) -> float | None:
-    """GPU-Util over the window, while it was all training."""
+    """Median GPU-Util over the window if it contains nothing but settled training; else None."""
     samples = recent_samples(situation)
     settled = is_warmed_up(situation) and situation.state.phase == "training" and covers_window(samples)
     long_enough = (situation.now_s - (situation.state.phase_since_t or situation.now_s)) >= span_s(samples)
@@ -282,7 +282,7 @@ def _power_share(situation: Situation) -> float | None:
 
 def _data_wait_evidence(situation: Situation) -> tuple[str, ...]:
     part = situation.state.rates.data_wait_share
-    since = format_seconds(training_s(situation) or 0)
+    since = format_short_duration(training_s(situation) or 0)
     return () if part is None else (f"data wait {format_share(part)} of step time, {since} into the training",)
 
 

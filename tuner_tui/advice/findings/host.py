@@ -8,8 +8,6 @@ from tuner_tui.advice.findings.run_metrics import (
     covers_window,
     cpu_pct,
     cpu_queue_pct,
-    format_gigabytes,
-    format_seconds,
     is_warmed_up,
     median_known,
     recent_samples,
@@ -18,12 +16,12 @@ from tuner_tui.advice.findings.run_metrics import (
 )
 from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.situation import Situation
-from tuner_tui.core.units import format_percent, format_share
+from tuner_tui.core.units import format_percent, format_share, format_short_duration, format_size
 from tuner_tui.hardware.sample import Sample
 
 
 def cpu_contended(situation: Situation) -> Finding | None:
-    """Other programs keep the cores busy, and the training stands in the queue for one."""
+    """Other programs keep the cores busy, and the training waits for a core."""
     samples, part = recent_samples(situation), other_programs_share(situation)
     queue = cpu_queue_pct(samples, "main")
     if part is None or queue is None or queue < thresholds.CPU_QUEUE_PCT.value or not is_warmed_up(situation):
@@ -35,7 +33,7 @@ def cpu_contended(situation: Situation) -> Finding | None:
         sentence=f"Other programs use {format_share(part)} of the processor: "
         f"training waits {format_percent(queue)} of the time",
         evidence=(
-            f"all cores {format_percent(cpu_pct(samples))} over {format_seconds(span_s(samples))}",
+            f"all cores {format_percent(cpu_pct(samples))} over {format_short_duration(span_s(samples))}",
             f"the training's processes take {format_percent(training_cpu_pct(samples))} of one core",
             f"its main thread could run and got no core {format_percent(queue)} of the time"
             + ("" if counted else ", by looks at it once a second: the kernel here does not count that"),
@@ -48,7 +46,7 @@ def cpu_contended(situation: Situation) -> Finding | None:
 
 
 def other_programs_share(situation: Situation) -> float | None:
-    """The share of all usable cores that others use, where the cores are full and it is much; else None."""
+    """The share of all usable cores that other programs use; None unless the cores are full and the share is high."""
     samples = recent_samples(situation)
     own, cpu = training_cpu_pct(samples), cpu_pct(samples)
     if own is None or cpu is None or situation.inventory is None or not covers_window(samples):
@@ -61,20 +59,20 @@ def other_programs_share(situation: Situation) -> float | None:
 
 
 def host_memory_near_limit(situation: Situation) -> Finding | None:
-    """The host's memory, or the cgroup's limit, is almost reached."""
+    """Host memory, or the cgroup's limit, is almost reached."""
     newest = _newest(situation)
     if newest is None:
         return None
     used, limit = host_memory_usage(situation, newest)
     if used is None or not limit or used / limit < thresholds.RAM_NEAR_LIMIT_SHARE.value:
         return None
-    sentence = f"{format_gigabytes(limit - used)} of host memory left: the kernel kills when it is gone"
-    evidence = f"{format_gigabytes(used)} of {format_gigabytes(limit)} used"
+    sentence = f"{format_size(limit - used)} of host memory left: the kernel kills when it is gone"
+    evidence = f"{format_size(used)} of {format_size(limit)} used"
     return _finding("host-memory-near-limit", "warning", sentence, evidence, situation)
 
 
 def host_memory_usage(situation: Situation, newest: Sample) -> tuple[float | None, float | None]:
-    """Bytes used and the limit that counts: the cgroup's for the training's own processes, else the host's."""
+    """Bytes in use and their limit: of the training's processes under a cgroup limit, else of the host."""
     inventory = situation.inventory
     limit = None if inventory is None else inventory.memory.limit_bytes
     if limit is not None and inventory is not None and limit < inventory.memory.total_bytes:
@@ -84,7 +82,7 @@ def host_memory_usage(situation: Situation, newest: Sample) -> tuple[float | Non
 
 
 def swapping(situation: Situation) -> Finding | None:
-    """Pages come back from swap all the time."""
+    """Pages are read back from swap continuously."""
     samples = recent_samples(situation)
     if not covers_window(samples) or situation.state.outcome is not None:
         return None
@@ -92,12 +90,12 @@ def swapping(situation: Situation) -> Finding | None:
     if rate is None or rate < thresholds.SWAP_IN_BYTES_S.value:
         return None
     sentence = "The host reads its memory back from swap: everything waits for the disk"
-    evidence = f"{rate / 1e6:.0f} MB/s from swap over {format_seconds(span_s(samples))}"
+    evidence = f"{rate / 1e6:.0f} MB/s from swap over {format_short_duration(span_s(samples))}"
     return _finding("swapping", "warning", sentence, evidence, situation)
 
 
 def small_shm(situation: Situation) -> Finding | None:
-    """Loader workers hand their batches over in /dev/shm, and it is nearly full."""
+    """Little space is left in /dev/shm, through which loader workers pass batches."""
     newest = _newest(situation)
     workers = newest is not None and any(process.role == "worker" for process in newest.processes)
     free = newest.host.shm_free_bytes if newest is not None and workers else None
@@ -108,13 +106,13 @@ def small_shm(situation: Situation) -> Finding | None:
 
 
 def disk_nearly_full(situation: Situation) -> Finding | None:
-    """Little room where checkpoints go."""
+    """Little disk space is left for checkpoints."""
     newest = _newest(situation)
     free = None if newest is None else newest.host.disk_free_bytes
     if free is None or free >= thresholds.DISK_FREE_BYTES.value:
         return None
     sentence = "Little disk is left for checkpoints"
-    return _finding("disk-nearly-full", "warning", sentence, f"{format_gigabytes(free)} free", situation)
+    return _finding("disk-nearly-full", "warning", sentence, f"{format_size(free)} free", situation)
 
 
 def _newest(situation: Situation) -> Sample | None:

@@ -10,9 +10,10 @@ from tuner_tui.advice import thresholds
 from tuner_tui.advice.crash.oom_analysis import host_memory_limit
 from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.findings.host import host_memory_usage
-from tuner_tui.advice.findings.run_metrics import format_gigabytes, format_seconds, gpu_samples, is_warmed_up
+from tuner_tui.advice.findings.run_metrics import gpu_samples, is_warmed_up
 from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.situation import Situation
+from tuner_tui.core.units import format_short_duration, format_size
 from tuner_tui.runs.events.memory_trend import MemoryGrowth, find_growth
 from tuner_tui.runs.events.run_state import RankState
 
@@ -21,7 +22,7 @@ MemoryLocation = Literal["gpu", "host"]
 
 @dataclass(frozen=True, slots=True)
 class MemoryLeak:
-    """What one rank keeps on its card, or the ranks together in the host's memory."""
+    """Memory that grows with every step: of one rank on its GPU, or of all ranks together on the host."""
 
     place: MemoryLocation
     growth: MemoryGrowth
@@ -29,15 +30,15 @@ class MemoryLeak:
 
     @property
     def evidence(self) -> str:
-        """From what to what it rose, over how many steps."""
+        """The growth as evidence: first and last size, and the number of steps between."""
         rise = self.growth
         last = rise.from_bytes + rise.total_bytes
-        held = f"{format_gigabytes(rise.from_bytes)} → {format_gigabytes(last)}"
+        held = f"{format_size(rise.from_bytes)} → {format_size(last)}"
         return f"{held} held between steps, over {rise.steps:,} steps"
 
 
 def find_memory_leaks(situation: Situation, least: int) -> tuple[MemoryLeak, ...]:
-    """What rises steadily and is worth telling, seen in at least `least` stretches of the run: cards, then the host."""
+    """Significant steady growth over at least `least` windows of the run: GPUs first, then the host."""
     ranks = situation.state.ranks.values()
     on_cards = [
         MemoryLeak("gpu", rise, (rank,)) for rank in ranks if (rise := find_growth(rank.allocated, least)) is not None
@@ -49,7 +50,8 @@ def find_memory_leaks(situation: Situation, least: int) -> tuple[MemoryLeak, ...
 
 
 def leak_before_oom(situation: Situation, place: MemoryLocation) -> MemoryLeak | None:
-    """What had risen at `place` when memory ran out: fewer looks are enough then, and it has to be much of it."""
+    """A leak at `place` before memory ran out. Fewer windows are enough than for a live run, but the growth must be
+    large."""
     kept = find_memory_leaks(situation, int(thresholds.KEPT_STRETCHES_AT_END.value))
     much = (one for one in kept if one.growth.total_bytes >= thresholds.KEPT_SHARE_AT_END.value * one.growth.from_bytes)
     return next((one for one in much if one.place == place), None)
@@ -71,7 +73,7 @@ def _is_significant(rise: MemoryGrowth) -> bool:
 
 
 def memory_grows(situation: Situation) -> Finding | None:
-    """What is kept with every step fills the card, or the host's memory, before the last step; the soonest full."""
+    """A leak fills GPU or host memory before the last step; the one that fills up first."""
     if not is_warmed_up(situation) or not situation.samples:
         return None
     kept = find_memory_leaks(situation, int(thresholds.KEPT_STRETCHES.value))
@@ -83,7 +85,7 @@ def memory_grows(situation: Situation) -> Finding | None:
 
 
 def _fills_before_end(situation: Situation, steps: float) -> bool:
-    """Whether so many steps lie before the end of the training; within a day where its end is not known."""
+    """Whether `steps` lie before the end of the training, or within a day if its length is unknown."""
     step, total = situation.state.step, situation.state.total_steps
     if step is not None and total is not None:
         return steps < total - step
@@ -92,7 +94,7 @@ def _fills_before_end(situation: Situation, steps: float) -> bool:
 
 
 def _free_bytes(situation: Situation, kept: MemoryLeak) -> int | None:
-    """What is left where it is kept: of the run's own limit, of the card, of the host; None where that is not known."""
+    """Free bytes where the leak is: under the run's own limit, on the GPU or on the host; None if unknown."""
     held = kept.growth.from_bytes + kept.growth.total_bytes
     limit = host_memory_limit(situation) if kept.place == "host" else situation.memory_limit_bytes
     if limit is not None:
@@ -104,7 +106,7 @@ def _free_bytes(situation: Situation, kept: MemoryLeak) -> int | None:
 
 
 def _free_gpu_bytes(situation: Situation, kept: MemoryLeak) -> int | None:
-    """What nobody holds of the rank's card, and what the allocator holds of it without having given it out."""
+    """Free bytes of the rank's GPU, including what the allocator has cached but not handed out."""
     [rank] = kept.ranks
     gpus = situation.samples[-1].gpus
     own = [gpu.index for gpu in gpus if rank.pid in {process.pid for process in gpu.processes or ()}]
@@ -119,7 +121,7 @@ def _free_gpu_bytes(situation: Situation, kept: MemoryLeak) -> int | None:
 
 def _leak_finding(situation: Situation, steps: float, kept: MemoryLeak) -> Finding:
     step_s = situation.state.rates.step_time_s
-    when = f"about {steps:,.0f} steps" + ("" if step_s is None else f", {format_seconds(steps * step_s)}")
+    when = f"about {steps:,.0f} steps" + ("" if step_s is None else f", {format_short_duration(steps * step_s)}")
     which = f" on rank {kept.ranks[0].rank}" if kept.place == "gpu" and len(situation.state.ranks) > 1 else ""
     memory = f"GPU memory{which}" if kept.place == "gpu" else "Host memory"
     return Finding(

@@ -15,13 +15,13 @@ from tuner_tui.runs.log_parsing.lines import LogLine, parse_lines
 from tuner_tui.runs.log_parsing.logged_metrics import LoggedMetrics, count_trailing_non_finite, parse_metrics
 
 MIN_GRADIENT_NORMS = 3
-"""Infinite gradient norms in a row that are more than a loss scaler finding its scale."""
+"""Consecutive infinite gradient norms that a loss scaler searching for its scale does not explain."""
 
 NonFiniteEvidence = tuple[str, tuple[str, ...], Confidence]
 
 
 def find_non_finite(lines: Sequence[LogLine]) -> NonFiniteEvidence | None:
-    """Sentence, evidence and confidence where the newest figures are not finite; None where they are."""
+    """Sentence, evidence and confidence if the newest logged values are not finite; else None."""
     logged = parse_metrics(lines)
     losses = count_trailing_non_finite([entry.loss for entry in logged])
     norms = [entry.grad_norm for entry in logged]
@@ -44,7 +44,7 @@ def find_non_finite(lines: Sequence[LogLine]) -> NonFiniteEvidence | None:
 
 
 def _is_loss_masked(logged: Sequence[LoggedMetrics]) -> bool:
-    """A loss of exactly 0.0 beside a gradient norm that is nan."""
+    """Whether the loss is exactly 0.0 while the gradient norm is nan."""
     pairs = [entry for entry in logged if entry.loss is not None and entry.grad_norm is not None]
     newest = pairs[-1] if pairs else None
     return newest is not None and newest.loss == 0.0 and newest.grad_norm is not None and math.isnan(newest.grad_norm)
@@ -57,11 +57,11 @@ def _ends_with_nan(norms: Sequence[float | None]) -> bool:
 
 PRINTED_LINES = 50
 LOSS_IGNORES_ACCUMULATION = "loss_ignores_accumulation"
-"""What the observer found by looking at the Trainer and its model."""
+"""Set by the observer after inspecting the Trainer and its model."""
 
 
 def non_finite_values(situation: Situation) -> Finding | None:
-    """The loss is nan, or the gradient norm is while the Trainer's filter logs a loss of 0.0 for it."""
+    """The loss is nan or infinite, or the gradient norm is while the Trainer logs 0.0 as the loss."""
     state = situation.state
     if state.outcome is not None:
         return None
@@ -86,7 +86,7 @@ def non_finite_values(situation: Situation) -> Finding | None:
 
 
 def loss_scale(situation: Situation) -> Finding | None:
-    """The model's loss is not divided by the batches that are accumulated: it and the gradient grow with them."""
+    """The model's loss is not divided by the number of accumulated batches, so loss and gradient grow with it."""
     seen = situation.state.in_effect
     times = seen.get("gradient_accumulation_steps")
     if seen.get(LOSS_IGNORES_ACCUMULATION) is not True or not isinstance(times, int) or times < 2:
@@ -109,7 +109,7 @@ def loss_scale(situation: Situation) -> Finding | None:
 
 
 def _from_output(situation: Situation) -> tuple[str, Confidence] | None:
-    """From the last lines of the output, where no trainer tells its figures: a loop that prints its loss."""
+    """Reads the last lines of the output, for loops that print their loss and have no Trainer."""
     found = find_non_finite(parse_lines(situation.log[-PRINTED_LINES:]))
     return None if found is None else (found[1][0], found[2])
 
@@ -117,7 +117,7 @@ def _from_output(situation: Situation) -> tuple[str, Confidence] | None:
 def _from_events(
     loss: float | None, grad_norm: float | None, steps: int, situation: Situation
 ) -> tuple[str, Confidence] | None:
-    """Evidence and confidence; None where all is finite or a loss scaler may still be searching."""
+    """Evidence and confidence; None if all values are finite or a loss scaler may still be searching."""
     if loss is not None and not math.isfinite(loss):
         return f"loss {loss}", "certain"
     if grad_norm is None or math.isfinite(grad_norm):

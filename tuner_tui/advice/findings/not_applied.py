@@ -9,11 +9,11 @@ from tuner_tui.advice.situation import Situation
 from tuner_tui.advice.verification import differing_settings, format_setting
 
 SETTLED_STEPS = 3
-"""The training tells what is in effect with its first counters; what comes late, as autocast may, is there by then."""
+"""Values in effect arrive with the first counters; late ones, such as autocast, are there after this many steps."""
 
 
 def settings_not_in_effect(situation: Situation) -> Finding | None:
-    """What the checklist finds to contradict, seen once the training has done some steps."""
+    """Settings that differ from what was requested, once the training has done some steps."""
     if situation.state.outcome is not None or process_steps(situation) < SETTLED_STEPS:
         return None
     marks = differing_settings(situation)
@@ -47,7 +47,7 @@ def _has_unreachable_settings(situation: Situation) -> bool:
 def not_resumed(situation: Situation) -> Finding | None:
     """Steps count from 0 although the launch named a checkpoint.
 
-    Only a trainer says where it begins: of a loop that reads `{checkpoint}` by itself nothing is known.
+    Only a Trainer reports its first step; nothing is known of a loop that loads `{checkpoint}` itself.
     """
     state = situation.state
     if situation.resumed_from is None or not state.takes_orders or state.first_step > 0 or not process_steps(situation):

@@ -12,7 +12,7 @@ from tuner_tui.hardware.sample import GpuSample, ProcessSample, Sample
 from tuner_tui.runs.events.progress import phase_at
 
 MIN_SCHEDULING_SAMPLES = 12
-"""Looks at a process from which on they tell how often it could run."""
+"""Samples of a process needed to estimate how often it was runnable."""
 
 
 def training_s(situation: Situation) -> float | None:
@@ -22,13 +22,13 @@ def training_s(situation: Situation) -> float | None:
 
 
 def process_steps(situation: Situation) -> int:
-    """Optimizer steps this process has done: the slowest rank's count."""
+    """Optimizer steps of this process, not counting a resumed run's earlier ones; the slowest rank's."""
     counts = [rank.latest.own_steps for rank in situation.state.ranks.values() if rank.latest is not None]
     return min(counts, default=0)
 
 
 def is_warmed_up(situation: Situation) -> bool:
-    """Whether the training settled enough to be judged: caches filled, allocator grown, compiler done."""
+    """Whether the training can be judged: caches are filled, the allocator has grown, compilation is over."""
     seconds, steps = training_s(situation), process_steps(situation)
     if seconds is None or situation.state.outcome is not None or situation.state.phase == "compiling":
         return False
@@ -41,7 +41,7 @@ def is_warmed_up(situation: Situation) -> bool:
 
 
 def is_compiled(situation: Situation) -> bool:
-    """Whether `torch.compile` is seen in effect, or asked for where nothing was seen."""
+    """Whether `torch.compile` is in effect, or requested if nothing was observed."""
     seen = situation.state.in_effect.get("torch_compile")
     return bool(seen) if seen is not None else bool(situation.settings and situation.settings.torch_compile)
 
@@ -59,25 +59,25 @@ def span_s(samples: tuple[Sample, ...]) -> float:
 
 
 def covers_window(samples: tuple[Sample, ...]) -> bool:
-    """Whether `samples` cover enough time to judge the hardware by."""
+    """Whether `samples` cover enough time to judge the hardware."""
     return span_s(samples) >= thresholds.WINDOW_FULL_S.value
 
 
 def median_known(values: Iterable[float | None]) -> float | None:
-    """The median of the known values, or None where none is known."""
+    """The median of the known values; None if there are none."""
     known = [value for value in values if value is not None]
     return median(known) if known else None
 
 
 def training_pids(situation: Situation) -> frozenset[int]:
-    """Every process known to belong to this training."""
+    """All processes known to belong to the training."""
     sampled = {process.pid for sample in situation.samples[-1:] for process in sample.processes}
     ranks = {rank.pid for rank in situation.state.ranks.values() if rank.pid is not None}
     return frozenset(sampled | ranks | ({situation.state.pid} if situation.state.pid is not None else set()))
 
 
 def gpu_indexes(situation: Situation, samples: tuple[Sample, ...]) -> tuple[int, ...]:
-    """Indexes of the cards this training is on: those that hold its processes, else the only card there is."""
+    """Indexes of the training's GPUs: those that hold its processes, else the only GPU of the box."""
     if not samples or not samples[-1].gpus:
         return ()
     pids = training_pids(situation)
@@ -87,23 +87,23 @@ def gpu_indexes(situation: Situation, samples: tuple[Sample, ...]) -> tuple[int,
 
 
 def gpu_samples(samples: tuple[Sample, ...], index: int) -> tuple[GpuSample, ...]:
-    """The figures of card `index` over `samples`; cards that were lost left out."""
+    """The samples of GPU `index`, without those in which it was lost."""
     return tuple(gpu for sample in samples for gpu in sample.gpus if gpu.index == index and not gpu.lost)
 
 
 def gpu_median(samples: tuple[Sample, ...], index: int, figure: Callable[[GpuSample], float | None]) -> float | None:
-    """The median of one figure of card `index`."""
+    """The median of one figure of GPU `index`."""
     return median_known(figure(gpu) for gpu in gpu_samples(samples, index))
 
 
 def gpu_busy_pct(situation: Situation, samples: tuple[Sample, ...]) -> float | None:
-    """GPU-Util of the training's least busy card, median over `samples`."""
+    """Median GPU-Util of the training's least busy GPU."""
     busy = [gpu_median(samples, index, lambda gpu: gpu.utilisation_pct) for index in gpu_indexes(situation, samples)]
     return min((value for value in busy if value is not None), default=None)
 
 
 def worker_loads(samples: tuple[Sample, ...]) -> tuple[float, ...]:
-    """CPU load of each loader worker alive in the newest sample, in % of one core, median; busiest first."""
+    """Median CPU load of each loader worker that is alive, in % of one core, highest first."""
     if not samples:
         return ()
     alive = [process.pid for process in samples[-1].processes if process.role == "worker"]
@@ -112,17 +112,17 @@ def worker_loads(samples: tuple[Sample, ...]) -> tuple[float, ...]:
 
 
 def process_loads(samples: tuple[Sample, ...], pid: int) -> list[float | None]:
-    """CPU loads of the process `pid` over `samples`."""
+    """CPU loads of process `pid`, in % of one core."""
     return [process.cpu_pct for process in _process_samples(samples, pid)]
 
 
 def cpu_pct(samples: tuple[Sample, ...]) -> float | None:
-    """Load of the whole processor in % of all its cores, median."""
+    """Median CPU load of the host, in % of all cores."""
     return median_known(sample.host.cpu_pct for sample in samples)
 
 
 def training_cpu_pct(samples: tuple[Sample, ...]) -> float | None:
-    """What all processes of the training take, in % of one core, median; None where a sample does not tell."""
+    """Median CPU load of all the training's processes together, in % of one core; None if unknown."""
     totals = [
         sum(process.cpu_pct for process in sample.processes if process.cpu_pct is not None)
         for sample in samples
@@ -132,16 +132,16 @@ def training_cpu_pct(samples: tuple[Sample, ...]) -> float | None:
 
 
 def training_share(situation: Situation) -> float:
-    """The share of the run's time that goes into steps, evaluation and saving left out; of the slowest rank."""
+    """The share of the run's time spent in steps rather than evaluating and saving, of the slowest rank."""
     latest = [rank.latest for rank in situation.state.ranks.values() if rank.latest is not None]
     totals = [(one.train_s, one.train_s + one.eval_s + one.save_s) for one in latest]
     return min((train_s / total_s for train_s, total_s in totals if total_s > 0), default=1.0)
 
 
 def cpu_queue_pct(samples: tuple[Sample, ...], role: str | None = None) -> float | None:
-    """The share of the time in which a process waits for a core, in %, median: of the one that waits longest.
+    """Median % of the time that a process waits for a core, of the process that waits longest.
 
-    Trainers and workers alike, or those of one `role`.
+    Counts processes of any role, or only those of `role`.
     """
     newest = [process.pid for sample in samples[-1:] for process in sample.processes if role in (None, process.role)]
     waits = [_wait_for_core_pct(_process_samples(samples, pid)) for pid in newest]
@@ -149,10 +149,10 @@ def cpu_queue_pct(samples: tuple[Sample, ...], role: str | None = None) -> float
 
 
 def _wait_for_core_pct(figures: list[ProcessSample]) -> float | None:
-    """As the kernel counts it; else from how often the process could run, beyond the time for which it did run.
+    """The wait as counted by the kernel, else estimated from samples of the process state.
 
-    The latter is a count of moments, so its own doubt is taken off; a process that computes in several threads counts
-    as running all the time, so that its wait comes out too small and never too large.
+    The estimate is the share of samples in which the process was runnable, less its standard error, less the share of
+    time for which it ran. Threads of one process count as running all the time, so it is never too large.
     """
     counted = median_known(figure.cpu_queue_pct for figure in figures)
     moments = [figure.could_run for figure in figures if figure.could_run is not None]
@@ -166,13 +166,3 @@ def _wait_for_core_pct(figures: list[ProcessSample]) -> float | None:
 
 def _process_samples(samples: tuple[Sample, ...], pid: int) -> list[ProcessSample]:
     return [process for sample in samples for process in sample.processes if process.pid == pid]
-
-
-def format_seconds(value: float) -> str:
-    """A duration as it is shown: `42 s`, `3 min`."""
-    return f"{value:.0f} s" if value < 120 else f"{value / 60:.0f} min"
-
-
-def format_gigabytes(count: float) -> str:
-    """Bytes as gigabytes, decimal, one digit."""
-    return f"{count / 1e9:.1f} GB"

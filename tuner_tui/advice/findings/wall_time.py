@@ -7,7 +7,6 @@ from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.advice.findings.data_loading import has_too_many_workers
 from tuner_tui.advice.findings.run_metrics import (
     covers_window,
-    format_seconds,
     gpu_busy_pct,
     is_warmed_up,
     recent_samples,
@@ -18,13 +17,13 @@ from tuner_tui.advice.findings.run_metrics import (
 from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.situation import Situation
 from tuner_tui.advice.thresholds import Threshold
-from tuner_tui.core.units import format_percent, format_share
+from tuner_tui.core.units import format_percent, format_share, format_short_duration
 from tuner_tui.runs.events.progress import phase_at
 from tuner_tui.runs.events.types import Steps
 
 
 def stalled(situation: Situation) -> Finding | None:
-    """No sign of life for much longer than a step takes, with what the processor and the cards do meanwhile."""
+    """No sign of life for much longer than a step takes, with what processes and workers do meanwhile."""
     state = situation.state
     if state.outcome is not None or phase_at(state, situation.now_s) != "stalled":
         return None
@@ -35,9 +34,9 @@ def stalled(situation: Situation) -> Finding | None:
     return Finding(
         cause="stalled",
         severity="warning",
-        sentence=f"No step for {format_seconds(quiet_s)}; the process is alive",
+        sentence=f"No step for {format_short_duration(quiet_s)}; the process is alive",
         evidence=(
-            f"last sign of life {format_seconds(quiet_s)} ago, at step {state.step or 0}",
+            f"last sign of life {format_short_duration(quiet_s)} ago, at step {state.step or 0}",
             *_process_evidence(situation),
         ),
         confidence="likely",
@@ -47,14 +46,14 @@ def stalled(situation: Situation) -> Finding | None:
 
 
 def _waiting_for_workers(situation: Situation, quiet_s: float, loads: tuple[float, ...]) -> Finding:
-    """Loader workers that are at work will come to an end with it: many of them deliver in bursts, with long waits."""
+    """The training waits for workers that are busy; with many workers, batches come in bursts after long waits."""
     cause, where = ("too-many-workers", "cpu") if has_too_many_workers(situation) else ("data-wait", "workers")
     return Finding(
         cause=cause,
         severity="warning",
-        sentence=f"No step for {format_seconds(quiet_s)}: the training waits for its workers, which are at work",
+        sentence=f"No step for {format_short_duration(quiet_s)}: the training waits for its workers, which are at work",
         evidence=(
-            f"last sign of life {format_seconds(quiet_s)} ago, at step {situation.state.step or 0}",
+            f"last sign of life {format_short_duration(quiet_s)} ago, at step {situation.state.step or 0}",
             f"{len(loads)} workers at {format_percent(sum(loads))} of a core together",
         ),
         confidence="likely",
@@ -64,7 +63,7 @@ def _waiting_for_workers(situation: Situation, quiet_s: float, loads: tuple[floa
 
 
 def _process_evidence(situation: Situation) -> tuple[str, ...]:
-    """What the training's processes do while nothing moves: busy means working, idle means waiting."""
+    """What the processes do meanwhile: high load means computing, low load means waiting."""
     samples = recent_samples(situation)
     if not samples:
         return ()
@@ -77,10 +76,10 @@ def _process_evidence(situation: Situation) -> tuple[str, ...]:
 
 
 def between_steps(situation: Situation) -> Finding | None:
-    """Much time passes from an optimizer step to the next request for a batch.
+    """A large share of each step passes between the optimizer step and the next request for a batch.
 
-    A device works on while the loop is there, and a loop that asks it for the loss waits for it there: this is a loss
-    of time on the processor alone, or where the card is seen to idle.
+    A GPU computes asynchronously, and reading the loss waits for it at this point. So this time is only lost on a CPU,
+    or where the GPU is seen to idle.
     """
     rates = situation.state.rates
     part = rates.between_share
@@ -99,7 +98,7 @@ def between_steps(situation: Situation) -> Finding | None:
         sentence=f"{format_share(part)} of each step passes in the loop's own code, after the optimizer step",
         evidence=(
             f"from the optimizer step to the next request for a batch{spent}, "
-            f"{format_seconds(training_s(situation) or 0)} into the training",
+            f"{format_short_duration(training_s(situation) or 0)} into the training",
             *(() if on_cpu else (f"GPU busy {format_percent(busy)}",)),
         ),
         confidence="likely",
@@ -110,17 +109,17 @@ def between_steps(situation: Situation) -> Finding | None:
 
 
 def evaluation_share(situation: Situation) -> Finding | None:
-    """Evaluation takes more than its share of the run."""
+    """Evaluation takes a large share of the run."""
     return _share_finding(situation, "evaluation", thresholds.EVAL_SHARE, "Evaluation takes {} of the run's time")
 
 
 def save_share(situation: Situation) -> Finding | None:
-    """Saving takes more than its share of the run."""
+    """Saving takes a large share of the run."""
     return _share_finding(situation, "save", thresholds.SAVE_SHARE, "Saving checkpoints takes {} of the run's time")
 
 
 def padding(situation: Situation) -> Finding | None:
-    """Much of each batch is padding."""
+    """A large share of each batch is padding."""
     part = situation.state.rates.padding_share
     if part is None or part < thresholds.PADDING_SHARE.value or not is_warmed_up(situation):
         return None
@@ -144,13 +143,12 @@ def _share_finding(situation: Situation, kind: str, threshold: Threshold, senten
     if total_s <= 0 or spent_s / total_s < threshold.value:
         return None
     cause = f"{kind}-share"
+    spent, total, trained = map(format_short_duration, (spent_s, total_s, latest.train_s))
     return Finding(
         cause=cause,
         severity="warning",
         sentence=sentence.format(format_share(spent_s / total_s)),
-        evidence=(
-            f"{format_seconds(spent_s)} of {format_seconds(total_s)}, training {format_seconds(latest.train_s)}",
-        ),
+        evidence=(f"{spent} of {total}, training {trained}",),
         confidence="certain",
         where="evaluation" if kind == "evaluation" else "checkpoint",
         remedies=remedies_for(cause, situation),
@@ -159,15 +157,15 @@ def _share_finding(situation: Situation, kind: str, threshold: Threshold, senten
 
 
 def _slowest_rank(situation: Situation) -> Steps | None:
-    """The counters of the rank that spent most time outside its steps: the others wait for it."""
+    """The counters of the rank that spent most time evaluating and saving; the others wait for it."""
     latest = [rank.latest for rank in situation.state.ranks.values() if rank.latest is not None]
     return max(latest, key=lambda counters: counters.eval_s + counters.save_s, default=None)
 
 
 def no_steps(situation: Situation) -> Finding | None:
-    """The program used torch and ended well, and no optimizer step was seen in it.
+    """The program imported torch and exited with code 0 without an observed optimizer step.
 
-    It need not have meant to train: what evaluated is left alone, and of the others only what was seen is said.
+    Programs that evaluated are left out, since they did not mean to train.
     """
     state = situation.state
     if state.outcome != "completed" or not state.ended_without_step or state.evaluations:

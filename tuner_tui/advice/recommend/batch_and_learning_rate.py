@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from tuner_tui.advice.batch_scaling import rebalance, scale_learning_rate, scale_linear
 from tuner_tui.advice.recommend.draft import RecommendationDraft
 from tuner_tui.advice.recommend.memory_savings import largest_batch
-from tuner_tui.advice.recommend.target import GIB, TrainingTarget
+from tuner_tui.advice.recommend.target import TrainingTarget
 from tuner_tui.advice.recommend.workload import Workload
 from tuner_tui.advice.thresholds import NOTES_3070, NOTES_3070_8BIT, NOTES_3090, NOTES_T4, NOTES_UTILISATION
+from tuner_tui.core.units import GIB
 from tuner_tui.settings.fields import FIELDS
 from tuner_tui.settings.job import BuiltinJob
 
@@ -25,7 +26,7 @@ STARTING_POINT = "a starting point, to be measured"
 
 @dataclass(frozen=True, slots=True)
 class NotedBatch:
-    """The notes' batch for one card: samples at once, samples behind a step, for which cards, the most that fitted."""
+    """The field notes' batch for one class of GPU: micro batch, samples per step and GPU, the largest that fitted."""
 
     micro: int
     share: int
@@ -47,7 +48,7 @@ MEMORY_UNKNOWN = NotedBatch(8, 32, "the free memory of the card is not known: 8 
 
 
 def recommend_batch(draft: RecommendationDraft, workload: Workload) -> None:
-    """How many samples at once, and how many behind one step."""
+    """Recommends micro batch, accumulation and evaluation batch."""
     rung = noted_batch(draft.target)
     limit, scaled = max_micro_batch(draft, workload, rung.micro)
     share = samples_per_card(draft.target, rung.share)
@@ -60,7 +61,7 @@ def recommend_batch(draft: RecommendationDraft, workload: Workload) -> None:
 
 
 def noted_batch(target: TrainingTarget) -> NotedBatch:
-    """The notes' batch for the card with the least memory."""
+    """The notes' batch for the GPU with the least memory."""
     if not target.on_gpu:
         return NO_GPU
     memory = target.memory_bytes
@@ -70,7 +71,7 @@ def noted_batch(target: TrainingTarget) -> NotedBatch:
 
 
 def max_micro_batch(draft: RecommendationDraft, workload: Workload, micro: int) -> tuple[int, str]:
-    """The largest micro batch to start with, and in words what the notes' was scaled by."""
+    """The largest micro batch to start with, and the scaling of the notes' batch in words."""
     memory, words = draft.target.memory_bytes, []
     if memory is not None and memory < SMALL_GIB * SOLD_SHARE * GIB:
         micro = max(1, int(micro * memory / (SMALL_GIB * GIB)))
@@ -90,7 +91,7 @@ def max_micro_batch(draft: RecommendationDraft, workload: Workload, micro: int) 
 
 
 def samples_per_card(target: TrainingTarget, wanted: int) -> int:
-    """Samples one card adds to a step: the notes' batch, less where many cards or few samples make it too much."""
+    """Samples per step and GPU: the notes' batch, less for many GPUs or few samples."""
     share = min(wanted, max(1, MAX_EFFECTIVE_BATCH // target.replicas))
     samples = target.job.max_samples if isinstance(target.job, BuiltinJob) else None
     if samples is not None:
@@ -142,7 +143,7 @@ WARMUP_SHARE = 0.06
 
 
 def learning_rate(draft: RecommendationDraft, workload: Workload) -> None:
-    """The notes' rate, scaled with the effective batch; none where they have no figure."""
+    """Recommends the notes' rate, scaled with the effective batch; rejects a rate where the notes have none."""
     effective = draft.settings.effective_batch(draft.target.replicas)
     if not isinstance(draft.target.job, BuiltinJob):
         draft.note(f"The learning rate is your command's own; here is the effective batch it belongs to: {effective}.")
@@ -171,14 +172,13 @@ def _scaled_learning_rate(draft: RecommendationDraft, effective: int) -> None:
 
 
 def warmup(draft: RecommendationDraft) -> None:
-    """A share of all steps."""
     if draft.settings.lr_scheduler_type != "constant":
         reason = "6 % of the steps, within the usual 3–10 %: the notes' choice for about 20,000 samples"
         draft.advise("warmup_steps", WARMUP_SHARE, reason, NOTES_3070_8BIT)
 
 
 def sampling(draft: RecommendationDraft) -> None:
-    """Samples of like length together, where batches are padded."""
+    """Recommends batches of samples of similar length where batches are padded."""
     job = draft.target.job
     if isinstance(job, BuiltinJob) and job.task == "classification":
         reason = "samples of like length share a batch: less padding, 15–30 % in the notes' estimate"

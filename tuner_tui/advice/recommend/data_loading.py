@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tuner_tui.advice.recommend.draft import RecommendationDraft
-from tuner_tui.advice.recommend.target import GIB, TrainingTarget
+from tuner_tui.advice.recommend.target import TrainingTarget
 from tuner_tui.advice.thresholds import JUDGEMENT, NOTES_3070, NOTES_3090, NOTES_T4, NOTES_UTILISATION
+from tuner_tui.core.units import GIB
 from tuner_tui.settings.job import CommandJob
 
 MAX_WORKERS, SPARE_CORES = 8, 2
@@ -17,12 +18,12 @@ SMALL_SHM_BYTES = 512 * 2**20
 SMALL_SHM_WORKERS = 2
 SHM_SHARE = 0.25
 BYTES_PER_TOKEN = 3 * 8
-"""input_ids, attention_mask and token_type_ids or labels, 64-bit each."""
+"""input_ids, attention_mask, and token_type_ids or labels, 64 bits each."""
 SOURCE = f"{NOTES_UTILISATION}, {NOTES_3090}"
 
 
 def recommend_data_loading(draft: RecommendationDraft) -> None:
-    """How batches get ready."""
+    """Recommends workers, prefetch, persistent workers and pinned memory."""
     prefetch = _prefetch(draft)
     _workers(draft, prefetch[0])
     if draft.settings.dataloader_num_workers > 0:
@@ -46,7 +47,7 @@ def _workers(draft: RecommendationDraft, prefetch: int) -> None:
 
 
 def workers_by_cores(target: TrainingTarget) -> tuple[int, str, str]:
-    """The notes' rule, from the cores that affinity and cgroup leave one training process."""
+    """Workers by the notes' rule, from the cores available to one training process; with reason and source."""
     if not target.on_gpu:
         return 0, "without a GPU the training itself keeps every core busy", JUDGEMENT
     cores = target.inventory.cpu.usable_cores // target.processes
@@ -59,7 +60,7 @@ def workers_by_cores(target: TrainingTarget) -> tuple[int, str, str]:
 
 
 def _few_cores(cores: int, each: str) -> tuple[int, str, str]:
-    """Where the notes' rule leaves no core: on two, one worker still prepares while the GPU computes."""
+    """Workers on fewer cores than the rule needs: on two, one worker still loads while the GPU computes."""
     if cores < 2:
         return 0, f"{cores} usable core{each}: a worker would take the training's own", NOTES_UTILISATION
     reason = f"{cores} usable cores{each}: the rule leaves none over, but one worker loads while the GPU computes"
@@ -67,13 +68,13 @@ def _few_cores(cores: int, each: str) -> tuple[int, str, str]:
 
 
 def workers_by_memory(target: TrainingTarget) -> tuple[int, str, str]:
-    """What host memory allows: each worker is a process of some hundred MB."""
+    """The most workers that host memory allows, at 1 GiB each; with reason and source."""
     usable = target.inventory.memory.usable_bytes
     return usable // WORKER_BYTES // target.processes, f"{usable / GIB:.1f} GiB of memory, 1 GiB a worker", JUDGEMENT
 
 
 def workers_by_shm(draft: RecommendationDraft, prefetch: int) -> tuple[int, str, str]:
-    """What /dev/shm allows: workers hand batches over through it, and a full one ends them with a bus error."""
+    """The most workers that /dev/shm allows; with reason and source. A full /dev/shm kills workers with a bus error."""
     target, shm = draft.target, draft.target.inventory.shm
     source = "PyTorch, multiprocessing in containers"
     if shm is None or shm.free_bytes >= SMALL_SHM_BYTES:

@@ -15,7 +15,7 @@ from tuner_tui.settings.model import Settings
 
 @dataclass(frozen=True, slots=True)
 class RecommendedValue:
-    """One recommended value, why, and what that rests on."""
+    """One recommended value, with its reason and the source of the reason."""
 
     name: str
     value: Value
@@ -25,7 +25,7 @@ class RecommendedValue:
 
 @dataclass(frozen=True, slots=True)
 class RejectedValue:
-    """A value that was considered and is not recommended, and why."""
+    """A value that was considered and rejected, with the reason."""
 
     name: str
     value: Value
@@ -34,7 +34,7 @@ class RejectedValue:
 
 
 class RecommendationDraft:
-    """Collects advice. `given` are values that somebody chose: they stay, and everything else is made to fit them."""
+    """Collects recommendations. `given` values stay, and everything else is fitted to them."""
 
     def __init__(self, target: TrainingTarget, given: Mapping[str, Value]) -> None:
         self.target = target
@@ -45,11 +45,11 @@ class RecommendationDraft:
 
     @property
     def settings(self) -> Settings:
-        """The settings as they stand: defaults, advice so far, given values."""
+        """The current settings: defaults, recommendations so far, given values."""
         return Settings.model_validate({**{name: one.value for name, one in self.advised.items()}, **self.given})
 
     def advise(self, name: str, value: Value, reason: str, source: str) -> None:
-        """Recommend a value, unless one is given or the interpreter's transformers has no place for it."""
+        """Recommends a value, unless one is given or the installed transformers has no such argument."""
         if name in self.given:
             return
         if not self._carried(name, value):
@@ -58,12 +58,12 @@ class RecommendationDraft:
         self.advised[name] = RecommendedValue(name, value, reason, source)
 
     def reject(self, name: str, value: Value, reason: str, source: str) -> None:
-        """Tell what was considered and left."""
+        """Records a value that was considered and rejected."""
         if name not in self.given:
             self.rejected.append(RejectedValue(name, value, reason, source))
 
     def note(self, sentence: str) -> None:
-        """Tell what the person must know beside the values."""
+        """Adds a note for the person."""
         self.notes.append(sentence)
 
     def _carried(self, name: str, value: Value) -> bool:

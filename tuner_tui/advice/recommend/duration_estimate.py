@@ -16,9 +16,9 @@ from tuner_tui.settings.model import Settings
 MIN_TRAIN_S = 5.0
 MIN_POINTS = 5
 SPREAD = 0.1
-"""Where a run was too short for a spread of its own."""
+"""Relative uncertainty of a run that is too short to measure its own."""
 OTHER_SETTINGS = 0.3
-"""How much slower or faster other settings of the same job are taken to be: judgement, said with the figure."""
+"""Relative uncertainty for runs of the same job with other settings; judgement, shown with the estimate."""
 NOTED_TOKENS = 192
 NOTED_SIZES = (24_000, 50_000, 100_000)
 SPEED_FIELDS = (
@@ -29,9 +29,9 @@ SPEED_FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class EarlierRun:
-    """What a run on this box says of speed: samples/s as a range, evaluation and saving as a share of training time.
+    """Speed measured by an earlier run: samples/s as a range, evaluation and saving as a share of training time.
 
-    `samples_an_epoch` is None where the run does not tell.
+    `samples_an_epoch` is None if unknown.
     """
 
     id: str
@@ -45,10 +45,10 @@ class EarlierRun:
 
 @dataclass(frozen=True, slots=True)
 class NotedSpeed:
-    """Samples/s that the field notes measured.
+    """Samples/s measured in the field notes.
 
-    `batch` is None where any goes; `model` is part of the model's name, empty for classification by a model of BERT's
-    size.
+    `batch` is None if any batch counts. `model` is part of the model's name; empty means classification with a BERT-
+    sized model.
     """
 
     card: str
@@ -70,10 +70,7 @@ NOTED_SPEEDS = (
 
 @dataclass(frozen=True, slots=True)
 class DurationEstimate:
-    """The time a training is expected to take, as a range, or None where the number of samples is not known.
-
-    `rests_on` says in words what the speed comes from.
-    """
+    """The expected duration of a training. `samples` is None if unknown; `rests_on` says where the speed comes from."""
 
     samples: float | None
     low_samples_s: float
@@ -83,13 +80,13 @@ class DurationEstimate:
     rests_on: str
 
     def seconds(self, samples: float) -> tuple[float, float]:
-        """The range for so many samples."""
+        """Shortest and longest time for `samples`, in seconds."""
         stretch = 1 + self.overhead_share
         return samples / self.high_samples_s * stretch, samples / self.low_samples_s * stretch
 
     @property
     def range_s(self) -> tuple[float, float] | None:
-        """The range for this training."""
+        """Shortest and longest time of this training, in seconds; None if its samples are unknown."""
         return None if self.samples is None else self.seconds(self.samples)
 
 
@@ -100,9 +97,9 @@ def estimate_duration(
     earlier: Sequence[EarlierRun],
     cards: Sequence[str] = (),
 ) -> DurationEstimate | None:
-    """The time for `job` with `settings`; None where neither an earlier run nor the notes have a figure.
+    """The expected duration of `job`; None if neither earlier runs nor the notes have a figure.
 
-    `earlier` are this box's runs, newest first; `cards` the names of the cards that the training uses.
+    `earlier` are runs on this box, newest first; `cards` the names of the GPUs used.
     """
     same = [run for run in earlier if same_training(run.job, job)]
     alike = [run for run in same if speed_key(run.settings) == speed_key(settings)]
@@ -123,7 +120,7 @@ def estimate_duration(
 def total_samples(
     job: BuiltinJob | CommandJob, settings: Settings, replicas: int, same: Sequence[EarlierRun]
 ) -> float | None:
-    """Samples the training will see; None where the size of the data is not known."""
+    """Samples that the training will process; None if the size of the dataset is unknown."""
     if settings.max_steps is not None:
         return float(settings.max_steps * settings.effective_batch(replicas))
     known = [run.samples_an_epoch for run in same if run.samples_an_epoch is not None]
@@ -133,7 +130,7 @@ def total_samples(
 
 
 def noted_speed(job: BuiltinJob | CommandJob, settings: Settings, cards: Sequence[str]) -> NotedSpeed | None:
-    """The notes' figure for one such card, where job and settings are of the kind they measured."""
+    """The notes' speed for a single such GPU, if job and settings are comparable with theirs."""
     if not isinstance(job, BuiltinJob) or job.task != "classification" or len(cards) != 1:
         return None
     words = cards[0].replace("-", " ").split()
@@ -150,7 +147,7 @@ def _matches_note(noted: NotedSpeed, job: BuiltinJob, settings: Settings) -> boo
 
 
 def earlier_run(view: RunView) -> EarlierRun | None:
-    """What a run says of speed; None where it trained too little, or cannot be read."""
+    """The speed that a run measured; None if it trained too briefly or its record is unreadable."""
     ranks = [rank.latest for rank in view.state.ranks.values() if rank.latest is not None]
     trained_s = max((one.train_s for one in ranks), default=0.0)
     if view.record is None or trained_s < MIN_TRAIN_S or not any(one.samples for one in ranks):
@@ -178,7 +175,7 @@ def _estimate_from_runs(samples: float | None, runs: Sequence[EarlierRun], doubt
 
 
 def _spread(view: RunView, mean: float) -> tuple[float, float]:
-    """The middle half of the run's own throughput; around its mean where there are few points."""
+    """The middle half of the run's throughput, or a fixed range around its mean for few points."""
     points = sorted(y for y in view.history.samples_s.ys if y is not None)
     if len(points) < MIN_POINTS:
         return mean * (1 - SPREAD), mean * (1 + SPREAD)

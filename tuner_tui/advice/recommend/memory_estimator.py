@@ -18,13 +18,13 @@ from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 
 NAME_ONLY_UNCERTAINTY = 0.3
-"""Where a model's name is all that is known of it; judgement."""
+"""Relative uncertainty if only the model's name is known; judgement."""
 
 
 def limit_device_memory(device: Device, limit_bytes: int, started: ImportFootprint | None) -> Device:
-    """The processor as a training finds it that `--memory-limit` lets take so much private memory.
+    """The CPU device under `--memory-limit`, which limits private memory to `limit_bytes`.
 
-    `started` is what its Python was measured to take by itself; None where that is not known.
+    `started` is the measured memory of the imports alone; None if unknown.
     """
     least = limit_bytes if device.capacity_bytes is None else min(limit_bytes, device.capacity_bytes)
     return replace(device, capacity_bytes=least, limited=True, started=started)
@@ -32,9 +32,9 @@ def limit_device_memory(device: Device, limit_bytes: int, started: ImportFootpri
 
 @dataclass(frozen=True, slots=True)
 class JobMemoryEstimator:
-    """One job on one device, with the runs that were measured of it, newest first.
+    """Estimates the memory of one job on one device, corrected by measured runs (newest first).
 
-    `processes` train together, each on a device of its own. `interpreter` traces; None where there is none.
+    Each of `processes` has a device of its own. `interpreter` runs traces; None if there is none.
     """
 
     job: BuiltinJob
@@ -44,16 +44,13 @@ class JobMemoryEstimator:
     runs: Sequence[MeasuredRun] = ()
 
     def at_once(self, settings: Settings) -> MemoryEstimate | None:
-        """The traced estimate where the trace is remembered, else the closed form; None where there is neither.
-
-        Microseconds, but for one small file to read.
-        """
+        """The estimate from a cached trace, else the closed form; None if there is neither. Reads one small file."""
         python = self.interpreter
         found = None if python is None else cached_trace(python, self.job, settings, self.device)
         return self.closed_form(settings) if found is None else self._of_trace(found, settings)
 
     def closed_form(self, settings: Settings) -> MemoryEstimate | None:
-        """The closed form; where only the model's name is known, of the shape it speaks of; None where of none."""
+        """The closed-form estimate, from the shape that the model's name suggests if need be; None without a shape."""
         shape = known_shape(self.job.model, self.job.task)
         if shape is not None:
             return self._put_right(settings, lambda one: estimate(shape, one, self.device, self.processes))
@@ -66,7 +63,7 @@ class JobMemoryEstimator:
         return self._put_right(settings, lambda one: named(estimate(guess.shape, one, self.device, self.processes)))
 
     def traced(self, settings: Settings) -> MemoryEstimate:
-        """The traced estimate; takes seconds where it is not remembered. Raises `TraceError`."""
+        """The traced estimate; takes seconds unless the trace is cached. Raises `TraceError`."""
         if self.interpreter is None:
             raise TraceError("There is no Python to trace with: choose the interpreter that trains.")
         return self._of_trace(trace_memory(self.interpreter, self.job, settings, self.device), settings)

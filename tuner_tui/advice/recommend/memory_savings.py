@@ -11,14 +11,14 @@ from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 
 MEMORY_SHORT_SHARE = 1 / 3
-"""Weights, gradients and AdamW's states above this share of the card leave too little for a batch."""
+"""Weights, gradients and AdamW states above this share of the GPU leave too little for a batch."""
 HOPELESS_SHARE = 0.75
 BITSANDBYTES_LEAST = (7, 0)
 COMFORTABLE_BATCH = 4
 
 
 def optimizer(draft: RecommendationDraft, workload: Workload) -> None:
-    """Fused AdamW; 8-bit AdamW where the states of the full one leave no room and bitsandbytes is there."""
+    """Recommends fused AdamW, or 8-bit AdamW if full states leave no room and bitsandbytes is installed."""
     target = draft.target
     if not target.on_gpu:
         draft.advise("optim", "adamw_torch", "the fused kernels gain their time on a GPU", NOTES_T4)
@@ -54,7 +54,7 @@ def _eight_bit(draft: RecommendationDraft, workload: Workload) -> bool:
 
 
 def adapter(draft: RecommendationDraft, workload: Workload) -> None:
-    """LoRA where a full training cannot fit the card whatever the batch."""
+    """Recommends LoRA if a full training cannot fit at any batch size."""
     target, memory = draft.target, draft.target.memory_bytes
     if memory is None or not isinstance(target.job, BuiltinJob):
         return
@@ -72,7 +72,7 @@ def adapter(draft: RecommendationDraft, workload: Workload) -> None:
 
 
 def checkpointing(draft: RecommendationDraft, workload: Workload) -> None:
-    """Recomputing activations, where a batch worth having does not fit without."""
+    """Recommends gradient checkpointing if only a very small batch fits without it."""
     source = f"{NOTES_T4}, {NOTES_3090}, {NOTES_UTILISATION}"
     cost = "about 20 % slower a step, about 40 % less activation memory"
     if not draft.target.on_gpu:
@@ -86,9 +86,9 @@ def checkpointing(draft: RecommendationDraft, workload: Workload) -> None:
 
 
 def largest_batch(draft: RecommendationDraft, workload: Workload, checkpointing: bool | None = None) -> int | None:
-    """The largest micro batch that fits by estimate; None where the card's memory is not known.
+    """The largest micro batch that fits by estimate; None if GPU memory is unknown.
 
-    Evaluation is left out: its batch follows from this one.
+    Evaluation is left out, because its batch is derived from this one.
     """
     target, settings = draft.target, draft.settings
     if target.memory_bytes is None:
@@ -108,7 +108,7 @@ def _is_memory_short(draft: RecommendationDraft, workload: Workload) -> bool:
 
 
 def _full_bytes(workload: Workload, optim: str) -> float:
-    """What a full training takes before its first sample."""
+    """Estimated bytes of a full training before its first sample."""
     return fixed_sizes(workload.model.shape, Settings(optim=optim)).before_a_sample
 
 

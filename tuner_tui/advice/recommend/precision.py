@@ -12,7 +12,7 @@ TENSOR_CORES = (7, 0)
 
 
 def precision(draft: RecommendationDraft) -> None:
-    """16 bit where the card computes in it: by capability, since torch counts emulation as support."""
+    """Recommends a 16-bit precision by compute capability; torch reports emulation as support."""
     target = draft.target
     if not target.on_gpu:
         draft.advise("precision", "fp32", f"{target.card_words}; fp32 works on every CPU", "PyTorch")
@@ -43,7 +43,7 @@ def _before_ampere(draft: RecommendationDraft, capability: tuple[int, int]) -> N
 
 
 def tf32(draft: RecommendationDraft) -> None:
-    """TF32 for the matrix products that stay in fp32."""
+    """Recommends TF32 for matrix products that stay in fp32."""
     target = draft.target
     source = f"{NOTES_3070}, {NOTES_3090}"
     if target.able("tf32"):
@@ -55,7 +55,7 @@ def tf32(draft: RecommendationDraft) -> None:
 
 
 def attention(draft: RecommendationDraft) -> None:
-    """SDPA where the model has it, which is what Transformers takes by itself."""
+    """Recommends SDPA where the model supports it, the default of Transformers."""
     target = draft.target
     flash = " with torch's flash kernels" if target.able("flash") else ""
     reason = f"Transformers takes SDPA{flash} where the model has it: 30–50 % of attention's time in the notes"
@@ -72,7 +72,7 @@ def attention(draft: RecommendationDraft) -> None:
 
 
 def compilation(draft: RecommendationDraft) -> None:
-    """Off unless somebody asks: the notes found it fast and fragile."""
+    """Rejects `torch.compile` as a default: fast but fragile in the notes."""
     target = draft.target
     below = target.box.below(TRITON_MIN_CAPABILITY)
     if below is not None:

@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from tuner_tui.advice.recommend import (
     batch_and_learning_rate,
     data_loading,
-    environment_notes,
     memory_savings,
     precision,
 )
 from tuner_tui.advice.recommend.batch_and_learning_rate import recommend_batch
 from tuner_tui.advice.recommend.draft import RecommendationDraft, RecommendedValue, RejectedValue
-from tuner_tui.advice.recommend.target import target_of
+from tuner_tui.advice.recommend.target import other_processes_bytes, target_of
 from tuner_tui.advice.recommend.workload import workload_of
+from tuner_tui.core.units import GIB
+from tuner_tui.hardware.interpreter.compatibility import find_incompatibilities
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.settings.distributed import AccelerateConfig
@@ -26,15 +27,15 @@ from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Origin, OriginKind, Resolved
 
 DEFAULT_JOB = BuiltinJob(task="classification", model="bert-base-uncased")
-"""What the notes trained: the job that is meant where none is named."""
+"""The job of the field notes, assumed if none is named."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """What is recommended, in the order of the settings; what was considered and left; what one must know besides.
+    """Recommended values in the order of the settings, rejected values, and notes.
 
-    `settings` are defaults, recommended and given values together; `replicas` the cards or processes a step is shared
-    by, `cards` the names of the cards the training will see.
+    `settings` combines defaults, recommended and given values. `replicas` is the number of GPUs or processes that share
+    a step, `cards` the names of the visible GPUs.
     """
 
     advised: tuple[RecommendedValue, ...]
@@ -46,17 +47,17 @@ class Recommendation:
 
     @property
     def values(self) -> Mapping[str, Value]:
-        """The recommended values alone."""
+        """The recommended values only."""
         return {one.name: one.value for one in self.advised}
 
     @property
     def reasons(self) -> Mapping[str, str]:
-        """Why, by setting."""
+        """The reason for each recommended value."""
         return {one.name: one.reason for one in self.advised}
 
     @property
     def effective_batch(self) -> int:
-        """Samples behind one step."""
+        """Samples per optimizer step."""
         return self.settings.effective_batch(self.replicas)
 
 
@@ -67,12 +68,12 @@ def recommend(
     given: Mapping[str, Value] | None = None,
     accelerate: AccelerateConfig | None = None,
 ) -> Recommendation:
-    """Settings for a training here. `given` are values already chosen: they stay, the rest is made to fit them.
+    """Recommends settings for a training on this box. `given` values stay, and the rest is fitted to them.
 
-    `accelerate` is what files say of how accelerate starts the job.
+    `accelerate` is the configuration found for `accelerate launch`.
     """
     draft = RecommendationDraft(target_of(inventory, interpreter, job, accelerate), given or {})
-    environment_notes.note_environment(draft)
+    _note_environment(draft)
     workload = workload_of(job, draft.settings.max_length)
     precision.precision(draft)
     precision.tf32(draft)
@@ -100,10 +101,10 @@ def recommend(
 def with_recommended(
     resolved: Resolved, inventory: Inventory, interpreter: Interpreter | None, job: BuiltinJob | CommandJob
 ) -> Resolved:
-    """The settings with what is recommended here in place of defaults, each with its reason as origin.
+    """`resolved` with recommended values in place of defaults, each with its reason as origin.
 
-    What was recommended before is worked out anew, so that it follows the values that somebody chose. Another's command
-    keeps what it says itself: nothing is filled in for it.
+    Earlier recommendations are recomputed, so that they fit the chosen values. A command keeps its own defaults:
+    nothing is filled in for it.
     """
     if isinstance(job, CommandJob):
         return resolved
@@ -111,3 +112,59 @@ def with_recommended(
     found = recommend(inventory, interpreter, job, given)
     origins = {one.name: Origin(OriginKind.RECOMMENDED, one.reason) for one in found.advised}
     return Resolved(found.settings, {**origins, **{name: resolved.origins[name] for name in given}})
+
+
+def _note_environment(draft: RecommendationDraft) -> None:
+    _note_interpreter(draft)
+    _note_gpus(draft)
+    _note_shared_gpus(draft)
+
+
+def _note_interpreter(draft: RecommendationDraft) -> None:
+    interpreter = draft.target.interpreter
+    if interpreter is None:
+        draft.note("The Python that trains is not known: only what runs on every torch is recommended.")
+        return
+    if interpreter.problem is not None:
+        draft.note(interpreter.problem)
+    for misfit in find_incompatibilities(draft.target.inventory, interpreter):
+        draft.note(f"{misfit.sentence} {misfit.advice}")
+    build = draft.target.box.version_text("torch") or ""
+    if not draft.target.on_gpu and ("rocm" in build or "xpu" in build):
+        draft.note(f"torch {build} may use a card this program cannot see; what is recommended runs without one.")
+
+
+def _note_gpus(draft: RecommendationDraft) -> None:
+    target = draft.target
+    inventory = target.inventory
+    names = sorted({card.name for card in target.cards})
+    if len(names) > 1:
+        draft.note(f"Different cards ({', '.join(names)}): the weakest decides what all run, the smallest the batch.")
+    if target.replicas > 1 and not isinstance(target.job, CommandJob):
+        draft.note(
+            f"One process spreads each batch over {target.replicas} cards; a command started by torchrun, one process "
+            "a card, is faster."
+        )
+    if not target.spread_known:
+        draft.note(
+            "The batch counts for one card. Where the command holds a Trainer, its one process shares each step among "
+            f"{len(target.cards)} cards, and the effective batch is as many times as large: its first steps tell."
+        )
+    if inventory.gpus and not target.cards and inventory.cuda_visible_devices is not None:
+        draft.note(f"CUDA_VISIBLE_DEVICES={inventory.cuda_visible_devices} hides every card: this is for the CPU.")
+    for card in target.cards:
+        if card.mig:
+            draft.note(f"{card.name} is sliced (MIG): the driver tells the memory of the whole card, not of the slice.")
+        elif card.memory_total_bytes is None:
+            draft.note(f"The driver does not tell the memory of {card.name}, which may share it with the processor.")
+
+
+def _note_shared_gpus(draft: RecommendationDraft) -> None:
+    for card in draft.target.cards:
+        held = other_processes_bytes(card)
+        if held and card.memory_total_bytes is not None:
+            total = card.memory_total_bytes / GIB
+            draft.note(
+                f"Other programs hold {held / GIB:.1f} of {total:.1f} GiB of GPU {card.index}: the batch goes by the "
+                "rest. Close other notebooks."
+            )

@@ -14,17 +14,14 @@ from tuner_tui.settings.distributed import AccelerateConfig, devices_per_process
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.rules.problem import RuleContext
 
-GIB = 2**30
-
 
 @dataclass(frozen=True, slots=True)
 class TrainingTarget:
-    """One training on one box. `cards` are those it will see; empty on a CPU.
+    """One training on one box. `cards` are the visible GPUs; empty on a CPU.
 
-    `replicas` are the copies of the model that a step is shared by, `processes` those that have loader workers of their
-    own. `spread_known` is False for a command of which only its run tells whether its one process shares a step among
-    the cards: `replicas` counts one then. `memory_bytes` is what the card with the least has free, None where a card
-    does not tell.
+    `replicas` is the number of model copies that share a step, `processes` the number of processes with loader workers
+    of their own. `spread_known` is False for a command that may share a step among GPUs in one process, which only its
+    run shows; `replicas` is 1 then.
     """
 
     inventory: Inventory
@@ -37,24 +34,24 @@ class TrainingTarget:
 
     @property
     def box(self) -> RuleContext:
-        """The same in the words of the rules that check settings."""
+        """The same facts as input of the settings rules."""
         return RuleContext(self.cards, self.interpreter, self.job, self.inventory.cpu.usable_cores)
 
     @property
     def on_gpu(self) -> bool:
-        """Whether the training runs on NVIDIA cards."""
+        """Whether the training runs on NVIDIA GPUs."""
         return bool(self.cards)
 
     @property
     def memory_bytes(self) -> int | None:
-        """What the smallest card has for this training: its memory without what other programs hold."""
+        """Free memory of the smallest GPU, without other programs; None if a GPU does not report it."""
         free = [free_bytes(card) for card in self.cards]
         known = [size for size in free if size is not None]
         return min(known) if known and len(known) == len(free) else None
 
     @property
     def device(self) -> Device:
-        """What one process computes on, for the estimate of its memory."""
+        """The device of one process, for memory estimates."""
         if not self.on_gpu:
             return Device(False, None, self.inventory.memory.usable_bytes)
         card, spread = self.weakest, self.replicas if self.processes == 1 else 1
@@ -62,21 +59,21 @@ class TrainingTarget:
 
     @property
     def weakest(self) -> Gpu | None:
-        """The card that decides: one of unknown capability, else the one of the lowest."""
+        """The GPU with the lowest compute capability; one of unknown capability first."""
         return min(self.cards, key=lambda card: card.capability or (0, 0), default=None)
 
     def able(self, name: str) -> bool:
-        """Whether every card is known to do `name` (bf16, tf32, fp16, flash, fused)."""
+        """Whether all GPUs are known to support `name` (bf16, tf32, fp16, flash, fused)."""
         capabilities = [card.capability for card in self.cards]
         return bool(capabilities) and all(one is not None and one >= MINIMUM_CAPABILITY[name] for one in capabilities)
 
     def has(self, package: str, at_least: tuple[int, int] = (0, 0)) -> bool:
-        """Whether the interpreter is known to have the package, and not an older one."""
+        """Whether the interpreter is known to have the package in version `at_least` or newer."""
         return self.box.version_text(package) is not None and not self.box.older(package, at_least)
 
     @property
     def card_words(self) -> str:
-        """The card that decides, in a sentence: `Tesla T4 (Turing 7.5)`."""
+        """The weakest GPU in words: `Tesla T4 (Turing 7.5)`."""
         card = self.weakest
         if card is None:
             return "this box has no GPU for the training"
@@ -91,7 +88,7 @@ def target_of(
     job: BuiltinJob | CommandJob,
     accelerate: AccelerateConfig | None = None,
 ) -> TrainingTarget:
-    """What the training would have here. `accelerate` is what files say of how accelerate starts it."""
+    """The target of a training. `accelerate` is the configuration found for `accelerate launch`."""
     cards = visible_cards(inventory)
     if RuleContext(cards, interpreter, job).no_gpu:
         cards = ()
@@ -103,7 +100,7 @@ def target_of(
 
 
 def limit_gpu_memory(inventory: Inventory, limit_bytes: int | None) -> Inventory:
-    """The box as a training sees it that may take at most `limit_bytes` of each card."""
+    """The inventory with each GPU's memory limited to `limit_bytes`."""
     if limit_bytes is None:
         return inventory
     return replace(inventory, gpus=tuple(_limit_card(card, limit_bytes) for card in inventory.gpus))
@@ -117,13 +114,13 @@ def _limit_card(card: Gpu, limit_bytes: int) -> Gpu:
 
 
 def free_bytes(card: Gpu) -> int | None:
-    """The card's memory, without what other programs hold of it; None where the driver or a MIG slice does not tell."""
+    """The GPU's memory without that of other programs; None if unknown, as for a MIG slice."""
     if card.memory_total_bytes is None or card.mig:
         return None
     return max(0, card.memory_total_bytes - other_processes_bytes(card))
 
 
 def other_processes_bytes(card: Gpu) -> int:
-    """What other programs hold; the few hundred MB of a desktop are not counted."""
+    """Memory that other programs hold; a desktop's few hundred MB count as 0."""
     used = card.memory_used_bytes or 0
     return used if used > OTHER_PROCESS_BYTES.value else 0

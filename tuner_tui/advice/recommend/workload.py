@@ -19,12 +19,12 @@ BERT_LARGE = bert_shape("bert-large", 24, 1024, 16)
 BERT_BASE_WIDTH = BERT_BASE.layers * BERT_BASE.hidden
 HEAD = 128
 LOGITS_SHARE = 1 / 4
-"""Logits above this share of what a sample takes weigh in evaluation, too."""
+"""Logits above this share of a sample's memory limit the evaluation batch, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadModel:
-    """A model's shape, and what to call it. `guessed`: not even its size is known."""
+    """The shape of a model and its name. `guessed` means that not even its size is known."""
 
     shape: ModelShape
     words: str
@@ -33,7 +33,7 @@ class WorkloadModel:
 
     @property
     def parameters(self) -> int:
-        """All of its parameters, without adapters."""
+        """The number of parameters without adapters."""
         return count_parameters(self.shape, Settings()).total
 
     @property
@@ -44,7 +44,7 @@ class WorkloadModel:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One job's model and the tokens of a sample."""
+    """The model of a job and the tokens per sample."""
 
     model: WorkloadModel
     tokens: int
@@ -52,21 +52,21 @@ class Workload:
 
     @property
     def logits_weigh(self) -> bool:
-        """Whether a language model's logits are a good part of what a sample takes in training."""
+        """Whether a language model's logits are a large part of a sample's memory."""
         settings = Settings(max_length=max(8, self.tokens), precision="fp16")
         one = activation_bytes(self.model.shape, settings, Device(on_gpu=True))
         return one.loss_backward > LOGITS_SHARE * (self.model.shape.layers * one.block + one.loss_backward)
 
 
 def workload_of(job: BuiltinJob | CommandJob, tokens: int) -> Workload:
-    """The workload of a job; a command is taken as the notes' own: classification by a model of BERT's size."""
+    """The workload of a job; a command counts as the notes' own, classification with a BERT-sized model."""
     if isinstance(job, CommandJob):
         return Workload(WorkloadModel(BERT_BASE, "the command's model", guessed=True), tokens, False)
     return Workload(model_of(job.model, job.task), tokens, job.task == "causal-lm")
 
 
 def model_of(name: str, task: Task) -> WorkloadModel:
-    """A model's shape: that of a built-in one or of a `config.json` at hand, else guessed from its name."""
+    """The shape of a built-in model or of a local `config.json`, else guessed from the name."""
     if (name, task) in BUILT_IN:
         return WorkloadModel(BUILT_IN[name, task], BUILT_IN_WORDS[name], pretrained=False)
     short = name.rstrip("/").rpartition("/")[2].lower()
@@ -94,7 +94,7 @@ BUILT_IN_WORDS = {
 
 @lru_cache(maxsize=64)
 def _shape_of_size(parameters: float, task: Task) -> ModelShape:
-    """A decoder of so many parameters in the proportions of Llama: heads of 128, as many of them as layers."""
+    """A decoder with `parameters` in the proportions of Llama: as many heads of 128 as layers."""
     vocab = 128_256 if parameters >= 4e8 else 50_257
     guess = ModelShape("", "llama", task, 1, HEAD, 1, 1, HEAD, 4 * HEAD, vocab, 131_072)
     # A block of hidden size h has about 15 h² parameters with an MLP four times as wide: in all a cube of the layers.

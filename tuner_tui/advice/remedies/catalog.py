@@ -14,7 +14,7 @@ RELATIVE_FIELDS = frozenset({
     "per_device_train_batch_size", "gradient_accumulation_steps", "per_device_eval_batch_size", "max_length",
     "learning_rate", "eval_steps", "save_steps",
 })  # fmt: skip
-"""Settings whose new value is worked out from the old one."""
+"""Settings whose new value is computed from the old one."""
 LADDERS: Mapping[str, Ladder] = {
     "gpu-oom": out_of_memory.ladder,
     "gpu-memory-near-limit": out_of_memory.ladder,
@@ -23,12 +23,11 @@ LADDERS: Mapping[str, Ladder] = {
     **gpu.LADDERS,
     **unsupported_features.LADDERS,
     **training_loop.LADDERS,
-    **training_loop.LOOP_LADDERS,
 }
 
 
 def remedies_for(cause: str, situation: Situation, where: str | None = None) -> tuple[Remedy, ...]:
-    """The remedies for `cause` at `where`, the one of least harm first; empty where none is known."""
+    """The applicable remedies for `cause` at `where`, least harmful first; empty for an unknown cause."""
     ladder = LADDERS.get(cause)
     if ladder is None:
         return ()
@@ -41,12 +40,12 @@ def remedies_for(cause: str, situation: Situation, where: str | None = None) -> 
 
 
 def starts_from_known_values(remedy: Remedy, situation: Situation) -> bool:
-    """Whether every value that the remedy starts from is the training's own, not a default that its script lacks."""
+    """Whether the remedy is computed from the training's own values, not from defaults that a command may not use."""
     return all(situation.is_known(name) for name in remedy.change.keys() & RELATIVE_FIELDS)
 
 
 def changes_something(remedy: Remedy, situation: Situation) -> bool:
-    """Whether the remedy's change differs from the settings in force; advice without a change always counts."""
+    """Whether the remedy changes the current settings; True for advice without a change."""
     if situation.settings is None or not remedy.change:
         return True
     now = situation.settings.model_dump()

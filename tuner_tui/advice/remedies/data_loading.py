@@ -14,9 +14,9 @@ PREFETCH = 4
 
 
 def data_wait(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
-    """`where`: workers (too few), one-worker, storage, main-process, cpu, others (other programs have the cores).
+    """Remedies by `where`: workers (too few), one-worker, storage, main-process, cpu, others (other programs).
 
-    None where the loader's load is not known.
+    `where` is None if the loader's load is unknown.
     """
     settings = situation.settings
     if settings is None:
@@ -36,13 +36,12 @@ def data_wait(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
 
 
 def too_many_workers(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
-    """Fewer workers, less prefetch."""
     settings = situation.settings
     return () if settings is None else (*fewer_workers(situation, settings), *less_prefetch(settings), TOKENISE_AHEAD)
 
 
 def more_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
-    """Two more workers (4 → 6, 8 → 10), from none to as many as the cores allow; never more than one core each."""
+    """Two more workers (4 → 6), or up to four from none; at most one per core."""
     workers, cores = settings.dataloader_num_workers, situation.usable_cores
     spare = max(1, (cores - 1) if cores is not None else workers + 2) // situation.processes
     wanted = min(workers + 2 if workers else 4, max(1, spare), MAX_WORKERS)
@@ -63,7 +62,7 @@ def more_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
 
 
 def fewer_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
-    """A third fewer (6 → 4), at most one a core."""
+    """A third fewer workers (6 → 4); at most one per core."""
     workers, cores = settings.dataloader_num_workers, situation.usable_cores
     most = workers if cores is None else max(1, cores - 1)
     wanted = min(most, max(1, workers * 2 // 3))
@@ -79,7 +78,6 @@ def fewer_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
 
 
 def more_prefetch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
-    """Four batches ahead a worker."""
     if settings.dataloader_num_workers > 0 and (settings.dataloader_prefetch_factor or 2) < PREFETCH:
         yield Remedy(
             title=f"prefetch {settings.dataloader_prefetch_factor or 2} → {PREFETCH}",
@@ -92,7 +90,6 @@ def more_prefetch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
 
 
 def less_prefetch(settings: Settings) -> Iterator[Remedy]:
-    """Two batches ahead a worker."""
     if (settings.dataloader_prefetch_factor or 2) > 2:
         yield Remedy(
             title=f"prefetch {settings.dataloader_prefetch_factor} → 2",
@@ -105,7 +102,6 @@ def less_prefetch(settings: Settings) -> Iterator[Remedy]:
 
 
 def persistent(situation: Situation, settings: Settings) -> Iterator[Remedy]:
-    """Workers kept alive between epochs."""
     if settings.dataloader_num_workers > 0 and not settings.dataloader_persistent_workers:
         yield Remedy(
             title="keep workers between epochs",
@@ -118,7 +114,6 @@ def persistent(situation: Situation, settings: Settings) -> Iterator[Remedy]:
 
 
 def pinned(situation: Situation, settings: Settings) -> Iterator[Remedy]:
-    """Page-locked batches, where there is a GPU to copy to."""
     if not settings.dataloader_pin_memory and situation.has_gpu is not False:
         yield Remedy(
             title="pin memory on",
@@ -131,7 +126,7 @@ def pinned(situation: Situation, settings: Settings) -> Iterator[Remedy]:
 
 
 def max_gain(share: float | None, workers_ratio: float) -> str:
-    """The most that more workers can gain: the wait bounds it, and so does how many more workers there are."""
+    """The upper bound of the speed-up: by the measured wait and by the ratio of workers."""
     if not share:
         return ""
     times = workers_ratio if share >= 1 else min(workers_ratio, 1 / (1 - share))

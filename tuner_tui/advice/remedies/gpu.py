@@ -13,7 +13,7 @@ from tuner_tui.settings.model import Settings
 
 
 def underused(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
-    """The card idles though data is there: more work at once. `where` is both-low where the processor idles too."""
+    """More work per step. `where` is `both-low` if the CPU idles, too."""
     settings = situation.settings
     if settings is None:
         return ()
@@ -22,7 +22,7 @@ def underused(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
 
 
 def busy_and_slow(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
-    """The card is busy: make its work cheaper."""
+    """Features that make the work of a busy GPU cheaper."""
     settings = situation.settings
     if settings is None:
         return ()
@@ -33,7 +33,7 @@ def busy_and_slow(situation: Situation, where: str | None) -> tuple[Remedy, ...]
 
 
 def larger_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
-    """The next larger micro batch that holds the effective batch, by taking it out of the accumulation."""
+    """The next larger micro batch that keeps the effective batch, with less accumulation."""
     micro, accumulation = settings.per_device_train_batch_size, settings.gradient_accumulation_steps
     share = micro * accumulation
     larger = next((size for size in range(micro + 1, 2 * micro + 1) if share % size == 0), None)
@@ -50,7 +50,7 @@ def larger_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
 
 
 def four_times_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
-    """Four times the micro batch; what the accumulation does not give makes the effective batch larger."""
+    """Four times the micro batch, with less accumulation or a larger effective batch."""
     micro, accumulation = settings.per_device_train_batch_size, settings.gradient_accumulation_steps
     before = BatchSplit(micro, accumulation, situation.replicas)
     after = BatchSplit(4 * micro, max(1, accumulation // 4), situation.replicas)
@@ -77,7 +77,6 @@ def four_times_batch(situation: Situation, settings: Settings) -> Iterator[Remed
 
 
 def compile_model(situation: Situation, settings: Settings) -> Iterator[Remedy]:
-    """torch.compile, where there is a card for it."""
     if not settings.torch_compile and situation.has_gpu is not False:
         yield Remedy(
             title="compile on",
@@ -90,7 +89,6 @@ def compile_model(situation: Situation, settings: Settings) -> Iterator[Remedy]:
 
 
 def precision(situation: Situation, settings: Settings) -> Iterator[Remedy]:
-    """16 bits where the card has them."""
     wanted = situation.best_precision
     if settings.precision == "fp32" and wanted != "fp32":
         yield Remedy(
@@ -104,7 +102,6 @@ def precision(situation: Situation, settings: Settings) -> Iterator[Remedy]:
 
 
 def tf32(situation: Situation, settings: Settings) -> Iterator[Remedy]:
-    """TF32 for what is left in fp32, on Ampere and newer."""
     if settings.tf32 is not True and settings.precision == "fp32" and situation.supports("tf32"):
         yield Remedy(
             title="TF32 on",
@@ -117,7 +114,6 @@ def tf32(situation: Situation, settings: Settings) -> Iterator[Remedy]:
 
 
 def fused(situation: Situation, settings: Settings) -> Iterator[Remedy]:
-    """The fused AdamW."""
     if settings.optim == "adamw_torch" and situation.has_gpu:
         yield Remedy(
             title="optimizer adamw_torch → adamw_torch_fused",
@@ -130,7 +126,6 @@ def fused(situation: Situation, settings: Settings) -> Iterator[Remedy]:
 
 
 def attention(situation: Situation, settings: Settings) -> Iterator[Remedy]:
-    """SDPA in place of plain attention."""
     if settings.attn_implementation == "eager":
         yield Remedy(
             title="attention eager → sdpa",
@@ -143,7 +138,7 @@ def attention(situation: Situation, settings: Settings) -> Iterator[Remedy]:
 
 
 def no_checkpointing(situation: Situation, settings: Settings) -> Iterator[Remedy]:
-    """Checkpointing off, only where the card is known to have room for what it saves."""
+    """Checkpointing off, only if the GPU is known to have enough memory."""
     if settings.gradient_checkpointing and _has_free_memory(situation):
         yield Remedy(
             title="gradient checkpointing off",
@@ -156,7 +151,7 @@ def no_checkpointing(situation: Situation, settings: Settings) -> Iterator[Remed
 
 
 def _has_free_memory(situation: Situation) -> bool:
-    """Every card is less than half full."""
+    """Whether every GPU is less than half full."""
     gpus = situation.samples[-1].gpus if situation.samples else ()
     shares = [
         gpu.memory_used_bytes / gpu.memory_total_bytes
@@ -212,7 +207,7 @@ LARGER_MODEL = Remedy(
 
 
 def launch_bound(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
-    """Small kernels: more work in each, and nothing in the loop that waits for them."""
+    """More work per kernel launch, and nothing in the loop that waits for the GPU."""
     habits = () if isinstance(situation.job, BuiltinJob) else (LOOP_HABITS,)
     return (*underused(situation, where), *habits, LARGER_MODEL)
 

@@ -13,13 +13,13 @@ from tuner_tui.advice.thresholds import NOTES_3070, NOTES_3070_8BIT, NOTES_UTILI
 from tuner_tui.settings.model import Settings
 
 COMPUTE_LOCATIONS = frozenset({"training", "evaluation", "optimizer-step"})
-"""Where a training without a GPU runs out of the memory that a card would have held."""
+"""Where a training without a GPU runs out of memory that a GPU would hold otherwise."""
 PYTORCH_LOADER = "PyTorch: each worker holds its own copy of the dataset object and its prefetched batches"
 PYTORCH_SHM = "PyTorch: workers hand batches over in shared memory"
 
 
 def memory(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
-    """Loader processes first: they multiply host memory. A training without a GPU has its activations there too."""
+    """Fewer loader processes, which multiply host memory. Without a GPU, the GPU memory remedies apply as well."""
     settings, more = situation.settings, more_memory(situation)
     if where in COMPUTE_LOCATIONS and situation.has_gpu is False:
         return (*out_of_memory.ladder(situation, where), more)
@@ -34,13 +34,13 @@ def memory(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
 
 
 def more_memory(situation: Situation) -> Remedy:
-    """A higher limit: the one the run was launched under, where that is what it reached, else the host's."""
+    """A higher limit: the run's own if that was reached, else the host's."""
     limit = host_memory_limit(situation)
     return MORE_MEMORY if limit is None else raise_limit(limit)
 
 
 def shared_memory(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
-    """A larger /dev/shm; until then fewer batches in it."""
+    """A larger /dev/shm, or fewer batches in it."""
     settings = situation.settings
     if settings is None:
         return (LARGER_SHM, NO_WORKERS)
@@ -49,7 +49,7 @@ def shared_memory(situation: Situation, where: str | None) -> tuple[Remedy, ...]
 
 
 def disk(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
-    """Fewer checkpoints kept, saved less often."""
+    """Fewer and rarer checkpoints."""
     settings = situation.settings
     return (
         (FREE_SPACE,)
@@ -59,12 +59,10 @@ def disk(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
 
 
 def checkpoint(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
-    """Room first, then an older checkpoint."""
     return (FREE_SPACE, OLDER_CHECKPOINT)
 
 
 def not_persistent(settings: Settings) -> Iterator[Remedy]:
-    """Let the workers, and what they hold, go between epochs."""
     if settings.dataloader_persistent_workers:
         yield Remedy(
             title="do not keep workers between epochs",
@@ -77,7 +75,6 @@ def not_persistent(settings: Settings) -> Iterator[Remedy]:
 
 
 def not_pinned(situation: Situation, settings: Settings) -> Iterator[Remedy]:
-    """Page-locked memory cannot be swapped out."""
     if settings.dataloader_pin_memory and situation.has_gpu is not False:
         yield Remedy(
             title="pin memory off",
@@ -89,7 +86,6 @@ def not_pinned(situation: Situation, settings: Settings) -> Iterator[Remedy]:
 
 
 def fewer_checkpoints(settings: Settings) -> Iterator[Remedy]:
-    """Keep the newest only."""
     if settings.save_total_limit is None or settings.save_total_limit > 1:
         yield Remedy(
             title="keep 1 checkpoint",
@@ -102,7 +98,6 @@ def fewer_checkpoints(settings: Settings) -> Iterator[Remedy]:
 
 
 def less_frequent_checkpoints(settings: Settings) -> Iterator[Remedy]:
-    """Save half as often."""
     if settings.save_strategy == "steps":
         yield Remedy(
             title=f"save every {settings.save_steps} → {settings.save_steps * 2} steps",

@@ -27,7 +27,7 @@ CONSERVATIVE_BATCH = 8
 
 
 def ladder(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
-    """The rungs that fit `where` (training, evaluation, loading, optimizer-step, checkpoint, or not known)."""
+    """The remedies for out-of-memory at `where`: training, evaluation, loading, optimizer-step, checkpoint or None."""
     settings = situation.settings
     if settings is None:
         return UNKNOWN_SETTINGS
@@ -39,13 +39,13 @@ def ladder(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
 
 
 def automatic_fallback(situation: Situation) -> Iterator[Remedy]:
-    """Where nobody switched it on: the program can take these steps by itself."""
+    """The automatic fallback, unless the job has it switched on."""
     if situation.job is not None and not situation.job.fallback:
         yield AUTOMATIC_FALLBACK
 
 
 def smaller_micro_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
-    """The next smaller micro batch that holds the effective batch exactly; else the nearest, with its learning rate."""
+    """The next smaller micro batch that keeps the effective batch; also the nearest inexact one if that is far."""
     micro, accumulation = settings.per_device_train_batch_size, settings.gradient_accumulation_steps
     smaller = smaller_micro_batches(micro, accumulation)
     if not smaller:
@@ -91,13 +91,11 @@ def _inexact_split(new: RebalancedBatch, settings: Settings) -> Remedy:
 
 
 def checkpointing(situation: Situation, settings: Settings) -> Iterator[Remedy]:
-    """Gradient checkpointing on."""
     if not settings.gradient_checkpointing:
         yield CHECKPOINTING
 
 
 def mixed_precision(situation: Situation, settings: Settings) -> Iterator[Remedy]:
-    """The 16-bit precision the card runs, from fp32."""
     precision = situation.best_precision
     if settings.precision == "fp32" and precision != "fp32":
         yield Remedy(
@@ -111,7 +109,7 @@ def mixed_precision(situation: Situation, settings: Settings) -> Iterator[Remedy
 
 
 def smaller_eval_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
-    """Three quarters of the evaluation batch, as the notes step down; half where it is small."""
+    """Three quarters of the evaluation batch as in the notes, or half of a small one."""
     batch = settings.per_device_eval_batch_size
     if batch > 1:
         smaller = batch * 3 // 4 if batch >= 16 else batch // 2
@@ -126,7 +124,7 @@ def smaller_eval_batch(situation: Situation, settings: Settings) -> Iterator[Rem
 
 
 def shorter_sequences(situation: Situation, settings: Settings) -> Iterator[Remedy]:
-    """Two thirds of the sequence length, a multiple of 8."""
+    """Two thirds of the sequence length, rounded down to a multiple of 8."""
     length = settings.max_length
     new = max(SHORTEST_LENGTH, length * 2 // 3 // 8 * 8)
     if new < length:
@@ -141,7 +139,7 @@ def shorter_sequences(situation: Situation, settings: Settings) -> Iterator[Reme
 
 
 def eight_bit_optimizer(situation: Situation, settings: Settings) -> Iterator[Remedy]:
-    """8-bit AdamW in place of AdamW, where bitsandbytes is there or not known to be absent, on a GPU."""
+    """8-bit AdamW on a GPU, unless bitsandbytes is known to be missing."""
     fits = settings.optim in {"adamw_torch", "adamw_torch_fused"} and settings.peft_method == "none"
     if not fits or situation.has_gpu is False or situation.has_package("bitsandbytes") is False:
         return
@@ -158,7 +156,6 @@ def eight_bit_optimizer(situation: Situation, settings: Settings) -> Iterator[Re
 
 
 def adapters(situation: Situation, settings: Settings) -> Iterator[Remedy]:
-    """LoRA in place of training every weight."""
     if settings.peft_method == "none" and situation.has_package("peft") is not False:
         yield Remedy(
             title="train adapters: LoRA",
@@ -171,7 +168,7 @@ def adapters(situation: Situation, settings: Settings) -> Iterator[Remedy]:
 
 
 def safe_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
-    """The conservative batch of the notes, effective batch held."""
+    """The conservative micro batch of the notes with the same effective batch."""
     micro, accumulation = settings.per_device_train_batch_size, settings.gradient_accumulation_steps
     fitting = [d for d in smaller_micro_batches(micro, accumulation) if d <= CONSERVATIVE_BATCH]
     if fitting and fitting[0] != next(iter(smaller_micro_batches(micro, accumulation))):

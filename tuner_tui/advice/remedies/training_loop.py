@@ -15,7 +15,7 @@ WARMUP = 0.06
 
 
 def non_finite(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
-    """Precision first, then the size of the step."""
+    """Wider precision first, then smaller steps."""
     settings = situation.settings
     if settings is None:
         return (LOWER_LEARNING_RATE, LOOK_AT_DATA)
@@ -26,7 +26,7 @@ def non_finite(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
 
 
 def wider_precision(situation: Situation, settings: Settings) -> Iterator[Remedy]:
-    """fp16 overflows above 65504: bf16 where the card has it, else fp32."""
+    """bf16 if supported, else fp32, in place of fp16."""
     if settings.precision == "fp16":
         wanted = "bf16" if situation.supports("bf16") else "fp32"
         yield Remedy(
@@ -39,7 +39,6 @@ def wider_precision(situation: Situation, settings: Settings) -> Iterator[Remedy
 
 
 def lower_learning_rate(settings: Settings) -> Iterator[Remedy]:
-    """Half the learning rate."""
     rate = float(f"{settings.learning_rate / 2:.3g}")
     yield Remedy(
         title=f"learning rate {settings.learning_rate:.3g} → {rate:.3g}",
@@ -51,7 +50,6 @@ def lower_learning_rate(settings: Settings) -> Iterator[Remedy]:
 
 
 def clipping(settings: Settings) -> Iterator[Remedy]:
-    """Gradient clipping at norm 1."""
     if settings.max_grad_norm == 0 or settings.max_grad_norm > 1:
         yield Remedy(
             title="clip gradients at norm 1",
@@ -63,7 +61,6 @@ def clipping(settings: Settings) -> Iterator[Remedy]:
 
 
 def warmup(settings: Settings) -> Iterator[Remedy]:
-    """A warmup where there is none."""
     if settings.warmup_steps == 0:
         yield Remedy(
             title="warmup over 6 % of the steps",
@@ -75,18 +72,16 @@ def warmup(settings: Settings) -> Iterator[Remedy]:
 
 
 def worker_crash(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
-    """Show the error in the training process itself, then run with fewer workers."""
+    """No workers, to see the error; then fewer workers."""
     return (NO_WORKERS, FEWER_WORKERS)
 
 
 def evaluation_share(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
-    """Evaluate less often, and with larger batches."""
     settings = situation.settings
     return () if settings is None else (*larger_eval_batch(settings), *less_frequent_evaluation(settings))
 
 
 def larger_eval_batch(settings: Settings) -> Iterator[Remedy]:
-    """Twice the micro batch: evaluation keeps no gradients."""
     wanted = 2 * settings.per_device_train_batch_size
     if settings.per_device_eval_batch_size < wanted:
         yield Remedy(
@@ -100,7 +95,6 @@ def larger_eval_batch(settings: Settings) -> Iterator[Remedy]:
 
 
 def less_frequent_evaluation(settings: Settings) -> Iterator[Remedy]:
-    """Half as often."""
     if settings.eval_strategy == "steps" and settings.eval_steps:
         yield Remedy(
             title=f"evaluate every {settings.eval_steps} → {settings.eval_steps * 2} steps",
@@ -113,13 +107,11 @@ def less_frequent_evaluation(settings: Settings) -> Iterator[Remedy]:
 
 
 def save_share(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
-    """Save less often, on a faster disk."""
     rarer = () if situation.settings is None else tuple(less_frequent_checkpoints(situation.settings))
     return (*rarer, FASTER_DISK)
 
 
 def padding(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
-    """Samples of like length together, or packed."""
     part = situation.state.rates.padding_share
     return (
         Remedy(
@@ -135,13 +127,12 @@ def padding(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
 
 
 def loss_scale(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
-    """A loss that knows of the whole step; else no accumulation."""
+    """A loss computed over the whole step, else no accumulation."""
     settings = situation.settings
     return (COMPUTE_LOSS_FUNC,) if settings is None else (COMPUTE_LOSS_FUNC, *no_accumulation(settings))
 
 
 def no_accumulation(settings: Settings) -> Iterator[Remedy]:
-    """The whole effective batch at once."""
     micro, times = settings.per_device_train_batch_size, settings.gradient_accumulation_steps
     if times > 1:
         yield Remedy(
@@ -231,21 +222,6 @@ FIND_OVERRIDE = Remedy(
     source="seen inside the training process",
 )
 
-LADDERS: Mapping[str, Callable[[Situation, str | None], tuple[Remedy, ...]]] = {
-    "nan": non_finite,
-    "worker-crash": worker_crash,
-    "evaluation-share": evaluation_share,
-    "save-share": save_share,
-    "padding": padding,
-    "loss-scale": loss_scale,
-    "device-assert": lambda situation, where: (CHECK_INDEXES,),
-    "illegal-access": lambda situation, where: (PLAIN_KERNELS,),
-    "collective-timeout": lambda situation, where: (FIRST_RANK,),
-    "bad-arguments": lambda situation, where: (CORRECT_COMMAND,),
-    "not-in-effect": lambda situation, where: (PASS_SETTINGS,) if where == "unreachable" else (FIND_OVERRIDE,),
-    "stalled": lambda situation, where: (WAIT_OR_STOP,),
-}
-
 
 LESS_OFTEN = Remedy(
     title="do what comes after the step less often",
@@ -279,7 +255,19 @@ FIND_HOLDER_ON_HOST = Remedy(
     source="memray",
 )
 
-LOOP_LADDERS: Mapping[str, Callable[[Situation, str | None], tuple[Remedy, ...]]] = {
+LADDERS: Mapping[str, Callable[[Situation, str | None], tuple[Remedy, ...]]] = {
+    "nan": non_finite,
+    "worker-crash": worker_crash,
+    "evaluation-share": evaluation_share,
+    "save-share": save_share,
+    "padding": padding,
+    "loss-scale": loss_scale,
+    "device-assert": lambda situation, where: (CHECK_INDEXES,),
+    "illegal-access": lambda situation, where: (PLAIN_KERNELS,),
+    "collective-timeout": lambda situation, where: (FIRST_RANK,),
+    "bad-arguments": lambda situation, where: (CORRECT_COMMAND,),
+    "not-in-effect": lambda situation, where: (PASS_SETTINGS,) if where == "unreachable" else (FIND_OVERRIDE,),
+    "stalled": lambda situation, where: (WAIT_OR_STOP,),
     "between-steps": lambda situation, where: (LESS_OFTEN, FIND_LINE),
     "memory-grows": lambda situation, where: (
         KEEP_NUMBERS,

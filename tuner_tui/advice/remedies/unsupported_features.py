@@ -15,7 +15,7 @@ DISTRIBUTIONS = {
 
 
 def precision(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
-    """What the card can do: fp16 where bf16 cannot be, fp32 where neither."""
+    """The best precision that the GPU supports."""
     settings = situation.settings
     wanted = situation.best_precision if situation.inventory is not None else "fp32"
     if settings is not None and settings.precision == "bf16" and situation.inventory is None:
@@ -37,7 +37,7 @@ def precision(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
 
 
 def attention(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
-    """SDPA, which has a kernel for every card; plain attention where the model has no SDPA."""
+    """SDPA, which runs on every GPU, or eager attention for models without it."""
     return tuple(
         Remedy(
             title=f"attention → {name}",
@@ -54,7 +54,6 @@ def attention(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
 
 
 def fused(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
-    """The optimizer that is not fused."""
     return (
         Remedy(
             title="optimizer → adamw_torch",
@@ -68,7 +67,6 @@ def fused(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
 
 
 def compiler(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
-    """Compilation off."""
     return (
         Remedy(
             title="compile off",
@@ -82,7 +80,7 @@ def compiler(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
 
 
 def package(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
-    """The line that installs it (`where` names the package, where it is known), and what does without it."""
+    """How to install the package that `where` names, and what works without it."""
     name = DISTRIBUTIONS.get(where or "", where or "")
     python = situation.interpreter.path if situation.interpreter is not None else "python"
     install = Remedy(

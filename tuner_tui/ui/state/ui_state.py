@@ -11,13 +11,13 @@ from tuner_tui.ui.state.data_parallel import DataParallel, expected_data_paralle
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tuner_tui.advice.finding import Finding, Remedy, Value
+    from tuner_tui.advice.finding import Finding, Remedy
     from tuner_tui.hardware.interpreter.probe import Interpreter
     from tuner_tui.hardware.inventory import Inventory
     from tuner_tui.runs.read.reader import RunView
     from tuner_tui.settings.distributed import AccelerateConfig
     from tuner_tui.settings.edit_history import EditHistory
-    from tuner_tui.settings.fields import FieldSpec
+    from tuner_tui.settings.fields import FieldSpec, Value
     from tuner_tui.settings.job import Job
     from tuner_tui.settings.origin import OriginKind, Resolved
     from tuner_tui.tuning.process.tuning_reader import TuningView
