@@ -1,10 +1,10 @@
-"""How far each way of estimating memory is off, on every hardware that was measured.
+"""Error of each way of estimating memory, on every hardware with measurements.
 
-Run: `python -m tests.benchmarks.estimate_error [--without-tracing]`. Truth are the files of `tests/gpu/results`: the
-peak of all tensors of a training of three steps and an evaluation. Cold: the closed form, tracing, and what
-`accelerate estimate-memory` prints as "Training using Adam" for the same model and precision. After two probes: the
-batches 4 and 12 of a series are known, 24 is foretold, by the fitted line and by the corrected estimate. Then the same
-of other architectures, whose truth is in `tests/gpu/results/families`.
+Run: `python -m tests.benchmarks.estimate_error [--without-tracing]`. The ground truth is in `tests/gpu/results`: the
+peak of all tensors during three training steps and an evaluation. Without measurements: the closed form, tracing, and
+what `accelerate estimate-memory` prints as "Training using Adam" for the same model and precision. After two
+measurements: batches 4 and 12 of a series are known, and 24 is predicted by the fitted line and by the calibrated
+estimate. Then the same for other architectures, with ground truth in `tests/gpu/results/families`.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from tuner_tui.memory.model_shape import shape_from_config
 from tuner_tui.settings.model import Settings
 
 PROBES = slice(1, 3)
-"""The probes of a series of batches 2, 4, 12, 24: the tuner, too, begins with what it thinks safe, not with one."""
+"""Known batches of a series 2, 4, 12, 24: like the tuner, not starting from 1."""
 UNTRACEABLE = ("t5", "bart")
-"""Their classifiers look for the end of a text, and a trace has no texts."""
+"""Models whose classifiers look for the end of a text, which a trace does not have."""
 ACCELERATE_TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 Foretelling = Callable[[list[Measured], Case], float | None]
 
@@ -59,7 +59,7 @@ def line(name: str, found: Errors) -> str:
 
 @cache
 def empty_model(model: str, task: str) -> Any:
-    """The model as accelerate's command builds it: on no device."""
+    """The model on the meta device, as accelerate's command builds it."""
     from accelerate import init_empty_weights
 
     from tests.gpu.measure_memory import build_model
@@ -70,7 +70,7 @@ def empty_model(model: str, task: str) -> Any:
 
 
 def accelerate_estimate(case: Case) -> float:
-    """The figure of `accelerate estimate-memory`, by its own functions: it knows neither batch nor settings."""
+    """Result of `accelerate estimate-memory`, which depends neither on batch nor on settings."""
     from accelerate.commands.estimate import estimate_training_usage
     from accelerate.utils import calculate_maximum_sizes
 
@@ -79,14 +79,14 @@ def accelerate_estimate(case: Case) -> float:
 
 
 def by_fit(known: list[Measured], case: Case) -> float | None:
-    """The line through the probes, forward and backward known apart from the optimizer's step."""
+    """Prediction of the line through the probes, with forward and backward known apart from the optimizer step."""
     points = [PeakPoint(one.case.batch, one.peak_bytes or 0, one.batch_peak_bytes) for one in known]
     model = fit(points)
     return None if model is None else model.peak_bytes(case.batch)
 
 
-def by_doubted_fit(known: list[Measured], case: Case) -> float | None:
-    """The same with its doubt, as a search for the largest batch counts it."""
+def by_fit_with_margin(known: list[Measured], case: Case) -> float | None:
+    """The same plus its uncertainty, as the batch search uses it."""
     model = fit([PeakPoint(one.case.batch, one.peak_bytes or 0, one.batch_peak_bytes) for one in known])
     if model is None:
         return None
@@ -94,8 +94,8 @@ def by_doubted_fit(known: list[Measured], case: Case) -> float | None:
     return model.peak_bytes(case.batch) + model.doubt_bytes + beyond
 
 
-def by_correction(device: Device) -> Foretelling:
-    """The closed form, put right by the probes."""
+def by_calibration(device: Device) -> Foretelling:
+    """The closed form calibrated by the probes."""
 
     def way(known: list[Measured], case: Case) -> float | None:
         runs = [MeasuredRun("probe", settings_of(one.case), tensor_bytes=one.peak_bytes) for one in known]
@@ -109,8 +109,8 @@ def by_correction(device: Device) -> Foretelling:
     return way
 
 
-def foretold(way: Foretelling, measured: list[Measured]) -> Errors:
-    """The errors of `way` on the largest batches of each series."""
+def prediction_errors(way: Foretelling, measured: list[Measured]) -> Errors:
+    """Errors of `way` for the largest batches of each series."""
     found = []
     for group in series(measured):
         for one in group[PROBES.stop :]:
@@ -121,7 +121,7 @@ def foretold(way: Foretelling, measured: list[Measured]) -> Errors:
 
 
 def report(path: Path, folder: Path, tracing: bool) -> None:
-    """The table of one hardware."""
+    """Print the table of one hardware."""
     device, measured = device_of(path), results(path)
     held_out = [one for one in measured if one.case.model in HELD_OUT]
     print(f"{path.stem}: {len(measured)} trainings")
@@ -131,13 +131,13 @@ def report(path: Path, folder: Path, tracing: bool) -> None:
     for name, way in ways:
         print(line(name, errors(way, measured)), flush=True)
         print(line(f"{name}, models not looked at before", errors(way, held_out)), flush=True)
-    print(line("two probes, fitted line", foretold(by_fit, measured)))
-    print(line("two probes, fitted line and its doubt", foretold(by_doubted_fit, measured)))
-    print(line("two probes, corrected closed form", foretold(by_correction(device), measured)))
+    print(line("two probes, fitted line", prediction_errors(by_fit, measured)))
+    print(line("two probes, fitted line and its doubt", prediction_errors(by_fit_with_margin, measured)))
+    print(line("two probes, corrected closed form", prediction_errors(by_calibration(device), measured)))
 
 
 def report_families(path: Path, folder: Path, tracing: bool) -> None:
-    """The table of other architectures: those that were looked at, and those that were scored once."""
+    """Print the table of other architectures: those used for development, and those scored once."""
     device, ways = device_of(path), []
     print(f"{path.stem}, other architectures")
     ways += [("traced", traced(device, folder))] if tracing else []

@@ -1,10 +1,9 @@
-"""What the observer costs a step, and the start of an interpreter.
+"""Cost of the observer per step and at the start of an interpreter.
 
-Run: `python -m tests.benchmarks.observer_cost [pairs]` (about a minute). In one process, blocks of steps with the
-observer's hooks in place and without them take turns, so that a machine that others use slows both alike. Figures are
-CPU time of the training thread: the median of the differences of neighbouring blocks (of neighbouring steps where they
-are long), with its 95 % interval by order statistics. Reading the records is part of every block; the line that is
-written once a second is shown separately.
+Run: `python -m tests.benchmarks.observer_cost [pairs]` (about a minute). Blocks of steps with and without the
+observer's hooks alternate in one process, so that other load affects both alike. Figures are CPU time of the training
+thread: the median difference of neighbouring blocks (of neighbouring steps if they are long) and its 95 % interval by
+order statistics. Every block includes reading the records; the event written once a second is listed separately.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ def main() -> None:
 
 
 def report(what: str, pairs: Sequence[tuple[float, float]]) -> None:
-    """One line: the median without the observer, and what it adds."""
+    """Print one line: the median without the observer, and the difference."""
     differences = sorted((with_s - without_s) * 1e6 for without_s, with_s in pairs)
     middle, around = len(differences) / 2, 0.98 * math.sqrt(len(differences))
     low, high = differences[max(0, int(middle - around))], differences[min(len(differences) - 1, int(middle + around))]
@@ -51,7 +50,7 @@ def report(what: str, pairs: Sequence[tuple[float, float]]) -> None:
 
 
 def start_s(environment: dict[str, str]) -> float:
-    """CPU seconds of an interpreter that does nothing."""
+    """CPU seconds of an idle interpreter."""
     before = _children_s()
     subprocess.run([sys.executable, "-c", "pass"], env=environment, check=True)
     return _children_s() - before
@@ -63,7 +62,7 @@ def _children_s() -> float:
 
 
 def steps(pairs: int) -> None:
-    """All that is measured inside a watched process."""
+    """Everything measured inside an observed process."""
     import torch
 
     ids = torch.zeros(16, 512, dtype=torch.long)
@@ -82,7 +81,7 @@ def steps(pairs: int) -> None:
 
 
 class Switch:
-    """Takes the hooks of the observer out and puts them back."""
+    """Removes the observer's hooks and restores them."""
 
     def __init__(self) -> None:
         from torch.optim import optimizer
@@ -96,7 +95,7 @@ class Switch:
         [self.counters] = [each for each in gc.get_objects() if type(each).__name__ == "StepCounters"]
 
     def turn(self, on: bool) -> None:
-        """With the observer, or as if it were not there."""
+        """Enable or disable the hooks."""
         self._iterator.__next__ = self._next if on else self._next.__wrapped__
         self._hooks.clear()
         if on:
@@ -105,7 +104,7 @@ class Switch:
     def pairs_s(
         self, step: Step, steps: int, pairs: int, order: tuple[bool, bool] = (False, True)
     ) -> list[tuple[float, float]]:
-        """Seconds a step of neighbouring blocks; which one comes first changes each time."""
+        """Seconds per step of neighbouring blocks, in alternating order."""
         found = []
         self.block_s(step, steps, True)
         for index in range(pairs):
@@ -116,9 +115,9 @@ class Switch:
     def neighbours_s(
         self, step: Step, pairs: int, order: tuple[bool, bool] = (False, True)
     ) -> list[tuple[float, float]]:
-        """Seconds of neighbouring steps: where a step is long, two blocks are too far apart to be compared.
+        """Seconds of neighbouring steps, for long steps whose blocks would be too far apart to be compared.
 
-        The records are read as often as a second would have it, outside of the steps: a µs of each.
+        The records are read outside the steps, which adds about 1 µs per step in reality.
         """
         found = []
         for index in range(pairs):
@@ -132,7 +131,7 @@ class Switch:
         return found
 
     def block_s(self, step: Step, steps: int, on: bool) -> float:
-        """Seconds a step; the records of these steps are read within that time."""
+        """Seconds per step, including reading the records."""
         self.turn(on)
 
         def block() -> None:
@@ -150,7 +149,7 @@ def _cpu_s(work: Step) -> float:
 
 
 def idle(batch: Any) -> Step:
-    """A step of nothing but what is watched."""
+    """A step that does only what is observed."""
     import torch
     from torch.utils.data import DataLoader
 
@@ -176,7 +175,7 @@ def idle(batch: Any) -> Step:
 
 
 def classifier(extra_s: float) -> Step:
-    """A small classifier with AdamW; `extra_s` of matrix products on top, counted once and then the same each step."""
+    """A small classifier with AdamW, plus matrix products that take `extra_s`."""
     import torch
     from torch.utils.data import DataLoader, TensorDataset
 
@@ -206,7 +205,7 @@ def classifier(extra_s: float) -> Step:
 
 
 def tagger() -> Step:
-    """A small model of 16 × 128 tokens with their mask, collated from samples as a Trainer does it."""
+    """A small model with 16 × 128 tokens and their mask, collated from samples as a Trainer does."""
     import torch
     from torch.utils.data import DataLoader
 

@@ -1,8 +1,8 @@
-"""How long it takes to open a long run, and in how much memory.
+"""Time and memory needed to open a long run.
 
     python -m tests.benchmarks.open_run [EVENTS] [LOG_MEBIBYTES]
 
-Writes a run with so many events (default 1,000,000) and a log of so many MiB (default 1024) into a temporary folder,
+Writes a run with EVENTS events (default 1,000,000) and a log of LOG_MEBIBYTES MiB (default 1024) to a temporary folder,
 then opens each in a fresh process and prints seconds and peak memory. `baseline` is a process that only imports.
 """
 
@@ -57,7 +57,7 @@ def main(events: int, log_mebibytes: int) -> None:
 
 
 def write_events(path: Path, count: int) -> None:
-    """A run of `count` events: counters each second, a log line each fifth, evaluations and checkpoints."""
+    """Write a run of `count` events: counters every second, metrics every five, evaluations and checkpoints."""
     with path.open("wb") as file:
         for event in (
             Launched(t=0.0, pid=1, argv=("python", "train.py")),
@@ -71,7 +71,7 @@ def write_events(path: Path, count: int) -> None:
 
 
 def event_number(number: int) -> Event:
-    """One of a long training's events."""
+    """Event `number` of a long training."""
     t, step = 2.0 + number, number * 3
     if number % 20_000 == 19_999:
         return Evaluated(t=t, rank=0, step=step, metrics={"eval_loss": 3.0 - number / 1e6}, seconds=9.0)
@@ -87,7 +87,7 @@ def event_number(number: int) -> Event:
 
 
 def write_log(path: Path, mebibytes: int) -> None:
-    """A log of ordinary lines with progress bars in between."""
+    """Write log lines with progress bars in between."""
     lines = b"".join(b"{'loss': '%.4f', 'learning_rate': '1e-05', 'epoch': '0.1'}\n" % (n / 1e4) for n in range(8000))
     bars = b"".join(b"\r %3d%%|%s| %d/9999" % (n // 100, b"#" * (n // 400), n) for n in range(9999)) + b"\n"
     block = lines + bars

@@ -1,9 +1,8 @@
-"""What supervising costs: share of a core and resident memory of the supervisor of a run that writes its events.
+"""Cost of supervising a run that writes events: share of a core and resident memory of the supervisor.
 
     python -m tests.benchmarks.supervisor_cost [SECONDS] [RANKS]
 
-The training is a script with so many ranks (default 1), each a process that writes counters once a second as the
-observer does, for so many seconds (default 60).
+The training is a script with RANKS processes (default 1) that write counters once a second for SECONDS (default 60).
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ with open(os.path.join(folder, name), "ab", buffering=0) as file:
 
 
 def main(seconds: int, ranks: int) -> None:
-    """Run it, and print what its supervisor used."""
+    """Run it, and print the cost of its supervisor."""
     with tempfile.TemporaryDirectory() as root:
         folder = create_folder(Path(root))
         argv = (sys.executable, "-c", RANKS, str(seconds), str(ranks), str(folder.path))
@@ -54,13 +53,13 @@ def main(seconds: int, ranks: int) -> None:
 
 
 def cpu_s(pid: int) -> float:
-    """Seconds of processor time that the process has used."""
+    """CPU seconds of the process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def peak_mib(pid: int) -> float:
-    """The most resident memory the process has had."""
+    """Peak resident memory of the process."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks.screen.first_paint import seconds_until
-from tests.benchmarks.screen.peers import OURS, commands, fake_box, opened
+from tests.benchmarks.screen.peers import OURS, commands, fake_box, open_terminal
 from tests.fakes.nvml.scenario import two_gpus
 
 OPENSSL = ("libssl", "libcrypto", "/_ssl.", "/_hashlib.")
@@ -47,7 +47,7 @@ def test_asyncio_and_hashlib_load_without_openssl_which_can_be_imported_later() 
 @pytest.mark.parametrize(("words", "seen"), [((), b"demo"), (("watch",), b"GiB")])
 def test_a_screen_in_use_has_no_openssl(words: tuple[str, ...], seen: bytes) -> None:
     command = [*commands()[OURS], *words]
-    with fake_box(two_gpus) as (environment, folder), opened(command, environment, folder) as terminal:
+    with fake_box(two_gpus) as (environment, folder), open_terminal(command, environment, folder) as terminal:
         seconds_until(terminal, lambda written: seen in written)
         maps = Path(f"/proc/{terminal.pid}/maps").read_text()
     assert [name for name in OPENSSL if name in maps] == []

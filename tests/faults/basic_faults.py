@@ -1,4 +1,4 @@
-"""A small training with one fault in it: `python faulty_training.py FAULT`. A step waits as for a card, 0.3 s."""
+"""A small training with one fault: `python basic_faults.py FAULT`. A step sleeps for 0.3 s, as if waiting for a GPU."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WORKERS = {"starved-loader": 1, "too-many-workers": 12, "killed-worker": 2, "shm
 
 
 class Samples(Dataset[Any]):
-    """Samples that cost nothing, or what the fault makes of them."""
+    """Samples that cost nothing, unless the fault changes them."""
 
     def __len__(self) -> int:
         return SAMPLES
@@ -37,14 +37,14 @@ class Samples(Dataset[Any]):
 
 
 def burn(seconds: float) -> None:
-    """Keep a core busy for so much of its time."""
+    """Keep a core busy for `seconds` of CPU time."""
     until = time.thread_time() + seconds
     while time.thread_time() < until:
         sum(range(1000))
 
 
 def plain() -> None:
-    """A loop as people write it."""
+    """A plain training loop."""
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1))
     rate = 1e30 if FAULT == "nan" else 1e-3
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
@@ -62,7 +62,7 @@ def plain() -> None:
 
 
 def fault_after(step: int, model: nn.Module) -> None:
-    """What happens between two steps."""
+    """Apply the fault between two steps."""
     if FAULT == "long-evaluation" and step % 5 == 0:
         model.eval()
         with torch.no_grad():
@@ -79,7 +79,7 @@ def fault_after(step: int, model: nn.Module) -> None:
 
 
 def with_trainer() -> None:
-    """Hugging Face Trainer, whose checkpoints the observer sees, on a disk that takes half a second for each."""
+    """Hugging Face Trainer, on a disk that takes half a second per checkpoint."""
     from transformers import Trainer, TrainingArguments
 
     class Model(nn.Module):

@@ -1,10 +1,10 @@
-"""Faults injected into real trainings on the CPU: which cause is found first, and after how many steps.
+"""Faults injected into real trainings on the CPU: the cause found first, and after how many steps.
 
-Run: `python -m tests.faults.fault_benchmark [--harder|--idioms] [FAULT…]` (about five minutes for all of a kind). Each
-fault is a small training under the observer and its supervisor, diagnosed once a second as the screen does it. Budget:
-the right first cause for nine in ten, within 30 steps; nothing for the healthy one. Where other programs have the
-cores, that is told as well, rightly: then the first cause besides counts, and the row says so. `--harder` has the same
-kinds of faults in forms that the rules were not written by; `--idioms` has them as they come in other people's code.
+Run: `python -m tests.faults.fault_benchmark [--harder|--idioms] [FAULT…]` (about five minutes per kind). Each fault is
+a small training under the observer and its supervisor, diagnosed once a second as on the screen. Budget: the right
+first cause for nine in ten, within 30 steps, and none for the healthy one. If other programs use the CPU that is a
+correct finding too: then the next cause counts, and the row says so. `--harder` has the same kinds of faults in forms
+that the rules were not written for, `--idioms` as they occur in other people's code.
 """
 
 from __future__ import annotations
@@ -47,10 +47,9 @@ GIVE_UP_S = 120.0
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault, the causes that name it rightly, and how long a training without one is watched (seconds).
+    """A fault, its correct causes, and how long a training without a finding is observed (seconds).
 
-    `limited`: it runs under a memory limit; `within` is what its command is started by; `burners`: other programs have
-    the cores meanwhile.
+    `limited`: runs under a memory limit. `within`: command that starts it. `burners`: other programs use the CPU.
     """
 
     name: str
@@ -76,11 +75,11 @@ FAULTS = (
     Fault("missing-package", ("missing-package",)),
     Fault("none", (), 75.0),
 )
-"""A process killed from outside is rightly called killed; for want of memory only as a possibility."""
+"""A process killed from outside is correctly reported as killed; lack of memory may only be mentioned as possible."""
 
 
 def subtle(name: str, *causes: str, watch_s: float = GIVE_UP_S, **more: Any) -> Fault:
-    """A fault of the other training."""
+    """A fault of `subtle_faults.py`."""
     return Fault(name, causes, watch_s, SUBTLE_FAULTS, **more)
 
 
@@ -125,9 +124,9 @@ OTHER_IDIOMS = tuple(
 
 @dataclass(frozen=True)
 class Found:
-    """What was found first: the cause, how sure, the steps done and the seconds since the first step.
+    """First finding: cause, confidence, steps, and seconds since the first step.
 
-    `behind`: that other programs have the cores, which nobody injected, was told before it.
+    `behind`: the finding that other programs use the CPU, which was not injected, came first.
     """
 
     cause: str | None
@@ -138,7 +137,7 @@ class Found:
 
 
 def command_of(fault: Fault) -> tuple[str, ...]:
-    """The command of a faulty training."""
+    """Command of a training with the fault."""
     return (*fault.within, sys.executable, str(fault.script), fault.name)
 
 
@@ -158,7 +157,7 @@ def start(fault: Fault, root: Path) -> RunFolder:
 
 
 def first_finding(folder: RunFolder, watch_s: float, injected: tuple[str, ...] = ()) -> Found:
-    """Diagnose once a second until something is shown, the run ended, or the time is up."""
+    """Diagnose once a second until there is a finding, the run has ended, or the time is up."""
     reader, steadiness, began, behind = RunReader(folder), FindingHysteresis(), time.monotonic(), False
     while True:
         view = reader.poll()
@@ -178,7 +177,7 @@ def first_finding(folder: RunFolder, watch_s: float, injected: tuple[str, ...] =
 
 
 def judge(fault: Fault, found: Found) -> bool:
-    """Whether the first finding is the right one, and in time. A kill may only ever be suspected to be for memory."""
+    """Whether the first finding is correct and in time. Lack of memory as the cause of a kill may only be suspected."""
     if not fault.causes:
         return found.cause is None
     guessed = found.cause == "host-oom" and fault.name.startswith("killed")
@@ -188,7 +187,7 @@ def judge(fault: Fault, found: Found) -> bool:
 
 
 def run_fault(fault: Fault) -> Found:
-    """One fault from launch to verdict, nothing left behind."""
+    """Run one fault from launch to result, and clean up."""
     with tempfile.TemporaryDirectory() as place, ExitStack() as burning:
         for _ in range(2 * (os.cpu_count() or 1) if fault.burners else 0):
             burning.callback(subprocess.Popen(BURN).kill)
@@ -202,7 +201,7 @@ def run_fault(fault: Fault) -> Found:
 
 
 def can_mount() -> bool:
-    """Whether this user may give a process a /dev/shm, or a disk, of its own."""
+    """Whether this user may mount a /dev/shm or a disk for one process."""
     try:
         return subprocess.run([*SMALL_SHM, "true"], capture_output=True, check=False).returncode == 0
     except FileNotFoundError:
@@ -210,7 +209,7 @@ def can_mount() -> bool:
 
 
 def main(names: Sequence[str]) -> None:
-    """Try them out and print the table."""
+    """Run the faults and print the table."""
     kind = HARDER if "--harder" in names else OTHER_IDIOMS if "--idioms" in names else FAULTS
     wanted = set(names) - {"--harder", "--idioms"}
     chosen = [fault for fault in kind if not wanted or fault.name in wanted]

@@ -1,4 +1,4 @@
-"""Faults as other people write them: `python fault_idioms.py FAULT`. A step computes, for a fifth of a second."""
+"""Faults as in other people's code: `python idiomatic_faults.py FAULT`. A step computes for a fifth of a second."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Samples(Dataset[Any]):
 
 
 def burn(seconds: float) -> None:
-    """Keep a core busy for so much of its time."""
+    """Keep a core busy for `seconds` of CPU time."""
     until = time.thread_time() + seconds
     while time.thread_time() < until:
         sum(range(1000))
@@ -48,7 +48,7 @@ def nothing(step: int, model: nn.Module) -> None:
 
 
 def fit(loader: Any = None, before: Hook = nothing, after: Hook = nothing) -> None:
-    """A loop as people write it: `before` at its top, `after` at its end."""
+    """A common training loop, calling `before` and `after` around each step."""
     model = nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 1))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     for step, (inputs, targets) in enumerate(loader or DataLoader(Samples(), batch_size=BATCH), 1):
@@ -65,12 +65,12 @@ def fit(loader: Any = None, before: Hook = nothing, after: Hook = nothing) -> No
 
 
 def every(steps: int, hook: Callable[[nn.Module], object]) -> Hook:
-    """`hook` after every so many steps."""
+    """Call `hook` every `steps` steps."""
     return lambda step, model: hook(model) if step % steps == 0 else None
 
 
 def generate(model: nn.Module) -> None:
-    """Samples to look at, one token after the other; no loader, no eval()."""
+    """Sample text token by token, without a loader and without eval()."""
     inputs = torch.randn(1, 64)
     with torch.inference_mode():
         for _ in range(30):
@@ -79,7 +79,7 @@ def generate(model: nn.Module) -> None:
 
 
 def validate_some(model: nn.Module) -> None:
-    """A validation loader that is left in the middle, its gradients off for the forward alone."""
+    """Stop reading a validation loader half-way, with gradients disabled only for the forward pass."""
     for number, (inputs, _) in enumerate(DataLoader(Samples(), batch_size=BATCH)):
         with torch.no_grad():
             model(inputs)
@@ -89,7 +89,7 @@ def validate_some(model: nn.Module) -> None:
 
 
 def validate_with_switch(model: nn.Module) -> None:
-    """Gradients off by the switch that the tutorials use, a slice of the loader."""
+    """Disable gradients by `set_grad_enabled`, as in the tutorials, for part of the loader."""
     with torch.set_grad_enabled(False):
         for inputs, _ in itertools.islice(DataLoader(Samples(), batch_size=BATCH), 12):
             model(inputs)
@@ -97,7 +97,7 @@ def validate_with_switch(model: nn.Module) -> None:
 
 
 def shared_lock() -> None:
-    """Workers that wait for one another: a file that only one may read at a time."""
+    """Workers that wait for one another, because only one may read a file at a time."""
     lock = multiprocessing.Lock()
 
     def spoil(index: int) -> None:
@@ -108,12 +108,12 @@ def shared_lock() -> None:
 
 
 def decoding() -> None:
-    """One worker that decodes what the training takes faster."""
+    """One worker that decodes more slowly than the training consumes."""
     fit(DataLoader(Samples(lambda index: burn(0.1)), batch_size=BATCH, num_workers=1))
 
 
 def slow_save() -> None:
-    """`torch.save` to a file object that takes its time."""
+    """`torch.save` to a slow file object."""
 
     class Slow(BytesIO):
         def write(self, data: Any) -> int:
@@ -124,7 +124,7 @@ def slow_save() -> None:
 
 
 def pickled_save() -> None:
-    """A checkpoint of one's own making: neither torch nor safetensors sees it."""
+    """A checkpoint written by pickle, which neither torch nor safetensors sees."""
 
     def save(model: nn.Module) -> None:
         Path("own.pkl").write_bytes(pickle.dumps(model.state_dict()))
@@ -134,7 +134,7 @@ def pickled_save() -> None:
 
 
 def padded() -> None:
-    """Batches padded to the longest sample there could be."""
+    """Batches padded to the longest possible sample."""
     embedding = nn.Embedding(300, 32)
     optimizer = torch.optim.Adam(embedding.parameters())
 
@@ -150,7 +150,7 @@ def padded() -> None:
 
 
 def hanging_worker() -> None:
-    """A sample for which a worker waits for ever."""
+    """A sample on which a worker hangs."""
     spoil = lambda index: threading.Event().wait() if index == 160 else None  # noqa: E731
     fit(DataLoader(Samples(spoil), batch_size=BATCH, num_workers=1))
 

@@ -1,4 +1,4 @@
-"""The same kinds of faults in forms that are harder to see: `python harder_training.py FAULT`."""
+"""The same kinds of faults in forms that are harder to detect: `python subtle_faults.py FAULT`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Samples(Dataset[Any]):
 
 
 class Stream(IterableDataset[Any]):
-    """Samples that come slowly, all of them from the first worker."""
+    """A slow stream, all of it from the first worker."""
 
     def __iter__(self) -> Iterator[Batch]:
         info = torch.utils.data.get_worker_info()
@@ -49,7 +49,7 @@ def train(
     rate: float = 1e-3,
     work: Callable[[], object] = lambda: time.sleep(STEP_S),
 ) -> None:
-    """A loop as people write it."""
+    """A common training loop."""
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
     for step, (inputs, targets) in enumerate(loader, 1):
@@ -69,31 +69,31 @@ def plain(**more: Any) -> DataLoader[Any]:
 
 
 def leak_in_step() -> None:
-    """Every step keeps some tensors: the classic list of losses with their graphs."""
+    """Every step keeps tensors: the classic list of losses with their graphs."""
     kept: list[torch.Tensor] = []
     train(plain(), after=lambda step, model: kept.append(torch.ones(40_000_000)))
 
 
 def numpy_memory() -> None:
-    """A metric that gathers everything, in NumPy."""
+    """A metric that collects everything in NumPy."""
     import numpy as np
 
     train(plain(), after=lambda step, model: np.ones(1_000_000_000) if step == 6 else None)
 
 
 def bytes_memory() -> None:
-    """Python itself has no room: its error has no message."""
+    """Python runs out of memory, with an error that has no message."""
     train(plain(), after=lambda step, model: bytearray(8_000_000_000) if step == 6 else None)
 
 
 def worker_memory() -> None:
-    """A loader worker has no room."""
+    """A loader worker runs out of memory."""
     spoil = lambda index: torch.ones(1_000_000_000) if index == 40 else None  # noqa: E731
     train(DataLoader(Samples(spoil), batch_size=BATCH, num_workers=1))
 
 
 def evaluation_of_lists() -> None:
-    """An evaluation over a list of batches: no loader, nothing but eval() and no_grad()."""
+    """Evaluate a list of batches: no loader, only eval() and no_grad()."""
     batches = [torch.randn(BATCH, 64) for _ in range(20)]
 
     def evaluate(step: int, model: nn.Module) -> None:
@@ -109,7 +109,7 @@ def evaluation_of_lists() -> None:
 
 
 def slow_collate() -> None:
-    """The samples are quick, putting them together is slow."""
+    """Fast samples with a slow collate function."""
 
     def collate(samples: list[Batch]) -> Batch:
         time.sleep(0.4)
@@ -124,7 +124,7 @@ def slow_stream() -> None:
 
 
 def nan_in_a_bar() -> None:
-    """The loss is told in a progress bar alone."""
+    """The loss appears only in a progress bar."""
     from tqdm import tqdm  # type: ignore[import-untyped]
 
     with tqdm(total=STEPS, desc="training") as bar:
@@ -137,7 +137,7 @@ def nan_in_a_bar() -> None:
 
 
 def worker_raises() -> None:
-    """A sample that is not as the others are."""
+    """One sample that differs from the others."""
 
     def spoil(index: int) -> None:
         if index == 60:
@@ -153,7 +153,7 @@ def worker_exits() -> None:
 
 
 def segmentation_fault() -> None:
-    """Native code dies."""
+    """Native code crashes."""
     train(plain(), after=lambda step, model: ctypes.string_at(0) if step == 6 else None)
 
 
@@ -163,7 +163,7 @@ def full_disk() -> None:
 
 
 def stolen_cores() -> None:
-    """A step that computes, where others have the cores."""
+    """A step that computes while other programs use the cores."""
 
     def compute() -> None:
         until = time.thread_time() + 0.15
@@ -174,7 +174,7 @@ def stolen_cores() -> None:
 
 
 def by_trainer(**values: Any) -> None:
-    """Hugging Face Trainer; a step and a batch of evaluation take their time."""
+    """Hugging Face Trainer with slow steps and evaluation batches."""
     from transformers import Trainer, TrainingArguments
 
     class Model(nn.Module):

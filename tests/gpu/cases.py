@@ -1,4 +1,4 @@
-"""What is measured: models, sizes and settings. The CPU takes those small enough for a few gigabytes and two cores."""
+"""The measured cases: models, sizes and settings. CPU cases need a few gigabytes and two cores."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ HELD_OUT: dict[str, dict[str, Any]] = {
         "intermediate_size": 640, "vocab_size": 8000, "max_position_embeddings": 1024,
     },
 }  # fmt: skip
-"""Models whose figures were not looked at while the closed form was made: they say how well it carries over."""
+"""Models not used while the closed form was developed; they show how well it generalises."""
 CONFIGS |= HELD_OUT
 """Models given by a `config.json`, as any local folder or Hub id is."""
 EVERY = {**CONFIGS, **FAMILIES, **UNSEEN}
@@ -50,7 +50,7 @@ EVERY = {**CONFIGS, **FAMILIES, **UNSEEN}
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One training of three steps. `foreach` forces on a CPU what AdamW does on a GPU by itself."""
+    """One training of three steps. `foreach` makes AdamW on a CPU behave as it does on a GPU."""
 
     model: str
     task: str = "classification"
@@ -68,7 +68,7 @@ class Case:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The same in the names of the settings."""
+        """The case as `Settings`."""
         return {
             "per_device_train_batch_size": self.batch,
             "per_device_eval_batch_size": self.eval_batch,
@@ -85,10 +85,10 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What one case took, in bytes; None where the device does not tell, and everywhere where it ran out of memory.
+    """Results of one case in bytes; None where the device does not report them, and everywhere after out of memory.
 
-    `weights_bytes` are parameters and buffers before training. The peaks are of the second and later steps, and of an
-    evaluation. `first_bytes` is the peak of the first step, which makes the optimizer's states.
+    `weights_bytes` are parameters and buffers before training. The peaks are those of the second and later steps and of
+    an evaluation. `first_bytes` is the peak of the first step, which creates the optimizer state.
     """
 
     case: Case
@@ -104,22 +104,22 @@ class Measured:
 
     @property
     def peak_bytes(self) -> int | None:
-        """The largest of all moments."""
+        """Maximum over all phases."""
         known = [self.first_bytes, self.batch_peak_bytes, self.step_peak_bytes, self.evaluation_peak_bytes]
         return max((one for one in known if one is not None), default=None)
 
     def as_json(self) -> dict[str, Any]:
-        """The result as it is written."""
+        """The result as written to the file."""
         return asdict(self)
 
 
 def measured_from(data: dict[str, Any]) -> Measured:
-    """A result read back."""
+    """Inverse of `as_json`."""
     return Measured(**{**data, "case": Case(**data["case"])})
 
 
 def cpu_cases() -> list[Case]:
-    """Small enough for a processor: every kind of model and setting at least once, the tiny ones in every pairing."""
+    """Cases for a CPU: every kind of model and setting at least once, the tiny models in every combination."""
     return list(dict.fromkeys([*_tiny_grid(), *_small_models(), *_large_models(), *_batches(), *_held_out()]))
 
 
@@ -138,7 +138,7 @@ def _of_family(model: str) -> Iterator[Case]:
 
 
 def compiled_cases() -> list[Case]:
-    """Trainings with and without the compiler, side by side."""
+    """Trainings with and without torch.compile."""
     bases = (
         Case("tiny", "causal-lm", 24, 128),
         Case("small-llama", "causal-lm", 8, 128),
@@ -150,7 +150,7 @@ def compiled_cases() -> list[Case]:
 
 
 def gpu_cases() -> list[Case]:
-    """The same kinds at sizes worth a card."""
+    """The same kinds at sizes for a GPU."""
     models = (
         ("bert-base", "classification", ((16, 128), (32, 128), (16, 512))),
         ("bert-large", "classification", ((8, 128), (16, 128), (8, 512))),
@@ -205,7 +205,7 @@ def _small_models() -> Iterator[Case]:
 
 
 def _batches() -> Iterator[Case]:
-    """The same training at several batches: two to learn from, the others to be foretold."""
+    """The same training at several batches: two to fit, the others to predict."""
     for model, task in (
         ("tiny", "classification"), ("tiny", "causal-lm"), ("small-llama", "causal-lm"),
         ("small-roberta", "classification"), ("small-qwen", "classification"),
@@ -218,7 +218,7 @@ def _batches() -> Iterator[Case]:
 
 
 def _held_out() -> Iterator[Case]:
-    """Other proportions than those the closed form was made with."""
+    """Proportions that differ from those used to develop the closed form."""
     tasks = {"other-mistral": "causal-lm", "other-bert": "classification", "other-gpt2": "causal-lm"}
     for model in HELD_OUT:
         base = Case(model, tasks.get(model, "classification"), 16, 112, optim="adamw_torch_fused")

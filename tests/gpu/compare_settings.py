@@ -1,9 +1,9 @@
-"""Default Trainer settings, the field notes' preset and the tuned settings side by side, on one model and its data.
+"""Compares Trainer defaults, the field notes' preset and tuned settings on one model and its data.
 
 Run: `python -m tests.gpu.compare_settings [--device cuda|cpu] [--minutes M] [--rounds N] [--only WORD] [--out FILE]`.
-Each is a trial as the tuner makes them, in turn with the others, `--rounds` times; memory is capped at 8, 16 and 24 GB
-to stand for the cards of the notes. The result is `tests/gpu/results/side-by-side/<hardware>.json` and a table. Needs
-the core packages of this program, but for textual, and those of the extra `train`.
+Each is a trial as in the tuner, alternating with the others, `--rounds` times; memory is limited to 8, 16 and 24 GB as
+on the GPUs of the notes. The result is `tests/gpu/results/side-by-side/<hardware>.json` and a table. Needs the core
+packages of this program except textual, and those of the extra `train`.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from tuner_tui.tuning.trials.trial_protocol import TrialProtocol
 HERE = Path(__file__).parents[2]
 MAIN = "from tuner_tui.cli.main import main; main()"
 TRAINER_DEFAULTS: Mapping[str, Any] = {"optim": "adamw_torch_fused"}
-"""Where Transformers' defaults differ from those of `Settings`: the fused optimizer since torch 2.8."""
+"""Where Transformers' defaults differ from `Settings`: the fused optimizer since torch 2.8."""
 LONGER = TrialProtocol(spread=0.01, least_s=5.0, most_s=30.0)
-"""A figure that is published is measured for longer than one that the search decides by."""
+"""Published figures are measured for longer than the trials of a search."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A model with its data under a cap of memory, and the preset of the notes for a card of that size."""
+    """A model with its data under a memory limit, and the notes' preset for a GPU of that size."""
 
     name: str
     preset: str
@@ -51,19 +51,19 @@ class Scenario:
 
     @property
     def noted(self) -> Settings:
-        """The notes' settings, at the length that all have."""
+        """The notes' settings, with the common sequence length."""
         values = find_preset(self.preset).preset.settings
         return Settings.model_validate({**values, "max_length": self.max_length})
 
     @property
     def default(self) -> Settings:
-        """What a Trainer does when it is told nothing but the length."""
+        """Trainer defaults, with the common sequence length."""
         return Settings.model_validate({**TRAINER_DEFAULTS, "max_length": self.max_length})
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table: the median of its rounds. `change` is what differs from the Trainer's defaults."""
+    """One line of the table: the median of its rounds. `change` is the difference to the Trainer's defaults."""
 
     scenario: str
     who: str
@@ -91,7 +91,7 @@ Tune = Callable[[Scenario, Path, float], Settings]
 
 
 def tuned(scenario: Scenario, root: Path, minutes: float) -> Settings:
-    """The winner of `tuner-tui tune` from the notes' settings, as a person would run it."""
+    """The winner of `tuner-tui tune`, started from the notes' settings."""
     preset = root / "start.yaml"
     start = {"version": 1, "name": "start", "settings": scenario.noted.model_dump(), "job": scenario.job.model_dump()}
     preset.write_text(json.dumps(start))
@@ -108,7 +108,7 @@ def tuned(scenario: Scenario, root: Path, minutes: float) -> Settings:
 
 
 def environ(root: Path) -> dict[str, str]:
-    """This environment, with runs and presets in `root`; the package is found where it is not installed."""
+    """This environment, with runs and presets in `root` and the package on the path."""
     path = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
     own = {"TUNER_STATE_DIR": str(root / "state"), "XDG_CONFIG_HOME": str(root / "config"), "PYTHONPATH": path}
     return {**os.environ, **own}
@@ -117,7 +117,7 @@ def environ(root: Path) -> dict[str, str]:
 def compare(
     scenario: Scenario, rivals: Mapping[str, Settings], root: Path, rounds: int, terms: TrialProtocol
 ) -> list[Row]:
-    """The rows of one scenario: each rival `rounds` times, in turn."""
+    """Rows of one scenario: each competitor `rounds` times, alternating."""
     request = LaunchRequest(
         job=scenario.job,
         resolved=Resolved(scenario.default, dict.fromkeys(Settings.model_fields, Origin(OriginKind.FLAG))),
@@ -141,7 +141,7 @@ def _say(who: str) -> Callable[[RunFolder], None]:
 def rows_of(
     scenario: Scenario, rivals: Mapping[str, Settings], found: Mapping[str, Iterable[Measurement]]
 ) -> list[Row]:
-    """The medians, and each over the first rival's."""
+    """Medians, and each relative to the first competitor."""
     rows = [_row(scenario, who, settings, tuple(found[who])) for who, settings in rivals.items()]
     first = rows[0].throughput
     return [
@@ -172,7 +172,7 @@ def _row(scenario: Scenario, who: str, settings: Settings, measured: tuple[Measu
 def measure(
     scenario: Scenario, root: Path, minutes: float, rounds: int, tune: Tune = tuned, terms: TrialProtocol = LONGER
 ) -> list[Row]:
-    """One scenario: tuned first, then all three in turn."""
+    """Run one scenario: tune first, then compare all three."""
     winner = tune(scenario, root, minutes)
     rivals = {"Trainer's defaults": scenario.default, f"notes: {scenario.preset}": scenario.noted, "tuned": winner}
     return compare(scenario, rivals, root, rounds, terms)
@@ -190,7 +190,7 @@ def table(rows: Iterable[Row]) -> str:
 
 
 def write(path: Path, device: str, rows: Iterable[Row]) -> None:
-    """All rows with what they were measured on."""
+    """Write all rows with a description of the hardware."""
     import torch
     import transformers
 
@@ -205,7 +205,7 @@ def write(path: Path, device: str, rows: Iterable[Row]) -> None:
 
 
 def main() -> None:
-    """Measure every scenario of the device, and say the table after each."""
+    """Measure every scenario of the device and print the table after each."""
     from tests.gpu.measure_memory import file_of
 
     parser = argparse.ArgumentParser(description=__doc__)

@@ -1,9 +1,9 @@
-"""Measures what trainings really take, for the estimate to be held against.
+"""Measures the memory of real trainings, the ground truth of the estimate.
 
 Run: `python -m tests.gpu.measure_memory --device cuda|cpu [--kind usual|families|compiled] [--only WORD] [--out FILE]`.
-Every case is the built-in job's own Trainer on random tokens of full length: three optimizer steps and an evaluation.
-The result is `tests/gpu/results/[<kind>/]<hardware>.json`; a case that is already in it is not measured again, so that
-a run can be continued. Needs torch, transformers, accelerate and peft, and nothing else of this program's packages.
+Every case runs the built-in job's own Trainer on random tokens of full length: three optimizer steps and an evaluation.
+The result is `tests/gpu/results/[<kind>/]<hardware>.json`. Cases already in it are skipped, so that a run can be
+continued. Needs torch, transformers, accelerate and peft, but no other package of this program.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ RESULTS = Path(__file__).parent / "results"
 STEPS = 3
 LABELS = 2
 END = 2
-"""The token that ends a text."""
+"""Token that ends a text."""
 
 
 class PhaseMarks(TrainerCallback):
-    """Tells the meter where a step is."""
+    """Tells the meter the phase of a step."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
@@ -59,9 +59,9 @@ class PhaseMarks(TrainerCallback):
 
 
 class RandomTokens(torch.utils.data.Dataset[dict[str, Any]]):
-    """What the longest batch of a data set is: blocks of full length, or texts padded to it, so that there is a mask.
+    """The longest batch of a data set: blocks of full length, or texts padded to it, so that there is a mask.
 
-    A batch of one text is not padded. A text ends with the token for it, which some classifiers look for.
+    A batch of one text is not padded. A text ends with the end token, which some classifiers look for.
     """
 
     def __init__(self, count: int, length: int, vocabulary: int, causal: bool, padded: bool) -> None:
@@ -83,7 +83,7 @@ class RandomTokens(torch.utils.data.Dataset[dict[str, Any]]):
 
 
 def build_model(case: Case, job: JobArguments) -> Any:
-    """The case's model with random weights, as the job builds a shape, on the device of the context around the call."""
+    """The case's model with random weights, on the device of the surrounding context."""
     torch.manual_seed(0)
     special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": END}
     if case.model in EVERY:
@@ -99,7 +99,7 @@ def build_model(case: Case, job: JobArguments) -> Any:
 
 
 def arguments_of(case: Case, device: str, folder: str) -> tuple[JobArguments, Any]:
-    """The job's own arguments for `case`."""
+    """The job's TrainingArguments for `case`."""
     values: dict[str, Any] = {
         "task": case.task, "max_length": case.length, "peft_method": case.adapter, "output_dir": folder,
         "per_device_train_batch_size": case.batch, "per_device_eval_batch_size": case.eval_batch,
@@ -135,7 +135,7 @@ def build_trainer(case: Case, device: str, folder: str, meter: Meter) -> JobTrai
 
 
 def measure(case: Case, device: str, meter: Meter) -> Measured:
-    """Train three steps and evaluate; the peaks of each phase, the weights counted in."""
+    """Train three steps and evaluate; returns the peaks of each phase, weights included."""
     with tempfile.TemporaryDirectory() as folder:
         trainer = build_trainer(case, device, folder, meter)
         weights = storage_bytes(trainer.model)
@@ -162,25 +162,25 @@ def measure(case: Case, device: str, meter: Meter) -> Measured:
 
 
 def hardware(device: str) -> str:
-    """The name of what is measured on."""
+    """Name of the hardware."""
     if device == "cuda":
         return str(torch.cuda.get_device_name(0))
     return f"cpu {platform.machine()}"
 
 
 def file_of(device: str, kind: str = "usual") -> Path:
-    """The result file of this hardware; those that are not the usual trainings have folders of their own."""
+    """Result file of this hardware; kinds other than the usual one have their own folders."""
     folder = RESULTS if kind == "usual" else RESULTS / kind
     return folder / f"{re.sub(r'[^a-z0-9]+', '-', hardware(device).lower()).strip('-')}.json"
 
 
 def read_results(path: Path) -> list[Measured]:
-    """What was measured before."""
+    """Results measured before."""
     return [measured_from(one) for one in json.loads(path.read_text())["measured"]] if path.exists() else []
 
 
 def write_results(path: Path, device: str, found: list[Measured]) -> None:
-    """All results with what they were measured on."""
+    """Write all results with a description of the hardware."""
     packages = {"torch": torch.__version__, "transformers": transformers.__version__}
     document = {"hardware": hardware(device), **packages, "measured": [one.as_json() for one in found]}
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -189,7 +189,7 @@ def write_results(path: Path, device: str, found: list[Measured]) -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without the libraries' remarks on cases like these."""
+    """Suppress warnings of the libraries about such cases."""
     transformers.utils.logging.set_verbosity_error()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -1,4 +1,4 @@
-"""What tells the true memory of each phase: CUDA's own counters, or every allocation that torch makes on a CPU."""
+"""Meters of memory per phase: CUDA's own counters, or all allocations that torch makes on a CPU."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from typing import Any, Protocol
 import torch
 
 MARK_BYTES = 3_000_017
-"""The size of an allocation that stands for the beginning of a phase; no tensor of a model has it."""
+"""Size of an allocation that marks the start of a phase; no tensor of a model has this size."""
 PHASES = ("first", "batch", "step", "evaluation", "outside")
 
 
 class Meter(Protocol):
-    """Measures peaks by phase while `measuring`."""
+    """Measures peaks per phase within `measuring`."""
 
     context_bytes: int | None
 
     def enter(self, phase: str) -> None:
-        """What is allocated from now on belongs to `phase`."""
+        """Start `phase`."""
 
     def measuring(self) -> Any:
-        """A context within which phases are told apart."""
+        """Context in which phases are separated."""
 
     def peaks(self) -> dict[str, int]:
-        """The peak of each phase, in bytes above what was there before measuring."""
+        """Peak of each phase, in bytes above the level before measuring."""
 
 
 class CpuMeter:
-    """Sums every allocation that torch's profiler reports. A phase begins where an allocation of a known size stands.
+    """Sums every allocation that torch's profiler reports. An allocation of a known size marks the start of a phase.
 
-    The sum begins at 0 when measuring does, so that weights made before are not in it.
+    The sum starts at 0, so weights created earlier are not included.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class CpuMeter:
         self._events = sorted(events, key=lambda event: event[0])
 
     def peaks(self) -> dict[str, int]:
-        """The largest running sum within each phase; marks are no tensors and are left out."""
+        """Maximum of the running sum within each phase, without the marks."""
         found: dict[str, int] = defaultdict(int)
         total, phase = 0, "outside"
         for _, size in self._events:
@@ -70,7 +70,7 @@ class CpuMeter:
 
 
 class CudaMeter:
-    """Reads and resets CUDA's peak counters at every phase; NVML tells what the driver counts for this process."""
+    """Reads and resets CUDA's peaks at every phase; NVML reports the driver's figure for this process."""
 
     def __init__(self) -> None:
         torch.cuda.init()
@@ -103,7 +103,7 @@ class CudaMeter:
         return dict(self._peaks)
 
     def driver_bytes(self) -> int | None:
-        """What the driver counts for this process now; None where it does not tell."""
+        """The driver's figure for this process, None if it reports none."""
         return self._driver_bytes(0)
 
     def _driver_bytes(self, less: int) -> int | None:
@@ -129,6 +129,6 @@ class CudaMeter:
 
 
 def storage_bytes(model: Any) -> int:
-    """Bytes of a model's parameters and buffers, each storage once."""
+    """Bytes of a model's parameters and buffers, each storage counted once."""
     tensors = [*model.parameters(), *model.buffers()]
     return sum({one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in tensors}.values())

@@ -1,6 +1,7 @@
-"""Small models of many architectures, by their `config.json`: what the estimate says of each is held against the truth.
+"""Small models of many architectures, as `config.json`, on which the estimate is compared with the ground truth.
 
-`FAMILIES` were scored before anything was made for them and then looked at; `UNSEEN` were scored once, afterwards.
+`FAMILIES` were scored before anything was adapted to them and analysed afterwards; `UNSEEN` were scored once, at the
+end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The comparison on a card, where there is one; and its way through all the code, in small, on a processor."""
+"""The comparison on a GPU if there is one, and a small one on a CPU that runs all the code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUICK = TrialProtocol(spread=0.5, least_s=0.1, most_s=1.0)
 
 
 def given(scenario: Scenario, root: Path, minutes: float) -> Settings:
-    """In place of a tuning."""
+    """Replaces the tuning."""
     return scenario.noted.changed(per_device_train_batch_size=16, gradient_accumulation_steps=2)
 
 

@@ -1,4 +1,4 @@
-"""The harness measures what is there: known allocations to the byte, and a training as it was measured before."""
+"""The meters count known allocations exactly, and a training is measured as before."""
 
 from __future__ import annotations
 

@@ -94,3 +94,8 @@ def _read(file: Path) -> list[Event]:
         assert is_story_line(line) == event.story, line
         events.append(event)
     return events
+
+
+def printed_losses(output: str) -> list[str]:
+    """The lines with losses and gradient norms that a script printed, bit for bit."""
+    return [line for line in output.splitlines() if line.startswith("loss")]

@@ -98,7 +98,7 @@ def test_nested_batches_and_batches_of_one_tensor(sections: ObservedProcess) -> 
     assert final.batch_shape == (3,)
 
 
-def test_what_a_script_switches_by_itself_is_in_effect(sections: ObservedProcess) -> None:
+def test_settings_made_by_the_script_are_in_effect(sections: ObservedProcess) -> None:
     seen = settings_in_effect(story(sections, "own_switches"))
     expected = {
         "tf32": True,

@@ -49,7 +49,7 @@ def test_error_in_own_sitecustomize_is_shown_as_ever(tmp_path: Path) -> None:
     assert "my own fault" in result.errors
 
 
-def test_crash_at_import_is_told_and_printed(tmp_path: Path) -> None:
+def test_crash_at_import_is_reported_and_printed(tmp_path: Path) -> None:
     result = observe(tmp_path, "-c", "import no_such_module_at_all")
     assert result.exit_code == 1
     assert "ModuleNotFoundError: No module named 'no_such_module_at_all'" in result.errors
@@ -57,14 +57,14 @@ def test_crash_at_import_is_told_and_printed(tmp_path: Path) -> None:
     assert (raised.type, raised.where) == ("ModuleNotFoundError", "loading")
 
 
-def test_crash_is_told_where_the_script_has_its_own_excepthook(tmp_path: Path) -> None:
+def test_crash_is_reported_if_the_script_replaces_the_excepthook(tmp_path: Path) -> None:
     code = "import sys; sys.excepthook = lambda *_: print('mine'); 1 / 0"
     result = observe(tmp_path, "-c", code)
     assert result.output == "mine\n"
     assert [event.type for event in result.of(Raised)] == ["ZeroDivisionError"]
 
 
-def test_only_the_launched_process_tells_of_crashes(tmp_path: Path) -> None:
+def test_only_the_launched_process_reports_crashes(tmp_path: Path) -> None:
     code = "import subprocess, sys; subprocess.run([sys.executable, '-c', '1 / 0'])"
     result = observe(tmp_path, "-c", code)
     assert "ZeroDivisionError" in result.errors
@@ -83,7 +83,7 @@ def test_exec_stays_the_launched_process(tmp_path: Path) -> None:
     assert [event.type for event in observe(tmp_path, "-c", code).of(Raised)] == ["KeyError"]
 
 
-def test_full_disk_hurts_nobody(tmp_path: Path) -> None:
+def test_unwritable_run_folder_does_not_affect_the_training(tmp_path: Path) -> None:
     code = "import os, shutil; shutil.rmtree(os.environ['TUNER_RUN_DIR']); raise KeyError('mine')"
     result = observe(tmp_path, "-c", code)
     assert result.errors.strip().endswith("KeyError: 'mine'")

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 import pytest
 
 from tests.benchmarks.screen.followed_run import followed_run
-from tests.benchmarks.screen.peers import OURS, commands, fake_box, opened
+from tests.benchmarks.screen.peers import OURS, commands, fake_box, open_terminal
 from tests.benchmarks.screen.screen_cost import BUDGETS
 from tests.benchmarks.screen.terminal import Terminal
 from tests.fakes.nvml.scenario import Scenario, a100
@@ -40,7 +40,7 @@ def test_moving_figures_repaint_no_panel(run: bool, windows: int) -> None:
         seen = {**environment, "COLORTERM": "truecolor"}
         with (
             followed_run(seen, folder) if run else nullcontext(),
-            opened(commands()[OURS], seen, folder) as terminal,
+            open_terminal(commands()[OURS], seen, folder) as terminal,
         ):
             assert is_frugal(terminal, windows)
             terminal.press(REDRAW)

@@ -1,8 +1,8 @@
-"""How soon the screen is there, beside nvitop: first frame, and the answer to a key; a card takes 3 s to answer.
+"""Time to the first frame and to the answer of a key, compared with nvitop; one GPU takes 3 s to answer.
 
     python -m tests.benchmarks.screen.first_paint [ROUNDS]
 
-From exec to the first text on the terminal, and to the help screen, its key typed from that first text on.
+Measured from exec to the first text on the terminal, and to the help screen, whose key is typed from then on.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from statistics import median
 
-from tests.benchmarks.screen.peers import OURS, PEER, commands, fake_box, machine, opened
+from tests.benchmarks.screen.peers import OURS, PEER, commands, fake_box, machine, open_terminal
 from tests.benchmarks.screen.terminal import Terminal
 from tests.fakes.nvml.scenario import FakeGpu, Scenario, a100
 
@@ -22,20 +22,20 @@ FIRST_CALL = "nvmlDeviceGetHandleByIndex_v2"
 LONGEST_S = 60.0
 PATIENCE_S = 0.1
 HELP = {OURS: (b"?", b"esc back"), PEER: (b"h", b"Press any key")}
-"""The key of each help screen, and a word that is on it."""
+"""Key of each help screen, and a word on it."""
 BUDGETS_S = (0.4, 0.5)
 _SEQUENCES = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()][0-~]|[ -/]*[0-~])|[\x00-\x20]")
 
 
 def text_of(written: bytes) -> bytes:
-    """What is left to see of `written`: no escape sequences, no blanks."""
+    """`written` without escape sequences and blanks."""
     return _SEQUENCES.sub(b"", written)
 
 
 def seconds_until(terminal: Terminal, seen: Callable[[bytes], bool], key: bytes = b"") -> float:
-    """Seconds from exec until `seen` holds for what was written since the call.
+    """Seconds from exec until `seen` is true of what was written since the call.
 
-    `key` is typed again and again: curses throws away what was typed before it was ready.
+    `key` is typed repeatedly, because curses discards input typed before it is ready.
     """
     written = b""
     while time.perf_counter() - terminal.started_s < LONGEST_S and not terminal.ended:
@@ -47,9 +47,9 @@ def seconds_until(terminal: Terminal, seen: Callable[[bytes], bool], key: bytes 
 
 
 def measured(name: str, command: list[str], scenario: Scenario) -> tuple[float, float]:
-    """First frame and answered key, in seconds from exec."""
+    """Seconds from exec to the first frame and to the answered key."""
     key, word = HELP[name]
-    with fake_box(scenario) as (environment, folder), opened(command, environment, folder) as terminal:
+    with fake_box(scenario) as (environment, folder), open_terminal(command, environment, folder) as terminal:
         painted_s = seconds_until(terminal, lambda written: len(text_of(written)) > 20)
         return painted_s, seconds_until(terminal, lambda written: word in written, key)
 

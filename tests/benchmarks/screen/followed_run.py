@@ -1,7 +1,6 @@
-"""A run to look at: launched and supervised as any, its training a script that computes nothing and tells much.
+"""A run to follow: launched and supervised as usual, with a script that writes events without training.
 
-What the script writes once a second is what the observer and a Trainer would: counters, every fifth second a loss with
-a line of the log.
+Once a second the script writes counters as the observer would, and every fifth second a loss with a line of output.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ for second in range(1, 36_000):
 
 @contextmanager
 def followed_run(environment: Mapping[str, str], folder: Path) -> Iterator[None]:
-    """The run lives for as long as the block lasts; the screen finds what lives by itself."""
+    """Keep the run alive within the block; the screen finds running trainings."""
     ours = commands()[OURS]
     start = [*ours, "run", "--detach", "--preset", "demo", "--apply", "none", "--", sys.executable, "-c", SCRIPT]
     quiet = partial(subprocess.run, env=dict(environment), cwd=folder, capture_output=True, text=True)

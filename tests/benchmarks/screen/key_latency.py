@@ -1,8 +1,8 @@
-"""From a key to its frame, with a card that hangs and every core of the machine busy.
+"""Time from a key to its frame, with a GPU that hangs and all CPU cores busy.
 
     python -m tests.benchmarks.screen.key_latency [KEYS]
 
-The cursor of the settings moves down and up; a key is answered when the cursor's mark has been written again.
+The cursor of the settings moves down and up; a key is answered when the cursor is drawn again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from statistics import median, quantiles
 
-from tests.benchmarks.screen.peers import OURS, commands, fake_box, machine, opened
+from tests.benchmarks.screen.peers import OURS, commands, fake_box, machine, open_terminal
 from tests.benchmarks.screen.terminal import Terminal
 from tests.fakes.nvml.scenario import FakeGpu, Scenario, a100
 
@@ -29,7 +29,7 @@ CURSOR = "▸".encode()
 
 @contextmanager
 def busy_cores() -> Iterator[None]:
-    """A process on every core that does nothing but compute."""
+    """Keep every core busy with a process."""
     hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
     try:
         yield
@@ -40,7 +40,7 @@ def busy_cores() -> Iterator[None]:
 
 
 def latency_s(terminal: Terminal, key: bytes) -> float:
-    """Seconds from `key` to the cursor's mark."""
+    """Seconds from `key` to the drawn cursor."""
     while terminal.read(0):
         pass
     pressed_s, written = time.perf_counter(), b""
@@ -53,9 +53,9 @@ def latency_s(terminal: Terminal, key: bytes) -> float:
 
 
 def measured(keys: int) -> list[float]:
-    """The latency of each key in milliseconds."""
+    """Latency of each key in milliseconds."""
     scenario = Scenario(gpus=(a100(0), FakeGpu(latency_s=HANGS_S)))
-    with fake_box(scenario) as (environment, folder), opened(commands()[OURS], environment, folder) as terminal:
+    with fake_box(scenario) as (environment, folder), open_terminal(commands()[OURS], environment, folder) as terminal:
         terminal.watch(WARM_UP_S)
         taken = []
         for number in range(keys):
@@ -65,7 +65,7 @@ def measured(keys: int) -> list[float]:
 
 
 def report(what: str, taken: list[float]) -> None:
-    """One line: middle, 95th percentile, longest."""
+    """Print median, 95th percentile and maximum."""
     print(f"{what:<36}{median(taken):>10.1f}{quantiles(taken, n=20)[-1]:>10.1f}{max(taken):>10.1f}")
 
 

@@ -1,4 +1,4 @@
-"""The two programs that are compared, both looking at the same fake driver in the same sort of terminal."""
+"""The two compared programs, with the same fake driver and the same kind of terminal."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tuner_tui import __file__ as package
 OURS = "tuner-tui"
 PEER = "nvitop"
 SSH_TERMINAL = {"TERM": "xterm-256color", "COLORTERM": "", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
-"""What a program sees over SSH: OpenSSH hands TERM on, and not COLORTERM."""
+"""Environment over SSH: OpenSSH forwards TERM but not COLORTERM."""
 
 
 def commands() -> dict[str, list[str]]:
-    """The command of each program that is installed beside this Python; ours compiled, as an installed one is."""
+    """Commands of the installed programs; this package is compiled first, as after an installation."""
     compileall.compile_dir(Path(package).parent, quiet=1)
     beside = Path(sys.executable).parent
     found = {OURS: [str(beside / "tuner-tui")]}
@@ -35,7 +35,7 @@ def commands() -> dict[str, list[str]]:
 
 @contextmanager
 def fake_box(scenario: Scenario) -> Iterator[tuple[dict[str, str], Path]]:
-    """The environment of a process that sees the cards of `scenario`, and a folder for it to stand in."""
+    """Environment of a process that sees the GPUs of `scenario`, and a working folder."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         library = build_library(folder)
@@ -46,10 +46,10 @@ def fake_box(scenario: Scenario) -> Iterator[tuple[dict[str, str], Path]]:
 
 
 def machine() -> str:
-    """How many cores there are and how busy they are: figures of a busy machine are no figures."""
+    """Number and load of the CPU cores, since figures from a busy machine are unreliable."""
     return f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
 
 
-def opened(command: list[str], environment: Mapping[str, str], folder: Path) -> Terminal:
-    """`command` in a terminal of 120 × 40 cells."""
+def open_terminal(command: list[str], environment: Mapping[str, str], folder: Path) -> Terminal:
+    """Start `command` in a terminal of 120 × 40 cells."""
     return Terminal(command, environment, folder)

@@ -1,7 +1,7 @@
-"""Five hundred real processes, among them trainings with ranks and loader workers: something for `watch` to watch.
+"""Five hundred real processes for `watch`, among them trainings with ranks and loader workers.
 
-They are as cheap as processes get: most sleep, and each rank works some milliseconds a second so that figures move.
-All end with whoever started them, however that ends.
+Most of them sleep, and each rank works some milliseconds a second so that figures change. All end with the process that
+started them.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ each = [subprocess.Popen([sys.executable, sys.argv[3], workers], start_new_sessi
 sys.stdin.read()
 """
 TRAININGS = ((4, 16), (2, 12), (1, 16), (1, 16))
-"""Ranks and loader workers a rank; each rank has a card of its own."""
+"""Ranks, and loader workers per rank; each rank has its own GPU."""
 CARDS = sum(ranks for ranks, _ in TRAININGS)
 
 
 @contextmanager
-def crowd(processes: int, folder: Path) -> Iterator[list[int]]:
-    """`processes` of them, the trainings' included; gives the pids of the ranks, and ends them all."""
+def start_processes(processes: int, folder: Path) -> Iterator[list[int]]:
+    """Start `processes` processes including the trainings', yield the pids of the ranks, and end them all."""
     (folder / "train.py").write_text(RANK)
     (folder / "torchrun").write_text(LAUNCHER)
     started: list[subprocess.Popen[str]] = []
@@ -72,6 +72,6 @@ def crowd(processes: int, folder: Path) -> Iterator[list[int]]:
 
 
 def scenario_of(ranks: list[int]) -> Scenario:
-    """Eight cards with a rank on each."""
+    """Eight GPUs with one rank each."""
     return Scenario(tuple(a100(index, FakeProcess(pid, 38 * GIB, sm=Wave(70, 25, 20, index)))
                           for index, pid in enumerate(ranks)))  # fmt: skip

@@ -1,9 +1,8 @@
-"""What watching costs: bytes a second to the terminal, processor, memory; beside nvitop on the same fake cards.
+"""Cost of watching: bytes a second to the terminal, CPU and memory, compared with nvitop on the same fake GPUs.
 
     python -m tests.benchmarks.screen.screen_cost [SECONDS] [ROUNDS]
 
-Rounds are interleaved, so that a busy moment of the machine hits both programs. Cards alone are watched beside nvitop;
-following a run there is nobody to compare with.
+Rounds are interleaved, so that other load affects both programs. nvitop has no counterpart to following a run.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from statistics import mean
 from typing import NamedTuple
 
 from tests.benchmarks.screen.followed_run import followed_run
-from tests.benchmarks.screen.peers import OURS, PEER, commands, fake_box, machine, opened
+from tests.benchmarks.screen.peers import OURS, PEER, commands, fake_box, machine, open_terminal
 from tests.benchmarks.screen.terminal import Cost, Terminal
 from tests.fakes.nvml.scenario import Scenario, a100
 
@@ -24,11 +23,11 @@ QUIET_S = 8
 QUIET_BYTES = 1500
 LONGEST_WARM_UP_S = 90.0
 BUDGETS = {2: (450, 1.0, 55), 8: (1100, 1.2, 55)}
-"""Cards: bytes a second, per cent of a core, MB."""
+"""Number of GPUs: bytes a second, percent of a core, MB."""
 
 
 class Case(NamedTuple):
-    """What is watched: so many cards, with a run or without, in how many colours."""
+    """What is watched: number of GPUs, with or without a run, and colours."""
 
     cards: int
     run: bool = False
@@ -42,14 +41,14 @@ CASES = (Case(2), Case(8), Case(2, run=True), Case(8, run=True), Case(2, run=Tru
 
 
 def settle(terminal: Terminal) -> None:
-    """Waits until nothing large was drawn for some seconds: the start is over, the training's Python has answered."""
+    """Wait until nothing large was drawn for some seconds, that is, until start-up has finished."""
     quiet, deadline = 0, time.perf_counter() + LONGEST_WARM_UP_S
     while quiet < QUIET_S and time.perf_counter() < deadline:
         quiet = quiet + 1 if terminal.watch(1.0).written_bytes < QUIET_BYTES else 0
 
 
 def measured(case: Case, seconds: float, rounds: int) -> dict[str, list[Cost]]:
-    """The costs of each round by program."""
+    """Costs of each round by program."""
     costs: dict[str, list[Cost]] = {}
     programs = {name: command for name, command in commands().items() if name == OURS or not case.run}
     with fake_box(Scenario(gpus=tuple(a100(index) for index in range(case.cards)))) as (environment, folder):
@@ -57,14 +56,14 @@ def measured(case: Case, seconds: float, rounds: int) -> dict[str, list[Cost]]:
         with followed_run(seen, folder) if case.run else nullcontext():
             for _ in range(rounds):
                 for name, command in programs.items():
-                    with opened(command, seen, folder) as terminal:
+                    with open_terminal(command, seen, folder) as terminal:
                         settle(terminal)
                         costs.setdefault(name, []).append(terminal.watch(seconds))
     return costs
 
 
 def figures(costs: Sequence[Cost]) -> tuple[float, float, float]:
-    """Bytes a second, per cent of a core, MB: means over the rounds."""
+    """Bytes a second, percent of a core, MB: means over the rounds."""
     return (
         mean(cost.bytes_s for cost in costs),
         mean(cost.cpu_pct for cost in costs),
@@ -73,7 +72,7 @@ def figures(costs: Sequence[Cost]) -> tuple[float, float, float]:
 
 
 def report(case: Case, costs: dict[str, list[Cost]]) -> None:
-    """A table: a line a program, the ratio of the two, the budget."""
+    """Print one line per program, their ratio and the budget."""
     print(f"\n{case!s:<33}{'bytes/s':>10}{'% of a core':>14}{'MB':>8}")
     rows = {name: figures(each) for name, each in costs.items()}
     if PEER in rows:

@@ -22,7 +22,7 @@ READ_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class Cost:
-    """What a program cost over some seconds: bytes to its terminal, processor time, memory at the end."""
+    """Cost of a program over some seconds: bytes written to its terminal, CPU time, memory at the end."""
 
     seconds: float
     written_bytes: int
@@ -39,7 +39,7 @@ class Cost:
 
 
 class Terminal:
-    """`command` on a terminal of `columns` × `rows` cells; everything it writes is read at once."""
+    """`command` on a terminal of `columns` × `rows` cells."""
 
     def __init__(
         self, command: Sequence[str], environment: Mapping[str, str], cwd: Path, columns: int = 120, rows: int = 40
@@ -58,7 +58,7 @@ class Terminal:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Ends the program: as a closing terminal would, and by force where that is not enough."""
+        """End the program by closing the terminal, and by SIGKILL if that is not enough."""
         os.kill(self.pid, signal.SIGHUP)
         deadline = time.perf_counter() + 3
         while time.perf_counter() < deadline and os.waitpid(self.pid, os.WNOHANG) == (0, 0):
@@ -71,7 +71,7 @@ class Terminal:
         os.close(self._fd)
 
     def read(self, timeout_s: float) -> bytes:
-        """What was written by now, waiting `timeout_s` at most for the first of it; nothing after the end."""
+        """Output so far, after waiting at most `timeout_s` for the first byte; empty after the program has ended."""
         if self.ended or not self._selector.select(timeout_s):
             return b""
         try:
@@ -82,12 +82,12 @@ class Terminal:
         return data
 
     def press(self, keys: bytes) -> None:
-        """Types `keys`; nothing once the program has ended."""
+        """Type `keys`, unless the program has ended."""
         if keys and not self.ended:
             os.write(self._fd, keys)
 
     def watch(self, seconds: float) -> Cost:
-        """Reads for `seconds` and says what they cost."""
+        """Read for `seconds` and return their cost."""
         start, cpu_before, written = time.perf_counter(), self.cpu_s(), 0
         while (left := start + seconds - time.perf_counter()) > 0 and not self.ended:
             written += len(self.read(left))
@@ -96,7 +96,7 @@ class Terminal:
         return Cost(time.perf_counter() - start, written, self.cpu_s() - cpu_before, self.rss_bytes())
 
     def cpu_s(self) -> float:
-        """Processor seconds of all its threads so far."""
+        """CPU seconds of all its threads so far."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS_S
 

@@ -1,8 +1,8 @@
-"""What `watch` costs on 8 cards and 500 processes: bytes a second, processor, memory; beside nvitop on the same box.
+"""Cost of `watch` with 8 GPUs and 500 processes, compared with nvitop: bytes a second, CPU and memory.
 
     python -m tests.benchmarks.screen.watch_cost [SECONDS] [ROUNDS]
 
-The cards are made up, the processes are real. Rounds are interleaved, so that a busy moment of the machine hits both.
+The GPUs are simulated, the processes real. Rounds are interleaved, so that other load affects both programs.
 """
 
 from __future__ import annotations
@@ -10,32 +10,32 @@ from __future__ import annotations
 import sys
 import tempfile
 from pathlib import Path
-from statistics import mean
 
-from tests.benchmarks.screen.peers import OURS, PEER, commands, fake_box, opened
-from tests.benchmarks.screen.process_crowd import crowd, scenario_of
+from tests.benchmarks.screen.peers import OURS, PEER, commands, fake_box, open_terminal
+from tests.benchmarks.screen.process_crowd import scenario_of, start_processes
+from tests.benchmarks.screen.screen_cost import figures
 from tests.benchmarks.screen.terminal import Cost
 from tuner_tui.hardware.environment import sees_host_pids
 
 PROCESSES = 500
 WARM_UP_S = 14.0
 BUDGET = (1100, 1.2, 55)
-"""Bytes a second, per cent of a core, MB."""
+"""Bytes a second, percent of a core, MB."""
 JOBS = f"{OURS} jobs"
-"""A row a job; the other shape shows every process of every job."""
+"""Display with one row per job; the other one shows every process."""
 
 
 def measured(seconds: float, rounds: int) -> dict[str, list[Cost]]:
-    """The costs of each round, by what is shown."""
+    """Costs of each round by display."""
     costs: dict[str, list[Cost]] = {}
     with (
         tempfile.TemporaryDirectory() as name,
-        crowd(PROCESSES, Path(name)) as ranks,
+        start_processes(PROCESSES, Path(name)) as ranks,
         fake_box(scenario_of(ranks)) as (environment, folder),
     ):
         for _ in range(rounds):
             for shape, (command, keys) in shapes().items():
-                with opened(command, environment, folder) as terminal:
+                with open_terminal(command, environment, folder) as terminal:
                     terminal.watch(WARM_UP_S / 2)
                     terminal.press(keys)
                     terminal.watch(WARM_UP_S / 2)
@@ -44,20 +44,11 @@ def measured(seconds: float, rounds: int) -> dict[str, list[Cost]]:
 
 
 def shapes() -> dict[str, tuple[list[str], bytes]]:
-    """What is measured: its command, and the keys that bring it to show what it shall."""
+    """Command and keys of each display."""
     programs = commands()
     ours = [*programs.pop(OURS), "watch"]
     others = {name: (command, b"") for name, command in programs.items()}
     return {JOBS: (ours, b""), f"{OURS} processes": (ours, b"a"), **others}
-
-
-def figures(costs: list[Cost]) -> tuple[float, float, float]:
-    """Bytes a second, per cent of a core, MB: means over the rounds."""
-    return (
-        mean(cost.bytes_s for cost in costs),
-        mean(cost.cpu_pct for cost in costs),
-        mean(cost.rss_bytes for cost in costs) / 1e6,
-    )
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Batch finders of other packages, run as they are installed on the made-up cards."""
+"""Batch finders of Lightning and accelerate, run as installed on the simulated GPUs."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ OUT_OF_MEMORY = "CUDA out of memory. Tried to allocate 2.00 GiB."
 
 
 class Card:
-    """The card during one peer's search: it runs what it is given and keeps what came of it."""
+    """The GPU during one search of another package: records every run."""
 
     def __init__(self, machine: SimulatedGpu) -> None:
         self.machine = machine
         self.probes: list[BatchProbe] = []
 
     def train(self, batch: int) -> None:
-        """One run at `batch`; raises as torch does where it does not fit."""
+        """One run at `batch`; raises torch's error if it does not fit."""
         self.probes.append(self.machine.run(batch))
         if self.probes[-1].peak_bytes is None:
             raise RuntimeError(OUT_OF_MEMORY)
 
 
 class Model(LightningModule):
-    """The least that Lightning takes for a model, on `card`.
+    """The smallest LightningModule that runs on `card`.
 
-    There must be more samples than the first size that fails: Lightning 2.6 loops for ever where a batch as large as
-    the data runs out of memory.
+    There must be more samples than the first size that fails: Lightning 2.6 loops forever if a batch as large as the
+    data set runs out of memory.
     """
 
     def __init__(self, card: Card, most: int) -> None:
@@ -58,12 +58,12 @@ class Model(LightningModule):
 
 
 def lightning_power(machine: SimulatedGpu, most: int) -> tuple[int, list[BatchProbe]]:
-    """Lightning's `power`: doubling until it fails."""
+    """Lightning's `power`: double until it fails."""
     return _lightning(machine, most, "power")
 
 
 def lightning_binsearch(machine: SimulatedGpu, most: int) -> tuple[int, list[BatchProbe]]:
-    """Lightning's `binsearch`: doubling until it fails, then halving the interval, then its margin of 5 %."""
+    """Lightning's `binsearch`: double until it fails, then bisect, then subtract a margin of 5 %."""
     return _lightning(machine, most, "binsearch")
 
 
@@ -81,7 +81,7 @@ def _lightning(machine: SimulatedGpu, most: int, mode: Literal["power", "binsear
 
 
 def accelerate_finder(machine: SimulatedGpu, most: int) -> tuple[int, list[BatchProbe]]:
-    """accelerate's `find_executable_batch_size`: ×0.9 after every out-of-memory."""
+    """accelerate's `find_executable_batch_size`: × 0.9 after every out-of-memory."""
     card = Card(machine)
 
     def train(batch_size: int) -> int:

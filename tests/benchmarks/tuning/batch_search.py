@@ -1,9 +1,8 @@
-"""How many runs, how many out-of-memory and how good a batch: the batch search over random machines.
+"""Batch search on random simulated GPUs: number of runs, out-of-memory errors, and the batch found.
 
-Run: `python -m tests.benchmarks.tuning.batch_search [machines] [machines of the peers] [first seed]`. Lightning's
-two modes and accelerate's finder are run from their installed packages, on the first of the same machines;
-accelerate's begins
-at 512, the largest size that fits on any.
+Run: `python -m tests.benchmarks.tuning.batch_search [gpus] [gpus of the other packages] [first seed]`. Lightning's two
+modes and accelerate's finder run as installed, on the first of the same GPUs; accelerate's starts from 512, the largest
+size that fits on any of them.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from tuner_tui.tuning.search.batch_search import BatchProbe, BatchSearch
 
 Finder = Callable[[SimulatedGpu, int], tuple[int, list[BatchProbe]]]
 MOST = 2048
-"""Samples in the data: more than fit on any machine, so that memory decides."""
+"""Samples in the data set, more than fit on any GPU."""
 
 
 def search(machine: SimulatedGpu, most: int) -> tuple[int, list[BatchProbe]]:
-    """Our search: the result and every run it cost."""
+    """The result of this program's search, and its runs."""
     base, slope = machine.prior_errors
     prior = PeakModel(machine.base * (1 + base), machine.slope * (1 + slope), machine.floor * (1 + base))
     state = BatchSearch(machine.capacity, most, prior if machine.seed % 4 else None)
@@ -35,7 +34,7 @@ def search(machine: SimulatedGpu, most: int) -> tuple[int, list[BatchProbe]]:
 
 @dataclass(frozen=True)
 class Found:
-    """What a finder came to on one machine, beside the machine's true maximum."""
+    """Result of a finder on one GPU, with the true maximum."""
 
     true_maximum: int
     best: int
@@ -44,17 +43,17 @@ class Found:
 
     @property
     def ooms(self) -> int:
-        """How often it ran out of memory on the way."""
+        """Number of runs that ran out of memory."""
         return sum(probe.peak_bytes is None for probe in self.probes)
 
     @property
     def tested(self) -> bool:
-        """Whether the result was run, and fitted."""
+        """Whether the resulting batch was run and fitted."""
         return not self.best or any(one.batch == self.best and one.peak_bytes is not None for one in self.probes)
 
 
 def finds(finder: Finder, machines: list[SimulatedGpu]) -> list[Found]:
-    """What `finder` comes to on every machine on which at least one sample fits."""
+    """Results of `finder` on every GPU on which at least one sample fits."""
     found = []
     for machine in machines:
         if true_maximum := machine.true_maximum(MOST):
@@ -64,7 +63,7 @@ def finds(finder: Finder, machines: list[SimulatedGpu]) -> list[Found]:
 
 
 def quantile(values: list[float], share: float) -> float:
-    """The value below which `share` of them lie."""
+    """The `share` quantile of `values`."""
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
@@ -81,7 +80,7 @@ def line(name: str, found: list[Found]) -> str:
 
 
 def main() -> None:
-    """The table: ours, ours on the peers' machines, the peers."""
+    """Print the table: this program, this program on the others' GPUs, the others."""
     from tests.benchmarks.tuning import batch_finders
 
     count, peers, first = (int(word) for word in (*sys.argv[1:], *("2000", "300", "0")[len(sys.argv) - 1 :]))

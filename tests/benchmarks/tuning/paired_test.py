@@ -1,8 +1,7 @@
-"""How often start and winner in turn call a winner faster: where it is, and where it is not.
+"""How often the paired test of start and winner accepts a winner that is faster, and one that is not.
 
-Run: `python -m tests.benchmarks.tuning.paired_test [tunings] [first seed]`. Each made-up tuning has some trials on a
-box whose speed drifts from trial to trial, beside noise of each run's own; then pairs are run until the confirmation is
-decided.
+Run: `python -m tests.benchmarks.tuning.paired_test [tunings] [first seed]`. Each simulated tuning has some trials on a
+box whose speed drifts between trials, with noise in each run; then pairs are run until the test decides.
 """
 
 from __future__ import annotations
@@ -19,18 +18,19 @@ from tuner_tui.tuning.trial import CompletedTrial, Measurement, Purpose, Trial
 
 START, WINNER = Settings(), Settings(torch_compile=True)
 BETWEEN = 8
-"""Trials between the winner's first run and the confirmation."""
+"""Trials between the winner's first run and the paired test."""
 WITHIN = 0.5
-"""Part of a run's own noise that shows as its spread."""
+"""Share of a run's noise that is visible in its own spread."""
 SPACE = SearchSpace()
 RATIOS = (1.0, 1.05, 1.08)
 
 
 @dataclass(frozen=True)
 class Box:
-    """How speed varies, as shares of it: `own` by run, `drift` by what lasts beyond a trial, `kept` of it to the next.
+    """Relative variation of speed: `own` per run, and `drift` between trials, of which `kept` persists to the next one.
 
-    `steady` more with every trial, `busy` less at first; a `burst` share of runs is slowed by up to 30 %.
+    `steady` is added with every trial, `busy` is subtracted at first, and a share `burst` of runs is slowed by up to 30
+    %.
     """
 
     name: str
@@ -56,14 +56,14 @@ BOXES = (
 
 
 class Speeds:
-    """The speeds of one tuning's runs, one after another."""
+    """Speeds of the successive runs of one tuning."""
 
     def __init__(self, box: Box, seed: int) -> None:
         self._box, self._rng, self._run = box, random.Random(seed), 0
         self._drift = self._rng.gauss(0, box.drift)
 
     def next(self, true: float) -> Measurement:
-        """The next run of settings that are `true` times as fast as the start."""
+        """Next run of settings that are `true` times as fast as the start."""
         box, rng = self._box, self._rng
         rate = true * (1 + self._drift + rng.gauss(0, box.own) + box.steady * self._run)
         rate *= 1 - (box.busy if self._run < 3 else 0.0)
@@ -74,7 +74,7 @@ class Speeds:
 
 
 def confirmed(box: Box, ratio: float, seed: int) -> tuple[bool, int]:
-    """Whether a winner that is `ratio` times as fast is called faster, and after how many pairs."""
+    """Whether a winner that is `ratio` times as fast is accepted, and after how many pairs."""
     speeds = Speeds(box, seed)
     tried: list[CompletedTrial] = []
 
@@ -93,7 +93,7 @@ def confirmed(box: Box, ratio: float, seed: int) -> tuple[bool, int]:
 
 
 def main() -> None:
-    """A line a box."""
+    """Print one line per box."""
     count, first = (int(word) for word in (*sys.argv[1:], *("2000", "0")[len(sys.argv) - 1 :]))
     for box in BOXES:
         told = []

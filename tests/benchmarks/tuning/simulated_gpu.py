@@ -1,7 +1,7 @@
-"""Made-up cards with a model on them, as a search for the largest batch meets them.
+"""Simulated GPUs with a model, for the search for the largest batch.
 
-Each has a true maximum between 1 and 512, a base (weights, optimizer, context), an optimizer-step floor, activations
-that bend a little, fragmentation and noise.
+Each has a true maximum between 1 and 512, a base (weights, optimizer, context), an optimizer-step floor, slightly
+nonlinear activations, fragmentation and noise.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class SimulatedGpu:
-    """A card and a model on it, as the search meets them."""
+    """A GPU with a model."""
 
     capacity: int
     base: float
@@ -30,7 +30,7 @@ class SimulatedGpu:
     seed: int
 
     def needed(self, batch: int) -> float:
-        """What a run at `batch` needs at least, fragmentation that cannot be reclaimed included."""
+        """Bytes needed by a run at `batch`, including fragmentation that cannot be reclaimed."""
         wobble = random.Random(self.seed * 1009 + batch).uniform(0, self.fragmentation)
         return self.allocated(batch) * (1 + wobble)
 

@@ -1,7 +1,7 @@
-"""Made-up trainings on made-up cards, as the tuner meets them: what every knob does to time and memory.
+"""Simulated trainings for the tuner: the effect of every setting on time and memory.
 
-Knobs interact as they do on real boxes: faster computing makes the loader the limit, 16 bit and compiling move the line
-of memory, a larger micro batch pads more, workers beyond the cores slow everything down.
+Settings interact as they do on real hardware: faster computation makes the loader the bottleneck, 16 bit and compiling
+change the slope of memory, a larger micro batch has more padding, and more workers than cores slow everything down.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ GRID_WORKERS = (0, 2, 4, 8)
 
 @dataclass(frozen=True)
 class Knobs:
-    """The knobs that the machines know, as plain values."""
+    """The simulated settings as plain values."""
 
     micro: int
     accumulation: int
@@ -43,7 +43,7 @@ class Knobs:
 
     @classmethod
     def of(cls, settings: Settings) -> Knobs:
-        """The knobs of `settings`."""
+        """The simulated part of `settings`."""
         return cls(
             settings.per_device_train_batch_size,
             settings.gradient_accumulation_steps,
@@ -61,8 +61,9 @@ class Knobs:
 
 @dataclass(frozen=True)
 class SimulatedTraining:
-    """A training on a card. Sizes in bytes; times in seconds in the start's fp32: `once_s` a micro batch, `own_s` a
-    sample, `optimizer_s` a step, `loading_s` a sample in one worker."""
+    """A training on a GPU. Sizes in bytes, times in seconds in fp32: `once_s` per micro batch, `own_s` per sample,
+    `optimizer_s` per step, `loading_s` per sample in one worker.
+    """
 
     seed: int
     capacity: int
@@ -90,7 +91,7 @@ class SimulatedTraining:
     prior: PeakModel | None
 
     def peaks(self, knobs: Knobs) -> tuple[float, float]:
-        """The peak of all, and of forward and backward alone."""
+        """Overall peak, and peak of forward and backward."""
         base, slope = self.base, self.slope
         if knobs.precision != "fp32":
             base, slope = base * self.sixteen_bit[1], slope * 0.6
@@ -102,12 +103,12 @@ class SimulatedTraining:
         return max(self.floor, line), line
 
     def fits(self, knobs: Knobs) -> bool:
-        """Whether it runs, with what the allocator cannot give back."""
+        """Whether it fits, including memory that the allocator cannot give back."""
         wobble = random.Random(f"{self.seed} {knobs}").uniform(0, self.fragmentation)
         return self.peaks(knobs)[0] * (1 + wobble) <= self.capacity
 
     def step(self, knobs: Knobs) -> tuple[float, float, float, float]:
-        """Seconds of forward and backward, of the optimizer and of waiting in one step; the share of padding."""
+        """Seconds of forward and backward, of the optimizer and of waiting per step, and the share of padding."""
         once, own = self.once_s, self.own_s
         if knobs.precision != "fp32":
             own /= self.sixteen_bit[0]
@@ -128,7 +129,7 @@ class SimulatedTraining:
         )
 
     def crowding(self, knobs: Knobs) -> float:
-        """What workers beyond the cores cost the training process."""
+        """Slowdown of the training process by workers beyond the number of cores."""
         return 1 + 0.05 * max(0, knobs.workers - (self.cores - 1))
 
     def wait(self, knobs: Knobs, micro_s: float) -> float:
@@ -141,14 +142,14 @@ class SimulatedTraining:
         return max(0.0, loading / min(knobs.workers, self.cores) - micro_s) + ready + copying
 
     def samples_s(self, knobs: Knobs) -> float:
-        """The true throughput, real samples a second; 0 where it does not fit."""
+        """True throughput in samples per second without padding; 0 if it does not fit."""
         if not self.fits(knobs):
             return 0.0
         computing, optimizer, waiting, _ = self.step(knobs)
         return knobs.micro * knobs.accumulation / (computing + optimizer + waiting)
 
     def run(self, settings: Settings, number: int) -> Measurement:
-        """The `number`th trial."""
+        """Result of trial `number`."""
         knobs = Knobs.of(settings)
         if not self.fits(knobs):
             return Measurement(outcome="out-of-memory", seconds=OUT_OF_MEMORY_S)
@@ -170,7 +171,7 @@ class SimulatedTraining:
 
     @property
     def space(self) -> SearchSpace:
-        """What the tuner is told of it."""
+        """Search space given to the tuner."""
         inventory = box(card(memory_total_bytes=self.capacity), cores=self.cores)
         return build_space(
             inventory, PYTHON, BuiltinJob(), self.start,
@@ -178,7 +179,7 @@ class SimulatedTraining:
         )  # fmt: skip
 
     def grid(self) -> Iterator[Knobs]:
-        """Every combination that a patient person would try: doubling the micro batch, each knob on and off."""
+        """All combinations of doubled micro batches and each setting on and off."""
         effective = self.start.effective_batch()
         sizes = [2**power for power in range(10)]
         if self.held:
@@ -191,12 +192,12 @@ class SimulatedTraining:
 
 
 def seconds_of(knobs: Knobs) -> float:
-    """What a trial that fits takes."""
+    """Duration of a trial that fits."""
     return TRIAL_S + (COMPILING_S if knobs.compiled else 0.0)
 
 
 def random_training(seed: int) -> SimulatedTraining:
-    """A training whose largest micro batch at the start's knobs lies between 1 and 512."""
+    """A training whose largest micro batch with the initial settings lies between 1 and 512."""
     rng = random.Random(seed)
     capacity = rng.choice([8, 11, 16, 24, 40, 48, 80, 141]) * GIB
     most = int(2 ** rng.uniform(0, 9))

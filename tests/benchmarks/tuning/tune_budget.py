@@ -1,7 +1,7 @@
-"""How far the tuner comes in a given time: the whole loop over random trainings, on a clock that its trials move.
+"""Result of the tuner within a given time: the whole loop over random trainings, on a simulated clock.
 
-Run: `python -m tests.benchmarks.tuning.tune_budget [trainings] [first seed]`. A trial takes half a minute, one that
-compiles a minute more. Shares are of the best grid point's true throughput, gains are over the start's.
+Run: `python -m tests.benchmarks.tuning.tune_budget [trainings] [first seed]`. A trial takes half a minute, and one that
+compiles a minute more. Shares are relative to the best grid point's true throughput, gains relative to the start's.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ MINUTES = (3, 5, 9, 15, 30)
 
 @dataclass
 class Clock:
-    """Runs the trials of `training` in no time, and moves a clock by what they would take."""
+    """Runs the trials of `training` without delay and advances a clock by their duration."""
 
     training: SimulatedTraining
     now_s: float = 0.0
     trials: int = 0
 
     def run(self, trial: Trial, callbacks: TrialCallbacks) -> TrialReport:
-        """The trial; aborted where the time for the tuning ends in it."""
+        """Run the trial; it is aborted if the tuning's time ends during it."""
         self.trials += 1
         found = self.training.run(trial.settings, trial.number)
         assert callbacks.deadline_t is not None
@@ -51,7 +51,7 @@ class Clock:
 
 
 def tuned_in(training: SimulatedTraining, minutes: float) -> tuple[TuningEnded, Clock]:
-    """How a tuning of so many minutes ended."""
+    """Result of a tuning of `minutes`."""
     clock = Clock(training)
     with tempfile.TemporaryDirectory() as path:
         folder = TuningFolder(Path(path))
@@ -87,7 +87,7 @@ def line(minutes: float, trainings: list[SimulatedTraining]) -> str:
 
 
 def main() -> None:
-    """A line for each length of time."""
+    """Print one line per duration."""
     count, first = (int(word) for word in (*sys.argv[1:], *("300", "0")[len(sys.argv) - 1 :]))
     trainings = [random_training(seed) for seed in range(first, first + count)]
     for minutes in MINUTES:

@@ -1,9 +1,8 @@
-"""How near to the best of a full grid the tuner comes, and for which part of its time, over random trainings.
+"""Result of the tuner relative to a full grid, and its share of the grid's time, over random trainings.
 
-Run: `python -m tests.benchmarks.tuning.tune_quality [trainings] [first seed]`. The chosen settings are judged by
-their true throughput, without noise, against the best point of the grid that leaves the reserve free;
-each run of the grid and of
-the search costs its seconds.
+Run: `python -m tests.benchmarks.tuning.tune_quality [trainings] [first seed]`. The chosen settings are judged by their
+true throughput, without noise, relative to the best point of the grid that leaves the reserve free. Each run of grid
+and search takes its simulated time.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from tuner_tui.tuning.search.search import Search
 
 WANTED = 0.97
 AS_FAST = 0.995
-"""From here on two true throughputs count as the same."""
+"""Ratio from which two true throughputs count as equal."""
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """What a search came to on one training: true throughputs a second, and the seconds it took."""
+    """Result of a search on one training: true throughputs per second, and durations in seconds."""
 
     training: SimulatedTraining
     search: Search
@@ -42,12 +41,12 @@ class Tuned:
 
     @property
     def share(self) -> float:
-        """Of the best grid point's throughput."""
+        """Throughput relative to the best grid point."""
         return self.chosen / self.best
 
     @property
     def time_share(self) -> float:
-        """Of the grid's time."""
+        """Duration relative to the grid's."""
         return self.seconds / self.grid_seconds
 
     @property
@@ -57,7 +56,7 @@ class Tuned:
 
 
 def tuned(training: SimulatedTraining) -> Tuned:
-    """Search and grid on one training."""
+    """Run search and grid on one training."""
     search = Search(training.start, training.space)
     while (trial := search.propose()) is not None:
         search = search.record(trial, training.run(trial.settings, trial.number))

@@ -52,7 +52,7 @@ def seasoned(*usual_s: float) -> StepGapClassifier:
     ],
     ids=["many", "silent", "whole", "after-the-batch", "after-and-silent", "few", "stepped-before", "in-turns"],
 )
-def test_a_block_of_batches_beside_the_trainings(
+def test_a_block_of_batches_of_another_loader(
     other: IteratorStats, silent: tuple[Span, ...], evaluated: Span | None
 ) -> None:
     evaluations, spans = classify([other, iterator(50, 51, stepped=True)], *silent)
@@ -90,7 +90,7 @@ def test_stretches_without_gradients_are_an_evaluation_where_most_steps_have_non
     assert spans == ([(60.0, 72.0)] if found else [])
 
 
-def test_without_a_loader_nothing_is_told_apart() -> None:
+def test_without_a_loader_nothing_is_classified() -> None:
     assert classify([], (10, 40), between=seasoned(0, 0, 0, 0)) == ([], [])
 
 

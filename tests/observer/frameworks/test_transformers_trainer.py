@@ -6,21 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.observer.observed_process import SCRIPTS, ObservedProcess, last_steps, observe
+from tests.observer.observed_process import SCRIPTS, ObservedProcess, last_steps, observe, printed_losses
 from tuner_tui.runs.events.types import Checkpoint, Ended, Evaluated, InEffect, Injected, Metrics, Phase, Plan
 
 pytestmark = pytest.mark.train
 
 
-def losses(output: str) -> list[str]:
-    """The losses that the script printed, bit for bit."""
-    return [line for line in output.splitlines() if line.startswith("loss")]
-
-
 def test_same_seed_same_losses_with_and_without(trainer: ObservedProcess, trainer_unwatched: str) -> None:
     assert trainer.exit_code == 0, trainer.errors
-    assert len(losses(trainer.output)) == 10
-    assert losses(trainer.output) == losses(trainer_unwatched)
+    assert len(printed_losses(trainer.output)) == 10
+    assert printed_losses(trainer.output) == printed_losses(trainer_unwatched)
 
 
 def test_plan(trainer: ObservedProcess) -> None:
@@ -105,4 +100,4 @@ def test_a_script_that_asks_for_no_checkpoint_is_given_one(
     assert given.exit_code == 0, given.errors
     assert [event.first_step for event in given.of(Plan)] == [5]
     assert [dict(event.values) for event in given.of(Injected)] == [{"resume_from_checkpoint": checkpoint}]
-    assert losses(given.output) == losses(trainer.output)  # the first five come from the checkpoint's history
+    assert printed_losses(given.output) == printed_losses(trainer.output)  # five are the checkpoint's

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from tests.observer.observed_process import ObservedProcess, last_steps, settings_in_effect
+from tests.observer.observed_process import ObservedProcess, last_steps, printed_losses, settings_in_effect
 from tuner_tui.runs.events.types import InEffect, Injected, Metrics, Plan, Steps
 
 pytestmark = pytest.mark.train
 
 
-def losses(output: str) -> list[str]:
-    """Losses and gradient norms that the script printed."""
-    return [line for line in output.splitlines() if line.startswith("loss")]
-
-
 def test_same_seed_same_losses_with_and_without(trl: ObservedProcess, trl_unwatched: str) -> None:
     assert trl.exit_code == 0, trl.errors
-    assert len(losses(trl.output)) == 6
-    assert losses(trl.output) == losses(trl_unwatched)
+    assert len(printed_losses(trl.output)) == 6
+    assert printed_losses(trl.output) == printed_losses(trl_unwatched)
 
 
 def test_two_trainings_in_one_process(trl: ObservedProcess) -> None:

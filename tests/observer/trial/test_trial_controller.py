@@ -84,7 +84,7 @@ def test_what_workers_had_ready_is_used_up_before_it_counts(tmp_path: Path) -> N
     assert 1 < again <= 6
 
 
-def test_a_training_that_ends_early_is_measured_by_what_there_was(tmp_path: Path) -> None:
+def test_a_training_that_ends_early_is_measured_by_its_steps(tmp_path: Path) -> None:
     observed = tried(tmp_path, "trial_loop.py", str(tmp_path / "after"), "8", warmup_s=60)
     assert (measured(observed).warmup_steps, measured(observed).steps) == (2, 6)
     assert (tmp_path / "after").exists()
@@ -148,7 +148,7 @@ def test_an_evaluation_that_runs_out_of_memory_is_the_end(tmp_path: Path) -> Non
     assert not observed.of(TrialMeasured)
 
 
-def test_an_evaluation_that_fails_otherwise_is_said(tmp_path: Path) -> None:
+def test_another_error_of_the_evaluation_is_reported(tmp_path: Path) -> None:
     observed = tried(tmp_path, "trial_trainer.py", str(tmp_path / "out"), "evaluation=wrong")
     assert observed.exit_code == 0
     assert measured(observed).evaluated == "no evaluation: KeyError: 'labels'"
@@ -208,7 +208,7 @@ def test_the_length_of_a_sample(sample: object, length: int | None) -> None:
     assert found == ({} if length is None else {0: length})
 
 
-def test_an_optimizer_that_runs_the_model_itself_has_no_part_of_its_own(tmp_path: Path) -> None:
+def test_an_optimizer_with_a_closure_is_not_timed_separately(tmp_path: Path) -> None:
     """Lightning hands forward and backward to the optimizer as a closure."""
     if importlib.util.find_spec("lightning") is None:
         pytest.skip("lightning is not installed")
