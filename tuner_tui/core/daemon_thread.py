@@ -15,35 +15,30 @@ def start_daemon_thread(name: str, work: Callable[[], None]) -> None:
 
 
 class DaemonCall(Generic[ResultT]):
-    """A call under way in a thread of its own (concurrent.futures would wait for it at the program's end)."""
+    """A call running in a daemon thread. An executor's thread would be waited for at the end of the program."""
 
     def __init__(self, call: Callable[[], ResultT]) -> None:
         self._call = call
-        self._answer: list[ResultT] = []
+        self._results: list[ResultT] = []
         self._error: Exception | None = None
         self._done = threading.Event()
-        start_daemon_thread("driver-question", self._run)
+        start_daemon_thread("daemon-call", self._run)
 
-    def answer(self, timeout_s: float) -> ResultT:
-        """What the call returned or raised; TimeoutError when it has done neither within `timeout_s`."""
+    def result(self, timeout_s: float) -> ResultT:
+        """Returns or raises what the call did. Raises `TimeoutError` after `timeout_s`."""
         if not self._done.wait(timeout_s):
             raise TimeoutError
         if self._error is not None:
             raise self._error
-        return self._answer[0]
+        return self._results[0]
 
     def _run(self) -> None:
         try:
-            self._answer.append(self._call())
-        except Exception as error:  # noqa: BLE001  raised again where the answer is asked for
+            self._results.append(self._call())
+        except Exception as error:  # noqa: BLE001  raised again by `result`
             self._error = error
         finally:
             self._done.set()
-
-
-def start_call(call: Callable[[], ResultT]) -> DaemonCall[ResultT]:
-    """Starts the call."""
-    return DaemonCall(call)
 
 
 async def to_daemon_thread(call: Callable[[], ResultT]) -> ResultT:

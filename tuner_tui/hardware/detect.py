@@ -1,4 +1,8 @@
-"""Detects the whole inventory of the box, once."""
+"""Detects the whole inventory of the box, once.
+
+A driver or card that does not answer is reported after a timeout; until then the caller waits, so screens call this
+from a thread.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from tuner_tui.core.daemon_thread import DaemonCall, start_call
+from tuner_tui.core.daemon_thread import DaemonCall
 from tuner_tui.hardware.environment import detect_container, detect_multiplexer, sees_host_pids
 from tuner_tui.hardware.gpu.capabilities import abilities
 from tuner_tui.hardware.gpu.driver import CardUnavailable, Driver, GpuReader, GpusUnavailable, gpu_problem
@@ -18,18 +22,18 @@ from tuner_tui.hardware.gpu.nvml import NvmlReader
 from tuner_tui.hardware.host.cgroup import Cgroups
 from tuner_tui.hardware.host.logout import logout_warning
 from tuner_tui.hardware.host.system_info import read_cpu, read_memory, read_space
-from tuner_tui.hardware.inventory import Gpu, GpuProblem, GpuProblemKind, GpuProcess, Inventory
+from tuner_tui.hardware.inventory import Gpu, GpuProblem, GpuProblemKind, Inventory
 from tuner_tui.hardware.processes.process_names import with_command_line
 
-ANSWER_WITHIN_S = 10.0
-"""A sleeping card without persistence mode takes a second or two to wake; a dead one never answers."""
+TIMEOUT_S = 10.0
+"""A card without persistence mode takes a second or two to wake up; a broken one never answers."""
 SHM = Path("/dev/shm")  # noqa: S108  its size is read, nothing is written
 
 
 def read_inventory(
     disk_folder: Path, reader: GpuReader | None = None, environment: Mapping[str, str] | None = None
 ) -> Inventory:
-    """Everything about this box; `disk_folder` is where runs are kept. Without a `reader`, the cards NVML knows."""
+    """The inventory of this box; `disk_folder` is where runs are stored, `reader` defaults to NVML."""
     environment = os.environ if environment is None else environment
     driver, gpus, problems = read_gpus(NvmlReader() if reader is None else reader)
     cgroups = Cgroups.of_this_process()
@@ -51,25 +55,25 @@ def read_inventory(
 
 
 def read_gpus(
-    reader: GpuReader, timeout_s: float = ANSWER_WITHIN_S
+    reader: GpuReader, timeout_s: float = TIMEOUT_S
 ) -> tuple[Driver, tuple[Gpu, ...], tuple[GpuProblem, ...]]:
-    """The driver, its cards, and what is wrong with either. A card that does not answer keeps its place."""
+    """The driver, its cards, and their problems. A card that does not answer keeps its place in the list."""
     try:
-        count = start_call(reader.open).answer(timeout_s)
+        count = DaemonCall(reader.open).result(timeout_s)
     except GpusUnavailable as error:
         return Driver(), (), (error.problem,)
     except TimeoutError:
         return Driver(), (), (gpu_problem(GpuProblemKind.NO_ANSWER),)
-    questions = [start_call(partial(reader.describe, index)) for index in range(count)]
-    cards = [read_gpu(index, question, timeout_s) for index, question in enumerate(questions)]
+    calls = [DaemonCall(partial(reader.describe, index)) for index in range(count)]
+    cards = [read_gpu(index, call, timeout_s) for index, call in enumerate(calls)]
     problems = tuple(problem for _, problem in cards if problem is not None)
     return reader.driver(), tuple(complete_gpu(gpu) for gpu, _ in cards), problems
 
 
-def read_gpu(index: int, question: DaemonCall[Gpu], timeout_s: float) -> tuple[Gpu, GpuProblem | None]:
-    """One card's answer, or its bare place in the list and the reason."""
+def read_gpu(index: int, call: DaemonCall[Gpu], timeout_s: float) -> tuple[Gpu, GpuProblem | None]:
+    """The card, or a placeholder and the problem."""
     try:
-        return question.answer(timeout_s), None
+        return call.result(timeout_s), None
     except CardUnavailable as error:
         return Gpu(index, f"GPU {index}"), error.problem
     except TimeoutError:
@@ -77,7 +81,7 @@ def read_gpu(index: int, question: DaemonCall[Gpu], timeout_s: float) -> tuple[G
 
 
 def complete_gpu(gpu: Gpu) -> Gpu:
-    """The card with its abilities, its processes named, and the gaps the driver left filled by its name."""
+    """The card with abilities, named processes, and what the driver did not report filled in by the card's name."""
     known = known_card(gpu.name)
     if known is not None:
         gpu = replace(
@@ -86,11 +90,6 @@ def complete_gpu(gpu: Gpu) -> Gpu:
             capability=gpu.capability or known.capability,
             memory_total_bytes=gpu.memory_total_bytes or known.memory_bytes,
         )
-    return replace(
-        gpu, abilities=abilities(gpu.capability, gpu.architecture), processes=tuple(name_processes(gpu.processes))
-    )
-
-
-def name_processes(processes: tuple[GpuProcess, ...]) -> tuple[GpuProcess, ...]:
-    """The processes with command and user, where the driver's pids are ours."""
-    return tuple(map(with_command_line, processes)) if sees_host_pids() else processes
+    # In a container the pids are the host's and would name the wrong processes.
+    processes = tuple(map(with_command_line, gpu.processes)) if sees_host_pids() else gpu.processes
+    return replace(gpu, abilities=abilities(gpu.capability, gpu.architecture), processes=processes)

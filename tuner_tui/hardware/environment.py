@@ -14,7 +14,7 @@ MULTIPLEXERS = (("TMUX", "tmux"), ("STY", "screen"), ("ZELLIJ", "zellij"))
 
 
 def detect_container(environment: Mapping[str, str], root: Path = Path("/")) -> str | None:
-    """What this process is kept in: `kubernetes`, `docker`, `podman`, `apptainer`, `slurm` …; None on the bare box."""
+    """The container or batch job: `kubernetes`, `docker`, `podman`, `apptainer`, `slurm` …; None outside of one."""
     if "KUBERNETES_SERVICE_HOST" in environment:
         return "kubernetes"
     if environment.get("APPTAINER_CONTAINER") or environment.get("SINGULARITY_CONTAINER"):
@@ -29,16 +29,16 @@ def detect_container(environment: Mapping[str, str], root: Path = Path("/")) -> 
 
 
 def detect_multiplexer(environment: Mapping[str, str]) -> str | None:
-    """The terminal multiplexer this process runs in, by the variable it sets; None outside of one."""
+    """The terminal multiplexer, by the variable it sets: `tmux`, `screen`, `zellij`; None outside of one."""
     return next((name for variable, name in MULTIPLEXERS if environment.get(variable)), None)
 
 
 def visible_gpus(gpus: Sequence[Gpu], cuda_visible_devices: str | None) -> tuple[int, ...]:
-    """The driver's indexes of the cards CUDA will show a training, in its order.
+    """The driver's indexes of the cards that CUDA makes visible to a training, in CUDA's order.
 
-    As CUDA reads the variable: numbers or beginnings of UUIDs; the first entry it does not know ends the list, and a
-    card named twice empties it. Of MIG slices CUDA shows a process only the first; its card stands for it. CUDA counts
-    in the driver's order only with CUDA_DEVICE_ORDER=PCI_BUS_ID or where all cards are alike.
+    As CUDA parses the variable: indexes or prefixes of UUIDs; an unknown entry ends the list, and a card named twice
+    empties it. Of MIG slices CUDA shows a process only the first; its card is returned. CUDA counts in the driver's
+    order only with CUDA_DEVICE_ORDER=PCI_BUS_ID or where all cards are alike.
     """
     if cuda_visible_devices is None:
         return tuple(gpu.index for gpu in gpus)
@@ -63,7 +63,7 @@ def visible_cards(inventory: Inventory) -> tuple[Gpu, ...]:
 
 
 def gpu_index(entry: str, gpus: Sequence[Gpu]) -> int | None:
-    """The card one entry of CUDA_VISIBLE_DEVICES means."""
+    """The card that one entry of CUDA_VISIBLE_DEVICES refers to."""
     if entry.isdecimal() and len(entry) < 7:
         return int(entry) if int(entry) < len(gpus) else None
     matches = [gpu.index for gpu in gpus if entry and (gpu.uuid or "").startswith(entry)]
@@ -71,14 +71,14 @@ def gpu_index(entry: str, gpus: Sequence[Gpu]) -> int | None:
 
 
 def gpu_of_mig_slice(entry: str, gpus: Sequence[Gpu]) -> tuple[int, ...]:
-    """The card of a MIG slice: older drivers name it, `MIG-GPU-<uuid>/1/0`, of newer ones it is the first sliced."""
+    """The card of a MIG slice: the named one (`MIG-GPU-<uuid>/1/0`, older drivers), else the first with MIG enabled."""
     sliced = [gpu for gpu in gpus if gpu.mig]
     named = [gpu.index for gpu in sliced if gpu.uuid and entry.removeprefix(MIG).startswith(f"{gpu.uuid}/")]
     return tuple(named or [gpu.index for gpu in sliced])[:1]
 
 
 def hides_all_gpus(cuda_visible_devices: str | None) -> bool:
-    """Whether CUDA shows a training no card at all, told by the variable alone."""
+    """True when CUDA makes no card visible, judged by the variable alone."""
     if cuda_visible_devices is None:
         return False
     first = cuda_visible_devices.split(",")[0].strip()
@@ -86,9 +86,9 @@ def hides_all_gpus(cuda_visible_devices: str | None) -> bool:
 
 
 def sees_host_pids(proc: Path = Path("/proc")) -> bool:
-    """Whether this process shares the host's pid namespace, so that the driver's pids are also ours.
+    """True when this process is in the host's pid namespace, so that the driver's pids are valid here.
 
-    The first namespace's number is fixed in the kernel (PROC_PID_INIT_INO in include/linux/proc_ns.h).
+    The number of the initial namespace is fixed in the kernel (PROC_PID_INIT_INO in include/linux/proc_ns.h).
     """
     try:
         return (proc / "self/ns/pid").readlink().name == "pid:[4026531836]"

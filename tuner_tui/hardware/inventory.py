@@ -1,4 +1,4 @@
-"""What the box is: GPUs, CPU, memory, disk. Read once, never guessed: what could not be read is `None`."""
+"""The inventory of the box: GPUs, CPU, memory, disk. Read once; what could not be read is `None`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class GpuProblemKind(StrEnum):
-    """Why there is no working GPU; each has its own sentence and its own way out."""
+    """The kind of a GPU problem; each has its own sentence and advice."""
 
     NO_LIBRARY = "no-library"
     NO_DRIVER = "no-driver"
@@ -21,7 +21,7 @@ class GpuProblemKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GpuProblem:
-    """One thing wrong with the GPUs of this box, in a sentence, and what to do about it."""
+    """One problem with the GPUs of this box, as a sentence, with advice."""
 
     kind: GpuProblemKind
     sentence: str
@@ -31,9 +31,9 @@ class GpuProblem:
 
 @dataclass(frozen=True, slots=True)
 class GpuProcess:
-    """A process on a GPU as the driver reports it. Inside a container `pid` is the host's, not ours.
+    """A process on a GPU as the driver reports it. Inside a container `pid` is the host's.
 
-    `sm_pct` is the share of time in which its kernels ran, of late; None where the driver does not tell.
+    `sm_pct` is the percentage of recent time in which its kernels ran; None where the driver does not report it.
     """
 
     pid: int
@@ -45,7 +45,7 @@ class GpuProcess:
 
 @dataclass(frozen=True, slots=True)
 class Ability:
-    """Whether a card can do one thing (`bf16`, `tf32`, `flash`, …), and why."""
+    """Whether a card supports one feature (`bf16`, `tf32`, `flash`, …), and the reason."""
 
     name: str
     able: bool | None
@@ -54,7 +54,7 @@ class Ability:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One card as the driver describes it. Sizes in bytes, power in watts, clocks in MHz."""
+    """One card. Sizes in bytes, power in watts, clocks in MHz."""
 
     index: int
     name: str
@@ -76,8 +76,8 @@ class Gpu:
 class Cpu:
     """The processor, and how much of it this process may use.
 
-    `affinity_cores` counts the logical cores of the affinity mask; `quota_cores` is the cgroup's CPU quota (2.5 means
-    two and a half cores), `None` where no quota is set.
+    `affinity_cores` is the number of logical cores in the affinity mask, `quota_cores` the cgroup's CPU quota (2.5 is
+    two and a half cores), `None` without one.
     """
 
     model: str | None
@@ -88,7 +88,7 @@ class Cpu:
 
     @property
     def usable_cores(self) -> int:
-        """Whole cores this process can keep busy: the affinity mask, cut by the quota, at least 1."""
+        """Whole cores that this process can keep busy: the affinity mask, limited by the quota, at least 1."""
         if self.quota_cores is None:
             return self.affinity_cores
         return max(1, min(self.affinity_cores, int(self.quota_cores)))
@@ -96,7 +96,7 @@ class Cpu:
 
 @dataclass(frozen=True, slots=True)
 class HostMemory:
-    """RAM of the box and the cgroup's limit on it, in bytes."""
+    """RAM of the box and the cgroup's limit, in bytes."""
 
     total_bytes: int
     available_bytes: int | None = None
@@ -105,13 +105,13 @@ class HostMemory:
 
     @property
     def usable_bytes(self) -> int:
-        """What a training on this box may use at most."""
+        """Bytes that a training may use at most."""
         return self.total_bytes if self.limit_bytes is None else min(self.total_bytes, self.limit_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """A mounted folder's size and free space, in bytes."""
+    """Size and free space of the file system of a folder, in bytes."""
 
     path: str
     total_bytes: int
@@ -120,9 +120,9 @@ class Space:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """Everything the program knows of the box before anything runs.
+    """Everything known about the box before anything runs.
 
-    `logout_warning` says what a logout would end, and how to keep it; None where nothing ends.
+    `logout_warning` says what a logout would end and how to prevent that; None where it ends nothing.
     """
 
     hostname: str

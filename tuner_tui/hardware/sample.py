@@ -1,4 +1,4 @@
-"""What the box does at one moment. Frozen snapshots: unknown is `None`, never 0."""
+"""Samples of GPUs, host and processes at one moment. Unknown is `None`, never 0."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tuner_tui.hardware.inventory import GpuProcess
 
 @dataclass(frozen=True, slots=True)
 class GpuSample:
-    """One card at one moment; `power_w` in watts, clocks in MHz, `throttle` in words, most urgent first.
+    """One card at one moment; `power_w` in watts, clocks in MHz, `throttle` reasons by name, most urgent first.
 
-    `age_s` is how old the figures are when a hung card keeps them from moving. A lost card keeps its row, without
-    figures; its `age_s` counts from its last ones. `processes` is None where the driver does not tell, and in a
-    container, where its pids are the host's. `xid` is the driver's newest critical error on the card since it is
-    watched, None where there was none or nobody tells; `xid_age_s` is how long ago it was noticed.
+    `age_s` is the age of the figures of a card that hangs. A lost card keeps its row, without figures; its `age_s`
+    counts from its last ones. `processes` is None where the driver does not report them, and in a container, where the
+    pids are the host's. `xid` is the newest critical error on the card since monitoring began, `xid_age_s` the seconds
+    since it was noticed; None where there was none or the driver does not report them.
     """
 
     index: int
@@ -38,11 +38,11 @@ class GpuSample:
 
 @dataclass(frozen=True, slots=True)
 class HostSample:
-    """The host at one moment; bytes, and bytes a second.
+    """The host at one moment; sizes in bytes, rates in bytes per second.
 
-    Load is measured against what a training here may use, not against the whole box. `per_core_pct` are the cores of
-    the affinity mask, each 0 … 100, and `cpu_pct` their mean, or the use of the cgroup's CPU quota where one is set.
-    RAM is the cgroup's use of its memory limit where one is set: that is what the kernel kills for.
+    Load is relative to what a training here may use, not to the whole box. `per_core_pct` has the cores of the affinity
+    mask, each 0 … 100, and `cpu_pct` is their mean, or the use of the cgroup's CPU quota where there is one. RAM is the
+    use of the cgroup's memory limit where there is one, as exceeding it is what the kernel kills for.
     """
 
     cpu_pct: float | None = None
@@ -60,12 +60,11 @@ class HostSample:
 
 @dataclass(frozen=True, slots=True)
 class ProcessSample:
-    """One process of the training: its trainer (`main`), a loader `worker`, or another child (`other`).
+    """One process of the training; `role` is `main` (trainer), `worker` (loader worker) or `other`.
 
-    `cpu_pct` is of one core: a process with four busy threads shows 400. `cpu_queue_pct` is the share of the time in
-    which the main thread of a trainer or worker could run and got no core. Where the kernel does not
-    count that, `could_run` tells whether it was on a core or in the queue at this moment, else None. A worker has its
-    trainer's `rank`.
+    `cpu_pct` is relative to one core: a process with four busy threads shows 400. `cpu_queue_pct` is the percentage of
+    time that the main thread of a trainer or worker waited for a core. Where the kernel does not count that,
+    `could_run` is True when the thread was running or waiting at this moment. A worker has its trainer's `rank`.
     """
 
     pid: int

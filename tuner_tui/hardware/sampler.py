@@ -1,4 +1,4 @@
-"""One sample of the box whenever it is asked for, without ever waiting for a card."""
+"""Samples GPUs, host and processes without ever waiting for a card."""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ from tuner_tui.hardware.sample import Sample
 class Sampler:
     """Samples GPUs, host and processes. `sample` is for one thread at a time.
 
-    The driver's library is started in a thread of its own and each card is read in another, all of them daemons: a
-    driver that hangs delays neither a sample nor the end of the program. Until the driver has answered there are no
-    cards.
+    The driver's library is opened in one daemon thread and each card is read in another, so a driver that hangs delays
+    neither a sample nor the end of the program. There are no cards until the driver has answered.
     """
 
     def __init__(
@@ -37,42 +36,42 @@ class Sampler:
         *,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
-        recognise: Callable[[GpuProcesses], GpuProcesses] = identify_gpu_processes,
+        identify: Callable[[GpuProcesses], GpuProcesses] = identify_gpu_processes,
     ) -> None:
         self._reader = reader
         self._host = host
         self._processes = processes
         self._clock = clock
         self._wall_clock = wall_clock
-        self._recognise = recognise
+        self._identify = identify
         self._closing = threading.Event()
         self._opened = threading.Event()
-        self._watches: tuple[GpuMonitor, ...] = ()
+        self._monitors: tuple[GpuMonitor, ...] = ()
         self.problem: GpuProblem | None = None
-        """Why there are no cards, once that is known."""
+        """The reason for having no cards, once it is known."""
 
     def start(self) -> None:
-        """Begins watching the cards, in the background."""
+        """Starts to read the cards in the background."""
         start_daemon_thread("gpu-open", self._open)
 
     def sample(self, watched: Sequence[int] = ()) -> Sample:
-        """The newest figures of the cards, and the host and the processes below the pids `watched` right now."""
+        """The newest figures of the cards, and the current ones of the host and of the processes below `watched`."""
         return Sample(
             time_s=self._wall_clock(),
-            gpus=tuple(watch.newest() for watch in self._watches),
+            gpus=tuple(monitor.newest() for monitor in self._monitors),
             host=self._host.sample(),
             processes=self._processes.sample(watched),
         )
 
     def wait_ready(self, timeout_s: float) -> bool:
-        """Waits until every card has answered once or turned out to be lost; False when the time ran out first."""
+        """Waits until every card was read once or found lost; returns False on a timeout."""
         ends_s = self._clock() + timeout_s
         if not self._opened.wait(timeout_s):
             return False
-        return all(watch.answered.wait(max(0.0, ends_s - self._clock())) for watch in self._watches)
+        return all(monitor.answered.wait(max(0.0, ends_s - self._clock())) for monitor in self._monitors)
 
     def close(self) -> None:
-        """Ends the watching; a thread stuck in the driver is left behind and ends with the program."""
+        """Stops reading; a thread that is blocked in the driver ends with the program."""
         self._closing.set()
 
     def _open(self) -> None:
@@ -81,21 +80,21 @@ class Sampler:
         except GpusUnavailable as error:
             self.problem = error.problem
         else:
-            self._watches = tuple(
-                GpuMonitor(self._reader, index, self._clock, self._recognise) for index in range(count)
+            self._monitors = tuple(
+                GpuMonitor(self._reader, index, self._clock, self._identify) for index in range(count)
             )
-            for index, watch in enumerate(self._watches):
-                start_daemon_thread(f"gpu-{index}", partial(self._watch, watch))
+            for index, monitor in enumerate(self._monitors):
+                start_daemon_thread(f"gpu-{index}", partial(self._run, monitor))
         self._opened.set()
 
-    def _watch(self, watch: GpuMonitor) -> None:
+    def _run(self, monitor: GpuMonitor) -> None:
         while not self._closing.is_set():
-            watch.refresh()
-            self._closing.wait(watch.pause_s())
+            monitor.refresh()
+            self._closing.wait(monitor.pause_s())
 
 
 def open_sampler(disk_folder: Path) -> Sampler:
-    """A sampler of this box, watching from now on; `disk_folder`'s file system gives the free disk space."""
+    """A started sampler of this box; free disk space is that of the file system of `disk_folder`."""
     clock = time.monotonic
     cgroups = Cgroups.of_this_process()
     host = HostSampler(

@@ -1,4 +1,9 @@
-"""Activations that a training keeps from forward for backward, in bytes per sample."""
+"""Activations that a training keeps from forward for backward, in bytes per sample.
+
+Counted tensor by tensor from the models' code in Transformers 5.23 and what autograd saves for each operation. Under
+autocast the residual stream and what normalisations save stay in fp32; matrix products save 16-bit copies, one for
+each linear layer that reads a tensor.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Closed form of a training step's memory: one straight line in the micro batch per phase that may set the peak."""
+"""Closed form of a training step's memory: one straight line in the micro batch per phase that may set the peak.
+
+In the backward pass activations go as gradients come, block by block: it peaks at its beginning or at its end.
+"""
 
 from __future__ import annotations
 

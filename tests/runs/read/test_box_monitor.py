@@ -57,7 +57,7 @@ class Place:
 
     def watch(self, host_pids: bool = True) -> BoxMonitor:
         sampler = Sampler(
-            self.reader, HostSampler(self.proc, self.clock), ProcessSampler(self.clock), recognise=lambda seen: seen
+            self.reader, HostSampler(self.proc, self.clock), ProcessSampler(self.clock), identify=lambda seen: seen
         )
         sampler.start()
         table = ProcessTable(self.clock, self.clock, proc=self.proc, identity=self.identity)

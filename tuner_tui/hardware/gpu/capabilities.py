@@ -1,4 +1,7 @@
-"""What a GPU can do (`bf16`, `tf32`, `flash` …) by its compute capability, with the reason."""
+"""What a GPU can do (`bf16`, `tf32`, `flash` …) by its compute capability, with the reason.
+
+`torch.cuda.is_bf16_supported()` counts emulation as support, so a T4 and a V100 pass it; the capability does not lie.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,7 @@ Capability = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """The least capability one ability needs, and the sentences for both answers.
-
-    `{has}` stands for the card: `Turing 7.5`.
-    """
+    """The minimum capability for one ability, and the reasons for both answers; `{has}` is the card: `Turing 7.5`."""
 
     name: str
     least: Capability
@@ -63,7 +63,7 @@ REQUIREMENTS = (
     ),
 )
 MINIMUM_CAPABILITY: Mapping[str, Capability] = {need.name: need.least for need in REQUIREMENTS}
-"""The least capability of each ability: the one place that says it."""
+"""Minimum capability per ability."""
 FP16_TENSOR_CORES = (7, 0)
 FP16_SLOW = (6, 1)
 FLASH_3 = (9, 0)
@@ -73,9 +73,9 @@ TORCH_CUDA_12_6 = (5, 0)
 
 
 def abilities(capability: Capability | None, architecture: str | None = None) -> tuple[Ability, ...]:
-    """What a card of this capability can do, each with its reason; all unknown where the capability is."""
+    """The abilities of a card of this capability, each with its reason; all unknown without a capability."""
     if capability is None:
-        unknown = "The driver does not tell this card's compute capability."
+        unknown = "The driver does not report this card's compute capability."
         return tuple(Ability(name, None, unknown) for name in [need.name for need in REQUIREMENTS] + ["torch"])
     has = describe_generation(capability, architecture)
     answers = [check_requirement(need, capability, has) for need in REQUIREMENTS]
@@ -83,14 +83,13 @@ def abilities(capability: Capability | None, architecture: str | None = None) ->
 
 
 def check_requirement(need: Requirement, capability: Capability, has: str) -> Ability:
-    """One ability."""
     able = capability >= need.least
     reason = (need.able if able else need.unable).format(has=has)
     return Ability(need.name, able, " ".join([reason, *remarks(need.name, capability)]))
 
 
 def remarks(name: str, capability: Capability) -> list[str]:
-    """What the plain yes leaves out."""
+    """Restrictions of an ability that the card has."""
     if name == "fp16" and capability == FP16_SLOW:
         return ["Here it runs at 1/64 of FP32's speed: it saves memory, not time."]
     if name == "fp16" and MINIMUM_CAPABILITY["fp16"] <= capability < FP16_TENSOR_CORES:
@@ -101,7 +100,7 @@ def remarks(name: str, capability: Capability) -> list[str]:
 
 
 def torch_ability(capability: Capability, has: str, arch_list: Collection[str] = ()) -> Ability:
-    """Whether torch runs on the card: by its interpreter's own list (`sm_80`, …) where known, else by the wheels."""
+    """Whether torch runs on the card: by the build's own list (`sm_80`, …) where known, else by the official wheels."""
     if arch_list:
         able = build_supports(capability, arch_list)
         built = ", ".join(sorted(arch_list))
@@ -119,7 +118,7 @@ def torch_ability(capability: Capability, has: str, arch_list: Collection[str] =
 
 
 def build_supports(capability: Capability, arch_list: Collection[str]) -> bool:
-    """Whether a build for `arch_list` has code for the card.
+    """True when a build for `arch_list` has code for the card.
 
     Binary code (`sm_86`) runs on the same major version with an equal or newer minor one; intermediate code
     (`compute_90`) on anything newer (CUDA C++ Programming Guide, application compatibility).
@@ -139,6 +138,6 @@ def build_supports(capability: Capability, arch_list: Collection[str]) -> bool:
 
 
 def describe_generation(capability: Capability, architecture: str | None) -> str:
-    """The card's generation for a sentence: `Turing 7.5`."""
+    """The card's generation as text: `Turing 7.5`."""
     number = f"{capability[0]}.{capability[1]}"
     return f"{architecture} {number}" if architecture else f"capability {number}"

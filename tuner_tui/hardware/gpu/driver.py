@@ -1,4 +1,8 @@
-"""The interface to a GPU driver (`GpuReader`), its errors, and what to do about each of them."""
+"""The interface to a GPU driver (`GpuReader`), its errors, and what to do about each of them.
+
+`nvml.NvmlReader` implements it. Every call may block for as long as the driver does, so callers keep each card in a
+thread of its own; a figure the card does not give is `None`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from tuner_tui.hardware.inventory import Gpu, GpuProblem, GpuProblemKind, GpuPro
 
 @dataclass(frozen=True, slots=True)
 class FastFigures:
-    """What changes from second to second and costs the driver microseconds. Percent, bytes, watts, MHz."""
+    """Figures read every second, which cost the driver microseconds: percent, bytes, watts, MHz."""
 
     utilisation_pct: float | None = None
     memory_used_bytes: int | None = None
@@ -23,7 +27,7 @@ class FastFigures:
 
 @dataclass(frozen=True, slots=True)
 class SlowFigures:
-    """What changes slowly or costs the driver more: degrees Celsius, percent of the fan, processes."""
+    """Figures that change slowly or cost the driver more: degrees Celsius, fan in percent, processes."""
 
     temperature_c: float | None = None
     fan_pct: float | None = None
@@ -32,14 +36,14 @@ class SlowFigures:
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """The driver's version (`580.65.06`) and the newest CUDA it runs (`13.0`)."""
+    """The driver's version (`580.65.06`) and the newest CUDA version it supports (`13.0`)."""
 
     version: str | None = None
     cuda: str | None = None
 
 
 class GpusUnavailable(Exception):
-    """No card of this box can be read; `problem` says why and what to do."""
+    """No card of this box can be read; `problem` has the reason and the advice."""
 
     def __init__(self, problem: GpuProblem) -> None:
         super().__init__(problem.sentence)
@@ -47,7 +51,7 @@ class GpusUnavailable(Exception):
 
 
 class CardUnavailable(Exception):
-    """One card does not answer any more (it fell off the bus, or its driver is wedged); the others go on."""
+    """One card does not answer (it fell off the bus, or its driver hangs); the others may."""
 
     def __init__(self, problem: GpuProblem) -> None:
         super().__init__(problem.sentence)
@@ -58,29 +62,29 @@ class GpuReader(Protocol):
     """Reads the cards of a box. `index` counts from 0 as the driver does, not as CUDA_VISIBLE_DEVICES does."""
 
     def open(self) -> int:
-        """Starts the driver's library once and gives the number of cards (at least 1), or raises GpusUnavailable."""
+        """Starts the driver's library and returns the number of cards, at least 1. Raises `GpusUnavailable`."""
         ...
 
     def driver(self) -> Driver:
-        """The driver's versions; after `open`."""
+        """The driver's versions. Requires `open`."""
         ...
 
     def describe(self, index: int) -> Gpu:
-        """What the card is, without abilities. Raises CardUnavailable."""
+        """The card, without its abilities. Raises `CardUnavailable`."""
         ...
 
     def fast(self, index: int) -> FastFigures:
-        """The figures of the one-second tier. Raises CardUnavailable."""
+        """The figures that change every second. Raises `CardUnavailable`."""
         ...
 
     def slow(self, index: int) -> SlowFigures:
-        """The figures of the slow tier. Raises CardUnavailable."""
+        """The figures that change slowly. Raises `CardUnavailable`."""
         ...
 
     def xids(self, index: int) -> tuple[int, ...]:
-        """The driver's critical errors (Xid) on the card since the last call, oldest first; raises nothing.
+        """The driver's critical errors (Xid) on the card since the previous call, oldest first.
 
-        What was before the first call is not known. Empty where the driver does not tell.
+        Errors before the first call are not reported. Empty where the driver does not report errors; raises nothing.
         """
         ...
 
@@ -129,7 +133,7 @@ PROBLEM_TEXTS: dict[GpuProblemKind, tuple[str, str]] = {
 
 
 def gpu_problem(kind: GpuProblemKind, index: int | None = None, error: str = "unknown error") -> GpuProblem:
-    """The problem of this kind, of the card `index` or of all cards; `error` is the driver's own word for it."""
+    """The problem of this kind with the card `index`, or with all cards; `error` is the driver's message."""
     sentence, advice = PROBLEM_TEXTS[kind]
     who = "The NVIDIA driver" if index is None else f"GPU {index}"
     if index is not None and "{who}" not in sentence:

@@ -17,13 +17,13 @@ SLOW_EVERY = 3
 STALE_AFTER_S = 2.0
 GpuProcesses = tuple[GpuProcess, ...] | None
 LOST_PERIOD_S = 10.0
-"""How often a lost card is asked again: each try can hold up the driver for the cards that still work."""
+"""Seconds between attempts to read a lost card: each can block the driver for the cards that still work."""
 
 
 class GpuMonitor:
-    """Refreshes one card's figures in two tiers and gives the newest without waiting.
+    """Reads one card and holds its newest sample.
 
-    `refresh` may block for as long as the driver does and belongs to the card's thread; `newest` never blocks. `clock`
+    `refresh` is for the card's own thread and may block for as long as the driver does; `newest` never blocks. `clock`
     is monotonic, in seconds.
     """
 
@@ -32,10 +32,10 @@ class GpuMonitor:
         reader: GpuReader,
         index: int,
         clock: Callable[[], float],
-        recognise: Callable[[GpuProcesses], GpuProcesses] = identify_gpu_processes,
+        identify: Callable[[GpuProcesses], GpuProcesses] = identify_gpu_processes,
     ) -> None:
         self._reader = reader
-        self._recognise = recognise
+        self._identify = identify
         self._index = index
         self._clock = clock
         self._ticks = 0
@@ -48,32 +48,32 @@ class GpuMonitor:
         self._slow = SlowFigures()
         self._xid: tuple[int, float] | None = None
         self.answered = threading.Event()
-        """Set once the card has given its first figures, or has turned out to be lost."""
+        """Set once the card was read for the first time, or found lost."""
 
     def refresh(self) -> None:
-        """Reads the card once: the fast tier, and every `SLOW_EVERY`th time the slow one."""
-        listens = self._ticks % SLOW_EVERY == 0
+        """Reads the card: the fast figures, and every `SLOW_EVERY`th time the slow ones."""
+        reads_slow = self._ticks % SLOW_EVERY == 0
         try:
             self._describe()
             fast = self._reader.fast(self._index)
-            if listens:
+            if reads_slow:
                 slow = self._reader.slow(self._index)
-                self._slow = replace(slow, processes=self._recognise(slow.processes))
+                self._slow = replace(slow, processes=self._identify(slow.processes))
             self._ticks += 1
         except CardUnavailable:
-            self._lose()
+            self._mark_lost()
         else:
             self._publish(fast)
-        if listens or self._sample.lost:
-            self._listen()
+        if reads_slow or self._sample.lost:
+            self._read_xids()
         self.answered.set()
 
     def pause_s(self) -> float:
-        """How long to leave the card alone before the next refresh."""
+        """Seconds until the next refresh."""
         return LOST_PERIOD_S if self._sample.lost else FAST_PERIOD_S
 
     def newest(self) -> GpuSample:
-        """The newest figures, with their age once they are stale or the card is lost."""
+        """The newest sample, with its age when it is stale or the card is lost."""
         sample, read_s = self._sample, self._read_s
         age_s = self._clock() - (self._started_s if read_s is None else read_s)
         if sample.lost or age_s > STALE_AFTER_S:
@@ -83,8 +83,8 @@ class GpuMonitor:
             sample = replace(sample, xid=number, xid_age_s=self._clock() - noticed_s)
         return sample
 
-    def _listen(self) -> None:
-        """A card's own error stands until another one: what a program meets after it is what came of it."""
+    def _read_xids(self) -> None:
+        """Keeps an error of the card itself until the next one: later errors of programs are its consequences."""
         xids = self._reader.xids(self._index)
         own = [number for number in xids if xid_meaning(number).fault == "card"]
         known = self._xid is not None and xid_meaning(self._xid[0]).fault == "card"
@@ -115,8 +115,8 @@ class GpuMonitor:
         )
         self._read_s = self._clock()
 
-    def _lose(self) -> None:
-        """Keeps the row of a lost card, without figures that are no longer true."""
+    def _mark_lost(self) -> None:
+        """Keeps the row of a lost card, without outdated figures."""
         self._slow, self._ticks = SlowFigures(), 0
         self._sample = GpuSample(
             index=self._index,

@@ -1,7 +1,7 @@
-"""Cards by name, for when the driver will not say what they are.
+"""Memory and compute capability of cards by name, for drivers that do not report them.
 
 Memory in GiB as sold (several sizes where one name is sold with several, none where no source was at hand). Sources:
-three digits are the field notes the shipped presets come from. `list` is NVIDIA's list of compute capabilities
+three digits are the field notes that the shipped presets come from. `list` is NVIDIA's list of compute capabilities
 (https://developer.nvidia.com/cuda-gpus and https://developer.nvidia.com/cuda-legacy-gpus), with the memory by
 https://github.com/huggingface/huggingface.js, packages/tasks/src/hardware-nvidia.ts, whose capabilities are the same;
 `mig` is NVIDIA's MIG User Guide, supported GPUs; `runpod` https://docs.runpod.io/references/gpu-types for the memory;
@@ -18,7 +18,7 @@ from tuner_tui.core.units import GIB
 
 @dataclass(frozen=True, slots=True)
 class KnownCard:
-    """One row: the name as the driver writes it, without maker and brand."""
+    """One card; `name` as the driver reports it, without maker and brand."""
 
     name: str
     memory_gib: tuple[int, ...]
@@ -28,7 +28,7 @@ class KnownCard:
 
     @property
     def memory_bytes(self) -> int | None:
-        """The memory, where the name leaves no choice."""
+        """The memory; None where the name is sold with several sizes."""
         return self.memory_gib[0] * GIB if len(self.memory_gib) == 1 else None
 
 
@@ -88,9 +88,9 @@ CARDS = (
 
 
 def known_card(driver_name: str) -> KnownCard | None:
-    """The row whose name the driver's name holds as whole words (the longest one); None for a stranger.
+    """The card with the longest name that `driver_name` contains as whole words; None for an unknown card.
 
-    A laptop's card shares the name and generation of the desktop one, but not its memory.
+    A laptop's card shares name and generation with the desktop card, but not its memory.
     """
     found = [card for card in CARDS if re.search(rf"\b{re.escape(card.name)}(?![\w])", driver_name, re.IGNORECASE)]
     card = max(found, key=lambda card: len(card.name), default=None)

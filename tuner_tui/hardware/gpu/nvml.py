@@ -1,9 +1,12 @@
-"""NVIDIA GPUs through NVML; the only module that imports `pynvml`, and only once the driver's library is there."""
+"""NVIDIA GPUs through NVML; the only module that imports `pynvml`, and only once the driver's library is there.
+
+A greedy monitor takes driver locks that a training needs, so only calls that cost microseconds are made each second;
+PCIe throughput (20 ms a call by definition) and graphics processes (4.5 ms measured) are never asked for.
+"""
 
 from __future__ import annotations
 
 import ctypes
-import sys
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +18,6 @@ from tuner_tui.hardware.gpu.driver import (
     SlowFigures,
     gpu_problem,
 )
-from tuner_tui.hardware.gpu.strip_module import collect_young_garbage, strip_module
 from tuner_tui.hardware.inventory import Gpu, GpuProblemKind, GpuProcess
 
 THROTTLE_REASONS: tuple[tuple[int, str], ...] = (
@@ -30,16 +32,16 @@ THROTTLE_REASONS: tuple[tuple[int, str], ...] = (
     (0x010, "sync boost"),
     (0x100, "display clock setting"),
 )
-"""Most urgent first. Bit 0x001, an idle card resting its clocks, is no throttle and has no word."""
+"""`nvmlClocksEventReasons` of nvml.h, most urgent first. Bit 0x001, an idle card, is no throttling."""
 
 HARDWARE_SLOWDOWN = 0x008
 HARDWARE_CAUSES = 0x040 | 0x080
 
 
 def throttle_reasons(reasons: int) -> tuple[str, ...]:
-    """The reasons in `reasons` (a bit mask) in words, most urgent first; empty when nothing holds the clocks down."""
+    """The names of the bits set in `reasons`, most urgent first; empty when the clocks are not throttled."""
     if reasons & HARDWARE_CAUSES:
-        # NVML sets "hardware slowdown" beside its cause; alone it means that the cause is not known.
+        # NVML sets "hardware slowdown" together with its cause; alone it means that the cause is unknown.
         reasons &= ~HARDWARE_SLOWDOWN
     return tuple(words for bit, words in THROTTLE_REASONS if reasons & bit)
 
@@ -79,7 +81,7 @@ MAX_XIDS = 64
 
 
 class NvmlReader:
-    """The cards NVML knows (a `gpu_reader.GpuReader`). Safe to use from several threads, one a card."""
+    """Reads the cards that NVML reports (a `GpuReader`). Threads may share it, one per card."""
 
     def __init__(self, library: str = LIBRARY) -> None:
         self._library = library
@@ -87,7 +89,7 @@ class NvmlReader:
         self._cards: dict[int, NvmlCard] = {}
 
     def open(self) -> int:
-        """Starts NVML once; the number of cards, or GpusUnavailable with the reason."""
+        """Starts NVML and returns the number of cards. Raises `GpusUnavailable`."""
         nvml = load_pynvml(self._library)
         try:
             nvml.nvmlInit()
@@ -102,7 +104,7 @@ class NvmlReader:
         return count
 
     def driver(self) -> Driver:
-        """The driver's version and the newest CUDA it runs; `Driver()` where NVML will not say."""
+        """The driver's version and the newest CUDA it supports; `Driver()` where NVML does not report them."""
         nvml = self._nvml
         try:
             cuda = int(nvml.nvmlSystemGetCudaDriverVersion())
@@ -111,145 +113,142 @@ class NvmlReader:
             return Driver()
 
     def describe(self, index: int) -> Gpu:
-        """What the card is; its abilities are `capability`'s to add."""
+        """The card, without its abilities. Raises `CardUnavailable`."""
         return self._cards[index].describe()
 
     def fast(self, index: int) -> FastFigures:
-        """Utilisation, memory, power, clocks and throttle reasons."""
+        """Utilisation, memory, power, clocks and throttle reasons. Raises `CardUnavailable`."""
         return self._cards[index].fast()
 
     def slow(self, index: int) -> SlowFigures:
-        """Temperature, fan and compute processes."""
+        """Temperature, fan and compute processes. Raises `CardUnavailable`."""
         return self._cards[index].slow()
 
     def xids(self, index: int) -> tuple[int, ...]:
-        """Critical errors since the last call."""
+        """Critical errors since the previous call."""
         return self._cards[index].xids()
 
 
 class NvmlCard:
-    """One card. Its handle is asked for once, since a wedged card makes even that slow."""
+    """One card. Its handle is requested once, as a hanging card makes even that slow."""
 
     def __init__(self, nvml: Any, index: int) -> None:
         self._nvml = nvml
         self._index = index
         self._handle: Any = None
-        self._shares_seen_us = 0
+        self._newest_share_us = 0
         self._events: Any = None
-        self._tells_events = True
+        self._supports_events = True
 
     def describe(self) -> Gpu:
-        """What the card is."""
         total, reserved, used = self._memory()
-        capability = self._ask("nvmlDeviceGetCudaComputeCapability")
-        mig = self._ask("nvmlDeviceGetMigMode")
+        capability = self._query("nvmlDeviceGetCudaComputeCapability")
+        mig = self._query("nvmlDeviceGetMigMode")
         return Gpu(
             index=self._index,
-            name=decode_text(self._ask("nvmlDeviceGetName")) or f"GPU {self._index}",
-            uuid=decode_text(self._ask("nvmlDeviceGetUUID")),
-            architecture=ARCHITECTURES.get(self._ask("nvmlDeviceGetArchitecture")),
+            name=decode_text(self._query("nvmlDeviceGetName")) or f"GPU {self._index}",
+            uuid=decode_text(self._query("nvmlDeviceGetUUID")),
+            architecture=ARCHITECTURES.get(self._query("nvmlDeviceGetArchitecture")),
             capability=None if capability is None else (int(capability[0]), int(capability[1])),
             memory_total_bytes=total,
             memory_reserved_bytes=reserved,
             memory_used_bytes=used,
-            power_limit_w=to_watts(self._ask("nvmlDeviceGetPowerManagementLimit")),
-            clock_sm_max_mhz=self._ask("nvmlDeviceGetMaxClockInfo", CLOCK_SM),
-            clock_memory_max_mhz=self._ask("nvmlDeviceGetMaxClockInfo", CLOCK_MEMORY),
+            power_limit_w=to_watts(self._query("nvmlDeviceGetPowerManagementLimit")),
+            clock_sm_max_mhz=self._query("nvmlDeviceGetMaxClockInfo", CLOCK_SM),
+            clock_memory_max_mhz=self._query("nvmlDeviceGetMaxClockInfo", CLOCK_MEMORY),
             mig=None if mig is None else bool(mig[0]),
             processes=self._processes() or (),
         )
 
     def fast(self) -> FastFigures:
-        """The one-second tier: microseconds of the driver's time."""
-        rates = self._ask("nvmlDeviceGetUtilizationRates")
+        rates = self._query("nvmlDeviceGetUtilizationRates")
         total, _, used = self._memory()
         return FastFigures(
             utilisation_pct=None if rates is None else float(rates.gpu),
             memory_used_bytes=used,
             memory_total_bytes=total,
-            power_w=to_watts(self._ask("nvmlDeviceGetPowerUsage")),
-            clock_sm_mhz=self._ask("nvmlDeviceGetClockInfo", CLOCK_SM),
-            clock_memory_mhz=self._ask("nvmlDeviceGetClockInfo", CLOCK_MEMORY),
+            power_w=to_watts(self._query("nvmlDeviceGetPowerUsage")),
+            clock_sm_mhz=self._query("nvmlDeviceGetClockInfo", CLOCK_SM),
+            clock_memory_mhz=self._query("nvmlDeviceGetClockInfo", CLOCK_MEMORY),
             throttle=throttle_reasons(self._reasons()),
         )
 
     def slow(self) -> SlowFigures:
-        """The slow tier."""
-        celsius = self._ask("nvmlDeviceGetTemperatureV", SENSOR_GPU)
+        celsius = self._query("nvmlDeviceGetTemperatureV", SENSOR_GPU)
         if celsius is None:  # drivers before 560
-            celsius = self._ask("nvmlDeviceGetTemperature", SENSOR_GPU)
-        return SlowFigures(celsius, self._ask("nvmlDeviceGetFanSpeed"), self._with_shares(self._processes()))
+            celsius = self._query("nvmlDeviceGetTemperature", SENSOR_GPU)
+        return SlowFigures(celsius, self._query("nvmlDeviceGetFanSpeed"), self._with_shares(self._processes()))
 
     def xids(self) -> tuple[int, ...]:
-        """The Xids that the driver has kept for us since the last call; never waits, costs microseconds."""
+        """The Xids that the driver has queued for us since the previous call; never blocks."""
         found: list[int] = []
         try:
-            if self._events is None and self._tells_events and self._handle is not None:
+            if self._events is None and self._supports_events and self._handle is not None:
                 self._events = self._listen()
             while self._events is not None and len(found) < MAX_XIDS:
                 found.append(int(self._nvml.nvmlEventSetWait_v2(self._events, 0).eventData))
-        except self._nvml.NVMLError as error:  # a timeout: nothing more has happened
-            self._tells_events = self._events is not None
+        except self._nvml.NVMLError as error:  # a timeout: the queue is empty
+            self._supports_events = self._events is not None
             if error.value != TIMEOUT:
                 self._events = None
         return tuple(found)
 
     def _listen(self) -> Any:
-        """Have the driver keep the card's Xids for us; raises NVMLError where it does not."""
+        """Registers for the card's Xids. Raises NVMLError where the driver does not support that."""
         events = self._nvml.nvmlEventSetCreate()
         self._nvml.nvmlDeviceRegisterEvents(self._handle, EVENT_XID, events)
         return events
 
     def _memory(self) -> tuple[int | None, int | None, int | None]:
-        """Total, reserved and used bytes. The first interface counts what the driver reserves as used."""
-        memory = self._ask("nvmlDeviceGetMemoryInfo", MEMORY_V2)
+        """Total, reserved and used bytes. Version 1 of the interface counts reserved memory as used."""
+        memory = self._query("nvmlDeviceGetMemoryInfo", MEMORY_V2)
         if memory is not None:
             return int(memory.total), int(memory.reserved), int(memory.used)
-        memory = self._ask("nvmlDeviceGetMemoryInfo")
+        memory = self._query("nvmlDeviceGetMemoryInfo")
         return (None, None, None) if memory is None else (int(memory.total), None, int(memory.used))
 
     def _reasons(self) -> int:
-        """The bit mask of throttle reasons; 0 where the card does not tell."""
-        reasons = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
+        """The bit mask of throttle reasons; 0 where the card does not report it."""
+        reasons = self._query("nvmlDeviceGetCurrentClocksEventReasons")
         if reasons is None:  # drivers before 535
-            reasons = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")
+            reasons = self._query("nvmlDeviceGetCurrentClocksThrottleReasons")
         return int(reasons or 0)
 
     def _processes(self) -> tuple[GpuProcess, ...] | None:
-        """The compute processes, largest first; None where the driver does not tell."""
-        rows = self._ask("nvmlDeviceGetComputeRunningProcesses")
+        """The compute processes, largest first; None where the driver does not report them."""
+        rows = self._query("nvmlDeviceGetComputeRunningProcesses")
         if rows is None:
             return None
         processes = [GpuProcess(int(row.pid), row.usedGpuMemory) for row in rows]
         return tuple(sorted(processes, key=lambda process: -(process.memory_bytes or 0)))
 
     def _with_shares(self, processes: tuple[GpuProcess, ...] | None) -> tuple[GpuProcess, ...] | None:
-        """The processes with their share of the card since the last call.
+        """The processes with their share of the card since the previous call.
 
-        The driver keeps a ring of samples, each over a sixth of a second to a second, and gives those newer than a
-        time stamp; a process without one did nothing. Until the first sample it may be that the driver does not count
-        (it does not on MIG slices), so the shares are unknown.
+        The driver keeps a ring of samples, each over a sixth of a second to a second, and returns those newer than a
+        time stamp; a process without a sample was idle. Before the first sample of any process the shares are unknown,
+        since the driver may not count them at all (it does not on MIG slices).
         """
         if not processes:
             return processes
-        samples = self._ask("nvmlDeviceGetProcessUtilization", self._shares_seen_us) or ()
+        samples = self._query("nvmlDeviceGetProcessUtilization", self._newest_share_us) or ()
         shares: dict[int, list[int]] = {}
         for sample in samples:
-            if sample.smUtil <= 100:  # stale entries of the ring hold nonsense, in the time stamp too
-                self._shares_seen_us = max(self._shares_seen_us, int(sample.timeStamp))
+            if sample.smUtil <= 100:  # stale entries of the ring hold garbage, in the time stamp too
+                self._newest_share_us = max(self._newest_share_us, int(sample.timeStamp))
                 shares.setdefault(int(sample.pid), []).append(int(sample.smUtil))
-        if not self._shares_seen_us:
+        if not self._newest_share_us:
             return processes
         means = {pid: sum(each) / len(each) for pid, each in shares.items()}
         return tuple(replace(process, sm_pct=means.get(process.pid, 0.0)) for process in processes)
 
-    def _ask(self, function: str, *arguments: Any) -> Any:
-        """NVML's answer, or None where it has none; CardUnavailable when the card is gone."""
+    def _query(self, function: str, *arguments: Any) -> Any:
+        """The result of an NVML function, or None where it fails. Raises `CardUnavailable` when the card is gone."""
         try:
             if self._handle is None:
                 self._handle = self._nvml.nvmlDeviceGetHandleByIndex(self._index)
             return getattr(self._nvml, function)(self._handle, *arguments)
-        except UnicodeDecodeError:  # a name the driver garbles
+        except UnicodeDecodeError:  # a garbled name
             return None
         except self._nvml.NVMLError as error:
             if self._handle is not None and error.value not in LOST_CODES:
@@ -260,23 +259,20 @@ class NvmlCard:
 
 
 def load_pynvml(library: str) -> Any:
-    """What is needed of `pynvml`, but only where the driver's library is: a box without one pays nothing."""
+    """The module `pynvml`. Raises `GpusUnavailable` where the driver's library is missing, without importing it."""
     try:
         ctypes.CDLL(library)
     except OSError as error:
         raise GpusUnavailable(gpu_problem(GpuProblemKind.NO_LIBRARY)) from error
-    with collect_young_garbage():
-        import pynvml
+    import pynvml
 
-        strip_module(pynvml, sys.modules[__name__])
     return pynvml
 
 
 def decode_text(answer: Any) -> str | None:
-    """A name as NVML gives it: `str`, or `bytes` from older bindings."""
+    """A string of NVML: older bindings return `bytes`."""
     return answer.decode(errors="replace") if isinstance(answer, bytes) else answer
 
 
 def to_watts(milliwatts: Any) -> float | None:
-    """NVML counts power in milliwatts."""
     return None if milliwatts is None else milliwatts / 1000

@@ -1,8 +1,8 @@
-"""What the driver's critical errors mean: Xid numbers in words, and whose fault each most likely is.
+"""The driver's critical errors (Xid): what each number means, and whether program or card is the likely cause.
 
-Each was compared with NVIDIA's catalogue, https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html, and
-with the names in the driver's own source (`nverror.h` of open-gpu-kernel-modules), which still has 61. A number alone
-rarely proves a cause: those that a program's bug brings about can come from broken memory too.
+Sources: NVIDIA's catalogue, https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html, and
+the names in the driver's source (`nverror.h` of open-gpu-kernel-modules), which still has 61. A number alone rarely
+proves a cause: errors that a program's bug brings about can come from broken memory too.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ Fault = Literal["program", "card", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class XidMeaning:
-    """`words` name the error; `fault` is where to look first."""
+    """`text` names the error; `fault` is where to look first."""
 
-    words: str
+    text: str
     fault: Fault = "unknown"
 
 
@@ -50,10 +50,10 @@ XID_MEANINGS = {
 
 
 def xid_meaning(number: int) -> XidMeaning:
-    """What the driver means by `number`."""
+    """The meaning of an Xid; also of an unknown one."""
     return XID_MEANINGS.get(number, XidMeaning("see NVIDIA's list of Xid errors"))
 
 
 def format_xid(number: int) -> str:
     """`Xid 79: the GPU has fallen off the bus`."""
-    return f"Xid {number}: {xid_meaning(number).words}"
+    return f"Xid {number}: {xid_meaning(number).text}"

@@ -1,6 +1,6 @@
-"""Whether what runs here would be ended when the user logs out, and what keeps it alive.
+"""Whether processes started here are ended when the user logs out, and how to prevent that.
 
-By systemd's manuals. logind.conf(5): with KillUserProcesses=yes the scope of a session and all in it is ended at
+Sources: systemd's manuals. logind.conf(5): with KillUserProcesses=yes the scope of a session and all in it is ended at
 logout, tmux and screen too, unless they were moved out of it. loginctl(1): without lingering, the user's own service
 manager, and all below it, is stopped after the last logout.
 """
@@ -15,16 +15,13 @@ from pathlib import Path
 from tuner_tui.core.procfs import read_text
 
 CONFIG_FOLDERS = ("etc/systemd", "run/systemd", "usr/local/lib/systemd", "usr/lib/systemd")
-"""A file hides those of the same name in the folders after it."""
+"""A file hides files of the same name in the folders after it."""
 YES = frozenset({"1", "yes", "y", "true", "t", "on"})
 MOVED = "systemd-run --user --scope"
 
 
 def logout_warning(user: str | None = None, root: Path = Path("/")) -> str | None:
-    """One sentence on what a logout would end, and the way out; None where nothing here ends with the session.
-
-    `root` is a parameter for made-up trees in tests.
-    """
+    """A sentence on what a logout would end and how to prevent that; None where it ends nothing."""
     user = pwd.getpwuid(os.getuid()).pw_name if user is None else user
     place = read_text(root / "proc/self/cgroup")
     lingers = (root / "var/lib/systemd/linger" / user).exists()
@@ -42,7 +39,7 @@ def logout_warning(user: str | None = None, root: Path = Path("/")) -> str | Non
 
 
 def kills_at_logout(user: str, root: Path) -> bool:
-    """Whether logind is told to end what a session of `user` leaves behind."""
+    """True when logind is configured to end the processes of `user` at logout."""
     settings = {"KillUserProcesses": "no", "KillOnlyUsers": "", "KillExcludeUsers": "root"}
     settings |= dict(logind_settings(root))
     if settings["KillUserProcesses"].lower() not in YES or user in settings["KillExcludeUsers"].split():
@@ -52,7 +49,7 @@ def kills_at_logout(user: str, root: Path) -> bool:
 
 
 def logind_settings(root: Path) -> Iterator[tuple[str, str]]:
-    """The settings of logind.conf and its drop-ins, in the order in which later ones win."""
+    """The settings of logind.conf and its drop-ins; later ones override earlier ones."""
     mains = (read_text(root / folder / "logind.conf").splitlines() for folder in CONFIG_FOLDERS)
     main = next((found for found in mains if found), [])
     drop_ins: dict[str, Path] = {}

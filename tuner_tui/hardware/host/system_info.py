@@ -1,4 +1,8 @@
-"""Facts of the host that are read once: processor, memory, file systems, process owners. Unknown is None."""
+"""Facts of the host that are read once: processor, memory, file systems, process owners. Unknown is None.
+
+The only module that imports psutil. What is read every second comes from /proc at a fraction of the cost
+(`host_sampler`, `process_sampler`, `process_table`).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from tuner_tui.hardware.host.cgroup import Cgroups
 from tuner_tui.hardware.inventory import Cpu, HostMemory, Space
 
 MODEL_KEYS = ("model name", "Model", "cpu model", "Processor")
-"""What architectures call the processor in /proc/cpuinfo, the most telling first."""
+"""The key of the processor's name in /proc/cpuinfo, which depends on the architecture; best one first."""
 
 
 def read_cpu(
@@ -48,14 +52,14 @@ def read_memory(cgroups: Cgroups) -> HostMemory:
 
 
 def swap_bytes() -> int:
-    """All swap space. psutil warns where the kernel does not count what is swapped in, which nobody asked here."""
+    """All swap space. psutil warns where the kernel does not count swapped-in pages, which are not needed here."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         return int(psutil.swap_memory().total)
 
 
 def read_space(folder: Path) -> Space | None:
-    """Size of the file system `folder` is on, or will be once it is made; None where none of its parents is there."""
+    """The file system that `folder` is on, or will be on once it is created; None where it cannot be read."""
     for place in (folder, *folder.absolute().parents):
         try:
             space = os.statvfs(place)
@@ -66,7 +70,7 @@ def read_space(folder: Path) -> Space | None:
 
 
 def cpu_model(cpuinfo: list[str]) -> str | None:
-    """The processor's name, without the marks of trade."""
+    """The processor's name, without trademark signs."""
     values = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in reversed(cpuinfo))}
     name = next((values[key] for key in MODEL_KEYS if values.get(key)), None)
     if name is None:
@@ -78,7 +82,7 @@ def cpu_model(cpuinfo: list[str]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """Who a process is: its owner, its command line (empty where hidden), its start in seconds since the epoch."""
+    """The identity of a process: owner, command line (empty where hidden), start in seconds since the epoch."""
 
     user: str | None
     command: tuple[str, ...]
@@ -86,7 +90,7 @@ class ProcessIdentity:
 
 
 def process_identity(pid: int) -> ProcessIdentity | None:
-    """Who the process is, as far as this user may know; None when it has ended."""
+    """The identity of a process, as far as this user may read it; None when it has ended."""
     try:
         known = psutil.Process(pid).as_dict(["username", "cmdline", "create_time"])
     except psutil.NoSuchProcess:

@@ -13,14 +13,14 @@ INSTALL_COMMAND = "pip install torch --index-url https://download.pytorch.org/wh
 
 @dataclass(frozen=True, slots=True)
 class Incompatibility:
-    """One way in which interpreter and cards do not fit, and what to do about it."""
+    """One reason why an interpreter's torch does not work with the cards, with advice."""
 
     sentence: str
     advice: str
 
 
 def find_incompatibilities(inventory: Inventory, interpreter: Interpreter) -> tuple[Incompatibility, ...]:
-    """Everything wrong between this box's NVIDIA cards and this interpreter's torch; empty where nothing is known."""
+    """The incompatibilities of the box's NVIDIA cards and the interpreter's torch; empty where nothing is known."""
     if not inventory.gpus or "torch" not in interpreter.packages:
         return ()
     if interpreter.torch_cuda is None:
@@ -31,7 +31,7 @@ def find_incompatibilities(inventory: Inventory, interpreter: Interpreter) -> tu
 
 
 def no_cuda(torch_version: str, driver_cuda: str | None) -> Incompatibility:
-    """A torch built without CUDA: for the CPU, or for another maker's cards."""
+    """A torch built without CUDA: for the CPU, or for cards of another vendor."""
     return Incompatibility(
         f"The torch of this Python ({torch_version}) is built without CUDA: it will not use the GPU.",
         f"Install a CUDA build there: {INSTALL_COMMAND}{wheels_for(driver_cuda)}",
@@ -39,7 +39,7 @@ def no_cuda(torch_version: str, driver_cuda: str | None) -> Incompatibility:
 
 
 def driver_too_old(driver_cuda: str | None, torch_cuda: str) -> Incompatibility | None:
-    """A driver runs every CUDA of its own major version and older (CUDA Compatibility, minor version compatibility)."""
+    """A driver supports every CUDA of its own major version and older (CUDA Compatibility guide)."""
     if driver_cuda is None or major(driver_cuda) >= major(torch_cuda):
         return None
     return Incompatibility(
@@ -49,7 +49,7 @@ def driver_too_old(driver_cuda: str | None, torch_cuda: str) -> Incompatibility 
 
 
 def not_covered(gpu: Gpu, torch_cuda: str, archs: tuple[str, ...]) -> Incompatibility | None:
-    """A card this torch has no code for: trainings on it end with "no kernel image is available"."""
+    """A card that this torch has no code for: trainings on it fail with "no kernel image is available"."""
     if gpu.capability is None:
         return None
     least = TORCH_CUDA_13 if major(torch_cuda) >= 13 else TORCH_CUDA_12_6
@@ -64,17 +64,16 @@ def not_covered(gpu: Gpu, torch_cuda: str, archs: tuple[str, ...]) -> Incompatib
 
 
 def build_for(capability: tuple[int, int]) -> str:
-    """Which torch has code for an older card."""
+    """Advice on the torch build that has code for an older card."""
     if capability >= TORCH_CUDA_12_6:
         return f"Older cards need a CUDA 12.6 build: {INSTALL_COMMAND}cu126"
     return "CUDA 12 dropped it, and with it every torch wheel of today: it needs an old torch built for CUDA 11."
 
 
 def wheels_for(driver_cuda: str | None) -> str:
-    """The folder of download.pytorch.org whose wheels a driver of this CUDA can run."""
+    """The folder of download.pytorch.org with wheels for a driver that supports this CUDA version."""
     return "cu130" if driver_cuda is not None and major(driver_cuda) >= 13 else "cu126"
 
 
 def major(version: str) -> int:
-    """The number before the first dot."""
     return int(version.partition(".")[0])
