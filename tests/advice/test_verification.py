@@ -90,7 +90,7 @@ def test_the_finding_names_what_differs() -> None:
     finding = settings_not_in_effect(situation(settings=Settings(dataloader_num_workers=4), state=state))
     assert finding is not None
     assert finding.cause == "not-in-effect"
-    assert finding.evidence == ("dataloader_num_workers: asked for 4, in effect 0",)
+    assert finding.evidence == ("dataloader_num_workers: requested 4, in effect 0",)
     assert finding.remedies
 
 

@@ -201,9 +201,9 @@ def _missing_package_findings(interpreter: Interpreter, job: BuiltinJob | Comman
 
 
 def _compatibility_findings(inventory: Inventory, interpreter: Interpreter) -> Iterator[Finding]:
-    for number, misfit in enumerate(find_incompatibilities(inventory, interpreter)):
-        remedy = Remedy(misfit.advice, "The settings cannot make up for it.")
-        yield _environment_finding(f"misfit-{number}", misfit.sentence, (remedy,), interpreter.path)
+    for number, problem in enumerate(find_incompatibilities(inventory, interpreter)):
+        remedy = Remedy(problem.advice, "The settings cannot compensate for it.")
+        yield _environment_finding(f"misfit-{number}", problem.sentence, (remedy,), interpreter.path)
 
 
 def _environment_finding(cause: str, sentence: str, remedies: tuple[Remedy, ...], *evidence: str) -> Finding:

@@ -40,7 +40,7 @@ VANISH_S = Threshold(10, "seconds a finding must be gone", JUDGEMENT)
 # Where the step goes.
 DATA_WAIT_WARNING = Threshold(0.25, "of step time", JUDGEMENT)
 DATA_WAIT_HINT = Threshold(0.10, "of step time", "RTX 3090 notes (003): 5-10 % gained where loading was the limit")
-DATA_WAIT_HINT_S = Threshold(0.001, "seconds a step: less than a worker takes to hand a batch over", JUDGEMENT)
+DATA_WAIT_HINT_S = Threshold(0.001, "seconds per step: less than a worker takes to pass a batch", JUDGEMENT)
 EVAL_SHARE = Threshold(0.35, "of wall time", JUDGEMENT)
 SAVE_SHARE = Threshold(0.15, "of wall time", JUDGEMENT)
 BETWEEN_SHARE = Threshold(0.35, "of step time", JUDGEMENT)
@@ -70,14 +70,12 @@ SWAP_IN_BYTES_S = Threshold(5e6, "bytes a second read back from swap", JUDGEMENT
 RAM_NEAR_LIMIT_SHARE = Threshold(0.95, "of the memory this training may use", JUDGEMENT)
 SHM_NEAR_LIMIT_BYTES = Threshold(32e6, "bytes free in /dev/shm", JUDGEMENT)
 DISK_FREE_BYTES = Threshold(2e9, "bytes free where checkpoints go", JUDGEMENT)
-KEPT_STRETCHES = Threshold(7, "stretches of the run in which what is held between steps rose", JUDGEMENT)
-KEPT_STRETCHES_AT_END = Threshold(
-    4, "such stretches before memory ran out, which proves that it was too much", JUDGEMENT
-)
-KEPT_BYTES = Threshold(64e6, "bytes kept in all", JUDGEMENT)
-KEPT_SHARE = Threshold(0.05, "of what was held at first, kept in all", JUDGEMENT)
-KEPT_SHARE_AT_END = Threshold(0.25, "of what was held at first, kept before memory ran out", JUDGEMENT)
-KEPT_WITHIN_S = Threshold(86_400, "seconds until memory is full, where the training's end is not known", JUDGEMENT)
+LEAK_WINDOWS = Threshold(7, "windows of the run in which the memory held between steps rose", JUDGEMENT)
+LEAK_WINDOWS_AT_END = Threshold(4, "such windows before memory ran out, which proves that it was too much", JUDGEMENT)
+LEAK_BYTES = Threshold(64e6, "bytes of growth in all", JUDGEMENT)
+LEAK_SHARE = Threshold(0.05, "of the memory held at first, grown in all", JUDGEMENT)
+LEAK_SHARE_AT_END = Threshold(0.25, "of the memory held at first, grown before memory ran out", JUDGEMENT)
+LEAK_HORIZON_S = Threshold(86_400, "seconds until memory is full, if the end of the training is unknown", JUDGEMENT)
 DISK_BUSY_BYTES_S = Threshold(80e6, "bytes a second read while the training waits for data", JUDGEMENT)
 
 # Numbers.

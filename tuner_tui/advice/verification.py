@@ -70,11 +70,13 @@ def _refused(situation: Situation) -> list[SettingCheck]:
     """Settings that never reached the training."""
     asked, state = _asked(situation), situation.state
     marks = {
-        name: SettingCheck(name, asked.get(name), None, "differs", "this way of handing over settings cannot carry it")
+        name: SettingCheck(name, asked.get(name), None, "differs", "this way of passing settings cannot carry it")
         for name in situation.not_applied
     }
     for name in state.not_injected:
-        marks[name] = SettingCheck(name, asked.get(name), None, "differs", "no place for it was found in the process")
+        marks[name] = SettingCheck(
+            name, asked.get(name), None, "differs", "no place to set it was found in the process"
+        )
     return list(marks.values())
 
 
@@ -106,7 +108,7 @@ def _plain(name: str, asked: Any, seen: Any) -> SettingCheck:
     if asked is None or asked == "auto":
         return SettingCheck(name, asked, seen, "not asked")
     if seen is None:
-        return SettingCheck(name, asked, None, "unknown", "the training has not said")
+        return SettingCheck(name, asked, None, "unknown", "the training has not reported it")
     return SettingCheck(name, asked, seen, "agrees" if _same(asked, seen) else "differs")
 
 
@@ -120,7 +122,7 @@ def _same(asked: Any, seen: Any) -> bool:
 def _precision(asked: Any, situation: Situation) -> SettingCheck:
     check = _plain("precision", asked, observed_precision(situation.state.in_effect))
     if check.verdict == "differs" and check.seen == "fp32":
-        return replace(check, why="autocast was not seen in it")
+        return replace(check, why="no autocast was observed")
     return check
 
 
@@ -133,7 +135,7 @@ def _optimizer(asked: Any, situation: Situation) -> SettingCheck:
     known = OPTIMIZERS.get(str(asked))
     if asked is None or known is None:
         return SettingCheck(
-            "optim", asked, word, "not asked" if asked is None else "unknown", "its class does not tell"
+            "optim", asked, word, "not asked" if asked is None else "unknown", "its class does not show it"
         )
     wrong = kind != known[0] or (known[1] is not None and bool(fused) != known[1])
     why = "torch uses no fused kernel here" if wrong and kind == known[0] and known[1] else ""
@@ -158,7 +160,7 @@ def _attention(asked: Any, situation: Situation) -> SettingCheck:
 def _checkpointing(asked: Any, situation: Situation) -> SettingCheck:
     mark = _plain("gradient_checkpointing", asked, situation.state.in_effect.get("gradient_checkpointing"))
     if mark.verdict == "unknown" and "gradient_checkpointing" in situation.state.in_effect:
-        return SettingCheck(mark.name, asked, None, "unknown", "this model does not say")
+        return SettingCheck(mark.name, asked, None, "unknown", "this model does not report it")
     return mark
 
 

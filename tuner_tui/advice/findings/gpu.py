@@ -58,7 +58,7 @@ def _throttled_finding(situation: Situation, gpu: GpuSample, word: str, part: fl
     return Finding(
         cause="throttled",
         severity="warning",
-        sentence=f"GPU {gpu.index} holds its clocks down: {word}",
+        sentence=f"GPU {gpu.index} reduces its clocks: {word}",
         evidence=tuple(figures),
         confidence="certain",
         where=f"gpu {gpu.index}",
@@ -102,7 +102,7 @@ def lost_gpu(situation: Situation) -> Finding | None:
     return Finding(
         cause="gpu-lost",
         severity="failed",
-        sentence=f"GPU {lost[0].index} does not answer any more",
+        sentence=f"GPU {lost[0].index} does not respond any more",
         evidence=(f"the driver lost {lost[0].name}{age}",),
         confidence="certain",
         where=f"gpu {lost[0].index}",
@@ -114,8 +114,8 @@ def driver_error(situation: Situation) -> Finding | None:
     if not situation.samples:
         return None
     mine = {index for sample in situation.samples for index in gpu_indexes(situation, (sample,))}
-    told = [gpu for gpu in situation.samples[-1].gpus if gpu.xid is not None and (not mine or gpu.index in mine)]
-    gpu = told[0] if told else None
+    reporting = [gpu for gpu in situation.samples[-1].gpus if gpu.xid is not None and (not mine or gpu.index in mine)]
+    gpu = reporting[0] if reporting else None
     if gpu is None or gpu.xid is None:
         return None
     number = gpu.xid

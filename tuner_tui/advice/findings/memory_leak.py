@@ -24,7 +24,7 @@ MemoryLocation = Literal["gpu", "host"]
 class MemoryLeak:
     """Memory that grows with every step: of one rank on its GPU, or of all ranks together on the host."""
 
-    place: MemoryLocation
+    location: MemoryLocation
     growth: MemoryGrowth
     ranks: tuple[RankState, ...]
 
@@ -49,12 +49,14 @@ def find_memory_leaks(situation: Situation, least: int) -> tuple[MemoryLeak, ...
     return tuple(one for one in found if _is_significant(one.growth))
 
 
-def leak_before_oom(situation: Situation, place: MemoryLocation) -> MemoryLeak | None:
-    """A leak at `place` before memory ran out. Fewer windows are enough than for a live run, but the growth must be
+def leak_before_oom(situation: Situation, location: MemoryLocation) -> MemoryLeak | None:
+    """A leak at `location` before memory ran out. Fewer windows are enough than for a live run, but the growth must be
     large."""
-    kept = find_memory_leaks(situation, int(thresholds.KEPT_STRETCHES_AT_END.value))
-    much = (one for one in kept if one.growth.total_bytes >= thresholds.KEPT_SHARE_AT_END.value * one.growth.from_bytes)
-    return next((one for one in much if one.place == place), None)
+    share = thresholds.LEAK_SHARE_AT_END.value
+    for leak in find_memory_leaks(situation, int(thresholds.LEAK_WINDOWS_AT_END.value)):
+        if leak.location == location and leak.growth.total_bytes >= share * leak.growth.from_bytes:
+            return leak
+    return None
 
 
 def _total_growth(rises: Iterable[MemoryGrowth]) -> MemoryGrowth:
@@ -68,7 +70,7 @@ def _total_growth(rises: Iterable[MemoryGrowth]) -> MemoryGrowth:
 
 
 def _is_significant(rise: MemoryGrowth) -> bool:
-    least_bytes = max(thresholds.KEPT_BYTES.value, thresholds.KEPT_SHARE.value * rise.from_bytes)
+    least_bytes = max(thresholds.LEAK_BYTES.value, thresholds.LEAK_SHARE.value * rise.from_bytes)
     return rise.total_bytes >= least_bytes
 
 
@@ -76,12 +78,12 @@ def memory_grows(situation: Situation) -> Finding | None:
     """A leak fills GPU or host memory before the last step; the one that fills up first."""
     if not is_warmed_up(situation) or not situation.samples:
         return None
-    kept = find_memory_leaks(situation, int(thresholds.KEPT_STRETCHES.value))
-    full = [(room / one.growth.bytes_a_step, one) for one in kept if (room := _free_bytes(situation, one)) is not None]
+    leaks = find_memory_leaks(situation, int(thresholds.LEAK_WINDOWS.value))
+    full = [(room / one.growth.bytes_a_step, one) for one in leaks if (room := _free_bytes(situation, one)) is not None]
     soonest = min(full, key=lambda pair: pair[0], default=None)
-    return (
-        None if soonest is None or not _fills_before_end(situation, soonest[0]) else _leak_finding(situation, *soonest)
-    )
+    if soonest is None or not _fills_before_end(situation, soonest[0]):
+        return None
+    return _leak_finding(situation, *soonest)
 
 
 def _fills_before_end(situation: Situation, steps: float) -> bool:
@@ -90,46 +92,46 @@ def _fills_before_end(situation: Situation, steps: float) -> bool:
     if step is not None and total is not None:
         return steps < total - step
     step_s = situation.state.rates.step_time_s
-    return step_s is not None and steps * step_s < thresholds.KEPT_WITHIN_S.value
+    return step_s is not None and steps * step_s < thresholds.LEAK_HORIZON_S.value
 
 
-def _free_bytes(situation: Situation, kept: MemoryLeak) -> int | None:
+def _free_bytes(situation: Situation, leak: MemoryLeak) -> int | None:
     """Free bytes where the leak is: under the run's own limit, on the GPU or on the host; None if unknown."""
-    held = kept.growth.from_bytes + kept.growth.total_bytes
-    limit = host_memory_limit(situation) if kept.place == "host" else situation.memory_limit_bytes
+    held = leak.growth.from_bytes + leak.growth.total_bytes
+    limit = host_memory_limit(situation) if leak.location == "host" else situation.memory_limit_bytes
     if limit is not None:
         return max(0, limit - held)
-    if kept.place == "gpu":
-        return _free_gpu_bytes(situation, kept)
+    if leak.location == "gpu":
+        return _free_gpu_bytes(situation, leak)
     used, total = host_memory_usage(situation, situation.samples[-1])
     return None if used is None or total is None else max(0, round(total - used))
 
 
-def _free_gpu_bytes(situation: Situation, kept: MemoryLeak) -> int | None:
+def _free_gpu_bytes(situation: Situation, leak: MemoryLeak) -> int | None:
     """Free bytes of the rank's GPU, including what the allocator has cached but not handed out."""
-    [rank] = kept.ranks
+    [rank] = leak.ranks
     gpus = situation.samples[-1].gpus
     own = [gpu.index for gpu in gpus if rank.pid in {process.pid for process in gpu.processes or ()}]
     index = own[0] if own else gpus[0].index if len(gpus) == 1 else None
     for gpu in () if index is None else gpu_samples(situation.samples[-1:], index):
         if gpu.memory_total_bytes is not None and gpu.memory_used_bytes is not None:
             reserved = None if rank.latest is None else rank.latest.reserved_peak_bytes
-            cached = 0 if reserved is None else max(0, reserved - kept.growth.from_bytes - kept.growth.total_bytes)
+            cached = 0 if reserved is None else max(0, reserved - leak.growth.from_bytes - leak.growth.total_bytes)
             return gpu.memory_total_bytes - gpu.memory_used_bytes + cached
     return None
 
 
-def _leak_finding(situation: Situation, steps: float, kept: MemoryLeak) -> Finding:
+def _leak_finding(situation: Situation, steps: float, leak: MemoryLeak) -> Finding:
     step_s = situation.state.rates.step_time_s
     when = f"about {steps:,.0f} steps" + ("" if step_s is None else f", {format_short_duration(steps * step_s)}")
-    which = f" on rank {kept.ranks[0].rank}" if kept.place == "gpu" and len(situation.state.ranks) > 1 else ""
-    memory = f"GPU memory{which}" if kept.place == "gpu" else "Host memory"
+    which = f" on rank {leak.ranks[0].rank}" if leak.location == "gpu" and len(situation.state.ranks) > 1 else ""
+    memory = f"GPU memory{which}" if leak.location == "gpu" else "Host memory"
     return Finding(
         cause="memory-grows",
         severity="warning",
-        sentence=f"{memory} grows by {kept.growth.bytes_a_step / 1e6:.3g} MB with every step: full in {when}",
-        evidence=(kept.evidence,),
+        sentence=f"{memory} grows by {leak.growth.bytes_a_step / 1e6:.3g} MB with every step: full in {when}",
+        evidence=(leak.evidence,),
         confidence="likely",
         where="training",
-        remedies=remedies_for("memory-grows", situation, kept.place),
+        remedies=remedies_for("memory-grows", situation, leak.location),
     )

@@ -33,7 +33,7 @@ def find_non_finite(lines: Sequence[LogLine]) -> NonFiniteEvidence | None:
     ):
         shown = f"the last {gradients} gradient norms logged are nan or infinite"
         hidden = (
-            ("the loss stands as 0.0 there: the Trainer's filter writes that for nan",)
+            ("the loss is logged as 0.0 there: the Trainer's filter writes that for nan",)
             if _is_loss_masked(logged)
             else ()
         )
@@ -65,10 +65,10 @@ def non_finite_values(situation: Situation) -> Finding | None:
     state = situation.state
     if state.outcome is not None:
         return None
-    told = state.loss is not None or state.grad_norm is not None
+    is_reported = state.loss is not None or state.grad_norm is not None
     judged = (
         _from_events(state.loss, state.grad_norm, process_steps(situation), situation)
-        if told
+        if is_reported
         else _from_output(situation)
     )
     if judged is None:
@@ -77,7 +77,7 @@ def non_finite_values(situation: Situation) -> Finding | None:
     return Finding(
         cause="nan",
         severity="warning",
-        sentence="The training computes numbers that are not finite: every further step is wasted",
+        sentence="The training computes values that are not finite: every further step is wasted",
         evidence=(evidence, f"at step {state.step or 0}"),
         confidence=confidence,
         where="training",

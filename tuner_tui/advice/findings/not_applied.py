@@ -23,9 +23,9 @@ def settings_not_in_effect(situation: Situation) -> Finding | None:
     return Finding(
         cause="not-in-effect",
         severity="warning",
-        sentence=f"Asked for but not in effect: {names}",
+        sentence=f"Requested but not in effect: {names}",
         evidence=tuple(
-            f"{mark.name}: asked for {format_setting(mark.asked)}, {_format_observed(mark.seen)}"
+            f"{mark.name}: requested {format_setting(mark.asked)}, {_format_observed(mark.seen)}"
             + (f"; {mark.why}" if mark.why else "")
             for mark in marks
         ),
@@ -55,14 +55,14 @@ def not_resumed(situation: Situation) -> Finding | None:
     return Finding(
         cause="not-resumed",
         severity="warning",
-        sentence="Meant to go on from a checkpoint, but the training began at step 0",
-        evidence=(f"the launch named {situation.resumed_from}", "the trainer says that its first step is 0"),
+        sentence="The launch named a checkpoint, but the training started at step 0",
+        evidence=(f"the launch named {situation.resumed_from}", "the Trainer reports 0 as its first step"),
         confidence="certain",
         remedies=(
             Remedy(
-                title="stop it and have the script take the checkpoint",
+                title="stop it and make the script load the checkpoint",
                 why="write {checkpoint} where the command takes its path, or call train(resume_from_checkpoint=…) with "
-                "it: what is trained now starts from the first weights",
+                "it: this training starts from the initial weights",
             ),
         ),
     )

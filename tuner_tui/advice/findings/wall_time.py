@@ -173,13 +173,13 @@ def no_steps(situation: Situation) -> Finding | None:
     return Finding(
         cause="no-step",
         severity="hint",
-        sentence="The program ended without a single optimizer step that was seen",
-        evidence=("it imported torch and ended by itself with exit code 0",),
+        sentence="The program ended without an observed optimizer step",
+        evidence=("it imported torch and exited with code 0",),
         confidence="likely",
         remedies=(
             Remedy(
-                title="if it was to train, see that there is at least one whole batch",
-                why="a data set smaller than a batch gives none with drop_last, and an empty split gives none at all",
+                title="if it was meant to train, check that there is at least one full batch",
+                why="a dataset smaller than a batch yields none with drop_last, and an empty split yields none at all",
             ),
         ),
     )

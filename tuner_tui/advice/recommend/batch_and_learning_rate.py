@@ -30,7 +30,7 @@ class NotedBatch:
 
     micro: int
     share: int
-    words: str
+    label: str
     most: int | None = None
 
 
@@ -49,13 +49,13 @@ MEMORY_UNKNOWN = NotedBatch(8, 32, "the free memory of the card is not known: 8 
 
 def recommend_batch(draft: RecommendationDraft, workload: Workload) -> None:
     """Recommends micro batch, accumulation and evaluation batch."""
-    rung = noted_batch(draft.target)
-    limit, scaled = max_micro_batch(draft, workload, rung.micro)
-    share = samples_per_card(draft.target, rung.share)
-    _micro_batch(draft, share, limit, f"{rung.words}{scaled}", workload)
-    if rung.most is not None and not scaled:
+    noted = noted_batch(draft.target)
+    limit, scaled = max_micro_batch(draft, workload, noted.micro)
+    share = samples_per_card(draft.target, noted.share)
+    _micro_batch(draft, share, limit, f"{noted.label}{scaled}", workload)
+    if noted.most is not None and not scaled:
         why = "the most the notes got onto such a card: no room for a longer batch or another model"
-        draft.reject("per_device_train_batch_size", rung.most, why, NOTES_UTILISATION)
+        draft.reject("per_device_train_batch_size", noted.most, why, NOTES_UTILISATION)
     _accumulation(draft, share)
     _eval_batch(draft, workload)
 
@@ -67,27 +67,27 @@ def noted_batch(target: TrainingTarget) -> NotedBatch:
     memory = target.memory_bytes
     if memory is None:
         return MEMORY_UNKNOWN
-    return next(rung for gib, rung in BY_MEMORY if memory >= gib * SOLD_SHARE * GIB)
+    return next(noted for gib, noted in BY_MEMORY if memory >= gib * SOLD_SHARE * GIB)
 
 
 def max_micro_batch(draft: RecommendationDraft, workload: Workload, micro: int) -> tuple[int, str]:
-    """The largest micro batch to start with, and the scaling of the notes' batch in words."""
-    memory, words = draft.target.memory_bytes, []
+    """The largest micro batch to start with, and the scaling of the notes' batch as text."""
+    memory, scaled_to = draft.target.memory_bytes, []
     if memory is not None and memory < SMALL_GIB * SOLD_SHARE * GIB:
         micro = max(1, int(micro * memory / (SMALL_GIB * GIB)))
-        words.append(f"{memory / GIB:.1f} GiB")
+        scaled_to.append(f"{memory / GIB:.1f} GiB")
     if workload.tokens > NOTES_TOKENS:
         micro = max(1, micro * NOTES_TOKENS // workload.tokens)
-        words.append(f"{workload.tokens:,} tokens")
+        scaled_to.append(f"{workload.tokens:,} tokens")
     fits = largest_batch(draft, workload)
     if fits is not None and fits < micro:
         micro = max(1, fits)
-        words.append(f"{_describe_model(workload)} ({fits} fit by estimate)")
+        scaled_to.append(f"{_describe_model(workload)} ({fits} fit by estimate)")
     if fits == 0:
         draft.note(
             f"By estimate not one sample of {_describe_model(workload)} fits: take a smaller model, LoRA or more cards."
         )
-    return micro, f" at {NOTES_TOKENS} tokens, scaled to {', '.join(words)}" if words else ""
+    return micro, f" at {NOTES_TOKENS} tokens, scaled to {', '.join(scaled_to)}" if scaled_to else ""
 
 
 def samples_per_card(target: TrainingTarget, wanted: int) -> int:
@@ -102,7 +102,7 @@ def samples_per_card(target: TrainingTarget, wanted: int) -> int:
 def _micro_batch(draft: RecommendationDraft, share: int, limit: int, rule: str, workload: Workload) -> None:
     split = rebalance(share, 1, draft.target.replicas, min(limit, share)).split
     source = f"{NOTES_UTILISATION}, for 128-token classification"
-    guess = f"; the size of {workload.model.words} is not known" if workload.model.guessed else ""
+    guess = f"; the size of {workload.model.label} is not known" if workload.model.guessed else ""
     few = f"; {share} a card keep the effective batch sensible" if share < limit else ""
     draft.advise("per_device_train_batch_size", split.micro, f"{rule}{guess}{few}; {STARTING_POINT}", source)
 
@@ -119,7 +119,7 @@ def _accumulation(draft: RecommendationDraft, share: int) -> None:
 
 def _eval_batch(draft: RecommendationDraft, workload: Workload) -> None:
     micro = draft.settings.per_device_train_batch_size
-    if workload.language_model and workload.logits_weigh:
+    if workload.language_model and workload.has_large_logits:
         reason = "as the micro batch: the logits of a language model weigh as much in evaluation"
         draft.advise("per_device_eval_batch_size", micro, reason, "estimate")
     else:
@@ -133,7 +133,7 @@ def _eval_batch(draft: RecommendationDraft, workload: Workload) -> None:
 
 
 def _describe_model(workload: Workload) -> str:
-    return f"{workload.model.words} of {workload.model.parameters / 1e6:,.0f} M parameters"
+    return f"{workload.model.label} of {workload.model.parameters / 1e6:,.0f} M parameters"
 
 
 BASE_LEARNING_RATE, BASE_BATCH = 2e-5, 8
@@ -181,5 +181,5 @@ def sampling(draft: RecommendationDraft) -> None:
     """Recommends batches of samples of similar length where batches are padded."""
     job = draft.target.job
     if isinstance(job, BuiltinJob) and job.task == "classification":
-        reason = "samples of like length share a batch: less padding, 15–30 % in the notes' estimate"
+        reason = "samples of similar length share a batch: less padding, 15–30 % in the notes' estimate"
         draft.advise("train_sampling_strategy", "group_by_length", reason, NOTES_3090)

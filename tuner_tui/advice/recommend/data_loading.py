@@ -28,7 +28,7 @@ def recommend_data_loading(draft: RecommendationDraft) -> None:
     _workers(draft, prefetch[0])
     if draft.settings.dataloader_num_workers > 0:
         draft.advise("dataloader_prefetch_factor", *prefetch)
-        kept = "workers are not started anew each epoch"
+        kept = "workers are not restarted each epoch"
         draft.advise("dataloader_persistent_workers", True, kept, SOURCE)
     _pinning(draft)
 
@@ -111,7 +111,7 @@ def _prefetch(draft: RecommendationDraft) -> tuple[int, str, str]:
 
 def _pinning(draft: RecommendationDraft) -> None:
     if draft.target.on_gpu:
-        reason = "page-locked memory: faster copies to the GPU, beside its work"
+        reason = "page-locked memory: faster copies to the GPU, which overlap with its work"
         draft.advise("dataloader_pin_memory", True, reason, f"{NOTES_T4}, {SOURCE}")
     else:
         draft.advise("dataloader_pin_memory", False, "without a GPU there is nothing to pin memory for", "PyTorch")

@@ -47,31 +47,31 @@ class JobMemoryEstimator:
         """The estimate from a cached trace, else the closed form; None if there is neither. Reads one small file."""
         python = self.interpreter
         found = None if python is None else cached_trace(python, self.job, settings, self.device)
-        return self.closed_form(settings) if found is None else self._of_trace(found, settings)
+        return self.closed_form(settings) if found is None else self._traced_estimate(found, settings)
 
     def closed_form(self, settings: Settings) -> MemoryEstimate | None:
         """The closed-form estimate, from the shape that the model's name suggests if need be; None without a shape."""
         shape = known_shape(self.job.model, self.job.task)
         if shape is not None:
-            return self._put_right(settings, lambda one: estimate(shape, one, self.device, self.processes))
+            return self._calibrate(settings, lambda one: estimate(shape, one, self.device, self.processes))
         guess = model_of(self.job.model, self.job.task)
         if guess.guessed or config_path(self.job.model) is not None:  # its configuration says that it is none of ours
             return None
         named = partial(
-            replace, doubt=NAME_ONLY_UNCERTAINTY, rests_on=f"closed form, the shape taken from the name {guess.words}"
+            replace, doubt=NAME_ONLY_UNCERTAINTY, rests_on=f"closed form, the shape taken from the name {guess.label}"
         )
-        return self._put_right(settings, lambda one: named(estimate(guess.shape, one, self.device, self.processes)))
+        return self._calibrate(settings, lambda one: named(estimate(guess.shape, one, self.device, self.processes)))
 
     def traced(self, settings: Settings) -> MemoryEstimate:
         """The traced estimate; takes seconds unless the trace is cached. Raises `TraceError`."""
         if self.interpreter is None:
             raise TraceError("There is no Python to trace with: choose the interpreter that trains.")
-        return self._of_trace(trace_memory(self.interpreter, self.job, settings, self.device), settings)
+        return self._traced_estimate(trace_memory(self.interpreter, self.job, settings, self.device), settings)
 
-    def _of_trace(self, found: MemoryTrace, settings: Settings) -> MemoryEstimate:
-        return self._put_right(settings, lambda one: estimate_from_trace(found, one, self.device, self.processes))
+    def _traced_estimate(self, found: MemoryTrace, settings: Settings) -> MemoryEstimate:
+        return self._calibrate(settings, lambda one: estimate_from_trace(found, one, self.device, self.processes))
 
-    def _put_right(self, settings: Settings, way: Callable[[Settings], MemoryEstimate]) -> MemoryEstimate:
+    def _calibrate(self, settings: Settings, way: Callable[[Settings], MemoryEstimate]) -> MemoryEstimate:
         found = calibrate(way(settings), settings, self.device.on_gpu, self.runs, way)
         most = self.job.max_samples
         return found if most is None else replace(found, samples=max(1, most // self.processes))

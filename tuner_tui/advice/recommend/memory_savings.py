@@ -31,7 +31,7 @@ def optimizer(draft: RecommendationDraft, workload: Workload) -> None:
         return
     known = target.has("torch")
     why = (
-        f"{target.card_words} with {'torch ' + (target.box.version_text('torch') or '') if known else 'no known torch'}"
+        f"{target.card_label} with {'torch ' + (target.box.version_text('torch') or '') if known else 'no known torch'}"
     )
     draft.reject("optim", "adamw_torch_fused", f"needs torch 2.0 and a card of capability 5.0; here {why}", NOTES_T4)
     draft.advise("optim", "adamw_torch", "works with every torch and card", NOTES_T4)
@@ -40,7 +40,7 @@ def optimizer(draft: RecommendationDraft, workload: Workload) -> None:
 def _eight_bit(draft: RecommendationDraft, workload: Workload) -> bool:
     target = draft.target
     size = _gb(_full_bytes(workload, "adamw_torch"))
-    short = f"{workload.model.words} takes {size} with AdamW's full states, too much of this card"
+    short = f"{workload.model.label} takes {size} with AdamW's full states, too much of this card"
     card = target.weakest
     if card is None or card.capability is None or card.capability < BITSANDBYTES_LEAST:
         draft.reject("optim", "adamw_bnb_8bit", f"{short}; but bitsandbytes wants capability 7.0", NOTES_3070_8BIT)
@@ -60,10 +60,10 @@ def adapter(draft: RecommendationDraft, workload: Workload) -> None:
         return
     least = _full_bytes(workload, "adamw_bnb_8bit" if target.has("bitsandbytes") else "adamw_torch")
     if least < HOPELESS_SHARE * memory:
-        why = f"a full training of {workload.model.words} fits; LoRA and DoRA train some percent of the parameters"
+        why = f"a full training of {workload.model.label} fits; LoRA and DoRA train a few percent of the parameters"
         draft.reject("peft_method", "lora", why, NOTES_3090)
     elif target.has("peft"):
-        why = f"a full training of {workload.model.words} would take {_gb(least)} before the first sample"
+        why = f"a full training of {workload.model.label} would take {_gb(least)} before the first sample"
         draft.advise("peft_method", "lora", f"{why}; adapters leave the weights as they are", NOTES_3090)
     else:
         draft.reject(

@@ -15,29 +15,29 @@ def precision(draft: RecommendationDraft) -> None:
     """Recommends a 16-bit precision by compute capability; torch reports emulation as support."""
     target = draft.target
     if not target.on_gpu:
-        draft.advise("precision", "fp32", f"{target.card_words}; fp32 works on every CPU", "PyTorch")
+        draft.advise("precision", "fp32", f"{target.card_label}; fp32 works on every CPU", "PyTorch")
         draft.reject("precision", "fp16", "accelerate starts no fp16 autocast on a CPU", "accelerate 1.15")
     elif target.able("bf16"):
-        reason = f"{target.card_words} has bf16 tensor cores: the range of fp32, no loss scaler"
+        reason = f"{target.card_label} has bf16 tensor cores: the range of fp32, no loss scaler"
         draft.advise("precision", "bf16", reason, PRECISION_SOURCE)
     elif target.weakest is None or target.weakest.capability is None:
-        reason = "the driver does not tell what the card can do, and fp32 works on all"
+        reason = "the driver does not report the card's capability, and fp32 works on all"
         draft.advise("precision", "fp32", reason, "capability unknown")
     else:
         _before_ampere(draft, target.weakest.capability)
 
 
 def _before_ampere(draft: RecommendationDraft, capability: tuple[int, int]) -> None:
-    words = draft.target.card_words
-    emulated = f"{words} only emulates bf16 (torch.cuda.is_bf16_supported() says yes all the same)"
+    label = draft.target.card_label
+    emulated = f"{label} only emulates bf16 (torch.cuda.is_bf16_supported() says yes nevertheless)"
     draft.reject("precision", "bf16", emulated, PRECISION_SOURCE)
     if capability >= TENSOR_CORES:
-        reason = f"{words} has fp16 tensor cores and no bf16; a loss scaler comes with it"
+        reason = f"{label} has fp16 tensor cores and no bf16; a loss scaler comes with it"
         draft.advise("precision", "fp16", reason, PRECISION_SOURCE)
         return
     slow = "at 1/64 of fp32's speed" if capability == FP16_SLOW else "without tensor cores, so little is won"
     has = capability >= (5, 3)
-    why = f"{words} computes in fp16 {slow}" if has else f"{words} does not compute in fp16"
+    why = f"{label} computes in fp16 {slow}" if has else f"{label} does not compute in fp16"
     draft.reject("precision", "fp16", why, PRECISION_SOURCE)
     draft.advise("precision", "fp32", f"{why}", PRECISION_SOURCE)
 
@@ -47,10 +47,10 @@ def tf32(draft: RecommendationDraft) -> None:
     target = draft.target
     source = f"{NOTES_3070}, {NOTES_3090}"
     if target.able("tf32"):
-        reason = f"{target.card_words}: what stays fp32 runs on tensor cores (10 mantissa bits, 19 in all)"
+        reason = f"{target.card_label}: what stays fp32 runs on tensor cores (10 mantissa bits, 19 in all)"
         draft.advise("tf32", True, reason, source)
     elif target.on_gpu:
-        why = f"{target.card_words} has none: it came with Ampere (8.0), and TrainingArguments refuses it"
+        why = f"{target.card_label} has none: it came with Ampere (8.0), and TrainingArguments refuses it"
         draft.reject("tf32", True, why, NOTES_T4)
 
 
@@ -63,7 +63,7 @@ def attention(draft: RecommendationDraft) -> None:
     if not target.on_gpu:
         return
     if not target.able("flash"):
-        why = f"flash attention needs capability 8.0; {target.card_words} has less or does not tell"
+        why = f"flash attention needs capability 8.0; {target.card_label} has less or does not report it"
     elif not target.has("flash-attn"):
         why = "the interpreter has no flash-attn, and SDPA runs the same kind of kernel"
     else:
@@ -76,7 +76,7 @@ def compilation(draft: RecommendationDraft) -> None:
     target = draft.target
     below = target.box.below(TRITON_MIN_CAPABILITY)
     if below is not None:
-        why = f"{target.card_words} is too old for its kernels, which need 7.0"
+        why = f"{target.card_label} is too old for its kernels, which need 7.0"
     else:
         why = "1.1–1.5× after a slow first epoch, and it may fail; try it on a training of more than a few minutes"
     draft.reject("torch_compile", True, why, f"{NOTES_T4}, {NOTES_3090}")

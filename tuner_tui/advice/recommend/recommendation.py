@@ -127,8 +127,8 @@ def _note_interpreter(draft: RecommendationDraft) -> None:
         return
     if interpreter.problem is not None:
         draft.note(interpreter.problem)
-    for misfit in find_incompatibilities(draft.target.inventory, interpreter):
-        draft.note(f"{misfit.sentence} {misfit.advice}")
+    for problem in find_incompatibilities(draft.target.inventory, interpreter):
+        draft.note(f"{problem.sentence} {problem.advice}")
     build = draft.target.box.version_text("torch") or ""
     if not draft.target.on_gpu and ("rocm" in build or "xpu" in build):
         draft.note(f"torch {build} may use a card this program cannot see; what is recommended runs without one.")
@@ -148,15 +148,17 @@ def _note_gpus(draft: RecommendationDraft) -> None:
     if not target.spread_known:
         draft.note(
             "The batch counts for one card. Where the command holds a Trainer, its one process shares each step among "
-            f"{len(target.cards)} cards, and the effective batch is as many times as large: its first steps tell."
+            f"{len(target.cards)} cards, and the effective batch is that many times larger: its first steps show which."
         )
     if inventory.gpus and not target.cards and inventory.cuda_visible_devices is not None:
         draft.note(f"CUDA_VISIBLE_DEVICES={inventory.cuda_visible_devices} hides every card: this is for the CPU.")
     for card in target.cards:
         if card.mig:
-            draft.note(f"{card.name} is sliced (MIG): the driver tells the memory of the whole card, not of the slice.")
+            draft.note(
+                f"{card.name} is sliced (MIG): the driver reports the memory of the whole card, not of the slice."
+            )
         elif card.memory_total_bytes is None:
-            draft.note(f"The driver does not tell the memory of {card.name}, which may share it with the processor.")
+            draft.note(f"The driver does not report the memory of {card.name}, which may share it with the CPU.")
 
 
 def _note_shared_gpus(draft: RecommendationDraft) -> None:

@@ -72,7 +72,7 @@ class TrainingTarget:
         return self.box.version_text(package) is not None and not self.box.older(package, at_least)
 
     @property
-    def card_words(self) -> str:
+    def card_label(self) -> str:
         """The weakest GPU in words: `Tesla T4 (Turing 7.5)`."""
         card = self.weakest
         if card is None:

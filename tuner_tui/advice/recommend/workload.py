@@ -27,7 +27,7 @@ class WorkloadModel:
     """The shape of a model and its name. `guessed` means that not even its size is known."""
 
     shape: ModelShape
-    words: str
+    label: str
     guessed: bool = False
     pretrained: bool = True
 
@@ -51,7 +51,7 @@ class Workload:
     language_model: bool
 
     @property
-    def logits_weigh(self) -> bool:
+    def has_large_logits(self) -> bool:
         """Whether a language model's logits are a large part of a sample's memory."""
         settings = Settings(max_length=max(8, self.tokens), precision="fp16")
         one = activation_bytes(self.model.shape, settings, Device(on_gpu=True))
@@ -68,7 +68,7 @@ def workload_of(job: BuiltinJob | CommandJob, tokens: int) -> Workload:
 def model_of(name: str, task: Task) -> WorkloadModel:
     """The shape of a built-in model or of a local `config.json`, else guessed from the name."""
     if (name, task) in BUILT_IN:
-        return WorkloadModel(BUILT_IN[name, task], BUILT_IN_WORDS[name], pretrained=False)
+        return WorkloadModel(BUILT_IN[name, task], BUILT_IN_LABELS[name], pretrained=False)
     short = name.rstrip("/").rpartition("/")[2].lower()
     known = known_shape(name, task)
     if known is not None:
@@ -87,7 +87,7 @@ def model_of(name: str, task: Task) -> WorkloadModel:
     return WorkloadModel(_shape_of_size(1e9, task) if task == "causal-lm" else BERT_BASE, short, guessed=True)
 
 
-BUILT_IN_WORDS = {
+BUILT_IN_LABELS = {
     "tiny": "tiny", "bert-base": "BERT-base", "bert-large": "BERT-large", "gpt2": "GPT-2", "llama-1b": "Llama-1B",
 }  # fmt: skip
 

@@ -53,7 +53,7 @@ def more_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     share = situation.state.rates.data_wait_share
     yield Remedy(
         title=f"workers {workers} → {wanted}",
-        why="batches are prepared beside the training step" if workers == 0 else "more batches are prepared at once",
+        why="batches are prepared while the GPU computes" if workers == 0 else "more batches are prepared at once",
         change=change,
         effect=max_gain(share, wanted / max(1, workers)),
         rests_on="the measured wait bounds the gain" if share else "",
@@ -69,10 +69,10 @@ def fewer_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     if wanted < workers:
         yield Remedy(
             title=f"workers {workers} → {wanted}",
-            why="the workers take the cores from one another and from the training process",
+            why="the workers compete for the cores with one another and with the training process",
             change={"dataloader_num_workers": wanted},
             effect="less switching between processes, less host memory",
-            rests_on="RTX 3070 as written there; not measured here",
+            rests_on="RTX 3070 as noted there; not measured here",
             source=NOTES_3070,
         )
 
@@ -81,10 +81,10 @@ def more_prefetch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     if settings.dataloader_num_workers > 0 and (settings.dataloader_prefetch_factor or 2) < PREFETCH:
         yield Remedy(
             title=f"prefetch {settings.dataloader_prefetch_factor or 2} → {PREFETCH}",
-            why="more batches stand ready when one takes long",
+            why="more batches are ready when one takes long",
             change={"dataloader_prefetch_factor": PREFETCH},
             effect="evens out slow batches; takes host memory",
-            rests_on="as written there; not measured here",
+            rests_on="as noted there; not measured here",
             source=f"{NOTES_3090}, {NOTES_UTILISATION}",
         )
 
@@ -93,10 +93,10 @@ def less_prefetch(settings: Settings) -> Iterator[Remedy]:
     if (settings.dataloader_prefetch_factor or 2) > 2:
         yield Remedy(
             title=f"prefetch {settings.dataloader_prefetch_factor} → 2",
-            why="two batches ahead are enough where the cores, not the waits, are the limit",
+            why="two batches ahead are enough if cores are the limit",
             change={"dataloader_prefetch_factor": 2},
             effect="less host memory",
-            rests_on="RTX 3070 as written there",
+            rests_on="RTX 3070 as noted there",
             source=NOTES_3070,
         )
 
@@ -108,7 +108,7 @@ def persistent(situation: Situation, settings: Settings) -> Iterator[Remedy]:
             why="each epoch starts its workers again and waits for the first batch",
             change={"dataloader_persistent_workers": True},
             effect="no pause at the start of an epoch",
-            rests_on="as written there; not measured here",
+            rests_on="as noted there; not measured here",
             source=f"{NOTES_3090}, {NOTES_UTILISATION}",
         )
 
@@ -117,10 +117,10 @@ def pinned(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     if not settings.dataloader_pin_memory and situation.has_gpu is not False:
         yield Remedy(
             title="pin memory on",
-            why="copies to the GPU from page-locked memory are faster and run beside the computation",
+            why="copies to the GPU from page-locked memory are faster and overlap with the computation",
             change={"dataloader_pin_memory": True},
             effect="shorter copies",
-            rests_on="as written there; not measured here",
+            rests_on="as noted there; not measured here",
             source=f"{NOTES_3090}, {NOTES_UTILISATION}",
         )
 
@@ -140,7 +140,7 @@ END_OTHERS = Remedy(
 )
 TOKENISE_AHEAD = Remedy(
     title="tokenise once, ahead of the training",
-    why="work done for each batch again and again can be done once and kept: `datasets.map` with several processes",
+    why="work repeated for each batch can be done once and cached: `datasets.map` with several processes",
     source=NOTES_UTILISATION,
 )
 FASTER_STORAGE = Remedy(
@@ -149,8 +149,8 @@ FASTER_STORAGE = Remedy(
     source=NOTES_UTILISATION,
 )
 SHARD_DATASET = Remedy(
-    title="share the dataset out among the workers",
-    why="a streamed dataset in one piece is read by one worker: give it at least as many shards as workers",
+    title="shard the dataset among the workers",
+    why="a streamed dataset with a single shard is read by one worker: give it at least as many shards as workers",
     source="datasets: an IterableDataset gives each worker whole shards",
 )
 

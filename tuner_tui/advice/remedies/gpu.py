@@ -44,7 +44,7 @@ def larger_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
             why=f"more work in each kernel; the effective batch stays {split.effective}, so the learning rate stays",
             change={"per_device_train_batch_size": split.micro, "gradient_accumulation_steps": split.accumulation},
             effect=f"15-20 % faster where the card idles; activation memory × {split.micro / micro:.2f}",
-            rests_on="RTX 3070 and RTX 3090 as written there; not measured here",
+            rests_on="RTX 3070 and RTX 3090 as noted there; not measured here",
             source=f"{NOTES_3070}, {NOTES_3090}",
         )
 
@@ -71,7 +71,7 @@ def four_times_batch(situation: Situation, settings: Settings) -> Iterator[Remed
         why=why,
         change=change,
         effect="the card has work for most of the step; activation memory × 4",
-        rests_on="as written there (4 or 8 times); not measured here",
+        rests_on="as noted there (4 or 8 times); not measured here",
         source=NOTES_UTILISATION,
     )
 
@@ -83,7 +83,7 @@ def compile_model(situation: Situation, settings: Settings) -> Iterator[Remedy]:
             why="many small kernels become few large ones; the first epoch is slow",
             change={"torch_compile": True},
             effect="1.1-1.5 times the speed after the first epoch",
-            rests_on="as written there; not measured here",
+            rests_on="as noted there; not measured here",
             source=f"{NOTES_T4}, {NOTES_3090}",
         )
 
@@ -96,7 +96,7 @@ def precision(situation: Situation, settings: Settings) -> Iterator[Remedy]:
             why="the card's matrix units run at full speed in 16 bits",
             change={"precision": wanted},
             effect="1.5-2 times the speed, 40-50 % less memory",
-            rests_on="RTX 3090 as written there; not measured here",
+            rests_on="RTX 3090 as noted there; not measured here",
             source=NOTES_3090,
         )
 
@@ -108,7 +108,7 @@ def tf32(situation: Situation, settings: Settings) -> Iterator[Remedy]:
             why="matrix products with 10 mantissa bits on Ampere and newer",
             change={"tf32": True},
             effect="1.2-1.5 times the speed of matrix products",
-            rests_on="as written there; not measured here",
+            rests_on="as noted there; not measured here",
             source=f"{NOTES_3070}, {NOTES_T4}",
         )
 
@@ -120,7 +120,7 @@ def fused(situation: Situation, settings: Settings) -> Iterator[Remedy]:
             why="one kernel in place of many; the same numbers",
             change={"optim": "adamw_torch_fused"},
             effect="the optimizer step 5-20 % shorter",
-            rests_on="as written there; not measured here",
+            rests_on="as noted there; not measured here",
             source=f"{NOTES_T4}, {NOTES_3090}",
         )
 
@@ -132,7 +132,7 @@ def attention(situation: Situation, settings: Settings) -> Iterator[Remedy]:
             why="one kernel that keeps no matrix of scores",
             change={"attn_implementation": "sdpa"},
             effect="attention 30-50 % faster, less memory",
-            rests_on="RTX 3090 as written there; not measured here",
+            rests_on="RTX 3090 as noted there; not measured here",
             source=NOTES_3090,
         )
 
@@ -145,7 +145,7 @@ def no_checkpointing(situation: Situation, settings: Settings) -> Iterator[Remed
             why="the card has memory to spare; activations need not be computed twice",
             change={"gradient_checkpointing": False},
             effect="steps about 20 % shorter; activation memory × 1.7",
-            rests_on="as written there; not measured here",
+            rests_on="as noted there; not measured here",
             source=f"{NOTES_T4}, {NOTES_3090}",
         )
 
@@ -175,18 +175,18 @@ RESET_CARD = Remedy(
 )
 LOG_LESS = Remedy(
     title="log, evaluate and save less often",
-    why="each stops the card for a moment; so does every `.item()` in the loop",
+    why="each makes the card wait; so does every `.item()` in the loop",
     source=f"{NOTES_UTILISATION}, {NOTES_3090}",
 )
 LOOP_HABITS = Remedy(
-    title="let the loop run ahead of the card",
-    why="`zero_grad(set_to_none=True)`, one `.item()` a step, and the sums of an evaluation kept on the card",
-    effect="5-10 % shorter steps, as written there; not measured here",
+    title="let the loop run ahead of the GPU",
+    why="`zero_grad(set_to_none=True)`, one `.item()` a step, and the sums of an evaluation accumulated on the card",
+    effect="5-10 % shorter steps, as noted there; not measured here",
     source=NOTES_3090,
 )
 COOLING = Remedy(
     title="look at cooling and power",
-    why="the card holds its clocks down by itself; no setting makes up for that",
+    why="the card reduces its clocks to protect itself; no setting compensates for that",
     source="NVML: clocks event reasons",
 )
 CLOSE_OTHERS = Remedy(
@@ -200,7 +200,7 @@ FIRST_EPOCH = Remedy(
     source=NOTES_T4,
 )
 LARGER_MODEL = Remedy(
-    title="a larger model costs little more",
+    title="a larger model costs little more time",
     why="kernels this small leave most of the card unused",
     source=NOTES_UTILISATION,
 )

@@ -15,7 +15,7 @@ from tuner_tui.settings.model import Settings
 COMPUTE_LOCATIONS = frozenset({"training", "evaluation", "optimizer-step"})
 """Where a training without a GPU runs out of memory that a GPU would hold otherwise."""
 PYTORCH_LOADER = "PyTorch: each worker holds its own copy of the dataset object and its prefetched batches"
-PYTORCH_SHM = "PyTorch: workers hand batches over in shared memory"
+PYTORCH_SHM = "PyTorch: workers pass batches through shared memory"
 
 
 def memory(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
@@ -69,7 +69,7 @@ def not_persistent(settings: Settings) -> Iterator[Remedy]:
             why="their memory is given back after each epoch",
             change={"dataloader_persistent_workers": False},
             effect="less host memory, a pause at the start of each epoch",
-            rests_on="as written there; not measured here",
+            rests_on="as noted there; not measured here",
             source=NOTES_3070_8BIT,
         )
 
@@ -136,13 +136,13 @@ NO_WORKERS = Remedy(
         "dataloader_prefetch_factor": None,
         "dataloader_persistent_workers": False,
     },
-    effect="runs in any /dev/shm; the training waits for its data",
+    effect="works with any /dev/shm; the training waits for its data",
     source=PYTORCH_SHM,
 )
 FREE_SPACE = Remedy(
     title="free space, or save elsewhere",
     why="a checkpoint needs its whole size before the old one can go",
-    source="a checkpoint is written beside the last one",
+    source="a checkpoint is written before the last one is deleted",
 )
 OLDER_CHECKPOINT = Remedy(
     title="resume from the checkpoint before it",

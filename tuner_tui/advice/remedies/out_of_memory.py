@@ -103,7 +103,7 @@ def mixed_precision(situation: Situation, settings: Settings) -> Iterator[Remedy
             why="activations are kept in 16 bits",
             change={"precision": precision},
             effect="40-50 % less activation memory, faster on this card",
-            rests_on="RTX 3090 and Gemma-1B as written there; not measured here",
+            rests_on="RTX 3090 and Gemma-1B as noted there; not measured here",
             source=NOTES_3090,
         )
 
@@ -162,7 +162,7 @@ def adapters(situation: Situation, settings: Settings) -> Iterator[Remedy]:
             why="gradients and optimizer states only for the adapters; the training is another one than before",
             change={"peft_method": "lora"},
             effect="gradients and optimizer states of the frozen weights go, about 12 bytes a parameter",
-            rests_on="92 % fewer trainable parameters, as written there",
+            rests_on="92 % fewer trainable parameters, as noted there",
             source=NOTES_3090,
         )
 
@@ -191,19 +191,19 @@ CHECKPOINTING = Remedy(
     why="activations are computed again in the backward pass instead of kept",
     change={"gradient_checkpointing": True},
     effect="about 40 % less activation memory, a step about 20 % slower",
-    rests_on="T4 and RTX 3090 as written there; not measured here",
+    rests_on="T4 and RTX 3090 as noted there; not measured here",
     source=f"{NOTES_T4}, {NOTES_3090}",
 )
 AUTOMATIC_FALLBACK = Remedy(
-    title="let it fall back by itself",
+    title="switch the automatic fallback on",
     why="`fallback: 3` in the job, or `--fallback 3`: the next smaller micro batch, resumed from the newest checkpoint",
-    effect="the effective batch is held exactly; every step of it is told",
+    effect="the effective batch stays exactly the same; each step is recorded in the run",
     source="automatic fallback, off unless asked for",
 )
 OFFLOAD_PREDICTIONS = Remedy(
-    title="move predictions off the card now and then",
+    title="move predictions off the card regularly",
     why="a Trainer keeps the predictions of the whole evaluation on the card, which is faster while they fit; "
-    "`eval_accumulation_steps=20` in its arguments hands them over every 20 batches",
+    "`eval_accumulation_steps=20` in its arguments moves them to the host every 20 batches",
     effect="evaluation's memory no longer grows with its data; a little slower",
     rests_on="transformers: eval_accumulation_steps",
     source=f"{NOTES_3090}: GPU-side accumulation in evaluation",

@@ -42,7 +42,7 @@ def lower_learning_rate(settings: Settings) -> Iterator[Remedy]:
     rate = float(f"{settings.learning_rate / 2:.3g}")
     yield Remedy(
         title=f"learning rate {settings.learning_rate:.3g} → {rate:.3g}",
-        why="steps too large make the loss run away",
+        why="steps that are too large make the loss diverge",
         change={"learning_rate": rate},
         effect="smaller steps",
         source="common practice",
@@ -53,7 +53,7 @@ def clipping(settings: Settings) -> Iterator[Remedy]:
     if settings.max_grad_norm == 0 or settings.max_grad_norm > 1:
         yield Remedy(
             title="clip gradients at norm 1",
-            why="one bad batch cannot throw the weights away",
+            why="one bad batch cannot ruin the weights",
             change={"max_grad_norm": 1.0},
             effect="no step larger than the clip allows",
             source="transformers: max_grad_norm",
@@ -64,9 +64,9 @@ def warmup(settings: Settings) -> Iterator[Remedy]:
     if settings.warmup_steps == 0:
         yield Remedy(
             title="warmup over 6 % of the steps",
-            why="the first steps, with an empty optimizer state, are the wildest",
+            why="the first steps, with an empty optimizer state, are the least stable",
             change={"warmup_steps": WARMUP},
-            effect="a calmer start",
+            effect="a more stable start",
             source=NOTES_3070_8BIT,
         )
 
@@ -89,7 +89,7 @@ def larger_eval_batch(settings: Settings) -> Iterator[Remedy]:
             why="evaluation keeps no gradients: twice the micro batch usually fits",
             change={"per_device_eval_batch_size": wanted},
             effect="fewer, larger evaluation steps",
-            rests_on="as written there; not measured here",
+            rests_on="as noted there; not measured here",
             source=f"{NOTES_T4}, {NOTES_3090}",
         )
 
@@ -115,7 +115,7 @@ def padding(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     part = situation.state.rates.padding_share
     return (
         Remedy(
-            title="put samples of like length together",
+            title="group samples of similar length",
             why="a batch is padded to its longest sample",
             change={"train_sampling_strategy": "group_by_length"},
             effect="" if part is None else f"at most {format_share(part)} of the computation saved",
@@ -147,7 +147,7 @@ def no_accumulation(settings: Settings) -> Iterator[Remedy]:
 
 NO_WORKERS = Remedy(
     title="workers 0, to see the error",
-    why="an exception in a loader process shows whole when the training process itself prepares batches",
+    why="an exception in a worker shows in full when the training process prepares the batches",
     change={
         "dataloader_num_workers": 0,
         "dataloader_prefetch_factor": None,
@@ -162,16 +162,16 @@ FEWER_WORKERS = Remedy(
     source="PyTorch: DataLoader",
 )
 LOWER_LEARNING_RATE = Remedy(
-    title="halve the learning rate", why="steps too large make the loss run away", source="common practice"
+    title="halve the learning rate", why="steps that are too large make the loss diverge", source="common practice"
 )
 LOOK_AT_DATA = Remedy(
     title="look at the batch it happened on",
-    why="an empty sample, a label outside its range or a division by zero in the loss makes nan by itself",
+    why="an empty sample, a label outside its range or a division by zero in the loss produces nan",
     source="PyTorch: torch.autograd.set_detect_anomaly",
 )
 FASTER_DISK = Remedy(
     title="save to a faster disk",
-    why="the training stands still while a checkpoint is written",
+    why="the training pauses while a checkpoint is written",
     source=NOTES_UTILISATION,
 )
 PACKING = Remedy(
@@ -198,8 +198,8 @@ PLAIN_KERNELS = Remedy(
     source="PyTorch: debugging CUDA errors",
 )
 FIRST_RANK = Remedy(
-    title="look for the process that stopped first",
-    why="the others only waited for it; a slow evaluation or save on one rank needs a longer `ddp_timeout`",
+    title="find the process that stopped first",
+    why="the others were only waiting for it; a slow evaluation or save on one rank needs a longer `ddp_timeout`",
     source="PyTorch: TORCH_NCCL_TRACE_BUFFER_SIZE keeps what each rank did last",
 )
 CORRECT_COMMAND = Remedy(
@@ -212,7 +212,7 @@ WAIT_OR_STOP = Remedy(
 )
 
 PASS_SETTINGS = Remedy(
-    title="hand the settings over another way",
+    title="pass the settings another way",
     why="write {name} in the command where the value goes, or choose apply: hf-args, yaml or inject",
     source="the command as it was launched",
 )
@@ -225,7 +225,7 @@ FIND_OVERRIDE = Remedy(
 
 LESS_OFTEN = Remedy(
     title="do what comes after the step less often",
-    why="metrics, plots, samples, files written by hand: every 10 or 100 steps instead of after each one",
+    why="metrics, plots, samples, files: every 10 or 100 steps instead of after each one",
     effect="at most the time that passes there",
     rests_on="the measured share",
     source="measured between the optimizer step and the next request for a batch",
@@ -240,18 +240,18 @@ KEEP_NUMBERS = Remedy(
     title="keep numbers instead of tensors",
     why="a loss that is summed or listed without `.item()`, or an output without `.detach()`, keeps its step's graph",
     effect="memory stays as it is after the first steps",
-    rests_on="what is held between steps rises evenly",
+    rests_on="the memory held between steps rises steadily",
     source="PyTorch's FAQ on memory",
 )
 FIND_HOLDER_ON_CARD = Remedy(
-    title="find who holds it",
+    title="find what holds it",
     why="`torch.cuda.memory._record_memory_history()`, and after some steps `_dump_snapshot(FILE)`: "
     "each block with the line that made it",
     source="PyTorch's notes on CUDA memory",
 )
 FIND_HOLDER_ON_HOST = Remedy(
-    title="find who holds it",
-    why="`memray run` names the lines; a dataset that caches its samples is one of the usual ones",
+    title="find what holds it",
+    why="`memray run` names the lines; a dataset that caches its samples is a common one",
     source="memray",
 )
 

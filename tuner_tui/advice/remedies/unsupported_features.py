@@ -60,7 +60,7 @@ def fused(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
             why="the same AdamW without the fused kernel",
             change={"optim": "adamw_torch"},
             effect="the same training; the optimizer step 5-20 % slower",
-            rests_on="as written there; not measured here",
+            rests_on="as noted there; not measured here",
             source=f"{NOTES_T4}, {NOTES_3090}",
         ),
     )
@@ -73,7 +73,7 @@ def compiler(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
             why="the training does not need it",
             change={"torch_compile": False},
             effect="the training starts; steps 1.1-1.5 times as long as compiled ones",
-            rests_on="as written there; not measured here",
+            rests_on="as noted there; not measured here",
             source=f"{NOTES_T4}, {NOTES_3090}",
         ),
     )
