@@ -102,7 +102,7 @@ def running(
         "eval_samples_per_second": 900.0,
     }
     state = RunState(
-        takes_orders=True,
+        accepts_orders=True,
         phase="training",
         phase_since_t=now_s - 400,
         launched_t=now_s - 460,

@@ -89,6 +89,31 @@ def test_closing_ends_the_threads(tmp_path: Path):
     assert all(thread.daemon for thread in threads)
 
 
+def test_a_paused_sampler_leaves_the_cards_alone(tmp_path: Path):
+    card = FakeCard()
+    sampler = sampler_of(FakeReader(card), tmp_path)
+    sampler.pause()
+    sampler.start()
+    assert not sampler.wait_ready(0.1)
+    assert not card.asked.is_set()
+    sampler.resume()
+    assert sampler.wait_ready(SOON_S)
+    sampler.close()
+
+
+def test_a_paused_sampler_can_be_closed(tmp_path: Path):
+    before = set(threading.enumerate())
+    sampler = sampler_of(FakeReader(FakeCard()), tmp_path)
+    sampler.start()
+    assert sampler.wait_ready(SOON_S)
+    sampler.pause()
+    threads = set(threading.enumerate()) - before
+    sampler.close()
+    for thread in threads:
+        thread.join(SOON_S)
+    assert not any(thread.is_alive() for thread in threads)
+
+
 @pytest.mark.parametrize("watched", [(), (2**22 + 1,)])
 def test_no_processes_where_there_are_none(tmp_path: Path, watched: tuple[int, ...]):
     assert sampler_of(FakeReader(), tmp_path).sample(watched).processes == ()

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tuner_tui.runs.events.types import Event, InEffect, Started, Steps
-from tuner_tui.runs.store.codec import decode_event, is_story_line
+from tuner_tui.runs.events.types import STORY_PREFIX, Event, InEffect, Started, Steps
+from tuner_tui.runs.store.codec import decode_event
 
 E = TypeVar("E", bound=Event)
 
@@ -91,7 +91,7 @@ def _read(file: Path) -> list[Event]:
     for line in file.read_bytes().splitlines():
         event = decode_event(line)
         assert event is not None, line
-        assert is_story_line(line) == event.story, line
+        assert line.startswith(STORY_PREFIX) == event.story, line
         events.append(event)
     return events
 

@@ -24,7 +24,7 @@ from tuner_tui.settings.origin import Resolved
 
 TIMEOUT_S = 60.0
 """A wait that long means that what was waited for will not happen."""
-QUICK_STOP = StopTimeouts(stop_s=0.2, kill_s=0.2, saving_s=30.0, leftover_s=0.5)
+QUICK_STOP = StopTimeouts(stop_s=0.2, kill_s=0.2, saving_s=30.0, orphan_s=0.5)
 
 
 class Sandbox:

@@ -26,7 +26,7 @@ def oom_state(where: str | None = "training", message: str = CUDA, **changes: An
     known: dict[str, Any] = {
         "step": 7,
         "launched_t": 1.0,
-        "takes_orders": True,
+        "accepts_orders": True,
         "exited": Exited(t=9.0, exit_code=1),
         "finished": Finished(t=9.0, outcome="out-of-memory"),
         "out_of_memory": OutOfMemory(t=8.0, message=message, where=where, step=7),

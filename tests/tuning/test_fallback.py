@@ -115,7 +115,9 @@ def test_a_script_has_the_batch_that_was_seen_in_it() -> None:
     "state",
     [
         oom_state(),
-        oom_state(in_effect={"per_device_train_batch_size": 24, "gradient_accumulation_steps": 2}, takes_orders=False),
+        oom_state(
+            in_effect={"per_device_train_batch_size": 24, "gradient_accumulation_steps": 2}, accepts_orders=False
+        ),
         oom_state(in_effect={
             "per_device_train_batch_size": 24, "gradient_accumulation_steps": 2, "dataloader_drop_last": True,
         }),

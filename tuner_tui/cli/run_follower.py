@@ -128,9 +128,9 @@ class _RunFollower:
                 print_text(text)
 
     def _print_progress(self, now: ClockReading) -> None:
-        if not self._json and now.s >= self._next_progress_s and self._reader.state.step is not None:
-            self._next_progress_s = now.s + PROGRESS_EVERY_S
-            print_line(progress_line(self._reader.state, now.t))
+        if not self._json and now.monotonic_s >= self._next_progress_s and self._reader.state.step is not None:
+            self._next_progress_s = now.monotonic_s + PROGRESS_EVERY_S
+            print_line(progress_line(self._reader.state, now.wall_s))
 
     def _act(self) -> bool:
         """Pass interrupts on to the run; True where they mean to leave."""

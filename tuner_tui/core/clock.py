@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """`t` in seconds since the epoch is written down; `s`, monotonic seconds, is what patience is measured by."""
+    """`wall_s` is seconds since the epoch, written to files; the user may set that clock. `monotonic_s` measures
+    timeouts."""
 
-    t: float
-    s: float
+    wall_s: float
+    monotonic_s: float
 
     @classmethod
     def now(cls) -> ClockReading:
-        """This moment."""
+        """Reads both clocks."""
         return cls(time.time(), time.monotonic())

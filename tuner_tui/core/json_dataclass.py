@@ -1,4 +1,7 @@
-"""Converts frozen dataclasses to and from JSON by their type hints; tolerant of unknown keys and bad values."""
+"""Converts frozen dataclasses to and from JSON by their type hints.
+
+Tolerant, because the files outlive the program version that wrote them.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,9 @@ NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
 def from_json(cls: type[T], data: object) -> T:
-    """`data` (parsed JSON) as a `cls`.
+    """Build a `cls` from parsed JSON.
 
-    Unknown keys are ignored. A wrong value of a field with a default becomes the default; of a required field it
+    Unknown keys are ignored. A bad value of a field with a default is replaced by the default; of a required field it
     raises `ValueError`.
     """
     if not isinstance(data, dict):
@@ -38,7 +41,8 @@ def from_json(cls: type[T], data: object) -> T:
 
 
 def to_json(value: Any) -> Any:
-    """`value` as what `json.dumps` takes: dataclasses without the fields at their defaults, NaN as a string."""
+    """Convert `value` to what `json.dumps` accepts: fields at their defaults are left out, NaN and infinity become
+    strings."""
     if is_dataclass(value) and not isinstance(value, type):
         return {f.name: to_json(getattr(value, f.name)) for f in fields(value) if not _at_default(value, f)}
     if isinstance(value, float) and not math.isfinite(value):
@@ -103,7 +107,7 @@ def _tuple(arguments: tuple[Any, ...]) -> Convert:
 
 
 def _mapping(item: Convert) -> Convert:
-    """Entries that do not fit are left out; the others stay."""
+    """Converts each entry; bad entries are left out."""
 
     def convert(value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):

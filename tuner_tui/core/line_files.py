@@ -8,14 +8,14 @@ from pathlib import Path
 
 
 class LineAppender:
-    """Appends whole lines, each by one write. A torn line that somebody left behind is closed first."""
+    """Appends whole lines to a file that other processes append to as well. A torn last line is ended first."""
 
     def __init__(self, path: Path) -> None:
-        """Opens or creates the file, for the user alone. Raises `OSError`."""
+        """Open or create the file with mode 0600. Raises `OSError`."""
         self._descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def append(self, line: bytes) -> None:
-        """Write `line` (with its newline). Raises `OSError` where the disk takes it not or only in part."""
+        """Write `line`, which ends with a newline. Raises `OSError` if the disk does not take all of it."""
         if not self._at_line_start():
             line = b"\n" + line
         written = os.write(self._descriptor, line)
@@ -23,7 +23,6 @@ class LineAppender:
             os.write(self._descriptor, line[written:])  # raises with the reason, such as a full disk
 
     def close(self) -> None:
-        """Close the file."""
         os.close(self._descriptor)
 
     def _at_line_start(self) -> bool:
@@ -33,33 +32,33 @@ class LineAppender:
 
 CHUNK_BYTES = 1 << 20
 LONGEST_LINE_BYTES = 1 << 20
-"""A line that grows beyond this without an end is dropped: nothing that belongs here is so long."""
+"""A longer unfinished line is dropped."""
 
 
 class LineTail:
-    """Whole lines of a growing file. A file that is not there yet is empty; one that shrank is read anew."""
+    """Iterates over the complete lines of a growing file. A missing file is empty; a file that shrank is read again."""
 
     def __init__(self, path: Path, offset: int = 0) -> None:
-        """`offset` is where to begin, in bytes: the beginning of a line."""
+        """Start at byte `offset`, which must be the beginning of a line."""
         self.path = path
         self.offset = offset
         self._torn = b""
 
     def size(self) -> int:
-        """Bytes in the file now."""
+        """The size of the file in bytes; 0 if it does not exist."""
         try:
             return self.path.stat().st_size
         except OSError:
             return 0
 
     def skip_to(self, offset: int) -> None:
-        """Go on at `offset`, the beginning of a line."""
+        """Continue at byte `offset`, the beginning of a line."""
         self.offset, self._torn = offset, b""
 
     def lines(self) -> Iterator[bytes]:
-        """The lines completed since the last call, without their newlines. Never more than a chunk in memory.
+        """The lines completed since the last call, without newlines. At most a chunk is in memory.
 
-        What is written after the call began waits for the next one, so that a fast writer cannot hold a reader.
+        Lines written after the call started are left for the next call, so that a fast writer cannot block a reader.
         """
         end = self.size()
         if end < self.offset:

@@ -1,4 +1,4 @@
-"""File locks (flock): the kernel releases them however the holder dies."""
+"""File locks (flock): the kernel releases them however their holder dies."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import time
 from pathlib import Path
 
 ACQUIRE_TIMEOUT_S = 0.5
-"""Somebody who looks whether the lock is held holds it for microseconds himself; that is waited out."""
+"""`is_locked` holds the lock itself for microseconds; `acquire_lock` waits that out."""
 
 
 class LockedError(Exception):
-    """Another supervisor holds the lock."""
+    """Another process holds the lock."""
 
 
 def acquire_lock(path: Path) -> int:
-    """The descriptor that holds the lock for as long as it stays open. Raises `LockedError`, `OSError`."""
+    """Return the descriptor that holds the lock as long as it is open. Raises `LockedError` and `OSError`."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + ACQUIRE_TIMEOUT_S
     while not _try_lock(descriptor, fcntl.LOCK_EX):
@@ -28,7 +28,7 @@ def acquire_lock(path: Path) -> int:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a supervisor holds the lock. Raises `OSError` where the file cannot be looked at."""
+    """Whether a process holds the lock. Raises `OSError` if the file cannot be opened."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -40,7 +40,7 @@ def is_locked(path: Path) -> bool:
 
 
 def wait_unlocked(path: Path) -> None:
-    """Block until no supervisor holds the lock."""
+    """Block until no process holds the lock."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH)

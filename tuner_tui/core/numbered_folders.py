@@ -11,15 +11,12 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class NumberedFolders:
-    """Folders named by a letter and a number, such as `r007`, in one place."""
+    """Folders named by a letter and a number, such as `r007`."""
 
     letter: str
 
     def create(self, root: Path) -> Path:
-        """A new empty folder in `root`, private to the user, named after the highest number in use.
-
-        Raises `OSError` where the folder cannot be written.
-        """
+        """Create a folder in `root` with the next number, mode 0700. Raises `OSError`."""
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         number = self.number(self.next(root))
         while True:
@@ -32,15 +29,16 @@ class NumberedFolders:
             return path
 
     def next(self, root: Path) -> Path:
-        """The folder that the next one in `root` gets, unless somebody makes one meanwhile."""
+        """The path that `create` would use now."""
         return root / f"{self.letter}{max(map(self.number, self._folders(root)), default=0) + 1:03d}"
 
     def newest_first(self, root: Path) -> list[Path]:
-        """All of them in `root`."""
+        """All folders in `root`, highest number first."""
         return sorted(self._folders(root), key=self.number, reverse=True)
 
     def find(self, name: str, root: Path) -> Path | None:
-        """The one named `name`: the id, the id without zeros or without its letter, or the path of a folder."""
+        """The folder called `name`: an id (`r007`), the id without zeros or letter (`r7`, `7`), or the path of a
+        folder."""
         if "/" in name and os.path.isdir(name):  # noqa: PTH112  Path.is_dir raises for what may not be looked at
             return Path(name).resolve()
         wanted = re.fullmatch(rf"{self.letter}?0*(\d{{1,9}})", name)
@@ -48,7 +46,7 @@ class NumberedFolders:
         return next((path for path in self._folders(root) if self.number(path) == number), None)
 
     def number(self, path: Path) -> int:
-        """The number in a folder's name; 0 for another name."""
+        """The number in the name of `path`; 0 if it is not a numbered folder."""
         found = re.fullmatch(rf"{self.letter}(\d{{3,9}})", path.name)
         return int(found[1]) if found else 0
 

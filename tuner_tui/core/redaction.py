@@ -24,19 +24,19 @@ _ASSIGNED = re.compile(
 _OPTION = re.compile(r"""(?<![\w.-])(?P<head>--?(?P<name>[A-Za-z][\w.-]*)\s+["']?)[^\s"'\[-][^\s"']*""")
 _HEADER = re.compile(r"(?P<head>authorization\s*:\s*(?:[a-z]+\s+)?)[^\s\"'\[]+", re.IGNORECASE)
 _VAGUE = frozenset({"key", "auth"})
-"""In the middle of a text, such as a script, `key=…` is a parameter of `sorted`."""
+"""Names that are only secret as an option or variable: inside a script, `key=…` is a parameter of `sorted`."""
 _WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def redact_env(env: Mapping[str, str]) -> dict[str, str]:
-    """The environment with every secret value hidden; names stay."""
+    """The environment with the values of secrets hidden; names are kept."""
     return {name: HIDDEN if is_secret_name(name) else _redact_words(value) for name, value in env.items()}
 
 
 def redact_argv(argv: Sequence[str]) -> tuple[str, ...]:
-    """The command with secrets hidden, whether written `--token X`, `--token=X`, `token=X` or `https://user:X@host`.
+    """The command with secrets hidden, written as `--token X`, `--token=X`, `token=X` or `https://user:X@host`.
 
-    One word may hold many: `bash -c 'HF_TOKEN=X python train.py --token Y'`.
+    A word may itself be a command with several: `bash -c 'HF_TOKEN=X python train.py --token Y'`.
     """
     hidden: list[str] = []
     expects_secret = False
@@ -47,12 +47,12 @@ def redact_argv(argv: Sequence[str]) -> tuple[str, ...]:
 
 
 def redact_text(text: str) -> str:
-    """Free text with what looks like a secret hidden: known token shapes and credentials in addresses."""
+    """Free text without known token formats and credentials in URLs."""
     return _CREDENTIALS.sub(rf"\g<scheme>{HIDDEN}@", _VALUE.sub(HIDDEN, text))
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a variable or an option of this name holds a secret. `max_tokens` and `tokenizer` do not."""
+    """Whether a variable or option of this name holds a secret; `max_tokens` and `tokenizer` do not."""
     flat = _WORDS.sub("_", name.strip("-")).lower().replace("-", "_").rsplit(".", 1)[-1]
     if _CERTAIN.search(flat):
         return True
@@ -67,7 +67,7 @@ def _redact_word(word: str) -> str:
 
 
 def _redact_words(text: str) -> str:
-    """Text that may be a command itself: also what stands behind the name of a secret in it."""
+    """Hides secrets in a text that may be a command, including values that follow the name of a secret."""
     text = _HEADER.sub(rf"\g<head>{HIDDEN}", redact_text(text))
     for pattern in (_ASSIGNED, _OPTION):
         text = pattern.sub(_hidden_behind_name, text)

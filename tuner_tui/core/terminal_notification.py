@@ -1,7 +1,8 @@
-"""A note to the person behind a terminal: the bell, and OSC 9, which many terminals show as a desktop notification.
+"""Escape sequences that notify the user of a terminal: the bell, and OSC 9, shown as a desktop notification by many
+terminals.
 
-Sequences by iTerm2's documentation of OSC 9 and tmux(1), passthrough: tmux lets it pass wrapped, each escape doubled,
-and where `allow-passthrough` is on; the bell reaches everybody.
+See iTerm2's documentation of OSC 9 and tmux(1), passthrough: tmux forwards the sequence where `allow-passthrough` is
+on, if it is wrapped and each escape is doubled. The bell always works.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ MAX_CHARACTERS = 200
 
 
 def terminal_notification(text: str, environ: Mapping[str, str]) -> str:
-    """What to write to the terminal for `text`; the bell alone on terminals that know nothing more."""
+    """The characters to write to the terminal for `text`; only the bell on terminals without OSC 9."""
     if environ.get("TERM", "") in ("", "dumb", "linux") or environ.get("TERM", "").startswith("vt"):
         return BELL
     clean = "".join(character for character in text if character.isprintable())[:MAX_CHARACTERS]

@@ -46,6 +46,8 @@ class Sampler:
         self._identify = identify
         self._closing = threading.Event()
         self._opened = threading.Event()
+        self._polling = threading.Event()
+        self._polling.set()
         self._monitors: tuple[GpuMonitor, ...] = ()
         self.problem: GpuProblem | None = None
         """The reason for having no cards, once it is known."""
@@ -63,6 +65,14 @@ class Sampler:
             processes=self._processes.sample(watched),
         )
 
+    def pause(self) -> None:
+        """Stops to poll the cards until `resume`; the driver stays open, and `sample` returns old figures."""
+        self._polling.clear()
+
+    def resume(self) -> None:
+        """Polls the cards again."""
+        self._polling.set()
+
     def wait_ready(self, timeout_s: float) -> bool:
         """Waits until every card was read once or found lost; returns False on a timeout."""
         ends_s = self._clock() + timeout_s
@@ -73,6 +83,7 @@ class Sampler:
     def close(self) -> None:
         """Stops reading; a thread that is blocked in the driver ends with the program."""
         self._closing.set()
+        self._polling.set()
 
     def _open(self) -> None:
         try:
@@ -88,7 +99,7 @@ class Sampler:
         self._opened.set()
 
     def _run(self, monitor: GpuMonitor) -> None:
-        while not self._closing.is_set():
+        while self._polling.wait() and not self._closing.is_set():
             monitor.refresh()
             self._closing.wait(monitor.pause_s())
 

@@ -136,7 +136,7 @@ def _holds_effective_batch(rung: Remedy, situation: Situation, seen: Settings) -
     ):
         return False
     return isinstance(situation.job, BuiltinJob) or (
-        situation.state.takes_orders and all(name in situation.state.in_effect for name in (MICRO, ACCUMULATION))
+        situation.state.accepts_orders and all(name in situation.state.in_effect for name in (MICRO, ACCUMULATION))
     )
 
 

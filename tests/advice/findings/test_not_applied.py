@@ -9,13 +9,13 @@ CHECKPOINT = "/runs/r001/output/checkpoint-500"
 
 
 def test_one_that_begins_at_the_beginning_is_told() -> None:
-    (finding,) = diagnose(situation(state=training(takes_orders=True), resumed_from=CHECKPOINT))
+    (finding,) = diagnose(situation(state=training(accepts_orders=True), resumed_from=CHECKPOINT))
     assert finding.cause == "not-resumed"
     assert CHECKPOINT in finding.evidence[0]
 
 
 def test_nothing_is_said_where_it_went_on_or_nobody_knows() -> None:
-    assert diagnose(situation(state=training(takes_orders=True, first_step=500), resumed_from=CHECKPOINT)) == ()
-    assert diagnose(situation(state=training(takes_orders=True))) == ()
-    own_loop = training(takes_orders=False)
+    assert diagnose(situation(state=training(accepts_orders=True, first_step=500), resumed_from=CHECKPOINT)) == ()
+    assert diagnose(situation(state=training(accepts_orders=True))) == ()
+    own_loop = training(accepts_orders=False)
     assert diagnose(situation(state=own_loop, resumed_from=CHECKPOINT)) == (), "it may have read it by itself"

@@ -170,7 +170,10 @@ def test_without_a_loader_nobody_knows_the_wait_for_data() -> None:
 def test_what_is_held_between_steps_is_followed_and_forgotten_with_its_process() -> None:
     held = [steps(float(n), n, float(n), allocated_bytes=100 + n, anonymous_bytes=7) for n in range(1, 6)]
     rank = fold_all(RunState(), held).ranks[0]
-    assert (rank.allocated.values, rank.anonymous.values[1:]) == ((None, 101, 102, 103, 104, 105), (7,) * 5)
+    assert (rank.allocated_minima.values, rank.anonymous_minima.values[1:]) == (
+        (None, 101, 102, 103, 104, 105),
+        (7,) * 5,
+    )
     again = fold(fold_all(RunState(), held), steps(9.0, 1, 1.0, allocated_bytes=50))
-    assert again.ranks[0].allocated.values == (None, 50)
-    assert again.ranks[0].anonymous.values == ()
+    assert again.ranks[0].allocated_minima.values == (None, 50)
+    assert again.ranks[0].anonymous_minima.values == ()

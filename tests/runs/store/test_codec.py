@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner_tui.runs.events.types import EVENT_TYPES, Event, Finished, Launched, Metrics, Steps
-from tuner_tui.runs.store.codec import MAX_LINE_BYTES, decode_event, encode_event, is_story_line
+from tuner_tui.runs.events.types import EVENT_TYPES, STORY_PREFIX, Event, Finished, Launched, Metrics, Steps
+from tuner_tui.runs.store.codec import MAX_LINE_BYTES, decode_event, encode_event
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
@@ -52,7 +52,7 @@ def test_every_event_comes_back(event: Event) -> None:
     line = encode_event(event)
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
-    assert is_story_line(line) == event.story
+    assert line.startswith(STORY_PREFIX) == event.story
     assert json.loads(line)["v"] == 1
     assert decode_event(line) == event
 

@@ -209,7 +209,7 @@ def test_a_full_disk_is_told_and_borne(box: Sandbox, tmp_path: Path) -> None:
     folder.events.symlink_to("/dev/full")
     folder.samples.symlink_to("/dev/full")
     start_supervisor(
-        folder, LaunchSpec((sys.executable, "-c", "print('trained')"), str(tmp_path), {}, patience=QUICK_STOP)
+        folder, LaunchSpec((sys.executable, "-c", "print('trained')"), str(tmp_path), {}, stop_timeouts=QUICK_STOP)
     )
     last = wait_ended(folder)
     assert (last.outcome, last.exit_code) == ("completed", 0)

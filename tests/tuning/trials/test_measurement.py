@@ -146,9 +146,9 @@ def test_a_batch_that_nobody_asked_for_is_its_own() -> None:
 
 def test_a_trainer_says_its_micro_batch_itself() -> None:
     """Its batches may be packed: one long row."""
-    seen = state(in_effect={"per_device_train_batch_size": 8}, takes_orders=True)
+    seen = state(in_effect={"per_device_train_batch_size": 8}, accepts_orders=True)
     assert measurement(rank(batch_shape=(1, 512)), run=seen).outcome == "measured"
-    other = state(in_effect={"per_device_train_batch_size": 16}, takes_orders=True)
+    other = state(in_effect={"per_device_train_batch_size": 16}, accepts_orders=True)
     assert measurement(rank(), run=other).outcome == "not-applied"
 
 

@@ -41,9 +41,11 @@ def find_memory_leaks(situation: Situation, least: int) -> tuple[MemoryLeak, ...
     """Significant steady growth over at least `least` windows of the run: GPUs first, then the host."""
     ranks = situation.state.ranks.values()
     on_cards = [
-        MemoryLeak("gpu", rise, (rank,)) for rank in ranks if (rise := find_growth(rank.allocated, least)) is not None
+        MemoryLeak("gpu", rise, (rank,))
+        for rank in ranks
+        if (rise := find_growth(rank.allocated_minima, least)) is not None
     ]
-    on_host = [(rank, rise) for rank in ranks if (rise := find_growth(rank.anonymous, least)) is not None]
+    on_host = [(rank, rise) for rank in ranks if (rise := find_growth(rank.anonymous_minima, least)) is not None]
     together = MemoryLeak("host", _total_growth(rise for _, rise in on_host), tuple(rank for rank, _ in on_host))
     found = [*on_cards, together] if on_host else on_cards
     return tuple(one for one in found if _is_significant(one.growth))

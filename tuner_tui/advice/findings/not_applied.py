@@ -50,7 +50,12 @@ def not_resumed(situation: Situation) -> Finding | None:
     Only a Trainer reports its first step; nothing is known of a loop that loads `{checkpoint}` itself.
     """
     state = situation.state
-    if situation.resumed_from is None or not state.takes_orders or state.first_step > 0 or not process_steps(situation):
+    if (
+        situation.resumed_from is None
+        or not state.accepts_orders
+        or state.first_step > 0
+        or not process_steps(situation)
+    ):
         return None
     return Finding(
         cause="not-resumed",

@@ -1,11 +1,14 @@
-"""Events to state: a pure fold. Any order, any lost line, any suffix of a run gives a state that makes sense."""
+"""Folds events into the state of a run.
+
+Pure: any order, any lost line and any suffix of a run give a consistent state.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from tuner_tui.runs.events import types as ev
 from tuner_tui.runs.events.memory_trend import NO_MINIMA, with_value
@@ -15,7 +18,6 @@ from tuner_tui.runs.events.run_state import RankState, RunState
 MAX_EVALUATIONS = 400
 BEFORE_TRAINING = ("starting", "compiling", "skipping")
 
-E = TypeVar("E", bound=ev.Event)
 Folder = Callable[[RunState, Any], RunState]
 
 
@@ -79,7 +81,7 @@ def _plan(state: RunState, event: ev.Plan) -> RunState:
         state,
         total_steps=state.total_steps if event.total_steps is None else event.total_steps,
         first_step=event.first_step,
-        takes_orders=state.takes_orders or event.obeys,
+        accepts_orders=state.accepts_orders or event.obeys,
         parameters=state.parameters if event.parameters is None else event.parameters,
         trainable_parameters=(
             state.trainable_parameters if event.trainable_parameters is None else event.trainable_parameters
@@ -105,7 +107,7 @@ def _in_effect(state: RunState, event: ev.InEffect) -> RunState:
 
 
 def _injected(state: RunState, event: ev.Injected) -> RunState:
-    """One place after another takes its settings: what found none is what no place took."""
+    """Several places may take settings; what remains in `not_injected` was taken by none."""
     injected = {**state.injected, **event.values}
     left = (name for name in dict.fromkeys((*state.not_injected, *event.not_found)) if name not in injected)
     return replace(state, injected=injected, not_injected=tuple(left))
@@ -116,7 +118,7 @@ def _out_of_memory(state: RunState, event: ev.OutOfMemory) -> RunState:
 
 
 def _raised(state: RunState, event: ev.Raised) -> RunState:
-    """The first one is the reason: when a rank dies, the others soon raise that it is gone."""
+    """Keeps the first exception: when a rank fails, the others soon raise because it is gone."""
     earlier = state.raised is not None and state.raised.t <= event.t
     return state if earlier else replace(state, raised=event)
 
@@ -140,11 +142,11 @@ def _steps(state: RunState, event: ev.Steps) -> RunState:
 
 
 def _with_memory(rank: RankState, event: ev.Steps, started: bool) -> RankState:
-    allocated, anonymous = (NO_MINIMA, NO_MINIMA) if started else (rank.allocated, rank.anonymous)
+    allocated, anonymous = (NO_MINIMA, NO_MINIMA) if started else (rank.allocated_minima, rank.anonymous_minima)
     return replace(
         rank,
-        allocated=with_value(allocated, event.own_steps, event.allocated_bytes),
-        anonymous=with_value(anonymous, event.own_steps, event.anonymous_bytes),
+        allocated_minima=with_value(allocated, event.own_steps, event.allocated_bytes),
+        anonymous_minima=with_value(anonymous, event.own_steps, event.anonymous_bytes),
     )
 
 

@@ -11,7 +11,7 @@ from tuner_tui.runs.events.types import Evaluated, Event, Metrics, Steps
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Points of one figure: `xs` ascending (steps or seconds), `ys` of equal length; a gap is None."""
+    """Points of one figure: `xs` ascending (steps or seconds), `ys` of equal length; None is a gap."""
 
     name: str
     unit: str
@@ -21,10 +21,9 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What is plotted of a run, over its steps; each at most some hundred points, thinned over the whole run.
+    """Series plotted over the steps of a run, each with at most a few hundred points.
 
-    `memory_bytes` is the peak summed over the ranks: what the allocator reserved on the GPU, or on a CPU the process's
-    resident memory.
+    `memory_bytes` is the peak summed over ranks: reserved GPU memory, or resident memory on a CPU.
     """
 
     loss: Series = Series("loss", "")
@@ -34,11 +33,11 @@ class History:
 
 
 MAX_POINTS = 600
-"""A series is thinned to half of this when it is reached: more than a wide terminal has columns of half cells."""
+"""A series of this length is thinned to half; wide terminals have fewer columns of half cells."""
 
 
 class DownsampledSeries:
-    """A series that keeps at most `MAX_POINTS` points, evenly over its whole length, and always the newest."""
+    """Keeps at most `MAX_POINTS` points, evenly spaced over the whole series, and always the newest."""
 
     def __init__(self, name: str, unit: str) -> None:
         self._empty = Series(name, unit)
@@ -47,7 +46,8 @@ class DownsampledSeries:
         self._newest: tuple[float, float | None] | None = None
 
     def add(self, x: float, y: float | None) -> None:
-        """Add a point. One at or before the last is a run that went back: what it overtakes is dropped."""
+        """Add a point. A point at or before the last one replaces what it overtakes: the run went back to a
+        checkpoint."""
         if not math.isfinite(x):
             return
         while self._points and self._points[-1][0] >= x:
@@ -70,7 +70,7 @@ class DownsampledSeries:
 
 @dataclass(slots=True)
 class _RankCounters:
-    """The counters that the next rate of a rank is taken from, and its newest figures."""
+    """Counters from which the next rate of a rank is computed, and its latest figures."""
 
     base: Steps
     samples_s: float | None = None
@@ -78,7 +78,7 @@ class _RankCounters:
 
 
 class HistoryBuilder:
-    """Events in, history out. Events may come with large holes between them; counters bridge them."""
+    """Builds the history from events. Events may have large gaps; cumulative counters bridge them."""
 
     def __init__(self) -> None:
         self._loss = DownsampledSeries("loss", "")
@@ -89,14 +89,13 @@ class HistoryBuilder:
         self._built: History | None = History()
 
     def add(self, event: Event) -> None:
-        """Take what the event says into the series."""
         add = _ADDERS.get(type(event))
         if add is not None:
             add(self, event)
             self._built = None
 
     def history(self) -> History:
-        """The history so far; the same object until something is added."""
+        """The history so far; the same object until an event is added."""
         if self._built is None:
             series = (self._loss, self._eval_loss, self._samples_s, self._memory)
             self._built = History(*(one.series() for one in series))
@@ -124,7 +123,7 @@ class HistoryBuilder:
 
 
 RATE_SPAN_S = 5.0
-"""Seconds of step time between two points of the throughput: shorter ones show the clock, not the training."""
+"""Seconds of step time between two points of the throughput; shorter spans show jitter of the clock."""
 
 
 def _advance(rank: _RankCounters, counters: Steps) -> None:

@@ -1,4 +1,7 @@
-"""Trend of memory over a run: the minimum of each window of steps, in constant memory, and its growth."""
+"""Trend of memory over a run: the minimum of each window of steps, in constant memory, and its growth.
+
+Memory rises and falls within a step; what a training retains from step to step shows in the minima.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ MIN_KNOWN_WINDOWS = 3
 
 @dataclass(frozen=True, slots=True)
 class WindowMinima:
-    """The lowest value in each stretch of `stride` steps, the first from step 0; None where nothing was measured."""
+    """The minimum of each window of `stride` steps, from step 0; None where nothing was measured."""
 
     stride: int = 1
     values: tuple[int | None, ...] = ()
@@ -22,7 +25,7 @@ NO_MINIMA = WindowMinima()
 
 @dataclass(frozen=True, slots=True)
 class MemoryGrowth:
-    """What is kept with each step, in bytes, lately; what was kept in all, over how many steps, and from what on."""
+    """Recent growth in bytes a step; total growth over `steps` steps, and the value it started from."""
 
     bytes_a_step: float
     total_bytes: int
@@ -31,7 +34,7 @@ class MemoryGrowth:
 
 
 def with_value(lows: WindowMinima, step: int, value: int | None) -> WindowMinima:
-    """`lows` with what was measured at `step`. Stretches become twice as long where they are too many."""
+    """`minima` with a value measured at `step`. When there are too many windows, their width doubles."""
     if value is None or step < 0:
         return lows
     stride, values = lows.stride, lows.values
@@ -43,10 +46,10 @@ def with_value(lows: WindowMinima, step: int, value: int | None) -> WindowMinima
 
 
 def find_growth(lows: WindowMinima, least: int) -> MemoryGrowth | None:
-    """How the lows rise, where each of them is above the one before and the rise does not wear off; None elsewhere.
+    """The growth if each minimum is above the one before and the growth does not slow down; otherwise None.
 
-    The first stretch, in which caches and the optimizer's state are made, does not count; `least` others have to be
-    known. What fills up, as an allocator's cache does, rises less and less; what is kept for good rises evenly.
+    The first window, in which caches and optimizer states are allocated, is left out; at least `least` others must be
+    known. A cache that fills up grows ever more slowly, whereas memory retained at each step grows evenly.
     """
     known = [(n * lows.stride, value) for n, value in enumerate(lows.values) if value is not None][1:]
     if len(known) < max(MIN_KNOWN_WINDOWS, least) or any(b <= a for (_, a), (_, b) in pairwise(known)):

@@ -10,18 +10,18 @@ from tuner_tui.runs.events.run_state import RankState, RunState
 from tuner_tui.runs.events.types import Steps
 
 MIN_STEPS = 3
-"""Steps of evidence before a time left is given; the first step of a process warms caches up and is not counted."""
+"""Steps required for an estimate. The first step of a process, which warms up caches, is not counted."""
 STALL_FACTOR = 8.0
-"""No step for this many usual step times is a stall."""
+"""Training counts as stalled after this many usual step times without a step."""
 STALL_FLOOR_S = 10.0
-"""Counters come once a second, late by up to a step; below this a pause says nothing."""
+"""Counters come once a second, late by up to one step; shorter pauses mean nothing."""
 FIRST_STEP_STALL_S = 600.0
-"""A first step may compile, build caches or wait for other machines; ten minutes without one is a stall."""
+"""The first step may compile, build caches or wait for other machines."""
 
 
 @dataclass(frozen=True, slots=True)
 class Eta:
-    """Seconds left: the likely figure, and the range that the measured step times span."""
+    """Seconds left: the likely value, and the range of the measured step times."""
 
     seconds: float
     low_s: float
@@ -29,10 +29,10 @@ class Eta:
 
 
 def eta(state: RunState, now: float) -> Eta | None:
-    """Time left at `now` (seconds since the epoch), evaluation and saving included; None until there is evidence.
+    """Time left at `now` (seconds since the epoch), evaluation and saving included; None before there are enough steps.
 
-    Step time is that of the last seconds; the range spans its quartiles and the whole run's mean. Evaluation and
-    saving are charged per step, by what they cost up to the last time each happened.
+    Uses the step time of the last seconds; the range spans its quartiles and the mean of the whole run. Evaluation and
+    saving add their measured cost per step.
     """
     rank = _first_rank(state)
     if rank is None or rank.latest is None or state.step is None or not state.total_steps or state.finished:
@@ -48,7 +48,8 @@ def eta(state: RunState, now: float) -> Eta | None:
 
 
 def phase_at(state: RunState, now: float) -> str:
-    """The phase at `now`: the run's own, or `stalled` where training makes no step for several usual step times."""
+    """The phase at `now`: that of the run, or `stalled` where training takes several usual step times without a
+    step."""
     if state.finished is not None or state.phase != "training":
         return state.phase
     since = max(state.last_step_t or 0.0, state.phase_since_t or 0.0)
@@ -56,7 +57,7 @@ def phase_at(state: RunState, now: float) -> str:
 
 
 def stall_after_s(state: RunState) -> float:
-    """Seconds without a step after which the training counts as stalled."""
+    """Seconds without a step after which training counts as stalled."""
     times = [time for rank in state.ranks.values() for time in _interval_step_times(rank.recent)]
     slowest = max((r.latest.slowest_step_s or 0.0 for r in state.ranks.values() if r.latest is not None), default=0.0)
     if not times and not slowest:
@@ -98,7 +99,7 @@ def _save_per_step(state: RunState, latest: Steps) -> float:
 
 
 def _elapsed_in_step(state: RunState, now: float, step_time_s: float) -> float:
-    """Seconds already spent since the last counters, at most one second or step: they come late by that."""
+    """Seconds since the last counters, at most one second or one step, which is how late they come."""
     if state.last_step_t is None or state.phase != "training":
         return 0.0
     return min(max(0.0, now - state.last_step_t), max(1.0, step_time_s))

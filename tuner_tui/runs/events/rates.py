@@ -1,4 +1,4 @@
-"""Speed from cumulative counters: the difference over the last stretch of training, not an average of averages."""
+"""Speed from cumulative counters: the difference over the last seconds of training, not an average of averages."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tuner_tui.runs.events.run_state import RankState, Rates
 from tuner_tui.runs.events.types import Steps
 
 WINDOW_S = 20.0
-"""Seconds of step time that rates look back on: long enough to be steady, short enough to show a change."""
+"""Seconds of step time that rates cover: long enough to be steady, short enough to show a change."""
 MAX_POINTS = 30
 
 
 def with_counters(rank: RankState, counters: Steps) -> RankState:
-    """The rank with its newest counters. Counters that fell mean a new process: the old ones are forgotten."""
+    """The rank with new counters. Counters that decreased mean a new process: the old ones are dropped."""
     latest = rank.latest
     if latest is None or counters.own_steps < latest.own_steps or counters.train_s < latest.train_s:
         return replace(rank, latest=counters, recent=(counters,))
@@ -24,7 +24,7 @@ def with_counters(rank: RankState, counters: Steps) -> RankState:
 
 
 def rates_of(ranks: Iterable[RankState]) -> Rates:
-    """Samples and tokens are summed over ranks; steps are shared by them, so the slowest rank gives the step time."""
+    """Samples and tokens are summed over ranks; ranks step together, so the slowest sets the step time."""
     spans = [(rank.recent[0], rank.recent[-1]) for rank in ranks if len(rank.recent) > 1]
     spans = [(a, b) for a, b in spans if b.train_s > a.train_s and b.own_steps > a.own_steps]
     if not spans:
@@ -42,7 +42,7 @@ def rates_of(ranks: Iterable[RankState]) -> Rates:
 
 
 def mean_rates(ranks: Iterable[RankState]) -> Rates:
-    """Speed over the whole of a run, as two runs are compared by it."""
+    """Speed over the whole run, used to compare runs."""
     return rates_of(
         replace(rank, recent=(Steps(t=0.0, step=0, own_steps=0, tokens=0, padding_tokens=0), rank.latest))
         for rank in ranks
@@ -75,7 +75,7 @@ def _padding_share(spans: list[tuple[Steps, Steps]]) -> float | None:
 
 
 def _between_share(spans: list[tuple[Steps, Steps]]) -> float | None:
-    """Of the rank that spends most of its time so: the others wait for it."""
+    """Of the rank with the largest share; the others wait for it."""
     shares = [
         (b.between_s - (a.between_s or 0.0)) / (b.train_s - a.train_s) for a, b in spans if b.between_s is not None
     ]
@@ -89,10 +89,7 @@ def _data_wait_share(spans: list[tuple[Steps, Steps]]) -> float | None:
 
 
 def data_wait_share(first: Steps, last: Steps) -> float | None:
-    """The share of one rank's step time between two counters that it waited for data.
-
-    None where no loader was seen: a script that makes its batches by itself.
-    """
+    """Share of one rank's step time between two counters spent waiting for data; None without a data loader."""
     seconds = last.train_s - first.train_s
     if seconds <= 0 or not (last.micro_steps or last.data_wait_s):
         return None

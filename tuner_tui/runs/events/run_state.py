@@ -12,17 +12,17 @@ from tuner_tui.runs.events.types import Checkpoint, Evaluated, Exited, FellBack,
 
 @dataclass(frozen=True, slots=True)
 class RankState:
-    """One rank: its process, its newest counters, and recent counters for rates (oldest first, at most 30).
+    """One rank: its process, latest counters, and recent counters for rates (oldest first, at most 30).
 
-    `allocated` and `anonymous` are the lows of what it held on its GPU and in the host's memory, over its own steps.
+    `allocated_minima` and `anonymous_minima` are the trends of its GPU and host memory over its own steps.
     """
 
     rank: int
     pid: int | None = None
     latest: Steps | None = None
     recent: tuple[Steps, ...] = ()
-    allocated: WindowMinima = NO_MINIMA
-    anonymous: WindowMinima = NO_MINIMA
+    allocated_minima: WindowMinima = NO_MINIMA
+    anonymous_minima: WindowMinima = NO_MINIMA
     ended: bool = False
 
 
@@ -30,7 +30,7 @@ class RankState:
 class Rates:
     """Speed over the last seconds of training, summed over ranks. Shares are of step time, 0 to 1.
 
-    `between_share` is what passes from an optimizer step to the next request for a batch.
+    `between_share` is the time from an optimizer step to the next request for a batch.
     """
 
     steps_s: float | None = None
@@ -44,12 +44,11 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """What is known of a run. `outcome` is None while it lives; times are seconds since the epoch.
+    """What is known of a run. Times are seconds since the epoch.
 
-    `source` says where the steps were read, where no observer told of them. `takes_orders`: a trainer that the observer
-    watches, which obeys the control file. `last_step_t` is when a step was
-    last seen to complete. `evaluations` are thinned to some hundred, the newest kept. `fell_back`: the
-    automatic fallback continued it; `fallback_ended`: why it did not, one sentence.
+    `source` names the file that steps were read from when there is no observer. `accepts_orders`: an observed trainer
+    that obeys the control file. `last_step_t` is when a step last completed. `evaluations` are downsampled to a few
+    hundred, newest last. `fell_back`: the fallback continued the run; `fallback_ended`: why it did not.
     """
 
     phase: str = "starting"
@@ -62,7 +61,7 @@ class RunState:
     step: int | None = None
     total_steps: int | None = None
     first_step: int = 0
-    takes_orders: bool = False
+    accepts_orders: bool = False
     source: str | None = None
     epoch: float | None = None
     loss: float | None = None
@@ -88,14 +87,15 @@ class RunState:
 
     @property
     def outcome(self) -> str | None:
-        """How the run ended, or None while it lives."""
+        """How the run ended, or None while it runs."""
         return None if self.finished is None else self.finished.outcome
 
     @property
     def replicas(self) -> int | None:
-        """Micro batches that a step consists of at once: processes, times the cards that share one (a Trainer's).
+        """Micro batches in one forward pass: processes times the GPUs that share a process (a Trainer with
+        DataParallel).
 
-        None until a training was seen. A loop of its own that uses `DataParallel` splits the batch of its loader: one.
+        None until the training was observed. A custom loop with `DataParallel` splits the batch of its loader: 1.
         """
         if "optimizer" not in self.in_effect:
             return None
@@ -103,15 +103,15 @@ class RunState:
 
     @property
     def ended_without_step(self) -> bool:
-        """Whether every process that the observer was in has imported torch and ended without an optimizer step."""
+        """Whether every observed process imported torch and ended without an optimizer step."""
         ended = bool(self.ranks) and all(rank.ended for rank in self.ranks.values())
         stepped = bool(self.step) or any(rank.latest and rank.latest.own_steps for rank in self.ranks.values())
         return ended and "torch" in self.versions and not stepped
 
 
 def checkpoint_refusal(state: RunState) -> str | None:
-    """Why asking the training for a checkpoint would come to nothing, in a sentence; None where it obeys."""
-    if state.takes_orders:
+    """Why the training cannot be asked for a checkpoint, in a sentence; None if it can."""
+    if state.accepts_orders:
         return None
     if state.step is None:
         return "There is nothing to save yet: no step was made."

@@ -1,10 +1,9 @@
-"""The events of a run: one JSON line each, typed and versioned.
+"""Event types of a run. An event is one line of JSON, typed and versioned.
 
-Two sorts. *Story* events are rare and worth keeping for ever; their line starts with `{"story":1,` so that a reader can
-find them in a file of any size without parsing it. *Frequent* events (`steps`, `metrics`) come at most once a second
-and a rank and carry **cumulative** counters, so that any suffix of the file gives the present state and any two lines
-give the rate between them. The observer writes the same lines without importing this module; a test holds the two
-together.
+*Story* events are rare and kept whole; their lines start with `{"story":1,`, so that a reader finds them in a file of
+any size without parsing the rest. *Frequent* events (`steps`, `metrics`) come at most once a second and rank with
+**cumulative** counters: any suffix of the file gives the current state, and any two lines give the rate between them.
+The observer writes the same lines without importing this module; a test compares the two.
 """
 
 from __future__ import annotations
@@ -19,9 +18,10 @@ STORY_PREFIX = b'{"story":1,'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """What every event has: `t` in seconds since the epoch, and the rank that wrote it (None: the supervisor).
+    """Common fields: `t` in seconds since the epoch, and the rank that wrote the event (None: the supervisor).
 
-    `source` names what was read where no observer told it: the output, a file of the tool. Such events are in no file.
+    `source` names the file that the event was derived from, for a training without observer. Such events are not in any
+    file.
     """
 
     kind: ClassVar[str] = ""
@@ -42,7 +42,7 @@ class Launched(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRequested(Event):
-    """Somebody asked for a checkpoint or a stop; `how` is checkpoint, stop, terminate or kill."""
+    """A checkpoint or a stop was requested; `how` is an `Order`."""
 
     kind: ClassVar[str] = "stop-requested"
     how: str
@@ -50,7 +50,8 @@ class StopRequested(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exited(Event):
-    """The training process ended. `oom_kill` is True where the kernel or the cgroup says that it killed for memory."""
+    """The training process ended. `oom_kill` is True if the kernel or the cgroup reports that it was killed for
+    memory."""
 
     kind: ClassVar[str] = "exited"
     exit_code: int | None = None
@@ -72,9 +73,10 @@ class Finished(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FellBack(Event):
-    """The run ended out of memory and goes on as the run `into` with `change`; the `number`th of at most `most` times.
+    """The run ran out of memory and continues as run `into` with the changed settings `change`; fallback `number` of
+    `most`.
 
-    `step` is where that run begins: a checkpoint's, or 0 for a start from nothing. Told after `finished`.
+    `step` is the first step of that run: that of a checkpoint, or 0. Written after `finished`.
     """
 
     kind: ClassVar[str] = "fell-back"
@@ -88,7 +90,7 @@ class FellBack(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FallbackEnded(Event):
-    """The run ended out of memory and is not continued; the sentence says why. Told after `finished`."""
+    """The run ran out of memory and is not continued; the sentence gives the reason. Written after `finished`."""
 
     kind: ClassVar[str] = "fallback-ended"
     sentence: str
@@ -96,7 +98,7 @@ class FallbackEnded(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started(Event):
-    """The observer is in the training process."""
+    """The observer is active in the training process."""
 
     kind: ClassVar[str] = "started"
     pid: int
@@ -118,9 +120,9 @@ class Phase(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan(Event):
-    """How long the training will be. `first_step` is above 0 where it resumed from a checkpoint.
+    """The length of the training. `first_step` is above 0 after a resume.
 
-    `obeys`: it takes the orders of the control file.
+    `obeys`: the training obeys the control file.
     """
 
     kind: ClassVar[str] = "plan"
@@ -135,7 +137,7 @@ class Plan(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluated(Event):
-    """Metrics of one evaluation, by the trainer's own names, and how long it took."""
+    """Metrics of one evaluation, named as the trainer names them, and its duration."""
 
     kind: ClassVar[str] = "evaluated"
     step: int
@@ -145,7 +147,7 @@ class Evaluated(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint(Event):
-    """A checkpoint is complete on disk."""
+    """A checkpoint was written completely."""
 
     kind: ClassVar[str] = "checkpoint"
     step: int
@@ -155,7 +157,7 @@ class Checkpoint(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InEffect(Event):
-    """What is really in effect, seen inside the process; only what changed since the last such event."""
+    """Values in effect inside the process; only those that changed since the last such event."""
 
     kind: ClassVar[str] = "in-effect"
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -163,7 +165,7 @@ class InEffect(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Injected(Event):
-    """What `inject` set inside the process, and which names found no place."""
+    """Values that `inject` set inside the process, and names that it found no place for."""
 
     kind: ClassVar[str] = "injected"
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -193,15 +195,15 @@ class Raised(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialMeasured(Event):
-    """What a trial measured, one for each rank; after it the process ends.
+    """The measurement of a trial, one for each rank; the process ends after it.
 
-    `steps` optimizer steps in `seconds` of training, after `warmup_steps` that do not count; `samples`, `tokens`
-    (padding left out), `padding_tokens`, `data_wait_s` and `optimizer_s` (time inside the optimizers) are theirs.
-    `spread` is the half width of the 95 % interval of its speed, as a share. The peaks are of the whole process;
-    `data_peak_bytes` is its private memory, where a limit counts that. `batch_peak_bytes` (forward and backward) and
-    `optimizer_peak_bytes` are told apart by CUDA's allocator alone, in bytes that it gave out.
-    `device_outside_bytes` is what the card holds beside the allocator's: its context, and other processes.
-    `longest` and `evaluated` say in words whether the longest batch was met and one batch evaluated.
+    `steps` optimizer steps took `seconds`, after `warmup_steps` that are not measured. `samples`, `tokens` (without
+    padding), `padding_tokens`, `data_wait_s` and `optimizer_s` (time inside the optimizers) belong to those steps.
+    `spread` is the half width of the 95 % confidence interval of the speed, relative to it. Peaks are of the whole
+    process; `data_peak_bytes` is its private memory, where a limit applies to that. `batch_peak_bytes` (forward and
+    backward) and `optimizer_peak_bytes` come from CUDA's allocator and count allocated bytes. `device_outside_bytes` is
+    memory of the GPU outside the allocator: the context, and other processes. `longest` and `evaluated` say whether the
+    longest batch was used and one batch was evaluated.
     """
 
     kind: ClassVar[str] = "trial"
@@ -231,7 +233,7 @@ class TrialMeasured(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended(Event):
-    """The observed process came to its end by itself."""
+    """The observed process ended normally."""
 
     kind: ClassVar[str] = "ended"
     step: int | None = None
@@ -241,15 +243,15 @@ class Ended(Event):
 class Steps(Event):
     """Cumulative counters since the observer started, at most one line a second.
 
-    `step` is the optimizer step of the whole training (it starts above 0 on resume), `own_steps` those of this process.
-    `tokens` leaves padding out; `tokens_estimated` where batches came so fast, or were so large, that of tokens and
-    padding only some were counted, and the rest is estimated by them. `train_s` is wall time between optimizer steps,
-    evaluation and saving left out; `data_wait_s` is the part of it spent waiting for the next batch, `between_s` the
-    part from an optimizer step to the next request for a batch, None where no loader is asked. `own_steps` counts
-    steps that a gradient scaler left out too; `skipped_steps` says how many. `slowest_step_s` is of the last window,
-    the peaks are of the process so far: `allocated`, `reserved` and `step` (where the optimizer step set the peak) by
-    CUDA's allocator, and `rss_peak_bytes`, which every process has, its largest resident set (VmHWM). At that moment
-    `allocated_bytes` were given out by CUDA's allocator, and `anonymous_bytes` the process had beside files (RssAnon).
+    `step` is the optimizer step of the whole training (above 0 after a resume), `own_steps` counts those of this
+    process, including steps that a gradient scaler skipped (`skipped_steps`). `tokens` excludes padding; with
+    `tokens_estimated` tokens and padding were counted in some batches only and scaled. `train_s` is wall time without
+    evaluation and saving; `data_wait_s` is the part spent waiting for a batch, `between_s` the part from an optimizer
+    step to the next request for a batch (None without a data loader). `slowest_step_s` is of the last window.
+
+    Peaks are of the process so far: `allocated`, `reserved` and `step` (where the optimizer step sets the peak) of
+    CUDA's allocator, and `rss_peak_bytes`, the largest resident set (VmHWM). `allocated_bytes` (CUDA's allocator) and
+    `anonymous_bytes` (RssAnon) are the values at this moment.
     """
 
     kind: ClassVar[str] = "steps"
@@ -280,7 +282,7 @@ class Steps(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics(Event):
-    """What the trainer logged: loss, learning rate, gradient norm. A value that is not finite is kept as it is."""
+    """What the trainer logged. Values that are not finite are kept."""
 
     kind: ClassVar[str] = "metrics"
     story: ClassVar[bool] = False

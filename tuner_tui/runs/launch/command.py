@@ -22,10 +22,10 @@ from tuner_tui.settings.origin import Resolved
 from tuner_tui.settings.yaml_reader import read_yaml_mapping
 
 OBSERVER_SITE = Path(__file__).parents[2] / "observer" / "site"
-"""The folder whose `sitecustomize` brings the observer into every Python of the training."""
+"""The folder whose `sitecustomize` installs the observer in every Python process of the training."""
 
 SIGTERM_CHECKPOINT_VARIABLE = "TUNER_SAVE_ON_TERM"
-"""Tells the observer that a Trainer may take SIGTERM as a request for a checkpoint, where its version can."""
+"""Tells the observer to make a Trainer save on SIGTERM."""
 
 
 class LaunchError(Exception):
@@ -39,10 +39,9 @@ def added_environment(
     inject: Mapping[str, Any] | None,
     memory_limit_bytes: int | None,
 ) -> dict[str, str]:
-    """The variables that the launch sets: the job's own, and those by which the observer finds its run.
+    """The variables that the launch sets: those of the job, and those the observer needs.
 
-    The observer's folder goes in front of the user's `PYTHONPATH`, which stays. Output is not buffered, so that the
-    log shows what happens when it happens.
+    The observer's folder precedes the user's `PYTHONPATH`. Output is unbuffered, so that the log is up to date.
     """
     own = dict(job.env) if isinstance(job, CommandJob) else {}
     path = own.get("PYTHONPATH", environ.get("PYTHONPATH", ""))
@@ -60,9 +59,9 @@ def added_environment(
 
 
 def probe_training_python(python: Path, job: Job, resolved: Resolved) -> Interpreter:
-    """The Python that trains. It is asked what its `TrainingArguments` takes only where settings go there.
+    """Probe the Python that trains; its `TrainingArguments` only if settings are passed to them.
 
-    Raises `LaunchError` where it cannot run the built-in job.
+    Raises `LaunchError` if it cannot run the built-in job.
     """
     if isinstance(job, BuiltinJob):
         return _able_to_train(probe_interpreter(python))
@@ -71,14 +70,14 @@ def probe_training_python(python: Path, job: Job, resolved: Resolved) -> Interpr
 
 
 def with_config(applied: AppliedCommand, folder: RunFolder) -> tuple[str, ...]:
-    """The argv with `{config}` replaced by the path that the run's configuration file has."""
+    """The argv with `{config}` replaced by the path of the configuration file."""
     if applied.config_yaml is None:
         return tuple(applied.argv)
     return tuple(word.replace("{config}", str(folder.config)) for word in applied.argv)
 
 
 def own_config(job: Job, cwd: Path) -> Mapping[str, Any] | None:
-    """What the command's own YAML file says, where settings go into one. Raises `SettingsError`."""
+    """The command's own YAML file, if settings are written into one. Raises `SettingsError`."""
     place = find_config_argument(job.command) if isinstance(job, CommandJob) and job.apply == "yaml" else None
     if place is None or not isinstance(job, CommandJob) or CONFIG in job.command[place]:
         return None
@@ -86,7 +85,7 @@ def own_config(job: Job, cwd: Path) -> Mapping[str, Any] | None:
 
 
 def check_command(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> None:
-    """Raise `LaunchError` where the command cannot be started as it stands."""
+    """Raise `LaunchError` if the command cannot be started."""
     if HIDDEN in " ".join(argv):
         raise LaunchError(f"A secret of this command was hidden as {HIDDEN} in its record; give the command again.")
     if not os.path.isdir(cwd):  # noqa: PTH112  Path.is_dir raises for what may not be looked at
@@ -98,7 +97,7 @@ def check_command(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> Non
 
 
 def check_launcher(job: Job, env: Mapping[str, str], accelerate: AccelerateConfig | None) -> None:
-    """Raise `LaunchError` where the launcher would silently start fewer processes than asked for."""
+    """Raise `LaunchError` if the launcher would silently start fewer processes than requested."""
     if job.launcher != "accelerate" or job.processes == 1:
         return
     kind = None if accelerate is None else accelerate.distributed_type
@@ -115,7 +114,7 @@ def check_launcher(job: Job, env: Mapping[str, str], accelerate: AccelerateConfi
 
 
 def has_gpu(env: Mapping[str, str]) -> bool:
-    """Whether the training can use an NVIDIA GPU: the driver's device is there and not hidden from it."""
+    """Whether the training can use an NVIDIA GPU: the device exists and is not hidden."""
     return Path("/dev/nvidiactl").exists() and not hides_all_gpus(env.get("CUDA_VISIBLE_DEVICES"))
 
 
@@ -148,7 +147,7 @@ def _able_to_train(interpreter: Interpreter) -> Interpreter:
 
 
 def _git(cwd: Path, *arguments: str) -> str | None:
-    """What git says; names of files in it may be no UTF-8. It takes no lock, which somebody's own git would meet."""
+    """The output of git. Takes no lock, which a git command of the user would run into."""
     command = ["git", "--no-optional-locks", *arguments]
     try:
         done = subprocess.run(command, cwd=cwd, capture_output=True, timeout=3, check=True)

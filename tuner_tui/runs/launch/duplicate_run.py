@@ -11,7 +11,7 @@ from tuner_tui.settings.job import same_training
 
 
 def find_duplicate_run(request: LaunchRequest) -> RunFolder | None:
-    """A living run of the same job, chosen settings and folder; or the run to be resumed, where it still lives."""
+    """A live run of the same job, chosen settings and folder; or the run to resume, if it is still live."""
     for folder in list_runs(request.root or runs_dir(request.environ)):
         if read_status(folder).live and (_same(folder, request) or _is_parent(folder, request)):
             return folder

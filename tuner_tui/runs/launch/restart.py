@@ -133,7 +133,7 @@ def _refuse_hidden(job: Job) -> None:
 def _saves_on_stop(view: RunView, record: RunRecord) -> bool:
     """Whether the run saves when it is stopped: a Trainer that the observer sees, after its first step."""
     trains = any(rank.latest is not None and rank.latest.own_steps > 0 for rank in view.state.ranks.values())
-    return trains and (isinstance(record.job, BuiltinJob) or view.state.takes_orders)
+    return trains and (isinstance(record.job, BuiltinJob) or view.state.accepts_orders)
 
 
 def _check_resumable(

@@ -1,8 +1,8 @@
-"""How a command is told the checkpoint it resumes from.
+"""Passes a checkpoint to the command that resumes from it.
 
-A `{checkpoint}` in the command says where the path goes; without a checkpoint that word is left out, and the option
-before it too. A YAML file and `hf-args` get `resume_from_checkpoint`, the name that Trainer, TRL, LLaMA-Factory,
-axolotl and ms-swift share. Besides, the observer fills it in where a script calls `Trainer.train()` without one.
+`{checkpoint}` in the command is replaced by the path; without a checkpoint that argument is removed, together with the
+option before it. YAML files and `hf-args` get `resume_from_checkpoint`, the name that Trainer, TRL, LLaMA-Factory,
+axolotl and ms-swift share. In addition, the observer sets it where a script calls `Trainer.train()` without one.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 CHECKPOINT_PLACEHOLDER = "{checkpoint}"
 RESUME_KEY = "resume_from_checkpoint"
 RESUME_VARIABLE = "TUNER_RESUME"
-"""Tells the observer the checkpoint."""
+"""Passes the checkpoint to the observer."""
 
 
 def with_checkpoint(applied: AppliedCommand, job: Job, checkpoint: Path | None) -> AppliedCommand:
-    """The command told to resume from `checkpoint`, or, where that is None, told nothing of it."""
+    """The command that resumes from `checkpoint`, or starts at step 0 if it is None."""
     if isinstance(job, CommandJob) and any(CHECKPOINT_PLACEHOLDER in word for word in applied.argv):
         return replace(applied, argv=_fill_placeholder(applied.argv, checkpoint))
     if checkpoint is None:
@@ -36,7 +36,8 @@ def with_checkpoint(applied: AppliedCommand, job: Job, checkpoint: Path | None) 
 
 
 def accepts_checkpoint(job: Job) -> bool:
-    """Whether the command itself can be told its checkpoint; else only the observer can, and only Trainer's scripts."""
+    """Whether the command itself takes a checkpoint; otherwise only the observer can pass it, to scripts that use
+    Trainer."""
     if isinstance(job, BuiltinJob):
         return True
     return job.apply in ("yaml", "hf-args") or any(CHECKPOINT_PLACEHOLDER in word for word in job.command)

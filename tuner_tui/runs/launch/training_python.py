@@ -1,4 +1,4 @@
-"""Which Python trains a job: the one it names, else the one that its command names, else the shell's."""
+"""Finds the Python that trains a job: named by the job, by its command, or the shell's."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ LONGEST_SHEBANG = 512
 
 
 def training_python(job: Job, environ: Mapping[str, str], cwd: Path) -> Path:
-    """The interpreter whose packages train `job`. `cwd` is where the command runs, `environ` what it is started in.
+    """The interpreter whose packages train `job`, for a command run in `cwd` with `environ`.
 
-    A command names it by its first word, `/env/bin/python train.py`, or by the first line of the program that this word
-    is: `torchrun`, `accelerate`, `trl` belong to one Python.
+    A command names it as its first word (`/env/bin/python train.py`) or in the shebang of its program: `torchrun`,
+    `accelerate` and `trl` belong to one Python.
     """
     if job.interpreter is not None:
         return Path(job.interpreter)
@@ -31,7 +31,7 @@ def training_python(job: Job, environ: Mapping[str, str], cwd: Path) -> Path:
 
 
 def _words(command: tuple[str, ...]) -> tuple[str, ...]:
-    """The command without `env NAME=value …` in front of it."""
+    """The command without a leading `env NAME=value …`."""
     words = list(command)
     if PurePath(words[0]).name == "env":
         words.pop(0)
@@ -55,7 +55,7 @@ def _python_of(words: tuple[str, ...], cwd: Path, path: str) -> Path | None:
 
 
 def _found(name: str, cwd: Path, path: str) -> Path | None:
-    """The program as the kernel would find it; links are not followed: an environment's python is one."""
+    """The program as the kernel would find it. Links are not followed: the python of an environment is one."""
     if "/" in name:
         return cwd / name if os.path.exists(cwd / name) else None  # noqa: PTH110  Path.exists raises where it may not look
     found = shutil.which(name, path=path)
@@ -63,7 +63,8 @@ def _found(name: str, cwd: Path, path: str) -> Path | None:
 
 
 def _shebang(program: Path) -> list[str]:
-    """The words of `#!…`; none where the program is no script. pip writes `#!/bin/sh` where the path is too long."""
+    """The words of the `#!` line; none if the program is no script. pip writes `#!/bin/sh` where the path is too
+    long."""
     try:
         with program.open("rb") as file:
             head = file.read(LONGEST_SHEBANG)

@@ -1,7 +1,6 @@
-"""The failures written in an output: tracebacks with their chains, exception lines, what native code and shells say.
+"""Finds failures in training output: tracebacks with their chains, exception lines, native error messages.
 
-Only what stands where a failure stands is one: an exception line begins its line, a native message has its own form.
-A word inside a sentence is nothing.
+Only text in the position of a failure counts: an exception starts its line, a native message has its own form.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line \d+(?:, in (?P<function>.+
 DRAWN = re.compile(
     r"^╭─+ ?Traceback \(most recent call last\)|^\w+(?:Error|Exception|Interrupt) {3,}Traceback \(most recent"
 )
-"""The header of a traceback as Rich draws it in a box, or as a notebook prints it."""
+"""The header of a traceback as drawn by Rich or printed by a notebook."""
 DRAWN_FRAME = re.compile(r"^(?:│ )?(?:File )?(?P<file>/?[\w./~<>-]+)(?::\d+)?,? in (?P<function>[\w.<>]+)")
 MAX_DRAWN_LINES = 600
 NAMED = r"(?:Error|Exception|Exit|Interrupt|Timeout|Failed|Missing|NotFound|Unsupported|OutOfResources|Fault|HitLimit)"
@@ -39,11 +38,11 @@ UNCAUGHT_ROOTS = frozenset({"<module>", "_run_module_as_main", "_bootstrap", "_b
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One failure: where it stands (`first` and `last` line numbers), what it says, and the frames that led there.
+    """One failure at lines `first` to `last`, and the frames that led to it.
 
-    `headline` is the exception line or the native message, `message` all its lines. `chain` numbers exceptions that
-    were raised while handling one another. `uncaught` is True where the traceback begins at the program's own start;
-    `aside` where Python itself says that it goes on; `thread` where only a thread died.
+    `headline` is the exception line or native message, `message` all its lines. Exceptions raised while handling one
+    another share a `chain`. `uncaught`: the traceback starts at the entry point of the program; `aside`: Python reports
+    that the program continues; `thread`: only a thread ended.
     """
 
     first: int
@@ -61,7 +60,7 @@ class Failure:
 
 
 def find_exceptions(lines: Sequence[LogLine]) -> tuple[Failure, ...]:
-    """Every exception in `lines`, in order; each rank's lines are read as a stream of their own."""
+    """All exceptions in `lines`, in order; the lines of each rank are parsed separately."""
     streams: dict[int | None, list[LogLine]] = defaultdict(list)
     for line in lines:
         streams[line.rank].append(line)
@@ -70,7 +69,7 @@ def find_exceptions(lines: Sequence[LogLine]) -> tuple[Failure, ...]:
 
 
 class _Reader:
-    """Walks one stream of lines once. Short-lived: holds the position and what announces the next traceback."""
+    """Parses the lines of one rank in a single pass."""
 
     def __init__(self, lines: Sequence[LogLine]) -> None:
         self.lines = lines
@@ -80,7 +79,6 @@ class _Reader:
         self.thread = False
 
     def read(self) -> Iterator[Failure]:
-        """Every exception of the stream."""
         while self.at < len(self.lines):
             line = self.lines[self.at]
             if IGNORED.match(line.text) or THREAD.match(line.text):
@@ -98,7 +96,7 @@ class _Reader:
                 self.at += 1
 
     def _traceback(self) -> Iterator[Failure]:
-        """A traceback from its header to the end of its message; nothing where it is cut off."""
+        """Parses a traceback up to the end of its message; yields nothing if it is cut off before any frame."""
         start, quiet = self.lines[self.at], self.lines[self.at].quiet
         self.at += 1
         frames = tuple(self._frames())
@@ -111,7 +109,7 @@ class _Reader:
         self._follow_link()
 
     def _drawing(self) -> Iterator[Failure]:
-        """A traceback in a box or in a notebook's form, up to its exception line; such a one is never caught."""
+        """Parses a drawn traceback up to its exception line; these are always uncaught."""
         start = self.lines[self.at]
         frames: list[tuple[str, str]] = []
         for ahead in range(self.at + 1, min(len(self.lines), self.at + MAX_DRAWN_LINES)):
@@ -127,9 +125,9 @@ class _Reader:
         self.at += 1
 
     def _frames(self) -> Iterator[tuple[str, str]]:
-        """The frames of a traceback, outermost first; leaves the position at the exception line.
+        """The frames of a traceback, outermost first; stops at the exception line.
 
-        Who pastes an output often loses its indentation: one line after a frame is then its source.
+        Pasted output often has no indentation: the line after a frame is then its source.
         """
         source_follows = False
         while self.at < len(self.lines):
@@ -144,12 +142,12 @@ class _Reader:
 
     @staticmethod
     def _ends_frames(text: str, source_follows: bool) -> bool:
-        """Whether `text` is the exception's line rather than a frame's source, a bar or nothing."""
+        """Whether `text` is the exception line, not a frame's source, a progress bar or blank."""
         outside = text[:1] not in (" ", "\t") and bool(text.strip()) and not BAR.search(text)
         return outside and (not source_follows or EXCEPTION.match(text) is not None)
 
     def _exception(self, line: LogLine, frames: tuple[tuple[str, str], ...], traceback: bool) -> Failure:
-        """The exception that begins at the present line, with the lines of its message."""
+        """Parses the exception at the current line, with the lines of its message."""
         match = EXCEPTION.match(line.text) or (ANY_EXCEPTION.match(line.text) if traceback else None)
         self.at += 1
         message = [line.text]
@@ -173,13 +171,13 @@ class _Reader:
         )
 
     def _continues(self, line: LogLine) -> bool:
-        """Whether `line` still belongs to a message: not what a program writes that goes on, or another failure."""
+        """Whether `line` continues a message: no progress, log line or other failure."""
         begins = TRACEBACK.match(line.text) or IGNORED.match(line.text) or THREAD.match(line.text)
         goes_on = BAR.search(line.text) or reports_progress(line.text) or DEALT_WITH.search(line.text)
         return not (line.blank or line.level or goes_on or begins or line.text.startswith("{'"))
 
     def _follow_link(self) -> None:
-        """Stay in the chain where the next lines say that another exception followed from this one."""
+        """Continues the chain if the next lines say that another exception followed."""
         ahead = self.at
         while ahead < len(self.lines) and self.lines[ahead].blank:
             ahead += 1

@@ -1,4 +1,8 @@
-"""Finds the one failure in an output that ended the training, and leaves out those it survived."""
+"""Finds the failure in an output that ended the training, if any.
+
+Steps: find every failure; match each against the crash patterns; drop those the training survived; of the rest, take
+the first that is not a consequence of another process's end.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +20,9 @@ from tuner_tui.runs.log_parsing.lines import BAR, LogLine
 from tuner_tui.runs.log_parsing.progress_signs import DEALT_WITH, ProgressSigns, find_progress_signs
 
 NEAR = 4
-"""Lines after a failure in which a program says that it dealt with it."""
+"""Lines after a failure in which a program logs that it handled it."""
 FAR = 12
-"""Ordinary lines after a failure that a dying process does not write any more."""
+"""Ordinary lines after a failure that a process which ends does not write."""
 NATIVE_NOISE = re.compile(
     r"^\s*(?:frame #|#\d+ |File |at |wandb|\^|~|Exception raised from|\[W|Compile with|For debugging|CUDA kernel errors"
     r"|/|=+$|-+$|srun|slurmstepd|Aborted|terminate called|what\(\)|Failures|Root Cause|\[\d+\]:|time |host |rank "
@@ -28,10 +32,10 @@ NATIVE_NOISE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class FailureContext:
-    """What an output says around its failures, found once: its signs of life, and its ordinary lines.
+    """Signs of progress and ordinary lines of an output, found once.
 
-    `ended` says that something is known to have ended badly; `ordinary` holds the numbers of lines that are neither
-    blank nor what a dying process writes, ascending.
+    `ended`: it is known that the training failed. `ordinary`: numbers of the lines that are neither blank nor written
+    by a process that crashes, ascending.
     """
 
     lines: tuple[LogLine, ...]
@@ -40,7 +44,7 @@ class FailureContext:
     ended: bool
 
     def survived(self, failure: Failure, later: Sequence[Failure]) -> bool:
-        """Whether the training went on after `failure`; `later` are the failures written after it."""
+        """Whether the training continued after `failure`; `later` are the failures after it."""
         if failure.aside and not failure.uncaught:
             return True
         if failure.traceback and not failure.headline:
@@ -59,12 +63,11 @@ class FailureContext:
         return self.signs.goes_on(failure.last, failure.rank, buffered)
 
     def _dealt_with(self, failure: Failure) -> bool:
-        """The next lines say so."""
         following = [line for line in self.lines[failure.last + 1 : failure.last + 3 * NEAR] if not line.blank][:NEAR]
         return any(DEALT_WITH.search(line.text) and not BAR.search(line.text) for line in following)
 
     def _far_from_end(self, failure: Failure, later: Sequence[Failure]) -> bool:
-        """Much ordinary output follows: what dies does not talk on."""
+        """Whether much ordinary output follows, which a process that ends does not write."""
         after = self.ordinary[bisect_right(self.ordinary, failure.last) :]
         if len(after) <= FAR:
             return False
@@ -73,7 +76,7 @@ class FailureContext:
 
 
 def failure_context(lines: Sequence[LogLine], ended: bool) -> FailureContext:
-    """The story of an output, whose lines are numbered from 0 on."""
+    """The context of an output whose lines are numbered from 0."""
     ordinary = tuple(line.number for line in lines if not line.blank and not NATIVE_NOISE.match(line.text))
     return FailureContext(tuple(lines), find_progress_signs(lines), ordinary, ended)
 
@@ -81,33 +84,33 @@ def failure_context(lines: Sequence[LogLine], ended: bool) -> FailureContext:
 T = TypeVar("T")
 TRUST = {"certain": 0, "likely": 1, "possible": 3}
 UNRECOGNISED = 2
-"""An exception that matches nothing says more than a form that is only a possibility."""
+"""Rank of an exception without pattern: above a pattern that is only possible."""
 WRAPPERS = frozenset({"worker-crash", "compile-failed", "collective-timeout"})
-"""Causes whose messages often carry the real one inside."""
+"""Causes whose messages often wrap the real cause."""
 FIRST_KEPT, LAST_KEPT = 20, 80
 """Failures looked at where an output repeats one endlessly."""
 INTERRUPT = re.compile(r"(?:^|\.)(?:KeyboardInterrupt|SystemExit|SignalException)$")
 ECHOES = frozenset({"worker-crash", "collective-timeout", "unknown"})
-"""What the other processes say when one is interrupted."""
+"""What other processes report when one is interrupted."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailureMatch:
-    """A failure and the form it matched; `pattern` is None where nothing known matched."""
+    """A failure and its crash pattern, or None."""
 
     failure: Failure
     pattern: CrashPattern | None
 
     @property
     def cause(self) -> str:
-        """The cause's identifier."""
+        """The identifier of the cause."""
         return "unknown" if self.pattern is None else self.pattern.cause
 
 
 def find_fatal_failure(
     lines: Sequence[LogLine], launched: LauncherReport, exited_badly: bool | None
 ) -> FailureMatch | None:
-    """The failure that ended the training. `exited_badly` is None where the exit status is not known."""
+    """The failure that ended the training. `exited_badly` is None if the exit status is unknown."""
     exceptions = find_exceptions(lines)
     readings = sorted(
         (*_match_exceptions(exceptions), *_match_bare_lines(lines, exceptions)), key=lambda r: r.failure.first
@@ -124,31 +127,31 @@ def find_fatal_failure(
 
 
 def is_interrupt(reading: FailureMatch) -> bool:
-    """Whether somebody stopped the process: by hand, or by a signal that asks it to end."""
+    """Whether the process was stopped by a user or a signal."""
     return INTERRUPT.search(reading.failure.type or "") is not None
 
 
 def failures_after(readings: Sequence[FailureMatch], one: FailureMatch) -> tuple[Failure, ...]:
-    """The failures written after `one`."""
+    """The failures after `one`."""
     return tuple(other.failure for other in readings if other.failure.first > one.failure.last)
 
 
 def classify(failure: Failure) -> CrashPattern | None:
-    """The first form that fits: the exception's own line decides before the rest of its message.
+    """The first pattern that matches the exception line, else the whole message.
 
-    A wrapper's line (a compiler, a collective, a worker that passes on what it caught) gives way to what it wraps.
+    The line of a wrapper (a compiler, a collective, a worker that forwards an exception) yields to what it wraps.
     """
     if is_launcher_error(failure.type, failure.headline):
         return None
-    own = next((pattern for pattern in PATTERNS if pattern.form.search(failure.headline)), None)
+    own = next((pattern for pattern in PATTERNS if pattern.regex.search(failure.headline)), None)
     if own is not None and own.cause not in WRAPPERS:
         return own
-    whole = next((pattern for pattern in PATTERNS if pattern.form.search(failure.message)), None)
+    whole = next((pattern for pattern in PATTERNS if pattern.regex.search(failure.message)), None)
     return own if own is not None and (whole is None or whole.cause in WRAPPERS) else whole
 
 
 def _match_exceptions(exceptions: Sequence[Failure]) -> list[FailureMatch]:
-    """One reading a chain: the first of its exceptions that is known, else the first one of all."""
+    """One match for each chain: its first exception with a pattern, else its first exception."""
     chains: dict[tuple[int | None, int], list[Failure]] = {}
     for failure in exceptions:
         chains.setdefault((failure.rank, failure.chain), []).append(failure)
@@ -156,7 +159,7 @@ def _match_exceptions(exceptions: Sequence[Failure]) -> list[FailureMatch]:
 
 
 def first_and_last(found: list[T]) -> list[T]:
-    """The first and the last of very many."""
+    """The first and last items of a very long list."""
     return found if len(found) <= FIRST_KEPT + LAST_KEPT else found[:FIRST_KEPT] + found[-LAST_KEPT:]
 
 
@@ -177,7 +180,7 @@ def _specific(reading: FailureMatch) -> tuple[bool, bool, int]:
 
 
 def _spanning(failure: Failure, chain: Sequence[Failure]) -> Failure:
-    """The failure stretched over its chain, so that what comes after it is after all of it."""
+    """The failure extended over its chain, so that later failures come after all of it."""
     frames = max((each.frames for each in chain), key=len)
     return replace(
         failure,
@@ -190,23 +193,23 @@ def _spanning(failure: Failure, chain: Sequence[Failure]) -> Failure:
 
 
 def _match_bare_lines(lines: Sequence[LogLine], exceptions: Sequence[Failure]) -> list[FailureMatch]:
-    """Native messages, shells and kernels: forms that are believed without an exception."""
+    """Matches native messages, shells and kernels: patterns that need no exception."""
     taken = {number for failure in exceptions for number in range(failure.first, failure.last + 1)}
     found = []
     for line in lines:
         if line.quiet or line.number in taken:
             continue
         text = line.text.strip().removeprefix("what():").strip()
-        pattern = next((pattern for pattern in BARE if pattern.form.search(text)), None)
+        pattern = next((pattern for pattern in BARE if pattern.regex.search(text)), None)
         if text is not line.text and pattern is None and "what():" in line.text:
-            pattern = next((pattern for pattern in PATTERNS if pattern.form.search(text)), None)
+            pattern = next((pattern for pattern in PATTERNS if pattern.regex.search(text)), None)
         if pattern is not None:
             found.append(FailureMatch(Failure(line.number, line.number, text, text, rank=line.rank), pattern))
     return found
 
 
 def _sort_key(reading: FailureMatch, launched: LauncherReport, alive: Sequence[FailureMatch]) -> tuple[object, ...]:
-    """What makes one failure the cause rather than another: sorts the cause first."""
+    """Sorts the cause before its consequences."""
     failure, pattern = reading.failure, reading.pattern
     launcher = is_launcher_error(failure.type, failure.headline)
     return (

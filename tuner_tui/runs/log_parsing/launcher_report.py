@@ -1,4 +1,4 @@
-"""What torchrun, accelerate, DeepSpeed and `mp.spawn` report of their children: the first failed rank and its exit."""
+"""Parses what torchrun, accelerate, DeepSpeed and `mp.spawn` report: the first failed rank and its exit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ FAILED = re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<rank>
 DEEPSPEED = re.compile(r"exits with return code = (?P<code>-?\d+)")
 DIED = re.compile(r"died with <Signals\.(?P<signal>SIG[A-Z]+): \d+>")
 SPAWNED = re.compile(r"process (?P<rank>\d+) terminated with signal (?P<signal>SIG[A-Z]+)")
-ENDED = re.compile(r"exited with (?:exit )?code (?P<code>\d+)", re.IGNORECASE)
 LAUNCHER_TYPES = re.compile(
     r"(?:ChildFailedError|ProcessExitedException|ProcessRaisedException|SystemExit|RayTaskError\S*|ProcessFailure)$"
 )
@@ -25,7 +24,7 @@ LAUNCHER_COMMAND = re.compile(r"CalledProcessError: Command '?\['[^']*(?:python[
 
 @dataclass(frozen=True, slots=True)
 class LauncherReport:
-    """What the launchers of an output say: the rank that failed first, its exit, and whether any spoke."""
+    """The rank that failed first and its exit; `spoke`: whether any launcher reported a failure."""
 
     rank: int | None = None
     exit_code: int | None = None
@@ -34,7 +33,7 @@ class LauncherReport:
 
 
 def parse_launcher_report(lines: Sequence[LogLine]) -> LauncherReport:
-    """The first failed child, as torchrun, accelerate, DeepSpeed or `mp.spawn` report it."""
+    """The first failed process, as torchrun, accelerate, DeepSpeed or `mp.spawn` reports it."""
     rank, code, number = None, None, None
     in_root = False
     for line in lines:
@@ -58,7 +57,7 @@ def parse_launcher_report(lines: Sequence[LogLine]) -> LauncherReport:
 
 
 def is_launcher_error(type_name: str | None, headline: str) -> bool:
-    """Whether an exception only reports that a child failed."""
+    """Whether an exception only reports that a child process failed."""
     return bool(type_name and LAUNCHER_TYPES.search(type_name)) or bool(LAUNCHER_COMMAND.search(headline))
 
 

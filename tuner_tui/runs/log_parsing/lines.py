@@ -1,5 +1,4 @@
-"""Splits training output into lines without colours, overwritten progress bars and logger prefixes; reads head and
-tail of large logs."""
+"""Splits training output into lines without colours, old states of progress bars and logger prefixes."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ CHUNK_BYTES = 1 << 20
 
 
 def read_head_and_tail(path: Path) -> tuple[str, ...]:
-    """Head and tail of the file's lines; raises `OSError` where it cannot be read."""
+    """Lines of the first `HEAD_BYTES` and the last `TAIL_BYTES` of a file. Raises `OSError`."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         if not path.is_file() or size <= HEAD_BYTES + TAIL_BYTES:
@@ -35,7 +34,7 @@ def read_tail(path: Path) -> tuple[str, ...]:
 
 
 def read_stream_head_and_tail(stream: BinaryIO) -> tuple[str, ...]:
-    """Head and tail of what the stream gives until its end; never more than a chunk beyond that in memory."""
+    """The same of a stream, which is read to its end in constant memory."""
     head, tail = b"", b""
     while chunk := stream.read(CHUNK_BYTES):
         room = HEAD_BYTES - len(head)
@@ -48,7 +47,7 @@ def _split_lines(text: bytes) -> tuple[str, ...]:
 
 
 MAX_LINE_CHARACTERS = 4000
-"""Characters kept of a line: no message worth reading is longer, and patterns stay fast."""
+"""Longer lines are cut, which keeps the patterns fast."""
 ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 BAR = re.compile(r"(\d+)/(\d+|\?) \[[^\]\n]{0,80}\]")
 AFTER_BAR = re.compile(r"^(.{0,300}?\d+/(?:\d+|\?) \[[^\]\n]{0,80}\])(\S.*)$")
@@ -79,13 +78,13 @@ PREFIXES = (
     re.compile(r"(?P<level>DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL):? +(?=\S)"),
 )
 PREFIX_STARTS = frozenset("[(+|-r0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ")
-"""What a prefix begins with: most lines need no closer look."""
+"""First characters of prefixes; lines that begin otherwise are not searched for one."""
 QUIET_LEVELS = frozenset({"D", "I", "W"})
 
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line of output without its prefixes. `rank` and `level` (its first letter) are what a prefix said."""
+    """One line without its prefixes. `rank` and `level` (its first letter) are taken from a prefix."""
 
     number: int
     text: str
@@ -94,23 +93,22 @@ class LogLine:
 
     @property
     def quiet(self) -> bool:
-        """Whether a logger called it less than an error."""
+        """Whether it was logged at a level below error."""
         return self.level in QUIET_LEVELS
 
     @property
     def blank(self) -> bool:
-        """Whether nothing is on it."""
         return not self.text.strip()
 
 
 def parse_lines(raw: Iterable[str]) -> tuple[LogLine, ...]:
-    """The lines of `raw`, numbered in order."""
+    """The lines of `raw`, numbered from 0."""
     pieces = (piece for line in raw for piece in _pieces(line))
     return tuple(_without_prefixes(number, piece) for number, piece in enumerate(pieces))
 
 
 def _pieces(raw: str) -> Iterator[str]:
-    """A line apart at its carriage returns: the newest state of a progress bar, and whatever else was written."""
+    """Splits a line at carriage returns into the last state of a progress bar and other text."""
     parts = ANSI.sub("", raw).rstrip("\r\n").split("\r")
     for index, part in enumerate(parts):
         newest = index == len(parts) - 1 or not BAR.search(parts[index + 1])

@@ -1,4 +1,7 @@
-"""Loss and gradient norm as logged in an output, to find values that are not finite."""
+"""Parses loss and gradient norm from output, to find values that are not finite.
+
+Trainer logs a loss of 0.0 where it is NaN (`logging_nan_inf_filter`); only the gradient norm then shows it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ GRAD_NORM = re.compile(rf"['\"]?\bgrad(?:ient)?[_ ]?norm['\"]?\s?[=:]\s?{NUMBER}
 
 @dataclass(frozen=True, slots=True)
 class LoggedMetrics:
-    """The figures of one line; None where the line has none."""
+    """The figures of one line."""
 
     number: int
     loss: float | None
@@ -26,7 +29,7 @@ class LoggedMetrics:
 
 
 def parse_metrics(lines: Iterable[LogLine]) -> tuple[LoggedMetrics, ...]:
-    """Every line that logs a loss or a gradient norm, in order."""
+    """All lines that log a loss or a gradient norm, in order."""
     found = (
         LoggedMetrics(
             line.number, _number(LOSS, line.text), _number(GRAD_NORM, line.text), _number(EVAL_LOSS, line.text)
@@ -38,7 +41,7 @@ def parse_metrics(lines: Iterable[LogLine]) -> tuple[LoggedMetrics, ...]:
 
 
 def count_trailing_non_finite(values: Sequence[float | None]) -> int:
-    """How many of the newest known values in a row are nan or infinite."""
+    """How many of the last known values in a row are NaN or infinite."""
     known = [value for value in values if value is not None]
     count = 0
     while count < len(known) and not math.isfinite(known[-1 - count]):

@@ -1,5 +1,4 @@
-"""Signs in the output that a training went on after a failure: progress bars that advance, logged steps, success
-messages."""
+"""Signs of progress in training output: progress bars that advance, logged steps, success messages."""
 
 from __future__ import annotations
 
@@ -27,12 +26,12 @@ DEALT_WITH = re.compile(
     r"|fall(?:ing)? ?back|skipp?(?:ed|ing)|ignor(?:ed|ing)|recover(?:ed|ing)|continu(?:e|ing)"
     r"|using .{1,40} instead|disabling|will not be used)\b"
 )
-"""What a program writes when it dealt with a failure."""
+"""What a program logs when it has handled a failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class BarState:
-    """How far the bar of `total` steps was on line `number`."""
+    """The count of the progress bar of `total` steps on line `number`."""
 
     number: int
     rank: int | None
@@ -42,33 +41,32 @@ class BarState:
 
 @dataclass(frozen=True, slots=True)
 class ProgressSigns:
-    """Every sign of life of an output, found once: progress bars, and lines (number, rank) that log progress."""
+    """All signs of progress in an output: progress bars, and (line, rank) of lines that log progress."""
 
     bars: tuple[BarState, ...]
-    told: tuple[tuple[int, int | None], ...]
+    logged: tuple[tuple[int, int | None], ...]
 
     def goes_on(self, after: int, rank: int | None, buffered: bool) -> bool:
-        """Whether the training made progress after line number `after`.
+        """Whether the training made progress after line `after`.
 
-        `rank`: only that rank's lines count. `buffered` says that ordinary output may have been held back and written
-        at the exit, behind the traceback; then only progress bars count, which are written at once.
+        `rank`: only lines of that rank count. `buffered`: ordinary output may have been held back and written at exit,
+        after the traceback; then only progress bars count, which are written at once.
         """
-        told = any(number > after and _is_of_rank(rank, other) for number, other in self.told)
-        return self._bars_advance(after, rank) or (told and not buffered)
+        logged = any(number > after and _is_of_rank(rank, other) for number, other in self.logged)
+        return self._bars_advance(after, rank) or (logged and not buffered)
 
     def speaks_before(self, number: int) -> bool:
-        """Whether ordinary output stands before line `number`: then it is not held back to the exit."""
-        return any(told < number for told, _ in self.told)
+        """Whether ordinary output precedes line `number`, and so is not held back until exit."""
+        return any(line < number for line, _ in self.logged)
 
     def _bars_advance(self, after: int, rank: int | None) -> bool:
-        """A bar got further than before, or a new one moved; a dying process only draws its old bar once more."""
+        """Whether a bar advanced or a new one moved; a process that ends only draws its last bar again."""
         before = _furthest(bar for bar in self.bars if bar.number <= after)
         later = _furthest(bar for bar in self.bars if bar.number > after and _is_of_rank(rank, bar.rank))
         return any(done > before.get(total, 1) for total, done in later.items())
 
 
 def find_progress_signs(lines: Sequence[LogLine]) -> ProgressSigns:
-    """The signs of life in `lines`."""
     bars = tuple(
         BarState(line.number, line.rank, match[2], int(match[1]))
         for line in lines
@@ -79,12 +77,12 @@ def find_progress_signs(lines: Sequence[LogLine]) -> ProgressSigns:
 
 
 def reports_success(lines: Sequence[LogLine]) -> bool:
-    """Whether the output says that the training came to its end."""
+    """Whether the output says that the training completed."""
     return any(SUCCESS.match(line.text) for line in lines)
 
 
 def reports_progress(text: str) -> bool:
-    """Whether a line logs progress, or success."""
+    """Whether a line logs progress or success."""
     return bool(LOGGED.match(text) or PRINTED.match(text) or SUCCESS.match(text))
 
 

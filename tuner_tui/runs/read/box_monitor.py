@@ -20,7 +20,7 @@ from tuner_tui.hardware.sampler import Sampler, open_sampler
 from tuner_tui.runs.read.live_runs import LiveRun, LiveRuns
 
 JOB_SCAN_INTERVAL = 2
-"""The driver counts a process's share over seconds, and a load over one is mostly noise."""
+"""Jobs are read at every second sample: the driver averages the share of a process over seconds."""
 HOST_PIDS_NOTE = (
     "The driver names processes by the host's numbers, which mean nothing in here: jobs are told by this container's "
     "own processes, and what each holds of a card is not known. The cards' totals are true."
@@ -29,10 +29,10 @@ HOST_PIDS_NOTE = (
 
 @dataclass(frozen=True, slots=True)
 class WatchedProcess:
-    """One process of a job. `role` is `main`, `worker` or `other`; `gpus` are the cards it is on.
+    """One process of a job. `role` is `main`, `worker` or `other`; `gpus` are indices.
 
-    `cpu_pct` is of one core, `sm_pct` the mean over its cards. A process that the driver names and the host does not
-    show (another user's, or one that has just ended) has neither command nor load.
+    `cpu_pct` is percent of one core, `sm_pct` the mean over its GPUs. A process that only the driver reports (another
+    user's, or one that has just ended) has no command and no load.
     """
 
     pid: int
@@ -49,7 +49,7 @@ class WatchedProcess:
 
 @dataclass(frozen=True, slots=True)
 class WatchedJob:
-    """A job: its processes, trainers first as they stand below each other, and their sums. `run` where it is ours."""
+    """A job: its processes, main processes first, and their sums. `run` is set for runs of this program."""
 
     pid: int
     user: str | None
@@ -66,7 +66,7 @@ class WatchedJob:
 
 @dataclass(frozen=True, slots=True)
 class BoxView:
-    """The box at one look. `problem` is why there are no cards, `notes` are what the figures leave out."""
+    """The machine at one moment. `problem` says why there are no GPUs; `notes` name what the figures leave out."""
 
     sample: Sample
     jobs: tuple[WatchedJob, ...]
@@ -75,10 +75,10 @@ class BoxView:
 
 
 class BoxMonitor:
-    """Looks at the box. `look` is for one thread at a time, about once a second.
+    """Samples the machine. `look` may be called by one thread at a time, about once a second.
 
-    A job is found by any process of it that is on a card, was launched by this program, or looks like a training.
-    `host_pids` says whether the driver's process numbers are those of `table`.
+    A job is found if one of its processes uses a GPU, was launched by this program, or looks like a training.
+    `host_pids`: whether the pids reported by the driver are those of `table`.
     """
 
     def __init__(self, sampler: Sampler, table: ProcessTable, runs: LiveRuns, *, host_pids: bool) -> None:
@@ -94,9 +94,9 @@ class BoxMonitor:
         self._looks = 0
 
     def look(self, pid: int | None = None) -> BoxView:
-        """Everything now; with a `pid`, only the job it belongs to, whatever it is (none once it has ended).
+        """The current view; with a `pid`, only the job of that process (none once it has ended).
 
-        Cards and host are read each time, the jobs every `JOB_SCAN_INTERVAL`th.
+        GPUs and host are read at each call, jobs at every `JOB_SCAN_INTERVAL`th.
         """
         sample = self._sampler.sample()
         if self._looks < 2 or self._looks % JOB_SCAN_INTERVAL == 0:
@@ -117,7 +117,7 @@ class BoxMonitor:
         return jobs
 
     def _find(self, pid: int | None, on_cards: Set[int], ours: Set[int]) -> None:
-        """The jobs' processes; worked out again only where somebody has come, gone or changed."""
+        """The processes of all jobs; found anew only when processes have started, ended or changed."""
         changed = False
         if self._table.read({member.process.pid for tree in self._trees for member in tree.members}):
             before, self._processes = self._processes, self._table.processes
@@ -130,11 +130,11 @@ class BoxMonitor:
             self._trees = find_jobs(self._processes, sorted(seeds), ours)
 
     def wait_ready(self, timeout_s: float) -> bool:
-        """Waits until every card has answered once; False when the time ran out first."""
+        """Wait until every GPU has answered once; False on timeout."""
         return self._sampler.wait_ready(timeout_s)
 
     def close(self) -> None:
-        """Ends the watching."""
+        """Stop sampling."""
         self._sampler.close()
 
     def _job(
@@ -163,12 +163,12 @@ class BoxMonitor:
 
 @lru_cache(maxsize=2048)
 def redacted_command(process: HostProcess) -> tuple[str, ...]:
-    """Its command line without secrets; the kernel's name of it where the command line is hidden."""
+    """The command line without secrets, or the kernel's name of the process if it is hidden."""
     return redact_argv(process.command) or (process.comm,)
 
 
 def gpu_use_by_pid(gpus: Iterable[GpuSample]) -> dict[int, list[tuple[int, GpuProcess]]]:
-    """For each process on a card: the cards it is on, and what it does there."""
+    """For each process on a GPU: the GPU indices and what it uses there."""
     found: dict[int, list[tuple[int, GpuProcess]]] = {}
     for gpu in gpus:
         for process in gpu.processes or ():
@@ -177,7 +177,7 @@ def gpu_use_by_pid(gpus: Iterable[GpuSample]) -> dict[int, list[tuple[int, GpuPr
 
 
 def summarize_gpu_use(use: Sequence[tuple[int, GpuProcess]]) -> tuple[tuple[int, ...], int | None, float | None]:
-    """A process's cards, its memory on them together, its mean share of their time."""
+    """The GPU indices of a process, its total memory, and its mean share of their time."""
     memory = [process.memory_bytes for _, process in use if process.memory_bytes is not None]
     shares = [process.sm_pct for _, process in use if process.sm_pct is not None]
     return (
@@ -195,7 +195,7 @@ def job_with_totals(
     processes: tuple[WatchedProcess, ...],
     run: LiveRun | None = None,
 ) -> WatchedJob:
-    """A job with the sums of its processes; its SM share is the mean over its cards."""
+    """A job with the sums of its processes; `sm_pct` is the mean over its GPUs."""
     gpus = sorted({index for process in processes for index in process.gpus})
     shares = [(p.sm_pct * len(p.gpus)) for p in processes if p.sm_pct is not None]
     return WatchedJob(
@@ -214,7 +214,7 @@ def job_with_totals(
 
 
 def job_of_hidden_process(pid: int, use: Sequence[tuple[int, GpuProcess]]) -> WatchedJob:
-    """A process that the driver names and the host does not show: what the driver knows of it."""
+    """A job for a process that the driver reports and `/proc` does not show."""
     first = use[0][1]
     process = WatchedProcess(pid, Role.OTHER.value, first.user, (), *summarize_gpu_use(use))
     return job_with_totals(pid, first.user, (), None, (process,))
@@ -224,24 +224,24 @@ Figure = TypeVar("Figure", int, float)
 
 
 def known_sum(values: Iterable[Figure | None]) -> Figure | None:
-    """The sum of those that are known; None where none is."""
+    """The sum of the known values; None if none is known."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None
 
 
 def open_box_monitor(root: Path, clock: Callable[[], float] = time.time) -> BoxMonitor:
-    """A watch of this box, from now on; `root` is where the runs are."""
+    """A monitor of this machine; `root` is the folder of all runs."""
     table = ProcessTable()
     place = next(folder for folder in (root, *root.parents) if folder.exists())
     return BoxMonitor(open_sampler(place), table, LiveRuns(root, clock), host_pids=sees_host_pids())
 
 
 QUIET_FLAGS = frozenset({"-u", "-O", "-I", "-P", "-B", "-E", "-s"})
-"""Switches of the interpreter that say nothing about the job."""
+"""Interpreter options that say nothing about the job."""
 
 
 def format_command(command: Sequence[str]) -> str:
-    """A command line as a person says it: programs and scripts without their folders, switches of Python left out."""
+    """A command line without folders of programs and scripts, and without interpreter options."""
     if not command:
         return ""
     words = [program_name(command[0]), *command[1:]]
@@ -255,14 +255,14 @@ def format_command(command: Sequence[str]) -> str:
 
 
 def format_gpu_indices(gpus: Sequence[int]) -> str:
-    """`0–7` for neighbours, else `0,2,5`; empty for none."""
+    """`0–7` for a range, else `0,2,5`; empty for none."""
     if len(gpus) > 1 and gpus[-1] - gpus[0] == len(gpus) - 1:
         return f"{gpus[0]}–{gpus[-1]}"
     return ",".join(map(str, gpus))
 
 
 def format_process_counts(job: WatchedJob) -> str:
-    """Who works for a job: `8 + 64 workers`, `1 + 4 workers + 2 others`, `1`."""
+    """`8 + 64 workers`, `1 + 4 workers + 2 others`, `1`."""
     count = {role: sum(process.role == role.value for process in job.processes) for role in Role}
     parts = [str(count[Role.MAIN])] if count[Role.MAIN] else []
     for role, word in ((Role.WORKER, "worker"), (Role.OTHER, "other")):

@@ -25,7 +25,7 @@ MODEL_FILES = (
 )
 STATE_FILE = "trainer_state.json"
 UNFINISHED_FILE = "checkpoint-is-incomplete.txt"
-"""Stands in a checkpoint that Transformers writes on SIGTERM until it is whole."""
+"""Transformers keeps this file in a checkpoint written on SIGTERM until it is complete."""
 OUTPUT_LINE = re.compile(r"^output_dir: *(\S.*?) *$", re.MULTILINE)
 CHECKPOINT_WORD = b'"checkpoint"'
 OPTIMIZER_FILES = ("optimizer.pt", "optimizer.bin", "scheduler.pt")
@@ -33,7 +33,7 @@ OPTIMIZER_FILES = ("optimizer.pt", "optimizer.bin", "scheduler.pt")
 
 @dataclass(frozen=True, slots=True)
 class SavedCheckpoint:
-    """A complete checkpoint and the optimizer step it was taken at."""
+    """A complete checkpoint and its optimizer step."""
 
     path: Path
     step: int
@@ -41,22 +41,22 @@ class SavedCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class FoundCheckpoint(SavedCheckpoint):
-    """A checkpoint to resume from; `by_trainer`: the observer saw a Trainer write it, and can hand it to one."""
+    """A checkpoint to resume from. `by_trainer`: the observer saw a Trainer write it, and can pass it to one."""
 
     by_trainer: bool = False
 
 
 def complete_checkpoints(output_dir: Path) -> list[SavedCheckpoint]:
-    """The complete checkpoints in a Trainer's output folder, newest step first."""
+    """The complete checkpoints in the output folder of a Trainer, newest step first."""
     found = [saved for path in _candidates(output_dir) if (saved := read_checkpoint(path)) is not None]
     return sorted(found, key=lambda saved: saved.step, reverse=True)
 
 
 def read_checkpoint(path: Path) -> SavedCheckpoint | None:
-    """The checkpoint in `path`, or None where it is incomplete.
+    """The checkpoint in `path`, or None if it is incomplete.
 
-    Trainer writes `trainer_state.json` last, after model and optimizer: a checkpoint that has all three, with a state
-    that can be read, was written to its end. Every shard that an index names has to be there.
+    Trainer writes `trainer_state.json` last, after model and optimizer: a checkpoint that has all three, with a
+    readable state, is complete. Every shard named by an index must exist.
     """
     try:
         step = json.loads((path / STATE_FILE).read_bytes())["global_step"]
@@ -69,9 +69,9 @@ def read_checkpoint(path: Path) -> SavedCheckpoint | None:
 
 
 def lineage_checkpoint(folder: RunFolder) -> FoundCheckpoint | None:
-    """The newest complete checkpoint of a run, or else of the nearest run before it that has one.
+    """The newest complete checkpoint of a run, or else of its nearest ancestor that has one.
 
-    Raises `RecordError` where the run's own record cannot be read.
+    Raises `RecordError` if the record of the run cannot be read.
     """
     record = read_record(folder)
     for one in (folder, *(RunFolder(folder.path.with_name(name)) for name in reversed(record.lineage))):
@@ -82,9 +82,8 @@ def lineage_checkpoint(folder: RunFolder) -> FoundCheckpoint | None:
 
 
 def newest_checkpoint(folder: RunFolder) -> FoundCheckpoint | None:
-    """The newest complete checkpoint that this very run wrote: where it said, in its own folder, or where its
-    command was told to. None where there is none, or the run's record cannot be read.
-    """
+    """The newest complete checkpoint that this run wrote: as reported by its events, in its own output folder, or in a
+    folder named by its command. None if there is none or the record cannot be read."""
     try:
         record = read_record(folder)
     except RecordError:
@@ -104,7 +103,7 @@ def newest_checkpoint(folder: RunFolder) -> FoundCheckpoint | None:
 
 
 def _checkpoint_events(folder: RunFolder) -> list[Checkpoint]:
-    """The checkpoints that the run's events tell of, in their order."""
+    """The checkpoints that the events report, in order."""
     found = []
     for file in filter(Path.exists, folder.event_files()):
         for line in sampled_lines(file, last_line_end(file)):
@@ -115,18 +114,18 @@ def _checkpoint_events(folder: RunFolder) -> list[Checkpoint]:
 
 
 def _existing_checkpoint(told: Checkpoint) -> SavedCheckpoint | None:
-    """A checkpoint that was told of when it was complete, unless it is gone since. Lightning's is a single file."""
+    """A reported checkpoint, which was complete, if it still exists. Lightning's is a single file."""
     path = Path(told.path)
     return SavedCheckpoint(path, told.step) if path.is_file() else read_checkpoint(path)
 
 
 def output_dirs(folder: RunFolder, record: RunRecord) -> tuple[Path, ...]:
-    """Where the run may write: its own folder, and those that its command names."""
+    """The folders the run may write to: its own, and those its command names."""
     return (Path(record.output_dir), *named_dirs(folder, record))
 
 
 def named_dirs(folder: RunFolder, record: RunRecord) -> Iterator[Path]:
-    """The output folders that the command line or the configuration file names; other runs may write there too."""
+    """The output folders named by the command line or the configuration file; other runs may write there too."""
     cwd = Path(record.cwd)
     for index, word in enumerate(record.argv):
         name, equals, value = word.lstrip("-").partition("=")
@@ -168,7 +167,7 @@ def _shards_present(file: Path) -> bool:
 
 
 def _has_optimizer(path: Path) -> bool:
-    """DeepSpeed and FSDP keep the optimizer in folders of their own."""
+    """DeepSpeed and FSDP store the optimizer in folders."""
     return any((path / name).is_file() for name in OPTIMIZER_FILES) or any(
         one.is_dir() for pattern in ("global_step*", "optimizer_*") for one in path.glob(pattern)
     )

@@ -1,5 +1,7 @@
-"""Compares two runs: settings that differ, measured figures, and losses after the same number of samples; and
-formats the result."""
+"""Compares two runs: settings, measured figures, and losses after the same number of samples.
+
+Losses are compared by samples, not by steps, because steps differ where effective batches do.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ SHARES = (0.25, 0.5, 0.75, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class OriginText:
-    """Where a value came from: the kind of source, and its name or the reason."""
+    """The origin of a value: the kind of source, and its name or the reason."""
 
     kind: str
     name: str
@@ -32,7 +34,7 @@ class OriginText:
 
 @dataclass(frozen=True, slots=True)
 class ChangedSetting:
-    """A setting that differs, and where each value came from."""
+    """A setting that differs, and the origin of each value."""
 
     name: str
     first: Value
@@ -43,7 +45,7 @@ class ChangedSetting:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredFigure:
-    """One measured figure of both runs; None where a run has none. `unit` is `share` for a share from 0 to 1."""
+    """One measured figure of both runs; None where unknown. `unit` is `share` for a share from 0 to 1."""
 
     name: str
     unit: str
@@ -60,7 +62,7 @@ class MeasuredFigure:
 
 @dataclass(frozen=True, slots=True)
 class LossAt:
-    """Both losses after the same number of samples, interpolated between what was logged."""
+    """Both losses after the same number of samples, interpolated between logged values."""
 
     samples: int
     first: float | None
@@ -69,7 +71,7 @@ class LossAt:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Something else that differs: a version, what is in effect, the commit. None where one run does not know."""
+    """Another difference: a version, a value in effect, the commit. None where one run does not know it."""
 
     name: str
     first: Any
@@ -78,7 +80,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Everything that two runs differ in; `comparable` is False where they trained another job."""
+    """All differences of two runs; `comparable` is False if they trained different jobs."""
 
     settings: tuple[ChangedSetting, ...]
     figures: tuple[MeasuredFigure, ...]
@@ -91,7 +93,7 @@ class Comparison:
 
 
 def compare(first: RunView, second: RunView) -> Comparison:
-    """The differences between two runs, alive or ended."""
+    """The differences between two runs, live or ended."""
     return Comparison(
         settings=changed_settings(first, second),
         figures=compare_figures(first, second),
@@ -107,7 +109,7 @@ def compare(first: RunView, second: RunView) -> Comparison:
 
 
 def changed_settings(first: RunView, second: RunView) -> tuple[ChangedSetting, ...]:
-    """The settings whose values differ; none where a record cannot be read."""
+    """The settings whose values differ; none if a record cannot be read."""
     if first.record is None or second.record is None:
         return ()
     one, other = first.record.resolved, second.record.resolved
@@ -119,7 +121,7 @@ def changed_settings(first: RunView, second: RunView) -> tuple[ChangedSetting, .
 
 
 def compare_figures(first: RunView, second: RunView) -> tuple[MeasuredFigure, ...]:
-    """What was measured over the whole of each run."""
+    """Figures measured over the whole of each run."""
     one, other = measured_figures(first), measured_figures(second)
     units = {name: unit for name, unit, _ in (*one, *other)}
     left, right = ({name: value for name, _, value in rows} for rows in (one, other))
@@ -127,7 +129,7 @@ def compare_figures(first: RunView, second: RunView) -> tuple[MeasuredFigure, ..
 
 
 def measured_figures(view: RunView) -> list[tuple[str, str, float | None]]:
-    """One run's figures: name, unit, value."""
+    """The figures of one run: name, unit, value."""
     ranks = [rank.latest for rank in view.state.ranks.values() if rank.latest is not None]
     trained = [counters for counters in ranks if counters.train_s > 0]
     rows: list[tuple[str, str, float | None]] = [
@@ -149,7 +151,7 @@ def measured_figures(view: RunView) -> list[tuple[str, str, float | None]]:
 
 
 def compare_losses(first: RunView, second: RunView, one: Series, other: Series) -> tuple[LossAt, ...]:
-    """Both losses at shares of the samples that both runs have seen; empty where either has none."""
+    """Both losses at shares of the samples that both runs have seen; empty if either run has none."""
     curves = [over_samples(view, series) for view, series in ((first, one), (second, other))]
     if not all(curves):
         return ()
@@ -159,13 +161,13 @@ def compare_losses(first: RunView, second: RunView, one: Series, other: Series) 
 
 
 def samples_seen(view: RunView) -> float | None:
-    """Samples the training has seen in all, those before a resume counted as if alike."""
+    """Samples the training has seen in total, including those before a resume."""
     step, each = view.state.step, samples_a_step(view)
     return None if step is None or each is None else step * each
 
 
 def samples_a_step(view: RunView) -> float | None:
-    """The measured effective batch; what the settings say where nothing was counted."""
+    """The measured effective batch, or that of the settings where nothing was counted."""
     ranks = [rank.latest for rank in view.state.ranks.values() if rank.latest is not None]
     if ranks and all(one.own_steps > 0 and one.samples > 0 for one in ranks):
         return sum(one.samples / one.own_steps for one in ranks)
@@ -175,18 +177,18 @@ def samples_a_step(view: RunView) -> float | None:
 
 
 def find_differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[Difference, ...]:
-    """Where two tables differ, in order of their names."""
+    """The entries in which two mappings differ, ordered by name."""
     names = sorted({*one, *other})
     return tuple(Difference(name, one.get(name), other.get(name)) for name in names if one.get(name) != other.get(name))
 
 
 def package_versions(view: RunView) -> dict[str, Any]:
-    """Packages as the launch found them, or as the process said where it did not."""
+    """Package versions: those of the launch, else those the process reported."""
     return {**view.state.versions, **({} if view.record is None else view.record.versions)}
 
 
 def provenance(view: RunView) -> dict[str, Any]:
-    """Where the run came from: job, command's folder, host, commit."""
+    """Job, working folder, host and commit of the run."""
     record = view.record
     if record is None:
         return {}
@@ -200,7 +202,7 @@ def _origin(resolved: Resolved, name: str) -> OriginText:
 
 
 def over_samples(view: RunView, series: Series) -> list[tuple[float, float]]:
-    """A series of the run's history over samples seen in place of steps; gaps left out."""
+    """A series over samples seen instead of steps, without gaps."""
     each = samples_a_step(view)
     if each is None:
         return []
@@ -208,7 +210,7 @@ def over_samples(view: RunView, series: Series) -> list[tuple[float, float]]:
 
 
 def _interpolate(curve: list[tuple[float, float]], x: float) -> float | None:
-    """The curve at `x`, between its neighbours; None beyond its ends."""
+    """The value of the curve at `x`; None outside its range."""
     after = bisect_left(curve, (x,))
     if after < len(curve) and curve[after][0] == x:
         return curve[after][1]
@@ -233,7 +235,7 @@ def _last_value(series: Series) -> float | None:
 
 
 def _is_quality_metric(name: str) -> bool:
-    """Whether a metric of an evaluation says how good the model is, and not how long the evaluation took."""
+    """Whether an evaluation metric measures the model, not the speed of the evaluation."""
     timing = name.endswith(("_runtime", "_per_second")) or name in ("eval_samples", "eval_steps")
     return name.startswith("eval_") and not timing
 
@@ -243,11 +245,11 @@ def _finite(value: float) -> float | None:
 
 
 UNITS_WITH_RATIO = ("samples/s", "tokens/s", "s", "B")
-"""Units of which a ratio says something."""
+"""Units for which a ratio is meaningful."""
 
 
 def format_figure(value: float | None, unit: str) -> str:
-    """A figure with its unit; a dash where it is unknown."""
+    """The figure with its unit; a dash if unknown."""
     if value is None:
         return UNKNOWN
     match unit:
@@ -266,22 +268,22 @@ def format_figure(value: float | None, unit: str) -> str:
 
 
 def format_ratio(row: MeasuredFigure) -> str:
-    """`×1.24`, the second over the first; empty where it would say nothing."""
+    """`×1.24`, the second over the first; empty if not meaningful."""
     return f"×{row.ratio:.3g}" if row.ratio is not None and row.unit in UNITS_WITH_RATIO else ""
 
 
 def format_loss_difference(row: LossAt) -> str:
-    """The second loss less the first, with its sign."""
+    """The second loss minus the first, with its sign."""
     return "" if row.first is None or row.second is None else f"{row.second - row.first:+.4f}"
 
 
 def format_origin(words: OriginText, most: int) -> str:
-    """The kind of the source, and its name where it is short: reasons of recommendations are not repeated here."""
+    """The kind of the source, and its name unless it is a recommendation, whose reasons are long."""
     return words.kind if words.kind == "recommended" else truncate(f"{words.kind} {words.name}".rstrip(), most)
 
 
 def format_setting(value: Any, most: int) -> str:
-    """Anything else that differs, in at most `most` characters."""
+    """Any other value, in at most `most` characters."""
     return UNKNOWN if value is None else truncate(str(value), most)
 
 

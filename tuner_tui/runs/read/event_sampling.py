@@ -1,4 +1,7 @@
-"""Reads a long event file quickly: all story events, counters at even distances, and the end in full."""
+"""Reads a long event file quickly: all story events, counters at even distances, and the end in full.
+
+Story events are found by the first bytes of their lines; counters are cumulative, so any subset of them will do.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,17 @@ from tuner_tui.core.line_files import LineTail
 from tuner_tui.runs.events.types import STORY_PREFIX
 
 WHOLE_BYTES = 2 << 20
-"""A file of this size is simply read."""
+"""Smaller files are read in full."""
 END_BYTES = 256 << 10
 PROBES = 500
 PROBE_BYTES = 2048
 CHUNK_BYTES = 1 << 20
 MAX_STORY_LINES = 20_000
-"""More story than this is no story; the last ones before the end are left out then, never the end itself."""
+"""A limit for broken files; story events beyond it are skipped, except in the part at the end that is read in full."""
 
 
 def sampled_new_lines(tail: LineTail) -> Iterator[bytes]:
-    """What came since the last look; of a long file that is opened for the first time, the thinned lines."""
+    """The lines since the last call; of a long file that is read for the first time, a sample."""
     if tail.offset == 0 and tail.size() > WHOLE_BYTES:
         end = last_line_end(tail.path)
         yield from sampled_lines(tail.path, end)
@@ -29,7 +32,7 @@ def sampled_new_lines(tail: LineTail) -> Iterator[bytes]:
 
 
 def sampled_lines(path: Path, size: int) -> Iterator[bytes]:
-    """Lines of the first `size` bytes of the file, in order, ending with the last whole line."""
+    """A sample of the first `size` bytes of the file, in order, which ends with the last whole line."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if size <= WHOLE_BYTES:
@@ -43,7 +46,7 @@ def sampled_lines(path: Path, size: int) -> Iterator[bytes]:
 
 
 def last_line_end(path: Path) -> int:
-    """The offset behind the last newline of the file; 0 where there is none near its end."""
+    """The offset after the last newline of the file; 0 if there is none near its end."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -57,7 +60,7 @@ def last_line_end(path: Path) -> int:
 
 
 def _middle(descriptor: int, end: int) -> Iterator[bytes]:
-    """Story lines and probes before `end`, merged in order of their place."""
+    """Merges story lines and probes before `end`, ordered by offset."""
     probes = _probes(descriptor, end)
     place, line = next(probes, (end, b""))
     for story_place, story in _story(descriptor, end):

@@ -1,7 +1,7 @@
-"""The runs of this program that live now: which processes are theirs, and how far they are.
+"""The live runs of this program: their processes and progress.
 
-Read for `watch`, which looks at everything on the box every second: only a run that may live is opened, and nothing of
-it that is not shown (`record.read_record` would bring in the settings and the libraries behind them).
+Used by `watch`, which reads everything once a second: only live runs are opened, and only what is shown is read
+(`record.read_record` would import the settings and pydantic).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SCAN_INTERVAL_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class LiveRun:
-    """A run that lives: `pids` are its training and its supervisor, `training` the former."""
+    """A live run. `training` and `supervisor` are pids."""
 
     run: str
     path: str
@@ -41,7 +41,7 @@ class LiveRun:
 
 
 class LiveRuns:
-    """The runs in `root` that live; `clock` is in seconds since the epoch."""
+    """The live runs in `root`; `clock` gives seconds since the epoch."""
 
     def __init__(self, root: Path, clock: Callable[[], float]) -> None:
         self._root = root
@@ -51,7 +51,7 @@ class LiveRuns:
         self._looked_s = float("-inf")
 
     def read(self) -> tuple[LiveRun, ...]:
-        """Those that live now, newest first, with their newest step."""
+        """The runs that are live now, newest first, with their current progress."""
         now_s = self._clock()
         if not 0 <= now_s - self._looked_s < SCAN_INTERVAL_S:  # a clock that was set back waits for nothing
             self._looked_s = now_s
@@ -72,7 +72,7 @@ class LiveRuns:
 
 
 class _Followed:
-    """One run, read from where it was left off."""
+    """One run, read incrementally."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
@@ -106,7 +106,7 @@ class _Followed:
 
 
 def recorded_preset(folder: RunFolder) -> str | None:
-    """The name of the preset a run was launched with; None without one, and where the record cannot be read."""
+    """The preset that a run was launched with; None without one, or if the record cannot be read."""
     try:
         preset = json.loads(folder.record.read_bytes()).get("preset")
     except (OSError, ValueError, AttributeError, RecursionError):

@@ -1,5 +1,8 @@
-"""Reads a log of any size in windows, as text that is safe on a terminal. Lines are addressed by the byte at which
-they begin."""
+"""Reads a log of any size in windows, as text that is safe on a terminal, in constant memory.
+
+Lines are addressed by the byte at which they begin, because counting the lines of a gigabyte takes a second. A line may
+have any length: a progress bar that only writes `\\r` is one line.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MAX_LINE_CHARACTERS = 2000
-"""Characters kept of one line."""
+"""Longer lines are cut."""
 
 _ESCAPE = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*(?:[@-~]|$)|\][^\x07\x1b]*(?:\x07|\x1b\\|$)|[PX^_][^\x1b]*(?:\x1b\\|$)|[ -/]*[0-~]|$)"
@@ -20,9 +23,9 @@ _UNSAFE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2
 
 
 def clean_line(raw: bytes) -> str:
-    """One line as text: the last state of a progress bar, no escape sequences, no control characters.
+    """One line as text: the last state of a progress bar, without escape sequences and control characters.
 
-    What is no UTF-8 becomes `�`; a tab becomes blanks up to the next eighth column; what is too long is cut with `…`.
+    Invalid UTF-8 becomes `�`, tabs become spaces up to the next multiple of eight columns, long lines end with `…`.
     """
     text = collapse_carriage_returns(raw)[: MAX_LINE_CHARACTERS * 4].decode("utf-8", "replace")
     text = _UNSAFE.sub("", _ESCAPE.sub("", text)).expandtabs(8).rstrip()
@@ -30,7 +33,7 @@ def clean_line(raw: bytes) -> str:
 
 
 def collapse_carriage_returns(raw: bytes) -> bytes:
-    """What a carriage return leaves to see: the last piece of the line that holds anything."""
+    """What a carriage return leaves visible: the last part of the line that is not empty."""
     if b"\r" not in raw:
         return raw
     end = len(raw)
@@ -45,16 +48,16 @@ def collapse_carriage_returns(raw: bytes) -> bytes:
 
 CHUNK_BYTES = 1 << 20
 LINE_BYTES = 32 << 10
-"""Of a longer line only this much of its end is looked at: that is where a progress bar's last state is."""
+"""Only the end of a longer line is read: it holds the last state of a progress bar."""
 SEARCH_BYTES = 256 << 20
-"""One search looks at this much, a third of a second from the page cache, then says how far it came."""
+"""Bytes read by one search, a third of a second from the page cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogWindow:
-    """Some lines of the log. `anchors` are the bytes at which they begin; the next line begins at `end`.
+    """Consecutive lines of the log. `anchors` are the bytes at which they begin; the next line begins at `end`.
 
-    `unfinished`: the last of the lines has no newline yet.
+    `unfinished`: the last line has no newline yet.
     """
 
     lines: tuple[str, ...] = ()
@@ -69,9 +72,9 @@ class LogWindow:
 
 @dataclass(frozen=True, slots=True)
 class LogMatch:
-    """The line that holds what was looked for, by its anchor; None where it was not found.
+    """The anchor of the line that contains the searched text, or None.
 
-    `complete` is False where the search stopped at `searched_to`, from where it can go on.
+    `complete` is False if the search stopped after `SEARCH_BYTES`, at byte `searched_to`.
     """
 
     anchor: int | None
@@ -80,13 +83,13 @@ class LogMatch:
 
 
 class LogReader:
-    """Reads windows of one log. Holds nothing open; a log that is not there yet is empty."""
+    """Reads windows of one log. Keeps no file open; a missing log is empty."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def total_bytes(self) -> int:
-        """The size of the log now."""
+        """The size of the log."""
         try:
             return self.path.stat().st_size
         except OSError:
@@ -97,7 +100,7 @@ class LogReader:
         return self.before(self.total_bytes(), count)
 
     def window(self, anchor: int, count: int) -> LogWindow:
-        """`count` lines from the line that holds byte `anchor` on."""
+        """`count` lines from the line that contains byte `anchor`."""
         with self._open() as file:
             starts = [file.line_start(min(max(0, anchor), file.size))]
             while len(starts) <= count and starts[-1] < file.size:
@@ -105,7 +108,7 @@ class LogReader:
             return file.window(starts)
 
     def before(self, anchor: int, count: int) -> LogWindow:
-        """`count` lines that end before byte `anchor`, which begins a line or ends the file."""
+        """`count` lines that end before byte `anchor`, which begins a line or is the end of the file."""
         with self._open() as file:
             starts = [min(max(0, anchor), file.size)]
             while len(starts) <= count and starts[-1] > 0:
@@ -113,10 +116,7 @@ class LogReader:
             return file.window(starts[::-1])
 
     def search(self, text: str, start: int, *, backwards: bool = False) -> LogMatch:
-        """The first line at or after byte `start` (backwards: before it) that holds `text`.
-
-        Upper and lower case of ASCII letters count as the same. An empty text is found nowhere.
-        """
+        """The first line at or after byte `start` (backwards: before it) that contains `text`, ignoring ASCII case."""
         wanted = text.encode("utf-8", "replace").lower()
         with self._open() as file:
             if not wanted or not file.size:
@@ -137,14 +137,14 @@ class LogReader:
 
 
 class _File:
-    """An open log, as long as it was when it was opened."""
+    """An open log, with its size when it was opened."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self.size = os.fstat(descriptor).st_size
 
     def line_start(self, offset: int) -> int:
-        """Where the line that holds byte `offset` begins."""
+        """Where the line that contains byte `offset` begins."""
         end = offset
         while end > 0:
             start = max(0, end - CHUNK_BYTES)
@@ -155,7 +155,7 @@ class _File:
         return 0
 
     def next_line(self, offset: int) -> int:
-        """Where the line after the one that holds byte `offset` begins; the file's end where there is none."""
+        """Where the line after the one that contains byte `offset` begins, or the end of the file."""
         start, length = offset, LINE_BYTES
         while start < self.size:
             found = self._read(start, start + length).find(b"\n")
@@ -165,7 +165,7 @@ class _File:
         return self.size
 
     def window(self, starts: list[int]) -> LogWindow:
-        """The lines between consecutive `starts`; the last of them is where the next line begins."""
+        """The lines between consecutive `starts`; the last start is the end of the window."""
         anchors, end = starts[:-1], starts[-1]
         lines = tuple(self._line(a, b) for a, b in zip(anchors, starts[1:], strict=True))
         start = starts[0]
@@ -174,7 +174,7 @@ class _File:
         return LogWindow(lines, tuple(anchors), start, end, self.size, start == 0, at_end, unfinished)
 
     def find_forwards(self, wanted: bytes, start: int) -> LogMatch:
-        """The first match from `start` on; `wanted` is in lower case."""
+        """The first match from `start`; `wanted` is lower case."""
         place, limit = start, min(self.size, start + SEARCH_BYTES)
         while place < limit:
             found = self._read(place, place + CHUNK_BYTES + len(wanted) - 1).lower().find(wanted)
@@ -184,7 +184,7 @@ class _File:
         return LogMatch(None, limit >= self.size, limit)
 
     def find_backwards(self, wanted: bytes, start: int) -> LogMatch:
-        """The last match that begins before `start`; `wanted` is in lower case."""
+        """The last match that begins before `start`; `wanted` is lower case."""
         end, limit = start, max(0, start - SEARCH_BYTES)
         while end > limit:
             place = max(limit, end - CHUNK_BYTES)

@@ -19,15 +19,16 @@ MAX_CANDIDATES = 50
 MAX_RUNS = 12
 END_BYTES = 256 << 10
 MIN_STEPS = 2
-"""From the second step on the optimizer's states are there in forward and backward."""
+"""From the second step on, optimizer states exist during forward and backward."""
 MICRO = "per_device_train_batch_size"
 COMMAND_IDENTITY = ("command", "cwd", "env", "launcher", "processes")
-"""What two runs of one command have in common, whichever way settings reach it."""
+"""Fields in which two jobs must agree to be the same command, however settings reach it."""
 
 
 def measured_runs(job: Job, root: Path) -> tuple[MeasuredRun, ...]:
-    """Runs of the same task and model, or of the same command, newest first; those of a command have the micro batch
-    that was seen. At most `MAX_RUNS` of the `MAX_CANDIDATES` newest runs.
+    """Runs of the same task and model, or of the same command, newest first.
+
+    Runs of a command have the micro batch that was observed. At most `MAX_RUNS` of the `MAX_CANDIDATES` newest runs.
     """
     found: list[MeasuredRun] = []
     for folder in list_runs(root)[:MAX_CANDIDATES]:
@@ -43,7 +44,7 @@ def measured_runs(job: Job, root: Path) -> tuple[MeasuredRun, ...]:
 
 
 def measured_run(folder: RunFolder, record: RunRecord) -> MeasuredRun | None:
-    """What one run took so far; None where its observer has not told of enough steps."""
+    """Memory used by one run so far; None before `MIN_STEPS` steps."""
     last = last_counters(folder.events)
     if last is None or last.own_steps < MIN_STEPS:
         return None
@@ -58,7 +59,7 @@ def measured_run(folder: RunFolder, record: RunRecord) -> MeasuredRun | None:
 
 
 def last_counters(events: Path) -> Steps | None:
-    """The newest counters in the last `END_BYTES` of an event file; None where there are none."""
+    """The newest counters in the last `END_BYTES` of an event file, or None."""
     tail = LineTail(events)
     tail.skip_to(max(0, tail.size() - END_BYTES))  # the torn line there decodes to nothing
     decoded = [decode_event(line) for line in tail.lines() if b'"steps"' in line]
@@ -66,7 +67,7 @@ def last_counters(events: Path) -> Steps | None:
 
 
 def _with_effective_batch(run: MeasuredRun, folder: RunFolder, record: RunRecord) -> MeasuredRun | None:
-    """With the micro batch that was seen in effect, else the one that somebody chose; None where neither tells it."""
+    """Replaces the micro batch by the observed one, else keeps the chosen one; None if neither is known."""
     seen = RunReader(folder).poll().state.in_effect.get(MICRO)
     if type(seen) is int:
         return replace(run, settings=run.settings.changed(**{MICRO: seen}))

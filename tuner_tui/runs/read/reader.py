@@ -1,4 +1,4 @@
-"""Reading a run: everything the screen and the command line know of it, from its folder alone."""
+"""Reads a run from its folder: all that the screen and the command line know of it."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import RecordError, RunRecord, read_record
 
 RECENT_SAMPLES = 300
-"""Samples kept for sparklines: five minutes."""
+"""Five minutes of samples, for sparklines."""
 SAMPLES_TAIL_BYTES = 2 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """A run at one look. `record` is None, and `record_problem` a sentence, where `run.json` cannot be read.
+    """A run at one moment. `record` is None, and `record_problem` a sentence, if `run.json` cannot be read.
 
     `sample` is the newest hardware sample, `samples` the recent ones, oldest first.
     """
@@ -44,7 +44,7 @@ class RunView:
 
 
 class RunReader:
-    """Follows one run. The first `poll` of a long run reads its story, samples of its middle, and its end."""
+    """Follows one run. The first `poll` of a long run reads its story events, a sample of its counters, and its end."""
 
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
@@ -54,11 +54,11 @@ class RunReader:
         self._samples: deque[Sample] = deque(maxlen=RECENT_SAMPLES)
         self._samples_tail = LineTail(folder.samples)
         self._record: RunRecord | None = None
-        self._outside: LogOnlyFollower | None = None
+        self._log_follower: LogOnlyFollower | None = None
         self._observed = False
 
     def poll(self) -> RunView:
-        """Read what is new and give the view of now. Touches files: not for an event loop."""
+        """Read what is new and return the current view. Reads files: not for an event loop."""
         self.events()
         self._read_samples()
         record, problem = self._read_record()
@@ -73,10 +73,10 @@ class RunReader:
         )
 
     def events(self) -> list[Event]:
-        """The new events of all ranks in order of time, taken into the state; thinned where they are very many."""
+        """The new events of all ranks, ordered by time and folded into the state; sampled where there are very many."""
         found = [event for path in self.folder.event_files() for event in self._new_events(path)]
         found.sort(key=lambda event: event.t)
-        found = self._from_outside(found) + found  # before the end, where that is among them
+        found = self._events_from_log(found) + found  # before the end, where that is among them
         for event in found:
             self._state = fold(self._state, event)
             self._history.add(event)
@@ -84,20 +84,20 @@ class RunReader:
 
     @property
     def state(self) -> RunState:
-        """The state as of the last look."""
+        """The state as of the last poll."""
         return self._state
 
-    def _from_outside(self, found: list[Event]) -> list[Event]:
+    def _events_from_log(self, found: list[Event]) -> list[Event]:
         """What the output says, until the observer tells of a step."""
         self._observed = self._observed or any(isinstance(event, Steps) for event in found)
         record = None if self._observed else self._read_record()[0]
         if record is None:
             return []
-        if self._outside is None:
+        if self._log_follower is None:
             folders = (*output_dirs(self.folder, record), Path(record.cwd))
-            self._outside = LogOnlyFollower(self.folder.output_log, folders, record.created_t)
+            self._log_follower = LogOnlyFollower(self.folder.output_log, folders, record.created_t)
         over = self._state.finished is not None or any(isinstance(event, Finished) for event in found)
-        return self._outside.events(time.time(), over=over)
+        return self._log_follower.events(time.time(), over=over)
 
     def _new_events(self, path: Path) -> Iterator[Event]:
         tail = self._tails.setdefault(path, LineTail(path))

@@ -14,14 +14,14 @@ from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervis
 
 StatusKind = Literal["starting", "running", "ended", "lost", "foreign", "broken"]
 START_GRACE_S = 15.0
-"""A folder this young without a supervisor is about to get one."""
+"""Seconds in which a new folder without supervisor counts as starting."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunStatus:
-    """What is true of a run now. `lost` runs have no supervisor; their training may go on (`training_alive`).
+    """The status of a run. A `lost` run has no supervisor; its training may still run (`training_alive`).
 
-    `pid` is the training's process where it is alive; `outcome` is set for `ended` runs.
+    `pid` is the training process if it is alive; `outcome` is set for `ended` runs.
     """
 
     kind: StatusKind
@@ -40,7 +40,7 @@ class RunStatus:
 
 
 def read_status(folder: RunFolder, machine: Machine | None = None, now: float | None = None) -> RunStatus:
-    """The status of the run in `folder`, seen from `machine` (default: this one) at `now` (default: the clock)."""
+    """The status of the run in `folder` for `machine` (default: this one) at `now` (default: the current time)."""
     try:
         known = read_supervisor_state(folder.state)
         if known is not None:
@@ -127,16 +127,17 @@ def _status_without_state(folder: RunFolder, now: float) -> RunStatus:
 
 
 def is_fallback_pending(folder: RunFolder) -> bool:
-    """Whether somebody may still continue the run. Raises `OSError`."""
+    """Whether the fallback process may still continue the run. Raises `OSError`."""
     return is_locked(folder.fallback_lock)
 
 
 def wait_for_fallback(folder: RunFolder) -> None:
-    """Block until it is decided whether the ended run goes on; the run's story then says how."""
+    """Block until the fallback process has continued the ended run or given up; the events of the run then say
+    which."""
     if is_fallback_pending(folder):
         wait_unlocked(folder.fallback_lock)
 
 
 def continuation_of(folder: RunFolder, state: RunState) -> RunFolder | None:
-    """The run that `state` of the run in `folder` says goes on, or None."""
+    """The run that continues the one in `folder`, according to its `state`, or None."""
     return None if state.fell_back is None else RunFolder(folder.path.with_name(state.fell_back.into))

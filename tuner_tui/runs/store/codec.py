@@ -8,21 +8,21 @@ from typing import Any
 
 from tuner_tui.core.json_dataclass import from_json, to_json
 from tuner_tui.hardware.sample import Sample
-from tuner_tui.runs.events.types import EVENT_TYPES, EVENT_VERSION, STORY_PREFIX, Event
+from tuner_tui.runs.events.types import EVENT_TYPES, EVENT_VERSION, Event
 
 MAX_LINE_BYTES = 1 << 20
-"""A longer line, in bytes, is no event: it is skipped unparsed."""
+"""Longer lines are skipped without parsing."""
 
 
 def encode_event(event: Event) -> bytes:
-    """The event as one line, newline included. Fields at their defaults are left out; NaN is the string "nan"."""
+    """The event as a line with newline. Fields at their defaults are left out; NaN is the string "nan"."""
     head: dict[str, Any] = {"story": 1} if event.story else {}
     body = head | {"kind": event.kind, "v": EVENT_VERSION} | to_json(event)
     return json.dumps(body, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"
 
 
 def decode_event(line: bytes) -> Event | None:
-    """The event of one line, or None for a torn line, an unknown kind, a newer version or wrong types."""
+    """The event of a line, or None for a torn line, an unknown kind, a newer version or wrong types."""
     if len(line) > MAX_LINE_BYTES:
         return None
     try:
@@ -30,11 +30,6 @@ def decode_event(line: bytes) -> Event | None:
         return _event(data) if isinstance(data, dict) else None
     except (ValueError, RecursionError):
         return None
-
-
-def is_story_line(line: bytes) -> bool:
-    """Whether the line is a story event, told by its first bytes alone."""
-    return line.startswith(STORY_PREFIX)
 
 
 def _event(data: dict[str, Any]) -> Event | None:
@@ -50,13 +45,13 @@ SAMPLE_VERSION = 1
 
 
 def encode_sample(sample: Sample) -> bytes:
-    """The sample as one line, newline included. Unknown fields are left out; figures keep three decimals."""
+    """The sample as a line with newline. Unknown figures are left out; numbers have three decimals."""
     body = {"v": SAMPLE_VERSION} | _rounded(to_json(sample))
     return json.dumps(body, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"
 
 
 def decode_sample(line: bytes) -> Sample | None:
-    """The sample of one line, or None where the line is torn, newer than this program or of wrong types."""
+    """The sample of a line, or None for a torn line, a newer version or wrong types."""
     if len(line) > MAX_LINE_BYTES:
         return None
     try:

@@ -1,4 +1,4 @@
-"""`control`: one word that asks a run to checkpoint or stop. The observer obeys the first two, the supervisor all."""
+"""`control`: one word that asks a run to checkpoint or stop."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import read_supervisor_state
 
 Order = Literal["checkpoint", "stop", "terminate", "kill"]
-"""Save now · save and end after this step · SIGTERM now · SIGTERM, then SIGKILL after a short grace."""
+"""Checkpoint now; checkpoint and stop after this step; SIGTERM now; SIGTERM, then SIGKILL after a short timeout."""
 ORDERS: tuple[Order, ...] = get_args(Order)
 
 
 def send_order(folder: RunFolder, order: Order) -> None:
-    """Ask something of a run, and wake its supervisor so that it looks at once. Raises `OSError`."""
+    """Write an order and wake the supervisor. Raises `OSError`."""
     write_order(folder.control, order)
     known = read_supervisor_state(folder.state)
     if known is not None and known.machine == this_machine() and is_alive(known.supervisor):
@@ -29,12 +29,12 @@ def send_order(folder: RunFolder, order: Order) -> None:
 
 
 def write_order(path: Path, order: Order) -> None:
-    """Ask; a later word replaces an earlier one. Raises `OSError`."""
+    """Write an order; it replaces an earlier one. Raises `OSError`."""
     write_atomic(path, order + "\n")
 
 
 def read_order(path: Path) -> tuple[Order, int] | None:
-    """The word in the file and the moment it was written (nanoseconds), or None. Asking twice is two moments."""
+    """The order and the time it was written (nanoseconds), or None. The same order written twice has two times."""
     try:
         with path.open("rb") as file:
             word = file.read(32).decode("ascii", "replace").strip()

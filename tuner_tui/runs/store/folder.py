@@ -1,4 +1,4 @@
-"""The run folder: where runs live, the files of one, and how a new one gets its name."""
+"""The run folder: where runs are stored, the files of a run, and run ids."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ RUNS = NumberedFolders("r")
 
 
 class RunNotFoundError(LookupError):
-    """No run, or more than one, answers to a name; the message says which."""
+    """No run, or several, match a name; the message says which."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """The files of one run. Everything anybody knows of the run is in them."""
+    """The files of one run."""
 
     path: Path
 
     @property
     def id(self) -> str:
-        """The run's name, such as `r007`."""
+        """The id of the run, such as `r007`."""
         return self.path.name
 
     @property
     def record(self) -> Path:
-        """What was launched; written once, before the training starts."""
+        """`run.json`: what was launched; written once, before the training starts."""
         return self.path / "run.json"
 
     @property
     def events(self) -> Path:
-        """The story, and the counters of rank 0."""
+        """Story events, and the counters of rank 0."""
         return self.path / "events.jsonl"
 
     @property
     def samples(self) -> Path:
-        """Hardware once a second."""
+        """Hardware samples, one a second."""
         return self.path / "samples.jsonl"
 
     @property
@@ -51,65 +51,65 @@ class RunFolder:
 
     @property
     def state(self) -> Path:
-        """Processes and outcome, by the supervisor."""
+        """Processes and outcome, written by the supervisor."""
         return self.path / "state.json"
 
     @property
     def control(self) -> Path:
-        """What somebody asks of the run: one word."""
+        """The order sent to the run: one word."""
         return self.path / "control"
 
     @property
     def lock(self) -> Path:
-        """Held by the supervisor while it lives."""
+        """Locked by the supervisor while it lives."""
         return self.path / "lock"
 
     @property
     def fallback_lock(self) -> Path:
-        """Held by whoever continues the run should it end out of memory, until it has, or will not."""
+        """Locked by the fallback process until it has continued the run after an out-of-memory, or decided not to."""
         return self.path / "fallback.lock"
 
     @property
     def config(self) -> Path:
-        """The configuration file handed to the command, where it takes one."""
+        """The configuration file passed to the command, if it takes one."""
         return self.path / "config.yaml"
 
     @property
     def supervisor_log(self) -> Path:
-        """What the supervisor had to say; empty when all went well."""
+        """Messages of the supervisor; empty when all went well."""
         return self.path / "supervisor.log"
 
     @property
     def output(self) -> Path:
-        """Where the training saves, unless its command says otherwise."""
+        """The default output folder of the training."""
         return self.path / "output"
 
     def event_files(self) -> list[Path]:
-        """The event files there are, rank 0 first."""
+        """The existing event files, rank 0 first."""
         return [self.events, *sorted(self.path.glob("events-rank*.jsonl"))]
 
 
 def state_dir(environ: Mapping[str, str] = os.environ) -> Path:
-    """The state directory: `TUNER_STATE_DIR`, or the platform's own (`~/.local/state/tuner-tui` on Linux).
+    """The state directory: `TUNER_STATE_DIR`, or the platform's (`~/.local/state/tuner-tui` on Linux).
 
-    Absolute, because supervisor and training run in folders of their own.
+    Absolute, because the supervisor and the training run in other folders.
     """
     chosen = environ.get("TUNER_STATE_DIR")
     return (Path(chosen) if chosen else platformdirs.user_state_path("tuner-tui", appauthor=False)).absolute()
 
 
 def runs_dir(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where run folders are."""
+    """The folder of all run folders."""
     return state_dir(environ) / "runs"
 
 
 def create_folder(root: Path) -> RunFolder:
-    """A new empty run folder in `root`, private to the user. Raises `OSError` where it cannot be written."""
+    """Create an empty run folder in `root`, mode 0700. Raises `OSError`."""
     return RunFolder(RUNS.create(root))
 
 
 def next_folder(root: Path) -> RunFolder:
-    """The folder that the next run in `root` gets, unless somebody launches meanwhile."""
+    """The folder that the next run in `root` will get if no other is launched before it."""
     return RunFolder(RUNS.next(root))
 
 
@@ -119,9 +119,9 @@ def list_runs(root: Path) -> list[RunFolder]:
 
 
 def find_run(name: str, root: Path) -> RunFolder:
-    """The run named `name`: its id, the id without zeros or without `r`, or the path of a run folder.
+    """The run called `name`: its id, the id without zeros or without `r`, or the path of a run folder.
 
-    Raises `RunNotFoundError` with a sentence that names what there is.
+    Raises `RunNotFoundError` with a sentence that lists the newest runs.
     """
     found = RUNS.find(name, root)
     if found is not None:

@@ -1,4 +1,4 @@
-"""`run.json`: what was launched, with secrets hidden. Written once; read by everybody but the supervisor."""
+"""`run.json`: what was launched, with secrets hidden. Written once; read by everything but the supervisor."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ RECORD_VERSION = 1
 
 
 class RecordError(ValueError):
-    """A run's record that cannot be read; the message is one sentence."""
+    """The record of a run cannot be read; the message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
     """One launch. `argv` is the resolved command and `env` what the launch added to the environment, both redacted.
 
-    `parent` is the run this one resumed, `lineage` all before it, oldest first. `versions` are the interpreter's
-    packages. `not_applied` names settings that the way of applying could not carry. `tuning` is the tuning of which it
-    is a trial.
+    `parent` is the resumed run and `lineage` all runs before this one, oldest first. `versions` are package versions of
+    the interpreter. `not_applied` names settings that could not be passed to the command. `tuning` is the id of the
+    tuning that the run is a trial of.
     """
 
     id: str
@@ -56,7 +56,7 @@ class RunRecord:
 
     @property
     def what(self) -> str:
-        """What it trains, in a few words: the preset, the built-in job's model or the command; whose trial it is."""
+        """A short title: preset, model of the built-in job, or command; with the tuning of a trial."""
         trial = f"trial of {self.tuning}: " if self.tuning else ""
         job = self.job
         if self.preset:
@@ -67,7 +67,7 @@ class RunRecord:
 
 
 class _Stored(BaseModel):
-    """The record as it stands in the file."""
+    """The record as stored in the file."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -97,12 +97,12 @@ class _Stored(BaseModel):
 
 
 def write_record(folder: RunFolder, record: RunRecord) -> None:
-    """Write the record, atomically. Raises `OSError`."""
+    """Write the record atomically. Raises `OSError`."""
     write_atomic(folder.record, json.dumps(record_to_json(record), indent=1) + "\n")
 
 
 def record_to_json(record: RunRecord) -> dict[str, Any]:
-    """The record as it is written and as `--json` shows it."""
+    """The record as it is stored and as `--json` shows it."""
     data = {name: value for name, value in asdict(record).items() if name not in ("job", "resolved")}
     return (
         {"v": RECORD_VERSION} | data | {"job": record.job.model_dump(mode="json")} | resolved_to_json(record.resolved)
@@ -110,13 +110,13 @@ def record_to_json(record: RunRecord) -> dict[str, Any]:
 
 
 def resolved_to_json(resolved: Resolved) -> dict[str, Any]:
-    """Settings with their origins as they are written: the keys `settings` and `origins`."""
+    """The keys `settings` and `origins` of resolved settings."""
     origins = {name: [origin.kind.value, origin.detail] for name, origin in resolved.origins.items()}
     return {"settings": resolved.settings.model_dump(mode="json"), "origins": origins}
 
 
 def resolved_from_json(settings: Mapping[str, Any], origins: Mapping[str, tuple[str, str]]) -> Resolved:
-    """The same read back; a setting this program does not know, or finds wrong, is left at its default."""
+    """Resolved settings from their stored form; unknown and invalid settings keep their defaults."""
     return Resolved(_settings(settings), _origins(origins))
 
 
@@ -126,7 +126,7 @@ def _version_suffix(data: dict[str, Any]) -> str:
 
 
 def read_record(folder: RunFolder) -> RunRecord:
-    """The record of a run. Raises `RecordError` where it is missing, damaged, or of a newer program."""
+    """Read the record. Raises `RecordError` if it is missing, damaged, or written by a newer version."""
     try:
         data = json.loads(folder.record.read_bytes())
         if isinstance(data, dict) and isinstance(data.get("v"), int) and data["v"] > RECORD_VERSION:
@@ -145,7 +145,7 @@ def _record(stored: _Stored) -> RunRecord:
 
 
 def _settings(values: Mapping[str, Any]) -> Settings:
-    """The settings that this program still knows and finds right."""
+    """The valid settings among `values`."""
     known = {name: value for name, value in values.items() if name in Settings.model_fields}
     while True:
         try:

@@ -14,7 +14,7 @@ from tuner_tui.core.procfs import Machine, ProcessId
 
 STATE_VERSION = 1
 PADDED_BYTES = 8192
-"""The file is padded with blanks to this size: a full disk can then still take the outcome, written over the old."""
+"""The file is padded to this size, so that on a full disk the outcome can still be written over the old content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class SupervisorState:
 
 
 def read_supervisor_state(path: Path) -> SupervisorState | None:
-    """The file's content; None where it is not there or cannot be made sense of."""
+    """Read the file; None if it is missing or invalid."""
     try:
         data = json.loads(path.read_bytes())
         return from_json(SupervisorState, data) if data.get("v") == STATE_VERSION else None
@@ -44,7 +44,7 @@ def read_supervisor_state(path: Path) -> SupervisorState | None:
 
 
 def write_supervisor_state(path: Path, supervision: SupervisorState) -> None:
-    """Replace the file, atomically; on a full disk write over the old content in its place. Raises `OSError`."""
+    """Replace the file atomically; on a full disk, overwrite its content in place. Raises `OSError`."""
     text = json.dumps({"v": STATE_VERSION} | to_json(supervision), indent=1).encode("ascii")
     content = text.ljust(PADDED_BYTES - 1) + b"\n"
     try:

@@ -13,7 +13,7 @@ from tuner_tui.runs.log_parsing.lines import LogLine, parse_lines
 
 LOG_TAIL_BYTES = 16_384
 OUT_OF_MEMORY_CAUSES = frozenset({"gpu-oom", "host-oom"})
-"""The causes that are out of memory; a full /dev/shm is not, for a smaller batch would not help."""
+"""Causes that count as out of memory. A full /dev/shm does not: a smaller batch would not help."""
 _ERROR_LINE = re.compile(r"(?:[\w./-]+: )?(?:fatal )?error: (?=\S)", re.IGNORECASE)
 _ESCAPE = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 _KILLED = re.compile(rb"killed by signal: Killed|exitcode *: *-9\b|Signal 9 \(SIGKILL\)|died with <Signals\.SIGKILL")
@@ -21,14 +21,14 @@ _KILLED = re.compile(rb"killed by signal: Killed|exitcode *: *-9\b|Signal 9 \(SI
 
 @dataclass(frozen=True, slots=True)
 class FailedRank:
-    """The rank that torchrun names as the first to fail; an exit code below 0 is minus the signal."""
+    """The rank that torchrun reports as the first to fail; a negative exit code is minus the signal."""
 
     rank: int
     exit_code: int
 
 
 def cgroup_oom_kills(pid: int | str = "self") -> int | None:
-    """How many processes of the cgroup of `pid` the kernel has killed for memory so far; None where unknown.
+    """Processes in the cgroup of `pid` that the kernel has killed for memory so far; None if unknown.
 
     Read from `memory.events` (cgroup 2) or `memory.oom_control` (cgroup 1).
     """
@@ -43,7 +43,7 @@ def cgroup_oom_kills(pid: int | str = "self") -> int | None:
 
 
 def kernel_log_oom_kill(pid: int) -> str | None:
-    """The kernel log's line that says it killed `pid` for memory; None where there is none or it may not be read."""
+    """The line of the kernel log that says it killed `pid` for memory; None if there is none or it cannot be read."""
     try:
         descriptor = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
@@ -68,7 +68,7 @@ def logged_out_of_memory(path: Path) -> str | None:
 
 
 def logged_error(path: Path) -> str | None:
-    """The log's last line where it is a complaint (`error: …`, as of argparse, pip or a shell), without escapes."""
+    """The last line of the log if it is an error message (`error: …` of argparse, pip or a shell)."""
     lines = _ESCAPE.sub(b"", _log_tail(path)).replace(b"\r", b"\n").strip().rsplit(b"\n", 1)
     text = lines[-1].decode("utf-8", "replace").strip()
     said = _ERROR_LINE.match(text)
@@ -81,14 +81,14 @@ def logged_kill(path: Path) -> bool:
 
 
 def logged_failed_rank(path: Path) -> FailedRank | None:
-    """The rank that torchrun, or accelerate by it, names at the end of the log; None where it names none."""
+    """The rank that torchrun, or accelerate through it, reports as failed; None if there is none."""
     said = parse_launcher_report(_log_lines(path))
     code = said.exit_code if said.signal is None else -said.signal
     return None if said.rank is None or code is None else FailedRank(said.rank, code)
 
 
 def _log_lines(path: Path) -> tuple[LogLine, ...]:
-    """Head and tail of the log; nothing where it cannot be read."""
+    """Head and tail of the log; empty if it cannot be read."""
     try:
         return parse_lines(lines.read_head_and_tail(path))
     except OSError:

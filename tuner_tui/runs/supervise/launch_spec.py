@@ -1,5 +1,4 @@
-"""What the launcher passes to the supervisor on standard input: the real command and environment, never written to
-disk."""
+"""What the launcher passes to the supervisor on standard input: command and environment, never written to disk."""
 
 from __future__ import annotations
 
@@ -13,33 +12,29 @@ from tuner_tui.runs.supervise.stop_escalation import DEFAULT_TIMEOUTS, StopTimeo
 
 @dataclass(frozen=True, slots=True)
 class LaunchSpec:
-    """The command and where it runs. `env` is the whole environment; `data_limit_bytes` caps its private memory.
-
-    `patience` is how long a stop waits on each rung.
-    """
+    """A command to supervise. `env` is the whole environment; `data_limit_bytes` caps the private memory."""
 
     argv: tuple[str, ...]
     cwd: str
     env: Mapping[str, str] = field(default_factory=dict)
     data_limit_bytes: int | None = None
-    patience: StopTimeouts = DEFAULT_TIMEOUTS
+    stop_timeouts: StopTimeouts = DEFAULT_TIMEOUTS
 
 
-def dump_launch_spec(plan: LaunchSpec) -> bytes:
-    """The plan as JSON."""
-    return json.dumps(to_json(plan)).encode("ascii")
+def dump_launch_spec(spec: LaunchSpec) -> bytes:
+    return json.dumps(to_json(spec)).encode("ascii")
 
 
 def load_launch_spec(data: bytes) -> LaunchSpec:
-    """The plan from JSON. Raises `ValueError`."""
-    values = json.loads(data)  # not by `from_json`: bytes of an argument that are no UTF-8 have to come through
+    """Parse the JSON of `dump_launch_spec`. Raises `ValueError`."""
+    values = json.loads(data)  # `from_json` would replace surrogates, which stand for arguments that are not UTF-8
     try:
         return LaunchSpec(
             argv=tuple(values["argv"]),
             cwd=values["cwd"],
             env=values.get("env", {}),
             data_limit_bytes=values.get("data_limit_bytes"),
-            patience=from_json(StopTimeouts, values.get("patience", {})),
+            stop_timeouts=from_json(StopTimeouts, values.get("stop_timeouts", {})),
         )
     except (KeyError, TypeError) as error:
-        raise ValueError(f"The plan is damaged: {error}") from error
+        raise ValueError(f"The launch specification is damaged: {error}") from error

@@ -1,7 +1,7 @@
-"""Run a command under a memory limit: `python limited.py BYTES COMMAND…`. Replaces itself by the command.
+"""Runs a command with a memory limit: `python limited.py BYTES COMMAND…`. Replaces itself by the command.
 
-A program of its own because a limit set in the supervisor would hold for the supervisor too, and setting it between
-fork and exec runs Python in a half-copied process.
+A separate program, because a limit set in the supervisor would apply to the supervisor too, and a function between fork
+and exec would run Python in a half-copied process.
 """
 
 import os
@@ -10,7 +10,7 @@ import sys
 
 
 def main(argv: list[str]) -> None:
-    """Cap private writable memory (`RLIMIT_DATA`) at the first argument, then become the command of the others."""
+    """Limit private writable memory (`RLIMIT_DATA`) to the first argument, then execute the rest."""
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
     limit = min(int(argv[0]), sys.maxsize if hard == resource.RLIM_INFINITY else hard)  # nobody may raise a hard limit
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))

@@ -32,18 +32,18 @@ from tuner_tui.runs.supervise.stop_escalation import EscalationInput, StopEscala
 from tuner_tui.runs.supervise.training_process import ExitStatus, SupervisedTraining
 
 SHELL_SIGKILL_CODE = 128 + signal.SIGKILL
-"""The exit code of a shell whose command was killed."""
+"""Exit code of a shell whose command was killed."""
 
 
 class ExitExaminer:
-    """Remembers what the cgroup had counted before, so that the difference is the training's."""
+    """Examines how a process ended. Compares the kill counter of the cgroup with its value at the start."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
         self._kills_before = cgroup_oom_kills()
 
     def examine(self, pid: int, ended: ExitStatus, now: float) -> Exited:
-        """The event of the end of process `pid`, with the evidence there is."""
+        """The `Exited` event of process `pid`, with evidence of an OOM kill."""
         kills = cgroup_oom_kills()
         counted = kills is not None and self._kills_before is not None and kills > self._kills_before
         line = kernel_log_oom_kill(pid) if ended.signal == signal.SIGKILL else None
@@ -58,57 +58,57 @@ class ExitExaminer:
         )
 
     def _was_killed(self, ended: ExitStatus) -> bool:
-        """Whether the training, or a process it needs, was killed: told by its exit, a shell's, or its own words."""
+        """Whether the training or a process it needs was killed, by its exit status, that of a shell, or its log."""
         if ended.signal == signal.SIGKILL or ended.exit_code == SHELL_SIGKILL_CODE:
             return True
         return ended.exit_code != 0 and logged_kill(self._log)
 
 
 class TrainingMonitor:
-    """One training under supervision. `done` is called at least once a second and after every wake-up."""
+    """Follows one supervised training. Call `done` at least once a second and after every wakeup."""
 
     def __init__(
-        self, folder: RunFolder, training: SupervisedTraining, journal: RunWriter, patience: StopTimeouts
+        self, folder: RunFolder, training: SupervisedTraining, writer: RunWriter, timeouts: StopTimeouts
     ) -> None:
         self._folder = folder
         self._training = training
-        self._journal = journal
-        self._patience = patience
-        self._ladder = StopEscalation(patience)
-        self._post_mortem = ExitExaminer(folder.output_log)
-        self._order_seen: int | None = None
+        self._writer = writer
+        self._timeouts = timeouts
+        self._escalation = StopEscalation(timeouts)
+        self._exit_examiner = ExitExaminer(folder.output_log)
+        self._last_order_ns: int | None = None
         self._tails: dict[str, LineTail] = {}
         self._state = RunState()
         self._exit: ExitStatus | None = None
         self._ended = ClockReading(0.0, 0.0)
-        self._asked_leftovers_s: float | None = None
+        self._terminated_orphans_s: float | None = None
         self._saving: tuple[float | None, float] | None = None
 
     def pids(self) -> list[int]:
-        """The processes to take samples of, with everything below them."""
+        """The processes to sample, together with all their descendants."""
         return [self._training.process.pid] if self._exit is None else sorted(self._observed())
 
     def terminate(self, now: ClockReading) -> None:
-        """The supervisor itself was asked to end: so is the training, and it is supervised until it has."""
+        """Stop the training because the supervisor was asked to end; it is supervised until it has ended."""
         self._ordered("terminate", now)
 
     def done(self, now: ClockReading) -> bool:
-        """Look at everything once; True when the run is over and written down."""
-        if self._journal.in_place:
+        """Check everything once; True when the run is over and recorded."""
+        if self._writer.in_place:
             self._follow()
             self._take_orders(now)
-        self._press(now)
+        self._escalate(now)
         ended = self._training.collect()
         if self._exit is None:
             if ended is None:
                 return False
             self._exit, self._ended = ended, now
-        leftovers = find_orphans(self._training.group, self._observed())
-        if self._goes_on(leftovers):
+        orphans = find_orphans(self._training.group, self._observed())
+        if self._runs_in_background(orphans):
             return False
         if self._state.exited is None:
-            self._record(self._post_mortem.examine(self._training.process.pid, self._exit, self._ended.t))
-        return not self._waits_for(leftovers, now) and self._finish(leftovers, now)
+            self._record(self._exit_examiner.examine(self._training.process.pid, self._exit, self._ended.wall_s))
+        return not self._waits_for_orphans(orphans, now) and self._finish(orphans, now)
 
     def _follow(self) -> None:
         for path in self._folder.event_files():
@@ -120,41 +120,41 @@ class TrainingMonitor:
 
     def _take_orders(self, now: ClockReading) -> None:
         found = read_order(self._folder.control)
-        if found is None or found[1] == self._order_seen:
+        if found is None or found[1] == self._last_order_ns:
             return
-        order, self._order_seen = found
+        order, self._last_order_ns = found
         self._ordered(order, now)
 
     def _ordered(self, order: Order, now: ClockReading) -> None:
-        if self._ladder.press(order, now.s) or order == "checkpoint":
-            self._record(StopRequested(t=now.t, how=order))
+        if self._escalation.press(order, now.monotonic_s) or order == "checkpoint":
+            self._record(StopRequested(t=now.wall_s, how=order))
 
     def _observed(self) -> set[int]:
         return {rank.pid for rank in self._state.ranks.values() if rank.pid is not None}
 
-    def _press(self, now: ClockReading) -> None:
+    def _escalate(self, now: ClockReading) -> None:
         state = self._state
         saving_since = self._saving_since(now) if self._exit is None else None
         evaluating = state.phase == "evaluating"
-        seen = EscalationInput(now.s, state.takes_orders, saving_since, state.rates.step_time_s, evaluating)
-        due = self._ladder.due(seen)
+        seen = EscalationInput(now.monotonic_s, state.accepts_orders, saving_since, state.rates.step_time_s, evaluating)
+        due = self._escalation.due(seen)
         if due is not None:
             self._signal(due)
 
     def _saving_since(self, now: ClockReading) -> float | None:
-        """When the save that goes on was first seen; the training's own time of it is by a clock that may be set."""
+        """When the current save was first seen, by the monotonic clock; the event has wall time, which may be set."""
         if self._state.phase != "saving":
             self._saving = None
         elif self._saving is None or self._saving[0] != self._state.phase_since_t:
-            self._saving = (self._state.phase_since_t, now.s)
+            self._saving = (self._state.phase_since_t, now.monotonic_s)
         return None if self._saving is None else self._saving[1]
 
     def _signal(self, number: signal.Signals) -> None:
-        """To the training's processes.
+        """Signals the processes of the training.
 
-        Nobody gets SIGTERM twice, which a trainer may take for impatience. What a launcher started in sessions of
-        their own is the launcher's to terminate, but is killed with it. Loader workers are their trainer's to end: one
-        that saves on SIGTERM needs their batches up to there.
+        No process gets SIGTERM twice, which trainers take as a demand to exit at once. Processes that a launcher
+        started in their own sessions are terminated by the launcher, but killed with it. Loader workers are ended by
+        their trainer, which needs their batches if it saves on SIGTERM.
         """
         group = self._training.group
         alive = self._exit is None and is_alive(self._training.process)
@@ -165,38 +165,38 @@ class TrainingMonitor:
             if asked or not alive or number == signal.SIGKILL:
                 _signal_process(one, number)
 
-    def _goes_on(self, leftovers: Orphans) -> bool:
-        """Whether the command has returned well, but left the training at work: a script that ends with `&`."""
-        if not leftovers.own or self._exit != ExitStatus(exit_code=0) or self._ladder.order is not None:
+    def _runs_in_background(self, orphans: Orphans) -> bool:
+        """Whether the command returned but left the training running, such as a script that ends with `&`."""
+        if not orphans.own or self._exit != ExitStatus(exit_code=0) or self._escalation.order is not None:
             return False
-        self._journal.problem(f"The command returned, but its training goes on: {leftovers.names()}.")
+        self._writer.problem(f"The command returned, but its training goes on: {orphans.names()}.")
         return True
 
-    def _waits_for(self, leftovers: Orphans, now: ClockReading) -> bool:
-        """Whether to wait for what an ended training has left: first for it to notice, then for it to obey."""
-        if not leftovers.own:
+    def _waits_for_orphans(self, orphans: Orphans, now: ClockReading) -> bool:
+        """Whether to wait for processes that an ended training left: first for their own exit, then after SIGTERM."""
+        if not orphans.own:
             return False
-        if self._asked_leftovers_s is not None:
-            return now.s - self._asked_leftovers_s < 2 * self._patience.leftover_s
-        if now.s - self._ended.s >= self._patience.leftover_s:
-            self._asked_leftovers_s = now.s
-            for one in () if self._ladder.terminated else leftovers.own:
+        if self._terminated_orphans_s is not None:
+            return now.monotonic_s - self._terminated_orphans_s < 2 * self._timeouts.orphan_s
+        if now.monotonic_s - self._ended.monotonic_s >= self._timeouts.orphan_s:
+            self._terminated_orphans_s = now.monotonic_s
+            for one in () if self._escalation.terminated else orphans.own:
                 _signal_process(one, signal.SIGTERM)
         return True
 
-    def _finish(self, leftovers: Orphans, now: ClockReading) -> bool:
-        if self._journal.in_place:
+    def _finish(self, orphans: Orphans, now: ClockReading) -> bool:
+        if self._writer.in_place:
             self._follow()
-        exited = self._state.exited or Exited(t=now.t)
+        exited = self._state.exited or Exited(t=now.wall_s)
         log = self._folder.output_log
         well = exited.exit_code == 0
         said = () if well else (logged_out_of_memory(log), logged_failed_rank(log), logged_error(log))
         judged = determine_outcome(self._state, exited, *said)
-        names = leftovers.names()
+        names = orphans.names()
         sentence = judged.sentence + (f" It left processes running: {names}." if names else "")
         step, total = self._state.step, self._state.total_steps
-        self._record(Finished(t=now.t, outcome=judged.outcome, sentence=sentence, step=step, total_steps=total))
-        self._journal.update(
+        self._record(Finished(t=now.wall_s, outcome=judged.outcome, sentence=sentence, step=step, total_steps=total))
+        self._writer.update(
             lambda known: replace(
                 known,
                 ended_t=exited.t,
@@ -209,8 +209,8 @@ class TrainingMonitor:
         return True
 
     def _record(self, event: Event) -> None:
-        """Fold at once too: on a full disk the line is never read back. Folding it twice changes nothing."""
-        self._journal.event(event)
+        """Folds the event at once as well: on a full disk it is never read back. Folding it twice changes nothing."""
+        self._writer.event(event)
         self._state = fold(self._state, event)
 
 

@@ -1,9 +1,7 @@
-"""Telling somebody that a run has ended: `python -m tuner_tui.runs.supervise.notify DIR`, started by the supervisor,
-then left.
+"""Notifies the user that a run has ended: `python -m tuner_tui.runs.supervise.notify DIR`, started by the supervisor.
 
-What to do stands in `TUNER_NOTIFY`: a command, which gets the sentence as its last word and the rest in its
-environment, or an address that Apprise knows (https://github.com/caronc/apprise/wiki). A process of its own, because
-Apprise is large, networks are slow, and the supervisor is neither.
+`TUNER_NOTIFY` is a command, which gets the sentence as its last argument and details in its environment, or a URL of
+Apprise (https://github.com/caronc/apprise/wiki). A separate process, because Apprise is large and networks are slow.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ _INSTALL = "pip install 'tuner-tui[notify]'"
 
 
 def target_problem(target: str) -> str | None:
-    """What is wrong with a command or address, in a sentence, while somebody is there to read it."""
+    """What is wrong with a command or URL, in a sentence; None if it can be used."""
     if _ADDRESS.match(target):
         return None if find_spec("apprise") else f"An address to notify needs Apprise: {_INSTALL}."
     try:
@@ -41,7 +39,7 @@ def target_problem(target: str) -> str | None:
 
 
 def start_notifying(folder: RunFolder, environ: Mapping[str, str]) -> None:
-    """Start the process that tells, if anybody is to be told; what goes wrong with it is in the supervisor's log."""
+    """Start the process that notifies, if a target is set; errors go to the supervisor's log."""
     target = environ.get(NOTIFY_VARIABLE)
     if not target:
         return
@@ -59,7 +57,7 @@ def start_notifying(folder: RunFolder, environ: Mapping[str, str]) -> None:
 
 
 def main(folder: RunFolder, environ: Mapping[str, str]) -> int:
-    """Tell; 0 when it was told."""
+    """Notify; return 0 on success."""
     known = read_supervisor_state(folder.state)
     target = environ.get(NOTIFY_VARIABLE, "")
     if known is None or not target:

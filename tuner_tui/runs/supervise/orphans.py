@@ -15,31 +15,32 @@ MAX_COMMAND_LENGTH = 120
 
 @dataclass(frozen=True, slots=True)
 class Orphans:
-    """`own` belong to the training (its session, or observed in it); `apart` made themselves independent."""
+    """Processes left by a training: `own` belong to it (its session, or observed), `detached` started their own
+    session."""
 
     own: tuple[ProcessStat, ...] = ()
-    apart: tuple[ProcessStat, ...] = ()
+    detached: tuple[ProcessStat, ...] = ()
 
     def names(self) -> str:
-        """Pid and command of each orphan; empty without any."""
-        orphans = (*self.own, *self.apart)
+        """Pids and commands in one line; empty if there are none."""
+        orphans = (*self.own, *self.detached)
         commands = {one.pid: " ".join(read_command(one.pid))[:MAX_COMMAND_LENGTH] for one in orphans[:3]}
         named = ", ".join(f"{pid} ({command})" for pid, command in commands.items())
         return named + (f" and {len(orphans) - 3} more" if len(orphans) > 3 else "")
 
 
 def become_subreaper() -> bool:
-    """Orphans of the training come to this process instead of to init. False where the kernel refuses."""
+    """Make orphans of the training children of this process, not of init. False if the kernel refuses."""
     return bool(ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 
 
 def find_orphans(session: int, observed: Collection[int]) -> Orphans:
-    """The living processes that a training of `session` leaves: those of its session, and those below this process.
+    """The living processes left by a training of `session`: members of the session, and descendants of this process.
 
-    A session's number is not given to another while any process is in it.
+    The kernel does not reuse the id of a session while it has members.
     """
     below = {stat.pid: stat for stat in descendants(os.getpid())}
     own = {stat.pid: stat for stat in session_members(session)}
     own |= {pid: stat for pid, stat in below.items() if pid in observed}
-    apart = tuple(stat for pid, stat in below.items() if pid not in own)
-    return Orphans(tuple(own.values()), apart)
+    detached = tuple(stat for pid, stat in below.items() if pid not in own)
+    return Orphans(tuple(own.values()), detached)

@@ -12,7 +12,7 @@ from tuner_tui.runs.events.types import Exited, OutOfMemory
 from tuner_tui.runs.supervise.exit_evidence import FailedRank
 
 LOST_PEER = re.compile(r"connection|broken pipe|peer|remote|socket|nccl|gloo", re.IGNORECASE)
-"""In what a rank raises because another one is gone."""
+"""In an exception that a rank raises because another one is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def determine_outcome(
 
 
 def _unwatched_outcome(state: RunState) -> RunOutcome:
-    """The training ended while nobody watched: its own events are all there is."""
+    """The training ended without a supervisor; only its own events are known."""
     if state.raised is not None and isinstance(fatal_event(state), OutOfMemory):
         return RunOutcome("out-of-memory", _out_of_memory(state))
     if state.raised is not None:
@@ -114,7 +114,7 @@ def _failure_sentence(state: RunState, exited: Exited, dead: FailedRank | None, 
 
 
 def _raised_first(state: RunState, dead: FailedRank) -> bool:
-    """Whether the exception that came first is the reason, and not what the launcher saw die.
+    """Whether the first exception is the cause, not the exit that the launcher saw.
 
     A rank that lost its peers raises in turn, and native code may abort it as it ends.
     """
@@ -129,7 +129,7 @@ def _rank_name(state: RunState, rank: int | None) -> str:
 
 
 def signal_name(number: int) -> str:
-    """The signal's name, such as SIGKILL."""
+    """The name of the signal, such as SIGKILL."""
     try:
         return signal.Signals(number).name
     except ValueError:

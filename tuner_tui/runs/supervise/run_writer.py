@@ -17,13 +17,13 @@ from tuner_tui.runs.store.supervisor_state import SupervisorState, write_supervi
 
 
 class RunWriter:
-    """Events, samples and state of one run. No method raises for a file that cannot be written.
+    """Writes events, samples and state of one run. Methods do not raise if a file cannot be written.
 
-    Where somebody deletes the folder of a living run, another run may get its name: nothing is written there.
+    If the folder of a live run is deleted, another run may get its name: nothing is written there.
     """
 
     def __init__(self, folder: RunFolder, supervision: SupervisorState) -> None:
-        """Writes the first state; raises `OSError` where not even that is possible."""
+        """Write the first state. Raises `OSError`."""
         self._folder = folder
         self._place = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._files: dict[Path, LineAppender] = {}
@@ -32,18 +32,17 @@ class RunWriter:
 
     @property
     def in_place(self) -> bool:
-        """Whether the folder is still the one that this run began in."""
+        """Whether the folder is still the one in which the run started."""
         try:
             return os.path.samestat(os.fstat(self._place), self._folder.path.stat())
         except OSError:
             return False
 
     def event(self, event: Event) -> None:
-        """Append an event of the supervisor's."""
+        """Append an event of the supervisor."""
         self._append(self._folder.events, encode_event(event), "events")
 
     def sample(self, sample: Sample) -> None:
-        """Append a sample."""
         self._append(self._folder.samples, encode_sample(sample), "samples")
 
     def update(self, change: Callable[[SupervisorState], SupervisorState]) -> None:
@@ -58,7 +57,7 @@ class RunWriter:
             log_line(f"state.json: {error}")
 
     def problem(self, sentence: str) -> None:
-        """Note a problem, once."""
+        """Record a problem, once."""
         if sentence not in self.supervision.problems:
             self.update(lambda known: replace(known, problems=(*known.problems, sentence)))
 
@@ -74,7 +73,7 @@ class RunWriter:
 
 
 def log_line(text: str) -> None:
-    """A line in the supervisor's own log; lost where even that cannot be written."""
+    """Write a line to the supervisor's log, if possible."""
     try:
         sys.stderr.write(text + "\n")
         sys.stderr.flush()

@@ -1,4 +1,10 @@
-"""Escalates a stop: control file, SIGTERM, SIGKILL, each after a timeout and never during a checkpoint."""
+"""Escalates a stop: control file, SIGTERM, SIGKILL, each after a timeout and never during a checkpoint.
+
+stage        sent when                                                          next stage after
+control      a stop is ordered and the training obeys the control file          stop_s, 5 steps, an evaluation
+SIGTERM      a stop is ordered and it does not obey, or the stage before failed  kill_s, if `kill` was ordered
+SIGKILL      `kill` was ordered and the process ignored SIGTERM                 -
+"""
 
 from __future__ import annotations
 
@@ -10,17 +16,17 @@ from tuner_tui.runs.store.control import ORDERS, Order
 
 @dataclass(frozen=True, slots=True)
 class StopTimeouts:
-    """Seconds to wait on each rung."""
+    """Seconds to wait at each stage."""
 
     stop_s: float = 60.0
-    """After asking a training that obeys to save and end: at least this, or five of its steps; an evaluation, which
-    has to end before the training can obey, gets as long as a save."""
+    """After asking a training to save and stop: at least this, or five steps. An evaluation, which has to end before
+    the training can obey, gets as long as a save."""
     kill_s: float = 10.0
-    """Between SIGTERM and SIGKILL, where killing was ordered."""
+    """Between SIGTERM and SIGKILL, if `kill` was ordered."""
     saving_s: float = 300.0
-    """For a checkpoint that is being written; a save that takes longer is taken for hung."""
-    leftover_s: float = 5.0
-    """After a training has failed, for its processes to notice, as loader workers do; then they get SIGTERM."""
+    """For a checkpoint that is being written; a longer save counts as hung."""
+    orphan_s: float = 5.0
+    """After a failed training, for its remaining processes to exit; then they get SIGTERM."""
 
 
 DEFAULT_TIMEOUTS = StopTimeouts()
@@ -28,10 +34,7 @@ DEFAULT_TIMEOUTS = StopTimeouts()
 
 @dataclass(frozen=True, slots=True)
 class EscalationInput:
-    """What the ladder has to know of the training at `now`, in monotonic seconds.
-
-    `obeys`: it saves and ends when asked to.
-    """
+    """The training at `now`, in monotonic seconds. `obeys`: it saves and stops when asked to."""
 
     now: float
     obeys: bool
@@ -41,10 +44,10 @@ class EscalationInput:
 
 
 class StopEscalation:
-    """Which signal is due. A later order may only press harder."""
+    """Decides which signal is due. A later order can only be stronger."""
 
-    def __init__(self, patience: StopTimeouts) -> None:
-        self._patience = patience
+    def __init__(self, timeouts: StopTimeouts) -> None:
+        self._timeouts = timeouts
         self._order: Order | None = None
         self._ordered_at = 0.0
         self._term_at: float | None = None
@@ -52,7 +55,7 @@ class StopEscalation:
 
     @property
     def order(self) -> Order | None:
-        """The hardest order so far; a checkpoint is none."""
+        """The strongest order so far; a checkpoint is none."""
         return self._order
 
     @property
@@ -61,19 +64,19 @@ class StopEscalation:
         return self._term_at is not None
 
     def press(self, order: Order, now: float) -> bool:
-        """Take an order; tells whether it changes anything."""
+        """Take an order; return whether it changes anything."""
         if order == "checkpoint" or (self._order is not None and ORDERS.index(order) <= ORDERS.index(self._order)):
             return False
         self._order, self._ordered_at = order, now
         return True
 
     def due(self, situation: EscalationInput) -> signal.Signals | None:
-        """The signal to send now, if any; it counts as sent."""
+        """The signal to send now, or None; it counts as sent."""
         if self._order is None or self._must_wait_for_save(situation):
             return None
         if self._term_at is None:
             return self._terminate(situation) if self._term_is_due(situation) else None
-        late = situation.now - max(self._term_at, self._ordered_at) >= self._patience.kill_s
+        late = situation.now - max(self._term_at, self._ordered_at) >= self._timeouts.kill_s
         if self._order == "kill" and late and not self._killed:
             self._killed = True
             return signal.SIGKILL
@@ -86,10 +89,10 @@ class StopEscalation:
     def _term_is_due(self, situation: EscalationInput) -> bool:
         if self._order != "stop" or not situation.obeys:
             return True
-        evaluation_s = self._patience.saving_s if situation.evaluating else 0.0
-        grace = max(self._patience.stop_s, 5 * (situation.step_time_s or 0.0), evaluation_s)
+        evaluation_s = self._timeouts.saving_s if situation.evaluating else 0.0
+        grace = max(self._timeouts.stop_s, 5 * (situation.step_time_s or 0.0), evaluation_s)
         return situation.now - self._ordered_at >= grace
 
     def _must_wait_for_save(self, situation: EscalationInput) -> bool:
         since = situation.saving_since
-        return since is not None and situation.now - since < self._patience.saving_s
+        return since is not None and situation.now - since < self._timeouts.saving_s

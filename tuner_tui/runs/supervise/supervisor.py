@@ -1,5 +1,8 @@
-"""The supervisor: `python -m tuner_tui.runs.supervisor DIR [--adopt]`. Starts or adopts a training and watches it to
-its end."""
+"""The supervisor: `python -m tuner_tui.runs.supervise.supervisor DIR [--adopt]`.
+
+It starts a training, or adopts one whose supervisor died, follows it, executes stop orders and records the outcome. It
+is detached from every terminal, holds the lock of the run, and stays small: it imports neither the settings nor the UI.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +34,10 @@ from tuner_tui.runs.supervise.training_process import AdoptedTraining, StartedTr
 
 
 class Wakeups:
-    """Signals that end a wait. Use as a context manager, in the main thread.
+    """Signals that end a wait. A context manager for the main thread.
 
-    SIGCHLD: a child ended. SIGUSR1: somebody wrote an order. SIGHUP: a terminal went away, which means nothing here.
-    SIGTERM and SIGINT set `terminated`. All are handled rather than ignored, because a started process would inherit
-    being deaf to them.
+    SIGCHLD: a child ended. SIGUSR1: an order was written. SIGHUP: ignored. SIGTERM and SIGINT set `terminated`. All are
+    handled instead of ignored, because child processes inherit ignored signals.
     """
 
     def __init__(self) -> None:
@@ -45,7 +47,7 @@ class Wakeups:
         os.set_blocking(self._writing, False)
 
     def __enter__(self) -> Self:
-        """Handle the signals from here on."""
+        """Install the handlers."""
         signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
         for number in (signal.SIGCHLD, signal.SIGUSR1, signal.SIGHUP):
             signal.signal(number, self._nothing)
@@ -54,18 +56,18 @@ class Wakeups:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Close the pipe; the signals keep their handlers, since the process ends now."""
+        """Close the pipe; the handlers stay, since the process ends."""
         signal.set_wakeup_fd(-1)
         os.close(self._reading)
         os.close(self._writing)
 
     def wait(self, seconds: float) -> None:
-        """Until a signal arrives or the time is up."""
+        """Wait for a signal, at most `seconds`."""
         if select.select([self._reading], [], [], seconds)[0]:
             os.read(self._reading, 4096)
 
     def _nothing(self, number: int, frame: FrameType | None) -> None:
-        """Waking up is all."""
+        """Only wakes up `wait`."""
 
     def _terminate(self, number: int, frame: FrameType | None) -> None:
         self.terminated = True
@@ -75,42 +77,42 @@ TICK_S = 1.0
 
 
 def main(argv: list[str]) -> None:
-    """Supervise the run in the folder `argv[0]`; says `ok` or one sentence on standard output, then lets go of it."""
+    """Supervise the run in folder `argv[0]`; writes `ok` or an error to standard output, then closes it."""
     folder = RunFolder(Path(argv[0]))
-    plan_bytes = b"" if "--adopt" in argv else sys.stdin.buffer.read()
+    spec_bytes = b"" if "--adopt" in argv else sys.stdin.buffer.read()
     if os.fork():
-        os._exit(0)  # the one who asked waits for this process only; the supervisor is nobody's child
+        os._exit(0)  # the launcher waits for this process only; init adopts the supervisor
     with Wakeups() as wakeups:
         try:
             lock = acquire_lock(folder.lock)
-            plan = None if "--adopt" in argv else load_launch_spec(plan_bytes)
-            training, journal = _adopt(folder) if plan is None else _start(folder, plan)
+            spec = None if "--adopt" in argv else load_launch_spec(spec_bytes)
+            training, writer = _adopt(folder) if spec is None else _start(folder, spec)
         except (OSError, ValueError, LockedError) as error:
             _answer(_sentence(error))
             sys.exit(1)
         _answer("ok")
-        _supervise(folder, training, journal, DEFAULT_TIMEOUTS if plan is None else plan.patience, wakeups)
+        _supervise(folder, training, writer, DEFAULT_TIMEOUTS if spec is None else spec.stop_timeouts, wakeups)
         os.close(lock)
-        start_notifying(folder, os.environ if plan is None else plan.env)
+        start_notifying(folder, os.environ if spec is None else spec.env)
 
 
-def _start(folder: RunFolder, plan: LaunchSpec) -> tuple[SupervisedTraining, RunWriter]:
+def _start(folder: RunFolder, spec: LaunchSpec) -> tuple[SupervisedTraining, RunWriter]:
     become_subreaper()
-    journal = RunWriter(folder, SupervisorState(this_machine(), _this_process(), time.time()))
+    writer = RunWriter(folder, SupervisorState(this_machine(), _this_process(), time.time()))
     try:
-        training = StartedTraining(plan, folder.output_log)
+        training = StartedTraining(spec, folder.output_log)
     except OSError as error:
-        _never_started(journal, f"The command could not be started: {_sentence(error)}.")
+        _never_started(writer, f"The command could not be started: {_sentence(error)}.")
         raise
-    journal.event(Launched(t=time.time(), pid=training.process.pid, argv=redact_argv(plan.argv)))
-    journal.update(lambda known: replace(known, training=training.process, group=training.group))
-    return training, journal
+    writer.event(Launched(t=time.time(), pid=training.process.pid, argv=redact_argv(spec.argv)))
+    writer.update(lambda known: replace(known, training=training.process, group=training.group))
+    return training, writer
 
 
-def _never_started(journal: RunWriter, sentence: str) -> None:
+def _never_started(writer: RunWriter, sentence: str) -> None:
     now = time.time()
-    journal.event(Finished(t=now, outcome="failed", sentence=sentence))
-    journal.update(lambda known: replace(known, ended_t=now, outcome="failed", sentence=sentence))
+    writer.event(Finished(t=now, outcome="failed", sentence=sentence))
+    writer.update(lambda known: replace(known, ended_t=now, outcome="failed", sentence=sentence))
 
 
 def _adopt(folder: RunFolder) -> tuple[SupervisedTraining, RunWriter]:
@@ -124,29 +126,29 @@ def _adopt(folder: RunFolder) -> tuple[SupervisedTraining, RunWriter]:
 
 
 def _supervise(
-    folder: RunFolder, training: SupervisedTraining, journal: RunWriter, patience: StopTimeouts, wakeups: Wakeups
+    folder: RunFolder, training: SupervisedTraining, writer: RunWriter, timeouts: StopTimeouts, wakeups: Wakeups
 ) -> None:
     sampler = open_sampler(folder.path)
-    watch = TrainingMonitor(folder, training, journal, patience)
+    monitor = TrainingMonitor(folder, training, writer, timeouts)
     next_sample = 0.0
     try:
-        while not watch.done(ClockReading.now()):
+        while not monitor.done(ClockReading.now()):
             now = time.monotonic()
             if now >= next_sample:
-                _sample(sampler, watch.pids(), journal)
+                _sample(sampler, monitor.pids(), writer)
                 next_sample = max(next_sample + TICK_S, now)
             wakeups.wait(max(0.0, next_sample - time.monotonic()))
             if wakeups.terminated:
-                watch.terminate(ClockReading.now())
+                monitor.terminate(ClockReading.now())
     finally:
         sampler.close()
 
 
-def _sample(sampler: Sampler, pids: list[int], journal: RunWriter) -> None:
+def _sample(sampler: Sampler, pids: list[int], writer: RunWriter) -> None:
     try:
-        journal.sample(sampler.sample(pids))
+        writer.sample(sampler.sample(pids))
     except Exception as error:  # noqa: BLE001  no figure of the hardware is worth losing the supervision
-        journal.problem(f"The hardware cannot be read: {type(error).__name__}: {error}.")
+        writer.problem(f"The hardware cannot be read: {type(error).__name__}: {error}.")
 
 
 def _this_process() -> ProcessId:
@@ -154,11 +156,11 @@ def _this_process() -> ProcessId:
 
 
 def _answer(text: str) -> None:
-    """Tell the launcher, then let go of its pipes."""
+    """Answer the launcher, then release its pipes."""
     try:
         os.write(1, text.encode("utf-8", "replace"))
     except OSError as error:
-        log_line(f"nobody took the answer {text!r}: {error}")
+        log_line(f"the launcher did not read the answer {text!r}: {error}")
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, 0)
     os.dup2(nowhere, 1)

@@ -17,7 +17,7 @@ LIMITED = Path(__file__).with_name("limited.py")
 
 @dataclass(frozen=True, slots=True)
 class ExitStatus:
-    """How a process ended; both None where nobody was its parent to be told."""
+    """How a process ended; both None if this process was not its parent."""
 
     exit_code: int | None = None
     signal: int | None = None
@@ -39,10 +39,10 @@ class SupervisedTraining(Protocol):
 
 
 class StartedTraining:
-    """A training that this process started, in a session of its own, its output straight into a file."""
+    """A training started by this process in its own session, with its output redirected to a file."""
 
     def __init__(self, plan: LaunchSpec, log: Path) -> None:
-        """Start it. Raises `OSError` where the command or its folder is not there."""
+        """Start it. Raises `OSError` if the command or its folder does not exist."""
         argv = list(plan.argv)
         if plan.data_limit_bytes is not None:
             argv = [sys.executable, "-I", "-S", str(LIMITED), str(plan.data_limit_bytes), *argv]
@@ -63,7 +63,7 @@ class StartedTraining:
 
     @property
     def process(self) -> ProcessId:
-        """Its identity; known even when it has ended, until it is collected."""
+        """Its identity, valid until it is reaped."""
         return self._process
 
     @property
@@ -72,7 +72,7 @@ class StartedTraining:
         return self._process.pid
 
     def collect(self) -> ExitStatus | None:
-        """Collect whatever ended, orphans of the training too; tell when it is the training itself."""
+        """Reap all ended children, including orphans of the training; return the status of the training itself."""
         ended = None
         while (found := _reap_child()) is not None:
             if found[0] == self._process.pid:
@@ -84,7 +84,7 @@ class StartedTraining:
 
 
 class AdoptedTraining:
-    """A training whose supervisor died. It is nobody's child here, so how it ends cannot be learnt."""
+    """A training whose supervisor died. It is not a child of this process, so its exit status is unknown."""
 
     def __init__(self, process: ProcessId, group: int) -> None:
         self._process = process
@@ -106,7 +106,7 @@ class AdoptedTraining:
 
 
 def _reap_child() -> tuple[int, int] | None:
-    """The next ended child: its number, and its exit code or minus the signal."""
+    """The next ended child: its pid, and its exit code or minus the signal."""
     try:
         pid, status = os.waitpid(-1, os.WNOHANG)
     except ChildProcessError:

@@ -176,7 +176,7 @@ def _wrong_batch(ended: FinishedTrial, settings: Settings) -> str | None:
     if situation.chosen is not None and MICRO not in situation.chosen:
         return None
     arguments = situation.state.in_effect.get(MICRO)
-    if situation.state.takes_orders and type(arguments) is int:
+    if situation.state.accepts_orders and type(arguments) is int:
         return None if arguments == asked else f"A micro batch of {asked} was asked for, and it has {arguments}."
     wrong = [size for rank in ended.measured if (size := _odd_size(rank, asked, situation)) is not None]
     return f"A micro batch of {asked} was asked for, and batches of {wrong[0]} were seen." if wrong else None

@@ -30,7 +30,7 @@ POLL_S = 0.5
 """How soon an order to abort, or a rank that has measured, is noticed. The end of a run is noticed at once."""
 LOADER_FIELDS = frozenset({MICRO, WORKERS, PREFETCH, PIN, PERSISTENT})
 """What is injected into a DataLoader that a script builds itself."""
-TRIAL_PATIENCE = StopTimeouts(stop_s=1.0, kill_s=2.0, saving_s=10.0, leftover_s=0.5)
+TRIAL_PATIENCE = StopTimeouts(stop_s=1.0, kill_s=2.0, saving_s=10.0, orphan_s=0.5)
 """A trial has nothing to save."""
 FIRST_STEP_HINT = " A third of --most-minutes is what it may take for it, five minutes at least."
 TRACKING_DISABLED = {"WANDB_MODE": "disabled", "COMET_MODE": "disabled", "MLFLOW_TRACKING_URI": ""}

@@ -46,7 +46,7 @@ def next_stop_question(state: UiState) -> StopQuestion | None:
 
 
 def _stop_effect(state: RunState) -> str:
-    if state.takes_orders:
+    if state.accepts_orders:
         return "It saves a checkpoint after this step and ends."
     if state.step is None:
         return "It has made no step yet and is ended at once (SIGTERM)."

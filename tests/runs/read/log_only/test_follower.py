@@ -46,7 +46,7 @@ def test_a_trainers_bar_and_its_dictionaries() -> None:
     )
     assert state.rates.step_time_s == 0.5
     assert [event.step for event in events if isinstance(event, Metrics)] == [20]
-    assert not state.takes_orders
+    assert not state.accepts_orders
 
 
 def test_an_evaluation_between_is_no_step() -> None:

@@ -60,7 +60,6 @@ UNEXPLAINED = (
     pattern("unknown", r"^terminate called without an active exception", LEFT_OVER, "likely", bare=True, consequence=True),
     pattern("unknown", r"^terminate called after throwing|^(?:\S+: line \d+: +\d+ +)?Aborted(?: \(core dumped\))?$", "Native code ended the training", "possible", bare=True, consequence=True),
 )  # fmt: skip
-DEVICE_PATTERNS = (*ASSERTS, *ILLEGALS, *COLLECTIVES)
 
 
 # ruff: noqa: E501  (one form a line reads better than a form broken over lines)
@@ -101,4 +100,3 @@ COMPILE_PATTERNS = (
     pattern("compile-failed", r"accessing tensor output of CUDAGraphs that has been overwritten|CUDAGraph|cudagraph", COMPILE, "likely"),
     pattern("compile-failed", r"Detected that you are using FX to (?:symbolically )?trace a dynamo", COMPILE),
 )  # fmt: skip
-KERNEL_PATTERNS = (*ATTENTION_PATTERNS, *FUSED_PATTERNS, *COMPILE_PATTERNS)

@@ -11,14 +11,14 @@ Confidence = Literal["certain", "likely", "possible"]
 
 @dataclass(frozen=True, slots=True)
 class CrashPattern:
-    """A form searched for in an exception's line (its type and message), and the cause it stands for.
+    """A form of an error message, the cause it indicates, and a sentence about it.
 
-    `bare` forms are believed on a line that is no exception too: what native code, shells and kernels write.
-    `consequence` marks what one process says because another one died: any other cause comes before it.
+    `bare` patterns also match lines that are no exception: native code, shells, kernels. A `consequence` is what one
+    process reports because another one ended; every other cause takes precedence.
     """
 
     cause: str
-    form: re.Pattern[str]
+    regex: re.Pattern[str]
     sentence: str
     confidence: Confidence = "certain"
     bare: bool = False
@@ -34,5 +34,5 @@ def pattern(
     bare: bool = False,
     consequence: bool = False,
 ) -> CrashPattern:
-    """A pattern from its regular expression."""
+    """A compiled `CrashPattern`."""
     return CrashPattern(cause, re.compile(regex), sentence, confidence, bare, consequence)

@@ -43,4 +43,3 @@ PRECISION = (
     pattern("precision-unsupported", r"At most one of fp16 and bf16 can be True", UNSUPPORTED),
     pattern("precision-unsupported", r"Index put requires the source and destination dtypes match.{0,60}(?:Half|BFloat16)", DTYPE),
 )  # fmt: skip
-PATTERNS = (*PRECISION, *NOT_FINITE)

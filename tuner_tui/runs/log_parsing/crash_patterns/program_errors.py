@@ -60,4 +60,3 @@ USAGE = (
     pattern("bad-arguments", r"EADDRINUSE|[Aa]ddress already in use|\[Errno 98\]", "The port of the launcher is taken: another training uses it"),
     pattern("bad-arguments", r"Target -?\d+ is out of bounds|index out of range in self|label_?ids? out of range|Expected input batch_size|Found input variables with inconsistent numbers", LIMITS, "likely"),
 )  # fmt: skip
-PATTERNS = (*PACKAGES, *WORKERS, *USAGE)

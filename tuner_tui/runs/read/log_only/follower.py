@@ -1,4 +1,8 @@
-"""Follows a training that the observer cannot see, by its output and its tool's files, and makes events of them."""
+"""Follows a training without observer by its output and the files of its tool, and makes events of them.
+
+The observer cannot enter an isolated interpreter (`python -I`), a container or a compiled program, and only knows steps
+of PyTorch. Events name the source they were derived from. Nothing is changed in the training or its environment.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,14 @@ from tuner_tui.runs.read.log_only.output_lines import ProgressRecord, parse_outp
 from tuner_tui.runs.read.log_only.tool_files import find_tool_files, read_tool_file
 
 MAX_EPOCH_BAR = 1000
-"""A bar of at most so many that has not moved when a longer one appears counts the epochs around it."""
+"""A bar of at most this length that has not moved when a longer one appears counts epochs."""
 
 
 class LogEventBuilder:
-    """The events of one training that is told from outside. `advanced` says whether any step was seen to be done."""
+    """Makes events of progress records: adds up bars that restart each epoch, and tells evaluation from training.
+
+    `advanced`: whether a step was completed.
+    """
 
     def __init__(self) -> None:
         self.advanced = False
@@ -33,7 +40,7 @@ class LogEventBuilder:
         self._evaluating = False
 
     def events(self, news: Iterable[ProgressRecord], now: float) -> list[Event]:
-        """The events of `news`, which came at `now` (seconds since the epoch): every metric, the newest counters."""
+        """The events of records read at `now` (seconds since the epoch): every metric, and the newest counters."""
         found: list[Event] = []
         before = (self._step, self._elapsed_s)
         for told in news:
@@ -67,7 +74,7 @@ class LogEventBuilder:
         return found
 
     def _is_main(self, told: ProgressRecord) -> bool:
-        """Whether a bar is the training's, not that of an evaluation within it."""
+        """Whether a bar is that of the training, not of an evaluation within it."""
         if self._bar_total is None or told.total_steps == self._bar_total:
             return True
         longer = (told.total_steps or 0) > self._bar_total
@@ -118,15 +125,15 @@ class LogEventBuilder:
 
 
 FIRST_LOOK_BYTES = 4 << 20
-"""Of a long log only this much of its end is read at first."""
+"""Of a long log, only this much of its end is read at first."""
 PIECE_BYTES = 64 << 10
 GRACE_S = 3.0
-"""The observer tells of a step within a second; for so long after the first step seen it is given the word."""
+"""Seconds after the first step in which events are held back. An observer would report within a second."""
 FILES_EVERY_S = 5.0
 
 
 class LogOnlyFollower:
-    """Reads what is new in `log`, and in the tool files under `folders` that are younger than `since_t`."""
+    """Reads what is new in `log` and in the tool files below `folders` that are newer than `since_t`."""
 
     def __init__(self, log: Path, folders: tuple[Path, ...], since_t: float) -> None:
         self._log = log
@@ -143,7 +150,7 @@ class LogOnlyFollower:
         self._file_news = 0
 
     def events(self, now: float, *, over: bool) -> list[Event]:
-        """The new events at `now` (seconds since the epoch); held back at first, unless the run is `over`."""
+        """The new events at `now` (seconds since the epoch); held back for `GRACE_S` unless the run is `over`."""
         news = list(parse_output(self._new_text(over)))
         self._log_has_steps = self._log_has_steps or any(told.step for told in news)
         if not self._log_has_steps:

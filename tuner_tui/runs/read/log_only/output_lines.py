@@ -12,11 +12,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class ProgressRecord:
-    """One piece of news; None where it says nothing of it. `source` says where it was read.
+    """Progress parsed from one line of output or of a tool's file; None where it does not say.
 
-    `elapsed_s` is how long the training had taken at `step`, as the source says. A `bar` counts from where it began,
-    which may be an epoch; `epochs` is how many such bars there will be. `evaluation` are metrics by the names they have
-    there.
+    `elapsed_s` is the training time at `step` as the source reports it. A `bar` may count one epoch only; `epochs` is
+    the number of such bars. `evaluation` holds metrics by their names in the source.
     """
 
     source: str
@@ -44,7 +43,7 @@ def parse_number(value: Any) -> float | None:
 
 
 def parse_count(value: Any) -> int | None:
-    """A whole number that is not below 0; else None."""
+    """A non-negative whole number; else None."""
     found = parse_number(value)
     return int(found) if found is not None and math.isfinite(found) and found >= 0 and found == int(found) else None
 
@@ -86,7 +85,7 @@ _LOGGED = re.compile(r"\{'(?:loss|grad_norm|learning_rate|epoch|eval_\w+)': [^{}
 
 
 def parse_output(text: str) -> Iterator[ProgressRecord]:
-    """The news in `text`, whole lines or pieces that end with a carriage return, in order."""
+    """The progress records in `text`, which consists of whole lines or parts that end with a carriage return."""
     for piece in re.split(r"[\r\n]+", text):
         yield from _parse_piece(piece)
 
@@ -122,7 +121,7 @@ def _bars(piece: str) -> Iterator[ProgressRecord]:
 
 
 def _counts_steps(rest: str) -> bool:
-    """Whether the bar counts steps: not bytes, examples or files."""
+    """Whether the bar counts steps, not bytes, examples or files."""
     rate = rest.partition(",")[0]
     return rate.endswith(("it/s", "s/it", "steps/s", "s/step", "batch/s", "s/batch", "batches/s"))
 
@@ -147,7 +146,7 @@ def _dictionary(text: str) -> Iterator[ProgressRecord]:
 
 
 def _parse_loosely(text: str) -> dict[str, Any]:
-    """A dictionary with bare `nan` or `inf` in it, which is no Python literal."""
+    """Parses a dictionary that contains bare `nan` or `inf`, which is no Python literal."""
     return dict(re.findall(r"'(\w+)': '?([^',}]+)'?", text))
 
 

@@ -1,5 +1,4 @@
-"""Parses progress files that training tools write: LLaMA-Factory, ms-swift, Lightning, and Trainer's
-`trainer_state.json`."""
+"""Parses progress files of LLaMA-Factory, ms-swift and Lightning, and `trainer_state.json` of Trainer."""
 
 from __future__ import annotations
 
@@ -12,17 +11,17 @@ from typing import Any
 from tuner_tui.runs.read.log_only.output_lines import ProgressRecord, parse_count, parse_duration, parse_number
 
 MAX_READ_BYTES = 8 << 20
-"""Of a longer file only the end is read."""
+"""Only the end of a longer file is read."""
 
 PLACES = (
     "trainer_log.jsonl", "*/trainer_log.jsonl", "logging.jsonl", "*/logging.jsonl", "metrics.csv",
     "lightning_logs/*/metrics.csv", "*/metrics.csv", "checkpoint-*/trainer_state.json",
 )  # fmt: skip
-"""Under an output folder or the working folder; nothing is searched deeper."""
+"""Patterns below an output folder or the working folder; deeper folders are not searched."""
 
 
 def find_tool_files(folders: Sequence[Path], since_t: float) -> list[Path]:
-    """The files of tools in `folders` that were written after `since_t`, the newest last."""
+    """The files of tools in `folders` that were written after `since_t`, newest last."""
     found: dict[Path, float] = {}
     for folder in folders:
         for pattern in PLACES:
@@ -37,7 +36,7 @@ def find_tool_files(folders: Sequence[Path], since_t: float) -> list[Path]:
 
 
 def read_tool_file(path: Path) -> list[ProgressRecord]:
-    """What the file tells, oldest first; nothing for one that cannot be read or made sense of."""
+    """The progress records of the file, oldest first; none if it cannot be read or parsed."""
     read = _READERS.get(path.name)
     try:
         with path.open("rb") as file:
@@ -49,7 +48,7 @@ def read_tool_file(path: Path) -> list[ProgressRecord]:
 
 
 def trainer_log(text: str) -> Iterator[ProgressRecord]:
-    """LLaMA-Factory's lines."""
+    """Records of LLaMA-Factory's `trainer_log.jsonl`."""
     for line in _objects(text):
         yield ProgressRecord(
             "trainer_log.jsonl",
@@ -64,7 +63,7 @@ def trainer_log(text: str) -> Iterator[ProgressRecord]:
 
 
 def logging_jsonl(text: str) -> Iterator[ProgressRecord]:
-    """ms-swift's lines; `global_step/max_steps` is one key with a value such as `10/100`."""
+    """Records of ms-swift's `logging.jsonl`; the value of `global_step/max_steps` is a text such as `10/100`."""
     for line in _objects(text):
         step, _, total = str(line.get("global_step/max_steps", "")).partition("/")
         yield ProgressRecord(
@@ -81,7 +80,8 @@ def logging_jsonl(text: str) -> Iterator[ProgressRecord]:
 
 
 def metrics_csv(text: str) -> Iterator[ProgressRecord]:
-    """Lightning's table: a column a metric, empty where it was not logged at that step; it counts steps from 0."""
+    """Records of Lightning's `metrics.csv`: one column for each metric, empty where it was not logged; steps start at
+    0."""
     for row in csv.DictReader(text.splitlines()):
         step = parse_count(row.get("step"))
         numbers = {name: found for name, cell in row.items() if name and (found := parse_number(cell)) is not None}
@@ -99,7 +99,7 @@ def metrics_csv(text: str) -> Iterator[ProgressRecord]:
 
 
 def trainer_state(text: str) -> Iterator[ProgressRecord]:
-    """The history in a Trainer's checkpoint."""
+    """Records of the log history in a checkpoint of Trainer."""
     state = json.loads(text)
     if not isinstance(state, dict) or not isinstance(state.get("log_history"), list):
         return
