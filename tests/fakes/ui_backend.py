@@ -136,6 +136,12 @@ class FakeSampler:
     def sample(self, watched: Sequence[int] = ()) -> Sample:
         return self._sample
 
+    def pause(self) -> None:
+        pass
+
+    def resume(self) -> None:
+        pass
+
     def close(self) -> None:
         pass
 

@@ -101,25 +101,33 @@ def test_the_sampler_watches_the_processes_of_the_run() -> None:
 
 
 def test_the_sampler_pauses_while_the_supervisor_samples() -> None:
-    opened, sampled = Event(), Event()
+    calls: SimpleQueue[str] = SimpleQueue()
+    times_s = count(1.0)
 
-    class Counting(FakeSampler):
+    class Logged(FakeSampler):
         def sample(self, watched: Sequence[int] = ()) -> Sample:
-            sampled.set()
-            return Sample(1.0)
+            calls.put("sample")
+            return Sample(next(times_s))
 
-    def open_sampler() -> FakeSampler:
-        opened.set()
-        return Counting(Sample(1.0))
+        def pause(self) -> None:
+            calls.put("pause")
 
-    feed = SamplerFeed(open_sampler, Posted(), SOON_S)
+        def resume(self) -> None:
+            calls.put("resume")
+
+    posted = Posted()
+    feed = SamplerFeed(lambda: Logged(Sample(1.0)), posted, SOON_S)
     feed.covered_until_s = float("inf")
     feed.start()
-    assert opened.wait(60)
-    assert not sampled.wait(20 * SOON_S)
+    assert [calls.get(timeout=60) for _ in range(3)] == ["pause"] * 3
     feed.covered_until_s = 0.0
-    assert sampled.wait(60)
+    first = posted.next(SampleArrived)
     feed.stop()
+    assert isinstance(first, SampleArrived)
+    assert first.sample == Sample(2.0)  # the one before it only restarts the rates
+    after = [call for call in iter(calls.get_nowait, "resume") if call != "pause"]
+    assert after == []
+    assert [calls.get(timeout=60) for _ in range(2)] == ["sample"] * 2
 
 
 def test_hardware_that_cannot_be_sampled_is_said() -> None:

@@ -123,8 +123,20 @@ class SamplerFeed(PollingFeed["Sample | None"]):
     def _samples(self, open_sampler: Callable[[], HardwareSampler]) -> Iterator[Sample | None]:
         sampler = open_sampler()
         try:
+            paused = False
             while True:
-                yield sampler.sample(self.watched) if time.time() >= self.covered_until_s else None
+                if time.time() < self.covered_until_s:
+                    sampler.pause()
+                    paused = True
+                    yield None
+                elif paused:
+                    # Figures from before the pause are stale, and rates would be averages over it: start them again.
+                    sampler.resume()
+                    sampler.sample(self.watched)
+                    paused = False
+                    yield None
+                else:
+                    yield sampler.sample(self.watched)
         finally:
             sampler.close()
 

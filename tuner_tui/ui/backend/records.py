@@ -56,6 +56,12 @@ class HardwareSampler(Protocol):
     def sample(self, watched: Sequence[int] = ()) -> Sample:
         """Return the state of the box now, with the processes below the pids `watched`."""
 
+    def pause(self) -> None:
+        """Stop polling the GPUs."""
+
+    def resume(self) -> None:
+        """Poll the GPUs again."""
+
     def close(self) -> None:
         """Release the driver."""
 
