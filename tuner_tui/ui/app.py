@@ -134,7 +134,7 @@ class TunerApp(BaseApp):
 
     def _show_run(self, folder: Path | None) -> None:
         if folder is not None:
-            self.main.bring("live")
+            self.main.reveal("live")
         self._follower.follow(folder)
         self.main.view, self.main.log_window = None, None
 

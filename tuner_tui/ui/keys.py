@@ -35,14 +35,16 @@ def _key(keys: str, action: str, label: str, id: str, tip: str, group: Binding.G
 
 
 def key_label(key: str) -> str:
-    """A key as it stands on the keyboard."""
+    """Return the label of a key, such as `ctrl+s` or `?`."""
     return "+".join(KEY_LABELS.get(part, part) for part in key.split("+"))
 
 
 APP_KEYS = (_key("ctrl+l", "app.redraw", "Redraw", "program.redraw", "Draw the whole screen again", PROGRAM, False),)
 MAIN_KEYS = (
     _key("t", "want('train')", "Train", "run.train", "Start a training with the settings shown", RUN),
-    _key("s", "want('stop')", "Stop", "run.stop", "Ask the run to stop; then terminate; then kill, after a yes", RUN),
+    _key(
+        "s", "want('stop')", "Stop", "run.stop", "Ask the run to stop; then terminate; then kill, each after a yes", RUN
+    ),
     _key("c", "want('checkpoint')", "Checkpoint", "run.checkpoint", "Save a checkpoint now and go on", RUN),
     _key("e", "want('job')", "Job", "run.job", "Edit what trains: command, launcher, how settings reach it", RUN),
     _key("R", "want('restart')", "Restart", "run.restart", "Save, end, and go on with the settings shown", RUN, False),
@@ -55,12 +57,12 @@ MAIN_KEYS = (
     _key("S", "want('save_as')", "Save as", "presets.save-as", "Save the settings under a new name", PRESETS, False),
     _key("r", "want('runs')", "Runs", "runs.list", "List the runs: follow another one, or compare", PRESETS),
     _key("v", "want('compare')", "Compare", "runs.compare", "Compare two runs: settings, speed, loss", PRESETS, False),
-    _key("u,ctrl+z", "want('undo')", "Undo", "settings.undo", "Take back the last change of settings", SETTINGS),
-    _key("ctrl+r,ctrl+y", "want('redo')", "Redo", "settings.redo", "Make the change taken back again", SETTINGS, False),
+    _key("u,ctrl+z", "want('undo')", "Undo", "settings.undo", "Undo the last change of settings", SETTINGS),
+    _key("ctrl+r,ctrl+y", "want('redo')", "Redo", "settings.redo", "Redo the change undone last", SETTINGS, False),
     _key("tab", "panel(1)", "Next panel", "panels.next", "Go to the next panel", PANELS, False),
     _key("shift+tab", "panel(-1)", "Last panel", "panels.back", "Go to the panel before", PANELS, False),
     _key("slash", "search", "Search", "panels.search", "Find a field, or search in the output", PANELS),
-    _key("question_mark,f1", "help", "Help", "program.help", "All keys, and the words of the screen", PROGRAM),
+    _key("question_mark,f1", "help", "Help", "program.help", "All keys, and a glossary", PROGRAM),
     _key("T", "want('theme')", "Dark/light", "program.theme", "Dark or light", PROGRAM, False),
     _key("q,ctrl+c", "want('leave')", "Quit", "program.quit", "Leave the screen; a training goes on", PROGRAM),
 )
@@ -107,12 +109,12 @@ TUNE_KEYS = (
         for number, label in enumerate(("the trials", "the plots", "what was not tried"), start=1)
     ),
     _key("escape,q,o", "leave", "Back", "tune.leave", "Back to the main screen; a tuning goes on", PROGRAM),
-    _key("question_mark,f1", "help", "Help", "tune.help", "All keys, and the words of the screen", PROGRAM),
+    _key("question_mark,f1", "help", "Help", "tune.help", "All keys, and a glossary", PROGRAM),
     _key("T", "theme", "Dark/light", "tune.theme", "Dark or light", PROGRAM, False),
 )
 COMPARE_KEYS = (
     _key("escape,q,v", "leave", "Back", "compare.leave", "Back to the main screen", PROGRAM),
-    _key("question_mark,f1", "help", "Help", "compare.help", "All keys, and the words of the screen", PROGRAM),
+    _key("question_mark,f1", "help", "Help", "compare.help", "All keys, and a glossary", PROGRAM),
     _key("T", "theme", "Dark/light", "compare.theme", "Dark or light", PROGRAM, False),
 )
 WATCH_JOB_KEYS = (
@@ -127,14 +129,14 @@ WATCH_JOB_KEYS = (
     _key("end", "move(9999)", "Last", "watch.last", "The last job", JOBS, False),
 )
 WATCH_KEYS = (
-    _key("question_mark,f1", "help", "Help", "watch.help", "All keys, and the words of the screen", PROGRAM),
+    _key("question_mark,f1", "help", "Help", "watch.help", "All keys, and a glossary", PROGRAM),
     _key("T", "theme", "Dark/light", "watch.theme", "Dark or light", PROGRAM, False),
     _key("q,ctrl+c", "leave", "Quit", "watch.quit", "Leave; what is watched goes on", PROGRAM),
 )
 
 
 class KeyCommandProvider(Provider):
-    """One command for each key of the main screen."""
+    """Offers one command for each key of the main screen."""
 
     async def discover(self) -> Hits:
         for title, call, tip in self._commands():

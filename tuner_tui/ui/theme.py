@@ -1,7 +1,7 @@
-"""The looks: a dark and a light theme, none at all for terminals without colour, and a filter for ASCII.
+"""Themes: dark, light, and one for terminals without colour; and a filter that writes ASCII only.
 
-Colour means state and nothing else: primary is where the focus is and what was changed, success runs well, warning
-wants a look, error is wrong. All else is foreground, plain or dim.
+Colour means state: primary marks the focus and changed values, success what runs well, warning what needs attention,
+error what is wrong. Everything else is foreground, plain or dim.
 """
 
 from __future__ import annotations
@@ -100,12 +100,12 @@ _SAME = {
     " ": "\u00a0\u2009\u202f⠀",
 }
 RIGHT_DOTS = 0xB8
-"""Of the eight dots of a braille character, the right ones: a curve that has none of them is a dotted one."""
+"""The right column of dots of a braille character; a dotted curve uses none of them."""
 _ASCII = {ord(fancy): plain for plain, fancies in _SAME.items() for fancy in fancies}
 
 
 def to_ascii(text: str) -> str:
-    """`text` in ASCII, cell for cell: frames, bars and marks have a likeness, all else becomes `?`."""
+    """Return `text` in ASCII, cell by cell: frames, bars and marks are replaced, anything else becomes `?`."""
     if text.isascii():
         return text
     return "".join(_likeness(character) for character in text.translate(_ASCII))
@@ -122,7 +122,7 @@ def _likeness(character: str) -> str:
 
 
 class Ascii(LineFilter):
-    """Lets nothing but ASCII reach the terminal."""
+    """Replaces all characters that are not ASCII."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         return [Segment(to_ascii(text), style, control) for text, style, control in segments]

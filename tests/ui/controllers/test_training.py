@@ -292,7 +292,7 @@ async def test_what_is_wrong_is_said_and_the_cursor_goes_there() -> None:
         pilot.app.screen.query_one("#job-env", Input).value = "nonsense"
         await pilot.press("enter")
         await until(pilot, lambda: pilot.app.focused is not None and pilot.app.focused.id == "job-env")
-        await until(pilot, lambda: "NAME=value" in str(pilot.app.screen.query_one("#said", Label).content))
+        await until(pilot, lambda: "NAME=value" in str(pilot.app.screen.query_one("#message", Label).content))
         await pilot.press("escape")
         await until(pilot, lambda: dialog(pilot) == "")
         assert job_of(pilot) == COMMAND_JOB

@@ -40,8 +40,8 @@ def test_there_and_back(job: Job) -> None:
 @pytest.mark.parametrize(
     ("line", "text", "said"),
     [
-        ("command", "", "What shall run"),
-        ("command", "python 'x", "no shell line"),
+        ("command", "", "A command is needed"),
+        ("command", "python 'x", "not a valid shell line"),
         ("env", "A", "NAME=value"),
         ("aliases", "learning_rat=lr", "did you mean"),
         ("processes", "two", "valid integer"),

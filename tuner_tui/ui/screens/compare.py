@@ -1,4 +1,4 @@
-"""The compare screen: two runs side by side, read again while one of them lives."""
+"""The compare screen: two runs side by side, updated while one of them is live."""
 
 from __future__ import annotations
 

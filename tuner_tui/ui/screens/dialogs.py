@@ -22,30 +22,30 @@ if TYPE_CHECKING:
 
 
 def label_table(lines: Iterable[tuple[str, str | None]], width: int | None = None, quiet: bool = True) -> Table:
-    """A row for each label that has something to say; labels take `width` cells, or what they need."""
+    """Return a table with a row for each label that has a text; a long text wraps in its column."""
     from rich.table import Table
 
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, min_width=width)
     table.add_column(overflow="fold")
-    for label, said in lines:
-        if said:
-            table.add_row(Text(label, "dim" if quiet else ""), Text(said))
+    for label, content in lines:
+        if content:
+            table.add_row(Text(label, "dim" if quiet else ""), Text(content))
     return table
 
 
 def launch_table(lines: Iterable[tuple[str, str]]) -> Table:
-    """What is about to start: the command stands out, and what it will not get is told as such."""
+    """Return the table of a launch; the command, and settings that do not reach it, are emphasised."""
     from rich.table import Table
 
     table = Table.grid(padding=(0, 2), expand=True)
     table.add_column(no_wrap=True)
     table.add_column(ratio=1, overflow="fold")
-    left_out = False
-    for label, said in lines:
-        left_out = label == "Not applied" or (left_out and not label)
-        style = "bold" if label in ("Command", "Not applied") else "dim" if left_out else ""
-        table.add_row(Text(label, "bold" if label == "Not applied" else "dim"), Text(said, style))
+    not_applied = False
+    for label, content in lines:
+        not_applied = label == "Not applied" or (not_applied and not label)
+        style = "bold" if label in ("Command", "Not applied") else "dim" if not_applied else ""
+        table.add_row(Text(label, "bold" if label == "Not applied" else "dim"), Text(content, style))
     return table
 
 
@@ -53,7 +53,7 @@ Result = TypeVar("Result")
 
 
 class Dialog(ModalScreen[Result]):
-    """Asks or shows something; escape leaves it without an answer."""
+    """A modal box with a heading and a line of hints. Escape returns None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", "Back", id="dialog.leave", tooltip="Leave without an answer"),
@@ -62,7 +62,7 @@ class Dialog(ModalScreen[Result]):
     hint = "esc back"
 
     def body(self) -> Iterable[Widget]:
-        """The widgets between title and hint."""
+        """Return the widgets between heading and hint."""
         raise NotImplementedError
 
     def compose(self) -> ComposeResult:
@@ -72,12 +72,12 @@ class Dialog(ModalScreen[Result]):
         yield box
 
     def action_leave(self) -> None:
-        """Leave without an answer."""
+        """Return None."""
         self.dismiss(None)
 
 
 class ConfirmScreen(Dialog[bool]):
-    """Shows `question`; the answer is True only for a `y`. Enter is no answer: it is too near to other habits."""
+    """Asks `question` and returns True only for `y`: Enter is pressed too easily by habit."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "answer(True)", "Yes", id="confirm.yes", tooltip="Do it"),
@@ -94,12 +94,12 @@ class ConfirmScreen(Dialog[bool]):
         yield Static(self._question, markup=False)
 
     def action_answer(self, yes: bool) -> None:
-        """Give the answer."""
+        """Return the answer."""
         self.dismiss(yes)
 
 
 class NameScreen(Dialog[str]):
-    """The answer is the name typed; an empty one is no answer."""
+    """Asks for the name of a preset and returns it; an empty name is not accepted."""
 
     hint = "enter save · esc back"
 
@@ -121,7 +121,7 @@ class NameScreen(Dialog[str]):
 
 
 class LaunchScreen(Dialog[bool]):
-    """Shows `lines` (label and text); the answer is True to start it."""
+    """Shows labelled `lines` about a launch; returns True to start it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y,t,enter", "answer(True)", "Start", id="launch.yes", tooltip="Start it"),
@@ -138,5 +138,5 @@ class LaunchScreen(Dialog[bool]):
         yield VerticalScroll(Static(launch_table(self._lines)))
 
     def action_answer(self, yes: bool) -> None:
-        """Give the answer."""
+        """Return the answer."""
         self.dismiss(yes)

@@ -1,4 +1,4 @@
-"""The help screen: every key by its group, rendered from the bindings, and the words of the screen."""
+"""The help screen: every key by group, rendered from the bindings, and a glossary."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from textual.widget import Widget
 
 MOVEMENT_KEYS = frozenset({"up", "down", "page-up", "page-down", "first", "last", "start", "left", "right"})
-"""Keys that move the cursor as they do everywhere; one line says so."""
+"""Bindings left out because one line of the glossary covers all cursor keys."""
 GLOSSARY = (
     ("moving", "arrows or h j k l, page up and down, home and end; the mouse too"),
     ("origin", "where a value came from: default, recommended, preset, environment, flag, edited, remedy, tuned"),
     ("•", "differs from the preset; * after the preset's name says that something does"),
     ("effective batch", "micro batch × accumulation × processes: the samples behind one optimizer step"),
     ("finding, remedy", "something wrong or improvable with its evidence, and the change that answers it"),
-    ("in effect", "what the training process really does, seen inside it, beside what was asked for"),
+    ("in effect", "what the training process really does, observed inside it, compared with what was set"),
     ("quit", "leaves the screen only: a training goes on, and the next screen shows all of it"),
 )
 
 
 class HelpScreen(Dialog[None]):
-    """All of `keys`, then the words with their meanings."""
+    """Lists `keys` by group, then the `glossary`."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("question_mark,f1,q", "leave", "Back", id="help.leave", show=False),
@@ -39,13 +39,13 @@ class HelpScreen(Dialog[None]):
     heading = "Help"
     hint = "↑ ↓ scroll · esc back"
 
-    def __init__(self, keys: Sequence[Binding], words: Sequence[tuple[str, str]] = GLOSSARY) -> None:
+    def __init__(self, keys: Sequence[Binding], glossary: Sequence[tuple[str, str]] = GLOSSARY) -> None:
         super().__init__()
         self._keys = keys
-        self._words = words
+        self._glossary = glossary
 
     def body(self) -> Iterable[Widget]:
-        groups = [*help_groups(self._keys), ("Words", self._words)]
+        groups = [*help_groups(self._keys), ("Glossary", self._glossary)]
         width = max(len(written) for _, rows in groups for written, _ in rows)
         yield VerticalScroll(*(part for heading, rows in groups for part in self._group(heading, rows, width)))
 
@@ -55,7 +55,7 @@ class HelpScreen(Dialog[None]):
 
 
 def help_groups(keys: Sequence[Binding]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Keys by group, groups in the order of their first key: how each is written, and what it does."""
+    """Return (group, [(key labels, tooltip)]), groups in the order of their first key."""
     groups: dict[str, list[tuple[str, str]]] = {}
     for key in keys:
         if (key.id or "").rpartition(".")[2] not in MOVEMENT_KEYS:

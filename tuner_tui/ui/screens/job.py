@@ -1,4 +1,4 @@
-"""The job editor: what trains, and how the settings reach it."""
+"""The job editor: the command or model that trains, and how settings reach it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class JobScreen(Dialog["Job"]):
-    """The answer is the job as edited. What cannot be read is said, and the cursor goes there."""
+    """Returns the edited job. An invalid line gets the focus, and a message says what is wrong."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "accept", "Accept", id="job.accept", tooltip="Take the job as it stands"),
@@ -46,12 +46,12 @@ class JobScreen(Dialog["Job"]):
         super().__init__()
         self._texts = format_job(job)
         self._last = {self._texts["kind"]: dict(self._texts)}
-        self._way_told = guess_apply_mode(self._texts.get("command", "")) == self._texts.get("apply")
+        self._guess_apply = guess_apply_mode(self._texts.get("command", "")) == self._texts.get("apply")
 
     def body(self) -> Iterable[Widget]:
         yield _row(KIND_FIELD, self._texts)
         yield VerticalScroll(*self._rows(), id="job-lines", can_focus=False)
-        yield Label("", id="said", markup=False)
+        yield Label("", id="message", markup=False)
 
     def _rows(self) -> list[Widget]:
         lines = job_fields(self._texts["kind"])
@@ -62,52 +62,52 @@ class JobScreen(Dialog["Job"]):
         self.query_one(f"#{first}").focus()
 
     @on(Choice.Changed, "#job-kind")
-    async def _other_kind(self, event: Choice.Changed) -> None:
-        """Show the lines of the other kind; what was typed for this one is kept."""
+    async def _kind_changed(self, event: Choice.Changed) -> None:
+        """Show the lines of the other kind of job; the texts of this one are kept."""
         self._last[self._texts["kind"]] = self._read()
         kind = event.choice.value
         if kind not in self._last:
-            self._last[kind], self._way_told = format_job(_new_job(kind)), True
+            self._last[kind], self._guess_apply = format_job(_new_job(kind)), True
         self._texts = self._last[kind]
         box = self.query_one("#job-lines", VerticalScroll)
         await box.remove_children()
         await box.mount(*self._rows())
 
     @on(Choice.Changed, "#job-apply")
-    def _other_way(self, event: Choice.Changed) -> None:
-        self._way_told = False
-        self._say(APPLY_HELP[event.choice.value])
+    def _apply_changed(self, event: Choice.Changed) -> None:
+        self._guess_apply = False
+        self._show_message(APPLY_HELP[event.choice.value])
 
     @on(Input.Changed, "#job-command")
     def _command_typed(self, event: Input.Changed) -> None:
-        """The command itself tells how settings reach it, as on the command line, until somebody chooses."""
-        told = guess_apply_mode(event.value)
-        if self._way_told and told is not None:
-            self.query_one("#job-apply", Choice).value = told
+        """Guess from the command how settings reach it, as the command line does, until the user chooses."""
+        mode = guess_apply_mode(event.value)
+        if self._guess_apply and mode is not None:
+            self.query_one("#job-apply", Choice).value = mode
 
     def on_descendant_focus(self, event: DescendantFocus) -> None:
-        """Say what the line is for."""
+        """Show the help of the focused line."""
         name = (event.widget.id or "").removeprefix("job-")
         lines = {line.name: line for line in (KIND_FIELD, *job_fields(self._texts["kind"]))}
         if name == "apply" and isinstance(event.widget, Choice):
-            self._say(APPLY_HELP[event.widget.value])
+            self._show_message(APPLY_HELP[event.widget.value])
         elif name in lines:
-            self._say(lines[name].help)
+            self._show_message(lines[name].help)
 
     @on(Input.Submitted)
     def _submitted(self) -> None:
-        """Enter in a line comes after what was typed into it, however fast; a key of the screen would overtake it."""
+        """Accept on Enter in a line. A binding of the screen could overtake keys still queued for the input."""
         self.action_accept()
 
     def action_accept(self) -> None:
-        """Take the job, or say what is wrong with it."""
+        """Return the job, or show what is wrong with it."""
         from tuner_tui.settings.errors import FieldError
 
         try:
             self.dismiss(parse_job(self._read()))
         except FieldError as error:
             self.query_one(f"#job-{error.field}").focus()
-            self.call_after_refresh(self._say, str(error), True)
+            self.call_after_refresh(self._show_message, str(error), True)
 
     def _read(self) -> dict[str, str]:
         found = dict(self._texts)
@@ -117,10 +117,10 @@ class JobScreen(Dialog["Job"]):
                 found[line.name] = widget.value
         return found
 
-    def _say(self, text: str, wrong: bool = False) -> None:
-        said = self.query_one("#said", Label)
-        said.update(text)
-        said.set_class(wrong, "-wrong")
+    def _show_message(self, text: str, wrong: bool = False) -> None:
+        message = self.query_one("#message", Label)
+        message.update(text)
+        message.set_class(wrong, "-wrong")
 
 
 def _row(line: JobField, texts: dict[str, str]) -> Widget:

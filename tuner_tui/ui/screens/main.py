@@ -1,4 +1,4 @@
-"""The one screen: hands the state down to the panels, turns keys into messages, keeps the panels in their places."""
+"""The main screen: binds the panels to its reactives, turns keys into messages, and lays out the panels."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ PANEL_TITLES = {"hardware": "Hardware", "live": "Live", "output": "Output", "plo
 
 
 class MainScreen(FullScreen):
-    """Reactives come from the app; what the user wants goes up to it."""
+    """The app sets the reactives; requests of the user go up to it as messages."""
 
     AUTO_FOCUS = "SettingsList"
     BINDINGS: ClassVar[list[BindingType]] = [*MAIN_KEYS, *PAGE_KEYS]
@@ -118,10 +118,10 @@ class MainScreen(FullScreen):
 
     @property
     def panels(self) -> list[Widget]:
-        """All panels, shown or not, in the order of their keys."""
+        """All panels, hidden ones included, in the order of their keys."""
         return [self.query_one(f"#{page}") for page in PAGES]
 
-    # what comes down
+    # reactives
 
     def watch_view(self, view: RunView | None) -> None:
         if view is None:
@@ -158,14 +158,14 @@ class MainScreen(FullScreen):
             idle.add("apply_remedy")
         self.query_one(KeyLine).idle = frozenset(idle)
 
-    # places
+    # layout
 
     def on_resize(self) -> None:
         self.arrange_panels()
 
     @on(TroublesPanel.RowsChanged)
     def arrange_panels(self) -> None:
-        """Put every panel where it belongs at this size."""
+        """Lay out the panels for the current size."""
         grid = self.query_one(PanelGrid)
         width, height = self.size.width, self.size.height - (1 if self.size.height > 4 else 0)
         self.query_one(KeyLine).display = self.size.height > 4
@@ -183,7 +183,7 @@ class MainScreen(FullScreen):
         self.show_page(event.page)
 
     def show_page(self, page: str) -> None:
-        """Bring the panel to the screen and give it the focus."""
+        """Show the panel and focus it."""
         self.page = page
         panel = self.query_one(f"#{page}")
         target = self.query_one(SettingsList) if page == "settings" else panel
@@ -192,14 +192,14 @@ class MainScreen(FullScreen):
         else:
             self.set_focus(None)
 
-    def bring(self, page: str) -> None:
-        """Bring the panel to the screen where it shares its place; where it is seen already, the focus stays."""
+    def reveal(self, page: str) -> None:
+        """Show the panel if another one hides it; otherwise the focus stays where it is."""
         strip = self.query_one(PageStrip)
         if page in strip.pages and strip.shown != page:
             self.show_page(page)
 
     def on_descendant_focus(self) -> None:
-        """A panel that got the focus by a click is the one asked for."""
+        """Make the panel that was focused with the mouse the current page."""
         focused = self.focused
         while focused is not None and focused.id not in PAGES:
             focused = focused.parent  # type: ignore[assignment]
@@ -214,10 +214,10 @@ class MainScreen(FullScreen):
         """Go to the next panel, or the one before."""
         self.show_page(PAGES[(PAGES.index(self.page) + by) % len(PAGES)])
 
-    # what goes up
+    # requests
 
     def action_want(self, what: str) -> None:
-        """Tell the app what the user wants."""
+        """Post the message for the request `what`."""
         self.post_message(ACTION_MESSAGES[what]())
 
     def action_apply_remedy(self) -> None:
@@ -237,18 +237,18 @@ class MainScreen(FullScreen):
             self.action_why()
 
     def action_why(self) -> None:
-        """Show the evidence."""
+        """Show the evidence of the finding under the cursor."""
         choice = self.query_one(TroublesPanel).choice
         if choice is not None:
             self.app.push_screen(WhyScreen(choice))
 
     def action_search(self) -> None:
-        """Search in the output; the settings panel has its own."""
+        """Search in the output; the settings panel has its own search."""
         self.show_page("output")
         self.query_one(OutputPanel).action_find()
 
     def action_help(self) -> None:
-        """All keys."""
+        """Show all keys and the glossary."""
         self.app.push_screen(
             HelpScreen([*MAIN_KEYS, *APP_KEYS, *PAGE_KEYS, *SETTINGS_KEYS, *TROUBLES_KEYS, *OUTPUT_KEYS])
         )

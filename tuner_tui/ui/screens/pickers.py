@@ -73,7 +73,7 @@ class PickScreen(Dialog[T]):
             options.highlighted = next((i for i, item in enumerate(self._items) if item.open), None)
 
     def action_cursor(self, by: int) -> None:
-        """Move by one line."""
+        """Move the cursor by one line."""
         for options in self.query(OptionList):
             options.action_cursor_down() if by > 0 else options.action_cursor_up()
 

@@ -38,7 +38,7 @@ MINUTES_LABEL = "At most"
 
 
 class TuneStartScreen(Dialog[float]):
-    """Shows `lines` (label and text); the answer is the minutes that the tuning may take."""
+    """Shows labelled `lines` about the tuning; returns the minutes that it may take."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "step(1)", "More", id="tune-start.more", show=False),
@@ -58,31 +58,31 @@ class TuneStartScreen(Dialog[float]):
         minutes.cursor_blink = False
         label = Label(MINUTES_LABEL, classes="label")
         label.styles.width = max(map(len, (MINUTES_LABEL, *(label for label, _ in self._lines)))) + GAP
-        yield Horizontal(label, minutes, Label(MINUTES_NOTE, classes="said"), classes="row")
+        yield Horizontal(label, minutes, Label(MINUTES_NOTE, classes="note"), classes="row")
 
     def on_mount(self) -> None:
         self.query_one(Input).focus()
 
     def action_step(self, by: int) -> None:
-        """Some minutes more, or fewer."""
+        """Increase or decrease the minutes."""
         field = self.query_one(Input)
         field.value = f"{next_minutes(parse_minutes(field.value) or self._minutes, by > 0):g}"
         field.cursor_position = len(field.value)
 
     @on(Input.Submitted)
     def action_accept(self) -> None:
-        """Take the minutes, or say what is wrong with them."""
+        """Return the minutes, or show that the text is not valid."""
         minutes = parse_minutes(self.query_one(Input).value)
         if minutes is None:
-            said = self.query_one(".said", Label)
-            said.update(INVALID_MINUTES)
-            said.add_class("-wrong")
+            note = self.query_one(".note", Label)
+            note.update(INVALID_MINUTES)
+            note.add_class("-wrong")
         else:
             self.dismiss(minutes)
 
 
 def parse_minutes(text: str) -> float | None:
-    """What was typed, in minutes; None where it is no time."""
+    """Parse minutes; return None if `text` is no number or below `MIN_MINUTES`."""
     try:
         minutes = float(text)
     except ValueError:
@@ -91,16 +91,16 @@ def parse_minutes(text: str) -> float | None:
 
 
 def next_minutes(minutes: float, up: bool) -> float:
-    """The next sensible number of minutes above or below: single ones up to ten, then fives."""
+    """Return the next step up or down: in steps of 1 up to 10 minutes, of 5 above."""
     step = 1 if minutes < 10 or (minutes == 10 and not up) else 5
     return (math.floor(minutes / step) + 1) * step if up else max(1, (math.ceil(minutes / step) - 1) * step)
 
 
 FRAME = 2
 WIDE_COLUMNS, WIDE_ROWS = 100, 30
-"""A smaller screen shows one of the panels below the head, the others a key away."""
+"""On a smaller screen only one of the panels below the head is shown."""
 MIN_PLOT_ROWS = 13
-"""Least rows of the plots and of what was left out, frame included."""
+"""Minimum height of the panels at the bottom, borders included."""
 PAGES = ("trials", "tuning-plots", "skipped")
 TUNE_GLOSSARY = (
     ("trial", "a short run like any other, with settings that the search proposes"),

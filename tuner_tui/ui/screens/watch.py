@@ -1,4 +1,4 @@
-"""The watch screen: the cards, the host, and who is on them. It looks and touches nothing."""
+"""The watch screen: the GPUs, the host, and the jobs that run on them. It is read-only."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from tuner_tui.runs.read.box_monitor import BoxView
 
 FRAME = 2
-"""Rows that a panel's frame takes, and columns with its padding twice that."""
+"""Rows taken by a panel's border; border and padding take twice as many columns."""
 LOW_HEIGHT = 30
-"""A screen lower than this shows one row of the host."""
+"""Height below which the host gets a single row."""
 MIN_JOB_ROWS = 5
 WATCH_GLOSSARY = (
     ("job", "a trainer with its loader workers, the ranks under one launcher, a container's or shell's command line"),
@@ -111,7 +111,7 @@ class WatchScreen(SubScreen):
 
 
 def cards_title(view: BoxView) -> str:
-    """`GPUs · 8 × A100-SXM4-80GB`."""
+    """Return a title such as `GPUs · 8 × A100-SXM4-80GB`."""
     names: dict[str, int] = {}
     for gpu in view.sample.gpus:
         name = gpu.name.removeprefix("NVIDIA ")

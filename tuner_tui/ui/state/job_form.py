@@ -1,4 +1,4 @@
-"""The job as editable lines of text, and the job parsed from them."""
+"""Formats a job as editable lines of text, and parses them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COMMAND, BUILTIN = "command", "built-in"
 
 @dataclass(frozen=True, slots=True)
 class JobField:
-    """One line of the form; `choices` where it is one of a few words."""
+    """A line of the form; `choices` holds the values it can have, if it is not free text."""
 
     name: str
     label: str
@@ -42,8 +42,8 @@ COMMAND_FIELDS = (
     JobField("interpreter", "interpreter", "the Python whose packages train; empty: the shell's"),
     *LAUNCHER_FIELDS,
     JobField("apply", "settings by", "how the settings reach the command", get_args(ApplyMode)),
-    JobField("dialect", "in words of", "whose names hf-args, hydra and yaml write", tuple(DIALECTS)),
-    JobField("aliases", "own names", "setting=key words, such as learning_rate=optimizer.lr"),
+    JobField("dialect", "dialect", "the tool whose option names hf-args, hydra and yaml write", tuple(DIALECTS)),
+    JobField("aliases", "aliases", "setting=key pairs, such as learning_rate=optimizer.lr"),
     FALLBACK_FIELD,
 )
 BUILTIN_FIELDS = (
@@ -62,7 +62,7 @@ BUILTIN_FIELDS = (
 APPLY_HELP: Mapping[str, str] = {
     "placeholders": "{learning_rate} and the like in the command are filled in",
     "hf-args": "--learning_rate 1e-05 at its end, in place of what it says",
-    "hydra": "optimizer.lr=1e-05 for settings that have an own name below",
+    "hydra": "optimizer.lr=1e-05 for settings that have an alias below",
     "yaml": "put into the YAML file that the command names, or at {config}",
     "inject": "set inside the process, where it builds TrainingArguments or a DataLoader",
     "none": "the command keeps all its own",
@@ -70,12 +70,12 @@ APPLY_HELP: Mapping[str, str] = {
 
 
 def job_fields(kind: str) -> tuple[JobField, ...]:
-    """The lines below the first, for a kind of job."""
+    """Return the lines for a kind of job, without the first one."""
     return COMMAND_FIELDS if kind == COMMAND else BUILTIN_FIELDS
 
 
 def format_job(job: Job) -> dict[str, str]:
-    """The job as text, by line."""
+    """Return the text of each line."""
     if isinstance(job, BuiltinJob):
         values = {name: _text(value) for name, value in job.model_dump(exclude={"kind"}).items()}
         return {"kind": BUILTIN, **values}
@@ -95,7 +95,7 @@ def format_job(job: Job) -> dict[str, str]:
 
 
 def guess_apply_mode(command: str) -> str | None:
-    """How settings can reach the command, by its own words; None where they cannot be read yet."""
+    """Return how settings can reach the command, or None while it is not a valid shell line."""
     try:
         return default_apply_mode(shlex.split(command))
     except ValueError:
@@ -103,7 +103,7 @@ def guess_apply_mode(command: str) -> str | None:
 
 
 def parse_job(texts: Mapping[str, str]) -> Job:
-    """The job that the lines describe; raises `FieldError` that names the line."""
+    """Parse the lines. Raises `FieldError` with the name of the invalid line."""
     kind = texts["kind"]
     values = {line.name: texts[line.name].strip() for line in job_fields(kind)}
     given: dict[str, Any] = {name: text for name, text in values.items() if text}
@@ -134,12 +134,12 @@ def _validated(model: type[BuiltinJob] | type[CommandJob], values: Mapping[str, 
 
 def _split_shell(name: str, text: str) -> tuple[str, ...]:
     try:
-        words = tuple(shlex.split(text))
+        arguments = tuple(shlex.split(text))
     except ValueError as error:
-        raise FieldError(name, f"This is no shell line: {str(error).lower()}.") from error
-    if name == "command" and not words:
-        raise FieldError(name, "What shall run? Such as python train.py.")
-    return words
+        raise FieldError(name, f"This is not a valid shell line: {str(error).lower()}.") from error
+    if name == "command" and not arguments:
+        raise FieldError(name, "A command is needed, such as python train.py.")
+    return arguments
 
 
 def _parse_pairs(name: str, text: str) -> dict[str, str]:

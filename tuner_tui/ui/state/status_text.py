@@ -1,4 +1,4 @@
-"""Titles, status lines, questions and list entries derived from the state. Pure."""
+"""Titles, status lines and questions derived from the state."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StopQuestion:
-    """One step of the stop ladder: what is asked of the run, and the question before it."""
+    """One step of stopping a run: the order to send, and the question that confirms it."""
 
     order: Order
     heading: str
@@ -30,7 +30,7 @@ class StopQuestion:
 
 
 def next_stop_question(state: UiState) -> StopQuestion | None:
-    """The gentlest step that was not tried yet; None where nothing runs."""
+    """Return the gentlest step not tried yet, or None if no run is live."""
     if not state.running or state.view is None or state.folder is None:
         return None
     name = state.folder.name
@@ -39,7 +39,7 @@ def next_stop_question(state: UiState) -> StopQuestion | None:
             asked = f"{name} was asked to stop and has not ended yet. End it now (SIGTERM)?"
             return StopQuestion("terminate", "Terminate", f"{asked} It may lose the steps since its last checkpoint.")
         case "terminate" | "kill":
-            asked = f"{name} was told to end and has not. Kill it (SIGKILL)? What it has not saved is lost."
+            asked = f"{name} got SIGTERM and has not ended. Kill it (SIGKILL)? What it has not saved is lost."
             return StopQuestion("kill", "Kill", asked)
         case _:
             return StopQuestion("stop", "Stop", f"Stop {name}? {_stop_effect(state.view.state)}")
@@ -54,7 +54,7 @@ def _stop_effect(state: RunState) -> str:
 
 
 def launch_refusal(state: UiState, view: SettingsView | None) -> str:
-    """Why no training can be started now; empty where it can."""
+    """Return why no training can be started now; empty if one can."""
     if view is None:
         return "There are no settings to train with."
     if state.folder is not None and state.view is None:
@@ -65,13 +65,13 @@ def launch_refusal(state: UiState, view: SettingsView | None) -> str:
 
 
 def settings_error(view: SettingsView | None) -> str:
-    """Why no training can run with these settings; empty where one can."""
+    """Return why no training can run with these settings; empty if one can."""
     wrong = [] if view is None else [problem for problem in view.problems if problem.severity == "error"]
     return wrong[0].sentence if wrong else ""
 
 
 def run_title(state: UiState) -> str:
-    """What stands in the frame of the live panel."""
+    """Return the title of the live panel, without its name."""
     if state.folder is None:
         return ""
     if state.view is None:
@@ -81,7 +81,7 @@ def run_title(state: UiState) -> str:
 
 
 def quiet_line(state: UiState, view: SettingsView | None = None) -> str:
-    """What the troubleshooting panel says where nothing is wrong; the settings (`view`) may still not fit together."""
+    """Return the text of the troubleshooting panel without findings; the settings in `view` may still have errors."""
     if state.tuning is not None and state.tuning.status == "running":
         return tuning_sentence(state.tuning)
     if state.running:
@@ -97,7 +97,7 @@ def quiet_line(state: UiState, view: SettingsView | None = None) -> str:
 
 
 def outcome_line(state: UiState) -> str:
-    """What came of a run that has ended well, which is said above what is wrong with the box; else empty."""
+    """Return the result of a run that completed or was stopped, shown above the findings; otherwise empty."""
     finished = None if state.view is None else state.view.state.finished
     if state.view is None or finished is None or finished.outcome not in ("completed", "stopped"):
         return ""
@@ -105,7 +105,7 @@ def outcome_line(state: UiState) -> str:
 
 
 def _result_lines(run: RunState, finished: Finished) -> list[str]:
-    """Steps, time and metrics; where the result is."""
+    """Steps, time and metrics, and the path of the last checkpoint."""
     ended = "Finished" if finished.outcome == "completed" else finished.outcome.capitalize()
     parts = [f"{ended}: {f.count(run.step)} of {f.count(run.total_steps)} steps"]
     if run.launched_t is not None:
@@ -117,7 +117,7 @@ def _result_lines(run: RunState, finished: Finished) -> list[str]:
 
 
 def _ended_text(folder: Path, run: RunState, finished: Finished) -> str:
-    """What came of a run that ended well, and what can be done next."""
+    """The result of a run and what can be done next."""
     again = "t trains again with the settings shown, r lists the runs."
     if run.checkpoint is None:
         return "\n".join(_result_lines(run, finished)) + f" {again}"
@@ -127,12 +127,12 @@ def _ended_text(folder: Path, run: RunState, finished: Finished) -> str:
 
 
 def tuning_sign(state: UiState) -> str:
-    """What the key line says of a tuning; empty where there is nothing to say."""
+    """Return the status of a tuning for the footer; empty if there is none."""
     return "" if state.tuning is None else tuning_status(state.tuning)
 
 
 def exit_message(state: UiState) -> str | None:
-    """What stands in the terminal after the screen was left."""
+    """Return what is printed in the terminal after the app has exited."""
     lines = []
     if state.running and state.folder is not None:
         lines.append(f"{state.folder.name} goes on training; `tuner-tui {state.folder.name}` shows it again.")
