@@ -17,7 +17,7 @@ from tuner_tui.hardware.inventory import Gpu, GpuProblemKind, GpuProcess
 
 
 class Clock:
-    """Seconds that pass only when told to."""
+    """A clock that only the test advances."""
 
     def __init__(self) -> None:
         self.now_s = 100.0

@@ -11,7 +11,7 @@ from typing import Any
 from tests.fakes import live_run
 from tests.fakes.memory_outlooks import outlook_of
 from tests.fakes.run_pairs import two_runs
-from tests.fakes.tunings import FakeTunings
+from tests.fakes.tuning_views import FakeTunings
 from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Inventory

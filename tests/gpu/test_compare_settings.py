@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.tuning import measured
+from tests.fakes.listed_search import measured
 from tests.gpu.compare_settings import ON_CARD, ON_CPU, Row, Scenario, measure, rows_of, table, write
 from tuner_tui.runs.launch.command import has_gpu
 from tuner_tui.settings.model import Settings

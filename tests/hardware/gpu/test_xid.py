@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.fakes.gpu_reader import FakeCard, FakeReader
+from tests.fakes.gpu_reader import Clock, FakeCard, FakeReader
 from tests.fakes.nvml import scenario
 from tests.fakes.nvml.scenario import Scenario
 from tests.hardware.conftest import Box
@@ -42,14 +42,6 @@ def test_a_driver_that_tells_nothing_is_asked_once(box: Callable[[Scenario], Box
     assert machine.python(LISTEN) == [[], [], [], []]
     told = [line for line in machine.calls_file.read_text("ascii").splitlines() if "RegisterEvents" in line]
     assert told == ["nvmlDeviceRegisterEvents 1"]
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 def watched(card: FakeCard) -> tuple[GpuMonitor, Clock]:

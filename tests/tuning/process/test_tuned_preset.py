@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.listed_search import measured
 from tests.fakes.situations import box
-from tests.fakes.tuning import measured
 from tests.tuning.builders import resolved
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.presets.library import preset_path

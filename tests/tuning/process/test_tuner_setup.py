@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.inventories import box, card, python
-from tests.fakes.tuning import measured
+from tests.fakes.listed_search import measured
 from tests.tuning.builders import SCRIPT, resolved
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.memory.fit import PeakModel

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.tunings import FakeTunings
+from tests.fakes.tuning_views import FakeTunings
 from tests.fakes.ui_backend import FakeBackend
 from tests.runs.store.test_record import record
 from tuner_tui.runs.store.folder import create_folder

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes.live_run import START_S
-from tests.fakes.tunings import COMPILED, GIB, START, FakeTunings, aborted, at_its_end, under_way
+from tests.fakes.tuning_views import COMPILED, GIB, START, FakeTunings, aborted, at_its_end, under_way
 from tests.fakes.ui_backend import FakeBox, busy_box, opened
 from tests.ui.pilots import ScreenPilot, app_of, dialog, on_screen, said, settled, until, value
 from tuner_tui.settings.origin import OriginKind

@@ -1,4 +1,4 @@
-"""Made-up tunings: one under way, one at its end, one that was aborted; and a tuner that remembers what was asked."""
+"""Tunings for the screen: one running, one finished, one aborted; and a backend that records requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A search and a trial runner that answer from a list."""
+"""A search and a trial runner whose results are given as a list."""
 
 from __future__ import annotations
 
