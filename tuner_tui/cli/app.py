@@ -8,7 +8,7 @@ import typer
 
 
 def build(modules: list[str]) -> typer.Typer:
-    """The command-line application with the commands of `modules`."""
+    """Return the command-line application with the commands of `modules`."""
     app = typer.Typer(
         help="What the box is, which settings suit it, what holds the training back.",
         no_args_is_help=False,
@@ -34,4 +34,4 @@ def root(
         False, "--version", help="Show the version and exit.", is_eager=True, callback=_version
     ),
 ) -> None:
-    """Options that stand before every command."""
+    """Options before the command."""

@@ -1,5 +1,7 @@
-"""Runs `tuner-tui watch`: the screen, the table or JSON lines. Imports no Typer, which would take more memory than
-the rest."""
+"""Runs `tuner-tui watch`: the screen, the table or JSON lines.
+
+Imports no Typer, which would take more memory than the rest.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,11 @@ if TYPE_CHECKING:
 PERIOD_S = 1.0
 MAX_RUN_NUMBER = 9999
 FIRST_ANSWER_S = 5.0
-"""A sleeping card wakes in a second or two; a dead one is left out of the first look."""
+"""A sleeping GPU wakes up in a second or two; one that does not answer is left out of the first sample."""
 
 
 def watch_box(what: str | None = None, once: bool = False, as_json: bool = False, ascii_only: bool = False) -> NoReturn:
-    """Watch the box, or the one job that `what` (a pid or a run) names; ends the program with its exit code."""
+    """Watch the box, or only the job of `what`, a process id or a run; exits the program."""
     pid = None if what is None else _pid_of(what)
     if once or as_json or not (sys.stdout.isatty() and sys.stdin.isatty()):
         raise SystemExit(_print(pid, once, as_json))
@@ -29,15 +31,12 @@ def watch_box(what: str | None = None, once: bool = False, as_json: bool = False
 
 
 def _pid_of(what: str) -> int:
-    """The process that a number or a run's name means; ends with 2 where there is none.
-
-    A number is a process; a run is named by `r007` or its folder.
-    """
+    """Return the process id of `what`: a number is a process, anything else the name or folder of a run."""
     if what.isdecimal():
         from tuner_tui.core.procfs import identify_process
 
         if identify_process(int(what)) is None:
-            fail(f"There is no process {what}; a run is named as in `tuner-tui ps`, such as {_run_like(what)}.")
+            fail(f"There is no process {what}; a run is named as in `tuner-tui ps`, such as {_similar_run_name(what)}.")
         return int(what)
     from tuner_tui.cli.run_lookup import find_run_or_exit
     from tuner_tui.runs.read.status import read_status
@@ -48,8 +47,8 @@ def _pid_of(what: str) -> int:
     return found.pid
 
 
-def _run_like(number: str) -> str:
-    """The run that the number may have meant; any name where no box comes to so many runs."""
+def _similar_run_name(number: str) -> str:
+    """Return the name of the run that a number may mean, or an example of a name."""
     return f"r{int(number):03d}" if 1 <= int(number) <= MAX_RUN_NUMBER else "r007"
 
 
@@ -61,14 +60,14 @@ def _print(pid: int | None, once: bool, as_json: bool) -> int:
     box = open_box_monitor(runs_dir())
     try:
         with Interrupts() as interrupts:
-            _first_look(box, pid, interrupts)
+            _discard_first_sample(box, pid, interrupts)
             return _once(box, pid, as_json) if once else _stream(box, pid, as_json, interrupts)
     finally:
         box.close()
 
 
-def _first_look(box: BoxMonitor, pid: int | None, interrupts: Interrupts) -> None:
-    """Load is a difference of two looks: the first is not shown."""
+def _discard_first_sample(box: BoxMonitor, pid: int | None, interrupts: Interrupts) -> None:
+    """Take the first sample, which is not shown: load is the difference between two."""
     box.wait_ready(FIRST_ANSWER_S)
     box.look(pid)
     interrupts.wait(PERIOD_S)
@@ -86,7 +85,7 @@ def _once(box: BoxMonitor, pid: int | None, as_json: bool) -> int:
 
 
 def _stream(box: BoxMonitor, pid: int | None, as_json: bool, interrupts: Interrupts) -> int:
-    """A look a second until the job ends, the reader of the pipe goes, or somebody interrupts."""
+    """Print a sample per second until the job ends, the pipe is closed or a signal arrives."""
     try:
         while not (interrupts.interrupts or interrupts.terminated):
             view = box.look(pid)

@@ -20,36 +20,36 @@ _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 def escape_control(text: str) -> str:
-    r"""The text with control characters and changes of direction spelled out, as `\x1b`; line ends and tabs stay.
+    r"""Return the text with control characters and direction overrides escaped, as `\x1b`; line ends and tabs stay.
 
-    Commands, presets and what a training raised may hold what would steer the terminal.
+    Commands, presets and exceptions of a training may contain sequences that control the terminal.
     """
     return _UNSAFE.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def fail(sentence: str, code: int = USAGE) -> NoReturn:
-    """Say what is wrong and end."""
+    """Print `sentence` to standard error and exit with `code`."""
     print_note(sentence)
     raise SystemExit(code)
 
 
 def print_note(sentence: str) -> None:
-    """Tell the person something that is not the result."""
+    """Print a message to standard error."""
     sys.stderr.write(escape_control(sentence) + "\n")
 
 
 def print_text(text: str) -> None:
-    """A result for a person."""
+    """Print a result as text, with control characters escaped."""
     print_line(escape_control(text))
 
 
 def print_json(data: Any) -> None:
-    """The one JSON document of a command."""
+    """Print the JSON document of a command."""
     print_line(json.dumps(data, indent=2))
 
 
 def print_line(text: str) -> None:
-    """One line of a stream, out at once."""
+    """Print one line and flush it."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
@@ -62,9 +62,9 @@ WRITE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 def reopen_closed_streams() -> None:
-    """Let a standard stream that was closed (`>&-`, a daemon's) lead nowhere.
+    """Open standard streams that are closed (`>&-`, daemons) on the null device.
 
-    Python has none for it then, and the next file that is opened would get its number, and be written to by children.
+    Otherwise the next file opened would get their descriptor, and child processes would write into it.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -74,7 +74,7 @@ def reopen_closed_streams() -> None:
 
 
 def allow_any_encoding() -> None:
-    """Let a stream of another encoding than UTF-8 show what it can; it would raise `UnicodeEncodeError`."""
+    """Replace characters that the encoding of a stream lacks, instead of raising `UnicodeEncodeError`."""
     codecs.register_error(ERROR_HANDLER, _encode_fallback)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
@@ -83,7 +83,7 @@ def allow_any_encoding() -> None:
 
 @contextmanager
 def report_io_errors() -> Iterator[None]:
-    """End with one sentence where the system refuses: standard output on a full disk, a folder that is not ours."""
+    """Exit with one sentence on a closed pipe, a full disk or a file without permission."""
     try:
         yield
     except BrokenPipeError:
@@ -100,7 +100,7 @@ def report_io_errors() -> Iterator[None]:
 
 
 def _discard_stdout() -> None:
-    """What is still in the buffer goes nowhere; Python would complain of it at exit."""
+    """Discard what is still buffered, which Python would otherwise fail to write at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

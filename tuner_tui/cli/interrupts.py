@@ -1,4 +1,4 @@
-"""Ctrl-C and being terminated, counted instead of raised: a follower decides itself what each means."""
+"""Counts SIGINT and SIGTERM instead of raising, so that a loop can decide what each of them means."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Self
 
 
 class Interrupts:
-    """A context manager that counts SIGINT and SIGTERM, and a wait that they end."""
+    """A context manager that counts SIGINT and SIGTERM; `wait` returns early when one arrives."""
 
     def __init__(self) -> None:
         self.interrupts = 0
@@ -21,14 +21,12 @@ class Interrupts:
         os.set_blocking(self._writing, False)
 
     def __enter__(self) -> Self:
-        """Count from here on."""
         for number in (signal.SIGINT, signal.SIGTERM):
             self._before[number] = signal.signal(number, self._count)
         signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Give the signals back."""
         signal.set_wakeup_fd(-1)
         for number, handler in self._before.items():
             signal.signal(number, handler)
@@ -36,7 +34,7 @@ class Interrupts:
         os.close(self._writing)
 
     def wait(self, seconds: float) -> None:
-        """Until a signal comes or the time is up."""
+        """Sleep until a signal arrives or the time is up."""
         if select.select([self._reading], [], [], seconds)[0]:
             os.read(self._reading, 4096)
 

@@ -17,18 +17,18 @@ from tuner_tui.runs.store.folder import state_dir
 
 @dataclass(frozen=True, slots=True)
 class LocalMachine:
-    """What a training would find here."""
+    """The inventory of the box and the Python that trains."""
 
     inventory: Inventory
     interpreter: Interpreter
 
 
 ReadMachine = Callable[[Path | None], LocalMachine]
-"""Reads the box; the path is the Python that trains, None the one that the shell would use."""
+"""Reads the machine; the path is the Python that trains, None means the one the shell would use."""
 
 
 def read_local_machine(interpreter: Path | None) -> LocalMachine:
-    """This machine. The first look at an interpreter takes seconds, which a person is told; later ones are cached."""
+    """Return this machine. Prints a note on a terminal when the interpreter is not cached: probing takes seconds."""
     python = default_interpreter(os.environ) if interpreter is None else interpreter
     if sys.stderr.isatty() and not is_cached(python):
         print_note(f"Asking {python} for its torch and transformers: some seconds, once.")

@@ -1,4 +1,4 @@
-"""The command line: finds the command's module and runs it; a preset's or run's name opens the screen.
+"""Entry point of the command line: imports the module of the command; the name of a preset or run opens the screen.
 
 Each module in `tuner_tui.cli` has `register(app)` and holds one command group. Only the module of the command asked for
 is imported, so that `ps` does not pay for what `run` needs, and the screen without options pays for none of them.
@@ -34,7 +34,7 @@ GLOBAL_FLAGS = ("--help", "--version", "--install-completion", "--show-completio
 
 
 def main(argv: list[str] | None = None) -> None:
-    """The entry point of `tuner-tui`. Without a command, or with a preset or run in its place, opens the screen."""
+    """Run `tuner-tui`. Without a command, or with a preset or run in its place, open the screen."""
     reopen_closed_streams()
     allow_any_encoding()
     with report_io_errors():
@@ -42,7 +42,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def dispatch(words: list[str]) -> None:
-    """Import the module that `words` ask for, and run it."""
+    """Import the module of the command in `words` and run it."""
     if opens_screen(words):
         from tuner_tui.cli.screen_opener import open_named
 
@@ -61,5 +61,5 @@ def dispatch(words: list[str]) -> None:
 
 
 def opens_screen(words: list[str]) -> bool:
-    """Whether `words` are at most the name of a preset or a run: its first frame does not wait for Typer."""
+    """True if `words` are empty or one name: the screen then opens without importing Typer."""
     return not words or (len(words) == 1 and words[0] not in COMMANDS and not words[0].startswith("-"))

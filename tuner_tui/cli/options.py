@@ -1,4 +1,4 @@
-"""Options that several commands take: declared once, so that they read alike everywhere."""
+"""Options shared by several commands."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ INTERRUPT_ORDERS: tuple[tuple[Order, str], ...] = (
 
 
 def follow_run(folder: RunFolder, json: bool, on_interrupt: Literal["stop", "leave"] = "stop") -> int:
-    """Print what happens until the run ends; the exit code says how it did.
+    """Print events and progress until the run ends, and return its exit code.
 
     A run that the automatic fallback continues is followed into the next. Interrupted, it stops the run, harder each
     time (`stop`), or leaves it alone and returns (`leave`).
@@ -49,7 +49,7 @@ def follow_run(folder: RunFolder, json: bool, on_interrupt: Literal["stop", "lea
 
 
 def launch_and_follow(start: Callable[[], RunFolder], json: bool) -> int:
-    """Launch by `start`, then follow. An interrupt that comes while launching stops what was launched.
+    """Launch with `start`, then follow. An interrupt during the launch stops the launched run.
 
     Raises `LaunchError`.
     """
@@ -60,7 +60,7 @@ def launch_and_follow(start: Callable[[], RunFolder], json: bool) -> int:
 
 
 def _follow_all(folder: RunFolder, json: bool, on_interrupt: Literal["stop", "leave"], interrupts: Interrupts) -> int:
-    """Follow the run, and what goes on after it."""
+    """Follow the run and the runs that continue it."""
     while True:
         follower = _RunFollower(folder, json, on_interrupt, interrupts)
         code = follower.follow()
@@ -72,14 +72,14 @@ def _follow_all(folder: RunFolder, json: bool, on_interrupt: Literal["stop", "le
 
 
 def exit_code(outcome: str | None, interrupted: bool = False) -> int:
-    """The exit code for a run's outcome."""
+    """Return the exit code for the outcome of a run."""
     if outcome == "stopped":
         return INTERRUPTED if interrupted else TERMINATED
     return {"completed": DONE, "out-of-memory": OUT_OF_MEMORY}.get(outcome or "", FAILED)
 
 
 class _RunFollower:
-    """One following, from the first line to the exit code."""
+    """Follows one run from its first line to its exit code."""
 
     def __init__(
         self, folder: RunFolder, json: bool, on_interrupt: Literal["stop", "leave"], interrupts: Interrupts
@@ -108,7 +108,7 @@ class _RunFollower:
             self._signals.wait(POLL_S)
 
     def following(self) -> RunFolder | None:
-        """The run that goes on after this one, once that is decided; the decision is printed."""
+        """Wait until the fallback has decided, print its events, and return the run that continues this one, if any."""
         if self._reader.state.finished is None:
             return None
         wait_for_fallback(self._folder)
@@ -116,7 +116,7 @@ class _RunFollower:
         return continuation_of(self._folder, self._reader.state)
 
     def _tell(self, sentence: str) -> None:
-        """Ring, for somebody who looks elsewhere."""
+        """Send a terminal notification."""
         if sys.stderr.isatty():
             sys.stderr.write(terminal_notification(f"{self._folder.id}: {sentence}", os.environ))
             sys.stderr.flush()
@@ -133,7 +133,7 @@ class _RunFollower:
             print_line(progress_line(self._reader.state, now.wall_s))
 
     def _act(self) -> bool:
-        """Pass interrupts on to the run; True where they mean to leave."""
+        """Turn interrupts into orders to the run; return True if they mean to stop following."""
         if self._leaves and (self._signals.interrupts or self._signals.terminated):
             print_note(f"Run {self._folder.id} goes on; `tuner-tui attach {self._folder.id}` comes back to it.")
             return True
@@ -148,7 +148,7 @@ class _RunFollower:
         return False
 
     def _without_end(self, found: RunStatus) -> int:
-        """The run is over, but its last event was never written: a full disk, a killed supervisor."""
+        """Return the exit code of a run whose last event was never written: full disk, killed supervisor."""
         state = self._reader.state
         if found.outcome is not None:
             last = Finished(

@@ -1,4 +1,4 @@
-"""The run that a command names."""
+"""Finds the run that a command names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tuner_tui.runs.store.folder import RunFolder, RunNotFoundError, find_run, r
 
 
 def find_run_or_exit(name: str) -> RunFolder:
-    """The folder of the run `name`; ends the command with a sentence where there is none."""
+    """Return the folder of the run `name`, or exit with a sentence."""
     try:
         return find_run(name, runs_dir())
     except RunNotFoundError as error:

@@ -28,7 +28,7 @@ def open_named(
     ascii_only: bool = False,
     fallback: int | None = None,
 ) -> NoReturn:
-    """Run the screen on the preset or the run `name`; without one, on what lives or was used last."""
+    """Open the screen on the preset or run `name`; without one, on the newest live run or the last preset."""
     reduce_startup_memory()
     from tuner_tui.ui.backend.facade import CliOverrides
 
@@ -44,7 +44,7 @@ def open_named(
 def open_screen(
     overrides: CliOverrides, preset: str | None, folder: Path | None, theme: str = "dark", ascii_only: bool = False
 ) -> NoReturn:
-    """Run the screen until it is left; exits with its code."""
+    """Run the screen until it is closed, and exit with its code."""
     reduce_startup_memory()
     gc.disable()  # until the first frame is there: all that is made for it stays
     from tuner_tui.ui.app import TunerApp
@@ -65,9 +65,9 @@ def open_screen(
 
 
 def _exit_now(code: int) -> NoReturn:
-    """End at once: the terminal is restored, and nothing else is to be cleaned up.
+    """Exit without the interpreter's cleanup; the terminal is restored already.
 
-    The interpreter's own end would take modules away under threads that are still importing them or hang in a driver.
+    Cleanup would remove modules under threads that still import them or hang in a driver.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -75,7 +75,7 @@ def _exit_now(code: int) -> NoReturn:
 
 
 class ScreenTarget:
-    """What the screen opens on. Worked out on a thread, after the first frame: it reads files."""
+    """The preset or run the screen opens on, resolved on a thread after the first frame because it reads files."""
 
     def __init__(self, preset: str | None, folder: Path | None) -> None:
         self.preset = preset
@@ -92,12 +92,12 @@ class ScreenTarget:
 
 
 def wants_colour(environ: Mapping[str, str]) -> bool:
-    """Whether the terminal shows colours and its owner wants them (https://no-color.org)."""
+    """True if the terminal supports colours and NO_COLOR is not set (https://no-color.org)."""
     return not environ.get("NO_COLOR") and environ.get("TERM", "") not in COLOURLESS
 
 
 def newest_live_run() -> Path | None:
-    """The folder of the newest run that lives, if there is one."""
+    """Return the folder of the newest live run, if there is one."""
     from tuner_tui.runs.read.status import read_status
     from tuner_tui.runs.store.folder import list_runs, runs_dir
 
@@ -105,7 +105,7 @@ def newest_live_run() -> Path | None:
 
 
 def last_preset() -> str | None:
-    """The preset of the newest run, where it is still there."""
+    """Return the preset of the newest run, if it still exists."""
     from tuner_tui.runs.store.folder import list_runs, runs_dir
     from tuner_tui.runs.store.record import RecordError, read_record
     from tuner_tui.settings.errors import PresetError
@@ -122,7 +122,7 @@ def last_preset() -> str | None:
 
 
 def _resolve_name(name: str | None) -> tuple[str | None, Path | None]:
-    """The preset and the run folder that `name` means; ends with 2 where it means neither."""
+    """Return the preset or the run folder that `name` means; exit with 2 if it is neither."""
     if name is None:
         return None, None
     from tuner_tui.runs.store.folder import RunNotFoundError, find_run, runs_dir

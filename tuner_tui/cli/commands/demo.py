@@ -14,7 +14,7 @@ PRESET = "demo"
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command `demo`."""
+    """Add the command `demo`."""
     app.command("demo")(demo)
 
 

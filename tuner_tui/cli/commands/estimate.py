@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
-    """Adds the command `estimate`; `read_box` says what machine this is."""
+    """Add the command `estimate`; `read_box` reads the machine."""
 
     @app.command("estimate")
     def estimate(
@@ -65,7 +65,7 @@ def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
 def resolve_options(
     preset: str | None, values: list[str], model: str | None, task: str | None
 ) -> tuple[Resolved, BuiltinJob]:
-    """The values already chosen, and the job with `model` and `task` put in. Raises `SettingsError`."""
+    """Return the chosen settings and the job with `model` and `task`. Raises `SettingsError`."""
     from tuner_tui.settings.resolve import Sources, parse_flags, resolve_training
 
     training = resolve_training(Sources(preset, parse_flags(values), os.environ))
@@ -73,7 +73,7 @@ def resolve_options(
 
 
 def resolve_builtin_job(job: Job | None, model: str | None, task: str | None) -> BuiltinJob:
-    """The job whose memory is asked for. Raises `SettingsError` where its model is not known."""
+    """Return the job whose memory is estimated. Raises `SettingsError` if its model is not known."""
     from pydantic import ValidationError
 
     from tuner_tui.settings.errors import SettingsError
@@ -97,7 +97,7 @@ def resolve_builtin_job(job: Job | None, model: str | None, task: str | None) ->
 def prepare(
     box: Any, resolved: Resolved, job: BuiltinJob, capacity: int | None, limit: int | None = None
 ) -> tuple[JobMemoryEstimator, Settings]:
-    """What is estimated: the job on this box, its settings filled in as `run` would, under a memory limit or none."""
+    """Return the estimator for the job on this box, and the settings completed as `run` would."""
     from dataclasses import replace
 
     from tuner_tui.advice.recommend.memory_estimator import JobMemoryEstimator, limit_device_memory
@@ -117,7 +117,7 @@ def prepare(
 
 
 def print_estimate(found: JobMemoryEstimator, settings: Settings, as_json: bool) -> None:
-    """The closed form first where somebody watches, then the best there is."""
+    """Print the best estimate; on a terminal the closed form is shown first."""
     from tuner_tui.cli.render.estimate import estimate_report, format_uncertainty
     from tuner_tui.core.units import format_size
     from tuner_tui.memory.trace import TraceError
@@ -145,14 +145,14 @@ def print_estimate(found: JobMemoryEstimator, settings: Settings, as_json: bool)
 
 
 def memory_kind(device: Device) -> str:
-    """Which memory the figures are of."""
+    """Return which memory the figures count: device, private or resident."""
     return "device" if device.on_gpu else "private" if device.limited else "resident"
 
 
 def as_document(
     found: JobMemoryEstimator, settings: Settings, best: MemoryEstimate, problem: str | None
 ) -> dict[str, Any]:
-    """Everything in one JSON document; sizes in bytes."""
+    """Return the JSON document; sizes in bytes."""
     peak = best.peak
     return {
         "job": found.job.model_dump(mode="json"),

@@ -16,7 +16,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stand
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the commands `export` and `import`."""
+    """Add the commands `export` and `import`."""
     app.command("export")(export)
     app.command("import")(import_file)
 
@@ -70,8 +70,8 @@ def import_file(
     if as_json:
         print_json({"name": path.stem, "path": str(path), "settings": dict(found.settings), "left_out": found.left_out})
         return
-    for said in found.notes:
-        print_note(said)
+    for text in found.notes:
+        print_note(text)
     typer.echo(f"Saved {path}")
 
 

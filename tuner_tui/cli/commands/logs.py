@@ -1,4 +1,4 @@
-"""`tuner-tui logs`: what the training printed, made safe for a terminal."""
+"""`tuner-tui logs`: the output of a training, safe for a terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOOK_EVERY_S = 0.5
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command `logs`."""
+    """Add the command `logs`."""
     app.command("logs")(logs)
 
 
@@ -41,7 +41,7 @@ def logs(
 
 
 def _follow(folder: RunFolder, printer: LogPrinter) -> int:
-    """Print until the run ends, or until this command is told to; the exit code says which."""
+    """Print until the run ends or a signal arrives, and return the exit code."""
     from tuner_tui.cli.interrupts import Interrupts
 
     with Interrupts() as interrupts:
@@ -55,7 +55,7 @@ def _follow(folder: RunFolder, printer: LogPrinter) -> int:
 
 
 class LogPrinter:
-    """Prints a growing log, each finished line once; an unfinished one whenever it says something new."""
+    """Prints a growing log: each finished line once, an unfinished line whenever it changes."""
 
     def __init__(self, reader: LogReader, as_json: bool) -> None:
         self._reader = reader
@@ -64,11 +64,11 @@ class LogPrinter:
         self._unfinished: tuple[int, str] | None = None
 
     def skip_to_tail(self, count: int) -> None:
-        """Begin `count` lines before the end."""
+        """Start `count` lines before the end."""
         self._anchor = self._reader.tail(count).start
 
     def print_rest(self, last: bool) -> None:
-        """Print what is there and was not printed; `last`: nothing more will come."""
+        """Print the lines not printed yet; with `last` also an unfinished line as final."""
         while True:
             window = self._reader.window(self._anchor, LINES_AT_ONCE)
             self._print(window, last)

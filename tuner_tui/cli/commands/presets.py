@@ -39,14 +39,14 @@ ReadRuleFacts = Callable[[], RuleContext]
 
 
 def read_rule_facts() -> RuleContext:
-    """What the rules need to know of this machine: the cards that a training would see, its Python, its cores."""
+    """Return what the rules need of this machine: the visible GPUs, the Python and the cores."""
     inventory = read_inventory(state_dir())
     python = probe_versions(default_interpreter(os.environ))
     return RuleContext(visible_cards(inventory), python, None, inventory.cpu.usable_cores)
 
 
 def register(app: typer.Typer, read_box: ReadRuleFacts = read_rule_facts) -> None:
-    """Add the group `presets` to `app`; `read_box` says what machine this is."""
+    """Add the group `presets` to `app`; `read_box` reads the machine."""
     group = typer.Typer(help="Presets: list, show, save, check.", no_args_is_help=True, rich_markup_mode=None)
     group.command("list")(list_all)
     group.command("show")(show)
@@ -55,7 +55,7 @@ def register(app: typer.Typer, read_box: ReadRuleFacts = read_rule_facts) -> Non
     @group.command("check")
     def check(names: Annotated[list[str], typer.Argument(help="Presets or files")], as_json: AsJson = False) -> None:
         """Check preset files, also against this machine."""
-        report(names, read_box(), as_json)
+        check_presets(names, read_box(), as_json)
 
     app.add_typer(group, name="presets")
 
@@ -77,8 +77,8 @@ def show(name: Annotated[str, typer.Argument(help="A preset's name, or a file")]
         print_json(_document(loaded))
     else:
         typer.echo(dump_preset(loaded.preset).rstrip())
-    for said in loaded.notes:
-        print_note(said)
+    for text in loaded.notes:
+        print_note(text)
 
 
 def save(
@@ -96,8 +96,8 @@ def save(
         typer.echo(f"Saved {path}")
 
 
-def report(names: list[str], box: RuleContext, as_json: bool) -> None:
-    """Check each preset and say what was found; exit code 2 where one cannot be read."""
+def check_presets(names: list[str], box: RuleContext, as_json: bool) -> None:
+    """Check each preset and print the result; exit with 2 if one cannot be read."""
     checks = [_check(name, box) for name in names]
     if as_json:
         print_json([item.document() for item in checks])
@@ -127,14 +127,14 @@ def _save(name: str, source: str | None, flags: list[str], yes: bool) -> Path:
         fail(f"{error}; add --yes to replace it")
     except SettingsError as error:
         fail(str(error))
-    for said in loaded.notes:
-        print_note(said)
+    for text in loaded.notes:
+        print_note(text)
     return path
 
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """What `check` found in one file."""
+    """The result of checking one preset."""
 
     name: str
     error: str | None = None

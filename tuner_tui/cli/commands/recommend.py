@@ -30,7 +30,7 @@ MAX_READ = 8
 
 
 def earlier_runs(job: BuiltinJob | CommandJob, root: Path) -> tuple[EarlierRun, ...]:
-    """Runs of the same job, newest first; a run whose record cannot be read is passed over."""
+    """Return the runs of the same job, newest first, without those whose record cannot be read."""
     same = [folder for folder in list_runs(root)[:MAX_LISTED] if _is_same_job(folder, job)][:MAX_READ]
     found = (earlier_run(RunReader(folder).poll()) for folder in same)
     return tuple(one for one in found if one is not None)
@@ -44,7 +44,7 @@ def _is_same_job(folder: RunFolder, job: BuiltinJob | CommandJob) -> bool:
 
 
 def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
-    """Adds the command `recommend`; `read_box` says what machine this is."""
+    """Add the command `recommend`; `read_box` reads the machine."""
 
     @app.command("recommend")
     def recommend(
@@ -69,7 +69,7 @@ def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
 
 
 def resolve_options(preset: str | None, values: list[str]) -> tuple[Resolved, BuiltinJob | CommandJob]:
-    """The values already chosen, and the job; ends with 2 where they are wrong."""
+    """Return the chosen settings and the job; exit with 2 if they are invalid."""
     from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB
     from tuner_tui.settings.errors import SettingsError
     from tuner_tui.settings.resolve import Sources, parse_flags, resolve_training
@@ -84,7 +84,7 @@ def resolve_options(preset: str | None, values: list[str]) -> tuple[Resolved, Bu
 def preset_batch_change(
     box: LocalMachine, job: BuiltinJob | CommandJob, preset: str, found: Recommendation
 ) -> BatchChange | None:
-    """What other values make of the preset's effective batch; None where it gives none, or where it is held."""
+    """Return how the recommendation changes the effective batch of the preset; None if it does not."""
     from tuner_tui.advice.batch_scaling import batch_change
     from tuner_tui.advice.recommend.recommendation import recommend
     from tuner_tui.settings.presets.library import find_preset
@@ -98,7 +98,7 @@ def preset_batch_change(
 def print_recommendation(
     box: LocalMachine, resolved: Resolved, job: BuiltinJob | CommandJob, preset: str | None, as_json: bool
 ) -> None:
-    """The recommendation as text, or as one document."""
+    """Print the recommendation as text or JSON."""
     from tuner_tui.advice.recommend.duration_estimate import estimate_duration
     from tuner_tui.advice.recommend.recommendation import recommend
     from tuner_tui.runs.store.folder import runs_dir
@@ -124,7 +124,7 @@ def print_recommendation(
 
 
 def as_document(found: Recommendation, resolved: Resolved, job: BuiltinJob | CommandJob) -> dict[str, Any]:
-    """Everything in one JSON document."""
+    """Return the JSON document."""
     origins = {name: resolved.origins[name] for name in sorted(resolved.chosen)}
     return {
         "job": job.model_dump(mode="json"),
@@ -141,7 +141,7 @@ def as_document(found: Recommendation, resolved: Resolved, job: BuiltinJob | Com
 
 
 def time_document(expected: DurationEstimate | None) -> dict[str, Any] | None:
-    """The expected time; seconds are None where the number of samples is not known."""
+    """Return the expected time for JSON; seconds are None if the number of samples is not known."""
     if expected is None:
         return None
     low, high = expected.range_s or (None, None)

@@ -22,7 +22,7 @@ CONTEXT = {"allow_interspersed_args": False}
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command `run`."""
+    """Add the command `run`."""
     app.command("run", context_settings=CONTEXT)(run)
 
 
@@ -99,7 +99,7 @@ def run(
 
 
 def _with_notify_target(request: LaunchRequest, target: str | None) -> LaunchRequest:
-    """The request with the command or address to tell of the end; ends with 2 where that cannot work."""
+    """Return the request with its notification target; exit with 2 if the target is invalid."""
     from tuner_tui.runs.supervise.notify import NOTIFY_VARIABLE, target_problem
 
     target = request.environ.get(NOTIFY_VARIABLE) if target is None else target
@@ -112,7 +112,7 @@ def _with_notify_target(request: LaunchRequest, target: str | None) -> LaunchReq
 
 
 def _warn_of_logout() -> None:
-    """Say it where a logout would end the training, which outlives everything else."""
+    """Print a warning if logging out would end the training."""
     from tuner_tui.hardware.host.logout import logout_warning
 
     warning = logout_warning()

@@ -15,14 +15,14 @@ from tuner_tui.settings.oom_fallback import MAX_FALLBACKS
 
 
 class ThemeName(StrEnum):
-    """The themes."""
+    """Names of the themes."""
 
     DARK = "dark"
     LIGHT = "light"
 
 
 def register(app: typer.Typer) -> None:
-    """Adds `screen`, which stands for the program without a command."""
+    """Add the hidden command `screen`, the default without a command."""
     app.command("screen", hidden=True)(screen)
 
 
@@ -46,7 +46,7 @@ def screen(
 
 
 def parse_set_flags(values: Sequence[str]) -> dict[str, str]:
-    """The words of `--set` by name; ends with 2 where one is wrong."""
+    """Return the values of `--set` by name; exit with 2 if one is invalid."""
     if not values:
         return {}
     from tuner_tui.settings.errors import SettingsError

@@ -11,7 +11,7 @@ from tuner_tui.cli.run_lookup import find_run_or_exit
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command `stop`."""
+    """Add the command `stop`."""
     app.command("stop")(stop)
 
 

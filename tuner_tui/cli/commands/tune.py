@@ -37,7 +37,7 @@ POLL_S = 0.5
 
 
 def follow_tuning(folder: TuningFolder, as_json: bool, interrupts: Interrupts) -> int:
-    """Print what happens until nobody works on it any longer; the exit code says how it ended.
+    """Print log entries until the tuning ends, and return the exit code.
 
     An interrupt ends the trial under way and the tuning; what was measured stays.
     """
@@ -77,7 +77,7 @@ def _exit_code(
         return TERMINATED if interrupts.terminated and not interrupts.interrupts else INTERRUPTED
     verdict = ended.verdict
     if ended.status == "finished" and verdict is not None and verdict.best is not None:
-        # Time that held nothing but the start found nothing: whoever goes on with the winner has none.
+        # With time for the initial settings only, there is no winner to continue with.
         return FAILED if ended.early and ended.preset is None else DONE
     out_of_memory = last is not None and last.tried.measurement.outcome == "out-of-memory"
     return OUT_OF_MEMORY if out_of_memory else FAILED
@@ -87,7 +87,7 @@ CONTEXT = {"allow_interspersed_args": False}
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command `tune`."""
+    """Add the command `tune`."""
     app.command("tune", context_settings=CONTEXT)(tune)
 
 
@@ -156,7 +156,7 @@ def tune(
 def _new_tuning(
     options: LaunchOptions, free_batch: bool, minutes: float, save_as: str | None
 ) -> tuple[TuningFolder, TunerSpec]:
-    """A new tuning's folder and orders. Raises `SettingsError` and `LaunchError`, with nothing left behind."""
+    """Create a tuning. Raises `SettingsError` and `LaunchError`, leaving no folder behind."""
     from tuner_tui.cli.launch_request import check_interpreter, print_announcement
     from tuner_tui.cli.machine import read_local_machine
     from tuner_tui.runs.launch.duplicate_run import find_duplicate_run
@@ -181,7 +181,7 @@ def _new_tuning(
 
 
 def _resumed_tuning(name: str, job_options: JobOptions, minutes: float) -> tuple[TuningFolder, TunerSpec]:
-    """An earlier tuning's folder, and its orders anew. Raises `SettingsError` and `LaunchError`."""
+    """Return the folder of an earlier tuning and the spec to resume it. Raises `SettingsError` and `LaunchError`."""
     import os
 
     from tuner_tui.runs.store.record import RecordError

@@ -8,7 +8,7 @@ import typer
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command `watch`."""
+    """Add the command `watch`."""
     app.command("watch")(watch)
 
 
