@@ -32,14 +32,14 @@ Part = str | TextSpan | Line
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of a picture. `rank` says how soon it goes when there is no room: the highest goes first."""
+    """One line of a picture. Where there is no room, rows with the highest `rank` are dropped first."""
 
     line: Line
     rank: int = 0
 
 
 def line(*parts: Part) -> Line:
-    """Put parts together, neighbours of one style becoming one run: fewer style changes, fewer bytes."""
+    """Join parts to a line; adjacent spans of one style are merged, which saves bytes on the terminal."""
     runs: list[TextSpan] = []
     for part in parts:
         for run in _spans(part):
@@ -59,31 +59,31 @@ def _spans(part: Part) -> Line:
 
 
 def plain_text(cells: Line) -> str:
-    """The text of a line without its styles."""
+    """Return the text of a line without its styles."""
     return "".join(run.text for run in cells)
 
 
 _NARROW = re.compile("[ -~\u00a1-\u00ac\u00ae-\u00ff–…“”✓✗▸→\u2500-\u259f\u2800-\u28ff]*")
-"""What pictures are made of takes one cell a character; only the rest is looked up."""
+"""Characters known to be one cell wide; the width of any other is looked up."""
 
 
 def is_narrow(text: str) -> bool:
-    """Whether every character of `text` takes one cell, as far as can be said without looking each up."""
+    """True if every character of `text` is known to be one cell wide."""
     return text.isascii() or _NARROW.fullmatch(text) is not None
 
 
 def text_width(text: str) -> int:
-    """Cells that `text` takes on the terminal."""
+    """Return the cells that `text` takes on the terminal."""
     return len(text) if is_narrow(text) else cell_len(text)
 
 
 def line_width(cells: Line) -> int:
-    """Cells that a line takes."""
+    """Return the cells that a line takes."""
     return sum(text_width(run.text) for run in cells)
 
 
 def cut_text(text: str, width: int) -> str:
-    """The start of `text`, exactly `width` cells; a wide character that would stick out becomes a space."""
+    """Return exactly `width` cells: the start of `text`, padded; a wide character cut in two becomes a space."""
     if is_narrow(text):
         return text[:width].ljust(width)
     taken, used = [], 0
@@ -97,14 +97,14 @@ def cut_text(text: str, width: int) -> str:
 
 
 def shorten(text: str, width: int) -> str:
-    """`text` in at most `width` cells, its end replaced by `…` where it is longer."""
+    """Return `text` in at most `width` cells, shortened with `…`."""
     if text_width(text) <= width:
         return text
     return "" if width < 1 else cut_text(text, width - 1).rstrip() + "…"
 
 
 def fit(cells: Line, width: int) -> Line:
-    """A line of exactly `width` cells: padded with spaces, or shortened with `…`."""
+    """Return a line of exactly `width` cells: padded with spaces, or shortened with `…`."""
     missing = width - line_width(cells)
     if missing >= 0:
         return line(*cells, " " * missing) if missing else cells
@@ -121,7 +121,7 @@ def fit(cells: Line, width: int) -> Line:
 
 
 def crop(cells: Line, start: int, end: int) -> Line:
-    """The cells from `start` to `end` (not included); a wide character cut in two leaves a space."""
+    """Return the cells from `start` up to, but not including, `end`; a wide character cut in two becomes a space."""
     kept: list[TextSpan] = []
     position = 0
     for run in cells:
@@ -147,11 +147,11 @@ def _crop_text(text: str, start: int, end: int) -> str:
 
 
 def align_right(text: str, width: int) -> str:
-    """`text` at the right end of `width` cells; too long a text keeps its start."""
+    """Return `text` right-aligned in `width` cells; a longer text is shortened."""
     missing = width - text_width(text)
     return " " * missing + text if missing >= 0 else cut_text(shorten(text, width), width)
 
 
 def align_left(text: str, width: int) -> str:
-    """`text` at the left end of `width` cells."""
+    """Return `text` left-aligned in `width` cells; a longer text is shortened."""
     return cut_text(shorten(text, width), width)

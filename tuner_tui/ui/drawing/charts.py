@@ -16,19 +16,19 @@ BLOCK_STEPS = len(LEVELS) - 1
 
 
 def quantise(value: float | None, full: float, steps: int) -> int:
-    """The height of `value` on a scale of `steps` up to `full`: at least 1 above nothing, 0 where unknown."""
+    """Return `value` on a scale of 0 to `steps`, where `full` is `steps`: at least 1 if positive, 0 if unknown."""
     if value is None or full <= 0 or value <= 0:
         return 0
     return max(1, min(steps, round(value / full * steps)))
 
 
 def blocks(values: Iterable[float | None], full: float) -> str:
-    """One character a value. A known 0 is the lowest block, unknown is blank."""
+    """Return one block character per value: the lowest for 0, blank for unknown values."""
     return "".join(" " if value is None else LEVELS[max(1, quantise(value, full, BLOCK_STEPS))] for value in values)
 
 
 def tall_blocks(values: Sequence[float | None], full: float, height: int) -> list[str]:
-    """The same over `height` lines, top line first: a chart of columns."""
+    """Return a column chart of `height` lines, top line first."""
     heights = [0 if value is None else max(1, quantise(value, full, BLOCK_STEPS * height)) for value in values]
     return [
         "".join(LEVELS[max(0, min(BLOCK_STEPS, tall - BLOCK_STEPS * line))] for tall in heights)
@@ -37,7 +37,7 @@ def tall_blocks(values: Sequence[float | None], full: float, height: int) -> lis
 
 
 def bar(part: float | None, width: int) -> str:
-    """A horizontal bar filled by `part` (0 to 1) to half a cell, its full length marked at the right end."""
+    """Return a horizontal bar filled by `part` (0 to 1), in steps of half a cell, with its end marked."""
     if width < 2:
         return " " * width
     room = width - 1
@@ -46,7 +46,7 @@ def bar(part: float | None, width: int) -> str:
 
 
 def run_curve(series: Series, total: float | None, width: int) -> str:
-    """`series` as blocks on `width` cells that span the whole run of `total` steps; blank where there is nothing."""
+    """Return `series` as `width` blocks that span the run of `total` steps; blank where there are no values."""
     columns = run_columns(series, total, width)
     known = [value for value in columns if value is not None]
     if not known:
@@ -62,7 +62,7 @@ def _block(value: float | None, low: float, high: float) -> str:
 
 
 def run_columns(series: Series, total: float | None, width: int) -> list[float | None]:
-    """The mean of each column's values; a column without a point between two that have one repeats the one before."""
+    """Return the mean of each column; an empty column between two others repeats the one before."""
     points = [(x, y) for x, y in zip(series.xs, series.ys, strict=True) if y is not None and math.isfinite(y)]
     if not points or width < 1:
         return [None] * max(0, width)
@@ -85,7 +85,7 @@ def _column_means(gathered: Sequence[Sequence[float]]) -> list[float | None]:
 
 
 def axis_range(ys: Sequence[float]) -> tuple[float, float]:
-    """The ends of an axis that holds `ys`, rounded outwards so that a new point seldom moves them."""
+    """Return the ends of an axis for `ys`, rounded outwards so that a new point seldom moves them."""
     low, high = min(ys), max(ys)
     step = 10 ** math.floor(math.log10(high - low)) / 2 if low < high else 0.0
     if not step:  # all alike, or so near to it that no number lies between
@@ -96,12 +96,12 @@ def axis_range(ys: Sequence[float]) -> tuple[float, float]:
 
 AXIS_WIDTH = 9
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
-"""Unicode braille: the bit of each dot, by row and column within its cell."""
+"""Bits of the dots of a braille character, by row and column."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A series, what it is called and how its figures are written; amounts stand on zero."""
+    """A titled series and the format of its numbers. With `from_zero` the y axis starts at zero."""
 
     title: str
     series: Series
@@ -110,7 +110,7 @@ class Plot:
 
 
 def plot_rows(plot: Plot, width: int, height: int) -> list[Row]:
-    """A heading, the curve with the ends of both axes, `height` rows in all."""
+    """Return `height` rows: heading, curve, and the ends of both axes."""
     xs, ys, number = plot.series.xs, plot.series.ys, plot.number
     points = [(x, y) for x, y in zip(xs, ys, strict=True) if y is not None and math.isfinite(y)]
     newest = number(points[-1][1]) if points else number(None)
@@ -132,7 +132,7 @@ def plot_rows(plot: Plot, width: int, height: int) -> list[Row]:
 
 
 def round_axis_end(last: float) -> float:
-    """The end of the axis: rounded up to two digits, so that the curve grows into it and what is drawn stays."""
+    """Return the end of the x axis: rounded up to two digits, so that the curve already drawn seldom moves."""
     if last <= 0:
         return 1.0
     step = 10.0 ** math.floor(math.log10(last)) / 2
@@ -156,7 +156,7 @@ def braille_curve(
     width: int,
     height: int,
 ) -> list[str]:
-    """The curve through `points` as `height` lines of `width` cells, top line first."""
+    """Return the curve through `points` as `height` lines of `width` cells, top line first."""
     columns, lines = width * 2, height * 4
     dots = set(_curve_dots(points, x_span, y_span, columns, lines))
     return ["".join(_braille(dots, x, y) for x in range(width)) for y in range(height)]
@@ -190,12 +190,12 @@ def _braille(dots: set[tuple[int, int]], x: int, y: int) -> str:
 Points = Sequence[tuple[float, float]]
 BRAILLE = 0x2800
 DOTTED_BITS = 0x47
-"""The left dots of a cell: a curve of only these is dotted."""
+"""The left dots of a cell: a curve drawn with only these looks dotted."""
 TWO_CURVES_MIN_WIDTH = AXIS_WIDTH + 12
 
 
 def two_curves(title: str, names: tuple[str, str], curves: tuple[Points, Points], width: int, height: int) -> list[Row]:
-    """Heading, both curves on common axes, the end of the x axis: `height` rows; none where neither has two points."""
+    """Return `height` rows: heading, both curves on common axes, end of the x axis; none without two points."""
     if width < TWO_CURVES_MIN_WIDTH or height < 4 or not any(len(curve) > 1 for curve in curves):
         return []
     points = list(chain(*curves))
@@ -224,7 +224,7 @@ def _overlay(dotted: str, through: str) -> list[TextSpan]:
 
 
 def _overlay_cell(dotted: str, through: str) -> TextSpan:
-    """The bits of both; where only the first passes, every other dot of it, dim."""
+    """Return both curves of a cell merged; a cell of the first curve alone is dotted and dim."""
     if through != " ":
         return TextSpan(chr(BRAILLE | (_braille_bits(dotted) & DOTTED_BITS) | _braille_bits(through)))
     sparse = _braille_bits(dotted) & DOTTED_BITS
@@ -237,12 +237,12 @@ def _braille_bits(cell: str) -> int:
 
 SCATTER_MIN_WIDTH, SCATTER_MIN_HEIGHT = AXIS_WIDTH + 10, 5
 LEAST_TOP = 1e-12
-"""Less is nothing; an axis for it could not be divided."""
+"""Smaller values count as zero: an axis for them could not be divided."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScatterPoint:
-    """One mark. Of several in one cell the one with the highest `rank` is seen."""
+    """One mark. Of several in one cell the one with the highest `rank` is shown."""
 
     x: float
     y: float
@@ -253,7 +253,7 @@ class ScatterPoint:
 
 @dataclass(frozen=True, slots=True)
 class ScatterPlot:
-    """Points over positive xs, which stand by their logarithm: each doubling is as wide. Ys stand on zero.
+    """Points over a logarithmic x axis; the y axis starts at zero.
 
     `ends` are those of the x axis, `top` that of the y axis where it is known; `limit` is drawn across at its height,
     with `limit_words`.
@@ -270,7 +270,7 @@ class ScatterPlot:
 
 
 def scatter_rows(shown: ScatterPlot, width: int, height: int) -> list[Row]:
-    """Heading, the points, the ends of both axes: `height` rows in all."""
+    """Return `height` rows: heading, points, and the ends of both axes."""
     heading = Row(fit(line(TextSpan(shown.title, "strong")), width))
     if width < SCATTER_MIN_WIDTH or height < SCATTER_MIN_HEIGHT:
         return [heading][:height]
@@ -289,7 +289,7 @@ def scatter_rows(shown: ScatterPlot, width: int, height: int) -> list[Row]:
 
 
 def _scatter_top(largest: float) -> float:
-    """The end of the y axis: rounded up to two digits, with room above the largest."""
+    """Return the end of the y axis: rounded up to two digits, with room above the largest value."""
     if largest < LEAST_TOP:
         return 1.0
     step = 10.0 ** math.floor(math.log10(largest)) / 2

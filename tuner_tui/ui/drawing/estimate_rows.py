@@ -1,4 +1,4 @@
-"""The memory that the settings would take, as a bar against what there is, and what the figure rests on."""
+"""The estimated memory of the settings, as a bar against the capacity, and its source."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEAST_BAR, MOST_BAR = 6, 40
 LEAST_SOURCE = 12
 SMALL_BYTES = 20 * GIB
 LEAST_GIB_BYTES = 0.1 * GIB
-"""Less than this has no digit to show in GiB."""
+"""Smaller sizes are shown in MiB."""
 GPU, HOST = "peak VRAM", "peak RAM"
 MARKS: Mapping[str, tuple[str, Style]] = {
     "fits": (GOOD, "good"),
@@ -36,7 +36,7 @@ VERDICTS = {
 
 
 def estimate_rows(shown: MemoryOutlook | None, width: int) -> list[Row]:
-    """The bar with its figures, then verdict, largest batch and source."""
+    """Return the bar with its figures, then a row with verdict, largest batch and source."""
     if shown is None:
         return [Row(line(TextSpan(GPU, "dim")))]
     if shown.estimate is None:
@@ -61,7 +61,7 @@ def _bar_row(shown: MemoryOutlook, found: MemoryEstimate, width: int) -> Row:
 
 
 def memory_bar(found: MemoryEstimate, width: int) -> str:
-    """The figure in full blocks, its doubt above it shaded, against the capacity at the right end."""
+    """Return the estimate as a bar, its uncertainty shaded, with the capacity at the right end."""
     room = width - 2
     capacity = found.capacity_bytes or 1
     halves = min(room * 2, max(1, round(found.total_bytes / capacity * room * 2)))
@@ -72,7 +72,7 @@ def memory_bar(found: MemoryEstimate, width: int) -> str:
 
 
 def figures_of(found: MemoryEstimate) -> str:
-    """`61 of 80 GiB ± 2`, with a digit after the point where the memory is small, and `612 MiB of 31 GiB ± 95 MiB`."""
+    """Return `61 of 80 GiB ± 2`, with one decimal for small sizes, or `612 MiB of 31 GiB ± 95 MiB`."""
     capacity, doubt = found.capacity_bytes, found.doubt_bytes
     if found.total_bytes < GIB:
         of = f" of {_gib(capacity)} GiB" if capacity else ""
@@ -104,6 +104,6 @@ def _words_row(shown: MemoryOutlook, found: MemoryEstimate, width: int) -> Row:
 
 
 def source(rests_on: str, width: int) -> str:
-    """What a figure rests on, in `width` cells: `traced, corrected by run r007: ×1.02`, or its later part alone."""
+    """Return the source of an estimate in `width` cells: `traced, corrected by run r007: ×1.02`, or its last part."""
     later = rests_on.rpartition(", ")[2]
     return next((words for words in (rests_on, later, later.partition(":")[0]) if text_width(words) <= width), later)

@@ -25,7 +25,7 @@ ROOM_FOR_KEYS = 48
 
 @dataclass(frozen=True, slots=True)
 class FindingChoice:
-    """What the cursor can stand on: a remedy, or a finding that has none."""
+    """What can be selected: a remedy, or a finding without remedies."""
 
     finding: Finding
     remedy: Remedy | None
@@ -33,19 +33,19 @@ class FindingChoice:
 
 @dataclass(frozen=True, slots=True)
 class FindingLine:
-    """One line; `choice` is the number of the choice it shows, None on a finding's own lines."""
+    """One line; `choice` is the index of its choice, None on the lines of a finding with remedies."""
 
     spans: tuple[TonedText, ...]
     choice: int | None = None
 
 
 def sort_by_severity(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """The worst first."""
+    """Return the findings, most severe first."""
     return tuple(sorted(findings, key=lambda finding: WEIGHT[finding.severity]))
 
 
 def choices(findings: Sequence[Finding]) -> tuple[FindingChoice, ...]:
-    """All the cursor can stand on, in the order shown."""
+    """Return all choices in display order."""
     return tuple(
         FindingChoice(finding, remedy)
         for finding in sort_by_severity(findings)
@@ -54,7 +54,7 @@ def choices(findings: Sequence[Finding]) -> tuple[FindingChoice, ...]:
 
 
 def outcome_lines(outcome: str, width: int) -> tuple[FindingLine, ...]:
-    """What came of a run, with its mark."""
+    """Return the result of a run with its mark."""
     parts = [part for line in outcome.split("\n") if line for part in wrap_text(line, max(10, width - 2))]
     return tuple(
         FindingLine((("✓ ", "good") if i == 0 else ("  ", ""), (part, "quiet"))) for i, part in enumerate(parts)
@@ -62,7 +62,7 @@ def outcome_lines(outcome: str, width: int) -> tuple[FindingLine, ...]:
 
 
 def finding_lines(findings: Sequence[Finding], selected: int, width: int) -> tuple[FindingLine, ...]:
-    """The lines for `width` cells; the keys stand at the selected choice."""
+    """Return the lines for `width` cells, with the keys at the selected choice."""
     lines: list[FindingLine] = []
     number = 0
     for finding in sort_by_severity(findings):
@@ -119,12 +119,12 @@ def _remedy_lines(remedy: Remedy, number: int, selected: bool, width: int) -> li
 
 
 def wrap_lines(text: str, width: int) -> list[str]:
-    """`text` on as many lines of `width` cells as it takes; words of any length are broken nowhere else."""
+    """Wrap `text` to `width` cells; words that are too long are shortened."""
     return [truncate(part, width) for part in wrap_text(text, max(8, width), break_long_words=False)] or [""]
 
 
 def truncate(text: str, width: int) -> str:
-    """`text` in at most `width` cells, with an ellipsis where something is missing."""
+    """Return `text` in at most `width` cells, shortened with `…`."""
     if cell_len(text) <= width:
         return text
     return set_cell_size(text, max(0, width - 1)).rstrip() + "…" if width > 0 else ""

@@ -1,4 +1,4 @@
-"""The GPUs now: one row a card with its history, or more rows of history where there is room."""
+"""The GPUs now: a row per GPU with its history, or several rows of history where there is room."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tuner_tui.ui.drawing.ring_history import BUCKET_S, history_columns
 from tuner_tui.ui.drawing.tables import LABEL, SCALE, labelled_row
 
 STALE_S = 3.0
-"""A card that has not answered for this long shows old figures, and is marked."""
+"""A GPU that has not answered for longer is marked, because its figures are old."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class GpuScene:
 
 @dataclass(frozen=True, slots=True)
 class GpuDetail:
-    """How much room each card gets: lines of the utilisation's chart (0: only the table), and further histories."""
+    """Rows per GPU: lines of the utilisation chart (0 means only the table) and number of further histories."""
 
     chart: int = 0
     traces: int = 0
@@ -38,7 +38,7 @@ class GpuDetail:
 
 @dataclass(frozen=True, slots=True)
 class GpuColumn:
-    """A column of the table: its heading, its width, the narrowest table that has room for it, its figure."""
+    """A column of the table; `from_width` is the narrowest table that shows it."""
 
     heading: str
     width: int
@@ -48,7 +48,7 @@ class GpuColumn:
 
 @dataclass(frozen=True, slots=True)
 class GpuSeries:
-    """A history: its label, its figure, and what its full height stands for, as a number and in words."""
+    """A history: label, value, and the value of its full height as a number and as text."""
 
     label: str
     figure: Callable[[GpuSample], float | None]
@@ -84,7 +84,7 @@ INDEX = 4
 
 
 def gpu_rows(scene: GpuScene, width: int, detail: GpuDetail) -> list[Row]:
-    """Units in the heading, a row a card, and what is wrong in words."""
+    """Return a heading with the units, the rows of each GPU, and its problems in words."""
     if not scene.sample.gpus:
         return []
     columns = _table(width, detail)
@@ -101,7 +101,7 @@ def gpu_rows(scene: GpuScene, width: int, detail: GpuDetail) -> list[Row]:
 
 
 def extra_rows(cards: int, width: int, detail: GpuDetail) -> int:
-    """Rows that `detail` adds to the plain table of `cards` cards: known before they are drawn."""
+    """Return the number of rows that `detail` adds to the plain table of `cards` GPUs."""
     if not detail.chart:
         return 0
     return cards * (detail.chart + detail.traces + (1 if _has_remarks(width, detail) else 0))
@@ -112,7 +112,7 @@ def _has_remarks(width: int, detail: GpuDetail) -> bool:
 
 
 def _table(width: int, detail: GpuDetail) -> list[GpuColumn]:
-    """Without a history in the same row there is room for more columns."""
+    """Return the columns that fit; charts in rows of their own leave room for more."""
     if not detail.chart:
         return [column for column in COLUMNS if width >= column.from_width]
     ends = accumulate(column.width for column in COLUMNS)
@@ -146,7 +146,7 @@ def _series_columns(scene: GpuScene, gpu: GpuSample, trace: GpuSeries, width: in
 
 
 def find_gpu(sample: Sample, index: int) -> GpuSample | None:
-    """The card numbered `index`; nearly always the one at that place."""
+    """Return the GPU with `index`, which nearly always is its position too."""
     cards = sample.gpus
     if index < len(cards) and cards[index].index == index:
         return cards[index]
@@ -178,7 +178,7 @@ def _history(scene: GpuScene, gpu: GpuSample, trace: GpuSeries, width: int, heig
 
 
 def gpu_mark(gpu: GpuSample) -> tuple[str, Style]:
-    """The mark beside a card: lost, silent or held back; a blank beside a card that is well."""
+    """Return the mark of a GPU that is lost, stale or throttled; a blank for any other."""
     if gpu.lost:
         return BAD, "bad"
     if is_stale(gpu):
@@ -187,12 +187,12 @@ def gpu_mark(gpu: GpuSample) -> tuple[str, Style]:
 
 
 def is_stale(gpu: GpuSample) -> bool:
-    """Whether the card has kept silent so long that its old figures."""
+    """True if the GPU has not answered for so long that its figures are old."""
     return gpu.age_s is not None and gpu.age_s > STALE_S
 
 
 def gpu_problem_rows(sample: Sample, width: int) -> list[Row]:
-    """What holds cards back, in words; cards with the same trouble share a row."""
+    """Return the problems of the GPUs in words; GPUs with the same problem share a row."""
     grouped: dict[tuple[str, Style, str], list[int]] = {}
     for gpu in sample.gpus:
         if words := _gpu_problem(gpu):
@@ -218,7 +218,7 @@ def _state(gpu: GpuSample) -> str:
 
 
 def _numbers(cards: Sequence[int]) -> str:
-    """`0–7` for neighbours, else `0, 2, 5`."""
+    """Return `0–7` for consecutive indices, else `0, 2, 5`."""
     if len(cards) > 2 and cards[-1] - cards[0] == len(cards) - 1:
         return f"{cards[0]}–{cards[-1]}"
     return ", ".join(map(str, cards))

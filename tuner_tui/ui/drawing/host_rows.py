@@ -13,11 +13,11 @@ from tuner_tui.ui.drawing.ring_history import history_columns, samples_within
 from tuner_tui.ui.drawing.tables import LABEL, SCALE, LabelledValue, labelled_row, value_grid
 
 CORES_EVERY_S = 5.0
-"""Cores show the mean of the last whole five seconds: 128 blocks that jitter would cost 400 bytes a second."""
+"""Cores show the mean of the last complete window: 128 blocks that change each second would cost 400 bytes/s."""
 
 
 def host_rows(sample: Sample, recent: Sequence[Sample], width: int, chart: int, all_cores: bool) -> list[Row]:
-    """Everything about the host; `chart` lines of the processor's history, every core or the busiest only."""
+    """Return all rows of the host; `chart` is the height of the CPU history, `all_cores` shows more than one row."""
     figures = value_grid(_figures(sample.host), width)
     cores = core_rows(recent or (sample,), sample.time_s, width, all_cores)
     history = _history(sample, recent, width, chart)
@@ -54,7 +54,7 @@ def _history(sample: Sample, recent: Sequence[Sample], width: int, height: int) 
 
 
 def core_rows(recent: Sequence[Sample], now_s: float, width: int, all_cores: bool) -> list[Row]:
-    """A block a core, in rows of a multiple of eight; or one row of the busiest, most loaded first."""
+    """Return a block per core in rows of a multiple of eight, or one row of the busiest cores."""
     means = core_means(recent, now_s)
     room = (width - LABEL) // 8 * 8
     if not means or room < 8:
@@ -70,7 +70,7 @@ def _cores(label: str, means: Sequence[float]) -> Row:
 
 
 def core_means(recent: Sequence[Sample], now_s: float) -> list[float]:
-    """Per core, the mean over the last whole window; over the newest sample where there is no window yet."""
+    """Return the mean load of each core over the last complete window, or of the newest sample."""
     start = (now_s // CORES_EVERY_S - 1) * CORES_EVERY_S
     near = samples_within(recent, now_s, 2 * CORES_EVERY_S)
     window = [s.host.per_core_pct for s in near if start <= s.time_s < start + CORES_EVERY_S]
@@ -80,7 +80,7 @@ def core_means(recent: Sequence[Sample], now_s: float) -> list[float]:
 
 
 def process_rows(processes: Sequence[ProcessSample], width: int) -> list[Row]:
-    """The training's own processes and its loader workers: how many, how busy, how large."""
+    """Return number, load and memory of the training's processes, its loader workers and others."""
     groups = {
         "trainer": [p for p in processes if p.role == "main"],
         "loaders": [p for p in processes if p.role == "worker"],

@@ -12,12 +12,12 @@ _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def count(number: int | None) -> str:
-    """A whole number with thousands apart: `1,240`."""
+    """Return a whole number with thousands separators: `1,240`."""
     return UNKNOWN if number is None else f"{number:,}"
 
 
 def tens(number: int | None) -> str:
-    """A whole number to the nearest ten, for clocks that wander: `1,980`."""
+    """Return a whole number rounded to tens, for fluctuating clocks: `1,980`."""
     return UNKNOWN if number is None else f"{round(number, -1):,}"
 
 
@@ -46,7 +46,7 @@ def _not_finite(value: float) -> str:
 
 
 def metric(value: float | None) -> str:
-    """A loss or a score: four digits, an exponent only where it would lose them: `1.8404`, `0.0173`, `3.1e-05`."""
+    """Return a loss or score with four digits, with an exponent if it is tiny: `1.8404`, `0.0173`, `3.1e-05`."""
     if value is None:
         return UNKNOWN
     if not math.isfinite(value):
@@ -58,7 +58,7 @@ def metric(value: float | None) -> str:
 
 
 def exponent(value: float | None) -> str:
-    """A learning rate: always `4.0e-05`, so that its width never changes."""
+    """Return a learning rate, always in the form `4.0e-05` of constant width."""
     if value is None:
         return UNKNOWN
     return f"{value:.1e}" if math.isfinite(value) else _not_finite(value)
@@ -75,7 +75,7 @@ def whole_gib(size_bytes: float | None) -> str:
 
 
 def short_size(size_bytes: float | None) -> str:
-    """A size in at most eight cells, for columns: `61 GiB`, `756 GiB`, `1.8 TiB`; small ones in MiB."""
+    """Return a size in at most eight cells: `61 GiB`, `756 GiB`, `1.8 TiB`; small ones in MiB."""
     if size_bytes is None:
         return UNKNOWN
     if size_bytes >= TIB:
@@ -84,14 +84,14 @@ def short_size(size_bytes: float | None) -> str:
 
 
 def mb_s(bytes_s: float | None) -> str:
-    """A transfer rate in whole MB/s (10⁶ bytes, as disks are sold), without the unit; below one `<1`."""
+    """Return a transfer rate in whole MB/s (10⁶ bytes) without the unit; `<1` below one."""
     if bytes_s is None:
         return UNKNOWN
     return "<1" if 0 < bytes_s < 1e6 else f"{bytes_s / 1e6:,.0f}"
 
 
 def integer(value: float | None) -> str:
-    """A whole number without anything."""
+    """Return a rounded number without a unit."""
     return UNKNOWN if value is None else f"{value:.0f}"
 
 

@@ -9,7 +9,7 @@ from typing import overload
 from tuner_tui.hardware.sample import Sample
 
 BUCKET_S = 5.0
-"""Seconds of one column: a column is finished after five seconds and changes little before."""
+"""Seconds per column: a column changes little before it is complete."""
 
 TimedValue = tuple[float, float | None]
 """Seconds since the epoch, and a value or None."""
@@ -18,7 +18,7 @@ TimedValue = tuple[float, float | None]
 def ring_columns(
     moments: Iterable[TimedValue], now_s: float, width: int, bucket_s: float = BUCKET_S
 ) -> list[float | None]:
-    """`width` columns of `bucket_s` seconds: the mean of the values in each, None where there are none.
+    """Return `width` columns of `bucket_s` seconds: the mean of the values in each, None if it has none.
 
     The column of a moment depends on nothing but its time, so a column is drawn once and stays. The column after the
     newest is None: the gap that shows where the pen is.
@@ -35,7 +35,7 @@ def ring_columns(
 def columns_from_sums(
     sums: Mapping[int, tuple[float, int]], now_s: float, width: int, bucket_s: float = BUCKET_S
 ) -> list[float | None]:
-    """The columns of `ring_columns`, from the sum and the number of the values of each bucket."""
+    """Return the columns of `ring_columns` from the sum and number of values of each bucket."""
     if width < 2:
         return [None] * max(0, width)
     newest = int(now_s // bucket_s)
@@ -48,17 +48,20 @@ def columns_from_sums(
 
 
 def samples_within(recent: Sequence[Sample], now_s: float, seconds: float) -> Sequence[Sample]:
-    """Those of `recent` (oldest first) that are at most `seconds` old."""
+    """Return the samples (oldest first) that are at most `seconds` old."""
     return recent[bisect_left(recent, now_s - seconds, key=lambda sample: sample.time_s) :]
 
 
 MAX_BUCKETS = 512
-"""More than the widest screen shows."""
+"""More columns than the widest screen shows."""
 SampleValue = Callable[[Sample], float | None]
 
 
 class SampleHistory(Sequence[Sample]):
-    """The newest `limit` samples, oldest first."""
+    """The newest `limit` samples, oldest first, and the sums of each value drawn from them.
+
+    Ten minutes of history are drawn every second for each GPU and value: only new samples are added to the sums.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -67,7 +70,7 @@ class SampleHistory(Sequence[Sample]):
         self._added_s: dict[Hashable, float] = {}
 
     def append(self, sample: Sample) -> None:
-        """The newest one. One that is older than the newest begins anew: the clock was set, or it is another story."""
+        """Add the newest sample. An older one than the last (the clock was set, another run) clears the history."""
         if self._samples and sample.time_s < self._samples[-1].time_s:
             self.clear()
         self._samples.append(sample)
@@ -75,7 +78,7 @@ class SampleHistory(Sequence[Sample]):
             del self._samples[: -self._limit]
 
     def clear(self) -> None:
-        """As at the beginning."""
+        """Forget all samples."""
         self._samples.clear()
         self._sums.clear()
         self._added_s.clear()
@@ -93,7 +96,7 @@ class SampleHistory(Sequence[Sample]):
         return self._samples[-self._limit :][index]
 
     def sums(self, name: Hashable, figure: SampleValue) -> dict[int, tuple[float, int]]:
-        """Of each bucket of time the sum and the number of what `figure` gives; `name` is that figure's own."""
+        """Return sum and number of the values of `figure` for each bucket of time; `name` identifies the figure."""
         sums, done_s = self._sums.setdefault(name, {}), self._added_s.get(name, float("-inf"))
         for sample in samples_after(self._samples, done_s):
             self._added_s[name] = sample.time_s
@@ -107,7 +110,7 @@ class SampleHistory(Sequence[Sample]):
 
 
 def samples_after(samples: Sequence[Sample], time_s: float) -> Sequence[Sample]:
-    """Those of `samples` (oldest first) that are newer."""
+    """Return the samples (oldest first) that are newer than `time_s`."""
     first = len(samples)
     while first and samples[first - 1].time_s > time_s:
         first -= 1
@@ -117,7 +120,7 @@ def samples_after(samples: Sequence[Sample], time_s: float) -> Sequence[Sample]:
 def history_columns(
     recent: Sequence[Sample], name: Hashable, figure: SampleValue, now_s: float, width: int
 ) -> list[float | None]:
-    """The history of `figure` as `sweep` draws it; what `recent` remembers of it is not added up again."""
+    """Return the history of `figure` as ring columns; sums already in `recent` are reused."""
     if not isinstance(recent, SampleHistory):
         near, recent = samples_within(recent, now_s, width * BUCKET_S), SampleHistory(len(recent) or 1)
         for sample in near:

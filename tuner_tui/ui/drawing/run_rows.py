@@ -40,7 +40,7 @@ OUT_OF_MEMORY = "Out of memory"
 
 
 def outcome_sentence(state: RunState, limit_bytes: int | None) -> str:
-    """The sentence of the run's end; of an end for want of memory, where it was and what the run might take."""
+    """Return the sentence of the run's outcome; for out of memory, with the memory limit of the run."""
     sentence = strip_allocator_message(state.finished.sentence) if state.finished is not None else ""
     if not sentence.startswith(OUT_OF_MEMORY) or limit_bytes is None:
         return sentence
@@ -48,7 +48,7 @@ def outcome_sentence(state: RunState, limit_bytes: int | None) -> str:
 
 
 def strip_allocator_message(sentence: str) -> str:
-    """The sentence of an end, without the words of an allocator."""
+    """Return an outcome's sentence without the message of the allocator."""
     return f"{sentence.partition(': ')[0].rstrip('.')}." if sentence.startswith(OUT_OF_MEMORY) else sentence
 
 
@@ -56,7 +56,7 @@ PHASES = {
     "saving": "saving a checkpoint",
     "skipping": "skipping batches done before",
 }
-"""Phases whose own name does not say enough."""
+"""Longer texts for phases."""
 OUTCOMES: dict[str, tuple[str, Style]] = {
     "completed": (f"{GOOD} completed", "good"),
     "stopped": (f"{WARN} stopped", "warn"),
@@ -70,7 +70,7 @@ ETA_CELLS = 15
 
 @dataclass(frozen=True, slots=True)
 class RunScene:
-    """What there is to draw of a run at `now_s` (epoch seconds). `limit_bytes` is the memory it may take at most."""
+    """A run at `now_s` (seconds since the epoch); `limit_bytes` is its memory limit."""
 
     state: RunState
     history: History
@@ -80,7 +80,7 @@ class RunScene:
 
 
 def run_rows(scene: RunScene, width: int) -> list[Row]:
-    """All that is known of the run, top down; each row's rank says how soon it may go."""
+    """Return all rows of a run, the most important with the lowest rank."""
     return [
         Row(phase_line(scene.state, scene.now_s)),
         *_sentence_rows(scene, width),
@@ -93,7 +93,7 @@ def run_rows(scene: RunScene, width: int) -> list[Row]:
 
 
 def phase_line(state: RunState, now_s: float) -> Line:
-    """The phase in words and, where it is not plain training, for how long; or how the run ended."""
+    """Return the phase with its duration unless it is training, or the outcome of the run."""
     if state.finished is not None:
         words, style = OUTCOMES.get(state.finished.outcome, (f"{BAD} {state.finished.outcome}", "bad"))
         took = f"  after {format_duration(state.finished.t - state.launched_t)}" if state.launched_t else ""
@@ -111,7 +111,7 @@ def phase_line(state: RunState, now_s: float) -> Line:
 
 
 def _sentence_rows(scene: RunScene, width: int) -> list[Row]:
-    """How it ended and what followed, on two lines each at most."""
+    """Return the outcome and what the fallback did, at most two rows each."""
     state = scene.state
     fallback = state.fallback_ended if state.fell_back is None else state.fell_back.sentence
     sentences = (outcome_sentence(state, scene.limit_bytes), fallback)
@@ -124,9 +124,9 @@ def _wrapped(sentence: str, width: int) -> list[Row]:
 
 
 def progress_row(state: RunState, now_s: float, width: int) -> Row:
-    """Step of total, a bar where there is room, the share done and the time left; the step alone where none is known.
+    """Return step and total, a bar, the share done and the time left; only the step if the total is unknown.
 
-    A plain loop does not tell how many steps it will make.
+    The total of a plain PyTorch loop is unknown.
     """
     if state.total_steps is None:
         return Row(line(TextSpan("step ", "dim"), f.count(state.step)), 0)
@@ -141,7 +141,7 @@ def progress_row(state: RunState, now_s: float, width: int) -> Row:
 
 
 def _progress_end(done: float | None, time_left: str, room: int) -> str:
-    """The share done and the time left in cells that do not change from one second to the next."""
+    """Return the share done and the time left in fixed columns."""
     both = align_right(format_share(done), 5) + align_right(time_left, ETA_CELLS)
     if text_width(both) <= room:
         return both
@@ -160,7 +160,7 @@ def _time_left(state: RunState, now_s: float) -> str:
 
 
 def loss_row(scene: RunScene, width: int) -> Row:
-    """The loss and its curve over the length of the whole run, under the progress bar."""
+    """Return the loss and its curve over the whole run, aligned with the progress bar."""
     start, end = grid_value_span(width)
     value = TextSpan(align_right(f.metric(scene.state.loss), end - start), _finite(scene.state.loss))
     curve = run_curve(scene.history.loss, scene.state.total_steps, width - end - 1)
@@ -168,7 +168,7 @@ def loss_row(scene: RunScene, width: int) -> Row:
 
 
 def _padding(part: float | None, latest: Sequence[Steps]) -> str:
-    """A mark before a share that is an estimate."""
+    """Return the share of padding, marked with `~` if it is an estimate."""
     return "~" * any(counters.tokens_estimated for counters in latest if part is not None) + format_share(part)
 
 
@@ -207,13 +207,13 @@ def _elapsed(state: RunState, now_s: float) -> float | None:
 
 
 def _share_of_run(latest: list[Steps], part: str) -> float | None:
-    """The share of the time since the first step that went into evaluation or saving, on the rank worst off."""
+    """Return the largest share of any rank's time since its first step that went into `part`."""
     wholes = [(steps, steps.train_s + steps.eval_s + steps.save_s) for steps in latest]
     return max((getattr(steps, part) / whole for steps, whole in wholes if whole > 0), default=None)
 
 
 def _memory_rows(scene: RunScene, width: int) -> list[Row]:
-    """The allocator's peak against the card. Ranks may sit on cards of different sizes: the smallest counts."""
+    """Return the allocator's peak against the memory of the smallest GPU: ranks may have different GPUs."""
     latest = [rank.latest for rank in scene.state.ranks.values() if rank.latest is not None]
     peaks = [steps.allocated_peak_bytes for steps in latest if steps.allocated_peak_bytes is not None]
     if not peaks:
@@ -227,7 +227,7 @@ def _memory_rows(scene: RunScene, width: int) -> list[Row]:
 
 
 def format_metrics(metrics: Mapping[str, float]) -> list[str]:
-    """The metrics of an evaluation in words, without its loss and its speed."""
+    """Return the metrics of an evaluation as text, without loss and speed."""
     return [
         f"{name.removeprefix('eval_').replace('_', ' ')} {f.metric(value)}"
         for name, value in metrics.items()
@@ -236,7 +236,7 @@ def format_metrics(metrics: Mapping[str, float]) -> list[str]:
 
 
 def _eval_rows(state: RunState, width: int) -> list[Row]:
-    """The newest evaluation's metrics by the trainer's names; its loss stands among the figures."""
+    """Return the newest evaluation's metrics; its loss is part of the grid."""
     if not state.evaluations:
         return []
     last = state.evaluations[-1]
@@ -249,7 +249,7 @@ RANK_CELL = 6
 
 
 def rank_rows(state: RunState, width: int) -> list[Row]:
-    """Seconds a step and data wait of each rank. A training of one rank has nothing to compare."""
+    """Return step time and data wait of each rank; nothing for a single rank."""
     if len(state.ranks) < 2:
         return []
     times = {number: step_time_s(rank) for number, rank in sorted(state.ranks.items())}
@@ -279,7 +279,7 @@ def _slowest_rank_sentence(times: Mapping[int, float | None]) -> str:
 
 
 def step_time_s(rank: RankState) -> float | None:
-    """Seconds a step over the rank's recent counters."""
+    """Return seconds per step over the rank's recent counters."""
     if len(rank.recent) < 2 or rank.recent[-1].own_steps <= rank.recent[0].own_steps:
         return None
     first, last = rank.recent[0], rank.recent[-1]
@@ -287,5 +287,5 @@ def step_time_s(rank: RankState) -> float | None:
 
 
 def _data_wait(rank: RankState) -> float | None:
-    """The share of the rank's recent step time that it waited for data, 0 to 1."""
+    """Return the share of recent step time that the rank waited for data, 0 to 1."""
     return data_wait_share(rank.recent[0], rank.recent[-1]) if rank.recent else None

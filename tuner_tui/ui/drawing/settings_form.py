@@ -23,7 +23,7 @@ DEFAULT_STEPS = 100
 
 @dataclass(frozen=True, slots=True)
 class SettingsView:
-    """All that the settings panel shows.
+    """The contents of the settings panel.
 
     `saved` is what the preset holds; `spread` multiplies the batch; `check` finds the problems of other settings.
     """
@@ -39,7 +39,7 @@ class SettingsView:
 
     @property
     def dirty(self) -> bool:
-        """Whether settings or job differ from the preset."""
+        """True if settings or job differ from the preset."""
         return self.job_edited or self.resolved.settings != self.saved.settings
 
 
@@ -58,7 +58,7 @@ class FormRow:
 
 @dataclass(frozen=True, slots=True)
 class FieldHelpText:
-    """What is said of one field: its facts, then its sentence (or what is wrong with it)."""
+    """Help of one field: facts, then a sentence or the problem with its value."""
 
     facts: str
     sentence: str
@@ -66,7 +66,7 @@ class FieldHelpText:
 
 
 def group_fields(specs: Sequence[FieldSpec]) -> Mapping[str, list[FieldSpec]]:
-    """Specs by group, groups in the order of their first field."""
+    """Return the fields by group, in the order of their first fields."""
     groups: dict[str, list[FieldSpec]] = {}
     for spec in specs:
         groups.setdefault(spec.group, []).append(spec)
@@ -74,7 +74,7 @@ def group_fields(specs: Sequence[FieldSpec]) -> Mapping[str, list[FieldSpec]]:
 
 
 def form_rows(view: SettingsView) -> tuple[FormRow, ...]:
-    """The lines of the form, group by group."""
+    """Return the lines of the form, group by group."""
     worst = worst_problems(view.problems)
     rows: list[FormRow] = []
     for group, specs in group_fields(view.specs).items():
@@ -84,7 +84,7 @@ def form_rows(view: SettingsView) -> tuple[FormRow, ...]:
 
 
 def worst_problems(problems: Sequence[Problem]) -> Mapping[str, Problem]:
-    """The problem that each field shows: an error before a warning."""
+    """Return the problem shown at each field, errors before warnings."""
     worst: dict[str, Problem] = {}
     for problem in sorted(problems, key=lambda problem: problem.severity != "error"):
         for name in problem.fields:
@@ -104,16 +104,16 @@ def _field_row(view: SettingsView, spec: FieldSpec, problem: Problem | None) -> 
 
 
 def format_field(spec: FieldSpec, value: Value) -> str:
-    """A value as the form shows it; what is empty is a dash."""
+    """Return a value as shown in the form, `–` if it is empty."""
     from tuner_tui.settings.fields import format_value
 
     return format_value(spec.name, value) or "–"
 
 
 def field_help(view: SettingsView, spec: FieldSpec) -> FieldHelpText:
-    """What the lines under the form say of `spec`."""
+    """Return the help of `spec` below the form."""
     origin = view.resolved.origin(spec.name)
-    # A recommendation's reason takes a line of its own.
+    # The reason of a recommendation has its own line.
     recommended = origin.kind == "recommended"
     came = "" if recommended else f"{origin.kind.value} {origin.detail}".strip()
     takes = spec.bounds or " · ".join(spec.choices or spec.suggestions)
@@ -134,7 +134,7 @@ def _problem_help(view: SettingsView, facts: str, problem: Problem) -> FieldHelp
 
 
 def effective_batch(view: SettingsView) -> str:
-    """`effective batch 128 = 16 × 4 × 2 processes`, or `× 2 GPUs` of one; shown always.
+    """Return `effective batch 128 = 16 × 4 × 2 processes`, or `× 2 GPUs` for one process.
 
     Where only the run can tell whether one process shares a step among the cards, both stand there.
     """
@@ -147,7 +147,7 @@ def effective_batch(view: SettingsView) -> str:
 
 
 def step_value(spec: FieldSpec, value: Value, up: bool) -> Value:
-    """The next sensible value above or below `value`: the next choice, switch position or round number."""
+    """Return the next value above or below `value`: the next choice, switch position or round number."""
     match spec.kind:
         case "bool":
             return _next((None, True, False) if spec.optional else (False, True), value, up)
@@ -209,21 +209,21 @@ def _bounded(spec: FieldSpec, value: int | float | None) -> Value:
 
 
 def find_field(rows: Sequence[FormRow], text: str, after: int = -1) -> int | None:
-    """The index of the next row after `after` whose label or name holds `text`, going round; None where none does."""
+    """Return the index of the next row after `after`, wrapping around, whose label or name contains `text`."""
     wanted = text.strip().lower()
     order = [*range(after + 1, len(rows)), *range(after + 1)]
     return next((i for i in order if (n := rows[i].name) and (wanted in n or wanted in rows[i].label.lower())), None)
 
 
 def format_input(spec: FieldSpec, value: Value) -> str:
-    """A value as it is typed."""
+    """Return a value as it is typed."""
     from tuner_tui.settings.fields import format_value
 
     return format_value(spec.name, value)
 
 
 def check_input(view: SettingsView, spec: FieldSpec, text: str) -> FieldHelpText | None:
-    """What is wrong with `text` as the value of `spec`, on its own or beside the other fields; None if nothing is."""
+    """Return the problem with `text` as the value of `spec`, alone or with other fields; None if it is valid."""
     from tuner_tui.settings.errors import FieldError
     from tuner_tui.settings.fields import parse_value
 

@@ -11,7 +11,7 @@ GAP = 2
 
 
 def column_widths(rows: Sequence[Sequence[str]], most: Sequence[int], width: int) -> list[int]:
-    """The cells of each column: its widest text, at most `most` of it; all together at most `width`."""
+    """Return column widths: the widest text, at most `most` each, shrunk to `width` cells in all."""
     found = [min(most[at], max((text_width(row[at]) for row in rows), default=0)) for at in range(len(most))]
     over = sum(found) + GAP * (len(found) - 1) - width
     while over > 0 and max(found) > 1:
@@ -22,7 +22,7 @@ def column_widths(rows: Sequence[Sequence[str]], most: Sequence[int], width: int
 
 
 def table_line(texts: Sequence[str], columns: Sequence[int], styles: Sequence[Style], aligned: str) -> Line:
-    """One row: `aligned` has `l` or `r` for each column."""
+    """Return one row of a table; `aligned` has `l` or `r` for each column."""
     parts: list[TextSpan] = []
     for text, width, style, side in zip(texts, columns, styles, aligned, strict=True):
         gap = " " * GAP if parts else ""
@@ -31,7 +31,7 @@ def table_line(texts: Sequence[str], columns: Sequence[int], styles: Sequence[St
 
 
 def side_by_side(one: Sequence[Row], other: Sequence[Row], at: int) -> list[Row]:
-    """Two pictures side by side, the second from cell `at` on."""
+    """Return two pictures side by side, the second starting at cell `at`."""
     from tuner_tui.ui.drawing.cells import fit
 
     count = max(len(one), len(other))
@@ -43,12 +43,12 @@ NARROWEST = 18
 LABEL = 10
 LONGEST_VALUE = 9
 SCALE = 9
-"""Cells at the right end of a history, for what its full height stands for."""
+"""Cells to the right of a chart, for the value of its full height."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabelledValue:
-    """One labelled value. `style` marks a state, `rank` says how soon its row may go."""
+    """One labelled value. `style` marks a state; rows with the highest `rank` are dropped first."""
 
     label: str
     value: str
@@ -57,19 +57,19 @@ class LabelledValue:
 
 
 def grid_columns(width: int) -> int:
-    """Columns of the grid: numbers that divide twelve, so that the rows are full."""
+    """Return the number of columns: a divisor of twelve, so that all rows are full."""
     return next((columns for columns in (6, 4, 3, 2) if width // columns >= NARROWEST), 1)
 
 
 def grid_value_span(width: int) -> tuple[int, int]:
-    """The cells of the first column's value, for rows that align with the grid."""
+    """Return first and last cell of the first column's value, for rows that align with the grid."""
     cell = width // grid_columns(width)
     value = max(1, min(LONGEST_VALUE, cell - LABEL - 1))
     return LABEL, LABEL + value
 
 
 def value_grid(figures: Sequence[LabelledValue], width: int) -> list[Row]:
-    """The figures, filled row by row into as many columns as fit."""
+    """Return labelled values in as many columns as fit, filled row by row."""
     columns = grid_columns(width)
     return [_grid_row(figures[start : start + columns], width) for start in range(0, len(figures), columns)]
 
@@ -87,5 +87,5 @@ def _grid_cell(figure: LabelledValue, cell: int, start: int, end: int) -> Line:
 
 
 def labelled_row(label: str, *parts: str | TextSpan | Line, rank: int = 1) -> Row:
-    """A row of a quiet label and what stands beside it."""
+    """Return a row with a dim label and its contents."""
     return Row(line(TextSpan(align_left(label, LABEL), "dim"), *parts), rank)

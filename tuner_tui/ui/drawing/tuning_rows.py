@@ -36,7 +36,7 @@ STOPPED_SENTENCES: Mapping[str, tuple[str, Style, str]] = {
 
 
 def tuning_rows(view: TuningView | None, now_s: float | None, width: int) -> list[Row]:
-    """The head of the screen; `now_s` in seconds since the epoch."""
+    """Return the rows at the top of the tune screen; `now_s` is in seconds since the epoch."""
     if view is None:
         return [Row(line(TextSpan("Reading the tuning.", "dim")))]
     rows = _ended_rows(view, width) if view.status != "running" else _running_rows(view, now_s, width)
@@ -71,7 +71,7 @@ def _ended_rows(view: TuningView, width: int) -> list[Row]:
 
 
 def _best_rows(view: TuningView, width: int) -> list[Row]:
-    """The best so far, as long as there is no verdict."""
+    """Return the best trial so far, until there is a conclusion."""
     standing = TuningSummary.of(view)
     best = standing.results.best
     if view.verdict is not None or best is None or standing.start is None or best.throughput is None:
@@ -84,7 +84,7 @@ def _best_rows(view: TuningView, width: int) -> list[Row]:
 
 
 def _verdict_rows(verdict: TuningConclusion, preset: str | None, stays: bool, width: int) -> list[Row]:
-    """The ratio with its spread first, then the sentence; what to do with it last, where there is something to take."""
+    """Return the speedup with its range, the conclusion, and how to apply it."""
     rows: list[Row] = []
     if verdict.ratio is not None:
         spread = ""
@@ -104,7 +104,7 @@ def _verdict_rows(verdict: TuningConclusion, preset: str | None, stays: bool, wi
 
 
 def skipped_rows(view: TuningView | None, width: int) -> list[Row]:
-    """What was not tried, and why."""
+    """Return the changes that were not tried, with reasons."""
     if view is None or not view.skipped:
         return [Row(line(TextSpan("Nothing was left out." if view and view.verdict else "Nothing yet.", "dim")))]
     rows: list[Row] = []
@@ -129,24 +129,24 @@ def _labelled_rows(label: str, text: str, width: int, style: Style = "") -> list
 
 
 COLUMN_WIDTHS = (4, 7, 0, 9, 7, 8, 8, 0)
-"""Cells of each column; 0 shares what is left."""
+"""Width of each column; columns with 0 share the rest."""
 COLUMN_SIDES = "rllrrrrl"
 CHANGED, OUTCOME = 2, 7
 ALL_COLUMNS_FROM = 88
 OPTIONAL_COLUMNS = (1, 6)
-"""Columns that a narrow table does without: the head says both of the trial under way."""
+"""Columns omitted from a narrow table."""
 MIN_OUTCOME_WIDTH = 15
 
 
 class TrialRow(NamedTuple):
-    """The texts of one row, and what its outcome looks like."""
+    """The texts of one row and the style of its outcome."""
 
     texts: tuple[str, ...]
     style: Style = ""
 
 
 def trial_rows(view: TuningView | None, width: int) -> list[Row]:
-    """Heading and a row a trial, newest last, the one under way at the end."""
+    """Return a heading and a row per trial, newest last, then the running trial."""
     if view is None:
         return [Row(line(TextSpan("Reading the tuning.", "dim")))]
     standing = TuningSummary.of(view)
@@ -163,7 +163,7 @@ def trial_rows(view: TuningView | None, width: int) -> list[Row]:
 
 
 def _trial_columns(rows: Sequence[TrialRow], shown: Sequence[int], width: int) -> list[int]:
-    """What the figures leave is shared by what was changed and how it ended."""
+    """Return column widths: the changes and the outcome share what the figures leave."""
     left = width - sum(COLUMN_WIDTHS[at] for at in shown) - GAP * (len(shown) - 1)
     longest = max(len(row.texts[OUTCOME]) for row in rows)
     changed = max(1, min(max(len(row.texts[CHANGED]) for row in rows), left - min(longest, MIN_OUTCOME_WIDTH)))
@@ -229,12 +229,12 @@ def _current_trial(view: TuningView, standing: TuningSummary) -> TrialRow:
 
 
 SIDE_BY_SIDE_FROM = 60
-"""From this width on the two plots stand side by side."""
+"""Minimum width for two plots side by side."""
 X_LABEL = "micro batch"
 
 
 def tuning_plots(view: TuningView | None, width: int, height: int) -> list[Row]:
-    """Both plots, side by side where there is room, else one above the other; the one that fits where only one does."""
+    """Return both plots side by side or one above the other, or only the first where there is no room."""
     if view is None:
         return []
     plots = [_throughput_plot(view), _memory_plot(view)]
@@ -276,7 +276,7 @@ def _micro_range(view: TuningView) -> tuple[int, int]:
 def _trial_points(
     view: TuningView, standing: TuningSummary, figure: Callable[[Measurement], float | None]
 ) -> Iterator[ScatterPoint]:
-    """A point a measured trial; the best stands out by its mark."""
+    """Yield a point per measured trial, with another mark for the best."""
     for one in view.tried:
         value = figure(one.measurement) if one.measurement.outcome == "measured" else None
         if value is not None:

@@ -28,7 +28,7 @@ OUTCOMES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class TuningSummary:
-    """The trials of a tuning weighed: the settings as they were given, their throughput, and the best settings."""
+    """Results of a tuning's trials: initial settings and their throughput, and the best settings."""
 
     results: SearchResults
     given: Settings | None
@@ -37,7 +37,7 @@ class TuningSummary:
 
     @classmethod
     def of(cls, view: TuningView) -> TuningSummary:
-        """What the trials say so far."""
+        """Summarise the trials so far."""
         from tuner_tui.tuning.search.results import SearchResults
 
         results = SearchResults.of(view.tried, view.limit_bytes)
@@ -48,34 +48,34 @@ class TuningSummary:
         return cls(results, given, None if first is None else first.throughput, best)
 
     def rate(self, found: Measurement) -> float | None:
-        """The throughput that is compared: tokens a second where every trial counted them, else samples."""
+        """Return the throughput that is compared: tokens/s if every trial counted tokens, else samples/s."""
         return found.tokens_s if self.results.tokens else found.samples_s
 
     @property
     def unit(self) -> str:
-        """What is compared."""
+        """Unit of the throughput that is compared."""
         return "tokens/s" if self.results.tokens else "samples/s"
 
     def ratio(self, found: Measurement) -> float | None:
-        """A trial's throughput over the start's; None where either is unknown."""
+        """Return the throughput relative to the initial settings; None if either is unknown."""
         rate = self.rate(found)
         return None if rate is None or not self.start else rate / self.start
 
 
 def format_ratio(ratio: float | None) -> str:
-    """`×1.41`."""
+    """Return `×1.41`."""
     return UNKNOWN if ratio is None else f"×{ratio:.2f}"
 
 
 def format_bound(bound: float | None) -> str:
-    """`+12 %`: the most that is to be gained; above twice as fast as a factor."""
+    """Return the largest possible gain: `+12 %`, or a factor from twice as fast on."""
     if bound is None:
         return UNKNOWN
     return format_share(bound, signed=True) if bound < 1 else f"×{1 + bound:.1f}"
 
 
 def format_changes(trial: Trial, given: Settings | None) -> str:
-    """`micro batch 32, compile on`; of what is repeated, whether it is the settings as they were given."""
+    """Return `micro batch 32, compile on`; for a repetition, which settings are repeated."""
     from tuner_tui.settings.fields import FIELDS, format_value
 
     if not trial.changed:
@@ -87,7 +87,7 @@ def format_changes(trial: Trial, given: Settings | None) -> str:
 
 
 def format_trial_outcome(one: CompletedTrial) -> str:
-    """Why a trial gave no figure: `out of memory`, or what its measurement says."""
+    """Return why a trial has no result: `out of memory`, or the sentence of its measurement."""
     found = one.measurement
     if found.outcome == "not-applied" and found.not_applied:
         return f"not applied: {', '.join(found.not_applied)}"
@@ -97,7 +97,7 @@ def format_trial_outcome(one: CompletedTrial) -> str:
 
 
 def format_time_left(view: TuningView) -> str:
-    """`6 min … 9 min left`; empty where it cannot be told."""
+    """Return `6 min … 9 min left`, or an empty text if unknown."""
     low, high = format_short_duration(view.left_low_s), format_short_duration(view.left_high_s)
     if view.left_high_s is None:
         return ""
@@ -105,24 +105,24 @@ def format_time_left(view: TuningView) -> str:
 
 
 def tuning_status(view: TuningView) -> str:
-    """A tuning in a few words, for a screen that shows something else: `t003 tunes, trial 8`, `t003 finished`."""
+    """Return the short status for other screens: `t003 tunes, trial 8`, `t003 finished`."""
     if view.status != "running":
         return f"{view.id} {view.status}"
     return f"{view.id} tunes" + (f", trial {view.current.number}" if view.current else "")
 
 
 def tuning_sentence(view: TuningView) -> str:
-    """The same in a sentence: what it tunes, how far it is, and how it is shown."""
+    """Return what is tuned, its progress, and the key that shows it."""
     trial = f"trial {view.current.number}" if view.current else ""
     how_far = ", ".join(filter(None, (trial, format_time_left(view))))
     return f"{view.id} is tuning {view.title}{f' ({how_far})' if how_far else ''}. o shows it."
 
 
 def is_start_best(view: TuningView) -> bool:
-    """Whether the start itself is what the tuning came to: there is nothing to take over."""
+    """True if the initial settings won: there is nothing to apply."""
     return view.verdict is not None and bool(view.tried) and view.verdict.winner == view.tried[0].trial.settings
 
 
 def can_resume(view: TuningView) -> bool:
-    """Whether there is more to try: it was ended early, or its time was short."""
+    """True if the tuning can be resumed: it ended early or ran out of time."""
     return view.status in ("aborted", "killed", "failed") or (view.status == "finished" and bool(view.trouble))

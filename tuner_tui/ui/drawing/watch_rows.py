@@ -18,7 +18,7 @@ UNKNOWN_COMMAND = "not to be seen from here"
 
 @dataclass(frozen=True, slots=True)
 class JobFigures:
-    """What a row of the table shows, whether of a job or of one process. Percent of one core; bytes; seconds."""
+    """The values of a row, for a job or one process: percent of one core, bytes, seconds."""
 
     pid: int
     user: str | None
@@ -33,7 +33,7 @@ class JobFigures:
 
 @dataclass(frozen=True, slots=True)
 class JobColumn:
-    """A column: its heading, width, the narrowest table that has room for it, its figure."""
+    """A column of the table; `from_width` is the narrowest table that shows it."""
 
     name: str
     heading: str
@@ -54,7 +54,7 @@ COLUMNS = (
     JobColumn("age", "age", 8, 72, lambda row: format_age(row.age_s)),
     JobColumn("crew", "processes", 11, 104, lambda row: row.crew),
 )
-"""`sm` is the share of its cards' time, `crew` trainers + loader workers + others."""
+"""`sm` is the share of its GPUs' time, `crew` trainers + loader workers + others."""
 SORTS: tuple[tuple[str, Callable[[WatchedJob], float]], ...] = (
     ("memory", lambda job: job.gpu_memory_bytes or 0),
     ("sm", lambda job: job.sm_pct or 0.0),
@@ -62,12 +62,12 @@ SORTS: tuple[tuple[str, Callable[[WatchedJob], float]], ...] = (
     ("rss", lambda job: job.rss_bytes or 0),
     ("age", lambda job: -(job.started_s or 0.0)),
 )
-"""What jobs can be sorted by, the largest first."""
+"""Sort keys of jobs, largest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobScene:
-    """The jobs in the order shown, what they are sorted by, which are open, and where the cursor is (job's pid)."""
+    """Jobs in display order, the sort key, the expanded jobs and the job under the cursor, both by pid."""
 
     jobs: Sequence[WatchedJob]
     now_s: float
@@ -78,13 +78,13 @@ class JobScene:
 
 
 def sorted_jobs(jobs: Sequence[WatchedJob], sort: str) -> list[WatchedJob]:
-    """The largest first; equals by age."""
+    """Return the jobs by `sort`, largest first, then by age."""
     key = dict(SORTS)[sort]
     return sorted(jobs, key=lambda job: (-key(job), job.started_s or 0.0, job.pid))
 
 
 def job_rows(scene: JobScene, width: int, height: int) -> list[Row]:
-    """The heading and as many rows as fit, the cursor among them; signs say what lies beyond."""
+    """Return the heading and as many rows as fit, always with the cursor; `… more lines` stands for hidden rows."""
     columns = [column for column in COLUMNS if width >= column.from_width]
     top = job_heading(columns, scene.sort, width)
     if not scene.jobs:
@@ -101,7 +101,7 @@ def job_rows(scene: JobScene, width: int, height: int) -> list[Row]:
 
 
 def visible_rows(rows: list[Row], at: int, height: int) -> list[Row]:
-    """`height` of the rows with row `at` in sight; a sign stands for those beyond either end."""
+    """Return `height` rows including row `at`, with a sign for the rows hidden at either end."""
     if len(rows) <= height:
         return rows
     top = max(0, min(at - height // 2, len(rows) - height))
@@ -114,12 +114,12 @@ def visible_rows(rows: list[Row], at: int, height: int) -> list[Row]:
 
 
 def more_row(rows: int) -> Row:
-    """The sign for rows that are out of sight."""
+    """Return the row that stands for hidden rows."""
     return Row(line(TextSpan(f"  … {rows} more lines", "dim")))
 
 
 def job_heading(columns: Sequence[JobColumn], sort: str, width: int) -> Row:
-    """The columns' names, a mark at what is sorted by."""
+    """Return the column headings with a mark at the sort key."""
     cells = "".join(
         column.flush(column.heading if column.name != sort else SORTED + column.heading, column.width)
         for column in columns
@@ -128,7 +128,6 @@ def job_heading(columns: Sequence[JobColumn], sort: str, width: int) -> Row:
 
 
 def job_row(job: WatchedJob, scene: JobScene, columns: Sequence[JobColumn], width: int) -> Row:
-    """One job."""
     chosen = job.pid == scene.cursor
     mark = TextSpan("▾ " if job.pid in scene.opened else "▸ ", "strong" if chosen else "dim")
     figures = JobFigures(
@@ -142,7 +141,7 @@ def job_row(job: WatchedJob, scene: JobScene, columns: Sequence[JobColumn], widt
 
 
 def process_row(process: WatchedProcess, now_s: float, columns: Sequence[JobColumn], width: int) -> Row:
-    """One process of an open job, quieter than its job."""
+    """Return the dim row of one process of an expanded job."""
     figures = JobFigures(
         process.pid, process.user, process.gpus, process.gpu_memory_bytes, process.sm_pct, process.cpu_pct,
         process.rss_bytes, seconds_since(process.started_s, now_s), process.role,
@@ -154,12 +153,11 @@ def process_row(process: WatchedProcess, now_s: float, columns: Sequence[JobColu
 
 
 def figure_span(figures: JobFigures, columns: Sequence[JobColumn], style: Style) -> TextSpan:
-    """The figures in their columns."""
     return TextSpan("".join(column.flush(column.figure(figures), column.width) for column in columns), style)
 
 
 def job_description(job: WatchedJob, room: int, style: Style) -> Line:
-    """What the job is: a run of ours by name and step, anything else by its command line."""
+    """Return name and progress of a run of this program, or the command line of any other job."""
     if job.run is None:
         command = format_command(job.command)
         return line(TextSpan(shorten(command or UNKNOWN_COMMAND, room), style if command else "dim"))
@@ -172,7 +170,7 @@ def job_description(job: WatchedJob, room: int, style: Style) -> Line:
 
 
 def run_description(run: LiveRun) -> tuple[str, ...]:
-    """How far one of our runs is: phase, step, time left."""
+    """Return phase, step, share done and time left of a run."""
     step = "" if run.step is None else f"{run.step:,}" + (f"/{run.total_steps:,}" if run.total_steps else "")
     share = format_share(run.step / run.total_steps) if run.step is not None and run.total_steps else ""
     left_s = "" if run.eta_s is None else f"{format_rough_duration(run.eta_s)} left"
@@ -180,7 +178,7 @@ def run_description(run: LiveRun) -> tuple[str, ...]:
 
 
 def process_counts(job: WatchedJob) -> str:
-    """`8+64+1`: trainers, loader workers, others; a single process is `1`."""
+    """Return `8+64+1`: trainers, loader workers, others; `1` for a single process."""
     roles = [process.role for process in job.processes]
     counts = [roles.count("main"), roles.count("worker"), roles.count("other")]
     while len(counts) > 1 and not counts[-1]:
@@ -189,10 +187,9 @@ def process_counts(job: WatchedJob) -> str:
 
 
 def format_age(seconds: float | None) -> str:
-    """An age in whole minutes at the finest: seconds would be painted anew each second, in every row."""
+    """Return an age in minutes at the finest: seconds would repaint every row each second."""
     return "<1 min" if seconds is not None and seconds < 60 else format_short_duration(seconds and max(90.0, seconds))
 
 
 def seconds_since(started_s: float | None, now_s: float) -> float | None:
-    """Seconds since a start."""
     return None if started_s is None else max(0.0, now_s - started_s)
