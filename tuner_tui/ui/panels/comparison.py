@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 TWO_COLUMNS = 112
-"""From this width on settings and figures stand side by side."""
+"""Minimum width for settings and figures side by side."""
 BETWEEN = 3
 MOST = (26, 22, 22, 60)
 PLOT_ROWS, MOST_PLOT_ROWS, MOST_PLOT_WIDTH = 10, 20, 100
@@ -26,7 +26,7 @@ LONGEST = 200
 
 
 class ComparisonEntry(NamedTuple):
-    """One line of a table: what it is, its value in each run, and what is to be said of the two."""
+    """One line of a table: name, its value in each run, and a remark."""
 
     name: str
     first: str
@@ -35,7 +35,7 @@ class ComparisonEntry(NamedTuple):
 
 
 def compare_rows(shown: ComparedRuns | None, width: int, height: int = 0) -> list[Row]:
-    """The whole picture, of as many rows as it takes; the plot grows into what is left of `height`."""
+    """Return all rows; the plot grows into the rest of `height`."""
     if shown is None:
         return [Row(line(TextSpan("Reading both runs.", "dim")))]
     head = _head(shown, width)
@@ -79,7 +79,7 @@ def _head(shown: ComparedRuns, width: int) -> list[Row]:
 
 
 def headline(shown: ComparedRuns) -> str:
-    """`tokens ×1.24 · peak memory ×1.08 · loss after 25,600 samples -0.0412`; empty where nothing was measured."""
+    """Return `tokens ×1.24 · peak memory ×1.08 · loss after 25,600 samples -0.0412`, as far as it was measured."""
     from tuner_tui.runs.read.comparison import format_loss_difference, format_ratio
 
     figures = {figure.name: figure for figure in shown.comparison.figures if format_ratio(figure)}
@@ -97,7 +97,6 @@ def _settings_section(shown: ComparedRuns, width: int) -> list[Row]:
 
 
 def _measured(shown: ComparedRuns, width: int) -> list[Row]:
-    """What came of it: figures and losses."""
     found, names = shown.comparison, shown.names
     return _join_blocks(
         [

@@ -26,7 +26,7 @@ MOST_IN_USE_ROWS = 2
 
 
 def hardware_rows(inventory: Inventory | None, interpreter: Interpreter | None, width: int) -> list[Row]:
-    """Everything known of the box; problems first, because they are what the eye should land on."""
+    """Return all that is known of the box, problems first."""
     if inventory is None:
         return [Row(line(TextSpan("Reading the hardware …", "dim")))]
     rows = [row for problem in inventory.problems for row in _problem(problem, width)]
@@ -51,7 +51,7 @@ def hardware_rows(inventory: Inventory | None, interpreter: Interpreter | None, 
 
 
 def group_equal_gpus(gpus: Iterable[Gpu]) -> list[list[Gpu]]:
-    """Cards grouped by what they are, so that eight equal ones take the room of one."""
+    """Group GPUs of the same kind, so that eight equal ones take the room of one."""
     groups: dict[tuple[object, ...], list[Gpu]] = {}
     for gpu in gpus:
         key = (gpu.name, gpu.capability, gpu.memory_total_bytes, gpu.power_limit_w, gpu.mig, gpu.abilities)
@@ -86,7 +86,7 @@ def _gpu(cards: Sequence[Gpu], width: int) -> list[Row]:
 
 
 def _abilities(abilities: Sequence[Ability], width: int) -> list[Row]:
-    """What the card can do: with the reasons where there is room, else by marks alone."""
+    """Return the abilities of a GPU, with reasons where there is room."""
     if width >= ROOM_FOR_REASONS:
         return [
             Row(
@@ -107,7 +107,7 @@ def _mark(ability: Ability) -> str:
 
 
 def _in_use(cards: Sequence[Gpu], width: int) -> list[Row]:
-    """Who holds the memory of the cards, one line a card; of many cards all in one."""
+    """Return the processes that use GPU memory: a row per GPU, or one row for many GPUs."""
     used = [card for card in cards if card.processes]
     groups = [used] if len(used) > MOST_IN_USE_ROWS else [[card] for card in used]
     return [Row(line("  ", shorten(_held(group), max(0, width - 2)))) for group in groups]
@@ -143,7 +143,7 @@ def _host(inventory: Inventory, width: int) -> list[Row]:
 
 
 def _wrong_interpreter(inventory: Inventory, interpreter: Interpreter, width: int) -> list[Row]:
-    """A row for each thing wrong with the Python that trains; the troubles say all of it, and what to do."""
+    """Return a row per problem of the Python that trains; the troubleshooting panel has the details."""
     wrong = [misfit.sentence for misfit in find_incompatibilities(inventory, interpreter)]
     wrong += [] if interpreter.problem is None else [interpreter.problem]
     return [Row(line(TextSpan(shorten(f"{WARN} {sentence}", width), "warn"))) for sentence in wrong]

@@ -20,7 +20,7 @@ MARKS: Mapping[str, tuple[str, Style]] = {"agrees": (f"{GOOD} ", "good"), "diffe
 
 
 def in_effect_rows(state: RunState | None, record: RunRecord | None, width: int) -> list[Row]:
-    """A row for each figure seen or not applied, under a heading."""
+    """Return a heading and a row per setting that was seen in effect or not applied."""
     if state is None:
         return [Row(line(TextSpan("No run followed: nothing to compare with.", "dim")))]
     from tuner_tui.advice.situation import situation_of_state
@@ -47,7 +47,7 @@ def _row(one: SettingCheck, name: int, column: int) -> Row:
 
 
 class InEffectPanel(Canvas, can_focus=True):
-    """Compares what the run was started with, its `record`, with `state.in_effect`."""
+    """Compares the settings in the run's `record` with `state.in_effect`."""
 
     state: reactive[RunState | None] = reactive(None, repaint=False)
     record: reactive[RunRecord | None] = reactive(None, repaint=False)

@@ -43,7 +43,7 @@ class PanelBox:
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """The box of each panel on the screen, the panels that share one place, and the one that has it now."""
+    """The box of each visible panel, the panels that share one place (`paged`), and which of them is shown."""
 
     boxes: Mapping[str, PanelBox] = field(default_factory=dict)
     paged: tuple[str, ...] = ()
@@ -51,15 +51,15 @@ class Arrangement:
 
     @property
     def hidden(self) -> tuple[str, ...]:
-        """Panels that are not on the screen now."""
+        """Panels that are not on the screen."""
         return tuple(page for page in PAGES if page not in self.boxes)
 
 
 def arrange(width: int, height: int, page: str, trouble_rows: int, quiet_rows: int = 1) -> Arrangement:
-    """The arrangement for a place of `width` by `height` cells.
+    """Return the arrangement for `width` by `height` cells.
 
-    `page` is the panel asked for last; `trouble_rows` the rows the findings want, 0 where there are none, and
-    `quiet_rows` those of what is said instead: it gets them where more than one panel has room.
+    `page` is the panel selected last; `trouble_rows` is the height of the findings, 0 without findings, and
+    `quiet_rows` the height of the text shown instead, used where more than one panel is visible.
     """
     if width < 1 or height < 1:
         return Arrangement()
@@ -139,7 +139,7 @@ def _paged(width: int, height: int, page: str, trouble_rows: int) -> Arrangement
 
 
 class BoxLayout(Layout):
-    """Puts each child into the box that bears its id; a child without a box is not shown."""
+    """Places each child in the box of its id; children without a box are hidden."""
 
     name = "boxes"
 
@@ -155,7 +155,7 @@ class BoxLayout(Layout):
 
 
 class PanelGrid(Backdrop):
-    """Holds the panels; `show` moves them."""
+    """Contains the panels; `show` moves them."""
 
     DEFAULT_CSS = "PanelGrid { width: 1fr; height: 1fr; layers: base; }"
 
@@ -168,12 +168,12 @@ class PanelGrid(Backdrop):
         return self._boxes
 
     def show(self, arrangement: Arrangement) -> None:
-        """Put the panels where `arrangement` has them; the others leave the screen."""
+        """Place the panels as in `arrangement` and hide the others."""
         if self._boxes.boxes == arrangement.boxes:
             return
         before, self._boxes.boxes = self._boxes.boxes, dict(arrangement.boxes)
         for child in self.children:
             child.display = child.id in arrangement.boxes
             if child.display and before.get(child.id or "") != arrangement.boxes[child.id or ""]:
-                # A widget that asks for a layout has what is around it laid out anew, and not itself.
+                # refresh(layout=True) of a widget lays out its parent, not the widget itself.
                 child.refresh(layout=True)

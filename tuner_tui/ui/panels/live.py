@@ -29,7 +29,7 @@ WITH_CARDS = (
     (GpuDetail(1, 2), 0), (GpuDetail(1, 1), 0), (GpuDetail(1, 0), 0),
 )  # fmt: skip
 WITHOUT_CARDS = tuple((GpuDetail(), chart) for chart in (10, 8, 6, 4, 3, 2, 1))
-"""Rich to plain: what each card gets, and the lines of the processor's history."""
+"""From detailed to plain: detail per GPU, and height of the CPU history."""
 OLD_SAMPLE_S = 5.0
 BLANK = Row(())
 
@@ -50,7 +50,7 @@ class LiveScene:
 
 
 def live_rows(scene: LiveScene, width: int, height: int) -> list[Row]:
-    """At most `height` rows for a panel of `width` cells; a sign in the first says how many are left out."""
+    """Return at most `height` rows of `width` cells; the first shows how many rows were dropped."""
     run = _run_sections(scene, width)
     plain = [*run, *_box(scene, width, GpuDetail(), 0, all_cores=True)]
     rows = _joined(plain, apart=True)
@@ -67,7 +67,7 @@ def live_rows(scene: LiveScene, width: int, height: int) -> list[Row]:
 
 
 def _most_detail(scene: LiveScene, width: int, room: int) -> tuple[GpuDetail, int]:
-    """The most detail that `room` more rows hold."""
+    """Return the most detailed level that fits into `room` more rows."""
     if scene.sample is None:
         return GpuDetail(), 0
     cards = len(scene.sample.gpus)
@@ -77,7 +77,6 @@ def _most_detail(scene: LiveScene, width: int, room: int) -> tuple[GpuDetail, in
 
 
 def _box(scene: LiveScene, width: int, detail: GpuDetail, chart: int, all_cores: bool) -> list[list[Row]]:
-    """The cards and the host."""
     if scene.sample is None:
         return []
     gpus = gpu_rows(GpuScene(scene.sample, scene.recent), width, detail)
@@ -105,7 +104,7 @@ def _joined(sections: Sequence[Sequence[Row]], apart: bool) -> list[Row]:
 
 
 def drop_least_important(rows: Sequence[Row], number: int) -> list[Row]:
-    """`rows` without the `number` that are least important; of equals the last go first."""
+    """Return `rows` without the `number` rows of highest rank; among equals the last are dropped first."""
     order = sorted(range(len(rows)), key=lambda index: (rows[index].rank, index))
     kept = sorted(order[: len(rows) - number])
     return [rows[index] for index in kept]
@@ -124,7 +123,7 @@ OWN_SAMPLE_AFTER_S = 4.0
 
 
 class LivePanel(Canvas):
-    """Shows `view`, the followed run; without one, the box alone by `sample`. `now_s` is seconds since the epoch."""
+    """Shows `view`, the followed run, or only the box by `sample`. `now_s` is in seconds since the epoch."""
 
     view: reactive[RunView | None] = reactive(None, repaint=False)
     sample: reactive[Sample | None] = reactive(None, repaint=False)
@@ -164,5 +163,5 @@ class LivePanel(Canvas):
         return LiveScene(self.now_s, view.state, view.history, self.sample, seen, limit)
 
     def _is_behind(self, sample: Sample) -> bool:
-        """Whether the run's own samples have ended; while they come, both are new and only one is shown."""
+        """True if the samples of the run's supervisor have stopped; until then they are shown instead of our own."""
         return self.sample is not None and sample.time_s < self.sample.time_s - OWN_SAMPLE_AFTER_S

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tuner_tui.runs.read.log_reader import LogWindow
 
 WINDOW_LINES = 200
-"""Lines asked for at once: some screens of them, whatever the size of the log."""
+"""Lines per request: several screens, whatever the size of the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,9 @@ ScrollResult = tuple[LogScroll, LogWindowWanted | None]
 
 
 def after_window(place: LogScroll, old: LogWindow | None, new: LogWindow, height: int) -> LogScroll:
-    """The place after a new window: the same lines stay where they are, or the end is shown.
+    """Return the position after a new window: the same lines stay where they are, or the end is shown.
 
-    Following goes on by a third of the height at a time: a log that moves up by a line a second would repaint every
-    line of the panel each second.
+    Following scrolls by a third of the height at a time: scrolling by a line would repaint the panel every second.
     """
     most = max(0, len(new.lines) - height)
     if place.reference is not None:
@@ -52,7 +51,7 @@ def after_window(place: LogScroll, old: LogWindow | None, new: LogWindow, height
 
 
 def _same_top(place: LogScroll, old: LogWindow | None, new: LogWindow) -> int | None:
-    """The index in `new` of the line that was on top; None where it is not there."""
+    """Return the index in `new` of the line that was on top, None if it is gone."""
     if old is None or not place.top < len(old.anchors):
         return None
     at = bisect_left(new.anchors, old.anchors[place.top])
@@ -60,7 +59,7 @@ def _same_top(place: LogScroll, old: LogWindow | None, new: LogWindow) -> int | 
 
 
 def scroll_by(place: LogScroll, window: LogWindow, by: int, height: int) -> ScrollResult:
-    """`by` lines on, back where it is negative; asks for another window at the ends of this one."""
+    """Scroll by lines, back if `by` is negative; requests another window at the ends of this one."""
     if not window.lines:
         return place, None
     top, most = place.top + by, max(0, len(window.lines) - height)
@@ -84,7 +83,7 @@ def _back(place: LogScroll, window: LogWindow, top: int, height: int) -> ScrollR
 
 
 def scroll_to_line(place: LogScroll, window: LogWindow, line: int, height: int) -> ScrollResult:
-    """The line of the window is in sight and stays there: the end is followed no more."""
+    """Bring a line of the window into view and stop following the end."""
     top = place.top
     if not top <= line < top + height:
         top = max(0, min(line - height // 3, len(window.lines) - height))
@@ -93,17 +92,17 @@ def scroll_to_line(place: LogScroll, window: LogWindow, line: int, height: int) 
 
 
 def scroll_to_start() -> ScrollResult:
-    """The first line of the log."""
+    """Scroll to the first line of the log."""
     return LogScroll(0, False, 0, 0), LogWindowWanted(0, WINDOW_LINES)
 
 
 def scroll_to_end() -> ScrollResult:
-    """The last lines, and those to come."""
+    """Scroll to the end and follow it."""
     return LogScroll(0, True), LogWindowWanted(None, WINDOW_LINES)
 
 
 def find_match(window: LogWindow, needle: str, after: int, backwards: bool) -> int | None:
-    """The index of the next line that holds `needle`, beyond line `after`; upper and lower case are alike."""
+    """Return the index of the next line after `after` that contains `needle`, ignoring case."""
     wanted = needle.lower()
     indices = range(after - 1, -1, -1) if backwards else range(after + 1, len(window.lines))
     return next((index for index in indices if wanted in window.lines[index].lower()), None)

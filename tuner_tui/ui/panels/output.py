@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def log_rows(lines: Sequence[str], needle: str, width: int, skipped: int = 0) -> list[Row]:
-    """A row a line, from cell `skipped` on; a sign at either end says that the line goes on there."""
+    """Return a row per line, starting at cell `skipped`; an ellipsis marks a line that continues."""
     return [Row(_skip_cells(highlighted(text, needle), width, skipped)) for text in lines]
 
 
@@ -49,7 +49,7 @@ def _skip_cells(cells: Line, width: int, skipped: int) -> Line:
 
 
 def highlighted(text: str, needle: str) -> Line:
-    """`text` with every place that holds `needle` marked, upper and lower case alike."""
+    """Return `text` with all matches of `needle` highlighted, ignoring case."""
     if not needle:
         return line(text)
     parts: list[TextSpan] = []
@@ -61,7 +61,7 @@ def highlighted(text: str, needle: str) -> Line:
 
 
 class LogLines(Canvas):
-    """Shows `lines` from the first on, `skipped` cells of each left out, every `needle` marked."""
+    """Shows `lines` without their first `skipped` cells, with matches of `needle` highlighted."""
 
     DEFAULT_CSS = "LogLines { height: 1fr; }"
 
@@ -70,7 +70,7 @@ class LogLines(Canvas):
     skipped: reactive[int] = reactive(0, init=False, repaint=False)
 
     class HeightChanged(Message):
-        """There is room for another number of lines."""
+        """The number of visible lines changed."""
 
     def on_resize(self, _event: events.Resize) -> None:
         self.post_message(self.HeightChanged())
@@ -91,7 +91,7 @@ class LogLines(Canvas):
 
 
 class SearchField(Input):
-    """Hidden until `open`; says what to search for, or that the search was given up."""
+    """A one-line input for searches, hidden until `open`."""
 
     DEFAULT_CSS = """
     SearchField, SearchField:focus {
@@ -112,7 +112,7 @@ class SearchField(Input):
             self.text = text
 
     class GivenUp(Message):
-        """No search any more."""
+        """The search was cancelled."""
 
     def open(self) -> None:
         """Show the field and take the focus."""
@@ -124,7 +124,7 @@ class SearchField(Input):
         self.post_message(self.Wanted(self.value))
 
     def action_give_up(self) -> None:
-        """Close the field and forget what was searched for."""
+        """Close the field and clear the search."""
         self.remove_class("-open")
         self.value = ""
         self.post_message(self.GivenUp())
@@ -159,7 +159,7 @@ OUTPUT_KEYS = (
 
 
 class OutputPanel(TitledWidget, Vertical, can_focus=True):
-    """Shows `log_window`, asks for others by `LogWindowWanted` and for hits by `LogSearchWanted`."""
+    """Shows `log_window`; requests other windows by `LogWindowWanted` and matches by `LogSearchWanted`."""
 
     BINDINGS: ClassVar[list[BindingType]] = list(OUTPUT_KEYS)
 
@@ -181,7 +181,7 @@ class OutputPanel(TitledWidget, Vertical, can_focus=True):
 
     @property
     def following(self) -> bool:
-        """Whether the end of the log is shown as it grows."""
+        """True if the end of the log is followed."""
         return self._place.follow
 
     @property
@@ -198,19 +198,19 @@ class OutputPanel(TitledWidget, Vertical, can_focus=True):
         self._show()
 
     def _brought(self, old: LogWindow | None, new: LogWindow) -> bool:
-        """Whether this is the window asked for by a search: it begins with the hit. A log that grows is another."""
+        """True if the window answers a search: it begins with a match and at another line than the old one."""
         elsewhere = old is None or old.start != new.start
         return elsewhere and find_match(new, self._needle, -1, backwards=False) == 0
 
     def _found(self, window: LogWindow) -> None:
-        """A window that a search has brought: its first hit comes into sight."""
+        """Bring the match of a search into view."""
         self._searching = False
         self._hit = find_match(window, self._needle, -1, backwards=False)
         self._place = LogScroll(max(0, (self._hit or 0) - self._height // 3), False)
 
     @on(LogLines.HeightChanged)
     def _fit_anew(self) -> None:
-        """Where the end is followed and there is another height now, the end stands at the bottom of it."""
+        """Keep the end at the bottom after a change of height, if it is followed."""
         if self.log_window is not None and self._place.follow:
             self._place = LogScroll(max(0, len(self.log_window.lines) - self._height))
         self._show()
@@ -230,7 +230,7 @@ class OutputPanel(TitledWidget, Vertical, can_focus=True):
         return self._place.top + self._height >= len(window.lines)
 
     def _say_where(self) -> None:
-        """Told only where it differs: a title that is set, even to what it was, is painted anew."""
+        """Set the subtitle if it differs: setting it repaints the border even if it is the same."""
         where = self._where(self.log_window)
         if where != self._told:
             self._told = where
@@ -244,7 +244,7 @@ class OutputPanel(TitledWidget, Vertical, can_focus=True):
         return f"{searched}{format_size(self._told_size(window.total_bytes))} · {where}"
 
     def _told_size(self, size_bytes: int) -> int:
-        """The size told before, until it is a tenth off: a new subtitle paints its row of the frame anew."""
+        """Return the size shown before until it is off by a tenth: a new subtitle repaints the border."""
         if not 0.9 * size_bytes <= self._told_bytes <= size_bytes:
             self._told_bytes = size_bytes
         return self._told_bytes
@@ -261,29 +261,29 @@ class OutputPanel(TitledWidget, Vertical, can_focus=True):
         self._show()
 
     def action_move(self, by: int) -> None:
-        """Some lines on or back."""
+        """Scroll by lines."""
         if self.log_window is not None:
             self._go(scroll_by(self._place, self.log_window, by, self._height))
 
     def action_page(self, by: int) -> None:
-        """A page on or back, less a line."""
+        """Scroll by pages, less one line."""
         self.action_move(by * max(1, self._height - 1))
 
     def action_start(self) -> None:
-        """The first line."""
+        """Scroll to the first line."""
         self._go(scroll_to_start())
 
     def action_end(self) -> None:
-        """The end, and follow it."""
+        """Scroll to the end and follow it."""
         self._go(scroll_to_end())
 
     def action_sideways(self, by: int) -> None:
-        """Along long lines."""
+        """Scroll sideways."""
         lines = self.query_one(LogLines)
         lines.skipped = max(0, lines.skipped + by * SIDEWAYS)
 
     def action_find(self) -> None:
-        """Type what to search for."""
+        """Open the search field."""
         self.query_one(SearchField).open()
 
     @on(SearchField.Wanted)
@@ -299,9 +299,9 @@ class OutputPanel(TitledWidget, Vertical, can_focus=True):
         self._show()
 
     def action_search(self, onwards: bool) -> None:
-        """Go to the next hit, or the last: within this window, else ask for the one that holds it.
+        """Go to the next or previous match, in this window or in one to request.
 
-        A search that began at the end of the log goes on towards its start.
+        A search that started at the end of the log continues towards its start.
         """
         window, backwards = self.log_window, self._backwards == onwards
         if not self._needle or window is None:

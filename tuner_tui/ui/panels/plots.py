@@ -18,7 +18,7 @@ SHORTEST = 6
 
 
 def plots_rows(history: History, width: int, height: int) -> list[Row]:
-    """As many plots as fit, most important first."""
+    """Return as many plots as fit, most important first."""
     plots = [
         Plot("loss", history.loss, f.significant),
         Plot("eval loss", history.eval_loss, f.significant),
@@ -38,7 +38,7 @@ def plots_rows(history: History, width: int, height: int) -> list[Row]:
 
 
 class PlotsPanel(Canvas):
-    """Shows `history`, the thinned series of the followed run."""
+    """Shows `history`, the downsampled series of the followed run."""
 
     history: reactive[History] = reactive(History(), repaint=False)
 

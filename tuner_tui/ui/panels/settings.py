@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class EstimateBar(Canvas):
-    """Shows `outlook`; None while nothing is known of it. One row where there is little room, else two."""
+    """Shows the memory estimate `outlook` in one or two rows; None while it is unknown."""
 
     outlook: reactive[MemoryOutlook | None] = reactive(None, repaint=False)
 
@@ -56,7 +56,7 @@ class EstimateBar(Canvas):
 
 
 class FieldHelp(CachedWidget):
-    """Facts of the field on one quiet line, its sentence below."""
+    """The facts of a field on one dim line, its help or problem below."""
 
     DEFAULT_CSS = """
     FieldHelp {
@@ -80,7 +80,7 @@ class FieldHelp(CachedWidget):
 
 
 class ValueInput(Input):
-    """One line of text; says when it was accepted (and which way to go on) or given up."""
+    """A one-line input over the value that is edited."""
 
     DEFAULT_CSS = """
     ValueInput, ValueInput:focus {
@@ -94,7 +94,7 @@ class ValueInput(Input):
     BINDINGS: ClassVar[list[BindingType]] = list(EDIT_KEYS)
 
     class Accepted(Message):
-        """The text is to be taken; `then` is how many fields to go on."""
+        """The text was accepted; the cursor then moves by `then` fields."""
 
         def __init__(self, text: str, then: int) -> None:
             super().__init__()
@@ -102,21 +102,21 @@ class ValueInput(Input):
             self.then = then
 
     class Cancelled(Message):
-        """The field stays as it was."""
+        """Editing was cancelled."""
 
     async def action_submit(self) -> None:
         self.post_message(self.Accepted(self.value, 0))
 
     def action_accept(self, then: int) -> None:
-        """Take the text and go on by `then` fields."""
+        """Accept the text and move the cursor by `then` fields."""
         self.post_message(self.Accepted(self.value, then))
 
     def action_cancel(self) -> None:
-        """Give up."""
+        """Cancel."""
         self.post_message(self.Cancelled())
 
     def on_blur(self, event: Blur) -> None:
-        """Whoever goes elsewhere gives up."""
+        """Cancel when the focus moves elsewhere."""
         if self.has_class("-shown"):
             self.post_message(self.Cancelled())
 
@@ -125,7 +125,7 @@ ROOM_FOR_ESTIMATE, ROOM_FOR_HELP, ROOM_FOR_MORE_HELP = 7, 9, 18
 
 
 class SettingsPanel(CachedWidget, Vertical):
-    """Edits settings. What the user wants goes up as `SettingEdited`; `view` comes down and is shown."""
+    """Shows the settings in `view` and posts edits as `SettingEdited`."""
 
     DEFAULT_CSS = "SettingsPanel { layers: base over; }"
     BINDINGS: ClassVar[list[BindingType]] = list(SETTINGS_KEYS)
@@ -175,7 +175,7 @@ class SettingsPanel(CachedWidget, Vertical):
 
     @on(SettingsList.Scrolled)
     def _entitle(self) -> None:
-        """The preset, whether it was changed, and how many lines are out of sight."""
+        """Show the preset, whether it was changed, and the number of hidden lines."""
         if self.view is None:
             return
         above, below = self.list.out_of_sight
@@ -216,14 +216,14 @@ class SettingsPanel(CachedWidget, Vertical):
             self.post_message(SettingEdited(spec.name, format_input(spec, new)))
 
     def action_clear(self) -> None:
-        """Leave the field under the cursor empty, where it may be."""
+        """Clear the field under the cursor if it is optional."""
         spec = self.spec
         if spec is not None and spec.optional:
             self.post_message(SettingEdited(spec.name, ""))
 
     @on(SettingsList.Chosen)
     def action_edit(self) -> None:
-        """Edit the value under the cursor in place; a switch just switches."""
+        """Edit the value under the cursor in place, or toggle a switch."""
         spec = self.spec
         if self.view is None or spec is None:
             return
@@ -282,7 +282,7 @@ class SettingsPanel(CachedWidget, Vertical):
             self._judge(event.value)
 
     def _judge(self, text: str) -> bool:
-        """Say what is wrong with `text`, the moment it is; True where nothing is."""
+        """Show the problem with `text` while it is typed; return True if it is valid."""
         spec = self.spec
         if self.view is None or spec is None:
             return False

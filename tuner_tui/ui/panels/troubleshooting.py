@@ -25,8 +25,8 @@ TONES = ("quiet", "failed", "warning", "hint", "good", "keys", "title")
 
 
 class TroublesPanel(VerticalScroll, can_focus=True):
-    """Shows findings and their remedies; the cursor stands on a remedy. Where nothing is wrong it says `quiet_line`;
-    `outcome_line`, what came of a run, stands above the findings.
+    """Shows findings and their remedies, one of which is selected. `quiet_line` is shown without findings, and
+    `outcome_line`, the result of a run, above them.
     """
 
     DEFAULT_CSS = """
@@ -52,7 +52,7 @@ class TroublesPanel(VerticalScroll, can_focus=True):
     selected: reactive[int] = reactive(0, init=False, repaint=False)
 
     class RowsChanged(Message):
-        """The panel wants another height."""
+        """The panel needs another height."""
 
     def compose(self) -> ComposeResult:
         yield Static()
@@ -69,12 +69,12 @@ class TroublesPanel(VerticalScroll, can_focus=True):
 
     @property
     def wanted_rows(self) -> int:
-        """Rows that show everything; 0 where nothing is wrong."""
+        """Rows of all findings; 0 without findings."""
         return len(self._lines) if self.findings else 0
 
     @property
     def quiet_rows(self) -> int:
-        """Rows that show all there is to say where nothing is wrong."""
+        """Rows of the text shown without findings."""
         return len(self._quiet())
 
     def validate_selected(self, selected: int) -> int:
@@ -107,7 +107,7 @@ class TroublesPanel(VerticalScroll, can_focus=True):
             self.selected = number
 
     def action_move(self, by: int) -> None:
-        """Go to another remedy."""
+        """Select another remedy."""
         self.selected += by
 
     def _draw(self) -> None:

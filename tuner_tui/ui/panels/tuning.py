@@ -1,4 +1,4 @@
-"""The panels of the tune screen: how it stands, the trials, their plots, and what was left out."""
+"""The panels of the tune screen: status, trials, plots and skipped changes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class TuningPanel(Canvas):
-    """Shows something of `view`; None while it is being read."""
+    """A panel that shows part of `view`; None while it is being read."""
 
     view: reactive[TuningView | None] = reactive(None, repaint=False)
 
@@ -25,7 +25,7 @@ class TuningPanel(Canvas):
 
 
 class TuningHead(TuningPanel):
-    """The trial under way with its reason, or the verdict. `now_s` is seconds since the epoch."""
+    """The running trial with its reason, or the conclusion. `now_s` is in seconds since the epoch."""
 
     now_s: reactive[float | None] = reactive(None, repaint=False)
 
@@ -36,12 +36,12 @@ class TuningHead(TuningPanel):
         return self.picture(width)
 
     def picture(self, width: int) -> Sequence[Row]:
-        """All that it says in `width` cells."""
+        """Return all rows for `width` cells."""
         return tuning_rows(self.view, self.now_s, width)
 
 
 class TrialsPanel(TuningPanel, can_focus=True):
-    """The table of trials; the newest stay in sight unless somebody scrolls."""
+    """The table of trials, which follows the newest one until it is scrolled."""
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
@@ -54,7 +54,7 @@ class TrialsPanel(TuningPanel, can_focus=True):
         return rows
 
     def action_scroll_rows(self, by: int) -> None:
-        """Some rows on, or back where `by` is negative; at the end it stays there."""
+        """Scroll by rows; at the end new trials are followed."""
         rows = len(trial_rows(self.view, self.size.width))
         super().action_scroll_rows(by)
         self._at_end = self.top >= rows - self.size.height
@@ -68,7 +68,7 @@ class TuningPlots(TuningPanel):
 
 
 class SkippedPanel(TuningPanel, can_focus=True):
-    """Knobs that were not tried, with the reason."""
+    """Changes that were not tried, with reasons."""
 
     def rows(self, width: int, height: int) -> Sequence[Row]:
         return skipped_rows(self.view, width)

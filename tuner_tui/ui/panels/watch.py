@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class WatchedCardsPanel(Canvas):
-    """Shows the cards of `view`, and only those of the job where `only` names them."""
+    """Shows the GPUs of `view`, or only those in `only`."""
 
     view: reactive[BoxView | None] = reactive(None, repaint=False)
     only: reactive[tuple[int, ...]] = reactive((), repaint=False)
@@ -45,7 +45,7 @@ class WatchedCardsPanel(Canvas):
         return self.picture(width)
 
     def picture(self, width: int) -> list[Row]:
-        """All rows, drawn once a view: the screen asks how many they are before the panel shows them."""
+        """Return all rows, drawn once per view: the screen asks for their number before they are shown."""
         if self._drawn is None or self._drawn[0] is not self.view or self._drawn[1] != width:
             self._drawn = (self.view, width)
             self._rows = self._draw_rows(width)
@@ -64,14 +64,14 @@ class WatchedCardsPanel(Canvas):
 
 
 def filter_gpus(sample: Sample, only: Sequence[int]) -> Sample:
-    """The sample with those cards only; with all of them where none is named."""
+    """Return the sample with only the GPUs named, or with all if none is."""
     if not only:
         return sample
     return Sample(sample.time_s, tuple(gpu for gpu in sample.gpus if gpu.index in only), sample.host)
 
 
 def problem_rows(text: str, width: int) -> list[Row]:
-    """A problem, folded to the width."""
+    """Return a problem wrapped to the width."""
     return [
         Row(line(TextSpan(part, "warn")))
         for part in wrap_text(f"{WARN} {text}", max(20, width), subsequent_indent="  ")
@@ -79,7 +79,7 @@ def problem_rows(text: str, width: int) -> list[Row]:
 
 
 def remark_rows(text: str, width: int) -> list[Row]:
-    """A remark, folded to the width."""
+    """Return a remark wrapped to the width."""
     return [
         Row(line(TextSpan(part, "dim")))
         for part in wrap_text(text, max(20, width), initial_indent="  ", subsequent_indent="  ")
@@ -87,7 +87,7 @@ def remark_rows(text: str, width: int) -> list[Row]:
 
 
 RECENT_SAMPLES = 12
-"""What the cores' mean needs."""
+"""Enough samples for the mean load of the cores."""
 
 
 class WatchedHostPanel(Canvas):
@@ -110,7 +110,7 @@ class WatchedHostPanel(Canvas):
         return self.picture(width)[:height]
 
     def picture(self, width: int) -> list[Row]:
-        """All rows, drawn once a view; of a low screen the first ones are shown."""
+        """Return all rows, drawn once per view."""
         view = self.view
         if view is not None and (self._drawn is None or self._drawn[0] is not view or self._drawn[1] != width):
             self._drawn = (view, width)
@@ -119,11 +119,11 @@ class WatchedHostPanel(Canvas):
 
 
 RESORT_EVERY_S = 5.0
-"""Rows that change places each second cannot be read."""
+"""Rows that move every second cannot be read."""
 
 
 class WatchedJobsPanel(Canvas, can_focus=True):
-    """Shows the jobs of `view`. `empty` is what stands there where there is none."""
+    """Shows the jobs of `view`, or the text `empty` if there are none."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*WATCH_JOB_KEYS]
 
@@ -162,12 +162,12 @@ class WatchedJobsPanel(Canvas, can_focus=True):
         return job_rows(JobScene(jobs, view.sample.time_s, self.sort, self.opened, cursor, self.empty), width, height)
 
     def action_sort(self) -> None:
-        """Sort by the next figure."""
+        """Sort by the next key."""
         names = [name for name, _ in SORTS]
         self.sort = names[(names.index(self.sort) + 1) % len(names)]
 
     def action_move(self, by: int) -> None:
-        """The cursor some jobs on, or back where `by` is negative."""
+        """Move the cursor by jobs."""
         if self._order:
             at = self._order.index(self.cursor) if self.cursor in self._order else 0
             self.cursor = self._order[max(0, min(len(self._order) - 1, at + by))]
@@ -184,7 +184,7 @@ class WatchedJobsPanel(Canvas, can_focus=True):
         self.opened = frozenset() if pids <= self.opened else pids
 
     def _ordered(self) -> list[WatchedJob]:
-        """The jobs in their order, which is kept for a while; new ones come at once."""
+        """Return the jobs in order; the order is updated every few seconds, and when jobs start or end."""
         assert self.view is not None
         jobs = {job.pid: job for job in self.view.jobs}
         now_s = self.view.sample.time_s

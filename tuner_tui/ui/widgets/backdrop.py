@@ -1,4 +1,4 @@
-"""What lies behind the panels: nothing but a colour."""
+"""The background behind the panels: a plain colour."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Backdrop(Widget):
-    """Its rows are one row again and again: Textual cuts every row where a panel begins and keeps the pieces."""
+    """Renders the same strip for every row: Textual caches the pieces it crops from each strip."""
 
     def render_lines(self, crop: Region) -> list[Strip]:
         strip = Strip.blank(crop.width, self.rich_style)

@@ -18,9 +18,9 @@ from tuner_tui.ui.terminal.line_cache import CachedWidget
 
 
 class Canvas(CachedWidget):
-    """Shows the rows that `rows` draws for the widget's size; redraws when asked, repaints what differs.
+    """Shows the rows that `rows` returns for the widget's size, and repaints only rows that changed.
 
-    Rows beyond the height are reached by scrolling, where the canvas may take the focus; a sign says that they exist.
+    Hidden rows are counted in a sign at the end, and reached by scrolling if the canvas can take the focus.
     """
 
     DEFAULT_CSS = """
@@ -41,7 +41,7 @@ class Canvas(CachedWidget):
         Binding("home", "scroll_rows(-9999)", "First", show=False, id="rows.first", tooltip="The first row"),
         Binding("end", "scroll_rows(9999)", "Last", show=False, id="rows.last", tooltip="The last row"),
     ]
-    """For canvases that may take the focus."""
+    """For canvases that can take the focus."""
 
     top: reactive[int] = reactive(0, repaint=False)
 
@@ -52,25 +52,23 @@ class Canvas(CachedWidget):
         self._asked = False
 
     def rows(self, width: int, height: int) -> Sequence[Row]:
-        """The picture for a place of `width` × `height` cells; panels say what it is."""
+        """Return the picture for `width` by `height` cells."""
         raise NotImplementedError
 
     def redraw(self) -> None:
-        """Draw again soon; several requests in a row become one drawing."""
+        """Draw again soon; several requests are merged."""
         if not self._asked and self.is_attached:
             self._asked = True
             self.call_later(self._draw)
 
     def on_resize(self, _event: events.Resize) -> None:
-        """A new size is a new picture."""
         self._draw()
 
     def watch_top(self) -> None:
-        """Scrolled to another row."""
         self.redraw()
 
     def notify_style_update(self) -> None:
-        """A new theme: look the styles up again."""
+        """Clear the cached styles: the theme changed."""
         self._styles.clear()
         super().notify_style_update()
 
@@ -79,12 +77,12 @@ class Canvas(CachedWidget):
         width, height = self.size
         if width and height:
             lines = [fit(row.line, width) for row in self._window(list(self.rows(width, height)), height)]
-            # As many lines as there is room for: one that comes or goes is a changed line, not another picture.
+            # Pad to the full height, so that an added or removed row repaints one line, not all of them.
             lines += [fit((), width)] * (height - len(lines))
             self._show(lines, width)
 
     def _window(self, rows: list[Row], height: int) -> list[Row]:
-        """The rows that are visible; at an end beyond which there are more stands a sign instead."""
+        """Return the visible rows, with a sign in place of the rows hidden at either end."""
         self.set_reactive(Canvas.top, max(0, min(self.top, len(rows) - height)))
         shown = rows[self.top : self.top + height]
         below = len(rows) - self.top - height
@@ -95,7 +93,7 @@ class Canvas(CachedWidget):
         return shown
 
     def action_scroll_rows(self, by: int) -> None:
-        """Some rows on, or back where `by` is negative."""
+        """Scroll by rows."""
         self.top = max(0, self.top + by)
 
     def _show(self, lines: list[Line], width: int) -> None:

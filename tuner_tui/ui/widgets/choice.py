@@ -1,4 +1,4 @@
-"""One of a few words, changed with the arrow keys."""
+"""A choice among a few words, changed with the arrow keys."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Choice(Widget, can_focus=True):
-    """Shows the word chosen between two arrows; says so when it changes."""
+    """Shows the chosen word between two arrows, and posts `Changed` when it changes."""
 
     DEFAULT_CSS = """
     Choice { height: 1; width: 40; }
@@ -50,10 +50,10 @@ class Choice(Widget, can_focus=True):
         return Text.assemble(("◂ ", "dim"), self.value, (" ▸", "dim"))
 
     def action_turn(self, by: int) -> None:
-        """Take the next word, or the one before."""
+        """Choose the next or the previous word."""
         self.value = self._choices[(self._choices.index(self.value) + by) % len(self._choices)]
         self.post_message(self.Changed(self))
 
     def on_click(self, event: Click) -> None:
-        """A click takes the next one."""
+        """Choose the next word."""
         self.action_turn(1)

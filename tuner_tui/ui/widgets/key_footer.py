@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from textual.screen import Screen
 
 Key = tuple[str, str, str]
-"""How the key is written, what it does, its action."""
+"""Key label, description and action."""
 MORE = "help"
 FIRST = ("want('train')", "want('stop')", "want('checkpoint')")
-"""These stand first, then those of the panel with the focus, then the rest, then those that help knows too."""
+"""Actions shown first, before those of the focused panel and the rest; `LAST` is shown at the end."""
 LAST = ("find", "search")
 
 
 class KeyLine(CachedWidget):
-    """As many keys as fit; help stands at the right end always, so that what did not fit is a key away."""
+    """Shows as many keys as fit; the help key is always at the right end."""
 
     DEFAULT_CSS = """
     KeyLine {
@@ -40,9 +40,9 @@ class KeyLine(CachedWidget):
 
     shown: reactive[tuple[Key, ...]] = reactive(())
     idle: reactive[frozenset[str]] = reactive(frozenset())
-    """Actions that have nothing to act on now; their keys are left out."""
+    """Actions without an object now; their keys are hidden."""
     signs: reactive[Mapping[str, str]] = reactive({})
-    """Actions with news: what is told of them stands first of all."""
+    """Actions with news, and the text shown first in place of their description."""
 
     def on_mount(self) -> None:
         self.screen.bindings_updated_signal.subscribe(self, self._read_keys)
@@ -102,7 +102,7 @@ def _rank(key: Key) -> int:
 
 
 def _typed(screen: Screen[object], written: str) -> bool:
-    """Whether the widget with the focus takes the key as text."""
+    """True if the focused widget takes the key as text."""
     return len(written) == 1 and screen.focused is not None and screen.focused.check_consume_key(written, written)
 
 

@@ -30,7 +30,7 @@ SHORT = {"settings": "Set", "hardware": "Box", "troubles": "Trbl", "output": "Ou
 
 
 class PageStrip(CachedWidget):
-    """The names of `pages` with their number keys; `shown` stands out, `marks` follow a name."""
+    """Shows the names of `pages` with their number keys; `shown` is highlighted."""
 
     DEFAULT_CSS = """
     PageStrip {

@@ -1,4 +1,4 @@
-"""The lines of the settings form. One widget draws them all, and draws again only the lines that changed."""
+"""The lines of the settings form, drawn by one widget that repaints only lines that changed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ORIGIN_COLUMNS = 11
 
 
 class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
-    """Headings and fields; the cursor stands on a field. Knows nothing of settings beyond their rows."""
+    """Shows headings and fields, with a cursor on a field."""
 
     DEFAULT_CSS = """
     SettingsList {
@@ -51,13 +51,13 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
     cursor: reactive[int] = reactive(1, init=False, repaint=False)
 
     class CursorMoved(Message):
-        """The cursor stands on another field."""
+        """The cursor moved to another field."""
 
     class Scrolled(Message):
-        """Other rows than before are out of sight."""
+        """The visible rows changed."""
 
     class Chosen(Message):
-        """A field was clicked where the cursor stood already."""
+        """The field under the cursor was clicked."""
 
     @property
     def row(self) -> FormRow | None:
@@ -87,7 +87,7 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
 
     @property
     def out_of_sight(self) -> tuple[int, int]:
-        """How many rows there are above and below those shown."""
+        """Number of hidden rows above and below."""
         top = self.scroll_offset.y
         return top, max(0, len(self.rows) - top - self.size.height)
 
@@ -115,14 +115,14 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
         self.cursor = line
 
     def move(self, by: int) -> None:
-        """Move the cursor by `by` fields, stepping over headings, and stay at the ends."""
+        """Move the cursor by `by` fields, skipping headings, without wrapping around."""
         fields = [i for i, row in enumerate(self.rows) if row.name is not None]
         if fields:
             at = min(range(len(fields)), key=lambda i: abs(fields[i] - self.cursor))
             self.cursor = fields[max(0, min(at + by, len(fields) - 1))]
 
     def value_region(self) -> Region:
-        """Where the value under the cursor is drawn, in cells of this widget."""
+        """Return the region of the value under the cursor, relative to this widget."""
         return Region(LABEL_COLUMNS + 2, self.cursor - self.scroll_offset.y, self._value_columns + 1, 1)
 
     @property
@@ -166,7 +166,7 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
 
     @property
     def _value_columns(self) -> int:
-        """As wide as the widest value, so that the origins have what is left."""
+        """Return the width of the widest value, within limits."""
         longest = max((len(row.value) for row in self.rows), default=0)
         return max(LEAST_VALUE_COLUMNS, min(longest, MOST_VALUE_COLUMNS))
 
