@@ -34,7 +34,7 @@ def test_the_default_file_counts_where_the_command_names_none(home: Path) -> Non
     job = CommandJob(command=("accelerate", "launch", "train.py"))
     found = read_accelerate_config(job, {"HF_HOME": str(home)}, home)
     assert found is not None
-    assert found.words == f"4 processes (MULTI_GPU), bf16, by {path}"
+    assert found.summary == f"4 processes (MULTI_GPU), bf16, by {path}"
     assert started("accelerate launch train.py", home, cards=0) == 4
 
 

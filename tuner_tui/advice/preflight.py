@@ -166,7 +166,7 @@ def settings_checks(
     cores_here = inventory.cpu.usable_cores
     found = find_problems(settings, gpus=visible_cards(inventory), interpreter=interpreter, job=job, cores=cores_here)
     for problem in found:
-        right = " ".join(f"--set {name}={format_value(name, value)}" for name, value in problem.right.items())
+        right = " ".join(f"--set {name}={format_value(name, value)}" for name, value in problem.fix.items())
         state: CheckState = "wrong" if problem.severity == "error" else "warning"
         yield PreflightCheck("Settings", state, problem.sentence, right)
     if not found:

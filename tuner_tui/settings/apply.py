@@ -28,7 +28,7 @@ from tuner_tui.settings.model import Settings
 CONFIG = "{config}"
 OUTPUT_DIR = "{output_dir}"
 CHECKPOINT = "checkpoint"
-"""The placeholder that a launch fills in when it resumes; no setting."""
+"""Placeholder for the checkpoint to resume from, which the launch fills in; not a setting."""
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -36,9 +36,9 @@ _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 class AppliedCommand:
     """A command with settings applied.
 
-    Where `config_yaml` is given, the launcher writes it to a file and puts that file's path in place of
-    `{config}` in `argv`. `apply_inject` is handed to the observer. `not_applied` names the settings that this way
-    could not carry, `notes` says why.
+    `config_yaml` is the content of a file whose path replaces `{config}` in `argv` at launch. `inject` holds the
+    arguments that the observer sets inside the process. `not_applied` names the settings that the apply mode cannot
+    carry, and `notes` says why.
     """
 
     argv: tuple[str, ...]
@@ -59,10 +59,10 @@ def build_command(
 ) -> AppliedCommand:
     """The command that trains `job` with `settings`.
 
-    `chosen` names the settings somebody chose (`Resolved.chosen`): only these reach another's command, so
-    that a default of this program never overrides what the command says itself. The built-in job takes all.
-    `own_config` is what the command's own YAML file says, which the settings are put into.
-    Raises `SettingsError` where the command cannot take settings in the way the job says.
+    `chosen` names the settings that are not defaults (`Resolved.chosen`). Only these are applied to a command job, so
+    that a default of this program never overrides a value in the user's command. The built-in job takes all settings.
+    `own_config` is the content of the command's own YAML file, into which the settings are merged.
+    Raises `SettingsError` if the command cannot take settings by the apply mode of the job.
     """
     if isinstance(job, BuiltinJob):
         return _builtin_command(job, settings, interpreter, output_dir)
@@ -85,15 +85,30 @@ def build_command(
             return AppliedCommand(argv, not_applied=_in_field_order(names))
 
 
+def default_apply_mode(command: Sequence[str]) -> ApplyMode:
+    """The apply mode of a command that names none.
+
+    `yaml` or `placeholders` if the command has such a placeholder, `yaml` for a known tool with a configuration file,
+    otherwise `inject`.
+    """
+    names = {name for word in command for name in _PLACEHOLDER.findall(word)}
+    if CONFIG.strip("{}") in names:
+        return "yaml"
+    if names & FIELDS.keys():
+        return "placeholders"
+    reads_file = dialect_of_command(command) is not HF and find_config_argument(command) is not None
+    return "yaml" if reads_file else "inject"
+
+
 def trainer_folder() -> Path:
-    """The folder of the built-in job, which the training interpreter runs as a script."""
+    """The folder of the built-in job; the training interpreter runs it as a script."""
     return Path(tuner_tui.__file__).parent / "trainer"
 
 
 def apply_placeholders(
     argv: Sequence[str], settings: Settings, names: Collection[str], targets: Collection[str] | None
 ) -> AppliedCommand:
-    """`{field}` in the words replaced by the field's value; raises `FieldError` for an unknown one."""
+    """Replace `{field}` in the arguments by the field's value. Raises `FieldError` for an unknown or empty field."""
     known: dict[str, Any] = {**hf.to_hf(settings, targets).values, **settings.model_dump()}
     known["max_steps"] = -1 if settings.max_steps is None else settings.max_steps
     used: set[str] = set()
@@ -124,12 +139,12 @@ def apply_hf_args(
     aliases: Mapping[str, str],
     tool: Dialect,
 ) -> AppliedCommand:
-    """`--key value` for each chosen setting, in place of what the command says of it."""
+    """Append `--key value` for each chosen setting; every spelling of it in the command is removed."""
     carried = _export_with_aliases(settings, names, targets, aliases, tool)
-    gone = {spelling for name in names if name not in carried.not_carried for spelling in dialect_keys(tool, name)}
+    gone = {spelling for name in names if name not in carried.unsupported for spelling in dialect_keys(tool, name)}
     gone |= {aliases[name] for name in names if name in aliases}
     words = (*remove_options(argv, gone), *hf.to_arguments(carried.values))
-    return AppliedCommand(words, not_applied=carried.not_carried, notes=carried.notes)
+    return AppliedCommand(words, not_applied=carried.unsupported, notes=carried.notes)
 
 
 def apply_hydra(
@@ -140,10 +155,10 @@ def apply_hydra(
     aliases: Mapping[str, str],
     tool: Dialect,
 ) -> AppliedCommand:
-    """`key=value` for each chosen setting that has an alias, in place of an override of the same key.
+    """Set `key=value` for each chosen setting that has an alias, replacing an override of the same key.
 
-    What has none goes by the tool's own names, where the command is a tool's (LLaMA-Factory takes such words); a plain
-    Hydra application names its keys itself.
+    Settings without an alias use the tool's own names if the command is a known tool (LLaMA-Factory accepts such
+    overrides). The keys of any other Hydra application are unknown.
     """
     words = list(argv)
     missing = [name for name in _in_field_order(names) if name not in aliases]
@@ -152,7 +167,7 @@ def apply_hydra(
     if tool.name != "hf":
         carried = write_settings(tool, settings, targets, missing)
         overrides |= {key: value for key, value in carried.values.items() if value is not None}
-        missing, notes = list(carried.not_carried), carried.notes
+        missing, notes = list(carried.unsupported), carried.notes
     for key, value in overrides.items():
         _set_override(words, key, format_argument(value, empty="null"))
     return AppliedCommand(tuple(words), not_applied=tuple(missing), notes=notes)
@@ -167,27 +182,27 @@ def apply_yaml(
     tool: Dialect,
     own: Mapping[str, Any] | None = None,
 ) -> AppliedCommand:
-    """A YAML file with what the command's own file says and the chosen settings put into it, in the tool's words.
+    """Merge the chosen settings, in the tool's spelling, into the command's own configuration.
 
-    It stands where the command says `{config}`, or where it names its own file. An alias may lead into a section:
-    `optimizer.lr`.
+    The file replaces `{config}` in the command, or the configuration file that it names. An alias may address a
+    section: `optimizer.lr`.
     """
     place = find_config_argument(argv)
     if place is None:
         raise SettingsError(f"apply: yaml needs {CONFIG} in the command, where the path of the file goes")
     carried = _export_with_aliases(settings, names, targets, aliases, tool)
     values: dict[str, Any] = copy.deepcopy(dict(own or {}))
-    for name in set(names) - set(carried.not_carried) - set(aliases):
+    for name in set(names) - set(carried.unsupported) - set(aliases):
         for key in dialect_keys(tool, name):
             values.pop(key, None)
     for key, value in carried.values.items():
         _set_nested(values, key.split(".") if key in aliases.values() else [key], value)
     words = tuple(CONFIG if index == place and CONFIG not in word else word for index, word in enumerate(argv))
-    return AppliedCommand(words, dump_config(values), None, carried.not_carried, carried.notes)
+    return AppliedCommand(words, dump_config(values), None, carried.unsupported, carried.notes)
 
 
 def find_config_argument(argv: Sequence[str]) -> int | None:
-    """Which word of the command is its configuration file: the one with `{config}`, else the only YAML file's name."""
+    """The index of the argument that is the configuration file: the one with `{config}`, else the only YAML file."""
     marked = [index for index, word in enumerate(argv) if CONFIG in word]
     named = [index for index, word in enumerate(argv) if word.endswith((".yaml", ".yml"))]
     if marked:
@@ -198,20 +213,20 @@ def find_config_argument(argv: Sequence[str]) -> int | None:
 def apply_inject(
     argv: Sequence[str], settings: Settings, names: Collection[str], targets: Collection[str] | None
 ) -> AppliedCommand:
-    """The command as it is; the observer puts the settings into TrainingArguments or a plain DataLoader."""
+    """Leave the command as it is; the observer sets the values in `TrainingArguments` or a plain `DataLoader`."""
     carried = hf.to_hf(settings, targets, only=names)
-    return AppliedCommand(tuple(argv), None, carried.values, carried.not_carried, carried.notes)
+    return AppliedCommand(tuple(argv), None, carried.values, carried.unsupported, carried.notes)
 
 
 def format_argument(value: Any, empty: str = "") -> str:
-    """A value as a word of a command line: `true`, `4e-05`, `bf16`; `empty` for None."""
+    """A value as a command-line argument: `true`, `4e-05`, `bf16`; `empty` for None."""
     if value is None:
         return empty
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def dump_config(values: Mapping[str, Any]) -> str:
-    """`values` as flat YAML that every reader understands: numbers with a mantissa dot (`1.0e-05`)."""
+    """`values` as flat YAML; floats have a decimal point (`1.0e-05`), so that YAML 1.1 readers see numbers."""
     return yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True)
 
 
@@ -231,7 +246,7 @@ def _builtin_command(
     }
     given = {name: value for name, value in values.items() if value is not None}
     argv = (python, str(trainer_folder()), CONFIG)
-    return AppliedCommand(argv, dump_config(given), None, carried.not_carried, carried.notes)
+    return AppliedCommand(argv, dump_config(given), None, carried.unsupported, carried.notes)
 
 
 def _export_with_aliases(
@@ -243,11 +258,11 @@ def _export_with_aliases(
 ) -> ExportedSettings:
     plain = write_settings(tool, settings, targets, [name for name in names if name not in aliases])
     aliased = {aliases[name]: getattr(settings, name) for name in _in_field_order(names) if name in aliases}
-    return ExportedSettings({**plain.values, **aliased}, plain.not_carried, plain.notes)
+    return ExportedSettings({**plain.values, **aliased}, plain.unsupported, plain.notes)
 
 
 def _set_nested(values: dict[str, Any], path: Sequence[str], value: Any) -> None:
-    """Set the value in its section; what is empty is taken away, so that the tool's default counts."""
+    """Set the value in its section, or remove the key if the value is None, so that the tool's default applies."""
     for key in path[:-1]:
         inner = values.get(key)
         if not isinstance(inner, dict):
@@ -270,17 +285,3 @@ def _set_override(words: list[str], key: str, value: str) -> None:
 
 def _in_field_order(names: Collection[str]) -> tuple[str, ...]:
     return tuple(name for name in FIELDS if name in names)
-
-
-_FIELD_PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
-
-
-def default_apply_mode(command: Sequence[str]) -> ApplyMode:
-    """By the marks in its words; a tool that reads a YAML file gets one; any other is set from within (inject)."""
-    marks = {name for word in command for name in _FIELD_PLACEHOLDER.findall(word)}
-    if CONFIG.strip("{}") in marks:
-        return "yaml"
-    if marks & FIELDS.keys():
-        return "placeholders"
-    reads_file = dialect_of_command(command) is not HF and find_config_argument(command) is not None
-    return "yaml" if reads_file else "inject"

@@ -11,7 +11,7 @@ SCRIPT_OPTIONS = frozenset({"-m", "--module", "--no-python", "--no_python"})
 
 
 def parse_long_options(words: Sequence[str], whole: bool = False) -> dict[str, str]:
-    """`--name value` and `--name=value` of a launcher: up to its script, or in all the words (`whole`).
+    """`--name value` and `--name=value` options before the script, or in all arguments if `whole`.
 
     `-` in a name becomes `_`.
     """
@@ -26,7 +26,7 @@ def parse_long_options(words: Sequence[str], whole: bool = False) -> dict[str, s
 
 
 def remove_options(argv: Sequence[str], names: Collection[str]) -> tuple[str, ...]:
-    """`argv` without the options `names` and their values, in every spelling argparse takes for them."""
+    """`argv` without the options `names` and their values, in every spelling that argparse accepts."""
     kept: list[str] = []
     dropped: str | None = None
     for word in argv:
@@ -50,6 +50,6 @@ def _is_option(word: str) -> bool:
 
 
 def _is_value_of(option: str, word: str) -> bool:
-    """Whether `word` is the value of `option`; a switch such as `--bf16` may stand without one."""
+    """Whether `word` is the value of `option`; a switch such as `--bf16` may have none."""
     switch = option in hf.SWITCHES
     return not switch or word.lower() in {"true", "false", "1", "0", "yes", "no", "t", "f", "y", "n"}

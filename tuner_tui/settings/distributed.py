@@ -1,11 +1,15 @@
-"""How many processes and devices a job trains with: from its launcher, its command and accelerate's configuration
-file."""
+"""The number of processes and devices of a training, from its launcher, its command and accelerate's configuration.
+
+The configuration is located and read as accelerate 1.15 does (`commands/config/config_args.py`, `commands/launch.py`):
+`--config_file`, else `default_config.yaml` in the cache folder of Hugging Face. trl passes launch options from its own
+YAML file.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -16,15 +20,15 @@ from tuner_tui.settings.job import BuiltinJob, CommandJob
 
 ACCELERATE_PROGRAMS = frozenset({"accelerate", "accelerate-launch", "accelerate.commands.launch"})
 ACCELERATE_TOOLS = frozenset({"trl", "axolotl"})
-"""Tools that start their training by `accelerate launch` and hand its options on."""
+"""Tools that run `accelerate launch` and pass its options on."""
 SINGLE_PROCESS_TYPES = frozenset({"NO", "MULTI_CPU"})
-"""Kinds for which a single process is started, whatever number is given (`MULTI_CPU` leaves it to mpirun)."""
+"""Values of `distributed_type` that start one process whatever the number given (`MULTI_CPU` leaves it to mpirun)."""
 MAX_CONFIG_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class AccelerateConfig:
-    """What of a launch stands in files. `distributed_type` is None where accelerate has no file of its own."""
+    """Launch options from configuration files. `distributed_type` is None if accelerate has no file of its own."""
 
     path: Path
     distributed_type: str | None
@@ -32,8 +36,8 @@ class AccelerateConfig:
     mixed_precision: str | None
 
     @property
-    def words(self) -> str:
-        """For somebody about to start the command: `2 processes (MULTI_GPU), bf16, by /…/default_config.yaml`."""
+    def summary(self) -> str:
+        """One line for the user: `2 processes (MULTI_GPU), bf16, by /…/default_config.yaml`."""
         count = self.num_processes if self.distributed_type not in SINGLE_PROCESS_TYPES else 1
         known = [] if count is None else [f"{count} process" + ("es" if count > 1 else "")]
         if known and self.distributed_type not in (None, "NO"):
@@ -45,11 +49,10 @@ class AccelerateConfig:
 def read_accelerate_config(
     job: BuiltinJob | CommandJob, environ: Mapping[str, str], cwd: Path
 ) -> AccelerateConfig | None:
-    """What files say of the launch of `job`; None where accelerate does not start it, or no file tells.
+    """The configuration with which accelerate starts `job`; None if it does not, or has no readable configuration.
 
-    The job's own folder is seen from `cwd`, where the launch is asked for.
-
-    A file that cannot be read is none: accelerate itself refuses to start with it and says why.
+    `cwd` is the working directory of the launch, to which the job's own folder is relative. accelerate itself reports
+    a file that cannot be read.
     """
     env = {**environ, **job.env} if isinstance(job, CommandJob) else environ
     if job.launcher == "accelerate":
@@ -71,16 +74,19 @@ def read_accelerate_config(
 
 
 def _tool_config(options: Mapping[str, str], env: Mapping[str, str], cwd: Path) -> AccelerateConfig | None:
-    """trl's `--accelerate_config` is a file, or a name of one that trl brings: nothing is known of those."""
+    """The configuration that trl passes to accelerate: `--accelerate_config` is a file.
+
+    It may also name a configuration shipped with trl; those are not read.
+    """
     own = _read_mapping(cwd / options["config"]) if "config" in options else {}
     named = options.get("accelerate_config") or options.get("config_file") or own.get("accelerate_config")
-    told = _positive_int(own.get("num_processes"))
+    processes = _positive_int(own.get("num_processes"))
     found = _read_config(cwd / str(named) if named else _default_config_path(env))
-    if told is None:
+    if processes is None:
         return found
     if found is None:
-        return AccelerateConfig(cwd / options["config"], None, told, None)
-    return AccelerateConfig(found.path, found.distributed_type, told, found.mixed_precision)
+        return AccelerateConfig(cwd / options["config"], None, processes, None)
+    return replace(found, num_processes=processes)
 
 
 def _default_config_path(env: Mapping[str, str]) -> Path:
@@ -102,7 +108,7 @@ def _read_config(path: Path) -> AccelerateConfig | None:
 
 
 def _read_mapping(path: Path) -> Mapping[str, Any]:
-    """A small YAML (or JSON) mapping; empty where there is none."""
+    """The mapping in a small YAML or JSON file; empty if it cannot be read."""
     try:
         with path.open("rb") as file:
             values = yaml.safe_load(file.read(MAX_CONFIG_BYTES))
@@ -112,26 +118,25 @@ def _read_mapping(path: Path) -> Mapping[str, Any]:
 
 
 def _positive_int(value: Any) -> int | None:
-    """A number of processes; -1 stands for one that has to be given with the command."""
+    """A number of processes; None for -1, which asks for one on the command line."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 TORCHRUN = frozenset({"torchrun", "torch.distributed.run", "torch.distributed.launch"})
 ACCELERATE_MULTI_PROCESS_OPTIONS = frozenset({"multi_gpu", "tpu", "use_fsdp", "use_deepspeed", "use_megatron_lm"})
-"""Options of `accelerate launch` that stand above the kind in its file."""
+"""Options of `accelerate launch` that override `distributed_type` of its file."""
 MULTI_PROCESS_TOOLS = frozenset({"llamafactory-cli", "llamafactory"})
-"""Tools that start a process a card by themselves where there are several."""
+"""Tools that start one process for each of several GPUs."""
 NUMBER = re.compile(r"[0-9]{1,6}")
 
 
 def process_count(
     job: BuiltinJob | CommandJob, cards: int | None = None, accelerate: AccelerateConfig | None = None
 ) -> int:
-    """The processes of the training, at least 1; `cards` are the GPUs that it can use, where that is known.
+    """The number of training processes, at least 1; `cards` is the number of visible GPUs, None if unknown.
 
-    The word of the command's own launcher counts: torchrun's `--nproc-per-node` and `--nnodes`, accelerate's
-    `--num_processes` (trl and axolotl hand it on) and its file `accelerate`, deepspeed's `--num_gpus`, ms-swift's
-    `NPROC_PER_NODE`.
+    Read from the launcher in the command: torchrun's `--nproc-per-node` and `--nnodes`, accelerate's `--num_processes`
+    (also of trl and axolotl) and configuration, deepspeed's `--num_gpus`, ms-swift's `NPROC_PER_NODE`.
     """
     if job.launcher != "plain":
         return job.processes
@@ -141,10 +146,10 @@ def process_count(
 
 
 def devices_per_process(job: BuiltinJob | CommandJob, processes: int, cards: int) -> int | None:
-    """The cards among which one process shares a step, each with a micro batch of its own.
+    """The number of GPUs on which one process runs a step, each with its own micro batch.
 
-    The Trainer does that (`DataParallel`) where a single process sees several. None where nobody can tell yet: a
-    command may hold a Trainer, a loop for one card, or a tool that starts further processes by itself.
+    The Trainer uses all visible GPUs of a single process (`DataParallel`). None if unknown: a command may run a
+    Trainer, a loop for one GPU, or a tool that starts further processes.
     """
     if processes > 1 or cards <= 1:
         return 1
@@ -176,7 +181,7 @@ def _command_processes(
 
 
 def _accelerate_processes(options: Mapping[str, str], cards: int | None, file: AccelerateConfig | None) -> int:
-    """As `accelerate launch` decides: the kind in its file, else the cards, tell whether it starts several."""
+    """Follows `accelerate launch`: options, then `distributed_type`, then the GPUs decide on several processes."""
     kind = None if file is None else file.distributed_type
     if "cpu" in options:
         spreads = False
@@ -186,12 +191,12 @@ def _accelerate_processes(options: Mapping[str, str], cards: int | None, file: A
         spreads = kind not in SINGLE_PROCESS_TYPES
     else:
         spreads = cards is None or cards > 1
-    told = None if file is None or file.num_processes is None else str(file.num_processes)
-    return _parse_process_count(options.get("num_processes") or told or "auto", cards) if spreads else 1
+    configured = None if file is None or file.num_processes is None else str(file.num_processes)
+    return _parse_process_count(options.get("num_processes") or configured or "auto", cards) if spreads else 1
 
 
 def _deepspeed_processes(options: Mapping[str, str], cards: int | None) -> int:
-    """`--include host:0,2@other:1` names the cards; otherwise `--num_gpus` on each of `--num_nodes`."""
+    """`--include host:0,2@other:1` lists the GPUs; otherwise `--num_gpus` on each of `--num_nodes`."""
     included = options.get("include")
     if included:
         return sum(len(slots.split(",")) for _, _, slots in (one.partition(":") for one in included.split("@")))
@@ -201,13 +206,13 @@ def _deepspeed_processes(options: Mapping[str, str], cards: int | None) -> int:
 
 
 def _parse_process_count(word: str, cards: int | None) -> int:
-    """A number, or `auto` and `gpu`: one a card."""
+    """A number, or `auto` and `gpu`: one process for each GPU."""
     if NUMBER.fullmatch(word):
         return int(word)
     return max(1, cards or 0) if word in {"auto", "gpu"} else 1
 
 
 def _parse_node_count(word: str) -> int:
-    """torchrun's `2`, or `1:4` of an elastic training, which begins with the smaller."""
+    """torchrun's `2`, or `1:4` of an elastic training, which starts with the smaller number."""
     first = word.partition(":")[0]
     return int(first) if NUMBER.fullmatch(first) and int(first) > 0 else 1

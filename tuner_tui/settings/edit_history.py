@@ -14,7 +14,7 @@ UNDO_LIMIT = 500
 
 @dataclass(frozen=True, slots=True)
 class EditHistory:
-    """The settings being edited. `saved` is what is on disk; `past` and `future` are newest last."""
+    """The settings being edited. `saved` is the state on disk; `past` and `future` are newest last."""
 
     current: Resolved
     saved: Resolved
@@ -23,17 +23,17 @@ class EditHistory:
 
     @classmethod
     def of(cls, resolved: Resolved) -> EditHistory:
-        """Editing that starts from `resolved`, nothing changed yet."""
+        """A history that starts at `resolved`, without changes."""
         return cls(resolved, resolved)
 
     @property
     def can_undo(self) -> bool:
-        """Whether there is a change to take back."""
+        """Whether there is a change to undo."""
         return bool(self.past)
 
     @property
     def can_redo(self) -> bool:
-        """Whether a change was taken back that can be made again."""
+        """Whether there is an undone change."""
         return bool(self.future)
 
     @property
@@ -48,11 +48,11 @@ class EditHistory:
         return self.current.settings != self.saved.settings
 
     def edit(self, name: str, value: Value, origin: Origin = EDITED) -> EditHistory:
-        """One field changed. Raises `FieldError` for a bad name or value."""
+        """Change one field. Raises `FieldError` for a bad name or value."""
         return self.apply({name: value}, origin)
 
     def apply(self, change: Mapping[str, Value], origin: Origin) -> EditHistory:
-        """Several fields changed at once, undone at once. Raises `FieldError`; what stays keeps its origin."""
+        """Change several fields as one step. A field that keeps its value keeps its origin. Raises `FieldError`."""
         checked = {name: check_value(name, value) for name, value in change.items()}
         settings = self.current.settings
         new = {name: value for name, value in checked.items() if getattr(settings, name) != value}
@@ -63,19 +63,19 @@ class EditHistory:
         return replace(self, current=Resolved(settings.changed(**new), origins), past=past, future=())
 
     def undo(self) -> EditHistory:
-        """The last change taken back; the same where there is none."""
+        """Undo the last change, if any."""
         if not self.past:
             return self
         future = (*self.future, self.current)
         return replace(self, current=self.past[-1], past=self.past[:-1], future=future)
 
     def redo(self) -> EditHistory:
-        """The change taken back last made again; the same where there is none."""
+        """Redo the change undone last, if any."""
         if not self.future:
             return self
         past = (*self.past, self.current)
         return replace(self, current=self.future[-1], past=past, future=self.future[:-1])
 
     def saved_now(self) -> EditHistory:
-        """The present settings are what is on disk; undo still reaches back before the save."""
+        """Mark the current settings as saved; earlier changes can still be undone."""
         return replace(self, saved=self.current)

@@ -1,14 +1,14 @@
-"""What is said when settings, a preset or a command line are wrong. Each is one sentence for a person."""
+"""Exceptions for bad settings, presets and options. The text of each is one sentence for the user."""
 
 from __future__ import annotations
 
 
 class SettingsError(ValueError):
-    """Bad input to the settings. `str(error)` is one sentence that can stand on the screen or on stderr."""
+    """Bad settings or options. `str(error)` is one sentence to show to the user."""
 
 
 class FieldError(SettingsError):
-    """A value that a field cannot take, or a field that does not exist. `field` is the name as given."""
+    """A value that a field does not accept, or an unknown field. `field` is the name as given."""
 
     def __init__(self, field: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -20,4 +20,4 @@ class PresetError(SettingsError):
 
 
 class PresetExistsError(PresetError):
-    """The preset file is there already and nobody said that it may be replaced."""
+    """The preset file exists and must not be replaced."""

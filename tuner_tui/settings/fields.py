@@ -23,10 +23,10 @@ Kind = Literal["int", "float", "bool", "choice", "text"]
 
 @dataclass(frozen=True, slots=True)
 class FieldSpec:
-    """One knob as it is shown and typed.
+    """How one setting is shown and entered.
 
-    `minimum` and `maximum` are None where there is no bound; `above_minimum` and `below_maximum` say that the
-    bound itself is left out. `choices` is closed, `suggestions` are merely likely words for a text.
+    `minimum` and `maximum` are None without a bound; with `above_minimum` and `below_maximum` the bound itself is
+    excluded. `choices` lists all values, `suggestions` likely ones of a free text.
     """
 
     name: str
@@ -46,7 +46,7 @@ class FieldSpec:
 
     @property
     def bounds(self) -> str:
-        """The bounds in words, such as `1 to 65536` or `above 0, at most 10`; empty where there are none."""
+        """The bounds as text, such as `1 to 65536` or `above 0, at most 10`; empty without bounds."""
         if self.minimum is None or self.maximum is None:
             return ""
         low, high = _format_bound(self.minimum), _format_bound(self.maximum)
@@ -118,10 +118,10 @@ EMPTY_WORDS = frozenset({"", "none", "null", "~"})
 
 
 def parse_value(name: str, text: str) -> Value:
-    """The value that `text` means for the field `name`.
+    """Parse `text` as a value of the field `name`.
 
-    Empty, `none`, `null` and `~` mean None where a field may be empty. Raises `FieldError` that names the
-    field, what it takes and, for an unknown name, the nearest one.
+    Empty, `none`, `null` and `~` mean None if the field is optional. Raises `FieldError`, which names the field, what
+    it accepts and, for an unknown name, the closest one.
     """
     spec = spec_of(name)
     word = text.strip()
@@ -132,7 +132,7 @@ def parse_value(name: str, text: str) -> Value:
 
 
 def check_value(name: str, value: Any) -> Value:
-    """`value` if the field `name` takes it (a float also takes a whole number); raises `FieldError`."""
+    """Return `value` if the field `name` accepts it (a float also accepts an int). Raises `FieldError`."""
     spec = spec_of(name)
     try:
         checked: Value = _adapter(name).validate_python(value)
@@ -142,7 +142,7 @@ def check_value(name: str, value: Any) -> Value:
 
 
 def format_value(name: str, value: Value) -> str:
-    """The text of a value, compact; `parse_value(name, format_value(name, v)) == v` for every valid value."""
+    """A value as compact text; `parse_value(name, format_value(name, v)) == v` for every valid value."""
     spec_of(name)
     if value is None:
         return ""
@@ -154,7 +154,7 @@ def format_value(name: str, value: Value) -> str:
 
 
 def spec_of(name: str) -> FieldSpec:
-    """The spec of the field `name`; raises `FieldError` with the nearest valid name."""
+    """The spec of the field `name`. Raises `FieldError`, which suggests the closest name."""
     try:
         return FIELDS[name]
     except KeyError:
@@ -162,19 +162,19 @@ def spec_of(name: str) -> FieldSpec:
 
 
 def unknown_field_message(name: str) -> str:
-    """The sentence for a name that no field has."""
+    """The error message for an unknown field name."""
     near = closest_match(name, FIELDS)
     return f"unknown setting '{shorten_text(name)}'" + (f"; did you mean '{near}'?" if near else "")
 
 
 def closest_match(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The one of `names` most like `name`, or None where nothing is like it."""
+    """The one of `names` most similar to `name`, or None if none is."""
     found = difflib.get_close_matches(name[:100].lower(), list(names), n=1, cutoff=cutoff)
     return found[0] if found else None
 
 
 def describe_expected(spec: FieldSpec) -> str:
-    """What a field takes, in words: `a whole number, 1 to 65536`."""
+    """What a field accepts, as text: `a whole number, 1 to 65536`."""
     words = {
         "int": f"a whole number, {spec.bounds}",
         "float": f"a number, {spec.bounds}",
@@ -261,7 +261,7 @@ _PARSERS: Mapping[Kind, Callable[[FieldSpec, str], Value]] = {
 
 @cache
 def _adapter(name: str) -> TypeAdapter[Any]:
-    """A validator of one field alone, as strict as the model and with its bounds."""
+    """A validator of one field, as strict as the model and with the field's bounds."""
     info = Settings.model_fields[name]
     annotated: Any = Annotated[(info.annotation, *info.metadata)]
     return TypeAdapter(annotated, config={"strict": True})

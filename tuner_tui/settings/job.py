@@ -14,8 +14,9 @@ Launcher = Literal["plain", "torchrun", "accelerate"]
 
 
 class _BaseJob(BaseModel):
-    """What every job has. `launcher` starts it in `processes` processes. `fallback` says how its end for want of memory
-    is met; it is no part of what trains.
+    """Fields of every job. `launcher` starts it in `processes` processes.
+
+    `fallback` is how often a run may restart after it ran out of memory; it does not change what is trained.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -43,7 +44,7 @@ class BuiltinJob(_BaseJob):
 
 
 class CommandJob(_BaseJob):
-    """Anybody's training command, run as it is, and the way settings reach it."""
+    """A user's training command and how settings reach it."""
 
     kind: Literal["command"] = "command"
     command: tuple[str, ...] = Field(min_length=1)
@@ -66,5 +67,5 @@ Job = Annotated[BuiltinJob | CommandJob, Field(discriminator="kind")]
 
 
 def same_training(first: Job, second: Job) -> bool:
-    """Whether both jobs train the same thing the same way, however they are to go on when memory runs out."""
+    """Whether both jobs are equal apart from `fallback`."""
     return first.model_copy(update={"fallback": 0}) == second.model_copy(update={"fallback": 0})

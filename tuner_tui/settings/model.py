@@ -1,4 +1,4 @@
-"""The settings: every knob, declared once. Form, `--set`, YAML, help and validation are rendered from here.
+"""The settings of a training, declared once; form, `--set`, YAML, help and validation are derived from this model.
 
 Names are those of Hugging Face `TrainingArguments` where it has one; `precision` stands for its `bf16` and
 `fp16` pair, `max_length`, `attn_implementation` and the LoRA fields for what a script passes elsewhere.
@@ -18,7 +18,7 @@ Attention = Literal["auto", "eager", "sdpa", "flash_attention_2", "flash_attenti
 
 @dataclass(frozen=True, slots=True)
 class FieldDisplay:
-    """How a field is shown: short label, the group it stands in, its unit, suggestions for free text."""
+    """How a field is shown: short label, group in the form, unit, suggestions for free text."""
 
     label: str
     group: str
@@ -35,7 +35,7 @@ WORD = r"^[A-Za-z0-9_.-]+$"
 
 
 class Settings(BaseModel):
-    """The knobs of one training, immutable. Bounds of a field are here, rules across fields in `validity`."""
+    """The settings of one training, immutable. Bounds of single fields are here, rules across fields in `rules`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -166,9 +166,9 @@ class Settings(BaseModel):
     )
 
     def effective_batch(self, processes: int = 1) -> int:
-        """Samples behind one optimizer step: micro batch × accumulation × processes."""
+        """Samples per optimizer step: micro batch × accumulation × processes."""
         return self.per_device_train_batch_size * self.gradient_accumulation_steps * processes
 
     def changed(self, **values: Any) -> Settings:
-        """A copy with `values` put in and validated; raises `pydantic.ValidationError` on a bad one."""
+        """A validated copy with `values` replaced. Raises `pydantic.ValidationError`."""
         return Settings.model_validate({**self.model_dump(), **values})

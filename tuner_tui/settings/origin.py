@@ -1,4 +1,4 @@
-"""Where a value came from. Each setting remembers its origin, so that the screen can say it."""
+"""Settings together with the origin of each value."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tuner_tui.settings.model import Settings
 
 
 class OriginKind(StrEnum):
-    """Weakest first; a later kind wins over an earlier one."""
+    """Kind of source, in order of increasing precedence."""
 
     DEFAULT = "default"
     RECOMMENDED = "recommended"
@@ -26,7 +26,7 @@ class OriginKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The kind of source and its name: a preset's name, an environment variable, a rule."""
+    """Where a value comes from: the kind of source and its name, such as that of a preset or a variable."""
 
     kind: OriginKind
     detail: str = ""
@@ -34,7 +34,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """Settings with the origin of every value. A field without an entry is at its default."""
+    """Settings with the origin of each value. A field without an entry has its default."""
 
     settings: Settings
     origins: Mapping[str, Origin] = field(default_factory=dict)
@@ -45,12 +45,12 @@ class Resolved:
 
     @property
     def given(self) -> dict[str, Value]:
-        """The values that somebody chose, in the order of the settings, without what is recommended for the box."""
+        """The values that a user chose, in field order: neither defaults nor recommended values."""
         weak = (OriginKind.DEFAULT, OriginKind.RECOMMENDED)
         names = [name for name in Settings.model_fields if self.origin(name).kind not in weak]
         return {name: getattr(self.settings, name) for name in names}
 
     @property
     def chosen(self) -> frozenset[str]:
-        """The names of the values that somebody or something chose: all that are not mere defaults."""
+        """The names of all values that are not defaults, recommended ones included."""
         return frozenset(name for name, origin in self.origins.items() if origin.kind is not OriginKind.DEFAULT)

@@ -59,7 +59,7 @@ FOREIGN = [one for one in DIALECTS.values() if one is not HF]
 def test_each_tool_in_its_own_words(name: str) -> None:
     carried = write_settings(DIALECTS[name], SETTINGS, None, NAMES)
     assert dict(carried.values) == EXPECTED[name]
-    assert carried.not_carried == ()
+    assert carried.unsupported == ()
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_each_tool_in_its_own_words(name: str) -> None:
 )
 def test_what_a_tool_has_no_place_for_is_said(tool: str, settings: Settings, missing: str) -> None:
     carried = write_settings(DIALECTS[tool], settings, None, [missing])
-    assert (dict(carried.values), carried.not_carried) == ({}, (missing,))
+    assert (dict(carried.values), carried.unsupported) == ({}, (missing,))
     assert missing in carried.notes[0]
 
 
@@ -89,7 +89,7 @@ def test_hugging_faces_own_names_are_those_of_the_installed_release() -> None:
 def test_what_is_written_is_read_back(tool: Dialect, settings: Settings) -> None:
     carried = write_settings(tool, settings, None, FIELDS)
     found = read_settings(tool, carried.values).settings
-    for name in set(FIELDS) - set(carried.not_carried):
+    for name in set(FIELDS) - set(carried.unsupported):
         value = getattr(settings, name)
         if name == "warmup_steps" and value >= 1:
             value = float(int(value))  # a tool counts whole steps

@@ -50,7 +50,7 @@ RELEASES = [V4_46, V4_51, V5_10, V5_23, None]
 def test_each_release_gets_its_own_names(change, names, values):
     carried = to_hf(Settings(**change), names, only=change)
     assert carried.values == values
-    assert carried.not_carried == ()
+    assert carried.unsupported == ()
 
 
 @pytest.mark.parametrize(
@@ -64,13 +64,13 @@ def test_each_release_gets_its_own_names(change, names, values):
 )
 def test_what_has_no_place_is_named_and_explained(change, names):
     carried = to_hf(Settings(**change), names, only=change)
-    assert carried.not_carried == tuple(change)
+    assert carried.unsupported == tuple(change)
     assert carried.notes[0].startswith(next(iter(change)))
 
 
 def test_a_script_may_take_what_training_arguments_do_not():
     carried = to_hf(Settings(), None, extra=SCRIPT_FIELDS)
-    assert carried.not_carried == ()
+    assert carried.unsupported == ()
     assert {carried.values[name] for name in ("max_length", "peft_method")} == {128, "none"}
 
 
@@ -85,9 +85,9 @@ def test_what_is_exported_is_imported_again(settings):
     for names in RELEASES:
         carried = to_hf(settings, names, extra=SCRIPT_FIELDS)
         imported = from_hf(carried.values)
-        kept = {name: value for name, value in settings.model_dump().items() if name not in carried.not_carried}
+        kept = {name: value for name, value in settings.model_dump().items() if name not in carried.unsupported}
         assert {**Settings().model_dump(), **imported.settings} == {**Settings().model_dump(), **kept}
-        assert imported.left_out == ()
+        assert imported.ignored == ()
 
 
 @given(all_settings)
@@ -164,8 +164,8 @@ def test_old_and_new_spellings_are_read(values, settings):
 def test_what_is_no_setting_is_left_out_with_a_note(values, note):
     imported = from_hf(values)
     assert any(said.startswith(note) for said in imported.notes)
-    assert set(imported.left_out) <= set(values)
-    assert imported.left_out
+    assert set(imported.ignored) <= set(values)
+    assert imported.ignored
 
 
 @pytest.mark.parametrize(

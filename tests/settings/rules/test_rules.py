@@ -113,9 +113,9 @@ def test_what_does_not_fit_is_said_with_what_would(change, gpus, interpreter, se
     assert len(matching) == 1
     assert matching[0].severity == severity
     if right is not None:
-        assert matching[0].right == right
-    mended = {**change, **matching[0].right}
-    if matching[0].right:
+        assert matching[0].fix == right
+    mended = {**change, **matching[0].fix}
+    if matching[0].fix:
         assert said not in " ".join(item.sentence for item in found(mended, gpus, interpreter))
 
 
@@ -147,7 +147,7 @@ def test_what_fits_or_is_not_known_is_let_be(change, gpus, interpreter):
 
 def test_an_adapter_needs_peft_in_the_built_in_job():
     wrong = found({"peft_method": "lora"}, interpreter=python(), job=BuiltinJob())
-    assert [item.right for item in wrong] == [{"peft_method": "none"}]
+    assert [item.fix for item in wrong] == [{"peft_method": "none"}]
     assert found({"peft_method": "lora"}, interpreter=python(peft="0.18.0"), job=BuiltinJob()) == ()
 
 
@@ -181,9 +181,9 @@ def test_every_problem_names_fields_and_values_that_exist(settings):
         for item in find_problems(settings, gpus=gpus, interpreter=python(), job=BuiltinJob(max_samples=100), cores=2):
             assert item.fields
             assert set(item.fields) <= set(FIELDS)
-            assert set(item.right) <= set(FIELDS)
+            assert set(item.fix) <= set(FIELDS)
             assert item.sentence.endswith((".", "?"))
-            settings.changed(**item.right)
+            settings.changed(**item.fix)
 
 
 def test_suggestions_are_known_names():

@@ -73,4 +73,4 @@ class RecommendationDraft:
         if names is None or name in SCRIPT_FIELDS - script:
             return True
         settings = Settings.model_validate({name: value})
-        return not to_hf(settings, names, only=(name,), extra=script).not_carried
+        return not to_hf(settings, names, only=(name,), extra=script).unsupported

@@ -69,7 +69,7 @@ class TrainingTarget:
 
     def has(self, package: str, at_least: tuple[int, int] = (0, 0)) -> bool:
         """Whether the interpreter is known to have the package in version `at_least` or newer."""
-        return self.box.version_text(package) is not None and not self.box.older(package, at_least)
+        return self.box.version_text(package) is not None and not self.box.is_older(package, at_least)
 
     @property
     def card_label(self) -> str:

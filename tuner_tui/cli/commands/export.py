@@ -37,7 +37,7 @@ def export(
         fail(str(error))
     values = {name: value for name, value in carried.values.items() if value is not None}
     if as_json:
-        print_json({"tool": tool.name, "values": values, "not_carried": carried.not_carried, "notes": carried.notes})
+        print_json({"tool": tool.name, "values": values, "not_carried": carried.unsupported, "notes": carried.notes})
         return
     typer.echo(dump_config(values).rstrip())
     for why in carried.notes:
@@ -68,7 +68,7 @@ def import_file(
     except SettingsError as error:
         fail(str(error))
     if as_json:
-        print_json({"name": path.stem, "path": str(path), "settings": dict(found.settings), "left_out": found.left_out})
+        print_json({"name": path.stem, "path": str(path), "settings": dict(found.settings), "left_out": found.ignored})
         return
     for text in found.notes:
         print_note(text)

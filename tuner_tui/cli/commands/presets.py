@@ -148,9 +148,7 @@ class _Checked:
         return "\n".join([f"{self.name}: good", *(f"  {line}" for line in lines)])
 
     def document(self) -> dict[str, Any]:
-        warnings = [
-            {"fields": item.fields, "sentence": item.sentence, "right": dict(item.right)} for item in self.found
-        ]
+        warnings = [{"fields": item.fields, "sentence": item.sentence, "right": dict(item.fix)} for item in self.found]
         return {"name": self.name, "ok": not self.error, "error": self.error, "notes": self.notes, "warnings": warnings}
 
 
@@ -180,7 +178,7 @@ def _not_applied(preset: Preset, resolved: Resolved) -> tuple[Problem, ...]:
 
 def _hardware(hardware: HardwareRequirements) -> str:
     parts = [
-        hardware.gpu_words(),
+        hardware.gpu_text(),
         f"{hardware.min_memory_gib:g} GiB or more" if hardware.min_memory_gib else "",
         f"capability {hardware.capability} or newer" if hardware.capability else "",
         f"{hardware.min_cores} cores or more" if hardware.min_cores else "",

@@ -16,7 +16,7 @@ def launch_summary(prepared: PreparedLaunch) -> list[tuple[str, str]]:
     if prepared.cwd != Path.cwd():
         lines.append(("Folder", str(prepared.cwd)))
     if prepared.accelerate is not None:
-        lines.append(("accelerate", prepared.accelerate.words))
+        lines.append(("accelerate", prepared.accelerate.summary))
     if prepared.checkpoint is not None:
         lines.append(("Resumes", str(prepared.checkpoint)))
     if applied.inject:

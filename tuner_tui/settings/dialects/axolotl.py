@@ -1,4 +1,4 @@
-"""axolotl 0.19.0, `axolotl train`: a schema of its own; names read from its pydantic models."""
+"""axolotl 0.19.0, `axolotl train`: its own schema; names are from its pydantic models."""
 
 from tuner_tui.settings.dialects.dialect import Dialect
 
@@ -40,7 +40,7 @@ AXOLOTL = Dialect(
         "num_train_epochs": "num_epochs",
         "max_length": "sequence_len",
     },
-    words={
+    values={
         "precision": {
             "fp32": {"bf16": False, "fp16": False},
             "bf16": {"bf16": True, "fp16": False},
@@ -62,7 +62,7 @@ AXOLOTL = Dialect(
             "dora": {"adapter": "lora", "peft_use_dora": True},
         },
     },
-    ratio="warmup_ratio",
+    warmup_ratio="warmup_ratio",
     extends_hf=False,
-    marks=frozenset({"base_model", "micro_batch_size", "sequence_len", "datasets"}),
+    file_keys=frozenset({"base_model", "micro_batch_size", "sequence_len", "datasets"}),
 )

@@ -1,4 +1,4 @@
-"""A tool's own names and values for the settings, as data; one reader and one writer for all of them."""
+"""Describes a tool's names and values for the settings as data, and reads and writes settings by such a description."""
 
 from __future__ import annotations
 
@@ -18,26 +18,27 @@ WrittenKeys = Mapping[str, Any]
 class Dialect:
     """How one tool spells the settings in its YAML file.
 
-    `names`: setting to key, its value as it is. `words`: setting to value to what is written for that value; a value
-    that is not listed goes by `names`, and has no place where there is no name either. `ratio` is the key of a warmup
-    given as a share of all steps. `extends_hf`: what neither lists is spelled as in `TrainingArguments`, which the tool
-    extends; otherwise it has no place. `marks`: keys by which a file is known to be the tool's. `command` starts it.
+    `names` maps a setting to the tool's key for it; the value is unchanged. `values` maps a setting and one of its
+    values to the keys and values that express it; a value that is not listed uses `names`. `warmup_ratio` is the key of
+    a warmup given as a fraction of all steps. With `extends_hf`, settings in neither table are spelled as in
+    `TrainingArguments`, which the tool extends; otherwise they are unsupported. A file with any of `file_keys` belongs
+    to the tool. `command` is how the tool is started.
     """
 
     name: str
     tool: str
     command: str
     names: Mapping[str, str]
-    words: Mapping[str, Mapping[Value, WrittenKeys]] = field(default_factory=dict)
-    ratio: str | None = None
+    values: Mapping[str, Mapping[Value, WrittenKeys]] = field(default_factory=dict)
+    warmup_ratio: str | None = None
     extends_hf: bool = True
-    marks: frozenset[str] = frozenset()
+    file_keys: frozenset[str] = frozenset()
 
 
 def write_settings(
     dialect: Dialect, settings: Settings, targets: Collection[str] | None, only: Collection[str]
 ) -> ExportedSettings:
-    """The settings `only` in the tool's words. `targets`: the fields of the installed TrainingArguments, if known."""
+    """The settings `only` as the tool spells them. `targets` are the fields of the installed `TrainingArguments`."""
     values: dict[str, Any] = {}
     missing: list[str] = []
     notes: list[str] = []
@@ -46,7 +47,7 @@ def write_settings(
         why: tuple[str, ...] = (f"{dialect.tool} has no place for {name} {getattr(settings, name)}",)
         if written is None and dialect.extends_hf and not _defines(dialect, name):
             carried = hf.to_hf(settings, targets, only=[name])
-            written, why = None if carried.not_carried else carried.values, carried.notes
+            written, why = None if carried.unsupported else carried.values, carried.notes
         if written is None:
             missing.append(name)
             notes += why
@@ -56,23 +57,23 @@ def write_settings(
 
 
 def dialect_keys(dialect: Dialect, name: str) -> frozenset[str]:
-    """Every key by which the setting `name` may stand in the tool's file."""
-    spelled = {key for written in dialect.words.get(name, {}).values() for key in written}
+    """Every key that may hold the setting `name` in the tool's file."""
+    spelled = {key for written in dialect.values.get(name, {}).values() for key in written}
     spelled |= {dialect.names[name]} if name in dialect.names else set()
-    if name == "warmup_steps" and dialect.ratio is not None:
-        spelled |= {"warmup_steps", dialect.ratio}
+    if name == "warmup_steps" and dialect.warmup_ratio is not None:
+        spelled |= {"warmup_steps", dialect.warmup_ratio}
     return frozenset(spelled | (set(hf.argument_names(name)) if dialect.extends_hf else set()))
 
 
 def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettings:
-    """The settings that a tool's file gives. Raises `FieldError`; what is no setting is left out with a note."""
+    """The settings in a tool's file. Raises `FieldError`; keys that are not settings are ignored with a note."""
     plain: dict[str, Any] = dict(values)
     found: dict[str, Any] = {}
     for name in FIELDS:
-        for value, written in dialect.words.get(name, {}).items():
+        for value, written in dialect.values.get(name, {}).items():
             if written and all(key in values and values[key] == wanted for key, wanted in written.items()):
-                found[name] = value  # a later entry is the more special one
-        for key in {key for written in dialect.words.get(name, {}).values() for key in written}:
+                found[name] = value  # a later entry is more specific: DoRA is LoRA with one more key
+        for key in {key for written in dialect.values.get(name, {}).values() for key in written}:
             if name in found:
                 plain.pop(key, None)
         own = dialect.names.get(name)
@@ -82,13 +83,13 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
 
 
 def _defines(dialect: Dialect, name: str) -> bool:
-    return name in dialect.names or name in dialect.words
+    return name in dialect.names or name in dialect.values
 
 
 def _written_keys(dialect: Dialect, name: str, value: Value) -> WrittenKeys | None:
-    if name == "warmup_steps" and dialect.ratio is not None and isinstance(value, float):
-        return {dialect.ratio: value} if 0 < value < 1 else {"warmup_steps": int(value)}
-    words = dialect.words.get(name, {})
-    if value in words:
-        return words[value]
+    if name == "warmup_steps" and dialect.warmup_ratio is not None and isinstance(value, float):
+        return {dialect.warmup_ratio: value} if 0 < value < 1 else {"warmup_steps": int(value)}
+    special = dialect.values.get(name, {})
+    if value in special:
+        return special[value]
     return {dialect.names[name]: value} if name in dialect.names else None

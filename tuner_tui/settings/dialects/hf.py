@@ -1,5 +1,9 @@
-"""Settings as Hugging Face `TrainingArguments` of the installed release, and such arguments of any release as
-settings."""
+"""Exports settings as Hugging Face `TrainingArguments` and imports such arguments as settings.
+
+`TrainingArguments` is renamed from release to release, so the names are taken from the interpreter that trains: pass
+its fields to `to_hf`. Without them the newest spelling known here (transformers 5.23) is written. Arguments of any
+release can be imported; nothing is dropped without a note.
+"""
 
 from __future__ import annotations
 
@@ -19,22 +23,22 @@ ARGUMENT_NAMES: Mapping[str, tuple[str, ...]] = {
     "train_sampling_strategy": ("train_sampling_strategy", "group_by_length"),
     "eval_strategy": ("eval_strategy", "evaluation_strategy"),
 }
-"""Every spelling that a setting has had, where that is not just its own name."""
+"""All spellings of a setting over the releases, if there is more than its own name."""
 
 
 SWITCHES = frozenset(
     {"bf16", "fp16", "activation_checkpointing", "group_by_length"}
     | {name for name, spec in FIELDS.items() if spec.kind == "bool"}
 )
-"""Arguments that are on or off, by all their spellings."""
+"""Boolean arguments, in all spellings."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExportedSettings:
-    """Settings in a tool's words; `not_carried` names those it has no place for, `notes` says why."""
+    """Settings as a tool spells them; `unsupported` names those it cannot express, `notes` says why."""
 
     values: Mapping[str, Any]
-    not_carried: tuple[str, ...] = ()
+    unsupported: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -47,9 +51,9 @@ def to_hf(
 ) -> ExportedSettings:
     """The keyword arguments that give `settings` to `TrainingArguments`.
 
-    `names`: the fields of the target's TrainingArguments (None: the newest). `only`: the settings to carry
-    (None: all). `extra`: names the script takes besides, such as `max_length`. A value of None means that the
-    argument is left to its default.
+    `names`: the fields of the target's `TrainingArguments`, None for the newest known. `only`: the settings to export,
+    None for all. `extra`: further names that the script accepts, such as `max_length`. A value of None means that the
+    argument keeps its default.
     """
     values: dict[str, Any] = {}
     missing: list[str] = []
@@ -66,7 +70,7 @@ def to_hf(
 
 
 def argument_names(name: str) -> tuple[str, ...]:
-    """Every argument name by which the setting `name` may stand on a command line."""
+    """Every name of the setting `name` on a command line."""
     return ARGUMENT_NAMES.get(name, (name,))
 
 
@@ -143,7 +147,7 @@ _TO_HF: Mapping[str, Callable[[Any, Collection[str] | None], dict[str, Any]]] = 
 
 
 def to_arguments(values: Mapping[str, Any]) -> list[str]:
-    """`--key value` for every value; booleans as `HfArgumentParser` reads them; None is left out."""
+    """`--key value` for every value that is not None; booleans as `HfArgumentParser` reads them."""
     return [
         word for name, value in values.items() if value is not None for word in (f"--{name}", _format_argument(value))
     ]
@@ -166,32 +170,32 @@ PRESET_SPELLINGS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ImportedSettings:
-    """A tool's arguments as settings. `left_out` names those that are no setting, `notes` says why."""
+    """Settings read from a tool's arguments. `ignored` names arguments that are not settings, `notes` says why."""
 
     settings: Mapping[str, Value]
-    left_out: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
 def from_hf(values: Mapping[str, Any]) -> ImportedSettings:
     """Read flat Hugging Face arguments, typed or as text. Raises `FieldError` whose `field` is the key.
 
-    Old spellings are translated; arguments that are no setting are left out with a note; a misspelt setting
-    is an error.
+    Old spellings are translated; arguments that are not settings are ignored with a note; a misspelt setting is an
+    error.
     """
     reader = _HfImporter(values)
     for key in values:
         reader.take(key)
-    return ImportedSettings(reader.settings, tuple(reader.left_out), tuple(reader.notes))
+    return ImportedSettings(reader.settings, tuple(reader.ignored), tuple(reader.notes))
 
 
 class _HfImporter:
-    """Goes through the arguments key by key and keeps what it found."""
+    """Collects settings and notes from arguments, key by key."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self.values = values
         self.settings: dict[str, Value] = {}
-        self.left_out: list[str] = []
+        self.ignored: list[str] = []
         self.notes: list[str] = []
 
     def take(self, key: str) -> None:
@@ -207,7 +211,7 @@ class _HfImporter:
             self.leave(key, "no setting; the training script's own argument")
 
     def put(self, name: str, key: str, value: Any) -> None:
-        """Take `value` of the argument `key` as the setting `name`; None: the argument was not given."""
+        """Set `name` from `value` of the argument `key`; None means that the argument was not given."""
         if value is None and not FIELDS[name].optional:
             return
         if FIELDS[name].kind == "int" and isinstance(value, float) and value.is_integer():
@@ -220,7 +224,7 @@ class _HfImporter:
             self.notes.append(f"{key} is read as {name} {format_value(name, self.settings[name])}")
 
     def leave(self, key: str, why: str) -> None:
-        self.left_out.append(key)
+        self.ignored.append(key)
         self.notes.append(f"{shorten_text(key)} left out: {why}")
 
     def refuse_misspelt(self, key: str) -> None:
@@ -229,7 +233,7 @@ class _HfImporter:
             raise FieldError(key, f"unknown setting '{shorten_text(key)}'; did you mean '{near}'?")
 
     def flag(self, key: str) -> bool:
-        """The value of a boolean argument; an argument that is not there is off."""
+        """The value of a boolean argument, False if it is missing."""
         value = self.values.get(key)
         if value is None or isinstance(value, bool):
             return bool(value)
@@ -241,7 +245,7 @@ class _HfImporter:
         raise FieldError(key, f"{key} must be on or off, not '{shorten_text(str(value))}'")
 
     def number(self, key: str) -> float | None:
-        """The value of a numeric argument, None where it is not there; raises `FieldError`."""
+        """The value of a numeric argument, None if it is missing. Raises `FieldError`."""
         value = self.values.get(key)
         if value is None:
             return None
@@ -316,7 +320,7 @@ def _steps_from(reader: _HfImporter, key: str) -> None:
 
 
 def _unlimited_from(reader: _HfImporter, key: str) -> None:
-    """0 and -1 mean to Transformers what empty means here."""
+    """Transformers uses 0 and -1 where a setting is empty."""
     value = reader.number(key)
     reader.put(key, key, None if value is not None and value <= 0 else reader.values[key])
 

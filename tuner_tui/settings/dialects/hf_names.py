@@ -1,4 +1,4 @@
-"""Names that Hugging Face training scripts use and the settings do not: recognised on import, never written.
+"""Argument, optimizer and schedule names of Hugging Face that are recognised on import but not written.
 
 Read from `dataclasses.fields(TrainingArguments)` of transformers 5.23.0 and from the releases that removed
 the older ones.
@@ -60,7 +60,7 @@ IGNORED_ARGUMENTS: Mapping[str, str] = {
     **dict.fromkeys(_ARGUMENTS, "an argument of TrainingArguments that is no setting here"),
     **dict.fromkeys(("fp16_opt_level", "fp16_backend", "half_precision_backend"), _APEX),
 }
-"""Name to the reason why it is left out."""
+"""Argument to the reason why it is ignored."""
 
 OPTIMIZERS = _split("""
     adamw_torch adamw_torch_fused adamw_torch_xla adamw_torch_npu_fused adafactor adamw_anyprecision

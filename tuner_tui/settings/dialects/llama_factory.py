@@ -12,7 +12,7 @@ LLAMA_FACTORY = Dialect(
         "lora_alpha": "lora_alpha",
         "lora_dropout": "lora_dropout",
     },
-    words={
+    values={
         # It never looks at Trainer's gradient_checkpointing.
         "gradient_checkpointing": {
             True: {"disable_gradient_checkpointing": False},
@@ -31,6 +31,6 @@ LLAMA_FACTORY = Dialect(
             "dora": {"finetuning_type": "lora", "use_dora": True},
         },
     },
-    ratio="warmup_ratio",
-    marks=frozenset({"finetuning_type", "cutoff_len", "lora_target", "template", "stage"}),
+    warmup_ratio="warmup_ratio",
+    file_keys=frozenset({"finetuning_type", "cutoff_len", "lora_target", "template", "stage"}),
 )

@@ -14,7 +14,7 @@ MS_SWIFT = Dialect(
         "lora_alpha": "lora_alpha",
         "lora_dropout": "lora_dropout",
     },
-    words={
+    values={
         "attn_implementation": {"auto": {}},
         "train_sampling_strategy": {
             "random": {"group_by_length": False},
@@ -26,6 +26,6 @@ MS_SWIFT = Dialect(
             "dora": {"tuner_type": "lora", "use_dora": True},
         },
     },
-    ratio="warmup_ratio",
-    marks=frozenset({"tuner_type", "train_type", "attn_impl", "quant_bits"}),
+    warmup_ratio="warmup_ratio",
+    file_keys=frozenset({"tuner_type", "train_type", "attn_impl", "quant_bits"}),
 )

@@ -23,11 +23,11 @@ DIALECT_OF_PROGRAM = {
     "axolotl": AXOLOTL,
     "swift": MS_SWIFT,
 }
-"""Commands to the tool that they start."""
+"""Name of a program to the dialect of the tool."""
 
 
 def dialect_by_name(name: str) -> Dialect:
-    """The dialect `name`; raises `SettingsError` with the nearest one."""
+    """The dialect `name`. Raises `SettingsError`, which suggests the closest one."""
     if name in DIALECTS:
         return DIALECTS[name]
     near = closest_match(name, DIALECTS)
@@ -36,7 +36,7 @@ def dialect_by_name(name: str) -> Dialect:
 
 
 def dialect_of_command(command: Sequence[str]) -> Dialect:
-    """The tool that a command starts, by its program or module; Hugging Face's own names where it is none."""
+    """The dialect of the tool that a command starts, by its program or module; `HF` for any other command."""
     for word in command[:4]:
         found = DIALECT_OF_PROGRAM.get(PurePath(word).name.partition(".")[0])
         if found is not None:
@@ -45,6 +45,6 @@ def dialect_of_command(command: Sequence[str]) -> Dialect:
 
 
 def dialect_of_file(values: Mapping[str, Any]) -> Dialect:
-    """The tool that most likely reads a file with these keys; Hugging Face's own names where nothing tells."""
-    best = max(DIALECTS.values(), key=lambda one: len(one.marks & values.keys()))
-    return best if best.marks & values.keys() else HF
+    """The dialect that shares most of its `file_keys` with these keys; `HF` if none does."""
+    best = max(DIALECTS.values(), key=lambda one: len(one.file_keys & values.keys()))
+    return best if best.file_keys & values.keys() else HF

@@ -14,7 +14,7 @@ TRL = Dialect(
         "lora_alpha": "lora_alpha",
         "lora_dropout": "lora_dropout",
     },
-    words={
+    values={
         "attn_implementation": {"auto": {}},
         "peft_method": {
             "none": {"use_peft": False},
@@ -22,5 +22,5 @@ TRL = Dialect(
             "dora": {"use_peft": True, "use_dora": True},
         },
     },
-    marks=frozenset({"use_peft", "dataset_name", "completion_only_loss", "assistant_only_loss"}),
+    file_keys=frozenset({"use_peft", "dataset_name", "completion_only_loss", "assistant_only_loss"}),
 )

@@ -25,7 +25,7 @@ FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 @dataclass(frozen=True, slots=True)
 class PresetEntry:
-    """A preset file that was found: its short name, and what it holds or why it cannot be read."""
+    """A preset file: its name, and either the loaded preset or why it cannot be read."""
 
     name: str
     path: Path
@@ -41,12 +41,12 @@ def shipped_folder() -> Path:
 
 
 def user_folder() -> Path:
-    """The folder of a person's own presets."""
+    """The folder of the user's own presets."""
     return user_config_path("tuner-tui") / "presets"
 
 
 def preset_folders() -> tuple[Path, ...]:
-    """Where presets are looked for; the first that has a name wins."""
+    """The folders searched for presets; a name in an earlier one hides the same name in a later one."""
     return user_folder(), shipped_folder()
 
 
@@ -61,15 +61,15 @@ def dump_preset(preset: Preset) -> str:
 
 
 def save_preset(preset: Preset, path: Path, *, overwrite: bool = False) -> None:
-    """Write `preset` to `path` whole or not at all.
+    """Write `preset` to `path` atomically.
 
-    Raises `PresetExistsError` where the file is there and `overwrite` is False, `PresetError` where the
-    disk or the folder does not take it; the old file is untouched then.
+    Raises `PresetExistsError` if the file exists and `overwrite` is False, `PresetError` if it cannot be written; an
+    existing file is then unchanged.
     """
     try:
         content = dump_preset(preset).encode()
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write_atomic(path, content, overwrite)
+        _write_durable(path, content, overwrite)
     except FileExistsError:
         if not path.parent.is_dir():
             raise PresetError(f"{path}: {path.parent} is not a folder") from None
@@ -79,30 +79,23 @@ def save_preset(preset: Preset, path: Path, *, overwrite: bool = False) -> None:
 
 
 def preset_path(name: str) -> Path:
-    """The file of a person's preset `name`; raises `PresetError` for a name that is not a plain word."""
+    """The file of the user's preset `name`. Raises `PresetError` for a name with characters other than a word's."""
     if not FILE_NAME.fullmatch(name):
         raise PresetError(f"'{shorten_text(name)}' is not a preset name: use letters, digits, dot, dash and underscore")
     return user_folder() / f"{name.removesuffix('.yaml')}.yaml"
 
 
 def list_presets(folders: Sequence[Path] | None = None) -> tuple[PresetEntry, ...]:
-    """All presets of the folders by name; a file that cannot be read is listed with its problem."""
-    found: dict[str, PresetEntry] = {}
-    for folder in preset_folders() if folders is None else folders:
-        for path in _preset_files(folder):
-            if path.stem not in found:
-                found[path.stem] = _load_entry(path)
-    return tuple(found[name] for name in sorted(found))
+    """All presets of the folders, sorted by name; a file that cannot be read is listed with its problem."""
+    files = _preset_files(folders)
+    return tuple(_load_entry(files[name]) for name in sorted(files))
 
 
 def find_preset(name_or_path: str, folders: Sequence[Path] | None = None) -> LoadedPreset:
-    """The preset of that name, or in that file. Raises `PresetError` with the nearest name."""
+    """The preset of that name, or in that file. Raises `PresetError`, which suggests the closest name."""
     if "/" in name_or_path or name_or_path.endswith(SUFFIXES):
         return load_preset(Path(name_or_path).expanduser())
-    files: dict[str, Path] = {}
-    for folder in preset_folders() if folders is None else folders:
-        for path in _preset_files(folder):
-            files.setdefault(path.stem, path)
+    files = _preset_files(folders)
     if name_or_path in files:
         return load_preset(files[name_or_path])
     near = closest_match(name_or_path, files)
@@ -111,7 +104,7 @@ def find_preset(name_or_path: str, folders: Sequence[Path] | None = None) -> Loa
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes text with odd characters in double quotes: PyYAML's other styles lose U+0085 and its like."""
+    """Writes text with unprintable characters in double quotes: PyYAML's other styles lose U+0085 and the like."""
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
@@ -128,14 +121,22 @@ def _load_entry(path: Path) -> PresetEntry:
         return PresetEntry(path.stem, path, problem=str(error))
 
 
-def _preset_files(folder: Path) -> list[Path]:
-    try:
-        return sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES and not path.name.startswith("."))
-    except OSError:
-        return []
+def _preset_files(folders: Sequence[Path] | None) -> dict[str, Path]:
+    """The files of all folders by preset name."""
+    files: dict[str, Path] = {}
+    for folder in preset_folders() if folders is None else folders:
+        try:
+            found = sorted(folder.iterdir())
+        except OSError:
+            continue
+        for path in found:
+            if path.suffix in SUFFIXES and not path.name.startswith("."):
+                files.setdefault(path.stem, path)
+    return files
 
 
-def _write_atomic(path: Path, content: bytes, overwrite: bool) -> None:
+def _write_durable(path: Path, content: bytes, overwrite: bool) -> None:
+    """Write a file atomically and sync it to disk. Raises `FileExistsError` unless `overwrite`."""
     folder = path.resolve().parent if overwrite else path.parent
     handle, name = tempfile.mkstemp(dir=folder, prefix=f".{path.name[:40]}-", suffix=".tmp")
     temporary = Path(name)
@@ -144,19 +145,22 @@ def _write_atomic(path: Path, content: bytes, overwrite: bool) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        _replace_file(temporary, path, overwrite)
-        _fsync_folder(folder)
+        if overwrite:
+            temporary.replace(path.resolve())  # replaces the target of a symbolic link, not the link
+        else:
+            _link_new(temporary, path)
+        directory = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def _replace_file(temporary: Path, path: Path, overwrite: bool) -> None:
-    if overwrite:
-        # What a symbolic link leads to is replaced, not the link.
-        temporary.replace(path.resolve())
-        return
+def _link_new(temporary: Path, path: Path) -> None:
     try:
-        # A hard link fails where the name is taken, so two writers cannot both believe that it was free.
+        # A hard link fails if the name is taken, so of two writers only one succeeds.
         path.hardlink_to(temporary)
     except FileExistsError:
         raise
@@ -165,11 +169,3 @@ def _replace_file(temporary: Path, path: Path, overwrite: bool) -> None:
         if path.exists():
             raise FileExistsError(path) from None
         temporary.replace(path)
-
-
-def _fsync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -1,4 +1,4 @@
-"""Loading a preset from YAML; every error is one sentence with file and line."""
+"""Parses presets from YAML; every error is one sentence with file and line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PRESET_KEYS = frozenset({"version", "settings", "job"})
 
 @dataclass(frozen=True, slots=True)
 class LoadedPreset:
-    """A preset, its file, and what a person should know of it (keys left out, names translated)."""
+    """A preset, its file, and warnings for the user (keys ignored, names translated)."""
 
     preset: Preset
     path: Path | None = None
@@ -44,7 +44,7 @@ def parse_preset(text: str, source: str, path: Path | None = None) -> LoadedPres
 
 
 class _PresetParser:
-    """Reads one tree; keeps the name of the source for errors."""
+    """Parses one tree; `source` names it in errors."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -132,14 +132,14 @@ class _PresetParser:
 
 
 def scalar_text(name: str, node: Node) -> str:
-    """The text of a value that must be a single one; raises `FieldError` for a list or mapping."""
+    """The text of a scalar. Raises `FieldError` for a list or mapping."""
     if not isinstance(node, ScalarNode):
         raise FieldError(name, f"{name} must be a single value, not a list or mapping")
     return "" if node.empty else node.text
 
 
 def to_plain(node: Node) -> Any:
-    """The tree as lists, dicts and text (pydantic reads numbers from it); a plain null is None."""
+    """The tree as lists, dicts and text, which pydantic converts; a plain null is None."""
     match node:
         case ScalarNode():
             return None if node.empty else node.text
@@ -150,7 +150,7 @@ def to_plain(node: Node) -> Any:
 
 
 def find_line(tree: MappingNode, path: Sequence[str]) -> int:
-    """The line of the node that `path` leads to, or of the last one on the way that is there."""
+    """The line of the node at `path`, or of its closest existing ancestor."""
     line, node = tree.line, tree
     for part in path:
         if part not in node.nodes:

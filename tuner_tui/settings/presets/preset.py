@@ -16,7 +16,7 @@ PRESET_VERSION = 1
 
 
 class HardwareRequirements(BaseModel):
-    """The box a preset was made for. What is None does not matter to it."""
+    """Hardware that a preset was made for. None means any."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -27,15 +27,15 @@ class HardwareRequirements(BaseModel):
 
     @property
     def for_no_gpu(self) -> bool:
-        """Whether it is for boxes without a card."""
+        """Whether the preset is for machines without a GPU."""
         return self.gpu is not None and self.gpu.lower() == "none"
 
-    def gpu_words(self) -> str:
-        """The card in words; empty where any will do."""
+    def gpu_text(self) -> str:
+        """The GPU as text, empty if any suits."""
         return "no GPU" if self.for_no_gpu else f"GPU {self.gpu}" if self.gpu else ""
 
     def suits(self, gpus: tuple[Gpu, ...], cores: int | None = None) -> bool:
-        """Whether a box with these cards and usable cores is of this kind; the unknown counts as fitting."""
+        """Whether a machine with these GPUs and usable cores suits; unknown values count as suitable."""
         if self.min_cores is not None and cores is not None and cores < self.min_cores:
             return False
         if self.for_no_gpu:
@@ -50,17 +50,17 @@ class HardwareRequirements(BaseModel):
         if self.capability is not None and gpu.capability is not None and gpu.capability < self.least_capability():
             return False
         total = gpu.memory_total_bytes
-        # Drivers report a card of 24 GiB as 23.99 or 24.0 with some reserved: a twentieth is forgiven.
+        # Drivers report a 24 GiB GPU as 23.7 to 24.0 GiB: allow 5 % less.
         return self.min_memory_gib is None or total is None or total >= self.min_memory_gib * 0.95 * 2**30
 
     def least_capability(self) -> tuple[int, int]:
-        """The capability as a pair; (0, 0) where none is asked for."""
+        """The least capability as a pair, (0, 0) if any suits."""
         major, minor = (self.capability or "0.0").split(".")
         return int(major), int(minor)
 
 
 class Preset(BaseModel):
-    """One preset file. `settings` holds only what the file gives; the rest keeps its weaker origin."""
+    """One preset file. `settings` holds only the values in the file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
@@ -82,7 +82,7 @@ class Preset(BaseModel):
         return settings
 
     def variant(self, name: str, settings: Mapping[str, Value]) -> Preset:
-        """A preset of another name with these settings; what was measured goes where they differ."""
+        """A copy with another name and these settings, without measured figures if the settings differ."""
         changed: dict[str, Any] = {"name": name, "settings": dict(settings)}
         if changed["settings"] != self.settings:
             changed |= {"before": None, "after": None}

@@ -22,11 +22,11 @@ def find_problems(
     job: BuiltinJob | CommandJob | None = None,
     cores: int | None = None,
 ) -> tuple[Problem, ...]:
-    """What is wrong with `settings` here, errors first.
+    """What is wrong with `settings` on this machine, errors first.
 
-    `gpus` empty means that the box has none; None (of this or any other argument) means not known yet, and rules that
-    need it say nothing. `cores` are the usable ones.
+    Empty `gpus` means that there are none. None, of any argument, means unknown: rules that need it report nothing.
+    `cores` is the number of usable CPU cores.
     """
-    box = RuleContext(None if gpus is None else tuple(gpus), interpreter, job, cores)
-    found = [problem for rule in RULES for problem in rule(settings, box)]
+    context = RuleContext(None if gpus is None else tuple(gpus), interpreter, job, cores)
+    found = [problem for rule in RULES for problem in rule(settings, context)]
     return tuple(sorted(found, key=lambda problem: problem.severity != "error"))

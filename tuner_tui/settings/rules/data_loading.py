@@ -10,34 +10,34 @@ from tuner_tui.settings.model import Settings
 from tuner_tui.settings.rules.problem import Problem, RuleContext
 
 
-def workers(settings: Settings, box: RuleContext) -> Iterator[Problem]:
-    """Options that need workers where there are none, and more workers than cores."""
+def workers(settings: Settings, context: RuleContext) -> Iterator[Problem]:
+    """Options that need workers with none set, and more workers than cores."""
     if settings.dataloader_num_workers == 0:
         if settings.dataloader_prefetch_factor is not None:
             sentence = "Prefetch needs at least one worker: DataLoader raises with 0. Leave it empty, or add workers."
-            right = {"dataloader_prefetch_factor": None}
-            yield Problem(("dataloader_prefetch_factor", "dataloader_num_workers"), "error", sentence, right)
+            fix = {"dataloader_prefetch_factor": None}
+            yield Problem(("dataloader_prefetch_factor", "dataloader_num_workers"), "error", sentence, fix)
         if settings.dataloader_persistent_workers:
             sentence = (
                 "Persistent workers need at least one worker: DataLoader raises with 0. Turn them off, or add workers."
             )
             off = {"dataloader_persistent_workers": False}
             yield Problem(("dataloader_persistent_workers", "dataloader_num_workers"), "error", sentence, off)
-    elif box.cores is not None and settings.dataloader_num_workers > box.cores:
-        many = f"{settings.dataloader_num_workers} workers on {_cores(box.cores)}"
+    elif context.cores is not None and settings.dataloader_num_workers > context.cores:
+        many = f"{settings.dataloader_num_workers} workers on {_cores(context.cores)}"
         sentence = f"{many} take turns with one another and with the training."
-        yield Problem(("dataloader_num_workers",), "warning", sentence, {"dataloader_num_workers": box.cores})
+        yield Problem(("dataloader_num_workers",), "warning", sentence, {"dataloader_num_workers": context.cores})
 
 
 def _cores(count: int) -> str:
     return "1 usable core" if count == 1 else f"{count} usable cores"
 
 
-def batch(settings: Settings, box: RuleContext) -> Iterator[Problem]:
+def batch(settings: Settings, context: RuleContext) -> Iterator[Problem]:
     """A batch larger than the data."""
-    if not isinstance(box.job, BuiltinJob) or box.job.max_samples is None:
+    if not isinstance(context.job, BuiltinJob) or context.job.max_samples is None:
         return
-    samples, effective = box.job.max_samples, settings.effective_batch(process_count(box.job))
+    samples, effective = context.job.max_samples, settings.effective_batch(process_count(context.job))
     if effective > samples:
         sentence = f"An effective batch of {effective:,} is more than the {samples:,} samples the job takes."
         yield Problem(("gradient_accumulation_steps", "per_device_train_batch_size"), "warning", sentence)

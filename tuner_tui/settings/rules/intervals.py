@@ -11,8 +11,8 @@ from tuner_tui.settings.model import Settings
 from tuner_tui.settings.rules.problem import Problem, RuleContext
 
 
-def evaluation(settings: Settings, _box: RuleContext) -> Iterator[Problem]:
-    """Evaluation steps that do not count, are missing or are never reached."""
+def evaluation(settings: Settings, _context: RuleContext) -> Iterator[Problem]:
+    """Evaluation steps that have no effect, are missing or are never reached."""
     steps, total = settings.eval_steps, settings.max_steps
     if settings.eval_strategy != "steps":
         if steps is not None:
@@ -29,7 +29,7 @@ def evaluation(settings: Settings, _box: RuleContext) -> Iterator[Problem]:
         yield Problem(("eval_steps", "max_steps"), "warning", sentence, {"eval_steps": total})
 
 
-def saving(settings: Settings, _box: RuleContext) -> Iterator[Problem]:
+def saving(settings: Settings, _context: RuleContext) -> Iterator[Problem]:
     """Checkpoints at steps that are never evaluated."""
     every, evaluated = settings.save_steps, settings.eval_steps
     if settings.save_strategy != "steps" or settings.eval_strategy != "steps" or not evaluated:
@@ -39,17 +39,17 @@ def saving(settings: Settings, _box: RuleContext) -> Iterator[Problem]:
             f"Saving every {every:,} steps and evaluating every {evaluated:,} leaves checkpoints without an "
             "evaluation, and load_best_model_at_end refuses it."
         )
-        right = max(evaluated, every - every % evaluated)
-        yield Problem(("save_steps", "eval_steps"), "warning", sentence, {"save_steps": right})
+        fix = max(evaluated, every - every % evaluated)
+        yield Problem(("save_steps", "eval_steps"), "warning", sentence, {"save_steps": fix})
 
 
-def unsupported_arguments(settings: Settings, box: RuleContext) -> Iterator[Problem]:
-    """Settings that were changed and that the installed TrainingArguments does not have."""
-    names = None if box.interpreter is None else box.interpreter.training_arguments
+def unsupported_arguments(settings: Settings, context: RuleContext) -> Iterator[Problem]:
+    """Settings other than their default that the installed `TrainingArguments` lacks."""
+    names = None if context.interpreter is None else context.interpreter.training_arguments
     if names is None:
         return
     result = to_hf(settings, names, extra=SCRIPT_FIELDS)
-    for name, note in zip(result.not_carried, result.notes, strict=True):
+    for name, note in zip(result.unsupported, result.notes, strict=True):
         if getattr(settings, name) != FIELDS[name].default:
             yield Problem((name,), "warning", f"{note}: it has no effect.")
 

@@ -17,32 +17,32 @@ REQUIRED_SCHEDULE_ARGUMENTS = {
 }
 
 
-def optimizer(settings: Settings, box: RuleContext) -> Iterator[Problem]:
+def optimizer(settings: Settings, context: RuleContext) -> Iterator[Problem]:
     """Optimizers that are unknown, or whose package or torch is missing."""
     name = settings.optim
     if name not in OPTIMIZERS:
         yield _unknown_name("optim", name, OPTIMIZERS)
     for names, package in ((BITSANDBYTES_OPTIMIZERS, "bitsandbytes"), (TORCHAO_OPTIMIZERS, "torchao")):
-        if name in names and box.lacks(package):
+        if name in names and context.lacks(package):
             sentence = f"{name} needs {package}, which the interpreter lacks. Install it, or take adamw_torch."
             yield Problem(("optim",), "error", sentence, {"optim": "adamw_torch"})
     if name == "adamw_torch_fused":
-        yield from _fused_adamw(box)
+        yield from _fused_adamw(context)
 
 
-def _fused_adamw(box: RuleContext) -> Iterator[Problem]:
-    version = box.version_text("torch")
-    if box.older("torch", (2, 0)):
+def _fused_adamw(context: RuleContext) -> Iterator[Problem]:
+    version = context.version_text("torch")
+    if context.is_older("torch", (2, 0)):
         sentence = f"Fused AdamW came with torch 2.0; the interpreter has {version}. Take adamw_torch."
-    elif box.no_gpu and box.older("torch", (2, 4)):
+    elif context.no_gpu and context.is_older("torch", (2, 4)):
         sentence = f"Fused AdamW runs on the CPU since torch 2.4; the interpreter has {version}. Take adamw_torch."
     else:
         return
     yield Problem(("optim",), "error", sentence, {"optim": "adamw_torch"})
 
 
-def schedule(settings: Settings, _box: RuleContext) -> Iterator[Problem]:
-    """Schedules that are unknown, that need more than the settings can say, or that ignore the warmup."""
+def schedule(settings: Settings, _context: RuleContext) -> Iterator[Problem]:
+    """Schedules that are unknown, need arguments that are not settings, or ignore the warmup."""
     name = settings.lr_scheduler_type
     if name not in SCHEDULES:
         yield _unknown_name("lr_scheduler_type", name, SCHEDULES)
@@ -56,12 +56,12 @@ def schedule(settings: Settings, _box: RuleContext) -> Iterator[Problem]:
         yield Problem(("lr_scheduler_type", "eval_strategy"), "error", sentence, {"eval_strategy": "epoch"})
     elif name == "constant" and settings.warmup_steps > 0:
         sentence = "The constant schedule ignores the warmup; constant_with_warmup has one."
-        right = {"lr_scheduler_type": "constant_with_warmup"}
-        yield Problem(("lr_scheduler_type", "warmup_steps"), "warning", sentence, right)
+        fix = {"lr_scheduler_type": "constant_with_warmup"}
+        yield Problem(("lr_scheduler_type", "warmup_steps"), "warning", sentence, fix)
 
 
-def warmup(settings: Settings, _box: RuleContext) -> Iterator[Problem]:
-    """A warmup that never ends, or that is no whole number of steps."""
+def warmup(settings: Settings, _context: RuleContext) -> Iterator[Problem]:
+    """A warmup longer than the training, or of a fractional number of steps."""
     steps, total = settings.warmup_steps, settings.max_steps
     if steps < 1:
         return
@@ -73,9 +73,9 @@ def warmup(settings: Settings, _box: RuleContext) -> Iterator[Problem]:
         yield Problem(("warmup_steps",), "warning", sentence, {"warmup_steps": float(int(steps))})
 
 
-def adapter(settings: Settings, box: RuleContext) -> Iterator[Problem]:
-    """An adapter without the package that builds it."""
-    if settings.peft_method != "none" and isinstance(box.job, BuiltinJob) and box.lacks("peft"):
+def adapter(settings: Settings, context: RuleContext) -> Iterator[Problem]:
+    """An adapter without peft installed."""
+    if settings.peft_method != "none" and isinstance(context.job, BuiltinJob) and context.lacks("peft"):
         sentence = f"{settings.peft_method} needs peft, which the interpreter lacks. Install it, or train all weights."
         yield Problem(("peft_method",), "error", sentence, {"peft_method": "none"})
 
@@ -88,8 +88,8 @@ def _unknown_name(field: str, name: str, known: tuple[str, ...]) -> Problem:
         or closest_match(name, known)
     )
     hint = f"; did you mean {near}?" if near else "."
-    right = {field: near} if near else {}
-    return Problem((field,), "warning", f"transformers 5.23 knows no '{shorten_text(name)}'{hint}", right)
+    fix = {field: near} if near else {}
+    return Problem((field,), "warning", f"transformers 5.23 knows no '{shorten_text(name)}'{hint}", fix)
 
 
 RULES = (optimizer, schedule, warmup, adapter)

@@ -15,26 +15,26 @@ from tuner_tui.settings.model import Settings
 
 Severity = Literal["error", "warning"]
 PROBED_PACKAGES = frozenset({"accelerate", "bitsandbytes", "datasets", "flash-attn", "peft", "transformers"})
-"""Packages the interpreter is asked for, so that one it does not name is certainly not there."""
+"""Packages that the interpreter probe looks for: one of these that it does not report is not installed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Settings that do not fit together or do not fit the box.
+    """Settings that do not fit each other or this machine.
 
-    `fields` are the settings concerned, the one to change first. An error stops the training or silently does not do
-    what was asked; a warning does something else than one may think. `right` are values that would be right.
+    `fields` are the settings concerned, the one to change first. An error stops the training or makes it silently
+    ignore a setting; a warning is about an effect that may surprise. `fix` maps settings to values that solve it.
     """
 
     fields: tuple[str, ...]
     severity: Severity
     sentence: str
-    right: Mapping[str, Value] = field(default_factory=dict)
+    fix: Mapping[str, Value] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class RuleContext:
-    """What the rules know of the machine and the job. None is unknown: a rule that needs it says nothing."""
+    """Machine and job that the rules check against. None is unknown: a rule that needs it reports nothing."""
 
     gpus: tuple[Gpu, ...] | None = None
     interpreter: Interpreter | None = None
@@ -43,7 +43,7 @@ class RuleContext:
 
     @property
     def no_gpu(self) -> bool:
-        """Whether training will certainly be on the CPU: no card, or a torch that was built without CUDA."""
+        """Whether training is certain to run on the CPU: no GPU, or a torch built without CUDA."""
         if self.gpus is None:
             return False
         version = self.version_text("torch") or ""
@@ -51,41 +51,41 @@ class RuleContext:
 
     @property
     def cpu_build(self) -> bool:
-        """Whether the interpreter's torch was built for the CPU alone."""
+        """Whether torch of the interpreter was built without GPU support."""
         version = self.version_text("torch")
         if self.interpreter is None or version is None or "rocm" in version or "xpu" in version:
             return False
         return self.interpreter.torch_cuda is None
 
     @property
-    def weakest(self) -> Gpu | None:
-        """The card of the lowest known capability; with several cards the weakest decides what all can do."""
+    def weakest_gpu(self) -> Gpu | None:
+        """The GPU of the lowest known capability, which decides what a training on all GPUs can use."""
         if not self.gpus or self.no_gpu:
             return None
         known = [gpu for gpu in self.gpus if gpu.capability is not None]
         return min(known, key=lambda gpu: gpu.capability or (0, 0)) if known else None
 
-    def below(self, capability: tuple[int, int]) -> Gpu | None:
-        """The weakest card where it is below `capability`."""
-        gpu = self.weakest
+    def gpu_below(self, capability: tuple[int, int]) -> Gpu | None:
+        """The weakest GPU if its capability is below `capability`, else None."""
+        gpu = self.weakest_gpu
         return gpu if gpu is not None and gpu.capability is not None and gpu.capability < capability else None
 
     def lacks(self, package: str) -> bool:
-        """Whether the interpreter certainly has no such package."""
-        # Where torch is missing nothing was learned of the interpreter; what is not asked for is not known either.
+        """Whether `package` is known not to be installed."""
+        # Without torch the probe reports nothing; packages that it does not look for are unknown.
         asked = package in PROBED_PACKAGES and self.version_text("torch") is not None
         return asked and self.version_text(package) is None
 
     def version_text(self, package: str) -> str | None:
-        """The installed version of a package as its text, None where it is unknown or absent."""
+        """The installed version of a package, None if it is unknown or not installed."""
         return None if self.interpreter is None else self.interpreter.packages.get(package)
 
-    def older(self, package: str, than: tuple[int, int]) -> bool:
-        """Whether an installed package is certainly older than `than`."""
+    def is_older(self, package: str, than: tuple[int, int]) -> bool:
+        """Whether an installed package is known to be older than `than`."""
         return _is_before(self.version_text(package), than)
 
-    def python_older(self, than: tuple[int, int]) -> bool:
-        """Whether the interpreter's Python is certainly older than `than`."""
+    def is_python_older(self, than: tuple[int, int]) -> bool:
+        """Whether Python of the interpreter is known to be older than `than`."""
         return _is_before(None if self.interpreter is None else self.interpreter.python_version, than)
 
 
@@ -98,5 +98,5 @@ Rule = Callable[[Settings, RuleContext], Iterator[Problem]]
 
 
 def describe_gpu(gpu: Gpu) -> str:
-    """A card in a sentence: its name and capability."""
+    """Name and capability of a GPU, for a sentence."""
     return gpu.name if gpu.capability is None else f"{gpu.name} (capability {gpu.capability[0]}.{gpu.capability[1]})"

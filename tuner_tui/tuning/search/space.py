@@ -232,7 +232,7 @@ def _refusal(space: SearchSpace, start: Settings, name: str, value: Value) -> st
 def _flash_rejection(space: SearchSpace, value: str) -> str | None:
     """Return why a flash kernel is not known to run: its package is missing, or the card is too old."""
     package = {"flash_attention_2": "flash-attn", "flash_attention_3": "flash-attn-3"}[value]
-    card = space.box.weakest
+    card = space.box.weakest_gpu
     if value == "flash_attention_3" and (card is None or card.capability is None or card.capability < FLASH_3):
         return "FlashAttention-3 is written for capability 9.0"
     if space.box.version_text(package) is None:

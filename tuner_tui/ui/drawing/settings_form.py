@@ -126,9 +126,7 @@ def field_help(view: SettingsView, spec: FieldSpec) -> FieldHelpText:
 
 def _problem_help(view: SettingsView, facts: str, problem: Problem) -> FieldHelpText:
     specs = {spec.name: spec for spec in view.specs}
-    right = ", ".join(
-        f"{specs[name].label} {format_field(specs[name], value)}" for name, value in problem.right.items()
-    )
+    right = ", ".join(f"{specs[name].label} {format_field(specs[name], value)}" for name, value in problem.fix.items())
     sentence = f"{problem.sentence} → {right}" if right else problem.sentence
     return FieldHelpText(facts, sentence, "error" if problem.severity == "error" else "warning")
 
