@@ -23,7 +23,7 @@ class NumberedFolders:
             path = root / f"{self.letter}{number:03d}"
             try:
                 path.mkdir(mode=0o700)
-            except FileExistsError:  # somebody else made one in the same moment
+            except FileExistsError:  # another process created it at the same moment
                 number += 1
                 continue
             return path

@@ -6,9 +6,9 @@ import shlex
 import time
 from dataclasses import dataclass
 
-from tuner_tui.runs.launch.command import LaunchError, redact_job
+from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import LaunchRequest
-from tuner_tui.runs.store.record import resolved_to_json
+from tuner_tui.runs.store.record import redact_job, resolved_to_json
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob, Job
 from tuner_tui.tuning.store import (

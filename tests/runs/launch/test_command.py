@@ -20,11 +20,11 @@ from tuner_tui.runs.launch.command import (
     git_revision,
     has_gpu,
     own_config,
-    redact_job,
     with_config,
 )
 from tuner_tui.runs.launch.prepare import LaunchRequest, prepare
 from tuner_tui.runs.store.folder import RunFolder, create_folder
+from tuner_tui.runs.store.record import redact_job
 from tuner_tui.settings.apply import AppliedCommand
 from tuner_tui.settings.distributed import AccelerateConfig
 from tuner_tui.settings.errors import SettingsError

@@ -8,11 +8,10 @@ import pytest
 
 from tests.runs.store.test_record import record
 from tuner_tui.runs.events.types import Event, InEffect, Phase, Steps
-from tuner_tui.runs.launch.command import redact_job
 from tuner_tui.runs.read.measured_memory import END_BYTES, MAX_RUNS, measured_runs
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import RunFolder, create_folder
-from tuner_tui.runs.store.record import write_record
+from tuner_tui.runs.store.record import redact_job, write_record
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 
 JOB = BuiltinJob(task="causal-lm", model="gpt2")

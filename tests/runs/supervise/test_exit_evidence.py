@@ -9,9 +9,8 @@ import pytest
 from tuner_tui.runs.supervise.exit_evidence import (
     cgroup_oom_kills,
     kernel_log_oom_kill,
-    logged_error,
     logged_kill,
-    logged_out_of_memory,
+    read_log_evidence,
 )
 
 CAUGHT_THEN_DIED = """Traceback (most recent call last):
@@ -43,7 +42,7 @@ ValueError: the data has no labels"""
 def test_words_for_no_memory(tmp_path: Path, line: str) -> None:
     log = tmp_path / "output.log"
     log.write_text(f"step 1\nTraceback (most recent call last):\n  File x\n{line}\n")
-    found = logged_out_of_memory(log)
+    found = read_log_evidence(log).out_of_memory
     assert found is not None
     assert found in line
 
@@ -61,14 +60,14 @@ def test_words_for_no_memory(tmp_path: Path, line: str) -> None:
 def test_words_that_only_mention_it(tmp_path: Path, line: str) -> None:
     log = tmp_path / "output.log"
     log.write_text(line + "\n")
-    assert logged_out_of_memory(log) is None
+    assert read_log_evidence(log).out_of_memory is None
 
 
 def test_a_failure_that_the_training_survived_does_not_count(tmp_path: Path) -> None:
     log = tmp_path / "output.log"
     log.write_text("MemoryError\n" + "step 3 loss 1.0\n" * 40)
-    assert logged_out_of_memory(log) is None
-    assert logged_out_of_memory(tmp_path / "none") is None
+    assert read_log_evidence(log).out_of_memory is None
+    assert read_log_evidence(tmp_path / "none").out_of_memory is None
 
 
 @pytest.mark.parametrize(
@@ -102,7 +101,7 @@ def test_words_for_killed(tmp_path: Path, line: str, killed: bool) -> None:
 def test_a_complaint_that_ends_the_log(tmp_path: Path, text: str, why: str | None) -> None:
     log = tmp_path / "output.log"
     log.write_bytes(text.encode())
-    assert logged_error(log) == why
+    assert read_log_evidence(log).error == why
 
 
 def test_the_kernel_is_asked_without_harm() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tuner_tui.runs.events.run_state import RankState, RunState
 from tuner_tui.runs.events.types import Exited, OutOfMemory, Raised, StopRequested
-from tuner_tui.runs.supervise.exit_evidence import FailedRank
+from tuner_tui.runs.supervise.exit_evidence import FailedRank, LogEvidence
 from tuner_tui.runs.supervise.outcome import determine_outcome
 
 AT = RunState(step=1200, total_steps=9000)
@@ -68,10 +68,12 @@ def test_outcome_and_sentence(state: RunState, end: Exited, outcome: str, words:
 
 def test_the_log_speaks_where_no_event_does() -> None:
     line = "RuntimeError: [enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory"
-    assert determine_outcome(AT, exited(1), line).outcome == "out-of-memory"
-    assert determine_outcome(AT, exited(0), line).outcome == "completed"
+    assert determine_outcome(AT, exited(1), LogEvidence(out_of_memory=line)).outcome == "out-of-memory"
+    assert determine_outcome(AT, exited(0), LogEvidence(out_of_memory=line)).outcome == "completed"
     assert (
-        determine_outcome(with_(raised=Raised(t=1.0, type="KeyError", message="x")), exited(1), line).outcome
+        determine_outcome(
+            with_(raised=Raised(t=1.0, type="KeyError", message="x")), exited(1), LogEvidence(out_of_memory=line)
+        ).outcome
         == "failed"
     )
 
@@ -91,9 +93,9 @@ def test_a_rank_is_named() -> None:
 
 
 def test_a_killed_rank_counts_more_than_those_who_miss_it() -> None:
-    judged = determine_outcome(with_(RANKS, raised=GONE), exited(1), dead_rank=FailedRank(1, -9))
+    judged = determine_outcome(with_(RANKS, raised=GONE), exited(1), LogEvidence(failed_rank=FailedRank(1, -9)))
     assert judged.sentence.startswith("Rank 1 was ended at step 1,200 of 9,000 by SIGKILL")
-    alone = determine_outcome(RANKS, exited(1), dead_rank=FailedRank(1, 3))
+    alone = determine_outcome(RANKS, exited(1), LogEvidence(failed_rank=FailedRank(1, 3)))
     assert alone.sentence.startswith("Rank 1 ended at step 1,200 of 9,000 with exit code 3")
 
 
@@ -104,19 +106,20 @@ def test_out_of_memory_of_one_rank_is_the_reason() -> None:
 
 
 def test_a_complaint_stands_for_what_was_not_raised() -> None:
-    judged = determine_outcome(RunState(), exited(2), complaint="the data has no column `x`")
+    judged = determine_outcome(RunState(), exited(2), LogEvidence(error="the data has no column `x`"))
     assert judged.sentence == "The training ended with exit code 2: the data has no column `x`."
     raised = Raised(t=1.0, rank=0, type="KeyError", message="'x'")
     assert (
-        "column" not in determine_outcome(with_(raised=raised), exited(1), complaint="the data has no column").sentence
+        "column"
+        not in determine_outcome(with_(raised=raised), exited(1), LogEvidence(error="the data has no column")).sentence
     )
 
 
 def test_a_rank_that_raised_is_the_reason_though_another_aborted_after_it() -> None:
     enough = Raised(t=1.0, rank=1, type="ValueError", message="rank one had enough")
-    judged = determine_outcome(with_(RANKS, raised=enough), exited(1), dead_rank=FailedRank(0, -SIGABRT))
+    judged = determine_outcome(with_(RANKS, raised=enough), exited(1), LogEvidence(failed_rank=FailedRank(0, -SIGABRT)))
     assert judged.sentence.startswith("Rank 1 failed")
     assert judged.sentence.endswith("ValueError: rank one had enough.")
     lost = Raised(t=1.0, rank=1, type="RuntimeError", message="[pair.cc:553] Connection closed by peer [127.0.0.1]")
-    judged = determine_outcome(with_(RANKS, raised=lost), exited(1), dead_rank=FailedRank(0, -SIGABRT))
+    judged = determine_outcome(with_(RANKS, raised=lost), exited(1), LogEvidence(failed_rank=FailedRank(0, -SIGABRT)))
     assert judged.sentence.startswith("Rank 0 was ended")

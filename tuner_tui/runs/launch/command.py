@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tuner_tui.core.redaction import HIDDEN, redact_argv, redact_env
+from tuner_tui.core.redaction import HIDDEN
 from tuner_tui.hardware.environment import hides_all_gpus
 from tuner_tui.hardware.interpreter.probe import Interpreter, probe_interpreter, probe_versions
 from tuner_tui.runs.store.folder import RunFolder
@@ -116,13 +116,6 @@ def check_launcher(job: Job, env: Mapping[str, str], accelerate: AccelerateConfi
 def has_gpu(env: Mapping[str, str]) -> bool:
     """Whether the training can use an NVIDIA GPU: the device exists and is not hidden."""
     return Path("/dev/nvidiactl").exists() and not hides_all_gpus(env.get("CUDA_VISIBLE_DEVICES"))
-
-
-def redact_job(job: Job) -> Job:
-    """The job with the secrets of its command and environment hidden."""
-    if not isinstance(job, CommandJob):
-        return job
-    return job.model_copy(update={"command": redact_argv(job.command), "env": redact_env(job.env)})
 
 
 def git_revision(cwd: Path) -> tuple[str | None, bool | None]:

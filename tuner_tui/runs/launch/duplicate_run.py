@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from tuner_tui.runs.launch.command import redact_job
 from tuner_tui.runs.launch.prepare import LaunchRequest, working_folder
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder, list_runs, runs_dir
-from tuner_tui.runs.store.record import RecordError, read_record
+from tuner_tui.runs.store.record import RecordError, read_record, redact_job
 from tuner_tui.settings.job import same_training
 
 

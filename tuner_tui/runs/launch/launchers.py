@@ -35,7 +35,7 @@ def parse_program(argv: Sequence[str], python: str) -> Program:
         return Program("module", tuple(rest[1:]), words[0])
     if rest and not rest[0].startswith("-"):
         return Program("script", tuple(rest), words[0])
-    return Program("program", words, words[0])  # python -c, -W, -X: started as it stands
+    return Program("program", words, words[0])  # python -c, -W, -X: started unchanged
 
 
 ACCELERATE_FLAGS = {"script": (), "module": ("--module",), "program": ("--no_python",)}

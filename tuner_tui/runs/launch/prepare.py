@@ -226,6 +226,6 @@ def _checkpoint_to_resume(request: LaunchRequest) -> Path | None:
         raise LaunchError(f"Run {request.parent.id} has no complete checkpoint to resume from.")
     if not found.by_trainer and not accepts_checkpoint(request.job):
         raise LaunchError(
-            "This command cannot be told its checkpoint: write {checkpoint} where its path goes, or use apply: hf-args."
+            "This command takes no checkpoint: write {checkpoint} where its path goes, or use apply: hf-args."
         )
     return found.path

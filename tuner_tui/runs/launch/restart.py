@@ -29,7 +29,7 @@ from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.origin import Resolved
 
 STOP_TIMEOUT_S = 900.0
-"""Seconds to wait for a run to save and stop. After that the restart fails; the run goes on stopping."""
+"""Seconds to wait for a run to save and stop. After that the restart fails; the run keeps stopping."""
 
 
 class NoCheckpointError(LaunchError):
@@ -148,8 +148,7 @@ def _check_resumable(
     by_trainer = saves or (checkpoint is not None and checkpoint.by_trainer)
     if not by_trainer and not accepts_checkpoint(job):
         raise LaunchError(
-            f"Run {folder.id} has a checkpoint, but its command cannot be told: "
-            "write {checkpoint} where its path goes."
+            f"Run {folder.id} has a checkpoint, but its command takes none: write {{checkpoint}} where its path goes."
         )
 
 

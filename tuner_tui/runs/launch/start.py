@@ -12,10 +12,10 @@ import time
 from tuner_tui import __version__
 from tuner_tui.core.procfs import this_machine
 from tuner_tui.core.redaction import redact_env
-from tuner_tui.runs.launch.command import LaunchError, git_revision, has_gpu, redact_job
+from tuner_tui.runs.launch.command import LaunchError, git_revision, has_gpu
 from tuner_tui.runs.launch.prepare import PreparedLaunch
 from tuner_tui.runs.store.folder import RunFolder, create_folder
-from tuner_tui.runs.store.record import RunRecord, read_record, write_record
+from tuner_tui.runs.store.record import RunRecord, read_record, redact_job, write_record
 from tuner_tui.runs.supervise.launch_spec import LaunchSpec, dump_launch_spec
 
 START_TIMEOUT_S = 20.0

@@ -22,7 +22,7 @@ from tuner_tui.runs.read.live_runs import LiveRun, LiveRuns
 JOB_SCAN_INTERVAL = 2
 """Jobs are read at every second sample: the driver averages the share of a process over seconds."""
 HOST_PIDS_NOTE = (
-    "The driver names processes by the host's numbers, which mean nothing in here: jobs are told by this container's "
+    "The driver reports pids of the host, which are unknown in this container: jobs are found by the container's "
     "own processes, and what each holds of a card is not known. The cards' totals are true."
 )
 

@@ -88,18 +88,18 @@ def newest_checkpoint(folder: RunFolder) -> FoundCheckpoint | None:
         record = read_record(folder)
     except RecordError:
         return None
-    told = _checkpoint_events(folder)
-    for one in reversed(told):
+    reported = _checkpoint_events(folder)
+    for one in reversed(reported):
         saved = _existing_checkpoint(one)
         if saved is not None:
             return FoundCheckpoint(saved.path, saved.step, by_trainer=True)
-    shared = {*named_dirs(folder, record), *(Path(one.path).parent for one in told[-1:])}
+    shared = {*named_dirs(folder, record), *(Path(one.path).parent for one in reported[-1:])}
     own = [
         saved for place in shared for saved in complete_checkpoints(place) if _written_since(saved, record.created_t)
     ]
     own += complete_checkpoints(Path(record.output_dir))
     newest = max(own, key=lambda saved: saved.step, default=None)
-    return None if newest is None else FoundCheckpoint(newest.path, newest.step, by_trainer=bool(told))
+    return None if newest is None else FoundCheckpoint(newest.path, newest.step, by_trainer=bool(reported))
 
 
 def _checkpoint_events(folder: RunFolder) -> list[Checkpoint]:
@@ -113,10 +113,10 @@ def _checkpoint_events(folder: RunFolder) -> list[Checkpoint]:
     return found
 
 
-def _existing_checkpoint(told: Checkpoint) -> SavedCheckpoint | None:
+def _existing_checkpoint(event: Checkpoint) -> SavedCheckpoint | None:
     """A reported checkpoint, which was complete, if it still exists. Lightning's is a single file."""
-    path = Path(told.path)
-    return SavedCheckpoint(path, told.step) if path.is_file() else read_checkpoint(path)
+    path = Path(event.path)
+    return SavedCheckpoint(path, event.step) if path.is_file() else read_checkpoint(path)
 
 
 def output_dirs(folder: RunFolder, record: RunRecord) -> tuple[Path, ...]:

@@ -8,11 +8,10 @@ from pathlib import Path
 from tuner_tui.core.line_files import LineTail
 from tuner_tui.memory.calibration import MeasuredRun
 from tuner_tui.runs.events.types import Steps
-from tuner_tui.runs.launch.command import redact_job
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.store.codec import decode_event
 from tuner_tui.runs.store.folder import RunFolder, list_runs
-from tuner_tui.runs.store.record import RecordError, RunRecord, read_record
+from tuner_tui.runs.store.record import RecordError, RunRecord, read_record, redact_job
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 
 MAX_CANDIDATES = 50

@@ -88,7 +88,7 @@ class RunReader:
         return self._state
 
     def _events_from_log(self, found: list[Event]) -> list[Event]:
-        """What the output says, until the observer tells of a step."""
+        """Events derived from the output, until the observer reports a step."""
         self._observed = self._observed or any(isinstance(event, Steps) for event in found)
         record = None if self._observed else self._read_record()[0]
         if record is None:

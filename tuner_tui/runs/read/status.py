@@ -102,7 +102,7 @@ def _lost(known: SupervisorState) -> RunStatus:
     if training is not None and is_alive(training):
         return RunStatus(
             "lost",
-            f"The supervisor is gone; the training goes on as process {training.pid}.",
+            f"The supervisor is gone; the training continues as process {training.pid}.",
             pid=training.pid,
             training_alive=True,
             problems=known.problems,

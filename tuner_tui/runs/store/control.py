@@ -25,7 +25,7 @@ def send_order(folder: RunFolder, order: Order) -> None:
         try:
             os.kill(known.supervisor.pid, signal.SIGUSR1)
         except (ProcessLookupError, PermissionError):
-            return  # it ended in this moment, or belongs to somebody else; it looks once a second anyway
+            return  # it has just ended, or belongs to another user; it checks once a second anyway
 
 
 def write_order(path: Path, order: Order) -> None:

@@ -11,8 +11,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tuner_tui.core.atomic_file import write_atomic
+from tuner_tui.core.redaction import redact_argv, redact_env
 from tuner_tui.runs.store.folder import RunFolder
-from tuner_tui.settings.job import BuiltinJob, Job
+from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Origin, OriginKind, Resolved
 
@@ -94,6 +95,13 @@ class _Stored(BaseModel):
     resumed_from: str | None = None
     memory_limit_bytes: int | None = None
     tuning: str | None = None
+
+
+def redact_job(job: Job) -> Job:
+    """The job with the secrets of its command and environment hidden."""
+    if not isinstance(job, CommandJob):
+        return job
+    return job.model_copy(update={"command": redact_argv(job.command), "env": redact_env(job.env)})
 
 
 def write_record(folder: RunFolder, record: RunRecord) -> None:

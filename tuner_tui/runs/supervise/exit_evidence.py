@@ -1,15 +1,15 @@
-"""Why a training process ended, as told by the kernel, the cgroup and the end of the log."""
+"""Evidence of why a training process ended: from the kernel, the cgroup and the log."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner_tui.runs.log_parsing import lines
-from tuner_tui.runs.log_parsing.launcher_report import parse_launcher_report
-from tuner_tui.runs.log_parsing.lines import LogLine, parse_lines
+from tuner_tui.runs.log_parsing.launcher_report import LauncherReport, parse_launcher_report
+from tuner_tui.runs.log_parsing.lines import LogLine, parse_lines, read_head_and_tail
 
 LOG_TAIL_BYTES = 16_384
 OUT_OF_MEMORY_CAUSES = frozenset({"gpu-oom", "host-oom"})
@@ -25,6 +25,15 @@ class FailedRank:
 
     rank: int
     exit_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogEvidence:
+    """What a log says about the end of a training: an out-of-memory error, the failed rank, a last error message."""
+
+    out_of_memory: str | None = None
+    failed_rank: FailedRank | None = None
+    error: str | None = None
 
 
 def cgroup_oom_kills(pid: int | str = "self") -> int | None:
@@ -54,45 +63,41 @@ def kernel_log_oom_kill(pid: int) -> str | None:
         os.close(descriptor)
 
 
-def logged_out_of_memory(path: Path) -> str | None:
-    """What the log says of the failure that ended the program, where that was certainly for want of memory, or None.
-
-    Read as the diagnosis reads it, for a program that ended badly.
-    """
-    from tuner_tui.runs.log_parsing.fatal_failure import find_fatal_failure
-
-    lines = _log_lines(path)
-    reading = find_fatal_failure(lines, parse_launcher_report(lines), True)
-    certain = reading is not None and reading.pattern is not None and reading.pattern.confidence == "certain"
-    return reading.failure.headline[:200] if certain and reading and reading.cause in OUT_OF_MEMORY_CAUSES else None
+def read_log_evidence(path: Path) -> LogEvidence:
+    """What the log of a failed training says; empty if it cannot be read."""
+    try:
+        lines = parse_lines(read_head_and_tail(path))
+    except OSError:
+        return LogEvidence()
+    report = parse_launcher_report(lines)
+    return LogEvidence(_memory_error(lines, report), _failed_rank(report), _last_error(path))
 
 
-def logged_error(path: Path) -> str | None:
-    """The last line of the log if it is an error message (`error: …` of argparse, pip or a shell)."""
-    lines = _ESCAPE.sub(b"", _log_tail(path)).replace(b"\r", b"\n").strip().rsplit(b"\n", 1)
-    text = lines[-1].decode("utf-8", "replace").strip()
-    said = _ERROR_LINE.match(text)
-    return "".join(char for char in text[said.end() :] if char.isprintable())[:300].rstrip(". ") if said else None
+def _memory_error(lines: Sequence[LogLine], report: LauncherReport) -> str | None:
+    """The fatal failure if it is certainly an out-of-memory error; found as `diagnose` finds it."""
+    from tuner_tui.runs.log_parsing.fatal_failure import find_fatal_failure  # patterns are only needed on failure
+
+    match = find_fatal_failure(lines, report, exited_badly=True)
+    certain = match is not None and match.pattern is not None and match.pattern.confidence == "certain"
+    return match.failure.headline[:200] if match and certain and match.cause in OUT_OF_MEMORY_CAUSES else None
+
+
+def _failed_rank(report: LauncherReport) -> FailedRank | None:
+    code = report.exit_code if report.signal is None else -report.signal
+    return None if report.rank is None or code is None else FailedRank(report.rank, code)
+
+
+def _last_error(path: Path) -> str | None:
+    """The last line if it is an error message (`error: …` of argparse, pip or a shell)."""
+    last = _ESCAPE.sub(b"", _log_tail(path)).replace(b"\r", b"\n").strip().rpartition(b"\n")[2]
+    text = last.decode("utf-8", "replace").strip()
+    found = _ERROR_LINE.match(text)
+    return None if found is None else "".join(filter(str.isprintable, text[found.end() :]))[:300].rstrip(". ")
 
 
 def logged_kill(path: Path) -> bool:
     """Whether the end of the log says that a process of the training was killed: a loader worker, a rank."""
     return _KILLED.search(_log_tail(path)) is not None
-
-
-def logged_failed_rank(path: Path) -> FailedRank | None:
-    """The rank that torchrun, or accelerate through it, reports as failed; None if there is none."""
-    said = parse_launcher_report(_log_lines(path))
-    code = said.exit_code if said.signal is None else -said.signal
-    return None if said.rank is None or code is None else FailedRank(said.rank, code)
-
-
-def _log_lines(path: Path) -> tuple[LogLine, ...]:
-    """Head and tail of the log; empty if it cannot be read."""
-    try:
-        return parse_lines(lines.read_head_and_tail(path))
-    except OSError:
-        return ()
 
 
 def _log_tail(path: Path) -> bytes:
@@ -125,7 +130,7 @@ def _find_kill(descriptor: int, pid: int) -> str | None:
     while True:
         try:
             record = os.read(descriptor, 8192).decode("utf-8", "replace")
-        except BrokenPipeError:  # the oldest record was overwritten meanwhile; the next read goes on behind it
+        except BrokenPipeError:  # the oldest record was overwritten; the next read continues after it
             continue
         except OSError:  # the end of the log
             return found

@@ -12,7 +12,7 @@ import sys
 def main(argv: list[str]) -> None:
     """Limit private writable memory (`RLIMIT_DATA`) to the first argument, then execute the rest."""
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    limit = min(int(argv[0]), sys.maxsize if hard == resource.RLIM_INFINITY else hard)  # nobody may raise a hard limit
+    limit = min(int(argv[0]), sys.maxsize if hard == resource.RLIM_INFINITY else hard)  # a hard limit cannot be raised
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     try:
         os.execvp(argv[1], argv[1:])  # noqa: S606

@@ -20,13 +20,11 @@ from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.supervise.exit_evidence import (
     cgroup_oom_kills,
     kernel_log_oom_kill,
-    logged_error,
-    logged_failed_rank,
     logged_kill,
-    logged_out_of_memory,
+    read_log_evidence,
 )
 from tuner_tui.runs.supervise.orphans import Orphans, find_orphans
-from tuner_tui.runs.supervise.outcome import determine_outcome
+from tuner_tui.runs.supervise.outcome import NO_EVIDENCE, determine_outcome
 from tuner_tui.runs.supervise.run_writer import RunWriter
 from tuner_tui.runs.supervise.stop_escalation import EscalationInput, StopEscalation, StopTimeouts
 from tuner_tui.runs.supervise.training_process import ExitStatus, SupervisedTraining
@@ -169,7 +167,7 @@ class TrainingMonitor:
         """Whether the command returned but left the training running, such as a script that ends with `&`."""
         if not orphans.own or self._exit != ExitStatus(exit_code=0) or self._escalation.order is not None:
             return False
-        self._writer.problem(f"The command returned, but its training goes on: {orphans.names()}.")
+        self._writer.problem(f"The command returned, but its training continues: {orphans.names()}.")
         return True
 
     def _waits_for_orphans(self, orphans: Orphans, now: ClockReading) -> bool:
@@ -189,9 +187,8 @@ class TrainingMonitor:
             self._follow()
         exited = self._state.exited or Exited(t=now.wall_s)
         log = self._folder.output_log
-        well = exited.exit_code == 0
-        said = () if well else (logged_out_of_memory(log), logged_failed_rank(log), logged_error(log))
-        judged = determine_outcome(self._state, exited, *said)
+        succeeded = exited.exit_code == 0
+        judged = determine_outcome(self._state, exited, NO_EVIDENCE if succeeded else read_log_evidence(log))
         names = orphans.names()
         sentence = judged.sentence + (f" It left processes running: {names}." if names else "")
         step, total = self._state.step, self._state.total_steps

@@ -65,10 +65,10 @@ def main(folder: RunFolder, environ: Mapping[str, str]) -> int:
     text = notification_text(folder.id, known)
     if _ADDRESS.match(target):
         return _by_apprise(target, f"tuner-tui {folder.id}: {known.outcome}", text)
-    told = {"TUNER_RUN": folder.id, "TUNER_RUN_FOLDER": str(folder.path), "TUNER_OUTCOME": known.outcome or ""}
+    details = {"TUNER_RUN": folder.id, "TUNER_RUN_FOLDER": str(folder.path), "TUNER_OUTCOME": known.outcome or ""}
     try:
         return subprocess.run(
-            [*shlex.split(target), text], env={**environ, **told}, timeout=NOTIFY_TIMEOUT_S
+            [*shlex.split(target), text], env={**environ, **details}, timeout=NOTIFY_TIMEOUT_S
         ).returncode
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         sys.stderr.write(f"Nobody was notified: {error}\n")

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from tuner_tui.runs.events.failure import fatal_event, is_memory_error
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Exited, OutOfMemory
-from tuner_tui.runs.supervise.exit_evidence import FailedRank
+from tuner_tui.runs.supervise.exit_evidence import FailedRank, LogEvidence
 
+NO_EVIDENCE = LogEvidence()
 LOST_PEER = re.compile(r"connection|broken pipe|peer|remote|socket|nccl|gloo", re.IGNORECASE)
 """In an exception that a rank raises because another one is gone."""
 
@@ -23,29 +24,21 @@ class RunOutcome:
     sentence: str
 
 
-def determine_outcome(
-    state: RunState,
-    exited: Exited,
-    memory_line: str | None = None,
-    dead_rank: FailedRank | None = None,
-    complaint: str | None = None,
-) -> RunOutcome:
-    """Judge a run by its events, the exit of its process, and what the log says.
+def determine_outcome(state: RunState, exited: Exited, log: LogEvidence = NO_EVIDENCE) -> RunOutcome:
+    """The outcome, from the events of the run, the exit of its process, and its log.
 
-    Of the log: its line on memory, the rank that the launcher names, the complaint it ends with.
-
-    A recovered out-of-memory does not count: the process has to end badly after it.
+    An out-of-memory error from which the training recovered does not count: the process must fail after it.
     """
     if exited.exit_code is None and exited.signal is None:
         return _unwatched_outcome(state)
     if exited.exit_code == 0:
         return _clean_exit_outcome(state)
-    memory = _memory_sentence(state, exited, memory_line)
+    memory = _memory_sentence(state, exited, log.out_of_memory)
     if memory is not None and not _killed_on_request(state, exited):
         return RunOutcome("out-of-memory", memory)
     if state.stop_requested is not None:
         return RunOutcome("stopped", f"Stopped on request{_at_step(state)}.")
-    return RunOutcome("failed", _failure_sentence(state, exited, dead_rank, complaint))
+    return RunOutcome("failed", _failure_sentence(state, exited, log.failed_rank, log.error))
 
 
 def _unwatched_outcome(state: RunState) -> RunOutcome:
@@ -95,33 +88,32 @@ def _killed_on_request(state: RunState, exited: Exited) -> bool:
     return requested and exited.signal in (signal.SIGTERM, signal.SIGKILL) and not exited.oom_kill
 
 
-def _failure_sentence(state: RunState, exited: Exited, dead: FailedRank | None, complaint: str | None) -> str:
+def _failure_sentence(state: RunState, exited: Exited, failed: FailedRank | None, error: str | None) -> str:
     raised = state.raised
-    if dead is not None and dead.exit_code < 0 and not _raised_first(state, dead):
-        name = signal_name(-dead.exit_code)
-        return f"Rank {dead.rank} was ended{_at_step(state)} by {name}, and the others could not go on without it."
+    if failed is not None and failed.exit_code < 0 and not _raised_first(state, failed):
+        name = signal_name(-failed.exit_code)
+        return f"Rank {failed.rank} was ended{_at_step(state)} by {name}, and the others could not go on without it."
     if raised is not None:
         return f"{_rank_name(state, raised.rank)} failed{_at_step(state)}: {_exception(state)}."
-    if dead is not None:
-        return (
-            f"Rank {dead.rank} ended{_at_step(state)} with exit code {dead.exit_code}; the end of its output says more."
-        )
+    if failed is not None:
+        code = failed.exit_code
+        return f"Rank {failed.rank} ended{_at_step(state)} with exit code {code}; the end of its output says more."
     if exited.signal is not None:
         why = "; ".join(exited.evidence) or "nothing on this machine says who sent it"
         return f"The training was ended{_at_step(state)} by {signal_name(exited.signal)}: {why}."
     ended = f"The training ended{_at_step(state)} with exit code {exited.exit_code}"
-    return f"{ended}: {complaint}." if complaint else f"{ended}; the end of its output says more."
+    return f"{ended}: {error}." if error else f"{ended}; the end of its output says more."
 
 
-def _raised_first(state: RunState, dead: FailedRank) -> bool:
+def _raised_first(state: RunState, failed: FailedRank) -> bool:
     """Whether the first exception is the cause, not the exit that the launcher saw.
 
     A rank that lost its peers raises in turn, and native code may abort it as it ends.
     """
     raised = state.raised
-    if raised is None or raised.rank == dead.rank:
+    if raised is None or raised.rank == failed.rank:
         return raised is not None
-    return dead.exit_code == -signal.SIGABRT and LOST_PEER.search(raised.message) is None
+    return failed.exit_code == -signal.SIGABRT and LOST_PEER.search(raised.message) is None
 
 
 def _rank_name(state: RunState, rank: int | None) -> str:

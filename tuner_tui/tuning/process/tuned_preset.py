@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 
 from tuner_tui.hardware.inventory import Inventory
-from tuner_tui.runs.launch.command import redact_job
+from tuner_tui.runs.store.record import redact_job
 from tuner_tui.settings.errors import PresetExistsError
 from tuner_tui.settings.job import Job
 from tuner_tui.settings.model import Settings

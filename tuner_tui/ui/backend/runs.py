@@ -58,10 +58,9 @@ def offer_restart(folder: Path, config: TrainingConfig | None) -> RestartOffer:
 
     Raises `BackendError` if the run cannot be restarted.
     """
-    from tuner_tui.runs.launch.command import redact_job
     from tuner_tui.runs.launch.restart import plan_restart
     from tuner_tui.runs.store.folder import RunFolder
-    from tuner_tui.runs.store.record import read_record
+    from tuner_tui.runs.store.record import read_record, redact_job
     from tuner_tui.settings.job import same_training
     from tuner_tui.tuning.launching import restart_run
 

@@ -140,7 +140,7 @@ def resumed_job(record: TuningRecord, config: TrainingConfig | None) -> Job:
 
 
 def _is_same_job(record: TuningRecord, config: TrainingConfig) -> bool:
-    from tuner_tui.runs.launch.command import redact_job
+    from tuner_tui.runs.store.record import redact_job
     from tuner_tui.settings.job import same_training
 
     return same_training(redact_job(config.job), record.job)

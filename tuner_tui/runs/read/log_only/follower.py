@@ -19,7 +19,7 @@ MAX_EPOCH_BAR = 1000
 
 
 class LogEventBuilder:
-    """Makes events of progress records: adds up bars that restart each epoch, and tells evaluation from training.
+    """Makes events of progress records: adds up bars that restart each epoch, and separates evaluation from training.
 
     `advanced`: whether a step was completed.
     """
@@ -39,53 +39,53 @@ class LogEventBuilder:
         self._plan: int | None = None
         self._evaluating = False
 
-    def events(self, news: Iterable[ProgressRecord], now: float) -> list[Event]:
+    def events(self, records: Iterable[ProgressRecord], now: float) -> list[Event]:
         """The events of records read at `now` (seconds since the epoch): every metric, and the newest counters."""
         found: list[Event] = []
         before = (self._step, self._elapsed_s)
-        for told in news:
-            found += self._taken(told, now)
+        for record in records:
+            found += self._events_of(record, now)
         if self._step is not None and (self._step, self._elapsed_s) != before:
             found.append(self._counters(now))
         return found
 
-    def _taken(self, told: ProgressRecord, now: float) -> list[Event]:
-        evaluates = told.evaluating or (told.bar and not self._is_main(told))
-        found: list[Event] = self._phase(evaluates, told, now)
+    def _events_of(self, record: ProgressRecord, now: float) -> list[Event]:
+        evaluates = record.evaluating or (record.bar and not self._is_main(record))
+        found: list[Event] = self._phase(evaluates, record, now)
         if evaluates:
             return found
-        if told.bar:
-            self._follow_bar(told)
-            self._moved(self._before_steps + self._bar_done, told.source, now)
-        elif told.step is not None:
-            self._moved(told.step, told.source, now)
-            self._elapsed_s = now - self._first_t if told.elapsed_s is None else told.elapsed_s
-        found += self._planned(told, now)
+        if record.bar:
+            self._follow_bar(record)
+            self._set_step(self._before_steps + self._bar_done, record.source, now)
+        elif record.step is not None:
+            self._set_step(record.step, record.source, now)
+            self._elapsed_s = now - self._first_t if record.elapsed_s is None else record.elapsed_s
+        found += self._plan_events(record, now)
         step = self._step or 0
-        if told.evaluation:
-            found.append(Evaluated(t=now, source=told.source, step=step, metrics=told.evaluation))
-        if told.loss is not None:
+        if record.evaluation:
+            found.append(Evaluated(t=now, source=record.source, step=step, metrics=record.evaluation))
+        if record.loss is not None:
             found.append(
                 Metrics(
-                    t=now, source=told.source, step=step, loss=told.loss, learning_rate=told.learning_rate,
-                    grad_norm=told.grad_norm, epoch=told.epoch,
+                    t=now, source=record.source, step=step, loss=record.loss, learning_rate=record.learning_rate,
+                    grad_norm=record.grad_norm, epoch=record.epoch,
                 )
             )  # fmt: skip
         return found
 
-    def _is_main(self, told: ProgressRecord) -> bool:
+    def _is_main(self, record: ProgressRecord) -> bool:
         """Whether a bar is that of the training, not of an evaluation within it."""
-        if self._bar_total is None or told.total_steps == self._bar_total:
+        if self._bar_total is None or record.total_steps == self._bar_total:
             return True
-        longer = (told.total_steps or 0) > self._bar_total
+        longer = (record.total_steps or 0) > self._bar_total
         ended = self._bar_done >= self._bar_total
         if longer and self._bar_done == 0 and self._bar_total <= MAX_EPOCH_BAR:
             self._epochs = self._bar_total
             return True
         return longer and ended
 
-    def _follow_bar(self, told: ProgressRecord) -> None:
-        done, total = told.step or 0, told.total_steps
+    def _follow_bar(self, record: ProgressRecord) -> None:
+        done, total = record.step or 0, record.total_steps
         if total != self._bar_total:
             self._bar_total, self._bar_done, self._before_steps, self._before_s = total, 0, 0, 0.0
             self._step, self._first_step = None, None
@@ -93,30 +93,30 @@ class LogEventBuilder:
             self._before_steps += self._bar_done
             self._before_s = self._elapsed_s
         self._bar_done = done
-        self._epochs = told.epochs or self._epochs
-        self._elapsed_s = self._before_s + (told.elapsed_s or 0.0)
+        self._epochs = record.epochs or self._epochs
+        self._elapsed_s = self._before_s + (record.elapsed_s or 0.0)
 
-    def _moved(self, step: int, source: str, now: float) -> None:
+    def _set_step(self, step: int, source: str, now: float) -> None:
         if self._first_step is None or step < self._first_step:
             self._first_step, self._first_t = step, now
         self.advanced = self.advanced or step > 0
         self._step, self._source = step, source
 
-    def _planned(self, told: ProgressRecord, now: float) -> list[Event]:
-        total = told.total_steps
-        if total is not None and told.bar:
+    def _plan_events(self, record: ProgressRecord, now: float) -> list[Event]:
+        total = record.total_steps
+        if total is not None and record.bar:
             total = max(total * (self._epochs or 1), self._before_steps + total)
         if total is None or total == self._plan:
             return []
         self._plan = total
-        return [Plan(t=now, source=told.source, total_steps=total)]
+        return [Plan(t=now, source=record.source, total_steps=total)]
 
-    def _phase(self, evaluates: bool, told: ProgressRecord, now: float) -> list[Event]:
-        trains = told.bar and not evaluates
+    def _phase(self, evaluates: bool, record: ProgressRecord, now: float) -> list[Event]:
+        trains = record.bar and not evaluates
         if evaluates == self._evaluating or not (evaluates or trains):
             return []
         self._evaluating = evaluates
-        return [Phase(t=now, source=told.source, phase="evaluating" if evaluates else "training", step=self._step)]
+        return [Phase(t=now, source=record.source, phase="evaluating" if evaluates else "training", step=self._step)]
 
     def _counters(self, now: float) -> Steps:
         step = self._step or 0
@@ -141,25 +141,27 @@ class LogOnlyFollower:
         self._since_t = since_t
         self._offset: int | None = None
         self._rest = b""
-        self._story = LogEventBuilder()
+        self._builder = LogEventBuilder()
         self._held: list[Event] = []
         self._advanced_t: float | None = None
-        self._speaks = False
+        self._released = False
         self._log_has_steps = False
         self._files_t = 0.0
-        self._file_news = 0
+        self._file_records = 0
 
     def events(self, now: float, *, over: bool) -> list[Event]:
         """The new events at `now` (seconds since the epoch); held back for `GRACE_S` unless the run is `over`."""
-        news = list(parse_output(self._new_text(over)))
-        self._log_has_steps = self._log_has_steps or any(told.step for told in news)
+        records = list(parse_output(self._new_text(over)))
+        self._log_has_steps = self._log_has_steps or any(record.step for record in records)
         if not self._log_has_steps:
-            news += self._news_of_files(now, over)
-        self._held += self._story.events(news, now)
-        if self._story.advanced and self._advanced_t is None:
+            records += self._records_of_files(now, over)
+        self._held += self._builder.events(records, now)
+        if self._builder.advanced and self._advanced_t is None:
             self._advanced_t = now
-        self._speaks = self._speaks or (self._advanced_t is not None and (over or now - self._advanced_t >= GRACE_S))
-        if not self._speaks:
+        self._released = self._released or (
+            self._advanced_t is not None and (over or now - self._advanced_t >= GRACE_S)
+        )
+        if not self._released:
             return []
         found, self._held = self._held, []
         return found
@@ -188,13 +190,13 @@ class LogOnlyFollower:
         self._offset += len(data)
         return data
 
-    def _news_of_files(self, now: float, over: bool) -> list[ProgressRecord]:
+    def _records_of_files(self, now: float, over: bool) -> list[ProgressRecord]:
         """What the newest file of a tool says beyond what it said before."""
         if now - self._files_t < FILES_EVERY_S and not over:
             return []
         self._files_t = now
         found = find_tool_files(self._folders, self._since_t)
-        news = read_tool_file(found[-1]) if found else []
-        fresh = news[self._file_news :] if len(news) >= self._file_news else news
-        self._file_news = len(news)
+        records = read_tool_file(found[-1]) if found else []
+        fresh = records[self._file_records :] if len(records) >= self._file_records else records
+        self._file_records = len(records)
         return fresh
