@@ -17,6 +17,11 @@ class BatchSplit:
     processes: int = 1
 
     @property
+    def change(self) -> dict[str, int]:
+        """The split as values of settings."""
+        return {"per_device_train_batch_size": self.micro, "gradient_accumulation_steps": self.accumulation}
+
+    @property
     def effective(self) -> int:
         """Samples per optimizer step."""
         return self.micro * self.accumulation * self.processes

@@ -1,4 +1,4 @@
-"""The situation of a run: everything a diagnosis looks at, and how it is gathered from a run folder."""
+"""The situation of a run: the input of every diagnosis, and how it is built from a run folder."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from tuner_tui.settings.model import Precision, Settings
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """One moment of a run. `samples` oldest first; `log` the head and tail of the output, one string a line.
+    """One moment of a run, at `now_s` seconds since the epoch.
 
-    Everything but the run's state may be unknown: `settings` of somebody's log file, the inventory of another box.
-    `chosen` names the settings that were handed to somebody else's command, None where all were; `not_applied` those
-    that its way of taking settings could not carry. `memory_limit_bytes` is the limit that it was launched under.
-    `resumed_from` is the checkpoint from which the launch meant to go on. `now_s` is seconds since the epoch.
+    Everything but the state may be unknown: the settings of a mere log file, the inventory of another machine.
+    `samples` are ordered oldest first; `log` are the lines of the log window. `chosen` names the settings passed to a
+    command, None if all were passed; `not_applied` those that its way of passing settings cannot carry. `resumed_from`
+    is the checkpoint named at launch, `memory_limit_bytes` the limit set at launch.
     """
 
     state: RunState
@@ -97,7 +97,7 @@ class Situation:
 
     @property
     def replicas(self) -> int:
-        """What the effective batch is multiplied by, at least 1: processes, times the cards that share one's steps."""
+        """Copies of the model that share a step, at least 1: processes × GPUs of each."""
         return self.state.replicas or self.processes
 
 
@@ -113,9 +113,10 @@ def situation_of_run(folder: RunFolder, view: RunView | None = None) -> Situatio
 
 
 def build_situation(view: RunView, *, now_s: float, inventory: Inventory | None, log: tuple[str, ...]) -> Situation:
-    """The situation of a run from what was read of it: the one rule for screen, command line, tuner and fallback.
+    """The situation of a run that was read already: used by the screen, `diagnose`, the tuner and the fallback.
 
-    A run that has ended is seen as of its end. `inventory` is this machine's; it is left out for a run of another one.
+    `now_s` of a run that has ended is its end. `inventory` is this machine's; it is dropped if the run is another
+    machine's.
     """
     state = _with_outcome(view)
     ended = state.finished is not None
@@ -129,10 +130,9 @@ def build_situation(view: RunView, *, now_s: float, inventory: Inventory | None,
 
 
 class LogWindowReader:
-    """Reads the part of a run's log that a diagnosis looks at; reads again only when the log has grown.
+    """Reads the window of a run's log that a diagnosis needs, and rereads it only when the log has grown.
 
-    While the run is alive that is the tail, because the rules for a live run look at the last lines alone. Of a run
-    that has ended it is head and tail.
+    The window is the tail of a live run's log, whose rules need the last lines only, and head and tail after its end.
     """
 
     def __init__(self, path: Path) -> None:
@@ -153,7 +153,7 @@ class LogWindowReader:
 
 
 def _with_outcome(view: RunView) -> RunState:
-    """The state, with an outcome for a run that ended without its supervisor recording one."""
+    """The state, with an outcome if the run ended and its supervisor recorded none."""
     if view.state.finished is not None or view.status.live or view.status.kind == "foreign":
         return view.state
     outcome = view.status.outcome or "lost"

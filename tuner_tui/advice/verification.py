@@ -1,6 +1,6 @@
-"""The checklist of a run: each setting asked for, what was seen in effect inside the training, and whether they agree.
+"""Compares the settings requested for a run with those observed in its training process.
 
-One rule for the screen, the command line and the live finding. What could not be seen is unknown, never wrong.
+Used by the screen, the command line and the live finding. A value that was not observed is unknown, never different.
 """
 
 from __future__ import annotations

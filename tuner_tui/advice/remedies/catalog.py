@@ -18,12 +18,50 @@ RELATIVE_FIELDS = frozenset({
 LADDERS: Mapping[str, Ladder] = {
     "gpu-oom": out_of_memory.ladder,
     "gpu-memory-near-limit": out_of_memory.ladder,
-    **host.LADDERS,
-    **data_loading.LADDERS,
-    **gpu.LADDERS,
-    **unsupported_features.LADDERS,
-    **training_loop.LADDERS,
+    "cpu-contended": lambda situation, where: (data_loading.END_OTHERS,),
+    "host-oom": host.memory,
+    "host-memory-near-limit": host.memory,
+    "swapping": host.memory,
+    "shm": host.shared_memory,
+    "shm-near-limit": host.shared_memory,
+    "disk-full": host.disk,
+    "disk-nearly-full": host.disk,
+    "checkpoint-io": host.checkpoint,
+    "data-wait": data_loading.data_wait,
+    "too-many-workers": data_loading.too_many_workers,
+    "gpu-underused": gpu.underused,
+    "launch-bound": gpu.launch_bound,
+    "slow-kernels": gpu.busy_and_slow,
+    "throttled": lambda situation, where: (gpu.COOLING,),
+    "gpu-error": lambda situation, where: (gpu.DEBUG_KERNELS,) if where == "program" else (gpu.RESET_CARD,),
+    "other-process": lambda situation, where: (gpu.CLOSE_OTHERS,),
+    "compiling": lambda situation, where: (gpu.FIRST_EPOCH,),
+    "precision-unsupported": unsupported_features.precision,
+    "attention-unsupported": unsupported_features.attention,
+    "fused-unsupported": unsupported_features.fused,
+    "compile-failed": unsupported_features.compiler,
+    "missing-package": unsupported_features.package,
+    "nan": training_loop.non_finite,
+    "worker-crash": training_loop.worker_crash,
+    "evaluation-share": training_loop.evaluation_share,
+    "save-share": training_loop.save_share,
+    "padding": training_loop.padding,
+    "loss-scale": training_loop.loss_scale,
+    "device-assert": lambda situation, where: (training_loop.CHECK_INDEXES,),
+    "illegal-access": lambda situation, where: (training_loop.PLAIN_KERNELS,),
+    "collective-timeout": lambda situation, where: (training_loop.FIRST_RANK,),
+    "bad-arguments": lambda situation, where: (training_loop.CORRECT_COMMAND,),
+    "not-in-effect": lambda situation, where: (
+        (training_loop.PASS_SETTINGS,) if where == "unreachable" else (training_loop.FIND_OVERRIDE,)
+    ),
+    "stalled": lambda situation, where: (training_loop.WAIT_OR_STOP,),
+    "between-steps": lambda situation, where: (training_loop.LESS_OFTEN, training_loop.FIND_LINE),
+    "memory-grows": lambda situation, where: (
+        training_loop.KEEP_NUMBERS,
+        training_loop.FIND_HOLDER_ON_CARD if where == "gpu" else training_loop.FIND_HOLDER_ON_HOST,
+    ),
 }
+"""The ladder of each cause: its remedies in the order to try them, given the situation and the finding's location."""
 
 
 def remedies_for(cause: str, situation: Situation, where: str | None = None) -> tuple[Remedy, ...]:
@@ -31,12 +69,11 @@ def remedies_for(cause: str, situation: Situation, where: str | None = None) -> 
     ladder = LADDERS.get(cause)
     if ladder is None:
         return ()
-    fitting = (
-        r
-        for r in ladder(situation, where)
-        if changes_something(r, situation) and starts_from_known_values(r, situation)
+    return tuple(
+        remedy
+        for remedy in ladder(situation, where)
+        if changes_something(remedy, situation) and starts_from_known_values(remedy, situation)
     )
-    return tuple(fitting)
 
 
 def starts_from_known_values(remedy: Remedy, situation: Situation) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.situation import Situation
 from tuner_tui.advice.thresholds import NOTES_3070, NOTES_3070_8BIT, NOTES_3090, NOTES_UTILISATION
+from tuner_tui.settings.fields import Value
 from tuner_tui.settings.model import Settings
 
 MAX_WORKERS = 16
@@ -133,6 +134,9 @@ def max_gain(share: float | None, workers_ratio: float) -> str:
     return f"at most {times:.3g} times the steps a second"
 
 
+NO_WORKERS_CHANGE: Mapping[str, Value] = {
+    "dataloader_num_workers": 0, "dataloader_prefetch_factor": None, "dataloader_persistent_workers": False,
+}  # fmt: skip
 END_OTHERS = Remedy(
     title="end or move what else computes here",
     why="`tuner-tui watch` names the jobs on the box; `nice` or `taskset` keeps them off the training's cores",
@@ -153,8 +157,3 @@ SHARD_DATASET = Remedy(
     why="a streamed dataset with a single shard is read by one worker: give it at least as many shards as workers",
     source="datasets: an IterableDataset gives each worker whole shards",
 )
-
-LADDERS: Mapping[str, Callable[[Situation, str | None], tuple[Remedy, ...]]] = {
-    "data-wait": data_wait,
-    "too-many-workers": too_many_workers,
-}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 
 from tuner_tui.advice.crash.oom_analysis import host_memory_limit, raise_limit
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.remedies import out_of_memory
-from tuner_tui.advice.remedies.data_loading import END_OTHERS, fewer_workers, less_prefetch
+from tuner_tui.advice.remedies.data_loading import NO_WORKERS_CHANGE, fewer_workers, less_prefetch
 from tuner_tui.advice.situation import Situation
 from tuner_tui.advice.thresholds import NOTES_3070, NOTES_3070_8BIT, NOTES_UTILISATION
 from tuner_tui.settings.model import Settings
@@ -110,7 +110,7 @@ def less_frequent_checkpoints(settings: Settings) -> Iterator[Remedy]:
 
 FEWER_WORKERS = Remedy(
     title="use fewer loader workers",
-    why="each holds its own copy of what the dataset object holds",
+    why="each holds its own copy of the dataset object, and the kernel kills them first when memory runs out",
     source=f"{NOTES_3070}, {PYTORCH_LOADER}",
 )
 MORE_MEMORY = Remedy(
@@ -131,11 +131,7 @@ LARGER_SHM = Remedy(
 NO_WORKERS = Remedy(
     title="prepare batches in the training process: workers 0",
     why="no batch then goes through shared memory",
-    change={
-        "dataloader_num_workers": 0,
-        "dataloader_prefetch_factor": None,
-        "dataloader_persistent_workers": False,
-    },
+    change=NO_WORKERS_CHANGE,
     effect="works with any /dev/shm; the training waits for its data",
     source=PYTORCH_SHM,
 )
@@ -149,15 +145,3 @@ OLDER_CHECKPOINT = Remedy(
     why="a checkpoint cut off in the middle cannot be read; the one before it is whole",
     source="transformers: resume_from_checkpoint",
 )
-
-LADDERS: Mapping[str, Callable[[Situation, str | None], tuple[Remedy, ...]]] = {
-    "cpu-contended": lambda situation, where: (END_OTHERS,),
-    "host-oom": memory,
-    "host-memory-near-limit": memory,
-    "swapping": memory,
-    "shm": shared_memory,
-    "shm-near-limit": shared_memory,
-    "disk-full": disk,
-    "disk-nearly-full": disk,
-    "checkpoint-io": checkpoint,
-}

@@ -61,10 +61,7 @@ def _exact_split(split: BatchSplit, settings: Settings) -> Remedy:
         f"{settings.gradient_accumulation_steps} → {split.accumulation}",
         why=f"activations shrink with the micro batch; the effective batch stays {split.effective}, "
         "so the learning rate stays",
-        change={
-            "per_device_train_batch_size": split.micro,
-            "gradient_accumulation_steps": split.accumulation,
-        },
+        change=split.change,
         effect=f"activation memory × {split.micro / settings.per_device_train_batch_size:.2f}; "
         "weights and optimizer unchanged",
         rests_on="activations are proportional to the micro batch",
@@ -79,11 +76,7 @@ def _inexact_split(new: RebalancedBatch, settings: Settings) -> Remedy:
         title=f"micro batch {settings.per_device_train_batch_size} → {new.split.micro}, effective batch "
         f"{new.wanted} → {new.split.effective}, learning rate {rate:.3g}",
         why=f"no divisor of {new.wanted} lies near: the effective batch changes, and the learning rate by {rule}",
-        change={
-            "per_device_train_batch_size": new.split.micro,
-            "gradient_accumulation_steps": new.split.accumulation,
-            "learning_rate": rate,
-        },
+        change={**new.split.change, "learning_rate": rate},
         effect=f"activation memory × {new.split.micro / settings.per_device_train_batch_size:.2f}",
         rests_on="activations are proportional to the micro batch",
         source=f"{NOTES_3070}, {rule}",
@@ -176,10 +169,7 @@ def safe_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
         yield Remedy(
             title=f"back to a safe batch: {split.micro} × {split.accumulation}",
             why=f"the conservative preset's batch; the effective batch stays {split.effective}",
-            change={
-                "per_device_train_batch_size": split.micro,
-                "gradient_accumulation_steps": split.accumulation,
-            },
+            change=split.change,
             effect=f"activation memory × {split.micro / micro:.2f}",
             rests_on="activations are proportional to the micro batch",
             source=NOTES_UTILISATION,

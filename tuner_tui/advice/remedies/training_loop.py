@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 
 from tuner_tui.advice.finding import Remedy
-from tuner_tui.advice.remedies.host import less_frequent_checkpoints
+from tuner_tui.advice.remedies.data_loading import NO_WORKERS_CHANGE
+from tuner_tui.advice.remedies.host import FEWER_WORKERS, less_frequent_checkpoints
 from tuner_tui.advice.situation import Situation
 from tuner_tui.advice.thresholds import NOTES_3070_8BIT, NOTES_3090, NOTES_T4, NOTES_UTILISATION
 from tuner_tui.core.units import format_share
@@ -73,7 +74,7 @@ def warmup(settings: Settings) -> Iterator[Remedy]:
 
 def worker_crash(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     """No workers, to see the error; then fewer workers."""
-    return (NO_WORKERS, FEWER_WORKERS)
+    return (WITHOUT_WORKERS, FEWER_WORKERS)
 
 
 def evaluation_share(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
@@ -145,20 +146,11 @@ def no_accumulation(settings: Settings) -> Iterator[Remedy]:
         )
 
 
-NO_WORKERS = Remedy(
+WITHOUT_WORKERS = Remedy(
     title="workers 0, to see the error",
     why="an exception in a worker shows in full when the training process prepares the batches",
-    change={
-        "dataloader_num_workers": 0,
-        "dataloader_prefetch_factor": None,
-        "dataloader_persistent_workers": False,
-    },
+    change=NO_WORKERS_CHANGE,
     effect="slower, and the error in full",
-    source="PyTorch: DataLoader",
-)
-FEWER_WORKERS = Remedy(
-    title="fewer workers",
-    why="a worker that is killed was usually killed for memory: each holds a copy of the dataset object",
     source="PyTorch: DataLoader",
 )
 LOWER_LEARNING_RATE = Remedy(
@@ -254,23 +246,3 @@ FIND_HOLDER_ON_HOST = Remedy(
     why="`memray run` names the lines; a dataset that caches its samples is a common one",
     source="memray",
 )
-
-LADDERS: Mapping[str, Callable[[Situation, str | None], tuple[Remedy, ...]]] = {
-    "nan": non_finite,
-    "worker-crash": worker_crash,
-    "evaluation-share": evaluation_share,
-    "save-share": save_share,
-    "padding": padding,
-    "loss-scale": loss_scale,
-    "device-assert": lambda situation, where: (CHECK_INDEXES,),
-    "illegal-access": lambda situation, where: (PLAIN_KERNELS,),
-    "collective-timeout": lambda situation, where: (FIRST_RANK,),
-    "bad-arguments": lambda situation, where: (CORRECT_COMMAND,),
-    "not-in-effect": lambda situation, where: (PASS_SETTINGS,) if where == "unreachable" else (FIND_OVERRIDE,),
-    "stalled": lambda situation, where: (WAIT_OR_STOP,),
-    "between-steps": lambda situation, where: (LESS_OFTEN, FIND_LINE),
-    "memory-grows": lambda situation, where: (
-        KEEP_NUMBERS,
-        FIND_HOLDER_ON_CARD if where == "gpu" else FIND_HOLDER_ON_HOST,
-    ),
-}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.situation import Situation
 from tuner_tui.advice.thresholds import NOTES_3070_8BIT, NOTES_3090, NOTES_T4
@@ -107,12 +105,3 @@ def _without(name: str, situation: Situation) -> tuple[Remedy, ...]:
     if name in {"flash-attn", "flash_attn_2_cuda", "xformers"}:
         return attention(situation, None)[:1]
     return compiler(situation, None) if name == "triton" else ()
-
-
-LADDERS: Mapping[str, Callable[[Situation, str | None], tuple[Remedy, ...]]] = {
-    "precision-unsupported": precision,
-    "attention-unsupported": attention,
-    "fused-unsupported": fused,
-    "compile-failed": compiler,
-    "missing-package": package,
-}
