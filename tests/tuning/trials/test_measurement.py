@@ -45,7 +45,7 @@ def measurement(
     *ranks: TrialMeasured, run: RunState | None = None, changed: tuple[str, ...] = (), **others: Any
 ) -> Measurement:
     trial = Trial(number=1, purpose="knob", settings=SETTINGS.settings, reason="", changed=changed)
-    given: dict[str, Any] = {"given_up": others.pop("given_up", ""), "aborted": others.pop("aborted", "")}
+    given: dict[str, Any] = {"stop_reason": others.pop("stop_reason", ""), "aborted": others.pop("aborted", "")}
     given |= {"disturbed": others.pop("disturbed", False)}
     end = FinishedTrial("r001", situation(run or state(), **others), ranks, 12.0, **given)
     return measure_trial(end, trial)
@@ -107,8 +107,8 @@ def test_no_step(ranks: tuple[TrialMeasured, ...], run: RunState, words: str) ->
     assert words in found.sentence
 
 
-def test_given_up_is_no_step_with_its_reason() -> None:
-    found = measurement(given_up="It took no optimizer step in 5 minutes.")
+def test_stop_reason_is_no_step_with_its_reason() -> None:
+    found = measurement(stop_reason="It took no optimizer step in 5 minutes.")
     assert (found.outcome, found.sentence) == ("no-step", "It took no optimizer step in 5 minutes.")
 
 
@@ -119,8 +119,8 @@ def test_what_somebody_else_ended_says_little_of_its_settings() -> None:
     assert measurement(run=failed(signal=15)).passing
     assert not measurement(run=failed(signal=11)).passing
     assert not measurement(run=failed(exit_code=1)).passing
-    assert measurement(given_up="It stood still for 121 s.", disturbed=True).passing
-    assert not measurement(given_up="It took no optimizer step in 5 minutes.").passing
+    assert measurement(stop_reason="It stood still for 121 s.", transient=True).passing
+    assert not measurement(stop_reason="It took no optimizer step in 5 minutes.").passing
 
 
 def test_batches_of_another_size_than_asked_for() -> None:

@@ -17,69 +17,72 @@ from tuner_tui.tuning.trial import Measurement, StepBreakdown, Trial, TrialOutco
 
 MIN_MEASURED_STEPS = 2
 KILL_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
-"""Signals that somebody else sends; the others are a program's own faults."""
+"""Signals sent by others; the remaining ones are the program's own faults."""
 NO_STEP = "The training ended and took no optimizer step: `tuner-tui run` with the same command shows what it does."
 NOT_OBSERVED = "The training ended unseen: the observer cannot get into this command (a container, `python -I`)."
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedTrial:
-    """A trial's run at its end: its situation, what each rank measured, and how long all of it took.
+    """A trial's run at its end.
 
-    `given_up` is why it was ended from outside, one sentence, where that says something of its settings; `aborted`
-    where it says nothing of them. `disturbed`: what it was given up for may not come again.
+    Attributes:
+        measured: What each rank measured.
+        seconds: Wall time of the whole run.
+        stop_reason: Why it was ended because of its own state, such as a stall; empty if it was not.
+        aborted: Why it was ended regardless of its state; empty if it was not.
+        transient: Whether the stop reason may not occur again.
     """
 
     run_id: str
     situation: Situation
     measured: tuple[TrialMeasured, ...]
     seconds: float
-    given_up: str = ""
+    stop_reason: str = ""
     aborted: str = ""
-    disturbed: bool = False
+    transient: bool = False
 
 
-def measure_trial(ended: FinishedTrial, trial: Trial) -> Measurement:
-    """What `trial` came to."""
-    if ended.aborted:
-        return _no_figures(ended, "aborted", ended.aborted)
-    memory = out_of_memory_finding(ended.situation)
+def measure_trial(finished: FinishedTrial, trial: Trial) -> Measurement:
+    """Return the measurement of `trial`."""
+    if finished.aborted:
+        return _no_figures(finished, "aborted", finished.aborted)
+    memory = out_of_memory_finding(finished.situation)
     if memory is not None:
-        return _no_figures(ended, "out-of-memory", _sentence(ended))
-    if ended.given_up:
-        return replace(_no_figures(ended, "no-step", ended.given_up), passing=ended.disturbed)
-    if not ended.measured:
-        return _unmeasured(ended)
-    figures = _figures(ended)
+        return _no_figures(finished, "out-of-memory", _sentence(finished))
+    if finished.stop_reason:
+        return replace(_no_figures(finished, "no-step", finished.stop_reason), passing=finished.transient)
+    if not finished.measured:
+        return _unmeasured(finished)
+    figures = _figures(finished)
     if figures.steps < MIN_MEASURED_STEPS:
-        return replace(figures, outcome="no-step", sentence=_too_few(ended))
+        return replace(figures, outcome="no-step", sentence=_too_few(finished))
     if figures.throughput is None:
         return replace(figures, outcome="failed", sentence="Its batches cannot be seen: there is no speed to compare.")
-    return _checked(figures, ended, trial)
+    return _checked(figures, finished, trial)
 
 
-def _unmeasured(ended: FinishedTrial) -> Measurement:
-    """It ended by itself, and nothing was measured."""
-    state = ended.situation.state
+def _unmeasured(finished: FinishedTrial) -> Measurement:
+    state = finished.situation.state
     if state.outcome == "completed" and not state.step:
-        return _no_figures(ended, "no-step", NO_STEP if state.ranks else NOT_OBSERVED)
+        return _no_figures(finished, "no-step", NO_STEP if state.ranks else NOT_OBSERVED)
     if state.outcome == "completed":
-        return _no_figures(ended, "no-step", _too_few(ended))
+        return _no_figures(finished, "no-step", _too_few(finished))
     killed = state.outcome in ("stopped", "lost") or (state.exited is not None and state.exited.signal in KILL_SIGNALS)
-    return replace(_no_figures(ended, "failed", _sentence(ended)), passing=killed)
+    return replace(_no_figures(finished, "failed", _sentence(finished)), passing=killed)
 
 
-def _figures(ended: FinishedTrial) -> Measurement:
-    """Sums over ranks where the ranks add up, the largest of them where one card decides."""
-    ranks = ended.measured
+def _figures(finished: FinishedTrial) -> Measurement:
+    """The figures over all ranks: throughput is summed, memory is that of the fullest card."""
+    ranks = finished.measured
     seconds = [rank.seconds for rank in ranks]
     steps = min(rank.steps for rank in ranks)
     known = [peak for peak in map(_peak, ranks) if peak is not None]
     batch = [peak for peak in map(_batch_peak, ranks) if peak is not None]
     return Measurement(
         outcome="measured",
-        seconds=ended.seconds,
-        run_id=ended.run_id,
+        seconds=finished.seconds,
+        run_id=finished.run_id,
         steps=steps,
         samples_s=_rate(ranks, lambda rank: rank.samples or None),
         tokens_s=_rate(ranks, lambda rank: rank.tokens),
@@ -87,7 +90,7 @@ def _figures(ended: FinishedTrial) -> Measurement:
         step_time_s=max(seconds) / steps if steps else None,
         peak_bytes=max(known, default=None),
         batch_peak_bytes=max(batch, default=None),
-        breakdown=_breakdown(ranks, ended.situation),
+        breakdown=_breakdown(ranks, finished.situation),
         dataset_samples=next((rank.dataset_samples for rank in ranks if rank.dataset_samples is not None), None),
         room_bytes=min((room for room in map(_room, ranks) if room is not None), default=None),
         sentence=_caveats(ranks[0]),
@@ -101,7 +104,7 @@ def _rate(ranks: Sequence[TrialMeasured], of: Callable[[TrialMeasured], int | No
 
 
 def _peak(rank: TrialMeasured) -> int | None:
-    """What the training takes of what bounds it: of a card, of a limit on private memory, else of the host."""
+    # GPU memory, else private memory (which a memory limit counts), else resident memory.
     for peak in (rank.reserved_peak_bytes, rank.data_peak_bytes, rank.rss_peak_bytes):
         if peak is not None:
             return peak
@@ -109,27 +112,27 @@ def _peak(rank: TrialMeasured) -> int | None:
 
 
 def _room(rank: TrialMeasured) -> int | None:
-    """What the card has for the training's tensors, its context and other programs taken off."""
+    """Memory of the card without the context and other programs."""
     if rank.device_total_bytes is None or rank.device_outside_bytes is None:
         return None
     return rank.device_total_bytes - rank.device_outside_bytes
 
 
 def _caveats(rank: TrialMeasured) -> str:
-    """What the figure of memory leaves out: a longest batch that was not met, an evaluation that was not made."""
-    missing = [said for said in (rank.longest, rank.evaluated) if "not put first" in said or said.startswith("no eval")]
+    """What the peak memory does not include: the longest batch, or an evaluation step."""
+    notes = (rank.longest, rank.evaluated)
+    missing = [note for note in notes if "not put first" in note or note.startswith("no eval")]
     return "; ".join(missing)
 
 
 def _batch_peak(rank: TrialMeasured) -> int | None:
-    """Forward's and backward's, with what the allocator reserves beyond what it gives out."""
+    """Peak of forward and backward, with the allocator's unused reserve."""
     if rank.batch_peak_bytes is None or rank.reserved_peak_bytes is None or rank.allocated_peak_bytes is None:
         return None
     return rank.batch_peak_bytes + max(0, rank.reserved_peak_bytes - rank.allocated_peak_bytes)
 
 
 def _breakdown(ranks: Sequence[TrialMeasured], situation: Situation) -> StepBreakdown:
-    """The slowest rank's shares."""
     slowest = max(ranks, key=lambda rank: rank.seconds)
     seconds, tokens, padding = slowest.seconds, slowest.tokens, slowest.padding_tokens
     busy = [
@@ -155,35 +158,36 @@ def _share(part: float | None, seconds: float) -> float | None:
     return None if part is None or seconds <= 0 else min(1.0, part / seconds)
 
 
-def _checked(figures: Measurement, ended: FinishedTrial, trial: Trial) -> Measurement:
-    """The figures, unless the training was seen to have had other settings than it was given."""
-    wrong = _wrong_batch(ended, trial.settings)
+def _checked(figures: Measurement, finished: FinishedTrial, trial: Trial) -> Measurement:
+    """Return the figures, with the outcome `not-applied` if the training used other settings than requested."""
+    wrong = _wrong_batch(finished, trial.settings)
     if wrong is not None:
         return replace(figures, outcome="not-applied", sentence=wrong, not_applied=(MICRO,))
-    marks = [mark for mark in differing_settings(ended.situation) if mark.name in trial.changed]
+    marks = [mark for mark in differing_settings(finished.situation) if mark.name in trial.changed]
     if not marks:
         return figures
-    told = "; ".join(
+    details = "; ".join(
         f"{mark.name}: asked {format_setting(mark.asked)}, seen {format_setting(mark.seen)}" for mark in marks
     )
-    names, sentence = tuple(mark.name for mark in marks), f"It does not take its settings: {told}."
+    names, sentence = tuple(mark.name for mark in marks), f"It does not take its settings: {details}."
     return replace(figures, outcome="not-applied", sentence=sentence, not_applied=names)
 
 
-def _wrong_batch(ended: FinishedTrial, settings: Settings) -> str | None:
-    """What is wrong with the batches that were seen, where the micro batch was handed over."""
-    situation, asked = ended.situation, settings.per_device_train_batch_size
+def _wrong_batch(finished: FinishedTrial, settings: Settings) -> str | None:
+    """Return a sentence if the training did not use the micro batch that was passed to it."""
+    situation, asked = finished.situation, settings.per_device_train_batch_size
     if situation.chosen is not None and MICRO not in situation.chosen:
         return None
     arguments = situation.state.in_effect.get(MICRO)
     if situation.state.accepts_orders and type(arguments) is int:
         return None if arguments == asked else f"A micro batch of {asked} was asked for, and it has {arguments}."
-    wrong = [size for rank in ended.measured if (size := _odd_size(rank, asked, situation)) is not None]
+    wrong = [size for rank in finished.measured if (size := _odd_size(rank, asked, situation)) is not None]
     return f"A micro batch of {asked} was asked for, and batches of {wrong[0]} were seen." if wrong else None
 
 
 def _odd_size(rank: TrialMeasured, asked: int, situation: Situation) -> int | None:
-    """A size that neither is the one asked for (of one device or of all cards in one process) nor an epoch's rest."""
+    """Return the observed batch size if it is neither the requested one, nor its multiple for all cards of one process,
+    nor the last batch of an epoch."""
     if not rank.batch_shape:
         return None
     size, samples = rank.batch_shape[0], rank.dataset_samples
@@ -192,22 +196,22 @@ def _odd_size(rank: TrialMeasured, asked: int, situation: Situation) -> int | No
     return None if size in (asked, asked * cards, rest) else size
 
 
-def _too_few(ended: FinishedTrial) -> str:
-    taken = ended.situation.state.step or 0
-    samples = next((rank.dataset_samples for rank in ended.measured if rank.dataset_samples is not None), None)
+def _too_few(finished: FinishedTrial) -> str:
+    taken = finished.situation.state.step or 0
+    samples = next((rank.dataset_samples for rank in finished.measured if rank.dataset_samples is not None), None)
     of = "" if samples is None else f" of {samples:,} samples"
     return f"The training is too short to be measured: {taken:,} optimizer steps{of}. More data or epochs would do."
 
 
-def _sentence(ended: FinishedTrial) -> str:
-    """In plain words: the cause where it was found, and what the run says of its end."""
-    findings = crash_findings(ended.situation)
-    finished = ended.situation.state.finished
-    said_by_run = "" if finished is None else finished.sentence
+def _sentence(finished: FinishedTrial) -> str:
+    """The cause if it was found, and what the run recorded about its end."""
+    findings = crash_findings(finished.situation)
+    end = finished.situation.state.finished
+    recorded = "" if end is None else end.sentence
     if findings and findings[0].cause != "unknown":
-        return f"{findings[0].sentence.rstrip('.')}. {said_by_run}".rstrip()
-    return said_by_run or "It failed, and nothing says why."
+        return f"{findings[0].sentence.rstrip('.')}. {recorded}".rstrip()
+    return recorded or "It failed, and nothing says why."
 
 
-def _no_figures(ended: FinishedTrial, outcome: TrialOutcome, sentence: str) -> Measurement:
-    return Measurement(outcome=outcome, seconds=ended.seconds, run_id=ended.run_id, sentence=sentence)
+def _no_figures(finished: FinishedTrial, outcome: TrialOutcome, sentence: str) -> Measurement:
+    return Measurement(outcome=outcome, seconds=finished.seconds, run_id=finished.run_id, sentence=sentence)
