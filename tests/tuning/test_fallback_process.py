@@ -25,7 +25,8 @@ from tuner_tui.runs.read.status import continuation_of, is_fallback_pending, wai
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import read_record
 from tuner_tui.settings.job import BuiltinJob
-from tuner_tui.tuning.fallback_process import FallbackSpec, attach_fallback, start_fallback_process
+from tuner_tui.tuning.detached_process import ProcessSpec
+from tuner_tui.tuning.fallback_process import attach_fallback, start_fallback_process
 
 PROBE = Path(__file__).with_name("probe_training.py")
 SETTINGS: dict[str, Any] = {
@@ -143,7 +144,7 @@ def test_a_run_that_ends_well_is_left_alone(tmp_path: Path) -> None:
     state = ended(folder).state
     assert (state.outcome, state.fell_back, state.fallback_ended) == ("completed", None, None)
     assert not is_fallback_pending(folder)
-    start_fallback_process(folder, FallbackSpec(request.job, request.environ))
+    start_fallback_process(folder, ProcessSpec(request.job, request.environ))
 
 
 def test_it_is_off_by_default(tmp_path: Path) -> None:
@@ -176,7 +177,7 @@ def test_two_do_not_watch_over_one_run(tmp_path: Path) -> None:
     request = box.request("import sys\nopen(sys.argv[1]).readline()", str(gate.path))
     folder = watched(request, 1)
     with pytest.raises(LaunchError, match="fallback"):
-        start_fallback_process(folder, FallbackSpec(request.job, request.environ))
+        start_fallback_process(folder, ProcessSpec(request.job, request.environ))
     with gate.path.open("w") as opened:
         opened.write("go\n")
     wait_for_fallback(folder)

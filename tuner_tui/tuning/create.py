@@ -1,17 +1,22 @@
-"""Creates a tuning: its folder with the job and the settings to start from."""
+"""Creates and starts tunings."""
 
 from __future__ import annotations
 
 import shlex
+import shutil
 import time
 from dataclasses import dataclass
 
+from tuner_tui.core.locks import is_locked
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import LaunchRequest
 from tuner_tui.runs.store.record import redact_job, resolved_to_json
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob, Job
+from tuner_tui.tuning.detached_process import ProcessSpec, start_detached
 from tuner_tui.tuning.store import (
+    WHY_EXCLUSIVE,
+    AlreadyTuningError,
     TuningFolder,
     TuningRecord,
     create_tuning_folder,
@@ -24,19 +29,29 @@ from tuner_tui.tuning.trials.trial_protocol import DEFAULT_MINUTES
 MAX_TITLE = 80
 
 
+TUNER_MODULE = "tuner_tui.tuning.process.daemon"
+
+
 @dataclass(frozen=True, slots=True)
 class TuningOptions:
-    """How to tune. `free_batch`: the effective batch may change. `save_as`: the name of the winner's preset."""
+    """How to tune. With `free_batch`, the effective batch may change. `save_as` is the name of the winner's preset."""
 
     free_batch: bool = False
     most_minutes: float = DEFAULT_MINUTES
     save_as: str | None = None
 
 
-def create_tuning(request: LaunchRequest, options: TuningOptions) -> TuningFolder:
-    """A folder for the tuning of what `request` would launch.
+@dataclass(frozen=True, slots=True)
+class TunerSpec(ProcessSpec):
+    """The input of the tuner process. `minutes` is the time it has from its start."""
 
-    Raises `LaunchError` where it cannot be written, `AlreadyTuningError` where another tuning is under way.
+    minutes: float = DEFAULT_MINUTES
+
+
+def create_tuning(request: LaunchRequest, options: TuningOptions) -> TuningFolder:
+    """Create the folder of a tuning of what `request` would launch.
+
+    Raises `LaunchError` if it cannot be written, `AlreadyTuningError` if another tuning is running.
     """
     job = redact_job(request.job)
     try:
@@ -63,7 +78,7 @@ def create_tuning(request: LaunchRequest, options: TuningOptions) -> TuningFolde
 
 
 def ensure_tunable(job: Job) -> None:
-    """Raise `SettingsError` where no setting reaches the command, so that there is nothing to try."""
+    """Raise `SettingsError` if no setting reaches the command, so that there is nothing to try."""
     if isinstance(job, CommandJob) and job.apply == "none":
         raise SettingsError(
             "No setting reaches this command: choose a way with --apply, such as inject or placeholders."
@@ -71,8 +86,35 @@ def ensure_tunable(job: Job) -> None:
 
 
 def tuning_title(preset: str | None, job: Job) -> str:
-    """What is tuned, in a few words: the preset's name, else the command."""
+    """Return a short title: the preset's name, else the command."""
     if preset is not None:
         return preset
-    words = shlex.join(job.command) if isinstance(job, CommandJob) else f"built-in {job.task}, {job.model}"
-    return words if len(words) <= MAX_TITLE else words[: MAX_TITLE - 1] + "…"
+    title = shlex.join(job.command) if isinstance(job, CommandJob) else f"built-in {job.task}, {job.model}"
+    return title if len(title) <= MAX_TITLE else title[: MAX_TITLE - 1] + "…"
+
+
+def start_tuning(folder: TuningFolder, spec: TunerSpec) -> None:
+    """Start the tuner process in `folder`, for a new tuning or to resume one.
+
+    Raises `LaunchError` if it does not start, and `AlreadyTuningError` if another tuning is running or starting at the
+    same moment; the folder of a tuning that never ran is then removed.
+    """
+    try:
+        ensure_no_other_tuning(folder.path.parent, folder)
+        folder.control.unlink(missing_ok=True)
+        _start_process(folder, spec)
+    except AlreadyTuningError:
+        if not folder.trials.exists():
+            shutil.rmtree(folder.path, ignore_errors=True)
+        raise
+
+
+def _start_process(folder: TuningFolder, spec: TunerSpec) -> None:
+    try:
+        start_detached(TUNER_MODULE, folder.path, spec, folder.log, "The tuner")
+    except LaunchError as error:
+        # Another tuner may have taken the lock in the meantime: then that is the reason to report.
+        ensure_no_other_tuning(folder.path.parent, folder)
+        if is_locked(folder.box_lock):
+            raise AlreadyTuningError(f"Another tuning is beginning on this box; {WHY_EXCLUSIVE}.") from error
+        raise

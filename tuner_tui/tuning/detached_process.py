@@ -1,27 +1,57 @@
-"""Starting a detached process that receives its input, secrets included, on standard input."""
+"""Starting a detached process that receives its input, secrets included, on standard input.
+
+The process outlives the terminal and the screen. Its input is written to no file. It answers `ok` or an error message.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import NoReturn, Self, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from tuner_tui.core.locks import LockedError
 from tuner_tui.runs.launch.command import LaunchError
+from tuner_tui.settings.job import Job
 
 START_TIMEOUT_S = 20.0
 
 Ready = TypeVar("Ready")
 
 
-def start_detached(module: str, folder: Path, orders: bytes, log: Path, name: str) -> None:
-    """Start `python -m module folder` and hand it `orders`; returns once it says that it is at its post.
+@dataclass(frozen=True, slots=True)
+class ProcessSpec:
+    """The input of a detached process: the job with its secrets, and the environment to launch it in."""
 
-    Raises `LaunchError` with its sentence, after `name`, where it does not come up.
+    job: Job
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+    def dump(self) -> bytes:
+        """Return the spec as JSON, in ASCII because environment variables may hold any bytes."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        return json.dumps({**values, "job": self.job.model_dump(mode="json")}, default=dict).encode("ascii")
+
+    @classmethod
+    def load(cls, data: bytes) -> Self:
+        """Return the spec from JSON. Raises `ValueError`."""
+        try:
+            values = json.loads(data)
+            return cls(**{**values, "job": TypeAdapter(Job).validate_python(values["job"])})
+        except (KeyError, TypeError, ValidationError) as error:
+            raise ValueError(f"The input of the process is damaged: {error}") from error
+
+
+def start_detached(module: str, folder: Path, spec: ProcessSpec, log: Path, name: str) -> None:
+    """Run `python -m module folder` with `spec` as its input; return once it answers that it is ready.
+
+    Raises `LaunchError` with `name` and the answer if it does not start.
     """
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -35,37 +65,37 @@ def start_detached(module: str, folder: Path, orders: bytes, log: Path, name: st
         assert child.stdin is not None
         assert child.stdout is not None
         try:
-            child.stdin.write(orders)
+            child.stdin.write(spec.dump())
             child.stdin.close()
-        except BrokenPipeError:  # it died early, and says nothing
+        except BrokenPipeError:  # it died early; its answer is empty
             pass
-        came = select.select([child.stdout], [], [], START_TIMEOUT_S)[0]
-        answer = os.read(child.stdout.fileno(), 4096).decode("utf-8", "replace") if came else ""
+        ready = select.select([child.stdout], [], [], START_TIMEOUT_S)[0]
+        answer = os.read(child.stdout.fileno(), 4096).decode("utf-8", "replace") if ready else ""
     if answer != "ok":
-        raise LaunchError(f"{name} did not come up: {answer or f'see {log}'}.")
+        raise LaunchError(f"{name} did not start: {answer or f'see {log}'}.")
 
 
-def detach(ready: Callable[[bytes], Ready]) -> Ready:
-    """In the new process: read the orders, leave the one who asked behind, and say whether `ready` could be.
+def detach(prepare: Callable[[bytes], Ready]) -> Ready:
+    """In the new process: read the input, detach from the parent, and answer whether `prepare` succeeded.
 
-    `ready` makes of the orders what it needs, its lock among it; where it raises `ValueError`, `OSError` or
-    `LockedError`, that is said and the process ends.
+    `prepare` turns the input into what the process needs, its locks included. If it raises `ValueError`, `OSError` or
+    `LockedError`, the message is the answer and the process exits.
     """
     data = sys.stdin.buffer.read()
     if os.fork():
-        os._exit(0)  # the one who asked waits for this process only
+        os._exit(0)  # the parent waits for this process only
     try:
-        made = ready(data)
+        prepared = prepare(data)
     except (ValueError, OSError, LockedError) as error:
         _refuse(str(error) or type(error).__name__)
     os.write(1, b"ok")
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nowhere, 0)
-    os.dup2(nowhere, 1)
-    os.close(nowhere)
-    return made
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    os.close(null)
+    return prepared
 
 
-def _refuse(sentence: str) -> NoReturn:
-    os.write(1, sentence.encode())
+def _refuse(message: str) -> NoReturn:
+    os.write(1, message.encode())
     sys.exit(1)

@@ -1,8 +1,13 @@
-"""The restart after out of memory: the next smaller settings that leave the training the same, or none. Pure."""
+"""The restart after out of memory: the next smaller settings that leave the training the same, or none. Pure.
+
+The training stays the same if every optimizer step sees the same samples and computes the same up to rounding. So the
+effective batch is held exactly; shorter sequences, adapters or another optimizer are left to the user.
+`fallback_process` carries out the decision.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tuner_tui.advice.batch_scaling import smaller_micro_batches
@@ -13,21 +18,20 @@ from tuner_tui.advice.findings.non_finite import LOSS_IGNORES_ACCUMULATION
 from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.situation import Situation
 from tuner_tui.runs.supervise.exit_evidence import OUT_OF_MEMORY_CAUSES
-from tuner_tui.settings.fields import Value
+from tuner_tui.settings.fields import FIELDS, Value, format_value
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Origin, OriginKind, Resolved
+from tuner_tui.tuning.search.space import ACCUMULATION, CHECKPOINTING, MICRO, PERSISTENT, PIN, PREFETCH, WORKERS
 
-MICRO, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
-LOADER = frozenset({
-    "dataloader_num_workers", "dataloader_prefetch_factor", "dataloader_persistent_workers", "dataloader_pin_memory",
-})  # fmt: skip
-SAME_TRAINING = LOADER | {MICRO, ACCUMULATION, "gradient_checkpointing", "per_device_eval_batch_size"}
+EVAL_BATCH = "per_device_eval_batch_size"
+SAME_TRAINING = frozenset({MICRO, ACCUMULATION, CHECKPOINTING, EVAL_BATCH, WORKERS, PREFETCH, PERSISTENT, PIN})
+"""Fields that do not change the result of the training."""
 
 
 @dataclass(frozen=True, slots=True)
 class FallbackStep:
-    """Go on with `resolved`, which differs from what the run had by `change`; `sentence` tells why and what."""
+    """Continue with `resolved`, which differs by `change` from what the run had."""
 
     resolved: Resolved
     change: Mapping[str, Value]
@@ -37,59 +41,46 @@ class FallbackStep:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """The run is out of memory and stays so; `sentence` tells why."""
+    """No restart helps; `sentence` says why."""
 
     sentence: str
 
 
-@dataclass(frozen=True, slots=True)
-class Fallback:
-    """At most `most` steps for one training, `used` of them taken."""
+def decide_fallback(
+    situation: Situation,
+    resolved: Resolved,
+    max_steps: int,
+    used: int = 0,
+    unreachable: frozenset[str] = frozenset(),
+) -> FallbackStep | GiveUp | None:
+    """Return what follows the ended run of `situation`, which was launched with `resolved`.
 
-    most: int
-    used: int = 0
-
-    def decide(
-        self, situation: Situation, resolved: Resolved, unreachable: frozenset[str] = frozenset()
-    ) -> FallbackStep | GiveUp | None:
-        """What follows the ended run of `situation`, which had `resolved`; None where it did not run out of memory.
-
-        `unreachable` names the settings that do not reach this training: their rungs are left out.
-        """
-        finding = out_of_memory_finding(situation)
-        if finding is None:
-            return None
-        if self.used >= self.most:
-            times = "once" if self.most == 1 else f"{self.most} times"
-            return GiveUp(f"Out of memory again; it has fallen back {times}, as often as it may.")
-        chosen_names = chosen_settings(resolved, situation.job)
-        seen = effective_settings(resolved.settings, chosen_names, situation.state.in_effect)
-        rungs = remedies_for(finding.cause, replace(situation, settings=seen), finding.where)
-        fitting = (rung for rung in rungs if is_usable(rung, finding, situation, seen, unreachable))
-        chosen = next(fitting, None)
-        if chosen is None:
-            return GiveUp(f"Out of memory{_at(finding)}, and {_nothing_left(rungs, situation)}.")
-        change = self._bolder(chosen.change, seen)
-        origin = Origin(OriginKind.REMEDY, finding.cause)
-        after = Resolved(seen.changed(**change), {**resolved.origins, **dict.fromkeys(change, origin)})
-        return FallbackStep(
-            after,
-            change,
-            self.used + 1,
-            f"Out of memory{_at(finding)}: {describe_change(change, seen, after.settings)}",
-        )
-
-    def _bolder(self, change: Mapping[str, Value], seen: Settings) -> Mapping[str, Value]:
-        """From the second time on at least half the micro batch: each time costs a start and the steps lost."""
-        if not self.used or MICRO not in change:
-            return change
-        micro, accumulation = seen.per_device_train_batch_size, seen.gradient_accumulation_steps
-        half = next((size for size in smaller_micro_batches(micro, accumulation) if 2 * size <= micro), None)
-        return change if half is None else {**change, MICRO: half, ACCUMULATION: micro * accumulation // half}
+    None if the run did not run out of memory. At most `max_steps` restarts are made, of which `used` were made already.
+    Remedies that change fields in `unreachable` are left out, because these do not reach the training.
+    """
+    finding = out_of_memory_finding(situation)
+    if finding is None:
+        return None
+    if used >= max_steps:
+        times = "once" if max_steps == 1 else f"{max_steps} times"
+        return GiveUp(f"Out of memory again; it has fallen back {times}, as often as it may.")
+    in_effect = situation.state.in_effect
+    present = effective_settings(resolved.settings, chosen_settings(resolved, situation.job), in_effect)
+    remedies = remedies_for(finding.cause, replace(situation, settings=present), finding.where)
+    usable = (one for one in remedies if _is_usable(one, finding, situation, present, unreachable))
+    remedy = next(usable, None)
+    where = f" ({finding.where})" if finding.where else ""
+    if remedy is None:
+        return GiveUp(f"Out of memory{where}, and {_nothing_left(remedies, situation)}.")
+    change = _at_least_halved(remedy.change, present) if used else remedy.change
+    origin = Origin(OriginKind.REMEDY, finding.cause)
+    after = Resolved(present.changed(**change), {**resolved.origins, **dict.fromkeys(change, origin)})
+    description = describe_change(change, present, after.settings)
+    return FallbackStep(after, change, used + 1, f"Out of memory{where}: {description}")
 
 
 def out_of_memory_finding(situation: Situation) -> Finding | None:
-    """The finding that the run ended for want of memory; a mere guess from a bare SIGKILL is none."""
+    """Return the finding that the run ran out of memory, or None. A bare SIGKILL is not enough evidence."""
     state = situation.state
     if state.outcome not in ("out-of-memory", "failed", "lost"):
         return None
@@ -101,62 +92,55 @@ def out_of_memory_finding(situation: Situation) -> Finding | None:
     return Finding("gpu-oom", "failed", "The run ended out of memory", (), "likely")
 
 
-def is_usable(
-    rung: Remedy, finding: Finding, situation: Situation, seen: Settings, unreachable: frozenset[str]
-) -> bool:
-    """Whether a rung changes something that helps, reaches the training, and leaves it the same."""
-    names = rung.change.keys()
-    if not names or not names <= SAME_TRAINING or names & unreachable:
-        return False
-    if "per_device_eval_batch_size" in names and finding.where not in ("evaluation", None):
-        return False
-    return MICRO not in names or _holds_effective_batch(rung, situation, seen)
-
-
 def describe_change(change: Mapping[str, Value], before: Settings, after: Settings) -> str:
-    """The change in words, with the effective batch where that could be asked."""
-    labels = {MICRO: "micro batch", ACCUMULATION: "accumulation"}
+    """Return the change as text, with the effective batch if the micro batch changes."""
     parts = [
-        f"{labels.get(name, name.removeprefix('dataloader_').replace('_', ' '))} "
-        f"{_format_value(getattr(before, name))} → {_format_value(value)}"
+        f"{FIELDS[name].label} {_format(name, getattr(before, name))} → {_format(name, value)}"
         for name, value in change.items()
     ]
     held = f" (effective batch stays {after.effective_batch()} a device)" if MICRO in change else ""
     return ", ".join(parts) + held
 
 
-def _holds_effective_batch(rung: Remedy, situation: Situation, seen: Settings) -> bool:
-    """Exactly; every epoch has the same steps, which dropping its last batch would change; so does the gradient."""
-    after = seen.changed(**rung.change)
-    known = situation.state.in_effect
-    if (
-        after.effective_batch() != seen.effective_batch()
-        or known.get("dataloader_drop_last")
-        or known.get(LOSS_IGNORES_ACCUMULATION)
-    ):
+def _at_least_halved(change: Mapping[str, Value], present: Settings) -> Mapping[str, Value]:
+    """The change with at most half the micro batch, because every restart costs a start and the steps lost."""
+    if MICRO not in change:
+        return change
+    micro, accumulation = present.per_device_train_batch_size, present.gradient_accumulation_steps
+    half = next((size for size in smaller_micro_batches(micro, accumulation) if 2 * size <= micro), None)
+    return change if half is None else {**change, MICRO: half, ACCUMULATION: micro * accumulation // half}
+
+
+def _is_usable(
+    remedy: Remedy, finding: Finding, situation: Situation, present: Settings, unreachable: frozenset[str]
+) -> bool:
+    names = remedy.change.keys()
+    if not names or not names <= SAME_TRAINING or names & unreachable:
         return False
-    return isinstance(situation.job, BuiltinJob) or (
-        situation.state.accepts_orders and all(name in situation.state.in_effect for name in (MICRO, ACCUMULATION))
-    )
+    if EVAL_BATCH in names and finding.where not in ("evaluation", None):
+        return False
+    return MICRO not in names or _holds_effective_batch(remedy, situation, present)
 
 
-def _nothing_left(rungs: tuple[Remedy, ...], situation: Situation) -> str:
-    others = [rung.title for rung in _manual_remedies(rungs)]
-    nothing = "nothing is left to try that keeps the training the same"
+def _holds_effective_batch(remedy: Remedy, situation: Situation, present: Settings) -> bool:
+    """Whether the effective batch, the steps of an epoch and the gradient stay exactly the same."""
+    state, in_effect = situation.state, situation.state.in_effect
+    if present.changed(**remedy.change).effective_batch() != present.effective_batch():
+        return False
+    # Without the last incomplete batch, another micro batch drops other samples.
+    if in_effect.get("dataloader_drop_last") or in_effect.get(LOSS_IGNORES_ACCUMULATION):
+        return False
+    known = state.accepts_orders and MICRO in in_effect and ACCUMULATION in in_effect
+    return isinstance(situation.job, BuiltinJob) or known
+
+
+def _nothing_left(remedies: tuple[Remedy, ...], situation: Situation) -> str:
+    manual = [one.title for one in remedies if not one.change or not one.change.keys() <= SAME_TRAINING]
+    sentence = "nothing is left to try that keeps the training the same"
     if situation.state.in_effect.get(LOSS_IGNORES_ACCUMULATION):
-        nothing += " (this model's gradient would grow with the accumulation)"
-    return f"{nothing}; by hand: {', '.join(others[:3])}" if others else nothing
+        sentence += " (this model's gradient would grow with the accumulation)"
+    return f"{sentence}; by hand: {', '.join(manual[:3])}" if manual else sentence
 
 
-def _manual_remedies(rungs: tuple[Remedy, ...]) -> Iterator[Remedy]:
-    return (rung for rung in rungs if not rung.change.keys() <= SAME_TRAINING or not rung.change)
-
-
-def _at(finding: Finding) -> str:
-    return f" ({finding.where})" if finding.where else ""
-
-
-def _format_value(value: object) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return "none" if value is None else str(value)
+def _format(name: str, value: Value) -> str:
+    return format_value(name, value) or "none"

@@ -1,17 +1,17 @@
-"""The detached process that restarts a run after out of memory: `python -m tuner_tui.tuning.fallback_process DIR`."""
+"""The detached process that restarts a run after out of memory: `python -m tuner_tui.tuning.fallback_process DIR`.
+
+It waits for the end of the run in DIR. If the run is out of memory, it launches the next attempt, which resumes the
+lineage, records this in the events of the ended run, and waits for the next attempt in turn. It holds `fallback.lock`
+until it has decided, so that followers know that the run may continue.
+"""
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from pydantic import TypeAdapter, ValidationError
 
 from tuner_tui.core.line_files import LineAppender
 from tuner_tui.core.locks import acquire_lock, is_locked, wait_unlocked
@@ -19,8 +19,7 @@ from tuner_tui.runs.events.types import FallbackEnded, FellBack
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import RunFolder
-from tuner_tui.settings.job import Job
-from tuner_tui.tuning.detached_process import detach, start_detached
+from tuner_tui.tuning.detached_process import ProcessSpec, detach, start_detached
 
 if TYPE_CHECKING:
     from tuner_tui.runs.launch.prepare import LaunchRequest
@@ -29,66 +28,37 @@ if TYPE_CHECKING:
 MODULE = "tuner_tui.tuning.fallback_process"
 
 
-@dataclass(frozen=True, slots=True)
-class FallbackSpec:
-    """What the process is handed on its standard input, secrets and all: written nowhere.
-
-    `job` as it was launched, which says how often; `environ` the environment of whoever launched it.
-    """
-
-    job: Job
-    environ: Mapping[str, str] = field(default_factory=dict)
-
-    def dump(self) -> bytes:
-        """As JSON."""
-        job = self.job.model_dump(mode="json")
-        return json.dumps({"job": job, "environ": dict(self.environ)}).encode("ascii")
-
-    @staticmethod
-    def load(data: bytes) -> FallbackSpec:
-        """From JSON. Raises `ValueError`."""
-        values = json.loads(data)
-        try:
-            job: Job = TypeAdapter(Job).validate_python(values["job"])
-            return FallbackSpec(job, values["environ"])
-        except (KeyError, TypeError, ValidationError) as error:
-            raise ValueError(f"The orders are damaged: {error}") from error
-
-
 def attach_fallback(folder: RunFolder, request: LaunchRequest) -> RunFolder:
-    """Watch over the run just launched from `request` where its job asks for it; returns its folder.
+    """Start the fallback process for the run just launched from `request`, if its job asks for it. Return its folder.
 
-    Raises `LaunchError` where the watcher does not come up; the run goes on without it.
+    Raises `LaunchError` if the process does not start; the run continues without it.
     """
     if request.job.fallback:
-        start_fallback_process(folder, FallbackSpec(request.job, request.environ))
+        start_fallback_process(folder, ProcessSpec(request.job, request.environ))
     return folder
 
 
-def start_fallback_process(folder: RunFolder, orders: FallbackSpec) -> None:
-    """Have the run in `folder` continued should it run out of memory; returns once the process is at its post.
-
-    Raises `LaunchError` where it does not come up.
-    """
-    start_detached(MODULE, folder.path, orders.dump(), folder.supervisor_log, "The automatic fallback")
+def start_fallback_process(folder: RunFolder, spec: ProcessSpec) -> None:
+    """Start the process for the run in `folder` and return once it is ready. Raises `LaunchError` if it fails."""
+    start_detached(MODULE, folder.path, spec, folder.supervisor_log, "The automatic fallback")
 
 
 def main(argv: list[str]) -> None:
-    """Watch over the run in the folder `argv[0]`; says `ok` or one sentence, then lets go of whoever started it."""
+    """Watch the run in the folder `argv[0]`."""
     folder = RunFolder(Path(argv[0]))
-    orders, lock = detach(lambda data: (FallbackSpec.load(data), acquire_lock(folder.fallback_lock)))
-    _follow_attempts(folder, orders, lock)
+    spec, lock = detach(lambda data: (ProcessSpec.load(data), acquire_lock(folder.fallback_lock)))
+    _follow_attempts(folder, spec, lock)
 
 
-def _follow_attempts(folder: RunFolder, orders: FallbackSpec, lock: int) -> None:
-    """One attempt after another; whoever reads of the next one finds that its lock is held already."""
-    for used in range(orders.job.fallback + 1):
+def _follow_attempts(folder: RunFolder, spec: ProcessSpec, lock: int) -> None:
+    # The lock of the next attempt is taken before the event that names it, so that followers find it held.
+    for used in range(spec.job.fallback + 1):
         wait_until_ended(folder)
-        told = continue_run(folder, orders, used)
-        following = RunFolder(folder.path.with_name(told.into)) if isinstance(told, FellBack) else None
+        event = continue_run(folder, spec, used)
+        following = RunFolder(folder.path.with_name(event.into)) if isinstance(event, FellBack) else None
         next_lock = None if following is None else acquire_lock(following.fallback_lock)
-        if told is not None:
-            append_event(folder, told)
+        if event is not None:
+            append_event(folder, event)
         os.close(lock)
         if following is None or next_lock is None:
             return
@@ -96,7 +66,7 @@ def _follow_attempts(folder: RunFolder, orders: FallbackSpec, lock: int) -> None
 
 
 def wait_until_ended(folder: RunFolder) -> None:
-    """Block until the run has ended; a training that lost its supervisor meanwhile gets another one."""
+    """Block until the run has ended. A training whose supervisor was killed gets a new one."""
     from tuner_tui.runs.launch.start import adopt
     from tuner_tui.runs.read.status import read_status
 
@@ -108,65 +78,61 @@ def wait_until_ended(folder: RunFolder) -> None:
         try:
             adopt(folder)
         except LaunchError:
-            if not is_locked(folder.lock):  # else somebody else was faster
+            if not is_locked(folder.lock):  # another process may have adopted it first
                 raise
 
 
-def continue_run(folder: RunFolder, orders: FallbackSpec, used: int) -> FellBack | FallbackEnded | None:
-    """Decide on the ended run in `folder` and carry it out. Returns what is to be told; None for another end.
-
-    Everything of weight is imported here, so that the wait before, which may take days, is that of a small process.
-    """
+def continue_run(folder: RunFolder, spec: ProcessSpec, used: int) -> FellBack | FallbackEnded | None:
+    """Restart the ended run in `folder` if it is out of memory. Return the event to record, None for any other end."""
+    # Imported now, to keep the process small while it waits, which may take days.
     from tuner_tui.advice.situation import situation_of_run
     from tuner_tui.runs.read.reader import RunReader
-    from tuner_tui.tuning.fallback import Fallback, FallbackStep
+    from tuner_tui.tuning.fallback import FallbackStep, decide_fallback
 
     view = RunReader(folder).poll()
     if view.record is None:
         return None
     unreachable = frozenset((*view.record.not_applied, *view.state.not_injected))
     situation = situation_of_run(folder, view)
-    decided = Fallback(orders.job.fallback, used).decide(situation, view.record.resolved, unreachable)
+    decided = decide_fallback(situation, view.record.resolved, spec.job.fallback, used, unreachable)
     if decided is None:
         return None
     if not isinstance(decided, FallbackStep):
         return FallbackEnded(t=time.time(), sentence=decided.sentence)
     try:
-        following, step = launch_step(folder, decided, orders)
+        following, step = launch_step(folder, decided, spec)
     except LaunchError as error:
         return FallbackEnded(t=time.time(), sentence=f"{decided.sentence}. It could not be launched: {error}")
-    return _fell_back(decided, following, step, orders.job.fallback)
+    return _fell_back(decided, following, step, spec.job.fallback)
 
 
-def launch_step(folder: RunFolder, decided: FallbackStep, orders: FallbackSpec) -> tuple[RunFolder, int]:
-    """The run that goes on after the one in `folder`, and the step it begins at. Raises `LaunchError`."""
+def launch_step(folder: RunFolder, decided: FallbackStep, spec: ProcessSpec) -> tuple[RunFolder, int]:
+    """Launch the next attempt. Return its folder and the step at which it starts. Raises `LaunchError`."""
     from tuner_tui.runs.launch.restart import plan_restart, restart
 
-    plan = plan_restart(
-        folder, resolved=decided.resolved, job=orders.job, environ=orders.environ, allow_from_scratch=True
-    )
-    lost = decided.change.keys() & set(plan.prepared.applied.not_applied)
-    if lost:
-        raise LaunchError(f"{', '.join(sorted(lost))} cannot be handed to this command.")
+    plan = plan_restart(folder, resolved=decided.resolved, job=spec.job, environ=spec.environ, allow_from_scratch=True)
+    not_applied = decided.change.keys() & set(plan.prepared.applied.not_applied)
+    if not_applied:
+        raise LaunchError(f"{', '.join(sorted(not_applied))} cannot be passed to this command.")
     return restart(plan), 0 if plan.checkpoint is None else plan.checkpoint.step
 
 
-def _fell_back(decided: FallbackStep, following: RunFolder, step: int, most: int) -> FellBack:
-    start = f"goes on as {following.id} from the checkpoint of step {step:,}"
-    anew = f"starts again as {following.id} from step 0, for there is no complete checkpoint"
+def _fell_back(decided: FallbackStep, following: RunFolder, step: int, max_steps: int) -> FellBack:
+    resumed = f"continues as {following.id} from the checkpoint of step {step:,}"
+    restarted = f"starts again as {following.id} from step 0, because there is no complete checkpoint"
     return FellBack(
         t=time.time(),
         into=following.id,
         number=decided.number,
-        most=most,
-        sentence=f"{decided.sentence}; {start if step else anew}.",
+        most=max_steps,
+        sentence=f"{decided.sentence}; {resumed if step else restarted}.",
         change=decided.change,
         step=step,
     )
 
 
 def append_event(folder: RunFolder, event: FellBack | FallbackEnded) -> None:
-    """Add to the story of an ended run. A disk that is full takes it not, and keeps nobody from going on."""
+    """Append to the events of an ended run. Write errors, such as a full disk, do not stop the next attempt."""
     try:
         file = LineAppender(folder.events)
     except OSError:

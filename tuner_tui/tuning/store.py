@@ -26,11 +26,11 @@ WHY_EXCLUSIVE = "two at once would measure each other"
 
 
 class TuningNotFoundError(LookupError):
-    """No tuning answers to a name; the message says which there are."""
+    """There is no tuning of that name; the message lists the newest ones."""
 
 
 class AlreadyTuningError(LaunchError):
-    """A tuning is under way on this box; the message says which."""
+    """Another tuning is running on this box; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,50 +41,50 @@ class TuningFolder:
 
     @property
     def id(self) -> str:
-        """The tuning's name, such as `t003`."""
+        """The name of the tuning, such as `t003`."""
         return self.path.name
 
     @property
     def record(self) -> Path:
-        """What is tuned; written once, before the first trial."""
+        """`TuningRecord` as JSON, written once before the first trial."""
         return self.path / "tuning.json"
 
     @property
     def trials(self) -> Path:
-        """Every trial and how the tuning ended, a JSON line each; append-only."""
+        """The log: one JSON object per line, append-only."""
         return self.path / "trials.jsonl"
 
     @property
     def lock(self) -> Path:
-        """Held by the process that tunes while it lives."""
+        """Lock of the tuner process."""
         return self.path / "lock"
 
     @property
     def control(self) -> Path:
-        """What somebody asks of the tuning: one word."""
+        """Order to the tuner process: one word."""
         return self.path / "control"
 
     @property
     def log(self) -> Path:
-        """What the process had to say; empty when all went well."""
+        """Standard error of the tuner process."""
         return self.path / "tuner.log"
 
     @property
     def live(self) -> bool:
-        """Whether somebody works on it. Raises `OSError`."""
+        """Whether the tuner process is alive. Raises `OSError`."""
         return is_locked(self.lock)
 
     @property
-    def turn(self) -> Path:
-        """Held by whoever tunes on this box: one file for all tunings of a state directory."""
+    def box_lock(self) -> Path:
+        """Lock shared by all tunings of a state directory."""
         return self.path.parent / BOX_LOCK
 
     def abort(self) -> None:
-        """Ask the process to end its trial and stop; what was measured stays. Raises `OSError`."""
+        """Ask the tuner process to end its trial and stop; its measurements are kept. Raises `OSError`."""
         write_atomic(self.control, ABORT + "\n")
 
     def aborted(self) -> bool:
-        """Whether that was asked for."""
+        """Return whether an abort was requested."""
         try:
             return self.control.read_text("ascii", "replace").strip() == ABORT
         except OSError:
@@ -92,38 +92,38 @@ class TuningFolder:
 
 
 def tunings_dir(environ: Mapping[str, str]) -> Path:
-    """Where tuning folders are."""
+    """Return the directory of all tuning folders."""
     return state_dir(environ) / "tunings"
 
 
 def create_tuning_folder(root: Path) -> TuningFolder:
-    """A new empty tuning folder in `root`, private to the user. Raises `OSError`."""
+    """Create an empty tuning folder in `root`, private to the user. Raises `OSError`."""
     return TuningFolder(TUNINGS.create(root))
 
 
 def list_tunings(root: Path) -> list[TuningFolder]:
-    """All tuning folders in `root`, newest first."""
+    """Return all tuning folders in `root`, newest first."""
     return [TuningFolder(path) for path in TUNINGS.newest_first(root)]
 
 
-def ensure_no_other_tuning(root: Path, but: TuningFolder | None = None) -> None:
-    """Raise `AlreadyTuningError` where a tuning other than `but` is worked on. Raises `OSError`."""
+def ensure_no_other_tuning(root: Path, own: TuningFolder | None = None) -> None:
+    """Raise `AlreadyTuningError` if a tuning other than `own` is running. Raises `OSError`."""
     for folder in list_tunings(root):
-        if folder != but and folder.live:
+        if folder != own and folder.live:
             raise AlreadyTuningError(f"Tuning {folder.id} is under way on this box; {WHY_EXCLUSIVE}.")
 
 
 def acquire_locks(folder: TuningFolder) -> tuple[int, int]:
-    """The descriptors of the locks that make the caller the one who tunes, and who works on `folder`.
+    """Acquire the locks of `folder` and of the box and return their file descriptors.
 
-    Its own lock first: whoever has the turn can be named. Raises `LockedError`, `OSError`.
+    The folder's lock comes first, so that the tuning that holds the box can be named. Raises `LockedError`, `OSError`.
     """
     own = acquire_lock(folder.lock)
-    return own, acquire_lock(folder.turn)
+    return own, acquire_lock(folder.box_lock)
 
 
 def find_tuning(name: str, root: Path) -> TuningFolder:
-    """The tuning named `name`: its id, or that without zeros or its letter. Raises `TuningNotFoundError`."""
+    """Return the tuning `name`: its id, also without letter or zeros. Raises `TuningNotFoundError`."""
     found = TUNINGS.find(name, root)
     if found is not None:
         return TuningFolder(found)
@@ -137,10 +137,13 @@ TUNING_RECORD_VERSION = 1
 
 
 class TuningRecord(BaseModel):
-    """One tuning. `settings` and `origins` are those of the start, see `resolved`.
+    """What is tuned and how, with secrets redacted. Written once.
 
-    `free_batch`: the effective batch may change. `most_minutes` is the time that it may take. `save_as` is the name of
-    the preset that the winner becomes; None for one made up of the preset's or the command's.
+    Attributes:
+        settings, origins: The settings to start from, see `resolved`.
+        free_batch: Whether the effective batch may change.
+        most_minutes: The time that the tuning may take.
+        save_as: Name of the winner's preset; None to derive it from the preset or the command.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -162,17 +165,17 @@ class TuningRecord(BaseModel):
 
     @property
     def resolved(self) -> Resolved:
-        """The settings of the start with their origins."""
+        """The settings to start from, with their origins."""
         return resolved_from_json(self.settings, self.origins)
 
 
 def write_tuning_record(folder: TuningFolder, record: TuningRecord) -> None:
-    """Write it, atomically. Raises `OSError`."""
+    """Write `tuning.json` atomically. Raises `OSError`."""
     write_atomic(folder.record, record.model_dump_json(indent=1) + "\n")
 
 
 def read_tuning_record(folder: TuningFolder) -> TuningRecord:
-    """Read it. Raises `RecordError` where it is missing, damaged, or of a newer program."""
+    """Read `tuning.json`. Raises `RecordError` if it is missing, damaged, or of a newer version."""
     try:
         data = json.loads(folder.record.read_bytes())
         if isinstance(data, dict) and isinstance(data.get("v"), int) and data["v"] > TUNING_RECORD_VERSION:

@@ -13,8 +13,7 @@ from tests.tuning.builders import resolved
 from tuner_tui.core.locks import acquire_lock, wait_unlocked
 from tuner_tui.runs.launch.prepare import LaunchRequest
 from tuner_tui.settings.job import CommandJob
-from tuner_tui.tuning.create import TuningOptions, create_tuning
-from tuner_tui.tuning.process.daemon import TunerSpec, start_tuning
+from tuner_tui.tuning.create import TunerSpec, TuningOptions, create_tuning, start_tuning
 from tuner_tui.tuning.store import AlreadyTuningError, TuningFolder, list_tunings, tunings_dir
 
 WAITS = "import signal\nwhile True: signal.pause()"
@@ -73,7 +72,7 @@ def test_of_two_that_begin_in_the_same_moment_one_tunes_and_nothing_of_the_other
 
 def test_a_box_whose_turn_is_taken_is_told_so(state: State) -> None:
     folder = state.new()
-    turn = acquire_lock(folder.turn)
+    turn = acquire_lock(folder.box_lock)
     with pytest.raises(AlreadyTuningError, match="beginning on this box"):
         state.start(folder)
     os.close(turn)
@@ -83,7 +82,7 @@ def test_a_box_whose_turn_is_taken_is_told_so(state: State) -> None:
 def test_a_tuning_that_has_trials_stays_where_it_may_not_go_on_now(state: State) -> None:
     folder = state.new()
     folder.trials.write_bytes(b"")
-    turn = acquire_lock(folder.turn)
+    turn = acquire_lock(folder.box_lock)
     with pytest.raises(AlreadyTuningError):
         state.start(folder)
     os.close(turn)

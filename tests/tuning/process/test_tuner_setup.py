@@ -15,7 +15,7 @@ from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.memory.fit import PeakModel
 from tuner_tui.runs.store.record import resolved_to_json
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
-from tuner_tui.tuning.process.daemon import TunerSpec
+from tuner_tui.tuning.create import TunerSpec
 from tuner_tui.tuning.process.tuner import TrialHistory, TuningContext, describe_room_change, estimate_prior
 from tuner_tui.tuning.search.search import Search
 from tuner_tui.tuning.store import TuningRecord

@@ -46,7 +46,7 @@ def measurement(
 ) -> Measurement:
     trial = Trial(number=1, purpose="knob", settings=SETTINGS.settings, reason="", changed=changed)
     given: dict[str, Any] = {"stop_reason": others.pop("stop_reason", ""), "aborted": others.pop("aborted", "")}
-    given |= {"disturbed": others.pop("disturbed", False)}
+    given |= {"transient": others.pop("transient", False)}
     end = FinishedTrial("r001", situation(run or state(), **others), ranks, 12.0, **given)
     return measure_trial(end, trial)
 

@@ -201,7 +201,7 @@ TERMS = TrialProtocol(first_step_s=300, compiling_s=1800, stalled_s=120)
     [
         (RunState(), 1e6, ""),
         (RunState(launched_t=1000.0), 1299.0, ""),
-        (RunState(launched_t=1000.0), 1301.0, "The observer was not seen"),
+        (RunState(launched_t=1000.0), 1301.0, "The observer did not report"),
         (RunState(launched_t=1000.0, ranks={0: RankState(0)}), 1301.0, "no optimizer step in 5 minutes."),
         (RunState(launched_t=1000.0, phase="compiling"), 1301.0, ""),
         (RunState(launched_t=1000.0, phase="compiling"), 2801.0, "no optimizer step in 30 minutes"),

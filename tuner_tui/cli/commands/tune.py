@@ -29,8 +29,8 @@ from tuner_tui.tuning.trials.trial_protocol import DEFAULT_MINUTES
 
 if TYPE_CHECKING:
     from tuner_tui.settings.resolve import JobOptions
+    from tuner_tui.tuning.create import TunerSpec
     from tuner_tui.tuning.launching import LaunchOptions
-    from tuner_tui.tuning.process.daemon import TunerSpec
 
 
 POLL_S = 0.5
@@ -128,7 +128,7 @@ def tune(
     from tuner_tui.runs.launch.command import LaunchError
     from tuner_tui.settings.errors import SettingsError
     from tuner_tui.settings.resolve import JobOptions
-    from tuner_tui.tuning.process.daemon import start_tuning
+    from tuner_tui.tuning.create import start_tuning
     from tuner_tui.tuning.store import AlreadyTuningError
 
     job = JobOptions(tuple(command or ()), apply, launcher, processes)
@@ -162,9 +162,8 @@ def _new_tuning(
     from tuner_tui.runs.launch.duplicate_run import find_duplicate_run
     from tuner_tui.runs.launch.prepare import prepare
     from tuner_tui.settings.presets.library import preset_path
-    from tuner_tui.tuning.create import TuningOptions, create_tuning, ensure_tunable
+    from tuner_tui.tuning.create import TunerSpec, TuningOptions, create_tuning, ensure_tunable
     from tuner_tui.tuning.launching import build_request
-    from tuner_tui.tuning.process.daemon import TunerSpec
 
     if save_as is not None:
         preset_path(save_as)
@@ -187,7 +186,7 @@ def _resumed_tuning(name: str, job_options: JobOptions, minutes: float) -> tuple
     from tuner_tui.runs.store.record import RecordError
     from tuner_tui.settings.errors import SettingsError
     from tuner_tui.settings.resolve import apply_job_options
-    from tuner_tui.tuning.process.daemon import TunerSpec
+    from tuner_tui.tuning.create import TunerSpec
     from tuner_tui.tuning.store import TuningNotFoundError, find_tuning, read_tuning_record, tunings_dir
 
     try:

@@ -1,4 +1,7 @@
-"""`trials.jsonl`: the log of a tuning, one JSON object per line, append-only."""
+"""`trials.jsonl`: the log of a tuning, one JSON object per line, append-only.
+
+An infinite bound is written as null, like an unknown one; neither keeps a change from being tried.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ TuningEndStatus = Literal["finished", "aborted", "failed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningStarted:
-    """Somebody began, or went on, to work on it. `limit_bytes` of `capacity_bytes` is what a trial may take."""
+    """A tuner process has started. `limit_bytes` is the share of `capacity_bytes` that a trial may take."""
 
     t: float
     kind: Literal["begun"] = "begun"
@@ -30,7 +33,7 @@ class TuningStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialStarted:
-    """`trial` runs as `run`; `left_low_s` to `left_high_s` is the time left, it included."""
+    """`trial` was started as `run`. The tuning needs `left_low_s` to `left_high_s` seconds, this trial included."""
 
     t: float
     trial: Trial
@@ -43,8 +46,13 @@ class TrialStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialCompleted:
-    """A trial was measured, or failed. `skipped` is what is not to be tried as known then; `unreachable` names the
-    settings that this run showed not to reach the training. `limit_bytes` of `capacity_bytes` may be taken from now on.
+    """A trial has ended.
+
+    Attributes:
+        tried: The trial and its measurement.
+        skipped: The changes that are not tried, as far as known now.
+        unreachable: Fields that this trial showed not to reach the training.
+        capacity_bytes, limit_bytes: Memory for the next trials.
     """
 
     t: float
@@ -59,8 +67,13 @@ class TrialCompleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningEnded:
-    """Nobody works on it any longer. `preset` is the file that the winner was saved to; `sentence` says what is wrong
-    where it failed, and what is to be said besides where it did not. `early`: time was short, more could be tried."""
+    """The tuner process has ended.
+
+    Attributes:
+        preset: File of the winner's preset.
+        sentence: The error if it failed, else additional notes.
+        early: Whether the search was cut short for lack of time.
+    """
 
     t: float
     status: TuningEndStatus
@@ -77,12 +90,12 @@ _LOG_ENTRY: TypeAdapter[LogEntry] = TypeAdapter(Annotated[LogEntry, Discriminato
 
 
 def encode_entry(entry: LogEntry) -> bytes:
-    """The entry as one line, newline included."""
+    """Return the entry as one line, newline included."""
     return _LOG_ENTRY.dump_json(entry) + b"\n"
 
 
 def decode_entry(line: bytes) -> LogEntry | None:
-    """The entry of one line; None for a torn line, an unknown kind, a newer version or wrong types."""
+    """Return the entry of one line; None for a torn line, an unknown kind, a newer version or wrong types."""
     try:
         entry = _LOG_ENTRY.validate_json(line)
     except ValidationError:
@@ -91,24 +104,24 @@ def decode_entry(line: bytes) -> LogEntry | None:
 
 
 class TrialLog:
-    """Writes to it. A disk that takes no more ends the tuning: what was not written down would be done again."""
+    """Appends to the log. Errors end the tuning, because trials that are not logged would be repeated."""
 
     def __init__(self, folder: TuningFolder) -> None:
-        """Opens the file. Raises `OSError`."""
+        """Open the file. Raises `OSError`."""
         self._file = LineAppender(folder.trials)
 
     def add(self, entry: LogEntry) -> None:
-        """Append. Raises `OSError`."""
+        """Append an entry. Raises `OSError`."""
         self._file.append(encode_entry(entry))
 
 
 def completed_trials(entries: Iterable[LogEntry]) -> tuple[CompletedTrial, ...]:
-    """The trials that are done, in their order."""
+    """Return the completed trials in order."""
     return tuple(entry.tried for entry in entries if isinstance(entry, TrialCompleted))
 
 
 def read_entries(folder: TuningFolder) -> list[LogEntry]:
-    """All entries; none where there is no file. Raises `OSError` where it cannot be read."""
+    """Return all entries; none if there is no file. Raises `OSError`."""
     try:
         lines = folder.trials.read_bytes().splitlines()
     except FileNotFoundError:

@@ -20,28 +20,25 @@ from tuner_tui.tuning.trials.runner import with_tuned_origins
 
 
 def tuned_preset(
-    name: str, verdict: TuningConclusion, start: Resolved, job: Job, inventory: Inventory, tuning: str
+    name: str, conclusion: TuningConclusion, start: Resolved, job: Job, inventory: Inventory, tuning: str
 ) -> Preset:
-    """The preset that trains as the winner did: what somebody chose, what was recommended, and what was tuned."""
-    chosen = with_tuned_origins(start, verdict.winner)
-    values = {field: getattr(verdict.winner, field) for field in Settings.model_fields if field in chosen.chosen}
+    """Return the preset of the winner, with all values that were chosen, recommended or tuned."""
+    resolved = with_tuned_origins(start, conclusion.winner)
+    values = {field: getattr(conclusion.winner, field) for field in Settings.model_fields if field in resolved.chosen}
     return Preset(
         name=name,
-        about=" ".join(filter(None, [f"Tuned: {verdict.sentence}", verdict.learning_rate_note])),
+        about=" ".join(filter(None, [f"Tuned: {conclusion.sentence}", conclusion.learning_rate_note])),
         for_=_hardware(inventory),
         source=f"measured by tuning {tuning} on {inventory.hostname}",
-        before=_figures(verdict.start),
-        after=_figures(verdict.best),
+        before=_figures(conclusion.start),
+        after=_figures(conclusion.best),
         settings=values,
         job=redact_job(job),
     )
 
 
 def save_tuned_preset(preset: Preset) -> Path:
-    """Save it among the person's presets under its name, or that with a number where the name is taken.
-
-    Raises `PresetError`.
-    """
+    """Save the preset among the user's, with a number added to its name if that is taken. Raises `PresetError`."""
     for name in _numbered_names(preset.name):
         path = preset_path(name)
         try:
@@ -49,11 +46,11 @@ def save_tuned_preset(preset: Preset) -> Path:
         except PresetExistsError:
             continue
         return path
-    raise AssertionError("names do not end")
+    raise AssertionError("unreachable: the names are infinite")
 
 
 def tuned_preset_name(preset: str | None, job: Job) -> str:
-    """A name for the preset of a tuning that was given none: `demo-tuned`, `train-tuned`."""
+    """Return the default name of a tuned preset, such as `demo-tuned` or `train-tuned`."""
     words = getattr(job, "command", ())
     script = next((Path(word).stem for word in words if word.endswith((".py", ".yaml", ".yml"))), None)
     base = Path(preset).stem if preset else script or (Path(words[0]).name if words else "training")

@@ -23,7 +23,7 @@ from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.fields import format_value
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
-from tuner_tui.tuning.process.daemon import TunerSpec
+from tuner_tui.tuning.create import TunerSpec
 from tuner_tui.tuning.process.time_budget import TimeBudget, minutes_for
 from tuner_tui.tuning.process.trial_log import (
     LogEntry,

@@ -20,16 +20,19 @@ from tuner_tui.tuning.store import TuningFolder, TuningRecord, read_tuning_recor
 from tuner_tui.tuning.trial import CompletedTrial, SkippedChange, Trial, TuningConclusion
 
 TuningStatus = Literal["running", "finished", "aborted", "failed", "killed"]
-"""`killed`: nobody works on it and it is not at its end; it can be resumed."""
+"""`killed`: the tuner process is gone without having finished; the tuning can be resumed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningView:
-    """A tuning as its folder says. Times are seconds since the epoch, sizes bytes.
+    """A snapshot of a tuning. Times ending in `_t` are seconds since the epoch.
 
-    `current` is the trial under way, in the run `current_run`. `limit_bytes` is what a trusted trial may take of
-    `capacity_bytes`; both None where memory has no known bound. `left_low_s` … `left_high_s` is the time left.
-    `preset` is the file that the winner was saved to.
+    Attributes:
+        current, current_run, current_since_t: The running trial, its run, and when it was started.
+        capacity_bytes, limit_bytes: Memory of the card, and the part that a trial may take; None if unknown.
+        left_low_s, left_high_s: Estimate of the time left.
+        preset: File of the winner's preset.
+        trouble: What went wrong, or notes on the result.
     """
 
     id: str
@@ -51,71 +54,71 @@ class TuningView:
 
 
 START_GRACE_S = 15.0
-"""A folder this young on which nobody works is about to be worked on."""
+"""Age of a folder without a tuner process up to which the process is taken to be starting."""
 
 
 @dataclass(slots=True)
 class _LogState:
-    """The entries so far, as far as the view needs them."""
+    """The latest entries of each kind."""
 
     tried: tuple[CompletedTrial, ...] = ()
-    begun: TuningStarted | None = None
+    started: TuningStarted | None = None
     current: TrialStarted | None = None
-    done: TrialCompleted | None = None
+    completed: TrialCompleted | None = None
     ended: TuningEnded | None = None
 
     @property
-    def bounds(self) -> TuningStarted | TrialCompleted | None:
-        """Who last said what memory may be taken."""
-        return self.done or self.begun
+    def memory(self) -> TuningStarted | TrialCompleted | None:
+        """The latest entry with memory limits."""
+        return self.completed or self.started
 
     def add(self, entry: LogEntry) -> None:
         match entry:
             case TuningStarted():
-                self.begun, self.current, self.ended = entry, None, None
+                self.started, self.current, self.ended = entry, None, None
             case TrialStarted():
                 self.current = entry
             case TrialCompleted():
-                self.tried, self.done, self.current = (*self.tried, entry.tried), entry, None
+                self.tried, self.completed, self.current = (*self.tried, entry.tried), entry, None
             case TuningEnded():
                 self.ended, self.current = entry, None
 
 
 class TuningReader:
-    """Follows one tuning. Touches files: not for an event loop."""
+    """Follows one tuning by polling its folder. Reads files, so it must not run on an event loop."""
 
     def __init__(self, folder: TuningFolder) -> None:
         self.folder = folder
         self._tail = LineTail(folder.trials)
-        self._story = _LogState()
+        self._log_state = _LogState()
         self._record: TuningRecord | None = None
 
     def entries(self) -> list[LogEntry]:
-        """The new entries, taken into the view."""
+        """Return the entries added since the last call."""
         found = [entry for line in self._tail.lines() if (entry := decode_entry(line)) is not None]
         for entry in found:
-            self._story.add(entry)
+            self._log_state.add(entry)
         return found
 
     def poll(self, now: float | None = None) -> TuningView:
-        """Read what is new and give the view of now."""
-        live = self.folder.live  # before the entries: what an ended process wrote is then all there
+        """Read new entries and return the snapshot."""
+        live = self.folder.live  # checked before reading, so that all entries of a process that has ended are read
         self.entries()
         record, trouble = self._read_record()
-        story, current, ended = self._story, self._story.current, self._story.ended
+        state, current, ended = self._log_state, self._log_state.current, self._log_state.ended
         running = live or (ended is None and self._is_young(now))
         return TuningView(
             id=self.folder.id,
             title=self.folder.id if record is None else record.title,
             status=self._status(running),
             created_t=0.0 if record is None else record.created_t,
-            tried=story.tried,
+            tried=state.tried,
             current=current.trial if current is not None and running else None,
             current_run=current.run if current is not None and running else None,
             current_since_t=current.t if current is not None and running else None,
-            skipped=() if story.done is None else story.done.skipped,
-            capacity_bytes=None if story.bounds is None else story.bounds.capacity_bytes,
-            limit_bytes=None if story.bounds is None else story.bounds.limit_bytes,
+            skipped=() if state.completed is None else state.completed.skipped,
+            capacity_bytes=None if state.memory is None else state.memory.capacity_bytes,
+            limit_bytes=None if state.memory is None else state.memory.limit_bytes,
             left_low_s=None if current is None else current.left_low_s,
             left_high_s=None if current is None else current.left_high_s,
             verdict=None if ended is None else ended.verdict,
@@ -124,14 +127,13 @@ class TuningReader:
         )
 
     def _status(self, running: bool) -> TuningStatus:
-        ended = self._story.ended
+        ended = self._log_state.ended
         if running and ended is None:
             return "running"
         return "killed" if ended is None else ended.status
 
     def _is_young(self, now: float | None) -> bool:
-        """Whether the process that is to work on it may not have its lock yet."""
-        if self._story.begun is not None:
+        if self._log_state.started is not None:
             return False
         try:
             age = (time.time() if now is None else now) - self.folder.path.stat().st_mtime

@@ -49,8 +49,7 @@ class Tunings:
     @translate_errors()
     def start(self, config: TrainingConfig, minutes: float) -> Path:
         """Start a detached tuning of at most `minutes` and return its folder."""
-        from tuner_tui.tuning.create import TuningOptions, create_tuning
-        from tuner_tui.tuning.process.daemon import TunerSpec, start_tuning
+        from tuner_tui.tuning.create import TunerSpec, TuningOptions, create_tuning, start_tuning
 
         request = _tunable_request(config)
         folder = create_tuning(request, TuningOptions(most_minutes=minutes))
@@ -110,7 +109,7 @@ class Tunings:
     @translate_errors()
     def resume(self, folder: Path, config: TrainingConfig | None, minutes: float) -> None:
         """Resume an aborted tuning for at most `minutes`."""
-        from tuner_tui.tuning.process.daemon import TunerSpec, start_tuning
+        from tuner_tui.tuning.create import TunerSpec, start_tuning
         from tuner_tui.tuning.store import TuningFolder, read_tuning_record
 
         tuning = TuningFolder(folder)
