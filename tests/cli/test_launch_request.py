@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tuner_tui.cli.launch_request import parse_size
+from tuner_tui.cli.launch_request import parse_size_option
 from tuner_tui.settings.errors import SettingsError
 
 
@@ -13,16 +13,16 @@ from tuner_tui.settings.errors import SettingsError
     [("6GiB", 6 << 30), ("6.5 GB", 6_500_000_000), ("800M", 800_000_000), ("512 mib", 512 << 20), ("1048576", 1 << 20)],
 )
 def test_sizes(text: str, size: int) -> None:
-    assert parse_size(text) == size
+    assert parse_size_option("--memory-limit", text) == size
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1GB", "six", "6 XB", "1e9", "6GiBs"])
 def test_what_is_no_size(text: str) -> None:
     with pytest.raises(SettingsError, match="6GiB"):
-        parse_size(text)
+        parse_size_option("--memory-limit", text)
 
 
 @pytest.mark.parametrize(("text", "said"), [("24", "24 bytes"), ("900k", "900,000 bytes")])
 def test_a_size_without_its_unit_is_asked_for_it(text: str, said: str) -> None:
     with pytest.raises(SettingsError, match=f"--memory '{text}' is {said}; write the unit"):
-        parse_size(text, "--memory")
+        parse_size_option("--memory", text)

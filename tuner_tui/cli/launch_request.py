@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from tuner_tui.cli.console import USAGE, fail, print_note
+from tuner_tui.core.units import MIB, parse_size
 from tuner_tui.hardware.interpreter.probe import resolve_executable
 from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch, working_folder
 from tuner_tui.runs.launch.summary import launch_summary
@@ -16,8 +16,6 @@ from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.resolve import JobOptions, Sources, parse_flags
 from tuner_tui.tuning.launching import LaunchOptions
-
-UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40, "t": 10**12}
 
 
 def parse_launch_options(
@@ -30,28 +28,24 @@ def parse_launch_options(
     fallback: int | None = None,
     resume: str | None = None,
 ) -> LaunchOptions:
-    """The options of the command line, parsed. Raises `SettingsError`."""
+    """Parse the options of the command line. Raises `SettingsError`."""
     sources = Sources(preset, parse_flags(values or ()), dict(os.environ), job=job, fallback=fallback)
-    limit = None if memory_limit is None else parse_size(memory_limit)
+    limit = None if memory_limit is None else parse_size_option("--memory-limit", memory_limit)
     return LaunchOptions(sources, resume, limit, interpreter)
 
 
-def parse_size(text: str, flag: str = "--memory-limit") -> int:
-    """Bytes from `6GiB`, `6.5 GB`, `800M` or a plain number of bytes; raises `SettingsError`, which names `flag`.
-
-    Less than 1 MiB is refused: whoever writes 24 means another unit than bytes.
-    """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?", text.strip().lower())
-    size = int(float(found[1]) * UNITS[found[2] or ""]) if found else 0
-    if size <= 0:
+def parse_size_option(flag: str, text: str) -> int:
+    """Return the bytes of a size such as `6GiB`. Raises `SettingsError`, also below 1 MiB: the unit is missing then."""
+    size = parse_size(text)
+    if not size:
         raise SettingsError(f"{flag} {text!r} is no size; write one such as 6GiB or 800MB.")
-    if size < 1 << 20:
+    if size < MIB:
         raise SettingsError(f"{flag} {text!r} is {size:,} bytes; write the unit, such as 6GiB or 800MB.")
     return size
 
 
 def check_interpreter(given: Path | None, request: LaunchRequest, prepared: PreparedLaunch) -> None:
-    """End with 2 where `given`, the path of the flag, is no Python; say so where the command does not start by it."""
+    """Exit with 2 if `given`, the path of `--interpreter`, is no Python; print a note if the command uses another."""
     if given is None:
         return
     if prepared.interpreter.python_version is None:

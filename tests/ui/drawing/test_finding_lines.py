@@ -8,7 +8,8 @@ from rich.cells import cell_len
 
 from tests.fakes.ui_backend import DATA_WAIT, OUT_OF_MEMORY
 from tuner_tui.advice.finding import Finding, Remedy
-from tuner_tui.ui.drawing.finding_lines import KEYS, LOOK_KEYS, FindingLine, choices, finding_lines, truncate
+from tuner_tui.ui.drawing.cells import shorten
+from tuner_tui.ui.drawing.finding_lines import KEYS, LOOK_KEYS, FindingLine, choices, finding_lines
 
 HINT = Finding("tf32-off", "hint", "TF32 is off", (), "possible")
 
@@ -63,7 +64,7 @@ def test_no_line_is_wider_than_the_panel(found: tuple[Finding, ...], selected: i
 
 @given(words, st.integers(0, 40))
 def test_cut_fits(word: str, width: int) -> None:
-    assert cell_len(truncate(word, width)) <= width
+    assert cell_len(shorten(word, width)) <= width
 
 
 def test_what_is_too_long_is_folded_and_nothing_of_it_is_lost() -> None:

@@ -48,14 +48,14 @@ def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
         On a terminal a closed form is shown at once; a trace of the model, which takes seconds the first time, refines
         it. Both are corrected by what earlier runs of the same job took here.
         """
-        from tuner_tui.cli.launch_request import parse_size
+        from tuner_tui.cli.launch_request import parse_size_option
         from tuner_tui.cli.machine import read_local_machine
         from tuner_tui.settings.errors import SettingsError
 
         try:
             resolved, job = resolve_options(preset, values or [], model, task)
-            capacity = None if memory is None else parse_size(memory, "--memory")
-            limit = None if memory_limit is None else parse_size(memory_limit)
+            capacity = None if memory is None else parse_size_option("--memory", memory)
+            limit = None if memory_limit is None else parse_size_option("--memory-limit", memory_limit)
         except SettingsError as error:
             fail(str(error))
         found, settings = prepare((read_box or read_local_machine)(interpreter), resolved, job, capacity, limit)

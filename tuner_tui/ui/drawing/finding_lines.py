@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from rich.cells import cell_len, set_cell_size
-
 from tuner_tui.core.text import wrap_text
+from tuner_tui.ui.drawing.cells import shorten, text_width
 
 if TYPE_CHECKING:
     from tuner_tui.advice.finding import Finding, Remedy
@@ -82,8 +81,8 @@ def _finding_lines(finding: Finding, own: int | None, selected: int, width: int)
     head = f"{finding.sentence}{doubt}"
     keys = LOOK_KEYS if own is not None and own == selected else ""
     room = width - 2 - (len(keys) + 2 if keys else 0)
-    if evidence and cell_len(head) + len(GAP) + cell_len(evidence) <= room:
-        middle = cell_len(head) + len(GAP) + cell_len(evidence)
+    if evidence and text_width(head) + len(GAP) + text_width(evidence) <= room:
+        middle = text_width(head) + len(GAP) + text_width(evidence)
         spans: tuple[TonedText, ...] = (
             mark,
             (head, "title"),
@@ -96,7 +95,7 @@ def _finding_lines(finding: Finding, own: int | None, selected: int, width: int)
     lines = [FindingLine((mark, (first, "title"), (keys and "  " + keys, "keys")), own)]
     lines += [FindingLine((("  " + part, "title"),), own) for part in more]
     if evidence:
-        lines.append(FindingLine((("  " + truncate(evidence, width - 2), "quiet"),), own))
+        lines.append(FindingLine((("  " + shorten(evidence, width - 2), "quiet"),), own))
     return lines
 
 
@@ -105,14 +104,14 @@ def _remedy_lines(remedy: Remedy, number: int, selected: bool, width: int) -> li
     room = max(8, width - 4 - (len(keys) + 2 if keys else 0))
     rest = " · ".join(part for part in (remedy.effect, remedy.rests_on) if part)
     title, *more = wrap_lines(remedy.title, room)
-    left = room - cell_len(title) - len(GAP)
-    said = GAP + truncate(rest, left) if rest and left > 12 and not more else ""
-    padding = " " * (room - cell_len(title) - cell_len(said)) if keys else ""
+    left = room - text_width(title) - len(GAP)
+    details = GAP + shorten(rest, left) if rest and left > 12 and not more else ""
+    padding = " " * (room - text_width(title) - text_width(details)) if keys else ""
     mark = "  ▸ " if selected else "  · "
     spans: tuple[TonedText, ...] = (
         (mark, "keys" if selected else "quiet"),
         (title, ""),
-        (said, "quiet"),
+        (details, "quiet"),
         (padding + ("  " + keys if keys else ""), "keys"),
     )
     return [FindingLine(spans, number), *(FindingLine((("    " + part, ""),), number) for part in more)]
@@ -120,11 +119,4 @@ def _remedy_lines(remedy: Remedy, number: int, selected: bool, width: int) -> li
 
 def wrap_lines(text: str, width: int) -> list[str]:
     """Wrap `text` to `width` cells; words that are too long are shortened."""
-    return [truncate(part, width) for part in wrap_text(text, max(8, width), break_long_words=False)] or [""]
-
-
-def truncate(text: str, width: int) -> str:
-    """Return `text` in at most `width` cells, shortened with `…`."""
-    if cell_len(text) <= width:
-        return text
-    return set_cell_size(text, max(0, width - 1)).rstrip() + "…" if width > 0 else ""
+    return [shorten(part, width) for part in wrap_text(text, max(8, width), break_long_words=False)] or [""]

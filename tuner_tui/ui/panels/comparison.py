@@ -175,10 +175,9 @@ def _other(row: Difference) -> ComparisonEntry:
 class ComparisonPanel(Canvas, can_focus=True):
     """Shows `compared`; None while the runs are being read."""
 
-    compared: reactive[ComparedRuns | None] = reactive(None, repaint=False)
+    REDRAW_ON = ("compared",)
 
-    def watch_compared(self) -> None:
-        self.redraw()
+    compared: reactive[ComparedRuns | None] = reactive(None, repaint=False)
 
     def rows(self, width: int, height: int) -> Sequence[Row]:
         return compare_rows(self.compared, width, height)

@@ -163,14 +163,10 @@ def _interpreter(interpreter: Interpreter | None, width: int) -> list[Row]:
 class HardwarePanel(Canvas, can_focus=True):
     """Shows `inventory` and `interpreter`; None while they are being read."""
 
+    REDRAW_ON = ("inventory", "interpreter")
+
     inventory: reactive[Inventory | None] = reactive(None, repaint=False)
     interpreter: reactive[Interpreter | None] = reactive(None, repaint=False)
-
-    def watch_inventory(self) -> None:
-        self.redraw()
-
-    def watch_interpreter(self) -> None:
-        self.redraw()
 
     def rows(self, width: int, height: int) -> Sequence[Row]:
         return hardware_rows(self.inventory, self.interpreter, width)

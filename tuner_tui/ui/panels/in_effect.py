@@ -49,14 +49,10 @@ def _row(one: SettingCheck, name: int, column: int) -> Row:
 class InEffectPanel(Canvas, can_focus=True):
     """Compares the settings in the run's `record` with `state.in_effect`."""
 
+    REDRAW_ON = ("state", "record")
+
     state: reactive[RunState | None] = reactive(None, repaint=False)
     record: reactive[RunRecord | None] = reactive(None, repaint=False)
-
-    def watch_state(self) -> None:
-        self.redraw()
-
-    def watch_record(self) -> None:
-        self.redraw()
 
     def rows(self, width: int, height: int) -> Sequence[Row]:
         return in_effect_rows(self.state, self.record, width)

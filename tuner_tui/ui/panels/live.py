@@ -125,6 +125,8 @@ OWN_SAMPLE_AFTER_S = 4.0
 class LivePanel(Canvas):
     """Shows `view`, the followed run, or only the box by `sample`. `now_s` is in seconds since the epoch."""
 
+    REDRAW_ON = ("now_s",)
+
     view: reactive[RunView | None] = reactive(None, repaint=False)
     sample: reactive[Sample | None] = reactive(None, repaint=False)
     now_s: reactive[float] = reactive(0.0, repaint=False)
@@ -145,9 +147,6 @@ class LivePanel(Canvas):
     def watch_sample(self, sample: Sample | None) -> None:
         if sample is not None:
             self._seen.append(sample)
-        self.redraw()
-
-    def watch_now_s(self) -> None:
         self.redraw()
 
     def rows(self, width: int, height: int) -> Sequence[Row]:

@@ -65,6 +65,8 @@ class LogLines(Canvas):
 
     DEFAULT_CSS = "LogLines { height: 1fr; }"
 
+    REDRAW_ON = ("lines", "needle", "skipped")
+
     lines: reactive[tuple[str, ...]] = reactive((), init=False, repaint=False)
     needle: reactive[str] = reactive("", init=False, repaint=False)
     skipped: reactive[int] = reactive(0, init=False, repaint=False)
@@ -74,15 +76,6 @@ class LogLines(Canvas):
 
     def on_resize(self, _event: events.Resize) -> None:
         self.post_message(self.HeightChanged())
-
-    def watch_lines(self) -> None:
-        self.redraw()
-
-    def watch_needle(self) -> None:
-        self.redraw()
-
-    def watch_skipped(self) -> None:
-        self.redraw()
 
     def rows(self, width: int, height: int) -> Sequence[Row]:
         if not self.lines:

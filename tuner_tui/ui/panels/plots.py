@@ -40,10 +40,9 @@ def plots_rows(history: History, width: int, height: int) -> list[Row]:
 class PlotsPanel(Canvas):
     """Shows `history`, the downsampled series of the followed run."""
 
-    history: reactive[History] = reactive(History(), repaint=False)
+    REDRAW_ON = ("history",)
 
-    def watch_history(self) -> None:
-        self.redraw()
+    history: reactive[History] = reactive(History(), repaint=False)
 
     def rows(self, width: int, height: int) -> Sequence[Row]:
         return plots_rows(self.history, width, height)

@@ -46,10 +46,9 @@ if TYPE_CHECKING:
 class EstimateBar(Canvas):
     """Shows the memory estimate `outlook` in one or two rows; None while it is unknown."""
 
-    outlook: reactive[MemoryOutlook | None] = reactive(None, repaint=False)
+    REDRAW_ON = ("outlook",)
 
-    def watch_outlook(self) -> None:
-        self.redraw()
+    outlook: reactive[MemoryOutlook | None] = reactive(None, repaint=False)
 
     def rows(self, width: int, height: int) -> Sequence[Row]:
         return estimate_rows(self.outlook, width)[:height]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.reactive import reactive
 
@@ -18,19 +18,17 @@ if TYPE_CHECKING:
 class TuningPanel(Canvas):
     """A panel that shows part of `view`; None while it is being read."""
 
-    view: reactive[TuningView | None] = reactive(None, repaint=False)
+    REDRAW_ON: ClassVar[tuple[str, ...]] = ("view",)
 
-    def watch_view(self) -> None:
-        self.redraw()
+    view: reactive[TuningView | None] = reactive(None, repaint=False)
 
 
 class TuningHead(TuningPanel):
     """The running trial with its reason, or the conclusion. `now_s` is in seconds since the epoch."""
 
-    now_s: reactive[float | None] = reactive(None, repaint=False)
+    REDRAW_ON = ("view", "now_s")
 
-    def watch_now_s(self) -> None:
-        self.redraw()
+    now_s: reactive[float | None] = reactive(None, repaint=False)
 
     def rows(self, width: int, height: int) -> Sequence[Row]:
         return self.picture(width)

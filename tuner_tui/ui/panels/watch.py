@@ -126,6 +126,7 @@ class WatchedJobsPanel(Canvas, can_focus=True):
     """Shows the jobs of `view`, or the text `empty` if there are none."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*WATCH_JOB_KEYS]
+    REDRAW_ON = ("opened", "cursor")
 
     view: reactive[BoxView | None] = reactive(None, repaint=False)
     sort: reactive[str] = reactive(SORTS[0][0], repaint=False)
@@ -144,12 +145,6 @@ class WatchedJobsPanel(Canvas, can_focus=True):
 
     def watch_sort(self) -> None:
         self._ordered_s = float("-inf")
-        self.redraw()
-
-    def watch_opened(self) -> None:
-        self.redraw()
-
-    def watch_cursor(self) -> None:
         self.redraw()
 
     def rows(self, width: int, height: int) -> Sequence[Row]:

@@ -43,6 +43,9 @@ class Canvas(CachedWidget):
     ]
     """For canvases that can take the focus."""
 
+    REDRAW_ON: ClassVar[tuple[str, ...]] = ()
+    """Reactives of the subclass whose changes redraw the canvas."""
+
     top: reactive[int] = reactive(0, repaint=False)
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
@@ -55,6 +58,10 @@ class Canvas(CachedWidget):
         """Return the picture for `width` by `height` cells."""
         raise NotImplementedError
 
+    def on_mount(self) -> None:
+        for name in ("top", *self.REDRAW_ON):
+            self.watch(self, name, self.redraw, init=False)
+
     def redraw(self) -> None:
         """Draw again soon; several requests are merged."""
         if not self._asked and self.is_attached:
@@ -63,9 +70,6 @@ class Canvas(CachedWidget):
 
     def on_resize(self, _event: events.Resize) -> None:
         self._draw()
-
-    def watch_top(self) -> None:
-        self.redraw()
 
     def notify_style_update(self) -> None:
         """Clear the cached styles: the theme changed."""

@@ -11,7 +11,7 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from tuner_tui.ui.drawing.finding_lines import truncate
+from tuner_tui.ui.drawing.cells import shorten
 from tuner_tui.ui.drawing.settings_form import FormRow
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
         segments = [
             Segment("▸" if at_cursor else "•" if row.changed else " ", self._style("changed")),
             Segment(f"{row.label:<{LABEL_COLUMNS}.{LABEL_COLUMNS}} ", plain),
-            Segment(f"{truncate(row.value, value_columns):>{value_columns}} ", toned),
+            Segment(f"{shorten(row.value, value_columns):>{value_columns}} ", toned),
             Segment(f"{row.unit:<{UNIT_COLUMNS}.{UNIT_COLUMNS}} " if wide else "", quiet),
             Segment(self._origin(row, value_columns, wide), toned if row.tone in ("warning", "error") else quiet),
         ]
@@ -162,7 +162,7 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
 
     def _origin(self, row: FormRow, value_columns: int, wide: bool) -> str:
         room = self._columns - LABEL_COLUMNS - value_columns - 3 - (UNIT_COLUMNS + 1 if wide else 0)
-        return truncate(row.origin, room).ljust(room) if room > 3 else ""
+        return shorten(row.origin, room).ljust(room) if room > 3 else ""
 
     @property
     def _value_columns(self) -> int:
