@@ -18,7 +18,7 @@ JOB = BuiltinJob(model="bert-base-uncased", data="reviews.csv")
 
 
 def record(settings: dict[str, Any] | None = None, **changes: Any) -> RunRecord:
-    """What was launched, with these settings."""
+    """A record with these settings."""
     values = settings or {}
     resolved = Resolved(Settings(**values), dict.fromkeys(values, Origin(OriginKind.FLAG, "--set")))
     known: dict[str, Any] = {
@@ -30,7 +30,7 @@ def record(settings: dict[str, Any] | None = None, **changes: Any) -> RunRecord:
 
 
 def counters(steps: int, batch: int, train_s: float, rank: int = 0, **changes: Any) -> Steps:
-    """Counters after so many steps of so many samples."""
+    """Counters after `steps` steps of `batch` samples."""
     known: dict[str, Any] = {
         "t": 1.0, "rank": rank, "step": steps, "own_steps": steps, "samples": steps * batch,
         "tokens": steps * batch * 90, "padding_tokens": steps * batch * 10, "train_s": train_s,
@@ -49,7 +49,7 @@ def view(
     state: dict[str, Any] | None = None,
     **changes: Any,
 ) -> RunView:
-    """A run of one rank, unless `ranks` are given; `changes` go to its record."""
+    """A run of one rank unless `ranks` are given; `changes` apply to its record."""
     latest = ranks or (counters(steps, batch, train_s),)
     known: dict[str, Any] = {
         "step": steps,

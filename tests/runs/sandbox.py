@@ -23,12 +23,12 @@ from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Resolved
 
 TIMEOUT_S = 60.0
-"""A wait that long means that what was waited for will not happen."""
+"""A longer wait means that the event will not happen."""
 QUICK_STOP = StopTimeouts(stop_s=0.2, kill_s=0.2, saving_s=30.0, orphan_s=0.5)
 
 
 class Sandbox:
-    """A place to launch scripts in, and to wait for them."""
+    """Launches scripts in a temporary folder and kills what is left at the end."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -37,7 +37,7 @@ class Sandbox:
     def request(
         self, script: str, *words: str, memory_limit_bytes: int | None = None, job: CommandJob | None = None
     ) -> LaunchRequest:
-        """`script` is written to `train.py`; `job` runs it where it is not run by this Python with `words`."""
+        """A request that runs `script`, written to `train.py`, with this Python and `words`, or by `job`."""
         path = self.root / "train.py"
         path.write_text(textwrap.dedent(script))
         return LaunchRequest(
@@ -58,7 +58,7 @@ class Sandbox:
         return folder
 
     def close(self) -> None:
-        """End whatever a failed test left running."""
+        """Kill what a failed test left running."""
         for folder in self.folders:
             known = read_supervisor_state(folder.state)
             if known is not None and known.outcome is None:
@@ -94,7 +94,7 @@ def wait_gone(process: ProcessId) -> None:
 
 
 def wait_ended(folder: RunFolder) -> SupervisorState:
-    """Block until the run's supervisor has ended, then give its last word."""
+    """Block until the run's supervisor has ended; return its last state."""
     wait_gone(supervisor_state(folder).supervisor)
     return supervisor_state(folder)
 
@@ -108,7 +108,7 @@ class Fifo:
         self._descriptor = os.open(path, os.O_RDWR)  # so that neither end ever sees the other missing
 
     def word(self) -> str:
-        """The next word that somebody writes."""
+        """The next word."""
         assert select.select([self._descriptor], [], [], TIMEOUT_S)[0], "nobody wrote"
         return os.read(self._descriptor, 4096).decode().strip()
 

@@ -1,4 +1,4 @@
-"""The fold from events to state, and the speed it gives."""
+"""The fold from events to state, and rates."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_the_mean_is_over_the_whole_run_and_summed_over_ranks() -> None:
     assert mean.tokens_s is None
 
 
-def test_without_a_loader_nobody_knows_the_wait_for_data() -> None:
+def test_without_a_loader_the_data_wait_is_unknown() -> None:
     def share(**last: Any) -> float | None:
         points = (steps(0.0, 0, 0.0), steps(10.0, 10, 10.0, **last))
         return rates_of([RankState(0, latest=points[1], recent=points)]).data_wait_share

@@ -1,4 +1,4 @@
-"""What a training keeps from step to step shows in the lows of its memory, in a few numbers however long it runs."""
+"""Memory retained from step to step shows in the minima, in constant memory."""
 
 from __future__ import annotations
 

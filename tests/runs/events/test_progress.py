@@ -1,4 +1,4 @@
-"""Time left and the phase of a moment."""
+"""Time left, phases and stalls."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ def test_a_file_that_settings_cannot_be_put_into(tmp_path: Path, text: str | Non
         own_config(CommandJob(command=("t", "my.yml"), apply="yaml"), tmp_path)
 
 
-def test_the_jobs_own_interpreter_trains_where_nobody_names_another(tmp_path: Path) -> None:
+def test_the_interpreter_of_the_job_is_the_default(tmp_path: Path) -> None:
     job = CommandJob(command=("sh", "-c", "true"), interpreter=sys.executable)
     request = LaunchRequest(job=job, resolved=Resolved(Settings()), cwd=tmp_path, root=tmp_path / "runs")
     assert prepare(request).interpreter.path == sys.executable

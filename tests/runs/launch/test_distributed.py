@@ -1,4 +1,4 @@
-"""Two real ranks on a CPU, started through the launchers: side by side, and the death of one told with its reason."""
+"""Two real ranks on a CPU, started by the launchers; the death of one is reported with its cause."""
 
 from __future__ import annotations
 

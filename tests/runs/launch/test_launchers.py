@@ -1,4 +1,4 @@
-"""Commands as torchrun and accelerate start them."""
+"""Commands started by torchrun and accelerate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Public training programs as they are installed, started as a person starts them, on tiny data and no network."""
+"""Installed public training programs, run on tiny data without network."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ LIGHTNING = """
 """
 
 
-def test_lightning_starts_a_second_rank_by_itself(box: Sandbox) -> None:
+def test_lightning_starts_the_second_rank(box: Sandbox) -> None:
     """By the package's older name, and by its own launcher: rank 1 is a second start of the script."""
     pytest.importorskip("pytorch_lightning")
     job = CommandJob(command=(sys.executable, "train.py"), env=ENVIRONMENT)

@@ -1,4 +1,4 @@
-"""Restarting a run: what it would do, what it refuses before anything is stopped, and the real thing."""
+"""Restarting a run: the plan, refusals before anything is stopped, and real restarts."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_an_ended_run_goes_on_from_what_it_saved(box: Sandbox, fifo: Fifo) -> No
     wait_ended(new)
 
 
-def test_a_command_that_cannot_be_told_its_checkpoint_is_not_stopped(box: Sandbox, fifo: Fifo) -> None:
+def test_a_command_that_takes_no_checkpoint_is_not_stopped(box: Sandbox, fifo: Fifo) -> None:
     folder = trainer(box, fifo)
     fifo.word()
     path = folder.output / "checkpoint-3"

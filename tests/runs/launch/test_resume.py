@@ -1,4 +1,4 @@
-"""How a command is told its checkpoint."""
+"""Passing a checkpoint to a command."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_where_the_command_says(words: tuple[str, ...], without: tuple[str, ...]
     assert with_checkpoint(applied, job, HERE).argv == ("python", *resumed)
 
 
-def test_told_nothing_the_command_stays() -> None:
+def test_without_a_checkpoint_the_command_stays() -> None:
     applied = AppliedCommand(("x",))
     assert with_checkpoint(applied, PLAIN, None) is applied
     assert with_checkpoint(applied, PLAIN, HERE) is applied
@@ -50,7 +50,7 @@ def test_told_nothing_the_command_stays() -> None:
 @pytest.mark.parametrize(
     ("apply", "told"), [("yaml", True), ("hf-args", True), ("inject", False), ("hydra", False), ("none", False)]
 )
-def test_whether_the_command_can_be_told(apply: ApplyMode, told: bool) -> None:
+def test_whether_the_command_accepts_a_checkpoint(apply: ApplyMode, told: bool) -> None:
     assert accepts_checkpoint(CommandJob(command=("x",), apply=apply)) is told
     assert accepts_checkpoint(CommandJob(command=("x", "r={checkpoint}"), apply=apply))
     assert accepts_checkpoint(BuiltinJob())

@@ -1,4 +1,4 @@
-"""Which Python trains a job."""
+"""The Python that trains a job."""
 
 from __future__ import annotations
 

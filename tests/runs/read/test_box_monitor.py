@@ -1,4 +1,4 @@
-"""Everything that trains on the box, over made-up cards and a made-up /proc."""
+"""Everything that trains on the machine, with fake GPUs and a fake /proc."""
 
 from __future__ import annotations
 

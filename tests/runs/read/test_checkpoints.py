@@ -108,7 +108,7 @@ def test_the_lineage_is_searched_from_its_end(tmp_path: Path) -> None:
         lineage_checkpoint(third)
 
 
-def test_the_checkpoint_that_the_observer_told_of(tmp_path: Path) -> None:
+def test_the_checkpoint_that_the_observer_reported(tmp_path: Path) -> None:
     folder = run(tmp_path)
     elsewhere = tmp_path / "out"
     for step in (10, 20):

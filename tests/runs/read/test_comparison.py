@@ -21,7 +21,7 @@ def figure(first: RunView, second: RunView, name: str) -> MeasuredFigure:
     return next(one for one in compare(first, second).figures if one.name == name)
 
 
-def test_only_settings_that_differ_are_told_with_their_origins() -> None:
+def test_settings_that_differ_have_their_origins() -> None:
     found = compare(view({"seed": 1, "precision": "bf16"}), view({"seed": 1, "max_length": 64}))
     assert [(one.name, one.first, one.second) for one in found.settings] == [
         ("precision", "bf16", "fp32"),

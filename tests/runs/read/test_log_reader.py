@@ -1,4 +1,4 @@
-"""The log in windows: any size, any bytes."""
+"""Windows of logs of any size and content."""
 
 from __future__ import annotations
 

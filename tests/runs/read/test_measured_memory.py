@@ -1,4 +1,4 @@
-"""What earlier runs took is read from the ends of their files, and only of the same task and model."""
+"""Memory of earlier runs is read from the ends of their files, for the same task and model only."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_of_a_long_file_only_the_end_is_read(tmp_path: Path) -> None:
     assert measured_runs(JOB, tmp_path)[0].tensor_bytes == 700
 
 
-def test_a_command_is_known_by_its_words_and_its_batch_by_what_was_seen(tmp_path: Path) -> None:
+def test_a_command_is_matched_by_its_argv_and_has_the_observed_batch(tmp_path: Path) -> None:
     seen = InEffect(t=1.0, values={"per_device_train_batch_size": 24})
     script = CommandJob(command=("python", "x.py", "--api-key", "abc"), apply="inject")
     run(tmp_path, seen, GPU, job=redact_job(script.model_copy(update={"apply": "none"})))

@@ -1,4 +1,4 @@
-"""Reading a run, short or very long, while it is written."""
+"""Reading short and very long runs while they are written."""
 
 from __future__ import annotations
 

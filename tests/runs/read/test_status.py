@@ -1,4 +1,4 @@
-"""What is true of a run is told by the kernel, whatever was written down once."""
+"""The status of a run depends on locks and processes, not on what was once recorded."""
 
 from __future__ import annotations
 

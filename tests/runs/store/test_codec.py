@@ -1,4 +1,4 @@
-"""Event lines: every event comes back as it went, and nothing that stands in a file makes the reader fall."""
+"""Event lines: round trips, and no input makes decoding raise."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_loss_that_is_no_number_survives_as_valid_json(loss: float) -> None:
     assert event.loss == loss or (math.isnan(loss) and event.loss is not None and math.isnan(event.loss))
 
 
-def test_the_bare_words_of_python_are_read_too() -> None:
+def test_bare_nan_and_inf_are_parsed() -> None:
     event = decode_event(b'{"kind":"metrics","v":1,"t":1,"step":3,"loss":NaN,"grad_norm":Infinity}')
     assert isinstance(event, Metrics)
     assert event.loss is not None

@@ -54,7 +54,7 @@ def test_a_run_answers_to_its_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["r9", "", "demo", "r", "../r001", "r007\n"])
-def test_a_name_nobody_has(tmp_path: Path, name: str) -> None:
+def test_an_unknown_name(tmp_path: Path, name: str) -> None:
     (tmp_path / "r007").mkdir()
     with pytest.raises(RunNotFoundError, match="r007"):
         find_run(name, tmp_path)

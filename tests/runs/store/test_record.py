@@ -1,4 +1,4 @@
-"""`run.json`: it comes back as it went, and damage is told in a sentence."""
+"""`run.json`: round trips, and a sentence for each kind of damage."""
 
 from __future__ import annotations
 

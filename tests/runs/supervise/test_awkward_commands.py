@@ -1,4 +1,4 @@
-"""Commands that are no well-behaved training: each ends in a true state and a plain sentence."""
+"""Commands that are not well-behaved trainings: the status is right and its sentence plain."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.settings.job import CommandJob
 
 
-def test_a_crash_at_import_is_told_with_its_exception(box: Sandbox) -> None:
+def test_a_crash_at_import_names_its_exception(box: Sandbox) -> None:
     last = wait_ended(box.launch("import no_such_module_at_all"))
     assert last.outcome == "failed"
     assert last.sentence == "The training failed: ModuleNotFoundError: No module named 'no_such_module_at_all'."

@@ -1,4 +1,4 @@
-"""What the log and the kernel say of an end."""
+"""Evidence of the log and the kernel on how a process ended."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ValueError: the data has no labels"""
         "[rank3]: torch.OutOfMemoryError: CUDA out of memory.",
     ],
 )
-def test_words_for_no_memory(tmp_path: Path, line: str) -> None:
+def test_out_of_memory_messages(tmp_path: Path, line: str) -> None:
     log = tmp_path / "output.log"
     log.write_text(f"step 1\nTraceback (most recent call last):\n  File x\n{line}\n")
     found = read_log_evidence(log).out_of_memory
@@ -57,7 +57,7 @@ def test_words_for_no_memory(tmp_path: Path, line: str) -> None:
         CAUGHT_THEN_DIED,
     ],
 )
-def test_words_that_only_mention_it(tmp_path: Path, line: str) -> None:
+def test_messages_that_only_mention_memory(tmp_path: Path, line: str) -> None:
     log = tmp_path / "output.log"
     log.write_text(line + "\n")
     assert read_log_evidence(log).out_of_memory is None
@@ -80,7 +80,7 @@ def test_a_failure_that_the_training_survived_does_not_count(tmp_path: Path) -> 
         ("DataLoader worker is killed by signal: Segmentation fault.", False),
     ],
 )
-def test_words_for_killed(tmp_path: Path, line: str, killed: bool) -> None:
+def test_messages_of_a_kill(tmp_path: Path, line: str, killed: bool) -> None:
     log = tmp_path / "output.log"
     log.write_text(line + "\n")
     assert logged_kill(log) is killed

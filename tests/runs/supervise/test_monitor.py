@@ -1,4 +1,4 @@
-"""The supervisor's patience, by a clock that nobody sets."""
+"""Timeouts of the supervisor use the monotonic clock."""
 
 from __future__ import annotations
 

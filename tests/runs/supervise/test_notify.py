@@ -1,4 +1,4 @@
-"""Telling somebody that a run has ended: by a command, by the terminal, and what is wrong before it starts."""
+"""Notifications when a run ends: by a command, by the terminal, and targets that cannot work."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_command_that_fails_is_a_sentence_in_the_log(tmp_path: Path, capsys: p
     ("target", "words"),
     [("no-such-command-here x", "no-such-command-here"), ("'open", "cannot be read"), ("  ", "no command")],
 )
-def test_what_cannot_work_is_told_before_the_training_starts(target: str, words: str) -> None:
+def test_targets_that_cannot_work_are_refused_before_the_training_starts(target: str, words: str) -> None:
     sentence = notify.target_problem(target)
     assert sentence is not None
     assert words in sentence
@@ -77,7 +77,7 @@ def test_a_command_that_is_there_and_an_address_with_apprise_are_fine() -> None:
     assert sentence is None if find_spec("apprise") else sentence is not None and "tuner-tui[notify]" in sentence
 
 
-def test_the_supervisor_tells_with_nobody_at_a_screen(box: Sandbox, tmp_path: Path) -> None:
+def test_the_supervisor_notifies_without_a_screen(box: Sandbox, tmp_path: Path) -> None:
     script, told = teller(tmp_path)
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
@@ -98,7 +98,7 @@ def test_the_supervisor_tells_with_nobody_at_a_screen(box: Sandbox, tmp_path: Pa
         ({}, "\a"),
     ],
 )
-def test_the_terminal_is_told_in_its_own_words(environ: dict[str, str], written: str) -> None:
+def test_escape_sequences_by_terminal(environ: dict[str, str], written: str) -> None:
     assert terminal_notification("r007: \x1b\ndone", environ) == written
 
 
@@ -135,7 +135,7 @@ def test_an_address_gets_it_by_apprise(tmp_path: Path) -> None:
     assert message["message"] == "r007 completed: All 3 steps; it's done."
 
 
-def test_an_address_that_nobody_answers_is_a_sentence(tmp_path: Path) -> None:
+def test_an_unreachable_address_is_reported(tmp_path: Path) -> None:
     pytest.importorskip("apprise")
     environ = {**os.environ, notify.NOTIFY_VARIABLE: "json://127.0.0.1:9/"}
     command = [sys.executable, "-P", "-m", "tuner_tui.runs.supervise.notify", str(ended(tmp_path).path)]

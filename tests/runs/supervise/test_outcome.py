@@ -1,4 +1,4 @@
-"""How a run is judged."""
+"""Outcomes of runs."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_out_of_memory_of_one_rank_is_the_reason() -> None:
     assert "on rank 1 while training" in judged.sentence
 
 
-def test_a_complaint_stands_for_what_was_not_raised() -> None:
+def test_the_last_error_line_replaces_a_missing_exception() -> None:
     judged = determine_outcome(RunState(), exited(2), LogEvidence(error="the data has no column `x`"))
     assert judged.sentence == "The training ended with exit code 2: the data has no column `x`."
     raised = Raised(t=1.0, rank=0, type="KeyError", message="'x'")

@@ -1,4 +1,4 @@
-"""SIGTERM to somebody's Trainer that has loader workers: it saves and ends, where its version can."""
+"""SIGTERM to a Trainer with loader workers: it saves and exits, where its version supports that."""
 
 from __future__ import annotations
 

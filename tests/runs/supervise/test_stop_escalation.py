@@ -1,4 +1,4 @@
-"""The stop ladder, on a clock of its own."""
+"""Stop escalation with a fake clock."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_an_evaluation_may_come_to_its_end_first() -> None:
     assert ladder("stop").due(EscalationInput(301.0, True, evaluating=True)) is SIGTERM
 
 
-def test_nobody_inside_to_ask_means_sigterm_at_once() -> None:
+def test_an_unobserved_training_gets_sigterm_at_once() -> None:
     assert ladder("stop").due(unobserved(0.0)) is SIGTERM
 
 

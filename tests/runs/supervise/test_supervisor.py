@@ -1,4 +1,4 @@
-"""Real supervisors over real processes: whatever the training does, the folder tells the truth."""
+"""Real supervisors of real processes: the folder is right whatever the training does."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_killed_from_outside_is_a_failure_with_its_signal(box: Sandbox, fifo: Fi
     assert "SIGKILL" in last.sentence
 
 
-def test_stop_terminates_a_training_that_nobody_observes(box: Sandbox, fifo: Fifo) -> None:
+def test_stop_terminates_an_unobserved_training(box: Sandbox, fifo: Fifo) -> None:
     folder = box.launch(SAY + "say('up')\n" + WAIT_FOR_EVER, str(fifo.path))
     fifo.word()
     send_order(folder, "stop")
@@ -203,7 +203,7 @@ def test_only_one_supervisor_at_a_time(box: Sandbox, fifo: Fifo) -> None:
     wait_ended(folder)
 
 
-def test_a_full_disk_is_told_and_borne(box: Sandbox, tmp_path: Path) -> None:
+def test_a_full_disk_is_recorded_as_a_problem(box: Sandbox, tmp_path: Path) -> None:
     folder = create_folder(tmp_path)
     box.folders.append(folder)
     folder.events.symlink_to("/dev/full")

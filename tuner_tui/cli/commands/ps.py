@@ -113,7 +113,7 @@ def list_run(folder: RunFolder, now: float) -> RunRow:
         command=() if record is None else record.argv,
         parent=None if record is None else record.parent,
         tuning=None if record is None else record.tuning,
-        what="" if record is None else record.what,
+        what="" if record is None else record.title,
     )
 
 

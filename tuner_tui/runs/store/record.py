@@ -56,7 +56,7 @@ class RunRecord:
     tuning: str | None = None
 
     @property
-    def what(self) -> str:
+    def title(self) -> str:
         """A short title: preset, model of the built-in job, or command; with the tuning of a trial."""
         trial = f"trial of {self.tuning}: " if self.tuning else ""
         job = self.job

@@ -34,7 +34,7 @@ def _listing(folder: RunFolder) -> RunListing:
 
     status = read_status(folder)
     try:
-        trains = read_record(folder).what
+        trains = read_record(folder).title
     except RecordError:
         trains = ""
     return RunListing(folder.id, folder.path, status.outcome or status.kind, status.sentence, trains)

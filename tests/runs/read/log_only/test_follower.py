@@ -1,4 +1,4 @@
-"""Following a training by its output alone: the events made of it, and when they are believed."""
+"""Following a training by its output: the events made of it, and when they are released."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_lines_with_a_step_take_their_time_from_the_clock() -> None:
     assert len(of(events, Steps)) == 3
 
 
-def test_nothing_told_is_nothing() -> None:
+def test_no_records_give_no_events() -> None:
     assert told("hello", "Map: 50%|## | 1/2 [00:01<00:01, 1.0 examples/s]") == (RunState(), [])
 
 
@@ -108,7 +108,7 @@ def test_it_waits_for_the_observer_to_speak_first(tmp_path: Path) -> None:
     assert step_numbers(seen.events(105.0, over=False)) == [5]
 
 
-def test_a_run_that_is_over_has_nobody_to_wait_for(tmp_path: Path) -> None:
+def test_events_of_an_ended_run_are_released_at_once(tmp_path: Path) -> None:
     say(tmp_path, "iter 1: loss 2.0\niter 2: loss 1.0")
     assert step_numbers(look(tmp_path).events(100.0, over=True)) == [2]
 

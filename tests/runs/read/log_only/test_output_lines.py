@@ -1,4 +1,4 @@
-"""News in real lines of real programs."""
+"""Progress parsed from lines that real programs print."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of LLaMA-Factory, ms-swift, Lightning and Trainer."""
+"""Progress files of LLaMA-Factory, ms-swift, Lightning and Trainer."""
 
 from __future__ import annotations
 
