@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from textual.command import Provider
 
     from tuner_tui.hardware.interpreter.probe import Interpreter
+    from tuner_tui.runs.read.reader import RunView
     from tuner_tui.ui import messages as m
     from tuner_tui.ui.backend.facade import Backend
     from tuner_tui.ui.backend.records import TrainingConfig
@@ -146,11 +147,18 @@ class TunerApp(BaseApp):
     def on_run_view_arrived(self, news: m.RunViewArrived) -> None:
         self.main.view = news.view
         self._sampler.watched = () if news.view.status.pid is None else (news.view.status.pid,)
-        if news.view.status.live and news.view.sample is not None:
-            self._sampler.covered_until_s = news.view.sample.time_s + SAMPLE_VALID_S
-            if news.view.sample.time_s > time.time() - SAMPLE_VALID_S:
-                self.main.sample = news.view.sample
+        self._use_sample(news.view)
         self._runs.show_view(news.view)
+
+    def _use_sample(self, view: RunView) -> None:
+        """Show the newest sample of a live run in place of the screen's own while it is fresh."""
+        if not view.status.live or view.sample is None:
+            self._sampler.covered_until_s = 0.0
+            return
+        now_s = time.time()
+        self._sampler.covered_until_s = min(view.sample.time_s, now_s) + SAMPLE_VALID_S
+        if self._sampler.covered_until_s > now_s:
+            self.main.sample = view.sample
 
     def on_findings_arrived(self, news: m.FindingsArrived) -> None:
         self._store.update(replace(self.state, findings=news.findings))

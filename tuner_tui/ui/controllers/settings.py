@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tuner_tui.core.daemon_thread import to_daemon_thread
@@ -57,7 +58,7 @@ class SettingsController(Controller):
         self._store.ready.clear()
         self._set_interpreter(None)
         for probe in (self._backend.probe_versions, self._backend.probe_interpreter):
-            interpreter = await to_daemon_thread(lambda probe=probe: probe(python))  # type: ignore[misc]
+            interpreter = await to_daemon_thread(partial(probe, python))
             if self._python != python:  # the job has changed meanwhile
                 return
             self._set_interpreter(interpreter)
