@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from textual.app import App
 from textual.pilot import Pilot
 
 from tests.fakes.ui_backend import FakeBox
@@ -25,30 +26,29 @@ def app_of(pilot: ScreenPilot) -> TunerApp:
 
 
 async def until(pilot: ScreenPilot, condition: Callable[[], object]) -> None:
-    """Let the app work until `condition` holds; fails where it never does."""
+    """Run the app until `condition` holds; fail if it does not within `PATIENCE_S`."""
     ends = time.monotonic() + PATIENCE_S
     while not condition():
-        assert time.monotonic() < ends, "it never came to that"
+        assert time.monotonic() < ends, "the condition was never met"
         await pilot.pause()
     await pilot.pause()
 
 
 def settled(pilot: ScreenPilot, box: FakeBox) -> Callable[[], bool]:
-    """Whether everything the box has to tell stands on the screen."""
-    app = app_of(pilot)
-    main = app.main
+    """Return a function that says whether everything about the box is shown."""
+    main = app_of(pilot).main
 
-    def all_told() -> bool:
-        told = None not in (main.settings_view, main.inventory, main.interpreter, main.outlook)
+    def is_settled() -> bool:
+        settings = None not in (main.settings_view, main.inventory, main.interpreter, main.outlook)
         run = box.view is None or (main.view is not None and main.log_window is not None)
-        return told and run and main.sample is not None and main.findings == (box.findings if box.view else ())
+        return settings and run and main.sample is not None and main.findings == (box.findings if box.view else ())
 
-    return all_told
+    return is_settled
 
 
 @asynccontextmanager
 async def on_screen(box: FakeBox, size: tuple[int, int] = SIZE, **options: Any) -> AsyncIterator[ScreenPilot]:
-    """The screen over `box`, once everything has arrived."""
+    """Run the app over `box` and wait until everything is shown."""
     app = box.app(**options)
     async with app.run_test(size=size) as pilot:
         await until(pilot, settled(pilot, box))
@@ -56,29 +56,34 @@ async def on_screen(box: FakeBox, size: tuple[int, int] = SIZE, **options: Any) 
 
 
 def value(pilot: ScreenPilot, name: str) -> Any:
-    """The setting `name` as it is now."""
+    """Return the current value of the setting `name`."""
     editing = app_of(pilot).state.editing
     assert editing is not None
     return getattr(editing.current.settings, name)
 
 
 def cursor_on(pilot: ScreenPilot) -> str | None:
-    """The field under the cursor of the form."""
+    """Return the field under the cursor of the settings form."""
     row = app_of(pilot).main.query_one(SettingsList).row
     return None if row is None else row.name
 
 
 def dialog(pilot: ScreenPilot) -> str:
-    """The title of the dialog on top; empty where there is none."""
+    """Return the title of the dialog on top; empty if there is none."""
     boxes = pilot.app.screen.query("#dialog")
     return str(boxes.first().border_title) if boxes else ""
 
 
 def said(pilot: ScreenPilot) -> str:
-    """All notifications, one a line."""
+    """Return all notifications, one per line."""
     return "\n".join(note.message for note in pilot.app._notifications)
 
 
 def preset_shown(pilot: ScreenPilot) -> str:
-    """The preset in the title of the settings, with its star where something was changed."""
+    """Return the preset in the title of the settings, with a star if something was changed."""
     return str(app_of(pilot).main.query_one("#settings").border_title).split(" · ")[1]
+
+
+def screen_text(app: App[None]) -> str:
+    """Return the text of the screen, without trailing spaces."""
+    return "\n".join(strip.text.rstrip() for strip in app.screen._compositor.render_strips())

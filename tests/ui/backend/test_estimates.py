@@ -205,7 +205,7 @@ def test_the_real_service_knows_the_built_in_shapes_and_says_what_it_does_not_kn
     assert "nobody/nothing" in MemoryEstimator().quick(request(job=BuiltinJob(model="nobody/nothing"))).unknown
 
 
-def test_of_a_command_its_runs_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_of_a_command_is_known_from_its_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUNER_STATE_DIR", str(tmp_path))
     script = CommandJob(command=("python", "x.py"), apply="inject")
     for batch in (16, 8, 4):
@@ -235,7 +235,7 @@ def test_without_a_card_the_host_or_the_limit_bounds_it() -> None:
     assert (card.against, card.estimate and card.estimate.capacity_bytes) == ("limit", 30 * GIB)
 
 
-def test_nothing_is_traced_that_nobody_works_on_or_that_is_a_command() -> None:
+def test_unedited_settings_and_commands_are_not_traced() -> None:
     nowhere = replace(INTERPRETER, path="/nowhere/python")
     service = MemoryEstimator()
     assert service.refined(request(interpreter=nowhere)) == service.quick(request(interpreter=nowhere))
@@ -252,7 +252,7 @@ def test_what_cannot_be_traced_is_not_tried_again() -> None:
     assert ("bert-base", "classification") in service._untraceable
 
 
-async def test_only_settings_that_somebody_changed_are_worth_a_trace() -> None:
+async def test_only_edited_settings_are_worth_a_trace() -> None:
     asked: list[EstimateRequest] = []
 
     def remember(wanted: EstimateRequest) -> MemoryOutlook:

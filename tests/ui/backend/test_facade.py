@@ -25,7 +25,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_a_saved_preset_keeps_what_it_is_for() -> None:
+def test_a_saved_preset_keeps_its_description() -> None:
     backend = Backend(CliOverrides())
     opened = backend.load_preset("t4-16gb")
     backend.save_preset("my-t4", opened, False)
@@ -45,7 +45,7 @@ def test_the_project_file_gives_its_job_and_its_notes(tmp_path: Path) -> None:
     assert any("push_to_hub" in note and note.startswith("tuner.yaml") for note in opened.notes)
 
 
-def test_settings_saved_without_a_preset_before_them() -> None:
+def test_settings_can_be_saved_without_a_loaded_preset() -> None:
     backend = Backend(CliOverrides())
     backend.save_preset("bare", replace(backend.load_preset("demo"), base=None), False)
     assert find_preset("bare").preset.settings["max_steps"] == 400

@@ -1,4 +1,4 @@
-"""The two feeds: what they post, that they post only news, and that a hung one harms nobody."""
+"""The feeds: what they post, that they post changes only, and that one can hang without effect on others."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def follower(box: FakeBox, posted: Posted, run: RunFollower | None = None) -> Fo
     return feed
 
 
-def test_the_follower_tells_everything_once() -> None:
+def test_the_follower_posts_everything_once() -> None:
     posted = Posted()
     run = Script(running())
     feed = follower(FakeBox(findings=(DATA_WAIT,)), posted, run)
@@ -166,7 +166,7 @@ def test_the_follower_tells_everything_once() -> None:
         posted.queue.get_nowait()
 
 
-def test_a_view_that_moved_is_told_again() -> None:
+def test_a_view_that_moved_is_published_again() -> None:
     posted = Posted()
     feed = follower(FakeBox(), posted, Script(running(), ended("failed", "It raised.")))
     feed.follow(FOLDER)
@@ -237,8 +237,8 @@ def test_feeds_go_by_one_clock(now_s: float, left_s: float) -> None:
 QUICK_S = 0.001
 
 
-class Told:
-    """Remembers what was told and posted."""
+class Published:
+    """Remembers what was published and posted."""
 
     def __init__(self) -> None:
         self.news: SimpleQueue[int] = SimpleQueue()
@@ -246,24 +246,24 @@ class Told:
 
 
 def test_only_changes_are_published_and_the_last_item_ends_the_feed() -> None:
-    told = Told()
-    feed = PollingFeed(iter([1, 1, 2, 2, 3]), told.news.put, told.posted.put, period_s=QUICK_S)
+    published = Published()
+    feed = PollingFeed(iter([1, 1, 2, 2, 3]), published.news.put, published.posted.put, period_s=QUICK_S)
     feed.start()
-    assert [told.news.get(timeout=60) for _ in range(3)] == [1, 2, 3]
-    assert told.news.empty()
-    assert told.posted.empty()
+    assert [published.news.get(timeout=60) for _ in range(3)] == [1, 2, 3]
+    assert published.news.empty()
+    assert published.posted.empty()
 
 
 def test_a_feed_that_is_stopped_reads_no_more() -> None:
-    told, others = Told(), set(threads())
-    feed = PollingFeed(count(), told.news.put, told.posted.put, period_s=60.0)
+    published, others = Published(), set(threads())
+    feed = PollingFeed(count(), published.news.put, published.posted.put, period_s=60.0)
     feed.start()
-    assert told.news.get(timeout=60) == 0
+    assert published.news.get(timeout=60) == 0
     feed.stop()
     for thread in set(threads()) - others:
         thread.join(10)
         assert not thread.is_alive()
-    assert told.news.empty()
+    assert published.news.empty()
 
 
 def test_what_cannot_be_read_is_said() -> None:
@@ -279,8 +279,8 @@ def test_what_cannot_be_read_is_said() -> None:
         (gone(), "It cannot be read any more: No such file or directory."),
         (refused(), "There is no tuning t009."),
     ):
-        told = Told()
-        PollingFeed(items, told.news.put, told.posted.put).start()
-        notice = told.posted.get(timeout=60)
+        published = Published()
+        PollingFeed(items, published.news.put, published.posted.put).start()
+        notice = published.posted.get(timeout=60)
         assert isinstance(notice, NoticeArrived)
         assert notice.sentence == sentence

@@ -36,7 +36,7 @@ def tuning(job: BuiltinJob | CommandJob | None = None) -> TuningFolder:
     return create_tuning(request, TuningOptions())
 
 
-def test_a_plan_says_what_is_done_and_what_becomes_of_it() -> None:
+def test_a_plan_says_what_is_done_and_what_is_saved() -> None:
     said = dict(Tunings().plan(opened()))
     assert "short real runs" in said["Does"]
     assert said["Holds"].startswith("the effective batch, 8")
@@ -63,7 +63,7 @@ def test_tunings_are_listed_newest_first_and_read_again_and_again() -> None:
     assert next(here.follow(second.path)).now_s is not None
 
 
-def test_one_that_somebody_works_on_is_seen_until_its_end() -> None:
+def test_a_running_tuning_is_watched_until_its_end() -> None:
     seen = Tunings().watch_running()
     assert next(seen) is None
     folder, newer = tuning(), tuning()
@@ -81,13 +81,13 @@ def test_one_that_somebody_works_on_is_seen_until_its_end() -> None:
     assert newer.path.is_dir()
 
 
-def test_ending_one_asks_in_its_folder() -> None:
+def test_abort_writes_a_request_to_the_folder() -> None:
     folder = tuning()
     Tunings().abort(folder.path)
     assert folder.aborted()
 
 
-def test_a_tuning_goes_on_with_the_secrets_of_the_job_that_is_shown() -> None:
+def test_a_resumed_tuning_gets_the_secrets_of_the_job_shown() -> None:
     record = read_tuning_record(tuning(SECRET))
     assert record.job != SECRET
     assert resumed_job(record, opened(SECRET)) == SECRET
@@ -95,6 +95,6 @@ def test_a_tuning_goes_on_with_the_secrets_of_the_job_that_is_shown() -> None:
     assert resumed_job(record, None) == record.job
 
 
-def test_a_tuning_that_is_gone_cannot_go_on(tmp_path: Path) -> None:
+def test_a_deleted_tuning_cannot_be_resumed(tmp_path: Path) -> None:
     with pytest.raises(BackendError):
         Tunings().resume(tmp_path / "t009", None, 9.0)

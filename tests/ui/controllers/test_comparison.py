@@ -11,7 +11,7 @@ import pytest
 from tests.fakes.run_pairs import two_jobs, two_runs
 from tests.fakes.ui_backend import FakeBox, busy_box
 from tests.runs.builders import record
-from tests.ui.pilots import ScreenPilot, app_of, dialog, on_screen, settled, until
+from tests.ui.pilots import ScreenPilot, app_of, dialog, on_screen, screen_text, settled, until
 from tuner_tui.runs.events.types import Finished
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import create_folder
@@ -26,10 +26,6 @@ from tuner_tui.ui.screens.compare import CompareScreen
 
 Compare = Callable[..., bool]
 RUNS = [RunListing(f"r{n:03d}", Path(f"/runs/r{n:03d}"), "completed", "Completed.") for n in (8, 7, 6)]
-
-
-def text(pilot: ScreenPilot) -> str:
-    return "\n".join(strip.text.rstrip() for strip in pilot.app.screen._compositor.render_strips())
 
 
 def texts(shown: ComparedRuns, width: int) -> list[str]:
@@ -48,7 +44,7 @@ async def test_v_compares_the_followed_run_with_the_one_picked() -> None:
         await until(pilot, lambda: dialog(pilot) == "Compare r007 with")
         await pilot.press("j", "enter")
         await until(pilot, lambda: on_compare(pilot))
-        await until(pilot, lambda: "tokens ×" in text(pilot))
+        await until(pilot, lambda: "tokens ×" in screen_text(pilot.app))
         assert box.compared_runs == [("r007", "r006")]
         await pilot.press("escape")
         await until(pilot, lambda: pilot.app.screen is app_of(pilot).main)
@@ -83,7 +79,7 @@ async def test_leaving_the_question_compares_nothing() -> None:
         await pilot.press("v")
         await until(pilot, lambda: dialog(pilot) == "Compare")
         await pilot.press("enter")
-        await until(pilot, lambda: "no other run" in text(pilot))
+        await until(pilot, lambda: "no other run" in screen_text(pilot.app))
         await pilot.press("escape")
         await until(pilot, lambda: dialog(pilot) == "")
         assert not box.compared_runs
@@ -154,7 +150,7 @@ def test_it_looks(snap_compare: Compare, size: tuple[int, int]) -> None:
     assert snap_compare(box.app(), terminal_size=size, run_before=before)
 
 
-def test_the_older_run_comes_first_and_its_end_is_told_plainly(tmp_path: Path) -> None:
+def test_the_older_run_comes_first_with_a_plain_status(tmp_path: Path) -> None:
     for number, (created_t, ending) in enumerate(((2.0, "Completed."), (1.0, "Out of memory: tried 2 GiB."))):
         folder = create_folder(tmp_path)
         write_record(folder, record(id=folder.id, created_t=created_t, memory_limit_bytes=3 * 2**30 * number or None))

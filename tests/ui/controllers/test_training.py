@@ -39,7 +39,7 @@ async def test_one_key_trains_and_the_run_is_followed() -> None:
         assert "r001" in app_of(pilot).main.run_title
 
 
-async def test_a_wish_to_train_waits_for_what_is_still_being_read_and_counts_once() -> None:
+async def test_a_request_to_train_waits_for_the_inventory_and_counts_once() -> None:
     box, read = FakeBox(), Event()
 
     def late() -> Inventory:
@@ -79,7 +79,7 @@ async def test_wrong_settings_do_not_train() -> None:
         assert not box.launched
 
 
-async def test_no_second_training_beside_one_that_runs() -> None:
+async def test_no_second_training_while_one_runs() -> None:
     box = busy_box()
     async with on_screen(box) as pilot:
         await pilot.press("t")
@@ -96,7 +96,7 @@ async def test_no_second_training_beside_one_that_runs() -> None:
         ("kill", "Kill", "kill"),
     ],
 )
-async def test_the_stop_ladder_asks_before_every_rung(asked: str | None, heading: str, order: str) -> None:
+async def test_each_step_of_stopping_asks_first(asked: str | None, heading: str, order: str) -> None:
     box = busy_box(view=running(live_run.running(stop_requested=asked)))
     async with on_screen(box) as pilot:
         await pilot.press("s")

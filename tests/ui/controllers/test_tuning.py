@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.fakes.live_run import START_S
 from tests.fakes.tuning_views import COMPILED, GIB, START, FakeTunings, aborted, at_its_end, under_way
 from tests.fakes.ui_backend import FakeBox, busy_box, opened
-from tests.ui.pilots import ScreenPilot, app_of, dialog, on_screen, said, settled, until, value
+from tests.ui.pilots import ScreenPilot, app_of, dialog, on_screen, said, screen_text, settled, until, value
 from tuner_tui.settings.origin import OriginKind
 from tuner_tui.tuning.process.tuning_reader import TuningView
 from tuner_tui.ui.backend.records import TuningSnapshot
@@ -36,10 +36,6 @@ def shown(pilot: ScreenPilot) -> TuningView | None:
     return screen.snapshot.view if isinstance(screen, TuneScreen) and screen.snapshot is not None else None
 
 
-def text(pilot: ScreenPilot) -> str:
-    return "\n".join(strip.text.rstrip() for strip in pilot.app.screen._compositor.render_strips())
-
-
 def lines(view: TuningView | None, width: int = 116) -> list[str]:
     return [plain_text(row.line).rstrip() for row in trial_rows(view, width)]
 
@@ -48,8 +44,8 @@ async def test_o_shows_the_newest_tuning_and_escape_leaves_it() -> None:
     async with on_screen(box_with(under_way(), at_its_end())) as pilot:
         await pilot.press("o")
         await until(pilot, lambda: shown(pilot) == under_way(id="t003"))
-        await until(pilot, lambda: "at most +11 % to gain" in text(pilot))
-        assert "Tune · t003 · llama-1b-sft · running" in text(pilot)
+        await until(pilot, lambda: "at most +11 % to gain" in screen_text(pilot.app))
+        assert "Tune · t003 · llama-1b-sft · running" in screen_text(pilot.app)
         await pilot.press("escape")
         await until(pilot, lambda: pilot.app.screen is app_of(pilot).main)
 
@@ -59,9 +55,9 @@ async def test_the_first_tuning_starts_once_what_it_does_and_its_minutes_are_agr
     async with on_screen(box) as pilot:
         await pilot.press("o")
         await until(pilot, lambda: dialog(pilot) == "Tune")
-        assert "short real runs" in text(pilot)
+        assert "short real runs" in screen_text(pilot.app)
         await pilot.press(*["backspace"] * 3, "enter")
-        await until(pilot, lambda: INVALID_MINUTES in text(pilot))
+        await until(pilot, lambda: INVALID_MINUTES in screen_text(pilot.app))
         await pilot.press("1", "2", "up", "x", "enter")
         await until(pilot, lambda: shown(pilot) == under_way(id="t004"))
         assert (box.tuner.asked, box.tuner.minutes) == ([("start", "llama-1b-sft")], [15.0])
@@ -80,14 +76,14 @@ def test_minutes_are_a_number_above_nothing(typed: str, minutes: float | None) -
     assert parse_minutes(typed) == minutes
 
 
-async def test_the_main_screen_tells_of_a_tuning_until_somebody_has_looked() -> None:
+async def test_the_main_screen_shows_a_tuning_until_its_result_was_looked_at() -> None:
     box = box_with(under_way())
     box.tuner.seen = under_way()
     async with on_screen(box) as pilot:
         main = app_of(pilot).main
         await until(pilot, lambda: main.tuning_sign == "t003 tunes, trial 8")
-        await until(pilot, lambda: text(pilot).splitlines()[-1].startswith(" o t003 tunes, trial 8 "))
-        assert "t003 is tuning llama-1b-sft (trial 8, 4 min … 7 min left). o shows it." in text(pilot)
+        await until(pilot, lambda: screen_text(pilot.app).splitlines()[-1].startswith(" o t003 tunes, trial 8 "))
+        assert "t003 is tuning llama-1b-sft (trial 8, 4 min … 7 min left). o shows it." in screen_text(pilot.app)
         pilot.app.post_message(TuningStatusArrived(at_its_end()))
         await until(pilot, lambda: main.tuning_sign == "t003 finished")
         assert "o shows it" in said(pilot)
@@ -95,7 +91,7 @@ async def test_the_main_screen_tells_of_a_tuning_until_somebody_has_looked() -> 
         await until(pilot, lambda: shown(pilot) is not None)
         assert main.tuning_sign == ""
         await pilot.press("escape")
-        await until(pilot, lambda: " o Tune " in text(pilot).splitlines()[-1])
+        await until(pilot, lambda: " o Tune " in screen_text(pilot.app).splitlines()[-1])
 
 
 async def test_no_is_an_answer() -> None:
@@ -141,7 +137,7 @@ async def test_one_that_was_ended_early_goes_on() -> None:
     box = box_with(aborted())
     async with on_screen(box) as pilot:
         await pilot.press("o")
-        await until(pilot, lambda: "R goes on where it stood" in text(pilot))
+        await until(pilot, lambda: "R goes on where it stood" in screen_text(pilot.app))
         await pilot.press("R")
         await until(pilot, lambda: dialog(pilot) == "Go on with t003")
         await pilot.press("enter")
@@ -159,7 +155,7 @@ async def test_one_whose_time_was_short_goes_on_too_and_one_at_its_end_does_not(
         await pilot.press("r")
         await until(pilot, lambda: dialog(pilot) == "Tunings")
         await pilot.press("j", "enter")
-        await until(pilot, lambda: "Time was short" in text(pilot))
+        await until(pilot, lambda: "Time was short" in screen_text(pilot.app))
         await pilot.press("R")
         await until(pilot, lambda: dialog(pilot) == "Go on with t002")
         await pilot.press("enter")
@@ -208,7 +204,7 @@ async def test_a_training_beside_a_tuning_is_asked_about() -> None:
     async with on_screen(box) as pilot:
         await pilot.press("t")
         await until(pilot, lambda: dialog(pilot) == "Train")
-        assert "t003 is tuning" in text(pilot)
+        assert "t003 is tuning" in screen_text(pilot.app)
         await pilot.press("n")
         await until(pilot, lambda: dialog(pilot) == "")
         assert not box.launched
@@ -221,14 +217,14 @@ async def test_a_training_beside_a_tuning_is_asked_about() -> None:
 async def test_on_a_small_terminal_the_panels_take_turns() -> None:
     async with on_screen(box_with(under_way()), size=(80, 24)) as pilot:
         await pilot.press("o")
-        await until(pilot, lambda: "as given, again" in text(pilot))
-        assert "limit 75.6 GiB" not in text(pilot)
+        await until(pilot, lambda: "as given, again" in screen_text(pilot.app))
+        assert "limit 75.6 GiB" not in screen_text(pilot.app)
         await pilot.press("tab")
-        await until(pilot, lambda: "limit 75.6 GiB" in text(pilot))
+        await until(pilot, lambda: "limit 75.6 GiB" in screen_text(pilot.app))
         await pilot.press("3")
-        await until(pilot, lambda: "bitsandbytes is not installed" in text(pilot))
+        await until(pilot, lambda: "bitsandbytes is not installed" in screen_text(pilot.app))
         await pilot.press("tab")
-        await until(pilot, lambda: "as given, again" in text(pilot))
+        await until(pilot, lambda: "as given, again" in screen_text(pilot.app))
 
 
 async def test_news_of_another_tuning_is_dropped() -> None:
@@ -368,7 +364,7 @@ def test_it_looks(snap_compare: Compare, view: TuningView, size: tuple[int, int]
         await until(pilot, settled(pilot, box))
         await pilot.press("o")
         await until(pilot, lambda: shown(pilot) is not None)
-        await until(pilot, lambda: "as given, again" in text(pilot))
+        await until(pilot, lambda: "as given, again" in screen_text(pilot.app))
 
     assert snap_compare(box.app(), terminal_size=size, run_before=before)
 
@@ -381,4 +377,4 @@ async def test_the_winner_of_another_training_is_said_to_be_that() -> None:
         await until(pilot, lambda: shown(pilot) is not None)
         await pilot.press("a")
         await until(pilot, lambda: dialog(pilot) == "The winner of t003")
-        await until(pilot, lambda: "for another training than" in text(pilot))
+        await until(pilot, lambda: "for another training than" in screen_text(pilot.app))

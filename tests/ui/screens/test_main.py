@@ -9,7 +9,7 @@ from textual.binding import Binding
 from textual.command import CommandList
 
 from tests.fakes.ui_backend import FakeBox, busy_box, failed_box
-from tests.ui.pilots import ScreenPilot, app_of, cursor_on, dialog, on_screen, until
+from tests.ui.pilots import app_of, cursor_on, dialog, on_screen, screen_text, until
 from tuner_tui.ui.keys import COMPARE_KEYS, EDIT_KEYS, MAIN_KEYS, PAGE_KEYS, SETTINGS_KEYS, TROUBLES_KEYS, TUNE_KEYS
 from tuner_tui.ui.panels.layout import PAGES
 from tuner_tui.ui.panels.output import OUTPUT_KEYS
@@ -33,8 +33,8 @@ def test_no_two_keys_share_an_id() -> None:
 
 
 def test_help_names_every_key_of_the_main_screen() -> None:
-    told = [tip for _, rows in help_groups([*MAIN_KEYS, *PAGE_KEYS]) for _, tip in rows]
-    assert all(key.tooltip in told for key in (*MAIN_KEYS, *PAGE_KEYS))
+    tips = [tip for _, rows in help_groups([*MAIN_KEYS, *PAGE_KEYS]) for _, tip in rows]
+    assert all(key.tooltip in tips for key in (*MAIN_KEYS, *PAGE_KEYS))
     assert any(word == "effective batch" for word, _ in GLOSSARY)
 
 
@@ -161,8 +161,7 @@ async def test_no_look_is_refused(options: dict[str, Any]) -> None:
 
 async def test_ascii_means_ascii() -> None:
     async with on_screen(busy_box(), ascii_only=True) as pilot:
-        lines = [strip.text for strip in pilot.app.screen._compositor.render_strips()]
-        assert "".join(lines).isascii()
+        assert screen_text(pilot.app).isascii()
 
 
 async def test_the_screen_goes_on_under_a_dialog() -> None:
@@ -170,11 +169,7 @@ async def test_the_screen_goes_on_under_a_dialog() -> None:
         await pilot.press("p")
         await until(pilot, lambda: dialog(pilot) == "Presets")
         app_of(pilot).main.findings = failed_box().findings
-        await until(pilot, lambda: "The GPU ran out of memory" in text(pilot))
+        await until(pilot, lambda: "The GPU ran out of memory" in screen_text(pilot.app))
         await pilot.press("escape")
         await until(pilot, lambda: dialog(pilot) == "")
-        assert "The GPU ran out of memory" in text(pilot)
-
-
-def text(pilot: ScreenPilot) -> str:
-    return "\n".join(strip.text for strip in pilot.app.screen._compositor.render_strips())
+        assert "The GPU ran out of memory" in screen_text(pilot.app)

@@ -11,7 +11,7 @@ import pytest
 from textual.pilot import Pilot
 
 from tests.fakes.watched_box import CARDS, JOBS, FakeWatch, cardless_view, view
-from tests.ui.pilots import dialog, until
+from tests.ui.pilots import dialog, screen_text, until
 from tuner_tui.runs.read.box_monitor import BoxView
 from tuner_tui.ui.drawing.cells import plain_text
 from tuner_tui.ui.drawing.watch_rows import JobScene, job_rows, sorted_jobs
@@ -34,13 +34,9 @@ async def watching(shown: BoxView, pid: int | None = None) -> AsyncIterator[tupl
         yield app, pilot
 
 
-def text(app: WatchApp) -> str:
-    return "\n".join(strip.text.rstrip() for strip in app.screen._compositor.render_strips())
-
-
 async def test_cards_host_and_jobs_are_there() -> None:
     async with watching(view()) as (app, _):
-        seen = text(app)
+        seen = screen_text(app)
     assert "GPUs · 8 × H100 80GB HBM3" in seen
     assert "box42" in seen
     assert "r007 llama-1b-sft  1,240/9,000  14 %" in seen
@@ -54,26 +50,26 @@ async def test_cards_host_and_jobs_are_there() -> None:
 async def test_enter_opens_a_job_and_closes_it() -> None:
     async with watching(view()) as (app, pilot):
         await pilot.press("down", "down", "enter")
-        await until(pilot, lambda: text(app).count("vllm.entrypoints") == 2)
+        await until(pilot, lambda: screen_text(app).count("vllm.entrypoints") == 2)
         await pilot.press("enter")
-        await until(pilot, lambda: text(app).count("vllm.entrypoints") == 1)
+        await until(pilot, lambda: screen_text(app).count("vllm.entrypoints") == 1)
 
 
 async def test_a_opens_all_jobs_and_what_does_not_fit_leaves_a_sign() -> None:
     async with watching(view()) as (app, pilot):
         await pilot.press("a")
-        await until(pilot, lambda: "more lines" in text(app))
+        await until(pilot, lambda: "more lines" in screen_text(app))
         await pilot.press("end")
-        await until(pilot, lambda: "cpu_train.py" in text(app))
+        await until(pilot, lambda: "cpu_train.py" in screen_text(app))
         await pilot.press("a")
-        await until(pilot, lambda: "more lines" not in text(app))
+        await until(pilot, lambda: "more lines" not in screen_text(app))
 
 
 async def test_s_sorts_by_the_next_column() -> None:
     async with watching(view()) as (app, pilot):
         first = app.watch_screen.jobs._order[0]
         await pilot.press("s", "s")
-        await until(pilot, lambda: "▾CPU %" in text(app))
+        await until(pilot, lambda: "▾CPU %" in screen_text(app))
         assert app.watch_screen.jobs._order[:2] != [first, first]
         cpu = {job.pid: job.cpu_pct or 0 for job in JOBS}
         order = app.watch_screen.jobs._order
@@ -84,7 +80,7 @@ async def test_help_and_quit() -> None:
     async with watching(view()) as (app, pilot):
         await pilot.press("question_mark")
         await until(pilot, lambda: dialog(pilot) == "Help")
-        assert "SM %" in text(app)
+        assert "SM %" in screen_text(app)
         await pilot.press("escape", "q")
         await until(pilot, lambda: not app.is_running)
     assert app.return_code == 0
@@ -102,8 +98,8 @@ async def test_leaving_ends_the_watching() -> None:
 
 async def test_one_job_shows_its_cards_and_processes_only() -> None:
     async with watching(view(JOBS[:1]), 4000) as (app, pilot):
-        await until(pilot, lambda: text(app).count("worker") == 32 or "more lines" in text(app))
-        seen = text(app)
+        await until(pilot, lambda: screen_text(app).count("worker") == 32 or "more lines" in screen_text(app))
+        seen = screen_text(app)
     assert "box42 · r007" in seen
     assert "power cap" not in seen
 
@@ -114,12 +110,12 @@ async def test_one_job_that_ends_says_so() -> None:
     async with app.run_test(size=SIZE) as pilot:
         await until(pilot, lambda: app.watch_screen.view is not None)
         box.shown = view(())
-        await until(pilot, lambda: "The job has ended." in text(app))
+        await until(pilot, lambda: "The job has ended." in screen_text(app))
 
 
 async def test_without_cards_the_reason_and_the_way_out() -> None:
     async with watching(cardless_view()) as (app, _):
-        seen = text(app)
+        seen = screen_text(app)
     assert "No NVIDIA driver is installed" in seen
     assert "everything works on the CPU" in seen
     assert "cpu_train.py" in seen

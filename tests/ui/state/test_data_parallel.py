@@ -1,4 +1,4 @@
-"""What multiplies the micro batch: told by the job before its run, and by the run once it trains."""
+"""What multiplies the micro batch: config by the job before its run, and by the run once it trains."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ def test_its_run_settles_it() -> None:
     assert shown(state(COMMAND, ranks=2, optimizer="AdamW", n_gpu=1), COMMAND) == DataParallel(processes=2)
 
 
-def test_another_jobs_run_tells_nothing() -> None:
+def test_the_run_of_another_job_does_not_count() -> None:
     of_another = state(CommandJob(command=("python", "other.py")), optimizer="SGD")
     assert shown(of_another, COMMAND) == DataParallel(perhaps=2)
     assert shown(state(COMMAND), COMMAND) == DataParallel(perhaps=2)
 
 
-def test_the_form_is_worked_out_anew_when_the_run_tells() -> None:
+def test_the_form_differs_once_the_run_is_observed() -> None:
     before = state(COMMAND)
     assert not before.form_differs(replace(before, view=running()))
     assert before.form_differs(replace(before, view=state(COMMAND, optimizer="SGD").view))
 
 
-def test_accelerates_file_counts() -> None:
+def test_the_accelerate_config_counts() -> None:
     job = CommandJob(command=("accelerate", "launch", "train.py"))
-    told = AccelerateConfig(Path("/x.yaml"), "MULTI_GPU", 4, None)
-    assert shown(UiState(accelerate=told), job) == DataParallel(processes=4)
-    assert shown(UiState(inventory=box(T4), accelerate=told), job) == DataParallel(processes=4)
+    config = AccelerateConfig(Path("/x.yaml"), "MULTI_GPU", 4, None)
+    assert shown(UiState(accelerate=config), job) == DataParallel(processes=4)
+    assert shown(UiState(inventory=box(T4), accelerate=config), job) == DataParallel(processes=4)

@@ -24,20 +24,20 @@ def said(outcome: str, **changes: object) -> str:
 
 
 def test_a_run_that_was_completed_says_what_came_of_it() -> None:
-    told = said("completed", step=400, total_steps=400)
-    assert told.startswith("Finished: 400 of 400 steps in ")
-    assert "accuracy 0.8412" in told
-    assert "It saved no checkpoint." in told
+    sentence = said("completed", step=400, total_steps=400)
+    assert sentence.startswith("Finished: 400 of 400 steps in ")
+    assert "accuracy 0.8412" in sentence
+    assert "It saved no checkpoint." in sentence
 
 
 def test_a_checkpoint_is_named_and_a_stopped_run_can_go_on_from_it() -> None:
     view = ended("stopped", "")
     checkpoint = Checkpoint(t=live_run.START_S, step=40, path="/runs/r007/output/checkpoint-40")
     view = replace(view, state=replace(view.state, checkpoint=checkpoint))
-    told = quiet_line(UiState(folder=FOLDER, view=view))
-    assert told.startswith("Stopped: ")
-    assert "Checkpoint of step 40: /runs/r007/output/checkpoint-40" in told
-    assert "run --resume r007" in told
+    sentence = quiet_line(UiState(folder=FOLDER, view=view))
+    assert sentence.startswith("Stopped: ")
+    assert "Checkpoint of step 40: /runs/r007/output/checkpoint-40" in sentence
+    assert "run --resume r007" in sentence
 
 
 def test_a_run_that_goes_on_and_none_at_all() -> None:
@@ -47,8 +47,8 @@ def test_a_run_that_goes_on_and_none_at_all() -> None:
 
 async def test_settings_that_cannot_train_are_not_recommended_for_it() -> None:
     async with on_screen(FakeBox(opened=opened(dataloader_prefetch_factor=4))) as pilot:
-        told = app_of(pilot).main.quiet_line
-        assert told.startswith("Nothing is wrong with this box. The settings cannot train yet: Prefetch needs")
+        sentence = app_of(pilot).main.quiet_line
+        assert sentence.startswith("Nothing is wrong with this box. The settings cannot train yet: Prefetch needs")
 
 
 def test_the_list_of_runs_says_what_each_trained() -> None:
