@@ -90,8 +90,8 @@ def by_fit_with_margin(known: list[Measured], case: Case) -> float | None:
     model = fit([PeakPoint(one.case.batch, one.peak_bytes or 0, one.batch_peak_bytes) for one in known])
     if model is None:
         return None
-    beyond = max(0, case.batch - model.reach) * model.doubt_slope_bytes
-    return model.peak_bytes(case.batch) + model.doubt_bytes + beyond
+    beyond = max(0, case.batch - model.largest_measured) * model.slope_uncertainty_bytes
+    return model.peak_bytes(case.batch) + model.uncertainty_bytes + beyond
 
 
 def by_calibration(device: Device) -> Foretelling:
@@ -144,8 +144,8 @@ def report_families(path: Path, folder: Path, tracing: bool) -> None:
     for words, models in (("", FAMILIES), (", not looked at before", UNSEEN)):
         found = [one for one in results(path) if one.case.model in models]
         known = [one for one in found if shape_from_config(models[one.case.model], "", "causal-lm") is not None]
-        own = [one for one in known if not shape_of(one.case).near]
-        near = [one for one in known if shape_of(one.case).near]
+        own = [one for one in known if not shape_of(one.case).approximates]
+        near = [one for one in known if shape_of(one.case).approximates]
         print(line(f"closed form, own family{words}", errors(closed_form(device), own)))
         print(line(f"closed form, nearest family{words}", errors(closed_form(device), near)))
         for name, way in ways:

@@ -57,7 +57,7 @@ def test_one_run_scales_every_batch() -> None:
     found = fix(settings(64), run("r003", settings(16), 1.03))
     assert found.tensor_bytes(64) == pytest.approx(1.03 * on_card(settings(64)).tensor_bytes(64))
     assert "corrected by run r003: ×1.03" in found.rests_on
-    assert found.doubt == CALIBRATED_UNCERTAINTY
+    assert found.uncertainty == CALIBRATED_UNCERTAINTY
 
 
 def test_between_two_runs_the_ratio_goes_from_one_to_the_other() -> None:
@@ -112,39 +112,39 @@ def test_on_a_cpu_the_rest_of_the_process_is_what_was_measured() -> None:
 
 
 @pytest.mark.parametrize(("tensors_mib", "resident_mib"), [(31, 584), (219, 934), (370, 997), (1694, 2593)])
-def test_on_a_cpu_what_trainings_took_lies_within_the_doubt(tensors_mib: int, resident_mib: int) -> None:
+def test_on_a_cpu_what_trainings_took_lies_within_the_uncertainty(tensors_mib: int, resident_mib: int) -> None:
     moment = MemoryPhase("forward", tensors_mib * MIB, 0, 0, 0, 0)
     found = estimate_from_phases((moment,), settings(), CPU, CLOSED_FORM_UNCERTAINTY, "measured tensors")
     assert found.low_bytes < resident_mib * MIB < found.high_bytes
 
 
-def test_on_a_cpu_a_measured_run_leaves_little_doubt() -> None:
+def test_on_a_cpu_a_measured_run_leaves_little_uncertainty() -> None:
     first = on_cpu(settings())
     measured = calibrate(first, settings(), False, [MeasuredRun("r1", settings(), resident_bytes=2**33)], on_cpu)
-    assert measured.doubt_bytes == round(measured.total_bytes * CALIBRATED_UNCERTAINTY)
+    assert measured.uncertainty_bytes == round(measured.total_bytes * CALIBRATED_UNCERTAINTY)
 
 
 @pytest.mark.parametrize(("tensors_mib", "private_mib"), [(31, 1649), (219, 1996), (370, 2070), (1694, 3651)])
-@pytest.mark.parametrize("started", [None, ImportFootprint(463 * MIB, 1516 * MIB)])
+@pytest.mark.parametrize("import_footprint", [None, ImportFootprint(463 * MIB, 1516 * MIB)])
 def test_under_a_limit_what_is_reserved_counts(
-    tensors_mib: int, private_mib: int, started: ImportFootprint | None
+    tensors_mib: int, private_mib: int, import_footprint: ImportFootprint | None
 ) -> None:
     moment = MemoryPhase("forward", tensors_mib * MIB, 0, 0, 0, 0)
-    device = Device(False, None, private_mib * MIB, limited=True, started=started)
+    device = Device(False, None, private_mib * MIB, limited=True, import_footprint=import_footprint)
     found = estimate_from_phases((moment,), settings(), device, CLOSED_FORM_UNCERTAINTY, "measured tensors")
     assert found.low_bytes < private_mib * MIB < found.high_bytes
     assert found.verdict == "tight"
     assert replace(found, capacity_bytes=(private_mib - 1000) * MIB).verdict == "too large"
 
 
-def test_what_is_reserved_stays_in_doubt_where_only_resident_memory_was_measured() -> None:
+def test_what_is_reserved_stays_uncertain_where_only_resident_memory_was_measured() -> None:
     def limited(one: Settings) -> MemoryEstimate:
         return estimate(SHAPE, one, replace(CPU, limited=True))
 
     run = MeasuredRun("r1", settings(), resident_bytes=2**33)
     found = calibrate(limited(settings()), settings(), False, [run], limited)
     assert found.total_bytes == pytest.approx(2**33 + RESERVED_BYTES, abs=4)
-    assert found.doubt_bytes > RESERVED_UNCERTAINTY_BYTES
+    assert found.uncertainty_bytes > RESERVED_UNCERTAINTY_BYTES
 
 
 def test_a_process_smaller_than_its_tensors_is_no_measurement() -> None:

@@ -91,7 +91,8 @@ def test_the_largest_batch_fits_and_the_next_does_not() -> None:
     assert largest is not None
     assert largest > 16
     limit = 24 * GIB * (1 - RESERVE_SHARE)
-    assert found.peak_bytes(largest) * (1 + found.doubt) <= limit < found.peak_bytes(largest + 1) * (1 + found.doubt)
+    high, next_high = (found.peak_bytes(batch) * (1 + found.uncertainty) for batch in (largest, largest + 1))
+    assert high <= limit < next_high
     assert of(device=replace(CARD, capacity_bytes=GIB)).largest_batch() == 0
     assert of(device=Device(True)).largest_batch() is None
 
@@ -148,5 +149,5 @@ def test_the_first_of_several_cards_gathers_logits_and_gradients() -> None:
             of(GPT2, replace(CARD, cards=cards), per_device_train_batch_size=batch, **values) for cards in (1, 4)
         )
         assert four.total_bytes > 1.05 * one.total_bytes
-        assert four.doubt > one.doubt
+        assert four.uncertainty > one.uncertainty
         assert "DataParallel" in four.rests_on

@@ -32,11 +32,11 @@ def test_the_closed_form_is_near_the_truth(file: Path) -> None:
 
 
 @pytest.mark.parametrize("file", result_files("families"), ids=lambda path: path.stem)
-def test_of_other_architectures_the_truth_lies_within_the_doubt(file: Path) -> None:
+def test_of_other_architectures_the_truth_lies_within_the_uncertainty(file: Path) -> None:
     shapes = {name: shape_from_config(config, name, "causal-lm") for name, config in {**FAMILIES, **UNSEEN}.items()}
     known = [one for one in results(file) if shapes[one.case.model] is not None]
-    near = [one for one in known if shape_of(one.case).near]
-    own = [one for one in known if not shape_of(one.case).near]
+    near = [one for one in known if shape_of(one.case).approximates]
+    own = [one for one in known if not shape_of(one.case).approximates]
     assert len({one.case.model for one in near}) >= 15
     assert max(abs(share) for share in errors(closed_form(device_of(file)), own).shares) <= CLOSED_FORM_UNCERTAINTY
     shares = errors(closed_form(device_of(file)), near).shares
@@ -44,7 +44,7 @@ def test_of_other_architectures_the_truth_lies_within_the_doubt(file: Path) -> N
 
 
 @pytest.mark.parametrize("file", result_files("compiled"), ids=lambda path: path.stem)
-def test_what_compiled_trainings_took_lies_within_the_doubt(file: Path) -> None:
+def test_what_compiled_trainings_took_lies_within_the_uncertainty(file: Path) -> None:
     device = device_of(file)
     for one in results(file):
         found = estimate(shape_of(one.case), settings_of(one.case), device)

@@ -1,4 +1,4 @@
-"""The fitted memory model: the floor never bends the line, doubt holds the jump back."""
+"""The fitted memory model: the floor never bends the line, uncertainty holds the jump back."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ def bent(batch: int) -> int:
 
 
 @pytest.mark.parametrize("prior", [None, PeakModel(2.6 * GIB, 0.15 * GIB)])
-def test_before_a_bend_the_line_is_doubted_beyond_its_points(prior: PeakModel | None) -> None:
+def test_before_a_bend_the_line_is_uncertain_beyond_its_points(prior: PeakModel | None) -> None:
     model = fit([PeakPoint(b, bent(b), bent(b)) for b in (4, 12)], prior)
     assert model is not None
     largest = model.largest_batch(20 * GIB)
     assert 10 * GIB < bent(largest) <= 20 * GIB
 
 
-def test_points_that_reach_far_are_not_doubted_for_a_bend() -> None:
+def test_points_that_reach_far_are_not_uncertain_for_a_bend() -> None:
     steep = fit([PeakPoint(b, line(b, base=2), line(b, base=2)) for b in (4, 24)])
     assert steep is not None
     assert steep.largest_batch(76 * GIB) >= 0.97 * (76 - 2) / 0.5

@@ -84,9 +84,9 @@ def test_a_torn_configuration_is_none(wrong: dict[str, object]) -> None:
 def test_another_architecture_is_given_the_nearest_family_and_says_so(model: str) -> None:
     shape = shape_from_config(FAMILIES[model], model, "causal-lm" if model in CAUSAL else "classification")
     assert shape is not None
-    assert shape.near == model
+    assert shape.approximates == model
     found = estimate(shape, Settings(), Device(False))
-    assert found.doubt >= NEAREST_FAMILY_UNCERTAINTY
+    assert found.uncertainty >= NEAREST_FAMILY_UNCERTAINTY
     assert f"for want of one of {model}" in found.rests_on
 
 

@@ -18,10 +18,10 @@ from tuner_tui.settings.model import Settings
 
 @dataclass(frozen=True, slots=True)
 class NumberSizes:
-    """Bytes of a number in matrix products (`compute`), in the residual stream, of a dropout mask.
+    """Bytes per number in matrix products (`compute`), in the residual stream and in dropout masks.
 
-    `casts`: autocast makes a 16-bit copy of what a matrix product reads, one for each product, weights included.
-    `wide`: autocast runs powers and normalisations in fp32, as it does on a GPU and not on a CPU.
+    `casts`: autocast makes a 16-bit copy of each operand of a matrix product, weights included. `wide`: autocast runs
+    powers and normalisations in fp32, as on a GPU, unlike on a CPU.
     """
 
     compute: int
@@ -32,12 +32,12 @@ class NumberSizes:
 
     @property
     def normed(self) -> int:
-        """What one matrix product keeps of the output of a normalisation that it reads alone."""
+        """Bytes kept by a matrix product that is the only reader of a normalisation's output."""
         return self.compute if self.casts else self.stream
 
 
 def number_sizes(shape: ModelShape, settings: Settings, device: Device) -> NumberSizes:
-    """Those of one training: autocast keeps fp32 what was fp32, and computes in 16 bit."""
+    """The number sizes of a training; autocast keeps weights in fp32 and computes in 16 bit."""
     mixed = settings.precision != "fp32"
     compute = 2 if mixed else shape.weight_bytes
     casts = mixed and shape.weight_bytes == 4
@@ -52,7 +52,7 @@ def number_sizes(shape: ModelShape, settings: Settings, device: Device) -> Numbe
 
 @dataclass(frozen=True, slots=True)
 class AttentionBytes:
-    """Bytes a sample: kept by a block, and taken beside it while its backward pass or an evaluation runs."""
+    """Bytes per sample and block: kept for backward, and temporary ones of its backward pass and of an evaluation."""
 
     kept: float
     extra: float = 0.0
@@ -62,7 +62,7 @@ class AttentionBytes:
 def attention_bytes(
     shape: ModelShape, settings: Settings, device: Device, n: NumberSizes, tokens: int
 ) -> AttentionBytes:
-    """Scores where they are kept, else the sums of a fused kernel; and the mask of padded texts."""
+    """What attention keeps: its scores, or the sums of a fused kernel; and the mask of padded texts."""
     scores = float(shape.heads * tokens * tokens)
     sums, repeated = shape.heads * tokens * 4.0, _repeated_key_bytes(shape, tokens, n)
     if settings.attn_implementation == "eager":
@@ -81,9 +81,9 @@ def attention_bytes(
 
 
 def _eager_score_bytes(shape: ModelShape, n: NumberSizes, device: Device) -> int:
-    """A score's bytes: the softmax, what the product with the values reads, and the mask of dropout.
+    """Bytes per score: the softmax, the operand of the product with the values, and the mask of dropout.
 
-    Adding the attention mask makes scores fp32 where they were 16 bit. BERT drops out before it casts, others after.
+    Adding the attention mask turns 16-bit scores into fp32. BERT applies dropout before it casts, others after.
     """
     mixed = n.compute == 2
     softmax = 4 if mixed else n.compute
@@ -94,14 +94,14 @@ def _eager_score_bytes(shape: ModelShape, n: NumberSizes, device: Device) -> int
 
 
 def _joint_qkv_bytes(shape: ModelShape, n: NumberSizes, tokens: int) -> float:
-    """ModernBERT's joint tensor does not live on where values are copied out of it."""
+    """ModernBERT's joint tensor of query, key and value, which is freed when the values are copied out of it."""
     return 2.0 * tokens * shape.hidden * n.compute if shape.family == "modernbert" else 0.0
 
 
 def _uses_math_kernel(shape: ModelShape, settings: Settings, device: Device) -> bool:
-    """Whether torch falls back to the plain form, which keeps the scores.
+    """True when torch falls back to the math kernel, which keeps the scores.
 
-    On a CPU its fused kernel takes no dropout. On a GPU none takes grouped queries in fp32 (assumed from
+    On a CPU the fused kernel does not support dropout. On a GPU none supports grouped queries in fp32 (assumed from
     aten/src/ATen/native/transformers/cuda/sdp_utils.cpp).
     """
     if not device.on_gpu:
@@ -111,7 +111,7 @@ def _uses_math_kernel(shape: ModelShape, settings: Settings, device: Device) -> 
 
 
 def _math_kernel_bytes(shape: ModelShape, n: NumberSizes, scores: float, tokens: int) -> float:
-    """Softmax, dropout's mask and result; in 16 bit all of it and queries, keys and values are made fp32 first."""
+    """Softmax, dropout's mask and result; in 16 bit all of it, and queries, keys and values, are cast to fp32."""
     kept = 3 if shape.attention_dropout else 1
     if n.compute == 4:
         return scores * kept * 4
@@ -119,40 +119,40 @@ def _math_kernel_bytes(shape: ModelShape, n: NumberSizes, scores: float, tokens:
 
 
 def _repeated_key_bytes(shape: ModelShape, tokens: int, n: NumberSizes) -> float:
-    """Keys and values once for every head, where grouped ones cannot be read as they are."""
+    """Keys and values repeated for every head, where the kernel does not support grouped ones."""
     return 2.0 * (shape.heads - shape.kv_heads) * shape.head_dim * tokens * n.compute
 
 
 def block_bytes(shape: ModelShape, settings: Settings, numerics: NumberSizes) -> float:
-    """Bytes that one block keeps for one token; adapters add what they read and make."""
+    """Bytes kept by one block per token; adapters add their inputs and outputs."""
     adapted = settings.peft_method != "none"
     kept = BLOCK_BYTES[shape.family](shape, numerics, adapted)
     if not adapted:
         return kept
     ranks = len(linear_layers(shape)) * settings.lora_r * numerics.compute
-    copied = shape.heads * shape.head_dim * numerics.compute if numerics.casts else 0  # of what attention gives
+    copied = shape.heads * shape.head_dim * numerics.compute if numerics.casts else 0  # of the attention output
     return kept + ranks + copied + (_dora_bytes(shape, numerics) if settings.peft_method == "dora" else 0)
 
 
 def _dora_bytes(shape: ModelShape, n: NumberSizes) -> float:
-    """DoRA keeps the results of the frozen and of the low-rank layer; in 16 bit the first also without its bias."""
+    """DoRA keeps the outputs of the frozen and the low-rank layer; in 16 bit the former also without its bias."""
     return float(sum(one.outputs * (3 if one.bias and n.casts else 2) for one in linear_layers(shape)) * n.compute)
 
 
 def bert_block(shape: ModelShape, n: NumberSizes, adapted: bool) -> float:
-    """Query, key, value and the first dense layer read the stream; two normalisations after their additions."""
+    """Query, key, value and the first dense layer read the stream; two normalisations follow their additions."""
     inputs = 4 * n.compute if n.casts else 2 * n.stream
     masks = 2 * n.mask if shape.hidden_dropout else 0
     return shape.hidden * (inputs + 4 * n.compute + 2 * n.stream + masks) + shape.intermediate * 2 * n.compute
 
 
 def modernbert_block(shape: ModelShape, n: NumberSizes, adapted: bool) -> float:
-    """The joint tensor of query, key and value lives on beside the rotated query and key; a gated MLP."""
+    """The joint tensor of query, key and value is kept as well as the rotated query and key; a gated MLP."""
     return shape.hidden * (2 * n.normed + 6 * n.compute + 2 * n.stream) + shape.intermediate * 4 * n.compute
 
 
 def gpt2_block(shape: ModelShape, n: NumberSizes, adapted: bool) -> float:
-    """GELU by its formula in Python keeps five tensors; on a GPU autocast makes its power and what follows fp32."""
+    """GELU as a formula in Python keeps five tensors; on a GPU autocast runs its power and what follows in fp32."""
     masks = 2 * n.mask if shape.hidden_dropout else 0
     gelu = 16 if n.wide else 5 * n.compute
     return shape.hidden * (2 * n.normed + 4 * n.compute + 2 * n.stream + masks) + shape.intermediate * gelu
@@ -182,11 +182,10 @@ BLOCK_BYTES: Mapping[Family, Callable[[ModelShape, NumberSizes, bool], float]] =
 
 @dataclass(frozen=True, slots=True)
 class ActivationBytes:
-    """Bytes a sample: what a block keeps, what a checkpointed block keeps, what embedding and final layers keep.
+    """Bytes per sample: kept by a block, by a checkpointed block, and by embedding and final layers (`ends`).
 
-    `block_extra` is what a block's backward pass takes beside what it keeps. `loss_forward` and `loss_backward` are
-    what the loss of a language model takes at its worst; `evaluation` is a batch without gradients. `words` counts the
-    logits.
+    `block_extra` are temporary bytes of a block's backward pass, `loss_forward` and `loss_backward` the peaks of a
+    language model's loss, `evaluation` a forward pass without gradients. `words` is the number of logits.
     """
 
     block: float
@@ -219,12 +218,12 @@ def activation_bytes(shape: ModelShape, settings: Settings, device: Device) -> A
 
 
 def _loss_forward_bytes(n: NumberSizes) -> int:
-    """Bytes a word: logits in 16 bit, their copy in fp32 and its log-softmax; without a copy where they are fp32."""
+    """Bytes per logit: itself in 16 bit, its copy in fp32 and the log-softmax; no copy where it is fp32 already."""
     return 10 if n.compute == 2 else 8
 
 
 def _embedding_and_head_bytes(shape: ModelShape, n: NumberSizes) -> float:
-    """Bytes a hidden unit and token, kept before the first block and after the last; none where both are frozen."""
+    """Bytes per hidden unit and token kept before the first block and after the last one."""
     mask = n.mask if shape.hidden_dropout else 0
     if shape.family == "bert":
         return n.stream + mask
@@ -233,9 +232,9 @@ def _embedding_and_head_bytes(shape: ModelShape, n: NumberSizes) -> float:
 
 
 def _mlp_backward_bytes(shape: ModelShape, n: NumberSizes, adapted: bool) -> float:
-    """Bytes a token that are there only while a block's backward pass is in its MLP.
+    """Temporary bytes per token while the backward pass of a block is in its MLP.
 
-    Of an adapted layer the gradient comes in two parts, under autocast with a copy in fp32.
+    The gradient of an adapted layer has two parts, under autocast with a copy in fp32.
     """
     hidden, inner = shape.hidden, shape.intermediate
     if adapted:
@@ -247,6 +246,6 @@ def _mlp_backward_bytes(shape: ModelShape, n: NumberSizes, adapted: bool) -> flo
 
 
 def _evaluation_bytes(shape: ModelShape, n: NumberSizes) -> float:
-    """Bytes a token of one block at work without gradients."""
+    """Bytes per token of one block in a forward pass without gradients."""
     widest = 4 if shape.family == "modernbert" else 2
     return float(shape.hidden * (2 * n.stream + 2 * n.compute) + shape.intermediate * widest * n.compute)

@@ -16,9 +16,9 @@ from tuner_tui.settings.model import Settings
 
 @dataclass(frozen=True, slots=True)
 class OptimizerBytes:
-    """Bytes a trained number of `weight_bytes`: `kept` between steps, `temporary` for all at once within a step.
+    """Bytes per trained parameter: `kept` between steps, `temporary` for all at once within a step.
 
-    `largest` is what the step takes for one tensor at a time, to be counted for the largest one only.
+    `largest` is temporary memory for one tensor at a time, so it counts for the largest tensor only.
     """
 
     kept: float
@@ -27,13 +27,13 @@ class OptimizerBytes:
 
 
 BLOCKWISE_8BIT = 1 + 4 / 256
-"""A state of bitsandbytes: a byte a number and an fp32 scale every 256 (blocksize in bitsandbytes.optim)."""
+"""A state of bitsandbytes: one byte per number and an fp32 scale per 256 (blocksize in bitsandbytes.optim)."""
 
 
 def optimizer_bytes(name: str, together: bool, weight_bytes: int) -> OptimizerBytes:
-    """The optimizer `name` of TrainingArguments; `together`: it works on all tensors at once, as on a GPU.
+    """The bytes of optimizer `name` of TrainingArguments; `together` (foreach): all tensors at once, as on a GPU.
 
-    `adamw_torch` then (foreach) makes one intermediate of the size of the weights
+    `adamw_torch` then makes one intermediate of the size of the weights
     (torch/optim/adam.py, `_multi_tensor_adam`: the square roots of the second moments); on a CPU it goes tensor by
     tensor. Fused kernels make none.
     """
@@ -59,7 +59,7 @@ def optimizer_bytes(name: str, together: bool, weight_bytes: int) -> OptimizerBy
 
 @dataclass(frozen=True, slots=True)
 class MemoryPhase:
-    """What the tensors take at one moment: fixed bytes by part, and activations a sample."""
+    """The tensors in one phase of a step: fixed bytes by part, and activation bytes per sample (`sample`)."""
 
     name: str
     weights: float
@@ -70,11 +70,11 @@ class MemoryPhase:
 
     @property
     def base_bytes(self) -> float:
-        """What does not depend on the batch."""
+        """Bytes that do not depend on the batch."""
         return self.weights + self.gradients + self.optimizer + self.temporary
 
     def bytes_at(self, batch: int) -> float:
-        """All of it at `batch`."""
+        """Bytes at micro batch `batch`."""
         return self.base_bytes + self.sample * batch
 
 
@@ -83,12 +83,12 @@ class FixedSizes:
     """The fixed sizes of a training in bytes.
 
     `copies` are the 16-bit copies of weights that backward needs, `block_copies` those of one block and the head,
-    `cached` those that autocast itself keeps until its end (of weights that train). `accumulated` gradients stand from
-    one micro batch to the next, `buckets` are their second form where several processes train. `word_matrix` is the
-    gradient of a language model's last layer, the first to come. `norms` is what DoRA takes to find the norms of the
-    widest layer's weights: a unit matrix of its inputs, and the low-rank product twice. `earlier` are the gradients
-    there when the backward pass comes to the first block. `summed` is what the first of several cards takes at the end
-    of DataParallel's backward pass: the sum of all cards' gradients stands beside its own.
+    `cached` those of trainable weights, which autocast keeps to its end. `accumulated` gradients persist between micro
+    batches, `buckets` are DDP's second copy of them. `word_matrix` is the gradient of a language model's last layer,
+    which comes first. `norms` is what DoRA needs for the weight norms of the widest layer: a unit matrix of its inputs,
+    and the low-rank product twice. `earlier` are the gradients that exist when the backward pass reaches the first
+    block. `summed` is memory of the first card at the end of DataParallel's backward pass, where the sum of all
+    gradients exists next to its own.
     """
 
     weights: float
@@ -135,7 +135,7 @@ def memory_phases(
 
 
 def gather_logits(acts: ActivationBytes, device: Device) -> ActivationBytes:
-    """The logits of all cards come together on the first one, in fp32 (torch/nn/parallel/data_parallel.py)."""
+    """Adds the logits of all cards, which the first one gathers in fp32 (torch/nn/parallel/data_parallel.py)."""
     if device.cards == 1:
         return acts
     logits = acts.words * 4 * device.cards
@@ -143,7 +143,7 @@ def gather_logits(acts: ActivationBytes, device: Device) -> ActivationBytes:
 
 
 def fixed_sizes(shape: ModelShape, settings: Settings, processes: int = 1) -> FixedSizes:
-    """The fixed sizes of one process."""
+    """The fixed sizes of one of `processes`."""
     numbers = count_parameters(shape, settings)
     each, full = shape.weight_bytes, settings.peft_method == "none"
     gradients = float(numbers.trainable * each)
@@ -169,7 +169,7 @@ def fixed_sizes(shape: ModelShape, settings: Settings, processes: int = 1) -> Fi
 
 
 def _pre_block_parameters(shape: ModelShape, numbers: ParameterCounts) -> int:
-    """Parameters before the first block whose gradients come last; a tied matrix has its first one already."""
+    """Parameters before the first block, whose gradients come last; a tied matrix already has one."""
     shared = shape.language_model and shape.tied
     return position_parameters(shape) + (0 if shared else numbers.embedding)
 

@@ -1,4 +1,4 @@
-"""The memory a training will take, before it has run: a closed form, quick enough for every keystroke.
+"""The memory that a training will take, before it has run. Quick enough to be computed at every keystroke.
 
 `estimate` goes from a model's sizes and the settings to bytes, part by part, at the moment of the step that takes most.
 All sizes are of one process and its one device.
@@ -16,15 +16,15 @@ from tuner_tui.memory.model_shape import ModelShape
 from tuner_tui.settings.model import Settings
 
 RESERVE_SHARE = 0.05
-"""Share of the card left free beside the estimate's own doubt: fragmentation grows over a long run."""
+"""Share of the capacity kept free on top of the uncertainty, as fragmentation grows over a long run."""
 CLOSED_FORM_UNCERTAINTY = 0.10
 NEAREST_FAMILY_UNCERTAINTY = 0.50
-"""Of an architecture that was given the family nearest to it: on nine that were measured it was up to a third off."""
+"""For an architecture estimated by the nearest family: of nine that were measured, the worst was a third off."""
 DATA_PARALLEL_UNCERTAINTY = 0.25
-"""Where one process spreads a batch over several cards: what the first of them takes besides was not measured."""
+"""Where one process splits a batch over several cards (DataParallel): the extra on the first was not measured."""
 COMPILE_SAVING = 0.45
-"""By how much a compiled training may take less than estimated: the compiler keeps less for backward. On a CPU nine
-compiled trainings took 0.57 to 1.03 of the plain ones."""
+"""Share that torch.compile may save, as it keeps less for backward: on a CPU nine compiled trainings took 0.57 to 1.03
+of the plain ones."""
 LARGEST_BATCH = 65_536
 
 FitVerdict = Literal["fits", "tight", "too large", "unknown"]
@@ -32,7 +32,7 @@ FitVerdict = Literal["fits", "tight", "too large", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class MemoryParts:
-    """The peak, part by part, in bytes. Activations include what the moment takes only for itself."""
+    """The parts of the peak in bytes. Activations include the temporary tensors of the phase."""
 
     weights: int
     gradients: int
@@ -43,48 +43,48 @@ class MemoryParts:
 
     @property
     def total(self) -> int:
-        """All parts together."""
+        """The sum of the parts."""
         return self.weights + self.gradients + self.optimizer + self.activations + self.context + self.slack
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryEstimate:
-    """What one process takes of its device at `batch`, the micro batch of the settings.
+    """The memory that one process takes of its device at `batch`, the micro batch of the settings.
 
-    `lines` are the moments of a step; the highest at `batch` sets the peak. `doubt` is the share by which the total may
-    be off, up or down, beside the doubt of the overhead. `rests_on` says in words where the figure comes from. `ratios`
-    are, by batch, how much more the tensors of earlier runs took than estimated. `capacity_bytes` is None where it is
-    not known, and so is `samples`, how many samples this process trains on. `less` is the share by which the total may
-    be less where that is more than the doubt.
+    Each of `phases` is a straight line in the batch; the highest one at `batch` sets the peak. `uncertainty` is the
+    relative error of the total, in both directions, without that of the overhead; `possible_saving` is a larger one
+    downwards. `rests_on` is the basis of the figure as text. `ratios` has, by batch, the measured tensors of earlier
+    runs relative to their estimates. `capacity_bytes` and `samples`, the training samples of this process, are None
+    where unknown.
     """
 
     batch: int
-    lines: tuple[MemoryPhase, ...]
+    phases: tuple[MemoryPhase, ...]
     on_gpu: bool
     overhead: RuntimeOverhead
-    doubt: float
+    uncertainty: float
     rests_on: str
     capacity_bytes: int | None = None
     ratios: tuple[tuple[int, float], ...] = ()
     samples: int | None = None
-    less: float = 0.0
+    possible_saving: float = 0.0
 
     @property
     def top(self) -> MemoryPhase:
-        """The moment that sets the peak."""
+        """The phase that sets the peak."""
         return self._top(self.batch)
 
     def _top(self, batch: int) -> MemoryPhase:
-        return max(self.lines, key=lambda line: line.bytes_at(batch))
+        return max(self.phases, key=lambda line: line.bytes_at(batch))
 
     @property
     def moment(self) -> str:
-        """Its name: forward and backward, optimizer step, evaluation, …"""
+        """The name of the phase that sets the peak: forward and backward, optimizer step, evaluation, …"""
         return self.top.name
 
     @property
     def parts(self) -> MemoryParts:
-        """The peak, part by part."""
+        """The parts of the peak."""
         top, ratio = self.top, self.ratio(self.batch)
         tensors = top.bytes_at(self.batch) * ratio
         fixed = top.weights + top.gradients + top.optimizer
@@ -99,27 +99,27 @@ class MemoryEstimate:
 
     @property
     def total_bytes(self) -> int:
-        """The peak: everything the process takes of its device."""
+        """The peak: everything that the process takes of its device."""
         return round(self.peak_bytes(self.batch))
 
     @property
-    def doubt_bytes(self) -> int:
-        """By how much the peak may be off, up or down."""
-        return round(self.total_bytes * self.doubt + self.overhead.doubt_bytes)
+    def uncertainty_bytes(self) -> int:
+        """The uncertainty of the peak in bytes, in both directions."""
+        return round(self.total_bytes * self.uncertainty + self.overhead.uncertainty_bytes)
 
     @property
     def low_bytes(self) -> int:
-        """The least it may be, doubt counted."""
-        return self.total_bytes - max(self.doubt_bytes, round(self.total_bytes * self.less))
+        """The lower end of the uncertainty."""
+        return self.total_bytes - max(self.uncertainty_bytes, round(self.total_bytes * self.possible_saving))
 
     @property
     def high_bytes(self) -> int:
-        """The most it may be, doubt counted."""
-        return self.total_bytes + self.doubt_bytes
+        """The upper end of the uncertainty."""
+        return self.total_bytes + self.uncertainty_bytes
 
     @property
     def verdict(self) -> FitVerdict:
-        """Against the capacity: fits with doubt and reserve; tight where doubt or reserve decide; too large."""
+        """`fits` if the upper end leaves the reserve free, `too large` if the lower end does not fit, else `tight`."""
         if self.capacity_bytes is None:
             return "unknown"
         if self.high_bytes <= self.capacity_bytes * (1 - RESERVE_SHARE):
@@ -127,17 +127,17 @@ class MemoryEstimate:
         return "tight" if self.low_bytes <= self.capacity_bytes else "too large"
 
     def tensor_bytes(self, batch: int) -> float:
-        """The peak of all tensors at another micro batch: what torch calls allocated."""
+        """The peak of all tensors at another micro batch, which torch calls allocated memory."""
         return self._top(batch).bytes_at(batch) * self.ratio(batch)
 
     def peak_bytes(self, batch: int) -> float:
-        """The peak at another micro batch, context and allocator included."""
+        """The peak at another micro batch, with context and allocator."""
         return self._whole(self.tensor_bytes(batch))
 
     def ratio(self, batch: int) -> float:
-        """How much more than estimated the tensors take, by the runs nearest in batch; 1 where there was none.
+        """Measured tensors relative to estimated ones, interpolated between runs; 1 without runs.
 
-        A run that peaked at another moment of the step can raise the estimate and never lowers it.
+        A run whose peak is set by another phase than at this batch can raise the estimate and never lowers it.
         """
         moment = self._top(batch).name
         known = [(b, r if self._top(b).name == moment else max(1.0, r)) for b, r in self.ratios]
@@ -152,30 +152,32 @@ class MemoryEstimate:
 
     @property
     def peak(self) -> PeakModel:
-        """The same as `max(floor, base + slope·b)`, exact at this batch and at the largest that fits, never too small
-        between them; where none larger is known to fit, at twice this one.
+        """The estimate as `max(floor, base + slope·b)`.
+
+        The line goes through this batch and the largest that fits (at least twice this one). The peak is convex in the
+        batch, so the line is exact at both and never too low between them.
         """
         far = max(2 * self.batch, self.largest_batch() or 0)
         here, there = self._sloped(self.batch), self._sloped(far)
         slope = (there - here) / (far - self.batch)
-        floor = max((line.base_bytes for line in self.lines if line.sample == 0), default=0.0)
+        floor = max((line.base_bytes for line in self.phases if line.sample == 0), default=0.0)
         return PeakModel(here - slope * self.batch, slope, self._whole(floor * self.ratio(self.batch)))
 
     def _sloped(self, batch: int) -> float:
-        return self._whole(max(line.bytes_at(batch) for line in self.lines if line.sample) * self.ratio(batch))
+        return self._whole(max(line.bytes_at(batch) for line in self.phases if line.sample) * self.ratio(batch))
 
     def _whole(self, tensors: float) -> float:
         outside = self.overhead.context_bytes + self.overhead.reserved_bytes
         return tensors + outside + self.overhead.slack(tensors)
 
     def largest_batch(self, reserve: float = RESERVE_SHARE) -> int | None:
-        """The largest micro batch that fits with `reserve` left free and the doubt against it; None if unknown.
+        """The largest micro batch that fits at the upper end of the uncertainty with `reserve` left free.
 
-        Never more than there are samples.
+        At most the number of samples; None where the capacity is unknown.
         """
         if self.capacity_bytes is None:
             return None
-        limit = (self.capacity_bytes * (1 - reserve) - self.overhead.doubt_bytes) / (1 + self.doubt)
+        limit = (self.capacity_bytes * (1 - reserve) - self.overhead.uncertainty_bytes) / (1 + self.uncertainty)
         low, high = 0, 1
         while high <= LARGEST_BATCH and self.peak_bytes(high) <= limit:
             low, high = high, 2 * high
@@ -186,26 +188,31 @@ class MemoryEstimate:
 
 
 def estimate(shape: ModelShape, settings: Settings, device: Device, processes: int = 1) -> MemoryEstimate:
-    """The closed form. `processes` train together, each with a device of its own (DistributedDataParallel)."""
-    lines = memory_phases(shape, settings, device, processes)
-    if shape.near:
-        words = f"closed form of {shape.family}, for want of one of {shape.near}"
-        return estimate_from_phases(lines, settings, device, NEAREST_FAMILY_UNCERTAINTY, words)
-    return estimate_from_phases(lines, settings, device, CLOSED_FORM_UNCERTAINTY, "closed form")
+    """The estimate by the closed form; `processes` train together, each on its own device (DDP)."""
+    phases = memory_phases(shape, settings, device, processes)
+    if shape.approximates:
+        words = f"closed form of {shape.family}, for want of one of {shape.approximates}"
+        return estimate_from_phases(phases, settings, device, NEAREST_FAMILY_UNCERTAINTY, words)
+    return estimate_from_phases(phases, settings, device, CLOSED_FORM_UNCERTAINTY, "closed form")
 
 
 def estimate_from_phases(
-    lines: tuple[MemoryPhase, ...], settings: Settings, device: Device, doubt: float, rests_on: str
+    phases: tuple[MemoryPhase, ...], settings: Settings, device: Device, uncertainty: float, rests_on: str
 ) -> MemoryEstimate:
-    """The estimate that the moments of a step make at the micro batch of `settings`."""
-    batch, less = settings.per_device_train_batch_size, COMPILE_SAVING if settings.torch_compile else 0.0
+    """The estimate made by the phases of a step, at the micro batch of `settings`."""
+    saving = COMPILE_SAVING if settings.torch_compile else 0.0
     if device.cards > 1:
-        doubt, rests_on = (
-            max(doubt, DATA_PARALLEL_UNCERTAINTY),
-            f"{rests_on}, the first of {device.cards} cards of DataParallel",
-        )
-    if less:
+        uncertainty = max(uncertainty, DATA_PARALLEL_UNCERTAINTY)
+        rests_on = f"{rests_on}, the first of {device.cards} cards of DataParallel"
+    if saving:
         rests_on += ", without what torch.compile saves"
     return MemoryEstimate(
-        batch, lines, device.on_gpu, runtime_overhead(device), doubt, rests_on, device.capacity_bytes, less=less
+        settings.per_device_train_batch_size,
+        phases,
+        device.on_gpu,
+        runtime_overhead(device),
+        uncertainty,
+        rests_on,
+        device.capacity_bytes,
+        possible_saving=saving,
     )

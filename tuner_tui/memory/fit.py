@@ -10,18 +10,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 NOISE_SHARE = 0.004
-"""Two runs of one size differ by about this share of their peak (two standard deviations)."""
+"""Relative difference of the peaks of two equal runs (two standard deviations)."""
 SMALL_BATCH_SHARE = 0.25
-"""Points whose batch makes up less than this share of the peak may lie before a bend: with checkpointing the backward
+"""Points whose activations are less than this share of the peak may lie before a bend: with checkpointing the backward
 pass of one block, which grows slowly, sets the peak of small batches, and the logits that of large ones."""
 BEND_SHARE = 0.40
-"""Behind such a bend a sample may take this share of what it took on average before: of three bends that were measured
-the steepest was 0.43, which the reserve then covers."""
+"""The slope beyond such a bend relative to the average peak per sample before it; the steepest of three measured bends
+had 0.43, which the reserve then covers."""
 
 
 @dataclass(frozen=True, slots=True)
 class PeakPoint:
-    """One measured run: its micro batch, its peak, and, where it is known apart, that of forward and backward alone."""
+    """One measurement: micro batch, peak and, where measured separately, the peak of forward and backward alone."""
 
     batch: int
     peak_bytes: int
@@ -29,7 +29,7 @@ class PeakPoint:
 
     @property
     def line_bytes(self) -> int:
-        """The peak that the batch is answerable for: on the line where it is known apart, else at or above it."""
+        """The peak that depends on the batch: on the line where it was measured separately, else at or above it."""
         return self.peak_bytes if self.batch_peak_bytes is None else self.batch_peak_bytes
 
 
@@ -37,53 +37,53 @@ class PeakPoint:
 class PeakModel:
     """`peak(b) = max(floor, base + slope·b)`.
 
-    `doubt_bytes` is what the line may be off at `reach`, the largest measured batch, and `doubt_slope_bytes` what it
-    may be off a sample more beyond it; both 0 for a model that was not measured.
+    `uncertainty_bytes` is the uncertainty of the line at `largest_measured`, the largest measured batch, to which
+    `slope_uncertainty_bytes` adds for each sample beyond it; all 0 for a model that was not measured.
     """
 
     base_bytes: float
     slope_bytes: float
     floor_bytes: float = 0.0
-    reach: int = 0
-    doubt_bytes: float = 0.0
-    doubt_slope_bytes: float = 0.0
+    largest_measured: int = 0
+    uncertainty_bytes: float = 0.0
+    slope_uncertainty_bytes: float = 0.0
 
     def peak_bytes(self, batch: int) -> float:
-        """The peak expected at `batch`."""
+        """The expected peak at `batch`."""
         return max(self.floor_bytes, self.base_bytes + self.slope_bytes * batch)
 
     def scaled(self, factor: float) -> PeakModel:
-        """The same model with every part `factor` times as large."""
+        """The model with every part multiplied by `factor`."""
         return PeakModel(self.base_bytes * factor, self.slope_bytes * factor, self.floor_bytes * factor)
 
     def steeper(self, factor: float) -> PeakModel:
-        """The same base with `factor` times as much a sample."""
+        """The model with the slope multiplied by `factor`."""
         return PeakModel(self.base_bytes, self.slope_bytes * factor, self.floor_bytes)
 
     def largest_batch(self, limit_bytes: float) -> int:
-        """The largest batch whose peak stays within `limit_bytes`, doubts counted; 0 where none does."""
+        """The largest batch whose peak, with its uncertainty, is at most `limit_bytes`; 0 where none is."""
         if self.floor_bytes > limit_bytes or self.slope_bytes <= 0:
             return 0
-        within = (limit_bytes - self.base_bytes - self.doubt_bytes) / self.slope_bytes
-        if within <= self.reach:
+        within = (limit_bytes - self.base_bytes - self.uncertainty_bytes) / self.slope_bytes
+        if within <= self.largest_measured:
             return max(0, int(within))
-        beyond = limit_bytes - self.base_bytes - self.doubt_bytes - self.slope_bytes * self.reach
-        return self.reach + int(beyond / (self.slope_bytes + self.doubt_slope_bytes))
+        beyond = limit_bytes - self.base_bytes - self.uncertainty_bytes - self.slope_bytes * self.largest_measured
+        return self.largest_measured + int(beyond / (self.slope_bytes + self.slope_uncertainty_bytes))
 
     def straight(self) -> PeakModel:
-        """The same line, taken not to bend beyond what was measured."""
-        return replace(self, doubt_slope_bytes=0.0)
+        """The model without a possible bend beyond the measured batches."""
+        return replace(self, slope_uncertainty_bytes=0.0)
 
 
 def fit(points: Sequence[PeakPoint], prior: PeakModel | None = None) -> PeakModel | None:
-    """The model through two or more points off the floor; None while the slope cannot be told from the noise.
+    """The model through two or more points above the floor; None while the slope is within the noise.
 
-    The peak is a convex curve of straight pieces, so that a line through small batches can only be too flat for large
-    ones. Where the points do not reach far, the line is doubted beyond them; `prior`, an estimate that knows the bend,
-    says by how much.
+    The peak is convex and piecewise linear in the batch, so a line through small batches can only be too flat for large
+    ones. Where the points do not reach far, the slope beyond them is uncertain; `prior`, an estimate that knows the
+    bend, says by how much.
 
-    Where the peak of forward and backward is not known apart, points of (nearly) one peak are taken to lie on the
-    floor: only the largest of them says anything of the line, and that only from above.
+    Where forward and backward were not measured separately, points with nearly the same peak are taken to lie on the
+    floor. Only the largest of them bounds the line, and only from above.
     """
     sloped = _above_floor(points)
     if len(sloped) < 2:
@@ -98,14 +98,14 @@ def fit(points: Sequence[PeakPoint], prior: PeakModel | None = None) -> PeakMode
         base_bytes=base,
         slope_bytes=slope,
         floor_bytes=_floor(points, base, slope),
-        reach=last.batch,
-        doubt_bytes=max(noise, spread),
-        doubt_slope_bytes=max(noise / (last.batch - sloped[0].batch), _bend(last, slope, prior)),
+        largest_measured=last.batch,
+        uncertainty_bytes=max(noise, spread),
+        slope_uncertainty_bytes=max(noise / (last.batch - sloped[0].batch), _bend(last, slope, prior)),
     )
 
 
 def _bend(last: PeakPoint, slope: float, prior: PeakModel | None) -> float:
-    """By how much a sample may take more beyond `last` than up to it."""
+    """By how much the slope beyond `last` may exceed `slope`."""
     if slope * last.batch >= SMALL_BATCH_SHARE * last.line_bytes:
         return 0.0
     if prior is None:
@@ -115,15 +115,15 @@ def _bend(last: PeakPoint, slope: float, prior: PeakModel | None) -> float:
 
 
 def _floor(points: Sequence[PeakPoint], base: float, slope: float) -> float:
-    """The highest peak that stands clear above the line: what the optimizer step takes."""
+    """The highest peak that is clearly above the line: that of the optimizer step."""
     above = [p.peak_bytes for p in points if p.peak_bytes > (base + slope * p.batch) * (1 + NOISE_SHARE)]
     return float(max(above, default=0))
 
 
 def _above_floor(points: Sequence[PeakPoint]) -> list[PeakPoint]:
-    """One point a batch, smallest first, without those that may lie on the floor.
+    """One point per batch, smallest first, without those that may lie on the floor.
 
-    Where the parts are not known apart, even the smallest point that stands below the next may do so.
+    Without separate measurements even the first point that is lower than its successor may do so.
     """
     ordered = sorted({point.batch: point for point in points}.values(), key=lambda point: point.batch)
     if all(point.batch_peak_bytes is not None for point in ordered):

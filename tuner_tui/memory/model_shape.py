@@ -26,12 +26,12 @@ POSITIONS = 8192
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """One model: a count where nothing else is said. `head_dim` is the width of one attention head.
+    """The sizes of one model, as counts. `head_dim` is the width of one attention head.
 
-    `weight_bytes` is the size of one number of the weights as they are loaded. `labels` are the outputs of a
-    classifier. `qkv_bias` and `query_norm` tell what Llama's relatives differ in, `dense_head` what BERT's do: a
-    classifier of two layers in place of a pooling layer and one. `near` names another architecture that was given this
-    family for want of its own; empty where it is of the family.
+    `weight_bytes` is the size of one weight as loaded, `labels` the number of outputs of a classifier. `qkv_bias` and
+    `query_norm` distinguish relatives of Llama, `dense_head` relatives of BERT: a classifier of two layers instead of a
+    pooling layer and one layer. `approximates` is the architecture that this family stands for; empty for the family
+    itself.
     """
 
     name: str
@@ -53,11 +53,11 @@ class ModelShape:
     query_norm: bool = False
     dense_head: bool = False
     weight_bytes: int = 4
-    near: str = ""
+    approximates: str = ""
 
     @property
     def language_model(self) -> bool:
-        """Whether it gives a logit for every word of its vocabulary at every token."""
+        """True when it computes a logit for every token of the vocabulary at every position."""
         return self.task == "causal-lm"
 
 
@@ -81,14 +81,14 @@ BUILT_IN: Mapping[tuple[str, Task], ModelShape] = {
     **{(shape.name, "classification"): replace(shape, task="classification") for shape in (GPT2, LLAMA_1B)},
     **{(shape.name, "causal-lm"): shape for shape in (TINY_DECODER, GPT2, LLAMA_1B)},
 }
-"""The shapes of the built-in job, as `trainer/shapes.py` builds them; a test holds the two together."""
+"""The shapes of the built-in job, the same as in `trainer/shapes.py` builds them."""
 
 
 def known_shape(model: str, task: Task) -> ModelShape | None:
     """The shape of a built-in name, a local folder, or a Hub id that was downloaded before.
 
-    None where there is no readable `config.json` or its architecture has no closed form. Reads at most one small file;
-    a file that was read is remembered while it stays the same.
+    None without a readable `config.json` or for an architecture without a closed form. Reads at most one small file,
+    cached while it is unchanged.
     """
     if (model, task) in BUILT_IN:
         return BUILT_IN[model, task]
@@ -102,7 +102,7 @@ def known_shape(model: str, task: Task) -> ModelShape | None:
 
 
 def config_path(model: str) -> Path | None:
-    """The model's `config.json`: in its folder, else the newest one in the Hub's cache; None where there is none."""
+    """The model's `config.json`: in its folder, else the newest one in the Hub's cache; None without one."""
     local = Path(model).expanduser() / "config.json"
     if local.is_file():
         return local
@@ -112,7 +112,7 @@ def config_path(model: str) -> Path | None:
 
 
 def hub_cache(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where huggingface_hub keeps what it downloaded."""
+    """The folder in which huggingface_hub caches downloads."""
     if environment.get("HF_HUB_CACHE"):
         return Path(environment["HF_HUB_CACHE"])
     home = environment.get("HF_HOME") or Path(environment.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
@@ -129,7 +129,7 @@ def _read_config(path: Path, stamp: int, model: str, task: Task) -> ModelShape |
 
 
 def shape_from_config(config: Mapping[str, Any], model: str, task: Task) -> ModelShape | None:
-    """The shape that a `config.json` describes; None for an architecture near to no family or a torn file."""
+    """The shape described by a `config.json`; None for an architecture near no family or an invalid file."""
     try:
         shape = _builder(config)(config, model, task)
         return None if shape is None else replace(shape, weight_bytes=_weight_bytes(config))
@@ -148,7 +148,7 @@ def _builder(config: Mapping[str, Any]) -> Callable[[Mapping[str, Any], str, Tas
 
 
 def _weight_bytes(config: Mapping[str, Any]) -> int:
-    """Transformers 5 loads weights in the type they were saved in."""
+    """Bytes per weight; Transformers 5 loads weights in the type in which they were saved."""
     return DTYPE_BYTES.get(str(config.get("dtype") or config.get("torch_dtype") or "float32"), 4)
 
 
@@ -210,16 +210,19 @@ SIZE_KEYS: Mapping[str, tuple[str, ...]] = {
     "attention_dropout": ("attention_probs_dropout_prob", "attention_dropout", "attn_pdrop"),
     "hidden_dropout": ("hidden_dropout_prob", "hidden_dropout", "resid_pdrop", "dropout"),
 }
-"""The names that one size goes by."""
+"""The keys that `config.json` uses for each size."""
 UNSUPPORTED_KEYS = (
     "expert", "state_size", "ssm", "conv", "hidden_groups", "relative", "encoder_layers", "text_config", "vision",
     "audio",
 )  # fmt: skip
-"""A key that holds one of these words tells of a model that no family here is near to."""
+"""A key that contains one of these words belongs to a model that is near none of the families."""
 
 
 def nearest_shape(config: Mapping[str, Any], model: str, task: Task) -> ModelShape | None:
-    """The sizes of `config` in the nearest family; None where none is near. Raises `KeyError` for a missing size."""
+    """The sizes of `config` in the nearest family, for a rough estimate; None where none is near.
+
+    Raises `KeyError` for a missing size.
+    """
     if config.get("is_encoder_decoder") or any(word in key for key in config for word in UNSUPPORTED_KEYS):
         return None
     hidden, heads = int(_read_size(config, "hidden")), int(_read_size(config, "heads"))
@@ -233,12 +236,12 @@ def nearest_shape(config: Mapping[str, Any], model: str, task: Task) -> ModelSha
         len(config.get("id2label") or "ab"), tied=bool(config.get("tie_word_embeddings", True)),
         attention_dropout=float(_read_size(config, "attention_dropout", dropout)),
         hidden_dropout=float(_read_size(config, "hidden_dropout", dropout)),
-        near=str(config.get("model_type")),
+        approximates=str(config.get("model_type")),
     )  # fmt: skip
 
 
 def _nearest_family(config: Mapping[str, Any], task: Task) -> Family:
-    """Decoders with grouped keys have gated MLPs, as Llama; older ones are like GPT-2."""
+    """Decoders with grouped keys have gated MLPs like Llama; older ones are like GPT-2."""
     if "num_key_value_heads" in config:
         return "llama"
     return "gpt2" if task == "causal-lm" else "bert"

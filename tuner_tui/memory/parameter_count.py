@@ -11,7 +11,7 @@ from tuner_tui.settings.model import Settings
 
 @dataclass(frozen=True, slots=True)
 class LinearLayer:
-    """One linear layer's width before and after, and whether it adds a bias."""
+    """The input and output width of a linear layer, and whether it has a bias."""
 
     inputs: int
     outputs: int
@@ -19,13 +19,13 @@ class LinearLayer:
 
     @property
     def parameters(self) -> int:
-        """Its weights and biases."""
+        """The number of weights and biases."""
         return self.inputs * self.outputs + (self.outputs if self.bias else 0)
 
 
 @dataclass(frozen=True, slots=True)
 class ParameterCounts:
-    """Counts: all, those that train, of one layer, of the word embedding, of adapters."""
+    """Parameter counts of a model and of its parts; `layer…` counts are of one layer."""
 
     total: int
     trainable: int
@@ -67,7 +67,7 @@ def norm_parameters(shape: ModelShape) -> int:
 
 
 def position_parameters(shape: ModelShape) -> int:
-    """Parameters in neither a block, nor the word embedding, nor the head."""
+    """Parameters of position embeddings and what belongs to them: in no block, word embedding or head."""
     hidden = shape.hidden
     if shape.family == "bert":
         return (shape.positions + 2 + 2) * hidden  # positions, two token types, a normalisation
@@ -98,7 +98,7 @@ def adapter_parameters(layers: Iterable[LinearLayer], settings: Settings) -> int
 
 
 def trainable_head_parameters(shape: ModelShape, settings: Settings) -> int:
-    """What trains after the last block: the new classifier in full, and adapters of the dense layer before it."""
+    """Parameters that train after the last block: the new classifier, and adapters of the dense layer before it."""
     if shape.language_model:
         return 0
     if shape.dense_head:

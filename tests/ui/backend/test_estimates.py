@@ -83,7 +83,7 @@ def test_small_memory_has_a_digit_after_the_point_and_whose_it_is() -> None:
     found = estimated(1, Device(False, None, 17 * GIB))
     assert texts(MemoryOutlook(found, False, "host memory"))[0].startswith("peak RAM ▕")
     assert texts(MemoryOutlook(found, False, "host memory"))[0].endswith(
-        f" {found.total_bytes / GIB:.1f} of 17.0 GiB ± {found.doubt_bytes / GIB:.1f} host memory"
+        f" {found.total_bytes / GIB:.1f} of 17.0 GiB ± {found.uncertainty_bytes / GIB:.1f} host memory"
     )
 
 
@@ -101,12 +101,12 @@ def test_an_unknown_capacity_shows_the_figure_alone() -> None:
     assert "largest" not in said
 
 
-@pytest.mark.parametrize("doubt", [0.0, 0.01, 0.05])
-def test_a_small_doubt_is_told_in_mib(doubt: float) -> None:
-    small = replace(SMALL, doubt=doubt)
-    total, context_doubt = small.total_bytes / 2**20, small.overhead.context_doubt_bytes / 2**20
-    assert figures_of(small) == f"{total:.0f} MiB of 16.0 GiB ± {context_doubt + total * doubt:.0f} MiB"
-    assert figures_of(replace(estimated(1), doubt=0.002)).endswith("of 80 GiB ± 32 MiB")
+@pytest.mark.parametrize("uncertainty", [0.0, 0.01, 0.05])
+def test_a_small_uncertainty_is_shown_in_mib(uncertainty: float) -> None:
+    small = replace(SMALL, uncertainty=uncertainty)
+    total, context_mib = small.total_bytes / 2**20, small.overhead.context_uncertainty_bytes / 2**20
+    assert figures_of(small) == f"{total:.0f} MiB of 16.0 GiB ± {context_mib + total * uncertainty:.0f} MiB"
+    assert figures_of(replace(estimated(1), uncertainty=0.002)).endswith("of 80 GiB ± 32 MiB")
 
 
 def test_no_more_samples_than_there_are() -> None:
@@ -115,8 +115,8 @@ def test_no_more_samples_than_there_are() -> None:
 
 
 @given(st.integers(1, 300), st.integers(8, 120), st.floats(0.0, 0.5))
-def test_the_bar_never_outgrows_its_place(batch: int, width: int, doubt: float) -> None:
-    found = estimated(batch, doubt=doubt)
+def test_the_bar_never_outgrows_its_place(batch: int, width: int, uncertainty: float) -> None:
+    found = estimated(batch, uncertainty=uncertainty)
     assert len(memory_bar(found, width)) == width
     bar = estimate_rows(MemoryOutlook(found, True, "host memory"), width)[0]
     assert line_width(bar.line) <= max(width, len("peak VRAM ✗ 15.5 of 80 GiB ± 102 MiB"))

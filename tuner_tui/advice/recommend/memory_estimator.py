@@ -21,13 +21,13 @@ NAME_ONLY_UNCERTAINTY = 0.3
 """Relative uncertainty if only the model's name is known; judgement."""
 
 
-def limit_device_memory(device: Device, limit_bytes: int, started: ImportFootprint | None) -> Device:
+def limit_device_memory(device: Device, limit_bytes: int, import_footprint: ImportFootprint | None) -> Device:
     """The CPU device under `--memory-limit`, which limits private memory to `limit_bytes`.
 
-    `started` is the measured memory of the imports alone; None if unknown.
+    `import_footprint` is the measured memory of the imports alone; None if unknown.
     """
     least = limit_bytes if device.capacity_bytes is None else min(limit_bytes, device.capacity_bytes)
-    return replace(device, capacity_bytes=least, limited=True, started=started)
+    return replace(device, capacity_bytes=least, limited=True, import_footprint=import_footprint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,8 @@ class JobMemoryEstimator:
         guess = model_of(self.job.model, self.job.task)
         if guess.guessed or config_path(self.job.model) is not None:  # its configuration says that it is none of ours
             return None
-        named = partial(
-            replace, doubt=NAME_ONLY_UNCERTAINTY, rests_on=f"closed form, the shape taken from the name {guess.label}"
-        )
+        rests_on = f"closed form, the shape taken from the name {guess.label}"
+        named = partial(replace, uncertainty=NAME_ONLY_UNCERTAINTY, rests_on=rests_on)
         return self._calibrate(settings, lambda one: named(estimate(guess.shape, one, self.device, self.processes)))
 
     def traced(self, settings: Settings) -> MemoryEstimate:

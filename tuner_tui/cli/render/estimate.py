@@ -85,7 +85,7 @@ def _format_range(low_bytes: float, separator: str, high_bytes: float) -> str:
 
 def format_uncertainty(best: MemoryEstimate) -> str:
     """Return the uncertainty of the peak as a share of it."""
-    return format_share(best.doubt_bytes / best.total_bytes)
+    return format_share(best.uncertainty_bytes / best.total_bytes)
 
 
 def _bar_line(best: MemoryEstimate) -> str:
@@ -141,7 +141,7 @@ def _memory_kind_sentence(estimator: JobMemoryEstimator, best: MemoryEstimate) -
             "This is resident memory; a --memory-limit also counts what libraries reserve, about 1 GiB more: "
             "give it here too."
         )
-    known = "" if device.started is not None else " (assumed: this Python was not measured)"
+    known = "" if device.import_footprint is not None else " (assumed: this Python was not measured)"
     return (
         "This is private memory, which a --memory-limit counts; "
         f"{format_size(best.overhead.reserved_bytes, 2)} of it are what libraries reserve and never use{known}."

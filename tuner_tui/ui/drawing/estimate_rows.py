@@ -73,7 +73,7 @@ def memory_bar(found: MemoryEstimate, width: int) -> str:
 
 def figures_of(found: MemoryEstimate) -> str:
     """Return `61 of 80 GiB ± 2`, with one decimal for small sizes, or `612 MiB of 31 GiB ± 95 MiB`."""
-    capacity, doubt = found.capacity_bytes, found.doubt_bytes
+    capacity, doubt = found.capacity_bytes, found.uncertainty_bytes
     if found.total_bytes < GIB:
         of = f" of {_gib(capacity)} GiB" if capacity else ""
         return f"{_mib(found.total_bytes)}{of} ± {_mib(doubt)}"
