@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -267,17 +267,14 @@ def test_a_feed_that_is_stopped_reads_no_more() -> None:
 
 
 def test_what_cannot_be_read_is_said() -> None:
-    def gone() -> Iterator[int]:
-        raise FileNotFoundError(2, "No such file or directory")
-        yield 1
+    def fail(error: Exception) -> int:
+        raise error
 
-    def refused() -> Iterator[int]:
-        raise BackendError("There is no tuning t009.")
-        yield 1
-
+    gone = FileNotFoundError(2, "No such file or directory")
+    refused = BackendError("There is no tuning t009.")
     for items, sentence in (
-        (gone(), "It cannot be read any more: No such file or directory."),
-        (refused(), "There is no tuning t009."),
+        (map(fail, [gone]), "It cannot be read any more: No such file or directory."),
+        (map(fail, [refused]), "There is no tuning t009."),
     ):
         published = Published()
         PollingFeed(items, published.news.put, published.posted.put).start()
