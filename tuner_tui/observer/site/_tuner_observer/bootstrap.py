@@ -92,7 +92,6 @@ class Observer:
 
         `import torch` imports most of the hooked modules itself; their hooks are deferred until torch is complete.
         """
-
         return {"torch": self._torch_imported, **{name: self._hook(name) for name in HOOKED_MODULES}}
 
     def _hook(self, name: str) -> Callable[[Any], None]:

@@ -40,7 +40,7 @@ class RecordBuffer:
     __slots__ = ("_taken", "due_s", "no_grad_spans", "optimizers", "records", "steady")
 
     def __init__(self) -> None:
-        self.records: list[Any] = []
+        self.records: list[BatchRecord | StepRecord] = []
         self.optimizers: dict[int, ReferenceType[Any]] = {}
         self.no_grad_spans: deque[tuple[float, float]] = deque(maxlen=MAX_NO_GRAD_SPANS)
         self._taken = 0
@@ -54,7 +54,7 @@ class RecordBuffer:
         self.due_s = 0.0
         self.steady = False
 
-    def take(self) -> list[Any]:
+    def take(self) -> list[BatchRecord | StepRecord]:
         """Remove and return all records. Other threads may append meanwhile."""
         taken = self.records[:]
         del self.records[: len(taken)]
@@ -62,7 +62,7 @@ class RecordBuffer:
         return taken
 
     def is_alternating(self, key: int, others: set[int]) -> bool:
-        """Whether the optimizer `key` alternates with `others` in one step, as in a GAN, or has replaced them."""
+        """Whether the optimizer `key` steps alternately with `others`, as in a GAN, rather than replacing them."""
         if not others or key in others:
             return False
         gone = {each for each, found in self.optimizers.items() if found() is None}

@@ -235,31 +235,21 @@ class StepCounters:
 
     def _commit(self, now: float) -> None:
         """Add the pending batches to the totals, except those that prove to be an evaluation's."""
-        spans = self.buffer.no_grad_spans
+        spans, trained = self.buffer.no_grad_spans, self._pending
         if len(self._pending) < 2 and (not spans or spans[0][1] > now):
             self._gap_classifier.steps_without_spans += 1
-            for iterator in self._pending:
-                self._first_batch_requested(iterator)
-                self._totals.add(iterator)
-                iterator.clear()
-            self._pending.clear()
-            return
-        evaluations, evaluated = self._gap_classifier.classify(self._pending, spans, now)
-        for began_s, ended_s in evaluated:
-            self.clock.add_evaluation(began_s, ended_s)
-        trained = [iterator for iterator in self._pending if iterator not in evaluations]
-        for iterator in trained[:1]:
-            self._first_batch_requested(iterator)
+        else:
+            evaluations, evaluated = self._gap_classifier.classify(self._pending, spans, now)
+            for began_s, ended_s in evaluated:
+                self.clock.add_evaluation(began_s, ended_s)
+            trained = [iterator for iterator in self._pending if iterator not in evaluations]
+        if trained and trained[0].first_s is not None and not trained[0].other_thread:
+            self.clock.batch_requested(trained[0].first_s)
         for iterator in trained:
             self._totals.add(iterator)
         for iterator in self._pending:
             iterator.clear()
         self._pending.clear()
-
-    def _first_batch_requested(self, iterator: IteratorStats) -> None:
-        """Tell the clock when the first batch of the step was requested."""
-        if iterator.first_s is not None and not iterator.other_thread:
-            self.clock.batch_requested(iterator.first_s)
 
     # events
 

@@ -19,42 +19,37 @@ CKPT_PATH_POSITION = 4
 def hook_trainer_resume(module: Any, session: Session) -> None:
     """Have the first `Trainer.train` of this process resume from `TUNER_RESUME`, if that is set."""
     checkpoint = os.environ.get("TUNER_RESUME")
-    if not checkpoint:
-        return
-    original = module.Trainer.train
-    waiting = [checkpoint]
-
-    @functools.wraps(original)
-    def train(self: Any, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if waiting:
-            path = waiting.pop()
-            if not resume_from_checkpoint:
-                resume_from_checkpoint = path
-                call_safely(_report_resume, session, path)
-        return original(self, resume_from_checkpoint, *args, **kwargs)
-
-    module.Trainer.train = train
-    _hook_batch_size(module.Trainer)
+    if checkpoint:
+        _hook_first_call(module.Trainer, "train", RESUME_FIELD, 0, checkpoint, session)
+        _hook_batch_size(module.Trainer)
 
 
 def hook_lightning_resume(module: Any, session: Session) -> None:
     """The same for the first `fit` of a Lightning Trainer, whose checkpoint is a file."""
     checkpoint = os.environ.get("TUNER_RESUME")
-    if not checkpoint or not os.path.isfile(checkpoint):
-        return
-    original = module.Trainer.fit
-    waiting = [checkpoint]
+    if checkpoint and os.path.isfile(checkpoint):
+        _hook_first_call(module.Trainer, "fit", "ckpt_path", CKPT_PATH_POSITION, checkpoint, session)
+
+
+def _hook_first_call(
+    trainer_class: Any, method: str, argument: str, position: int, checkpoint: str, session: Session
+) -> None:
+    """Pass `checkpoint` to the first call of `method` unless the script passes its own."""
+    original = getattr(trainer_class, method)
+    pending = [checkpoint]
 
     @functools.wraps(original)
-    def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if waiting:
-            path = waiting.pop()
-            if len(args) <= CKPT_PATH_POSITION and not kwargs.get("ckpt_path"):
-                kwargs["ckpt_path"] = path
-                call_safely(_report_resume, session, path)
+    def resume(self: Any, *args: Any, **kwargs: Any) -> Any:
+        given = args[position] if len(args) > position else kwargs.get(argument)
+        if pending and pending.pop() and not given:
+            if len(args) > position:
+                args = (*args[:position], checkpoint, *args[position + 1 :])
+            else:
+                kwargs[argument] = checkpoint
+            call_safely(_report_resume, session, checkpoint)
         return original(self, *args, **kwargs)
 
-    module.Trainer.fit = fit
+    setattr(trainer_class, method, resume)
 
 
 def _hook_batch_size(trainer_class: Any) -> None:

@@ -56,7 +56,7 @@ def _predict_longest_batch(trainer: Any, within_s: float) -> str:
         return "no evaluation: there is no data for it"
     loader = trainer.get_eval_dataloader()
     first = [True]
-    said = longest_batch.put_longest_batch_first(
+    result = longest_batch.put_longest_batch_first(
         getattr(loader, "base_dataloader", loader), lambda: bool(first and first.pop()), within_s
     )
     batch = next(iter(loader))
@@ -67,7 +67,7 @@ def _predict_longest_batch(trainer: Any, within_s: float) -> str:
         trainer.prediction_step(model, batch, prediction_loss_only=trainer.compute_metrics is None)
     finally:
         model.train(was_training)
-    return f"one batch, {said}"
+    return f"one batch, {result}"
 
 
 DEFAULT_PROTOCOL = {"warmup_steps": 2, "warmup_s": 0.5, "least_steps": 3, "least_s": 1.0, "spread": 0.02, "most_s": 8.0,
@@ -93,7 +93,6 @@ class TrialController:
     """One trial in one process. Its methods may raise: hooks call them with `call_safely`."""
 
     def __init__(self, torch: Any, session: Session, counters: StepCounters, protocol: dict[str, Any]) -> None:
-        self._torch = torch
         self._session = session
         self._counters = counters
         self._protocol = protocol
@@ -109,7 +108,6 @@ class TrialController:
         self._restarts = 0
         self._closure = False
         self._first_step_totals: dict[str, Any] | None = None
-        self._before: dict[str, Any] = {}
         self._totals_now: dict[str, Any] = {}
         self._start_totals: dict[str, Any] | None = None
         self._min_step_totals: dict[str, Any] | None = None
@@ -161,7 +159,7 @@ class TrialController:
         """Called after every optimizer call; processes completed steps."""
         if self._finished_s is not None:
             if time.perf_counter() - self._finished_s > MAX_WAIT_FOR_RANKS_S:
-                _exit_process(0)
+                _exit_process()
             return
         now = self._counters.totals()
         steps = now["own_steps"]
@@ -190,8 +188,8 @@ class TrialController:
             return False
         if now["train_s"] >= protocol["most_s"]:
             return True
-        met = now["micro_steps"] >= self._first_step_totals["micro_steps"] + self._backlog + 2
-        return (met or not self._has_loader) and now["train_s"] >= protocol["warmup_s"]
+        longest_used = now["micro_steps"] >= self._first_step_totals["micro_steps"] + self._backlog + 2
+        return (longest_used or not self._has_loader) and now["train_s"] >= protocol["warmup_s"]
 
     def _begin(self, now: dict[str, Any]) -> None:
         self._memory.warm()
@@ -244,47 +242,46 @@ class TrialController:
             self._counters.flush()
             self._session.enter_phase("ending")
             self._session.report("ended", step=self._counters.step)
-            _exit_process(0)
+            _exit_process()
 
     def _counts_from(self) -> dict[str, Any]:
         """Totals at which the measured span starts: after warm-up, or after `warmup_steps` if too few steps followed.
 
         Hundreds of short steps may pass before the warm-up time does; they are a good measure of throughput.
         """
-        began, fewest = self._start_totals, self._min_step_totals or self._totals_now
-        if began is None:
-            return fewest
-        enough = self._totals_now["own_steps"] - began["own_steps"] >= self._protocol["least_steps"]
-        return began if enough or self._compiled_at >= fewest["own_steps"] else fewest
+        start, early = self._start_totals, self._min_step_totals or self._totals_now
+        if start is None:
+            return early
+        enough = self._totals_now["own_steps"] - start["own_steps"] >= self._protocol["least_steps"]
+        return start if enough or self._compiled_at >= early["own_steps"] else early
 
     def _figures(self) -> dict[str, Any]:
-        last = self._totals_now
-        began = self._counts_from()
-        watched = began is self._start_totals
+        end, start = self._totals_now, self._counts_from()
+        timed = start is self._start_totals  # the stopwatch ran for the same span
         names = ("samples", "tokens", "padding_tokens", "data_wait_s")
-        counted = {name: _rounded_difference(last[name], began[name]) for name in names}
-        steps = last["own_steps"] - began["own_steps"]
-        seconds = last["train_s"] - began["train_s"]
+        counted = {name: _rounded_difference(end[name], start[name]) for name in names}
+        steps = end["own_steps"] - start["own_steps"]
+        seconds = end["train_s"] - start["train_s"]
         return {
             "steps": steps,
-            "warmup_steps": began["own_steps"],
-            "micro_steps": last["micro_steps"] - began["micro_steps"],
-            "seconds": round(self._stopwatch.corrected(seconds) if watched else seconds, 6),
+            "warmup_steps": start["own_steps"],
+            "micro_steps": end["micro_steps"] - start["micro_steps"],
+            "seconds": round(self._stopwatch.corrected(seconds) if timed else seconds, 6),
             **counted,
             "spread": self._speed.spread(),
-            "optimizer_s": self._stopwatch.optimizer_s(steps) if watched else None,
-            "batch_shape": last["batch_shape"],
+            "optimizer_s": self._stopwatch.optimizer_s(steps) if timed else None,
+            "batch_shape": end["batch_shape"],
             "dataset_samples": self._samples,
             "longest": self._longest,
             **self._memory.fields(),
         }
 
 
-def _rounded_difference(one: Any, other: Any) -> Any:
-    return None if one is None else round(one - (other or 0), 6)
+def _rounded_difference(later: Any, earlier: Any) -> Any:
+    return None if later is None else round(later - (earlier or 0), 6)
 
 
-def _exit_process(code: int) -> None:
+def _exit_process() -> None:
     """Terminate the loader workers and this process, without running the rest of the script."""
     for stream in (sys.stdout, sys.stderr):
         call_safely(stream.flush)
@@ -292,4 +289,4 @@ def _exit_process(code: int) -> None:
     for child in [] if processes is None else processes.active_children():
         if child.daemon:
             call_safely(child.kill)
-    os._exit(code)
+    os._exit(0)
