@@ -23,7 +23,7 @@ from tuner_tui.tuning.search.space import MICRO
 OPTIMIZER = "optim"
 TF32_VALUES: Mapping[str, Value] = {"precision": "fp32", "tf32": True}
 TF32_SPEEDUP = 1.15
-"""Maximum speed-up of TF32 over 16 bit by autocast, which casts the inputs of every operation."""
+"""Assumed speed-up of TF32 over 16 bit by autocast, which casts the inputs of every operation."""
 MIN_SAMPLE_SHARE = 0.1
 """Minimum share of a sample's compute time that does not depend on the micro batch."""
 MEMORY_MARGIN = 1.02
@@ -82,9 +82,14 @@ class Retries:
         for name in (SAMPLING, OPTIMIZER):
             measured = dict.fromkeys(getattr(one.settings, name) for one in results if one.measured)
             yield from ({name: value} for value in measured if value != getattr(best, name))
-        tf32_runs = True in self.context.space.candidates.get("tf32", ())
-        if best.precision != "fp32" and self.context.start.precision == "fp32" and tf32_runs:
+        if any(getattr(best, name) != value for name, value in TF32_VALUES.items()) and self._may_use_tf32():
             yield TF32_VALUES
+
+    def _may_use_tf32(self) -> bool:
+        """Whether TF32 was measured, or may replace 16 bit in a training that started in fp32."""
+        runs = True in self.context.space.candidates.get("tf32", ())
+        replaces = self.best.settings.precision != "fp32" and self.context.start.precision == "fp32" and runs
+        return replaces or any(one.measured for one in self._measured_with(TF32_VALUES))
 
     def _gain(self, values: Mapping[str, Value], micro: int) -> float:
         """The predicted gain of `values` at `micro`."""
