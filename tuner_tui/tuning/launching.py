@@ -28,7 +28,7 @@ from tuner_tui.settings.resolve import Sources, resolve_training
 from tuner_tui.tuning.fallback_process import attach_fallback
 
 
-class Machine(Protocol):
+class TrainingMachine(Protocol):
     """Hardware and training interpreter that recommendations are made for."""
 
     @property
@@ -48,7 +48,7 @@ class LaunchOptions:
     interpreter: Path | None = None
 
 
-def build_request(options: LaunchOptions, read_machine: Callable[[Path | None], Machine]) -> LaunchRequest:
+def build_request(options: LaunchOptions, read_machine: Callable[[Path | None], TrainingMachine]) -> LaunchRequest:
     """The launch of a new training, or of one that resumes a run. Raises `SettingsError`.
 
     A new training by the built-in job takes the values recommended for `read_machine(interpreter)` where no source
