@@ -82,7 +82,7 @@ def test_scaling_rules_have_their_right_names() -> None:
     assert (round(rate, 9), rule) == (8e-5, "linear scaling (SGD)")
 
 
-def settings(micro: int, accumulation: int, rate: float = 2e-5, optim: str = "adamw_torch") -> Settings:
+def batch_settings(micro: int, accumulation: int, rate: float = 2e-5, optim: str = "adamw_torch") -> Settings:
     return Settings(
         per_device_train_batch_size=micro, gradient_accumulation_steps=accumulation, learning_rate=rate, optim=optim
     )
@@ -100,7 +100,7 @@ def settings(micro: int, accumulation: int, rate: float = 2e-5, optim: str = "ad
 def test_the_arithmetic_is_shown(
     before: tuple[int, int], after: tuple[int, int], held: BatchSplit | None, rate: float
 ) -> None:
-    found = batch_change(settings(*before), settings(*after))
+    found = batch_change(batch_settings(*before), batch_settings(*after))
     assert found is not None
     assert (found.before, found.after) == (before[0] * before[1], after[0] * after[1])
     assert found.held == held
@@ -109,11 +109,11 @@ def test_the_arithmetic_is_shown(
 
 
 def test_a_held_effective_batch_needs_no_word() -> None:
-    assert batch_change(settings(48, 2), settings(32, 3)) is None
+    assert batch_change(batch_settings(48, 2), batch_settings(32, 3)) is None
 
 
 def test_sgd_scales_linearly() -> None:
-    found = batch_change(settings(8, 1, 0.1, "sgd"), settings(32, 1, 0.1, "sgd"))
+    found = batch_change(batch_settings(8, 1, 0.1, "sgd"), batch_settings(32, 1, 0.1, "sgd"))
     assert found is not None
     assert (found.learning_rate, found.rule) == (0.4, "linear scaling (SGD)")
 
@@ -132,7 +132,7 @@ sizes = st.integers(1, 512)
 def test_a_split_that_is_offered_holds_exactly_and_fits(
     micro: int, accumulation: int, new: int, new_accumulation: int, replicas: int
 ) -> None:
-    found = batch_change(settings(micro, accumulation), settings(new, new_accumulation), replicas)
+    found = batch_change(batch_settings(micro, accumulation), batch_settings(new, new_accumulation), replicas)
     if found is not None and found.held is not None:
         assert found.held.effective == found.before
         assert found.held.micro <= new

@@ -215,7 +215,7 @@ def test_a_healthy_run_of_five_minutes_yields_nothing() -> None:
         assert watch.shown == ()
 
 
-def ended(log: str = "", oom: OutOfMemory | None = None, raised: Raised | None = None, **exited: Any) -> Situation:
+def failed_run(log: str = "", oom: OutOfMemory | None = None, raised: Raised | None = None, **exited: Any) -> Situation:
     """A run that ended badly."""
     end = Exited(t=NOW, **exited)
     state = training(exited=end, finished=Finished(t=NOW, outcome="failed"), out_of_memory=oom, raised=raised)
@@ -225,18 +225,18 @@ def ended(log: str = "", oom: OutOfMemory | None = None, raised: Raised | None =
 @pytest.mark.parametrize(
     ("now", "cause", "where"),
     [
-        (ended(signal=9, oom_kill=True, evidence=("memory.events: oom_kill 1",)), "host-oom", "training"),
-        (ended("Killed", signal=9), "host-oom", None),
-        (ended(signal=9, oom_kill=False), "unknown", None),
-        (ended(signal=7), "shm", None),
-        (ended(signal=11), "unknown", None),
-        (ended(exit_code=3), "unknown", None),
-        (ended("nothing to see", exit_code=137), "host-oom", None),
-        (ended(exit_code=1, oom=OutOfMemory(t=NOW, message="CUDA out of memory. Tried", where="evaluating")), "gpu-oom", "evaluation"),
-        (ended(exit_code=1, oom=OutOfMemory(t=NOW, message="DefaultCPUAllocator: can't allocate memory", where="optimizer-step")), "host-oom", "optimizer-step"),
-        (ended(exit_code=1, raised=Raised(t=NOW, type="KeyError", message="'a'")), "unknown", None),
-        (ended(exit_code=1, raised=Raised(t=NOW, type="ModuleNotFoundError", message="No module named 'peft'")), "missing-package", None),
-        (ended("Traceback (most recent call last):\n  File \"a.py\", line 1, in <module>\nOSError: [Errno 28] No space left", exit_code=1), "disk-full", None),
+        (failed_run(signal=9, oom_kill=True, evidence=("memory.events: oom_kill 1",)), "host-oom", "training"),
+        (failed_run("Killed", signal=9), "host-oom", None),
+        (failed_run(signal=9, oom_kill=False), "unknown", None),
+        (failed_run(signal=7), "shm", None),
+        (failed_run(signal=11), "unknown", None),
+        (failed_run(exit_code=3), "unknown", None),
+        (failed_run("nothing to see", exit_code=137), "host-oom", None),
+        (failed_run(exit_code=1, oom=OutOfMemory(t=NOW, message="CUDA out of memory. Tried", where="evaluating")), "gpu-oom", "evaluation"),
+        (failed_run(exit_code=1, oom=OutOfMemory(t=NOW, message="DefaultCPUAllocator: can't allocate memory", where="optimizer-step")), "host-oom", "optimizer-step"),
+        (failed_run(exit_code=1, raised=Raised(t=NOW, type="KeyError", message="'a'")), "unknown", None),
+        (failed_run(exit_code=1, raised=Raised(t=NOW, type="ModuleNotFoundError", message="No module named 'peft'")), "missing-package", None),
+        (failed_run("Traceback (most recent call last):\n  File \"a.py\", line 1, in <module>\nOSError: [Errno 28] No space left", exit_code=1), "disk-full", None),
     ],
 )  # fmt: skip
 def test_the_end_of_a_run_is_read_from_all_its_evidence(now: Situation, cause: str, where: str | None) -> None:

@@ -33,7 +33,7 @@ IN_EFFECT = {
 }  # fmt: skip
 
 
-def told(second: int, draw: random.Random, wait: float) -> Iterator[ev.Event]:
+def events_of_second(second: int, draw: random.Random, wait: float) -> Iterator[ev.Event]:
     """What the training tells in its n-th second: evaluated and saved once a minute."""
     t, step = BEGAN + second, int(second * STEPS_S)
     if second == 1:
@@ -63,7 +63,7 @@ def shown(seed: int, wait: float) -> tuple[str, ...]:
     state = fold(state, ev.Started(t=BEGAN, rank=0, pid=PID))
     seen: dict[str, None] = {}
     for second in range(1, SECONDS + 1):
-        for event in told(second, draw, wait):
+        for event in events_of_second(second, draw, wait):
             state = fold(state, event)
         samples.append(hardware(second, draw))
         situation = Situation(

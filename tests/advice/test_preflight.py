@@ -98,7 +98,7 @@ def test_packages_that_are_missing_are_named_with_the_command_that_installs_them
     assert finding.cause == "missing-package"
     assert finding.sentence == "/opt/bin/python has no torch and no transformers and no accelerate."
     assert finding.remedies[0].title == "/opt/bin/python -m pip install torch transformers accelerate"
-    assert "another Python" in finding.remedies[1].title
+    assert "another interpreter" in finding.remedies[1].title
 
 
 def test_a_command_needs_torch_alone() -> None:

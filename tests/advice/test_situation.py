@@ -28,7 +28,7 @@ SHUTDOWN = "waiting for the data service to close\n" * 2_000
 """More lines after the failure than a screen shows."""
 
 
-def ended() -> RunView:
+def ended_view() -> RunView:
     state = RunState(
         launched_t=1.0,
         last_event_t=9.0,
@@ -42,8 +42,8 @@ def ended() -> RunView:
 def test_the_screen_and_the_command_line_find_the_same(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     folder.output_log.write_text(OUT_OF_MEMORY + SHUTDOWN)
-    situation = situation_of_run(folder, ended())
-    on_screen = RunDiagnoser(tmp_path)(ended(), situation.inventory)
+    situation = situation_of_run(folder, ended_view())
+    on_screen = RunDiagnoser(tmp_path)(ended_view(), situation.inventory)
     assert [finding.cause for finding in on_screen] == ["gpu-oom"]
     assert on_screen == diagnose(situation)
 
@@ -51,17 +51,17 @@ def test_the_screen_and_the_command_line_find_the_same(tmp_path: Path) -> None:
 def test_the_findings_of_a_live_run_rest_on_the_tail_of_its_log(tmp_path: Path) -> None:
     path = tmp_path / "output.log"
     path.write_text("first\n" + "x\n" * 100_000 + "last")
-    live = replace(ended(), state=RunState(launched_t=1.0), status=RunStatus("running", "It runs."))
+    live = replace(ended_view(), state=RunState(launched_t=1.0), status=RunStatus("running", "It runs."))
     reader = LogWindowReader(path)
     lines = reader.read(live)
     assert lines[-1] == "last"
     assert "first" not in lines
     assert reader.read(live) is lines
-    assert reader.read(ended())[0] == "first"
+    assert reader.read(ended_view())[0] == "first"
 
 
 def test_a_log_that_is_not_there_is_empty(tmp_path: Path) -> None:
-    assert LogWindowReader(tmp_path / "output.log").read(ended()) == ()
+    assert LogWindowReader(tmp_path / "output.log").read(ended_view()) == ()
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_log_that_is_not_there_is_empty(tmp_path: Path) -> None:
 def test_a_run_without_a_recorded_end_has_the_outcome_that_its_status_says(
     status: RunStatus, outcome: str | None
 ) -> None:
-    unfinished = replace(ended(), state=RunState(launched_t=1.0, last_event_t=9.0), status=status)
+    unfinished = replace(ended_view(), state=RunState(launched_t=1.0, last_event_t=9.0), status=status)
     situation = build_situation(unfinished, now_s=50.0, inventory=None, log=())
     assert situation.state.outcome == outcome
     assert situation.now_s == (50.0 if outcome is None else 9.0)
@@ -85,6 +85,6 @@ def test_a_run_without_a_recorded_end_has_the_outcome_that_its_status_says(
 
 def test_the_inventory_of_this_machine_says_nothing_of_another_ones_run() -> None:
     here = box(card("T4"))
-    elsewhere = replace(ended(), record=record(host="elsewhere"))
-    assert build_situation(ended(), now_s=50.0, inventory=here, log=()).inventory == here
+    elsewhere = replace(ended_view(), record=record(host="elsewhere"))
+    assert build_situation(ended_view(), now_s=50.0, inventory=here, log=()).inventory == here
     assert build_situation(elsewhere, now_s=50.0, inventory=here, log=()).inventory is None

@@ -88,8 +88,8 @@ def gpu_checks(inventory: Inventory) -> Iterator[PreflightCheck]:
         rest = f" ({len(inventory.gpus) - len(cards)} hidden)" if len(cards) < len(inventory.gpus) else ""
         yield PreflightCheck("GPU", "good", f"A training sees {names}{rest}.")
     if len({card.name for card in cards}) > 1:
-        advice = f"CUDA_VISIBLE_DEVICES={cards[0].index} takes the first alone."
-        yield PreflightCheck("GPU", "warning", "The cards differ: the weakest sets the pace and the precision.", advice)
+        advice = f"CUDA_VISIBLE_DEVICES={cards[0].index} uses only the first."
+        yield PreflightCheck("GPU", "warning", "The cards differ: the weakest determines speed and precision.", advice)
     for card in cards:
         if held := other_processes_bytes(card):
             sentence = f"Other programs hold {held / GIB:.1f} GiB of GPU {card.index}."
@@ -114,11 +114,11 @@ def core_checks(inventory: Inventory) -> Iterator[PreflightCheck]:
     usable = "1 core is" if cpu.usable_cores == 1 else f"{cpu.usable_cores} cores are"
     if cpu.usable_cores < cpu.logical_cores:
         sentence = f"{usable} usable of {cpu.logical_cores}: affinity or a cgroup quota takes the rest."
-        advice = "os.cpu_count() does not know: rules such as cpu_count() - 2 start too many loader workers."
+        advice = "os.cpu_count() ignores that: rules such as cpu_count() - 2 start too many loader workers."
         yield PreflightCheck("Cores", "warning", sentence, advice)
     elif cpu.usable_cores <= 2 and inventory.gpus:
         sentence = f"{usable} usable: preparing batches competes with the training."
-        yield PreflightCheck("Cores", "warning", sentence, "Tokenise ahead; more cores feed the GPU better.")
+        yield PreflightCheck("Cores", "warning", sentence, "Tokenise ahead; more cores keep the GPU busier.")
     else:
         yield PreflightCheck("Cores", "good", f"{usable} usable.")
 
@@ -130,7 +130,9 @@ def memory_check(inventory: Inventory) -> PreflightCheck:
     free = usable if available is None else min(usable, available)
     sentence = f"{free / GIB:.1f} GiB of memory are available."
     if free < MIN_RAM_BYTES:
-        advice = "Loading a model takes its weights in host memory first, and each loader worker some hundred MB."
+        advice = (
+            "Loading a model takes its weights in host memory first, and each loader worker needs a few hundred MB."
+        )
         return PreflightCheck("Memory", "warning", sentence, advice)
     return PreflightCheck("Memory", "good", sentence)
 
@@ -174,7 +176,7 @@ def settings_checks(
 
 
 CHOOSE_INTERPRETER = Remedy(
-    "choose another Python: e edits the job", "It is the Python of your training environment that is needed."
+    "choose another interpreter: e edits the job", "The interpreter of your training environment is needed."
 )
 
 
@@ -191,7 +193,7 @@ def _missing_package_findings(interpreter: Interpreter, job: BuiltinJob | Comman
     names = () if job is None else missing_packages(interpreter, job)
     if names and interpreter.python_version is not None:
         install = Remedy(
-            f"{interpreter.path} -m pip install {' '.join(names)}", "Without these packages the training cannot begin."
+            f"{interpreter.path} -m pip install {' '.join(names)}", "Without these packages the training cannot start."
         )
         yield _environment_finding(
             "missing-package", f"{interpreter.path} has no {' and no '.join(names)}.", (install, CHOOSE_INTERPRETER)

@@ -27,7 +27,7 @@ JUDGEMENT = "judgement"
 
 # When advice may begin: before that, caches, compilers and allocators still settle.
 WARM_UP_STEPS = Threshold(10, "optimizer steps of this process", JUDGEMENT)
-WARM_UP_SLOW_STEPS = Threshold(3, "steps, where ten would take longer than a minute", JUDGEMENT)
+WARM_UP_SLOW_STEPS = Threshold(3, "steps, if ten would take longer than a minute", JUDGEMENT)
 WARM_UP_SLOW_S = Threshold(60, "seconds of training", JUDGEMENT)
 COMPILE_WARM_UP_S = Threshold(120, "seconds of training under torch.compile", NOTES_T4)
 WINDOW_S = Threshold(30, "seconds of samples looked at", JUDGEMENT)
@@ -39,7 +39,7 @@ VANISH_S = Threshold(10, "seconds a finding must be gone", JUDGEMENT)
 
 # Where the step goes.
 DATA_WAIT_WARNING = Threshold(0.25, "of step time", JUDGEMENT)
-DATA_WAIT_HINT = Threshold(0.10, "of step time", "RTX 3090 notes (003): 5-10 % gained where loading was the limit")
+DATA_WAIT_HINT = Threshold(0.10, "of step time", "RTX 3090 notes (003): 5-10 % gained where loading was the bottleneck")
 DATA_WAIT_HINT_S = Threshold(0.001, "seconds per step: less than a worker takes to pass a batch", JUDGEMENT)
 EVAL_SHARE = Threshold(0.35, "of wall time", JUDGEMENT)
 SAVE_SHARE = Threshold(0.15, "of wall time", JUDGEMENT)
@@ -66,17 +66,17 @@ OTHER_PROCESS_BYTES = Threshold(500e6, "bytes on the card held by others", "T4 n
 THROTTLED_SHARE = Threshold(0.5, "of the samples", JUDGEMENT)
 
 # Memory of the host, and disk.
-SWAP_IN_BYTES_S = Threshold(5e6, "bytes a second read back from swap", JUDGEMENT)
+SWAP_IN_BYTES_S = Threshold(5e6, "bytes per second read back from swap", JUDGEMENT)
 RAM_NEAR_LIMIT_SHARE = Threshold(0.95, "of the memory this training may use", JUDGEMENT)
 SHM_NEAR_LIMIT_BYTES = Threshold(32e6, "bytes free in /dev/shm", JUDGEMENT)
 DISK_FREE_BYTES = Threshold(2e9, "bytes free where checkpoints go", JUDGEMENT)
-LEAK_WINDOWS = Threshold(7, "windows of the run in which the memory held between steps rose", JUDGEMENT)
+LEAK_WINDOWS = Threshold(7, "windows of the run in which memory held between steps grew", JUDGEMENT)
 LEAK_WINDOWS_AT_END = Threshold(4, "such windows before memory ran out, which proves that it was too much", JUDGEMENT)
 LEAK_BYTES = Threshold(64e6, "bytes of growth in all", JUDGEMENT)
 LEAK_SHARE = Threshold(0.05, "of the memory held at first, grown in all", JUDGEMENT)
 LEAK_SHARE_AT_END = Threshold(0.25, "of the memory held at first, grown before memory ran out", JUDGEMENT)
 LEAK_HORIZON_S = Threshold(86_400, "seconds until memory is full, if the end of the training is unknown", JUDGEMENT)
-DISK_BUSY_BYTES_S = Threshold(80e6, "bytes a second read while the training waits for data", JUDGEMENT)
+DISK_BUSY_BYTES_S = Threshold(80e6, "bytes per second read while the training waits for data", JUDGEMENT)
 
 # Numbers.
 SCALER_STEPS = Threshold(100, "steps in which a loss scaler may still search for its scale", JUDGEMENT)

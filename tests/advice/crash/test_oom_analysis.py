@@ -48,7 +48,7 @@ CAPPED = (
 WHOLE_CARD = CAPPED.replace("6.00 GiB allowed; ", "")
 
 
-def found(message: str, inventory: Inventory, limit: int | None = 6 * GIB, **exited: Any) -> Finding:
+def out_of_memory_finding(message: str, inventory: Inventory, limit: int | None = 6 * GIB, **exited: Any) -> Finding:
     state = RunState(
         launched_t=1.0,
         exited=Exited(t=9.0, **{"exit_code": 1, **exited}),
@@ -61,7 +61,7 @@ def found(message: str, inventory: Inventory, limit: int | None = 6 * GIB, **exi
 
 @pytest.mark.parametrize(("message", "inventory"), [(HOST, box()), (CAPPED, box(card()))], ids=["host", "card"])
 def test_the_limit_is_the_cause(message: str, inventory: Inventory) -> None:
-    finding = found(message, inventory)
+    finding = out_of_memory_finding(message, inventory)
     assert "own limit of 6 GiB" in finding.sentence
     assert "6 GiB" in finding.remedies[-1].title
     assert finding.remedies[0].change, "a smaller micro batch comes first"
@@ -80,6 +80,6 @@ def test_the_limit_is_the_cause(message: str, inventory: Inventory) -> None:
 def test_what_is_full_without_the_limit_is_named_itself(
     message: str, inventory: Inventory, limit: int | None, exited: dict[str, Any]
 ) -> None:
-    finding = found(message, inventory, limit, **exited)
+    finding = out_of_memory_finding(message, inventory, limit, **exited)
     assert "limit of" not in finding.sentence
     assert finding.sentence.endswith("full")

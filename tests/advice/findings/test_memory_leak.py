@@ -25,7 +25,7 @@ def rising(mb_a_step: float, stretches: int = 9, first_mb: int = 4000) -> Window
     return WindowMinima(64, tuple(round((first_mb + mb_a_step * 64 * n) * MB) for n in range(stretches)))
 
 
-def told(
+def memory_findings(
     allocated: WindowMinima = NO_MINIMA, anonymous: WindowMinima = NO_MINIMA, rank: int = 0, **changes: Any
 ) -> list[Finding]:
     """What is found of memory in a training after 600 of 9,000 steps; its card has 4 GB left, its host 44."""
@@ -36,7 +36,7 @@ def told(
 
 
 def test_a_card_that_will_be_full_before_the_end() -> None:
-    [finding] = told(rising(1.0))
+    [finding] = memory_findings(rising(1.0))
     assert finding.sentence == "GPU memory grows by 1 MB with every step: full in about 4,000 steps, 33 min"
     assert finding.evidence == ("3.8 GiB → 4.2 GiB held between steps, over 448 steps",)
     assert finding.severity == "warning"
@@ -46,14 +46,14 @@ def test_a_card_that_will_be_full_before_the_end() -> None:
 
 def test_nothing_is_said_where_it_lasts_to_the_end() -> None:
     slow = rising(0.4, stretches=12)
-    assert told(slow) == []
-    assert told(rising(1.0), state={"total_steps": 4000}) == []
-    assert len(told(slow, state={"total_steps": None})) == 1
+    assert memory_findings(slow) == []
+    assert memory_findings(rising(1.0), state={"total_steps": 4000}) == []
+    assert len(memory_findings(slow, state={"total_steps": None})) == 1
 
 
 def test_where_the_end_is_not_known_a_day_is_looked_ahead() -> None:
     slow = WindowMinima(2_000_000, tuple(4000 * MB + 70 * MB * n for n in range(9)))
-    assert told(slow, state={"total_steps": None}) == []
+    assert memory_findings(slow, state={"total_steps": None}) == []
 
 
 @pytest.mark.parametrize(
@@ -61,17 +61,17 @@ def test_where_the_end_is_not_known_a_day_is_looked_ahead() -> None:
     [rising(1.0, stretches=7), rising(0.1), WindowMinima(64, (4 * GB,) * 9), WindowMinima(64, (4 * GB, None, 5 * GB))],
 )
 def test_too_few_looks_and_too_little_are_not_told(lows: WindowMinima) -> None:
-    assert told(lows, state={"total_steps": None}) == []
+    assert memory_findings(lows, state={"total_steps": None}) == []
 
 
 def test_the_hosts_memory_and_a_limit_of_the_runs_own() -> None:
-    [finding] = told(anonymous=rising(8.0))
+    [finding] = memory_findings(anonymous=rising(8.0))
     assert finding.sentence == "Host memory grows by 8 MB with every step: full in about 5,500 steps, 45 min"
     assert "memray" in finding.remedies[1].why
-    assert told(anonymous=rising(1.0)) == []
-    [limited] = told(anonymous=rising(1.0), inventory=box(), samples=samples(), memory_limit_bytes=6 * GB)
+    assert memory_findings(anonymous=rising(1.0)) == []
+    [limited] = memory_findings(anonymous=rising(1.0), inventory=box(), samples=samples(), memory_limit_bytes=6 * GB)
     assert "full in about 1,488 steps" in limited.sentence
-    [capped] = told(rising(1.0), memory_limit_bytes=6 * GB)
+    [capped] = memory_findings(rising(1.0), memory_limit_bytes=6 * GB)
     assert "full in about 1,488 steps" in capped.sentence
 
 
@@ -91,12 +91,12 @@ def test_the_rank_is_named_where_there_are_several() -> None:
 
 
 def test_a_card_of_whose_memory_nothing_is_known() -> None:
-    assert told(rising(1.0), samples=samples(gpu={"memory_used_bytes": None})) == []
-    assert told(rising(1.0), samples=samples()) == []
-    assert told(rising(1.0), samples=()) == []
+    assert memory_findings(rising(1.0), samples=samples(gpu={"memory_used_bytes": None})) == []
+    assert memory_findings(rising(1.0), samples=samples()) == []
+    assert memory_findings(rising(1.0), samples=()) == []
 
 
-def ended(lows: WindowMinima) -> Situation:
+def out_of_memory_run(lows: WindowMinima) -> Situation:
     ranks = {0: RankState(0, PID, counters(), (), lows)}
     return situation(
         state=training(ranks=ranks, exited=Exited(t=1.0, exit_code=1)), log=(OUT_OF_MEMORY,), inventory=box(card())
@@ -104,7 +104,7 @@ def ended(lows: WindowMinima) -> Situation:
 
 
 def test_out_of_memory_after_a_steady_rise_says_so_before_it_offers_smaller_batches() -> None:
-    [finding] = crash_findings(ended(rising(16.0, stretches=5)))
+    [finding] = crash_findings(out_of_memory_run(rising(16.0, stretches=5)))
     assert finding.cause == "gpu-oom"
     assert "4.7 GiB → 7.5 GiB held between steps, over 192 steps" in finding.evidence
     assert finding.remedies[0].title == "keep numbers instead of tensors"
@@ -113,7 +113,7 @@ def test_out_of_memory_after_a_steady_rise_says_so_before_it_offers_smaller_batc
 
 @pytest.mark.parametrize("lows", [NO_MINIMA, rising(16.0, stretches=4), rising(1.0, stretches=5)])
 def test_out_of_memory_without_one_does_not(lows: WindowMinima) -> None:
-    [finding] = crash_findings(ended(lows))
+    [finding] = crash_findings(out_of_memory_run(lows))
     assert finding.cause == "gpu-oom"
     assert not any("held between steps" in line for line in finding.evidence)
     assert finding.remedies[0].title != "keep numbers instead of tensors"

@@ -37,7 +37,7 @@ def _main(own_pct: float, queue_pct: float | None, could_run: float | None, numb
     return ProcessSample(PID, "main", own_pct, GB, cpu_queue_pct=queue_pct, could_run=could)
 
 
-def told(**changes: Any) -> list[tuple[str, str | None]]:
+def causes_and_locations(**changes: Any) -> list[tuple[str, str | None]]:
     """Cause and place of what is found on a box of two cores."""
     return [(one.cause, one.where) for one in diagnose(situation(inventory=box(cores=2), **changes))]
 
@@ -70,7 +70,7 @@ def test_of_one_severity_the_dearest_comes_first(found: tuple[Finding, ...], ord
     ],
 )
 def test_on_a_box_that_others_use_both_are_told(state: Any, queue_pct: float, order: list[str]) -> None:
-    assert [cause for cause, _ in told(state=state, samples=on_cpu(queue_pct))] == order
+    assert [cause for cause, _ in causes_and_locations(state=state, samples=on_cpu(queue_pct))] == order
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_where_the_queue_is_not_counted_looks_at_the_process_tell(
 )
 def test_workers_are_too_many_only_where_it_is_they_who_fill_the_cores(workers: tuple[float, ...], where: str) -> None:
     waiting = training(rates={"data_wait_share": 0.6})
-    ((cause, place),) = told(state=waiting, samples=on_cpu(5.0, workers))
+    ((cause, place),) = causes_and_locations(state=waiting, samples=on_cpu(5.0, workers))
     assert (cause, place) == ("too-many-workers" if where == "cpu" else "data-wait", where)
 
 
@@ -99,7 +99,9 @@ def test_far_too_many_workers_queue_where_others_have_the_cores(workers: int, fo
         replace(one, processes=(*one.processes[:1], *(replace(w, cpu_queue_pct=70.0) for w in one.processes[1:])))
         for one in on_cpu(5.0, (6.0,) * workers)
     )
-    assert [cause for cause, _ in told(state=training(rates={"data_wait_share": 0.6}), samples=queueing)] == [found]
+    assert [
+        cause for cause, _ in causes_and_locations(state=training(rates={"data_wait_share": 0.6}), samples=queueing)
+    ] == [found]
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def test_batch_by_memory(gpu, batch, accumulation):
 
 @pytest.mark.parametrize(("gpu", "most"), [(K80, 24), (T4, 48), (RTX3090, 80), (A100_40, 128), (A100_80, 256)])
 def test_the_most_the_notes_got_onto_a_card_is_shown_and_not_taken(gpu, most):
-    assert "the most the notes got" in left(recommend(box(gpu), python()), "per_device_train_batch_size", most)
+    assert "the most that fitted" in left(recommend(box(gpu), python()), "per_device_train_batch_size", most)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,9 @@ def test_what_torch_says_of_bf16_before_ampere_is_not_believed():
 
 def test_flash_attention_is_left_with_the_reason():
     assert "capability 8.0" in left(recommend(box(T4), python()), "attn_implementation", "flash_attention_2")
-    assert "no flash-attn" in left(recommend(box(A10), python()), "attn_implementation", "flash_attention_2")
+    assert "flash-attn is not installed" in left(
+        recommend(box(A10), python()), "attn_implementation", "flash_attention_2"
+    )
     found = recommend(box(A10), python(flash_attn="2.8"))
     assert "not every model" in left(found, "attn_implementation", "flash_attention_2")
     assert found.settings.attn_implementation == "auto"
@@ -246,7 +248,7 @@ def test_a_card_that_torch_has_no_code_for_is_said():
 def test_among_different_cards_the_weakest_decides():
     found = recommend(box(A100_80, card("T4", 1, 15.0)), python())
     assert (found.settings.precision, found.settings.per_device_train_batch_size) == ("fp16", 32)
-    assert any("weakest decides" in note for note in found.notes)
+    assert any("weakest determines" in note for note in found.notes)
     hidden = recommend(box(A100_80, card("T4", 1, 15.0), cuda_visible_devices="0"), python())
     assert hidden.settings.precision == "bf16"
     assert recommend(box(A100_80, cuda_visible_devices=""), python()).settings.precision == "fp32"
@@ -288,5 +290,5 @@ def test_a_command_with_two_cards_counts_one_and_says_so() -> None:
     command = CommandJob(command=("python", "train.py"))
     found = recommend(box(T4, T4), python(), command)
     assert found.replicas == 1
-    assert any("holds a Trainer" in note for note in found.notes)
+    assert any("uses a Trainer" in note for note in found.notes)
     assert recommend(box(T4, T4), python(), command.model_copy(update={"apply": "hf-args"})).replicas == 2

@@ -1,4 +1,4 @@
-"""Cost of watching: bytes a second to the terminal, CPU and memory, compared with nvitop on the same fake GPUs.
+"""Cost of watching: bytes per second to the terminal, CPU and memory, compared with nvitop on the same fake GPUs.
 
     python -m tests.benchmarks.screen.screen_cost [SECONDS] [ROUNDS]
 
@@ -23,7 +23,7 @@ QUIET_S = 8
 QUIET_BYTES = 1500
 LONGEST_WARM_UP_S = 90.0
 BUDGETS = {2: (450, 1.0, 55), 8: (1100, 1.2, 55)}
-"""Number of GPUs: bytes a second, percent of a core, MB."""
+"""Number of GPUs: bytes per second, percent of a core, MB."""
 
 
 class Case(NamedTuple):

@@ -1,4 +1,4 @@
-"""Cost of `watch` with 8 GPUs and 500 processes, compared with nvitop: bytes a second, CPU and memory.
+"""Cost of `watch` with 8 GPUs and 500 processes, compared with nvitop: bytes per second, CPU and memory.
 
     python -m tests.benchmarks.screen.watch_cost [SECONDS] [ROUNDS]
 

@@ -137,7 +137,7 @@ def test_a_command_names_no_model(call: Call, tmp_path: Path) -> None:
 
 def test_a_model_known_by_its_name_alone_is_estimated_with_more_doubt(call: Call) -> None:
     document = json.loads(call("--model", "org/some-7b", "--task", "causal-lm", "--json").stdout)
-    assert document["rests_on"] == "closed form, the shape taken from the name some-7b"
+    assert document["rests_on"] == "closed form, shape guessed from the name some-7b"
     assert document["high_bytes"] == pytest.approx(1.3 * document["total_bytes"])
     assert document["parts"]["weights"] == pytest.approx(4 * 7e9, rel=0.15)
 

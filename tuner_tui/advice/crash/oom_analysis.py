@@ -15,7 +15,7 @@ OTHER_PROCESS = re.compile(rf"Process (\d+) has {SIZE} memory in use")
 
 EXPANDABLE = Remedy(
     title="set PYTORCH_ALLOC_CONF=expandable_segments:True",
-    why="PyTorch holds more free memory than the batch asked for, in pieces too small for it; before torch 2.9 the "
+    why="PyTorch holds more free memory than was requested, in pieces that are too small; before torch 2.9 the "
     "variable is called PYTORCH_CUDA_ALLOC_CONF",
     effect="the pieces are joined; the settings stay as they are",
     rests_on="the figures of the message",

@@ -29,9 +29,9 @@ HARMFUL_THROTTLE_REASONS = ("thermal", "hardware slowdown", "power brake", "reli
 """Throttle reasons that nobody configured, unlike a power cap or fixed clocks."""
 
 XID_FAULTS = {
-    "card": "by NVIDIA's list the card's own fault, or its power's, heat's or slot's",
-    "program": "by NVIDIA's list mostly a program's fault, seldom broken memory's",
-    "unknown": "by NVIDIA's list of more than one possible cause",
+    "card": "NVIDIA lists it as a fault of the card, its power, cooling or slot",
+    "program": "NVIDIA lists it as mostly a fault of the program, rarely of the memory",
+    "unknown": "NVIDIA lists more than one possible cause",
 }
 
 
@@ -200,7 +200,7 @@ def launch_bound(situation: Situation) -> Finding | None:
     return Finding(
         cause="launch-bound",
         severity="hint",
-        sentence="The GPU runs many small kernels: busy by the clock, idle by its power",
+        sentence="The GPU runs many small kernels: busy by GPU-Util, idle by its power",
         evidence=(
             f"GPU busy {format_percent(busy)}, at {format_share(power)} of its power limit",
             f"a micro step takes {micro_s * 1000:.0f} ms",

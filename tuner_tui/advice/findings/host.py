@@ -111,7 +111,7 @@ def disk_nearly_full(situation: Situation) -> Finding | None:
     free = None if newest is None else newest.host.disk_free_bytes
     if free is None or free >= thresholds.DISK_FREE_BYTES.value:
         return None
-    sentence = "Little disk is left for checkpoints"
+    sentence = "Little disk space is left for checkpoints"
     return _finding("disk-nearly-full", "warning", sentence, f"{format_size(free)} free", situation)
 
 

@@ -54,7 +54,7 @@ def recommend_batch(draft: RecommendationDraft, workload: Workload) -> None:
     share = samples_per_card(draft.target, noted.share)
     _micro_batch(draft, share, limit, f"{noted.label}{scaled}", workload)
     if noted.most is not None and not scaled:
-        why = "the most the notes got onto such a card: no room for a longer batch or another model"
+        why = "the most that fitted such a card in the notes: no room for longer batches or another model"
         draft.reject("per_device_train_batch_size", noted.most, why, NOTES_UTILISATION)
     _accumulation(draft, share)
     _eval_batch(draft, workload)
@@ -103,7 +103,7 @@ def _micro_batch(draft: RecommendationDraft, share: int, limit: int, rule: str, 
     split = rebalance(share, 1, draft.target.replicas, min(limit, share)).split
     source = f"{NOTES_UTILISATION}, for 128-token classification"
     guess = f"; the size of {workload.model.label} is not known" if workload.model.guessed else ""
-    few = f"; {share} a card keep the effective batch sensible" if share < limit else ""
+    few = f"; {share} per card keep the effective batch reasonable" if share < limit else ""
     draft.advise("per_device_train_batch_size", split.micro, f"{rule}{guess}{few}; {STARTING_POINT}", source)
 
 
@@ -113,14 +113,14 @@ def _accumulation(draft: RecommendationDraft, share: int) -> None:
     cards = f" × {replicas} cards" if replicas > 1 else ""
     reason = f"{micro} × {steps}{cards} = effective batch {micro * steps * replicas}"
     if steps == 1:
-        reason += "; accumulation only where memory asks for it"
+        reason += "; accumulation only if memory requires it"
     draft.advise("gradient_accumulation_steps", steps, reason, NOTES_UTILISATION)
 
 
 def _eval_batch(draft: RecommendationDraft, workload: Workload) -> None:
     micro = draft.settings.per_device_train_batch_size
     if workload.language_model and workload.has_large_logits:
-        reason = "as the micro batch: the logits of a language model weigh as much in evaluation"
+        reason = "same as the micro batch: the logits of a language model need as much memory in evaluation"
         draft.advise("per_device_eval_batch_size", micro, reason, "estimate")
     else:
         source = f"{NOTES_3070}, {NOTES_T4}, {NOTES_3070_8BIT}"

@@ -49,7 +49,7 @@ def _workers(draft: RecommendationDraft, prefetch: int) -> None:
 def workers_by_cores(target: TrainingTarget) -> tuple[int, str, str]:
     """Workers by the notes' rule, from the cores available to one training process; with reason and source."""
     if not target.on_gpu:
-        return 0, "without a GPU the training itself keeps every core busy", JUDGEMENT
+        return 0, "without a GPU the training itself uses all cores", JUDGEMENT
     cores = target.inventory.cpu.usable_cores // target.processes
     count = min(MAX_WORKERS, cores - SPARE_CORES)
     each = f" for each of {target.processes} processes" if target.processes > 1 else ""
@@ -62,8 +62,8 @@ def workers_by_cores(target: TrainingTarget) -> tuple[int, str, str]:
 def _few_cores(cores: int, each: str) -> tuple[int, str, str]:
     """Workers on fewer cores than the rule needs: on two, one worker still loads while the GPU computes."""
     if cores < 2:
-        return 0, f"{cores} usable core{each}: a worker would take the training's own", NOTES_UTILISATION
-    reason = f"{cores} usable cores{each}: the rule leaves none over, but one worker loads while the GPU computes"
+        return 0, f"{cores} usable core{each}: a worker would compete with the training", NOTES_UTILISATION
+    reason = f"{cores} usable cores{each}: the rule leaves none, but one worker loads while the GPU computes"
     return 1, reason, f"{NOTES_UTILISATION}, {NOTES_T4}"
 
 
@@ -82,7 +82,7 @@ def workers_by_shm(draft: RecommendationDraft, prefetch: int) -> tuple[int, str,
     free = f"only {shm.free_bytes / 2**20:.0f} MiB are free in /dev/shm, through which workers pass batches"
     larger = "docker run --shm-size=8g gives more"
     if isinstance(target.job, CommandJob):
-        return 0, f"{free}; how large this command's are is not known ({larger})", source
+        return 0, f"{free}; the size of this command's batches is unknown ({larger})", source
     settings = draft.settings
     batch_bytes = settings.per_device_train_batch_size * target.replicas * settings.max_length * BYTES_PER_TOKEN
     fitting = int(SHM_SHARE * shm.free_bytes / (batch_bytes * prefetch * target.processes))
@@ -103,7 +103,7 @@ def _prefetch(draft: RecommendationDraft) -> tuple[int, str, str]:
     if target.inventory.memory.usable_bytes < SHORT_HOST_BYTES:
         return PREFETCH_LITTLE, "host memory is short", NOTES_3070
     if shm is not None and shm.free_bytes < SMALL_SHM_BYTES:
-        return PREFETCH_LITTLE, "little room in /dev/shm", NOTES_3070
+        return PREFETCH_LITTLE, "little space in /dev/shm", NOTES_3070
     if draft.settings.dataloader_num_workers > MANY_WORKERS:
         return PREFETCH_LITTLE, "many workers keep enough batches ready", NOTES_3070
     return PREFETCH, "batches are ready before the GPU asks for them", SOURCE

@@ -57,14 +57,14 @@ class JobMemoryEstimator:
         guess = model_of(self.job.model, self.job.task)
         if guess.guessed or config_path(self.job.model) is not None:  # its configuration says that it is none of ours
             return None
-        rests_on = f"closed form, the shape taken from the name {guess.label}"
+        rests_on = f"closed form, shape guessed from the name {guess.label}"
         named = partial(replace, uncertainty=NAME_ONLY_UNCERTAINTY, rests_on=rests_on)
         return self._calibrate(settings, lambda one: named(estimate(guess.shape, one, self.device, self.processes)))
 
     def traced(self, settings: Settings) -> MemoryEstimate:
         """The traced estimate; takes seconds unless the trace is cached. Raises `TraceError`."""
         if self.interpreter is None:
-            raise TraceError("There is no Python to trace with: choose the interpreter that trains.")
+            raise TraceError("There is no interpreter to trace with: choose the one that trains.")
         return self._traced_estimate(trace_memory(self.interpreter, self.job, settings, self.device), settings)
 
     def _traced_estimate(self, found: MemoryTrace, settings: Settings) -> MemoryEstimate:

@@ -21,7 +21,7 @@ def optimizer(draft: RecommendationDraft, workload: Workload) -> None:
     """Recommends fused AdamW, or 8-bit AdamW if full states leave no room and bitsandbytes is installed."""
     target = draft.target
     if not target.on_gpu:
-        draft.advise("optim", "adamw_torch", "the fused kernels gain their time on a GPU", NOTES_T4)
+        draft.advise("optim", "adamw_torch", "fused kernels save time only on a GPU", NOTES_T4)
         return
     if _is_memory_short(draft, workload) and _eight_bit(draft, workload):
         return
@@ -43,7 +43,7 @@ def _eight_bit(draft: RecommendationDraft, workload: Workload) -> bool:
     short = f"{workload.model.label} takes {size} with AdamW's full states, too much of this card"
     card = target.weakest
     if card is None or card.capability is None or card.capability < BITSANDBYTES_LEAST:
-        draft.reject("optim", "adamw_bnb_8bit", f"{short}; but bitsandbytes wants capability 7.0", NOTES_3070_8BIT)
+        draft.reject("optim", "adamw_bnb_8bit", f"{short}; but bitsandbytes needs capability 7.0", NOTES_3070_8BIT)
         return False
     if not target.has("bitsandbytes"):
         why = f"{short}; but bitsandbytes is not installed (pip install bitsandbytes)"
@@ -66,15 +66,13 @@ def adapter(draft: RecommendationDraft, workload: Workload) -> None:
         why = f"a full training of {workload.model.label} would take {_gb(least)} before the first sample"
         draft.advise("peft_method", "lora", f"{why}; adapters leave the weights as they are", NOTES_3090)
     else:
-        draft.reject(
-            "peft_method", "lora", "it would be needed, and peft is not installed (pip install peft)", NOTES_3090
-        )
+        draft.reject("peft_method", "lora", "it is needed, but peft is not installed (pip install peft)", NOTES_3090)
 
 
 def checkpointing(draft: RecommendationDraft, workload: Workload) -> None:
     """Recommends gradient checkpointing if only a very small batch fits without it."""
     source = f"{NOTES_T4}, {NOTES_3090}, {NOTES_UTILISATION}"
-    cost = "about 20 % slower a step, about 40 % less activation memory"
+    cost = "steps about 20 % slower, about 40 % less activation memory"
     if not draft.target.on_gpu:
         return
     without = largest_batch(draft, workload, checkpointing=False)

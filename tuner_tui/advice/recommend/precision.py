@@ -35,7 +35,7 @@ def _before_ampere(draft: RecommendationDraft, capability: tuple[int, int]) -> N
         reason = f"{label} has fp16 tensor cores and no bf16; a loss scaler comes with it"
         draft.advise("precision", "fp16", reason, PRECISION_SOURCE)
         return
-    slow = "at 1/64 of fp32's speed" if capability == FP16_SLOW else "without tensor cores, so little is won"
+    slow = "at 1/64 of fp32's speed" if capability == FP16_SLOW else "without tensor cores, so there is little to gain"
     has = capability >= (5, 3)
     why = f"{label} computes in fp16 {slow}" if has else f"{label} does not compute in fp16"
     draft.reject("precision", "fp16", why, PRECISION_SOURCE)
@@ -65,9 +65,9 @@ def attention(draft: RecommendationDraft) -> None:
     if not target.able("flash"):
         why = f"flash attention needs capability 8.0; {target.card_label} has less or does not report it"
     elif not target.has("flash-attn"):
-        why = "the interpreter has no flash-attn, and SDPA runs the same kind of kernel"
+        why = "flash-attn is not installed, and SDPA runs the same kind of kernel"
     else:
-        why = "not every model has it, and SDPA runs the same kind of kernel; worth a try at long sequences"
+        why = "not every model supports it, and SDPA runs the same kind of kernel; worth a try at long sequences"
     draft.reject("attn_implementation", "flash_attention_2", why, NOTES_3090)
 
 

@@ -123,7 +123,7 @@ def _note_environment(draft: RecommendationDraft) -> None:
 def _note_interpreter(draft: RecommendationDraft) -> None:
     interpreter = draft.target.interpreter
     if interpreter is None:
-        draft.note("The Python that trains is not known: only what runs on every torch is recommended.")
+        draft.note("The training interpreter is unknown: only what runs with every torch is recommended.")
         return
     if interpreter.problem is not None:
         draft.note(interpreter.problem)
@@ -131,7 +131,9 @@ def _note_interpreter(draft: RecommendationDraft) -> None:
         draft.note(f"{problem.sentence} {problem.advice}")
     build = draft.target.box.version_text("torch") or ""
     if not draft.target.on_gpu and ("rocm" in build or "xpu" in build):
-        draft.note(f"torch {build} may use a card this program cannot see; what is recommended runs without one.")
+        draft.note(
+            f"torch {build} may use a card that this program cannot see; the recommended settings work without one."
+        )
 
 
 def _note_gpus(draft: RecommendationDraft) -> None:
@@ -139,7 +141,9 @@ def _note_gpus(draft: RecommendationDraft) -> None:
     inventory = target.inventory
     names = sorted({card.name for card in target.cards})
     if len(names) > 1:
-        draft.note(f"Different cards ({', '.join(names)}): the weakest decides what all run, the smallest the batch.")
+        draft.note(
+            f"Different cards ({', '.join(names)}): the weakest determines the precision, the smallest the batch."
+        )
     if target.replicas > 1 and not isinstance(target.job, CommandJob):
         draft.note(
             f"One process spreads each batch over {target.replicas} cards; a command started by torchrun, one process "
@@ -147,11 +151,13 @@ def _note_gpus(draft: RecommendationDraft) -> None:
         )
     if not target.spread_known:
         draft.note(
-            "The batch counts for one card. Where the command holds a Trainer, its one process shares each step among "
+            "The batch counts for one card. If the command uses a Trainer, its single process splits each step among "
             f"{len(target.cards)} cards, and the effective batch is that many times larger: its first steps show which."
         )
     if inventory.gpus and not target.cards and inventory.cuda_visible_devices is not None:
-        draft.note(f"CUDA_VISIBLE_DEVICES={inventory.cuda_visible_devices} hides every card: this is for the CPU.")
+        draft.note(
+            f"CUDA_VISIBLE_DEVICES={inventory.cuda_visible_devices} hides every card: these settings are for the CPU."
+        )
     for card in target.cards:
         if card.mig:
             draft.note(
@@ -167,6 +173,6 @@ def _note_shared_gpus(draft: RecommendationDraft) -> None:
         if held and card.memory_total_bytes is not None:
             total = card.memory_total_bytes / GIB
             draft.note(
-                f"Other programs hold {held / GIB:.1f} of {total:.1f} GiB of GPU {card.index}: the batch goes by the "
-                "rest. Close other notebooks."
+                f"Other programs hold {held / GIB:.1f} of {total:.1f} GiB of GPU {card.index}: the batch is sized "
+                "for the rest. Close other notebooks."
             )
