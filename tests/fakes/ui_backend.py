@@ -35,6 +35,7 @@ from tuner_tui.ui.backend.records import (
     ComparedRuns,
     Diagnoser,
     EstimateRequest,
+    LaunchOffer,
     MemoryOutlook,
     NameTakenError,
     PresetListing,
@@ -292,15 +293,15 @@ class FakeBackend(Backend):
     def open_run(self, folder: Path) -> TrainingConfig:
         return self.box.opened
 
-    def preview_launch(self, config: TrainingConfig) -> Sequence[tuple[str, str]]:
-        return self.box.preview
+    def offer_launch(self, config: TrainingConfig) -> LaunchOffer:
+        def start() -> Path:
+            if self.box.launch_error is not None:
+                raise BackendError(self.box.launch_error)
+            self.box.launched.append(config)
+            self.box.view = self.box.view or running()
+            return Path("/runs/r001")
 
-    def launch(self, config: TrainingConfig) -> Path:
-        if self.box.launch_error is not None:
-            raise BackendError(self.box.launch_error)
-        self.box.launched.append(config)
-        self.box.view = self.box.view or running()
-        return Path("/runs/r001")
+        return LaunchOffer(self.box.preview, start)
 
     def offer_restart(self, folder: Path, config: TrainingConfig | None) -> RestartOffer:
         def restart() -> Path:

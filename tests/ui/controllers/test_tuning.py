@@ -237,27 +237,27 @@ async def test_news_of_another_tuning_is_dropped() -> None:
 
 
 def test_a_trial_shows_what_it_changed_how_fast_it_was_and_how_it_ended() -> None:
-    told = lines(under_way())
-    assert told[3].split() == [
+    shown_rows = lines(under_way())
+    assert shown_rows[3].split() == [
         "3", "batch", "micro", "batch", "16,", "accumulation", "2", "26.9k", "×1.26", "37.9", "–",
     ]  # fmt: skip
-    assert told[5].endswith("✗ out of memory")
-    assert told[6].endswith("✓ best so far")
-    assert told[7].endswith("! not applied: attn_implemen…")
-    assert told[8].endswith("+11 %  ▸ in r038")
+    assert shown_rows[5].endswith("✗ out of memory")
+    assert shown_rows[6].endswith("✓ best so far")
+    assert shown_rows[7].endswith("! not applied: attn_implemen…")
+    assert shown_rows[8].endswith("+11 %  ▸ in r038")
 
 
 def test_the_start_and_the_winner_are_named_where_they_are_run_again() -> None:
-    told = lines(at_its_end())
-    assert "as given, again" in told[9]
-    assert "the winner, again" in told[10]
-    assert told[10].endswith("✓ winner")
+    shown_rows = lines(at_its_end())
+    assert "as given, again" in shown_rows[9]
+    assert "the winner, again" in shown_rows[10]
+    assert shown_rows[10].endswith("✓ winner")
 
 
 def test_a_trial_beyond_the_limit_is_not_the_best() -> None:
-    told = lines(under_way(limit_bytes=30 * GIB))
-    assert told[4].endswith("! too little left free")
-    assert told[1].endswith("✓ best so far")
+    shown_rows = lines(under_way(limit_bytes=30 * GIB))
+    assert shown_rows[4].endswith("! too little left free")
+    assert shown_rows[1].endswith("✓ best so far")
 
 
 def test_samples_are_compared_where_no_tokens_were_counted() -> None:
@@ -267,26 +267,26 @@ def test_samples_are_compared_where_no_tokens_were_counted() -> None:
 
 
 def test_the_head_says_what_is_tried_why_and_how_long_it_may_take() -> None:
-    told = [plain_text(row.line) for row in tuning_rows(under_way(), START_S, 116)]
-    assert told[0] == "▸ trial 8 · compile on · for 43 s · 4 min … 7 min left"
-    assert told[1].startswith("why     at most +11 % to gain: kernels")
-    assert told[2].startswith("best    ×2.47 of the start · 52.6k tokens/s · 44.0 GiB · trial 6: precision bf16")
+    shown_rows = [plain_text(row.line) for row in tuning_rows(under_way(), START_S, 116)]
+    assert shown_rows[0] == "▸ trial 8 · compile on · for 43 s · 4 min … 7 min left"
+    assert shown_rows[1].startswith("why     at most +11 % to gain: kernels")
+    assert shown_rows[2].startswith("best    ×2.47 of the start · 52.6k tokens/s · 44.0 GiB · trial 6: precision bf16")
 
 
 def test_the_verdict_has_its_spread_and_says_what_to_do_with_it() -> None:
-    told = [plain_text(row.line) for row in tuning_rows(at_its_end(), None, 116)]
-    assert told[0] == "✓ ×2.69 (×2.64 … ×2.73) of the start's throughput"
-    assert any("llama-1b-sft-tuned" in row for row in told)
-    assert told[-1].startswith("next    a shows")
+    shown_rows = [plain_text(row.line) for row in tuning_rows(at_its_end(), None, 116)]
+    assert shown_rows[0] == "✓ ×2.69 (×2.64 … ×2.73) of the start's throughput"
+    assert any("llama-1b-sft-tuned" in row for row in shown_rows)
+    assert shown_rows[-1].startswith("next    a shows")
 
 
 @pytest.mark.parametrize("status", ["aborted", "killed", "failed"])
 def test_a_tuning_that_ended_early_says_so(status: str) -> None:
     view = under_way(status=status, current=None, trouble="The disk is full.")
-    told = [plain_text(row.line) for row in tuning_rows(view, None, 116)]
-    assert told[0][:1] in "!✗"
-    assert told[1] == "trouble The disk is full."
-    assert any(row.startswith("best") for row in told)
+    shown_rows = [plain_text(row.line) for row in tuning_rows(view, None, 116)]
+    assert shown_rows[0][:1] in "!✗"
+    assert shown_rows[1] == "trouble The disk is full."
+    assert any(row.startswith("best") for row in shown_rows)
 
 
 def test_a_tuning_without_a_trial_is_drawn_as_well() -> None:
@@ -348,8 +348,8 @@ def test_where_the_start_stays_there_is_nothing_to_take() -> None:
     assert verdict is not None
     kept = at_its_end(verdict=replace(verdict, winner=START))
     assert [line for line in lines(kept) if "the start stays" in line]
-    told = "\n".join(plain_text(row.line) for row in tuning_rows(kept, None, 100))
-    assert "puts it into the settings" not in told
+    shown_rows = "\n".join(plain_text(row.line) for row in tuning_rows(kept, None, 100))
+    assert "puts it into the settings" not in shown_rows
 
 
 @pytest.mark.parametrize(

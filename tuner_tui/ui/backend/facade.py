@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tuner_tui.ui.backend import runs
 from tuner_tui.ui.backend.estimates import MemoryEstimator
-from tuner_tui.ui.backend.records import PresetListing, TrainingConfig, translate_errors
+from tuner_tui.ui.backend.records import LaunchOffer, PresetListing, TrainingConfig, translate_errors
 from tuner_tui.ui.backend.tunings import Tunings
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tuner_tui.advice.situation import Situation
     from tuner_tui.hardware.interpreter.probe import Interpreter
     from tuner_tui.hardware.inventory import Inventory
-    from tuner_tui.runs.launch.prepare import PreparedLaunch
     from tuner_tui.runs.read.reader import RunView
     from tuner_tui.runs.store.control import Order
     from tuner_tui.settings.distributed import AccelerateConfig
@@ -69,7 +68,6 @@ class Backend:
         self._overrides = overrides
         self._estimator = MemoryEstimator()
         self.tunings = Tunings()
-        self._shown: PreparedLaunch | None = None
 
     # settings
 
@@ -223,23 +221,15 @@ class Backend:
         )
 
     @translate_errors()
-    def preview_launch(self, config: TrainingConfig) -> Sequence[tuple[str, str]]:
-        """Return labelled lines that say what `launch` would start."""
+    def offer_launch(self, config: TrainingConfig) -> LaunchOffer:
+        """Prepare a run; nothing is started yet."""
         from tuner_tui.runs.launch.prepare import prepare
         from tuner_tui.runs.launch.summary import launch_summary
-
-        self._shown = prepare(runs.launch_request(config))
-        return launch_summary(self._shown)
-
-    @translate_errors()
-    def launch(self, config: TrainingConfig) -> Path:
-        """Start a run and return its folder. A launch that was just shown is not prepared again."""
-        from tuner_tui.runs.launch.prepare import prepare
         from tuner_tui.tuning.launching import start_run
 
-        request, shown = runs.launch_request(config), self._shown
-        self._shown = None
-        return start_run(shown if shown is not None and shown.request == request else prepare(request)).path
+        prepared = prepare(runs.launch_request(config))
+        start: Callable[[], Path] = translate_errors()(lambda: start_run(prepared).path)
+        return LaunchOffer(launch_summary(prepared), start)
 
     def offer_restart(self, folder: Path, config: TrainingConfig | None) -> RestartOffer:
         """Plan a restart with the settings of `config`, if it trains the same job; nothing happens yet."""
@@ -250,7 +240,7 @@ class Backend:
         return runs.list_newest_runs()
 
     def compare_runs(self, first: Path, second: Path) -> Iterator[ComparedRuns]:
-        """Yield the comparison of two runs, read anew each time, until neither is live."""
+        """Yield the comparison of two runs, one per read, until neither is live."""
         return runs.compare_runs(first, second)
 
     def adopt_run(self, folder: Path) -> None:

@@ -57,7 +57,7 @@ def seconds_to_tick(period_s: float, now_s: float) -> float:
 class PollingFeed(Generic[T]):
     """Takes an item from `items` at each tick and passes it to `publish` if it differs from the one before.
 
-    `items` is advanced on the thread only; it reads anew for each item and ends when nothing can change any more.
+    `items` is advanced on the thread only; it reads its source for each item and ends when nothing can change any more.
     """
 
     def __init__(

@@ -131,6 +131,14 @@ class RunListing:
 
 
 @dataclass(frozen=True, slots=True)
+class LaunchOffer:
+    """A prepared run: labelled lines that describe it, and the call that starts it and returns its folder."""
+
+    lines: Sequence[tuple[str, str]]
+    start: Callable[[], Path]
+
+
+@dataclass(frozen=True, slots=True)
 class RestartOffer:
     """The question to ask before a restart, and the call that restarts. It returns once the old run has ended."""
 

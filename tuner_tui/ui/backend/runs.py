@@ -102,7 +102,7 @@ def changed_settings(record: RunRecord, resolved: Resolved) -> list[str]:
 
 
 def compare_runs(first: Path, second: Path) -> Iterator[ComparedRuns]:
-    """Yield the comparison of two runs, read anew each time, until neither of them is live. Raises `OSError`."""
+    """Yield the comparison of two runs, one per read, until neither of them is live. Raises `OSError`."""
     from tuner_tui.runs.read.reader import RunReader
     from tuner_tui.runs.store.folder import RunFolder
 

@@ -79,7 +79,7 @@ class Tunings:
             yield view
 
     def follow(self, folder: Path) -> Iterator[TuningSnapshot]:
-        """Yield the tuning in `folder`, read anew each time, until it has ended. Raises `OSError`."""
+        """Yield the tuning in `folder`, one snapshot per read, until it has ended. Raises `OSError`."""
         from tuner_tui.tuning.process.tuning_reader import TuningReader
         from tuner_tui.tuning.store import TuningFolder
 
@@ -129,7 +129,7 @@ def _tunable_request(config: TrainingConfig) -> LaunchRequest:
         raise BackendError(UNREACHABLE) from error
     duplicate = find_duplicate_run(request)
     if duplicate is not None:
-        raise BackendError(f"This training runs as {duplicate.id}; trials beside it would measure nothing.")
+        raise BackendError(f"This training runs as {duplicate.id}; trials at the same time would measure nothing.")
     return request
 
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from tuner_tui.runs.events.run_state import RunState
     from tuner_tui.runs.read.reader import RunView
     from tuner_tui.ui.backend.facade import Backend
-    from tuner_tui.ui.backend.records import TrainingConfig
     from tuner_tui.ui.controllers.comparison import ComparisonController
     from tuner_tui.ui.state.state_store import StateStore
     from tuner_tui.ui.terminal.base_app import BaseApp
@@ -105,10 +104,14 @@ class RunController(Controller):
         if current is None or refusal:
             self._app.show_note(refusal, severity="warning")
             return
-        if not await self._confirm_beside_tuning() or not await self._confirm_command(current):
+        if not await self._confirm_beside_tuning():
+            return
+        offer = await to_daemon_thread(lambda: self._backend.offer_launch(current))
+        # A command is shown with the settings that do not reach it; the built-in job gets them all.
+        if current.job.kind == "command" and not await self._app.push_screen_wait(LaunchScreen(offer.lines)):
             return
         self._app.show_note("Starting the training.")
-        self.follow(await to_daemon_thread(lambda: self._backend.launch(current)))
+        self.follow(await to_daemon_thread(offer.start))
 
     async def _confirm_beside_tuning(self) -> bool:
         """A training spoils the measurements of a tuning that runs: ask first."""
@@ -116,15 +119,10 @@ class RunController(Controller):
         tuning = next((one.id for one in listed if one.status == "running"), None)
         if tuning is None:
             return True
-        question = f"{tuning} is tuning: a training beside it takes its memory and spoils its figures. Train anyway?"
+        question = (
+            f"{tuning} is tuning: a training at the same time takes memory and distorts its measurements. Train anyway?"
+        )
         return await self._app.push_screen_wait(ConfirmScreen("Train", question, "train")) is True
-
-    async def _confirm_command(self, current: TrainingConfig) -> bool:
-        """Show the exact command, and the settings that do not reach it. The built-in job needs no confirmation."""
-        if current.job.kind == "builtin":
-            return True
-        lines = await to_daemon_thread(lambda: self._backend.preview_launch(current))
-        return await self._app.push_screen_wait(LaunchScreen(lines)) is True
 
     async def restart(self) -> None:
         """Restart the followed run with the settings shown, after a confirmation."""

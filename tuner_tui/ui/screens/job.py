@@ -35,7 +35,7 @@ class JobScreen(Dialog["Job"]):
     """Returns the edited job. An invalid line gets the focus, and a message says what is wrong."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "accept", "Accept", id="job.accept", tooltip="Take the job as it stands"),
+        Binding("enter", "accept", "Accept", id="job.accept", tooltip="Accept the job"),
         Binding("down", "app.focus_next", "Down", id="job.down", show=False),
         Binding("up", "app.focus_previous", "Up", id="job.up", show=False),
     ]

@@ -1,4 +1,4 @@
-"""Base class of the full screens beside the main screen."""
+"""Base class of all full screens except the main screen."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ MIN_JOB_ROWS = 5
 WATCH_GLOSSARY = (
     ("job", "a trainer with its loader workers, the ranks under one launcher, a container's or shell's command line"),
     ("SM %", "share of time in which its kernels ran on its cards, by the driver; not how full the chip was"),
-    ("GPU %", "share of time in which any kernel ran; power beside it says how hard the card works"),
+    ("GPU %", "share of time in which any kernel ran; the power next to it says how hard the GPU works"),
     ("CPU %", "of one core: four busy threads are 400"),
     ("RSS", "memory in RAM; pages that workers share with their trainer are counted in each"),
     ("processes", "trainers + loader workers + others"),

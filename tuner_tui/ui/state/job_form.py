@@ -32,7 +32,7 @@ LAUNCHER_FIELDS = (
     JobField("launcher", "launcher", "what starts the processes", get_args(Launcher)),
     JobField("processes", "processes", "one a GPU; needs torchrun or accelerate"),
 )
-FALLBACK_FIELD = JobField("fallback", "fall back", "out of memory: how often a smaller micro batch may go on by itself")
+FALLBACK_FIELD = JobField("fallback", "fall back", "out of memory: how often to restart with a smaller micro batch")
 COMMAND_FIELDS = (
     JobField(
         "command", "command", "as in a shell: python train.py; {config}, {output_dir} and {checkpoint} are filled in"
@@ -50,9 +50,9 @@ BUILTIN_FIELDS = (
     JobField("task", "task", "what is learnt", ("classification", "causal-lm")),
     JobField("model", "model", "a Hub id, a local path, or a shape: tiny, bert-base, gpt2, llama-1b"),
     JobField("data", "data", "a CSV, JSONL or Parquet file, a Hub dataset, or stdlib"),
-    JobField("text_column", "text column", "empty: found by itself"),
+    JobField("text_column", "text column", "empty: detected"),
     JobField("text_pair_column", "second text", "empty: none"),
-    JobField("label_column", "label column", "empty: found by itself"),
+    JobField("label_column", "label column", "empty: detected"),
     JobField("max_samples", "most samples", "empty: all of them"),
     JobField("interpreter", "interpreter", "the Python that trains; empty: the shell's"),
     JobField("trust_remote_code", "remote code", "whether code of the model's author may run here", ("off", "on")),

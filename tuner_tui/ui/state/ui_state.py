@@ -101,7 +101,7 @@ class UiState:
         return self.view is not other.view and observed_data_parallel(self.view) != observed_data_parallel(other.view)
 
     def with_config(self, config: TrainingConfig) -> UiState:
-        """Load `config`; the edit history starts anew."""
+        """Load `config`; the edit history is cleared."""
         from tuner_tui.settings.edit_history import EditHistory
 
         return replace(self, loaded=config, editing=EditHistory.of(config.resolved), job_edited=False)
