@@ -25,7 +25,7 @@ def imported(path: Path) -> Iterator[str]:
             yield (node.module or "").partition(".")[0]
 
 
-@pytest.mark.parametrize("path", sorted(TRAINER.rglob("*.py")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted(TRAINER.rglob("*.py")), ids=lambda path: str(path.relative_to(TRAINER)))
 def test_the_training_interpreter_needs_nothing_of_ours(path: Path) -> None:
     assert set(imported(path)) <= ALLOWED | sys.stdlib_module_names
 

@@ -1,10 +1,10 @@
 """Starts the job: loads this folder as the package `tuner_trainer` and runs it.
 
-With `trace-memory` in place of a configuration it says instead what memory the job would take, see `trace_memory`; with
-`started-memory` what its Python takes before there is a model, see `started_memory`.
+With `trace-memory` in place of a configuration it reports the memory that the job would take (memory_tracer.tracer),
+with `started-memory` that of its Python before a model exists (memory_tracer.import_footprint).
 
-Python puts a folder that it runs on `sys.path`; there, files named `data.py` or `metrics.py` would hide modules of the
-same name from every library. So the folder leaves the path and becomes a package of its own name.
+Python puts the folder of a script on `sys.path`, where modules such as `data` would hide those of libraries. So the
+folder is removed from the path and loaded as a package with a name of its own.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""The cache folder of the job: where it is, and how two trainings share it without reading half a file."""
+"""The cache folder of the job, with locks and atomic writes for trainings that share it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def cache_folder(*parts: str) -> Path:
-    """A folder below `$XDG_CACHE_HOME/tuner-tui` or `~/.cache/tuner-tui`; in the temporary one if read-only."""
+    """A folder below `$XDG_CACHE_HOME/tuner-tui` or `~/.cache/tuner-tui`, or a temporary one if that is read-only."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     home = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"
     folder = home.joinpath("tuner-tui", *parts)
@@ -26,14 +26,14 @@ def cache_folder(*parts: str) -> Path:
 
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Hold the lock beside `path`, so that of several processes one makes it and the others wait and find it."""
+    """Hold a file lock for `path`, so that one of several processes creates it and the others wait."""
     with path.with_name(path.name + ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def write_atomic(path: Path, text: str) -> None:
-    """Write `text` to `path` so that a reader sees all of it or nothing, whatever ends this process."""
+    """Write `text` to `path` atomically."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:

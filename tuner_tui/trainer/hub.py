@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 SHAPES = ("tiny", "bert-base", "bert-large", "gpt2", "llama-1b")
 STDLIB = "stdlib"
-
-
 HUB = "https://huggingface.co"
 CONNECT_TIMEOUT_S = 5.0
 OFFLINE = "HF_HUB_OFFLINE"
 
 
-def go_offline_if_unreachable() -> None:
-    """Where no connection to the Hub opens, set `HF_HUB_OFFLINE`: models and data in its cache then load at once.
+def needs_hub(values: Mapping[str, Any]) -> bool:
+    """Whether the model or the data may have to be downloaded: neither built in nor a local path."""
+    names = (str(values.get("model", "tiny")), str(values.get("data", STDLIB)))
+    return any(name not in (*SHAPES, STDLIB) and not Path(name).exists() for name in names)
 
-    Must run before `huggingface_hub` is imported. Behind a proxy nothing is tried: only the proxy could tell.
+
+def go_offline_if_unreachable() -> None:
+    """Set `HF_HUB_OFFLINE` if the Hub cannot be reached, so that cached models and data load without retries.
+
+    Must run before `huggingface_hub` is imported. Behind a proxy nothing is tested.
     """
     if OFFLINE in os.environ or "https" in getproxies() or "all" in getproxies():
         return

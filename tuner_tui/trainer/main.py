@@ -1,28 +1,28 @@
-"""From a configuration file to an exit code. Heavy imports come after the file is read and found good."""
+"""Runs the job of a configuration file. torch and transformers are imported after the file has been checked."""
 
 from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import util
 from pathlib import Path
 from typing import Any
 
 from .errors import JobError
-from .hub import SHAPES, STDLIB
+from .hub import go_offline_if_unreachable, needs_hub
 
 USAGE = "usage: python …/tuner_tui/trainer CONFIG.yaml"
 NEEDED = ("yaml", "torch", "transformers", "accelerate", "datasets", "tokenizers")
 
 
 def main(argv: Sequence[str]) -> int:
-    """Train as the file `argv[0]` says. Returns 0, 2 for bad input, 143 after a checkpoint that SIGTERM asked for.
+    """Run the job of the configuration file `argv[0]`. Returns 0, 2 for bad input, 143 after SIGTERM and a checkpoint.
 
-    Everything unexpected (out of memory, a bug of a library) leaves as the exception it is, with its traceback.
+    Unexpected errors, such as out of memory, propagate with their traceback.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # in order with stderr, where both go to one file
+        sys.stdout.reconfigure(line_buffering=True)  # keeps the order with stderr if both go to one file
     if len(argv) != 1:
         print(USAGE, file=sys.stderr)
         return 2
@@ -34,16 +34,12 @@ def main(argv: Sequence[str]) -> int:
 
 
 def train_from(path: str) -> int:
-    """Read the configuration at `path` and train; see `main` for what it returns."""
+    """Read the configuration at `path` and train. Returns as `main`."""
     require_packages(NEEDED)
-    from .yaml_file import load_yaml
-
     values = load_yaml(path)
     if values.get("peft_method", "none") != "none":
         require_packages(("peft",))
     if needs_hub(values):
-        from .hub import go_offline_if_unreachable
-
         go_offline_if_unreachable()
     from .job.config import parse_config
     from .job.sigterm_checkpoint import leave_process_groups
@@ -54,14 +50,23 @@ def train_from(path: str) -> int:
     return exit_code
 
 
-def needs_hub(values: Mapping[str, Any]) -> bool:
-    """Whether the model or the data may have to come from the Hub: neither built in nor a path here."""
-    names = (str(values.get("model", "tiny")), str(values.get("data", STDLIB)))
-    return any(name not in (*SHAPES, STDLIB) and not Path(name).exists() for name in names)
+def load_yaml(path: str) -> dict[str, Any]:
+    """The mapping in the file at `path`. Raises `JobError` if there is none."""
+    import yaml
+
+    try:
+        values = yaml.safe_load(Path(path).read_text("utf-8"))
+    except OSError as error:
+        raise JobError(f"{path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise JobError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
+        raise JobError(f"{path} must hold keys and values, such as `learning_rate: 5.0e-05`")
+    return values
 
 
 def require_packages(names: Sequence[str]) -> None:
-    """Raise `JobError` naming the packages that this interpreter lacks."""
+    """Raise `JobError` if this interpreter lacks any of the packages."""
     missing = [name for name in names if util.find_spec(name) is None]
     if missing:
         raise JobError(

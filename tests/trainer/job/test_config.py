@@ -11,9 +11,9 @@ pytest.importorskip("transformers")
 from transformers import TrainingArguments
 
 from tuner_tui.trainer.errors import JobError
+from tuner_tui.trainer.hub import needs_hub
 from tuner_tui.trainer.job.config import parse_config
-from tuner_tui.trainer.main import main, needs_hub
-from tuner_tui.trainer.yaml_file import load_yaml
+from tuner_tui.trainer.main import load_yaml, main
 
 
 def values(tmp_path: Path, **more: Any) -> dict[str, Any]:

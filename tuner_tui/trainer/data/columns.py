@@ -1,4 +1,4 @@
-"""Which column holds the text, the second text and the label."""
+"""Finds the columns with the text, the second text and the label."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ LABEL_NAMES = ("label", "labels", "target", "class", "category", "sentiment", "g
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The names of the columns in use; `pair` and `label` are None where there is none."""
+    """The names of the columns in use; `pair` and `label` are None if there is none."""
 
     text: str
     pair: str | None = None
     label: str | None = None
 
     def used(self) -> list[str]:
-        """The columns that are there, each once."""
+        """The names that are not None."""
         return [name for name in (self.text, self.pair, self.label) if name is not None]
 
 
@@ -49,9 +49,9 @@ def find_columns(
     pair: str | None = None,
     label: str | None = None,
 ) -> Columns:
-    """The columns of a table with the columns `present`: those named, else those with a usual name.
+    """The columns to use of those `present`: the ones named, else the ones with a usual name, in any case.
 
-    Upper and lower case are the same for a usual name. `JobError` says which is missing and lists those present.
+    Raises `JobError` if one is missing.
     """
     for name in (text, pair, label):
         if name is not None and name not in present:
@@ -69,7 +69,7 @@ def find_columns(
 
 
 def find_text_columns(lower: dict[str, str]) -> tuple[str | None, str | None]:
-    """The columns of a usual pair of texts where both are there, else of one usual text."""
+    """The columns of a usual pair of texts if both exist, else of a usual single text."""
     for text, pair in PAIR_NAMES:
         if text in lower and pair in lower:
             return lower[text], lower[pair]
@@ -77,10 +77,10 @@ def find_text_columns(lower: dict[str, str]) -> tuple[str | None, str | None]:
 
 
 def first_present(names: Sequence[str], lower: dict[str, str]) -> str | None:
-    """The column, as it is spelled, of the first of `names` that is there."""
+    """The column, in its own spelling, of the first of `names` that exists."""
     return next((lower[name] for name in names if name in lower), None)
 
 
 def missing_column(what: str, present: Sequence[str]) -> JobError:
-    """The error for a column that is not there."""
+    """The error for a column that does not exist."""
     return JobError(f"the data has no {what}; its columns are {', '.join(present)}")

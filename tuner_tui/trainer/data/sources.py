@@ -1,4 +1,4 @@
-"""Where the data comes from: the standard library, a local file, a Hub dataset."""
+"""Opens the data of a job: the standard library, a local file or a Hub dataset."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .columns import Columns, find_columns
 
 READERS = {".csv": "csv", ".tsv": "csv", ".jsonl": "json", ".json": "json", ".parquet": "parquet"}
 EVAL_NAMES = ("eval", "valid", "validation", "dev", "test")
-# What pandas takes for "no value" (NA, None, null …) is a label or text like any other; only emptiness is none.
+# Only an empty cell is missing: words that pandas reads as missing (NA, None, null) are valid labels and texts.
 CSV_OPTIONS = {"keep_default_na": False, "na_values": [""]}
 
 
 @dataclass(frozen=True, slots=True)
 class RawData:
-    """Data as it was found: tables of rows (`evaluation` None where only one was), and the columns in use."""
+    """Tables as they were read, `evaluation` None if there is only one, and the columns in use."""
 
     train: Any
     evaluation: Any | None
@@ -31,7 +31,7 @@ class RawData:
 
 
 def open_source(job: JobArguments) -> RawData:
-    """The data that `job.data` names; `JobError` where it cannot be read or lacks a column."""
+    """Open the data of `job`. Raises `JobError` if it cannot be read or lacks a column."""
     if job.data == STDLIB:
         return open_stdlib(job.task)
     path = Path(job.data).expanduser()
@@ -44,7 +44,7 @@ def open_source(job: JobArguments) -> RawData:
 
 
 def open_stdlib(task: str) -> RawData:
-    """Labelled snippets of the standard library, or its whole files for a language model."""
+    """Labelled snippets of the standard library; whole files for a language model."""
     files = stdlib_corpus.source_files(stdlib_corpus.library_folder())
     if task == "causal-lm":
         return RawData(datasets.Dataset.from_dict({"text": [file.text for file in files]}), None, Columns("text"))
@@ -54,18 +54,18 @@ def open_stdlib(task: str) -> RawData:
 
 
 def open_files(path: Path) -> tuple[Any, Any | None]:
-    """The rows of the file at `path`, and of an evaluation file beside it; a folder stands for its `train` file."""
+    """The rows of a file and of the evaluation file in the same folder; a folder means its `train` file."""
     if path.is_dir():
         path = next((path / f"train{suffix}" for suffix in READERS if (path / f"train{suffix}").is_file()), path)
     if path.suffix not in READERS or not path.is_file():
         wanted = "a file" if path.suffix in READERS else f"a {', '.join(READERS)} file or a folder with train.csv"
         raise JobError(f"data {path}: no such file" if not path.exists() else f"data {path} is not {wanted}")
-    beside = find_evaluation_file(path)
-    return read_table(path), read_table(beside) if beside else None
+    evaluation = find_evaluation_file(path)
+    return read_table(path), read_table(evaluation) if evaluation else None
 
 
 def find_evaluation_file(train: Path) -> Path | None:
-    """The evaluation file beside a training file: `eval.csv` beside `train.csv`, `x-valid.csv` beside `x-train.csv`."""
+    """The evaluation file of a training file: `eval.csv` for `train.csv`, `x-valid.csv` for `x-train.csv`."""
     if "train" not in train.stem:
         return None
     names = [train.with_name(train.stem.replace("train", name) + train.suffix) for name in EVAL_NAMES]
@@ -85,7 +85,7 @@ def read_table(path: Path) -> Any:
             **options,
         )
     except (datasets.exceptions.DatasetGenerationError, ValueError) as error:
-        if "corresponds to no data" in str(error):  # how `datasets` says that a file has a header and nothing else
+        if "corresponds to no data" in str(error):  # the message of `datasets` for a file with only a header
             raise JobError(f"data {path} has no rows") from error
         raise JobError(f"data {path} cannot be read: {first_line(error.__cause__ or error)}") from error
 

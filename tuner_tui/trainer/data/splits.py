@@ -1,4 +1,7 @@
-"""Which rows train and which evaluate: unusable rows out, one text never on both sides, the same choice every time."""
+"""Splits rows into training and evaluation, by a hash of their text.
+
+The split is deterministic, and equal texts are never on both sides. Rows without text or label are removed.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ ROWS_PER_BATCH = 10_000
 
 @dataclass(frozen=True, slots=True)
 class RowSelection:
-    """Usable rows of a table, by row number, each with a hash of its text: the key of every choice made below."""
+    """Indices of usable rows, each with a hash of its text, by which rows are chosen."""
 
     indices: tuple[int, ...]
     hashes: tuple[int, ...]
@@ -27,10 +30,10 @@ class RowSelection:
 
 
 def split_source(source: RawData, max_samples: int | None) -> tuple[Any, Any | None]:
-    """Training and evaluation tables without unusable rows; a tenth is set apart where the source has no evaluation.
+    """Training and evaluation tables of usable rows. A source without evaluation has a tenth of its rows held out.
 
-    `max_samples` bounds the training rows, and the evaluation rows to a quarter of it (at least 64), so that a short
-    trial is not spent on evaluating.
+    `max_samples` limits the training rows, and a quarter of it (at least 64) the evaluation rows, so that a short trial
+    does not spend its time on evaluation. Raises `JobError` without any usable row.
     """
     train_rows = usable_rows(source.train, source.columns)
     if not train_rows.indices:
@@ -47,7 +50,7 @@ def split_source(source: RawData, max_samples: int | None) -> tuple[Any, Any | N
 
 
 def usable_rows(table: Any, columns: Columns) -> RowSelection:
-    """The rows that have text and, where there is a label column, a label (`-1` in a Hub dataset means none)."""
+    """The rows with text and, if there is a label column, a label (`-1` in a Hub dataset means none)."""
     kept: list[int] = []
     hashes: list[int] = []
     no_label = -1 if columns.label and hasattr(table.features[columns.label], "names") else None
@@ -70,7 +73,7 @@ def iter_rows(table: Any, columns: Columns) -> Iterator[dict[str, Any]]:
 
 
 def is_usable(row: dict[str, Any], columns: Columns, no_label: int | None) -> bool:
-    """Whether a row can train."""
+    """Whether a row has text and the label it needs."""
     text = row[columns.text]
     if text is None or not str(text).strip():
         return False
@@ -81,12 +84,15 @@ def is_usable(row: dict[str, Any], columns: Columns, no_label: int | None) -> bo
 
 
 def hash_text(texts: Sequence[str]) -> int:
-    """A number that depends on the texts alone, spread evenly over 64 bits."""
+    """A uniform 64-bit hash of the texts."""
     return int.from_bytes(hashlib.blake2b("\0".join(texts).encode(), digest_size=8).digest(), "big")
 
 
 def hold_out(rows: RowSelection, share: float) -> tuple[RowSelection, RowSelection]:
-    """`rows` parted into training and evaluation by hash: equal texts stay together, a lone text stays in training."""
+    """Split `rows` into training and evaluation: the share with the lowest hashes is held out.
+
+    Equal texts have equal hashes and stay together. If all rows have one text, all of them are for training.
+    """
     count = max(1, round(len(rows.indices) * share))
     border = sorted(rows.hashes)[count - 1]
     pairs = list(zip(rows.indices, rows.hashes, strict=True))
@@ -97,7 +103,7 @@ def hold_out(rows: RowSelection, share: float) -> tuple[RowSelection, RowSelecti
 
 
 def limit_rows(rows: RowSelection, count: int) -> RowSelection:
-    """At most `count` rows, those of highest hash: a fair draw, the same every time."""
+    """At most `count` rows, those with the highest hashes: a deterministic random sample."""
     pairs = sorted(zip(rows.hashes, rows.indices, strict=True), reverse=True)[:count]
     return select_rows(sorted((index, value) for value, index in pairs))
 

@@ -1,4 +1,4 @@
-"""The text that is on every machine: source files of Python's standard library, cut into labelled snippets."""
+"""A text corpus that every machine has: source files of Python's standard library, cut into labelled snippets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SKIPPED_FOLDERS = frozenset({"site-packages", "dist-packages", "test", "tests", 
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One file of the library: the top-level module or package it belongs to, and its text."""
+    """Text of one file and the top-level module or package that it belongs to."""
 
     module: str
     text: str
@@ -27,19 +27,19 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class Snippet:
-    """Some lines of one file, labelled by the top-level module they come from."""
+    """Lines of one file, labelled by their top-level module."""
 
     text: str
     module: str
 
 
 def library_folder() -> Path:
-    """Where the running interpreter keeps the sources of its standard library."""
+    """The folder of the standard library of the running interpreter."""
     return Path(sysconfig.get_path("stdlib"))
 
 
 def source_files(folder: Path) -> list[SourceFile]:
-    """The library's own sources below `folder`, without tests and installed packages, in a fixed order."""
+    """All sources below `folder` in a fixed order, without tests and installed packages. Raises `JobError`."""
     files = []
     for path in sorted(folder.rglob("*.py")):
         inner = path.relative_to(folder)
@@ -51,7 +51,7 @@ def source_files(folder: Path) -> list[SourceFile]:
 
 
 def fingerprint(files: Iterable[SourceFile]) -> str:
-    """A hash of the files' content, to tell one library from another."""
+    """A hash of the files' content, which identifies a library version."""
     digest = hashlib.sha256()
     for file in files:
         digest.update(f"{file.module}\0{file.text}\0".encode())
@@ -59,9 +59,9 @@ def fingerprint(files: Iterable[SourceFile]) -> str:
 
 
 def snippets(files: Iterable[SourceFile]) -> list[Snippet]:
-    """Snippets of the `LABEL_COUNT` largest modules, at most `SNIPPETS_PER_LABEL` of each, no text twice.
+    """Distinct snippets of the `LABEL_COUNT` largest modules, at most `SNIPPETS_PER_LABEL` of each.
 
-    Where a module has more, every n-th is taken, so that all of its files are represented.
+    Of a module with more, every n-th is taken, so that all of its files are represented.
     """
     by_module: dict[str, dict[str, None]] = defaultdict(dict)
     owner: dict[str, str] = {}
@@ -74,13 +74,13 @@ def snippets(files: Iterable[SourceFile]) -> list[Snippet]:
 
 
 def cut_snippets(text: str) -> Iterator[str]:
-    """`text` in pieces of `LINES_PER_SNIPPET` lines that are not blank; a shorter rest is left out."""
+    """Pieces of `LINES_PER_SNIPPET` non-blank lines; a shorter remainder is dropped."""
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     for start in range(0, len(lines) - LINES_PER_SNIPPET + 1, LINES_PER_SNIPPET):
         yield "\n".join(lines[start : start + LINES_PER_SNIPPET])
 
 
 def sample_evenly(texts: list[str]) -> list[str]:
-    """At most `SNIPPETS_PER_LABEL` of `texts`, evenly spread over them."""
+    """At most `SNIPPETS_PER_LABEL` of `texts`, evenly spaced."""
     count = min(len(texts), SNIPPETS_PER_LABEL)
     return [texts[index * len(texts) // count] for index in range(count)]

@@ -1,4 +1,4 @@
-"""From split rows to what the model trains on: class numbers, tokenised samples, blocks of tokens."""
+"""Turns the rows of a job into training data: class numbers, tokenised samples, blocks of tokens."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ DOCUMENTS_PER_BATCH = 10_000
 
 
 def tokenizer_processes(rows: int) -> int | None:
-    """Processes for tokenising: None (this one) for small data, where starting them would cost more than it saves.
+    """Number of processes for tokenising; None for small data, for which starting them takes longer than it saves.
 
     A fast tokenizer uses every core for a batch by itself; further processes only speed up what surrounds it.
     """
@@ -75,7 +75,7 @@ def tokenize_classification(table: Any, columns: Columns, names: list[str], toke
 
 
 def encode(table: Any, texts: list[str], tokenizer: Any, options: dict[str, Any]) -> Any:
-    """The tokens of the columns `texts`. The tokenizer itself is what is mapped, so that a worker process finds it."""
+    """Tokenise the columns `texts`. Maps the tokenizer itself, which worker processes can unpickle."""
     return table.map(
         tokenizer,
         input_columns=texts,
@@ -88,7 +88,7 @@ def encode(table: Any, texts: list[str], tokenizer: Any, options: dict[str, Any]
 
 
 def cast_to_text(table: Any, columns: list[str]) -> Any:
-    """`table` with `columns` as strings; `JobError` where a column holds lists or records."""
+    """`table` with `columns` as strings. Raises `JobError` if a column holds lists or records."""
     for name in columns:
         feature = table.features[name]
         if not isinstance(feature, datasets.Value):
@@ -99,7 +99,7 @@ def cast_to_text(table: Any, columns: list[str]) -> Any:
 
 
 def tokenize_blocks(table: Any, column: str, tokenizer: Any, max_length: int, max_blocks: int | None) -> Any:
-    """Blocks of exactly `max_length` tokens cut from all documents in a row, with `labels` equal to `input_ids`.
+    """Blocks of exactly `max_length` tokens cut from the concatenated documents, with `labels` equal to `input_ids`.
 
     The rest that fills no block is left out. `JobError` if nothing fills one.
     """
@@ -121,7 +121,7 @@ def tokenize_blocks(table: Any, column: str, tokenizer: Any, max_length: int, ma
 
 
 def cut_blocks(documents: Any, size: int) -> dict[str, Any]:
-    """The tokens of an Arrow table's `input_ids`, end to end, in rows of `size`."""
+    """The concatenated `input_ids` of an Arrow table in rows of `size`; the remainder is dropped."""
     flat = np.concatenate([np.asarray(chunk.flatten()) for chunk in documents["input_ids"].chunks] or [np.empty(0)])
     blocks = flat[: len(flat) // size * size].reshape(-1, size).astype(np.int64)
     return {"input_ids": list(blocks), "labels": list(blocks)}
@@ -133,7 +133,7 @@ SHUFFLE_SEED = 0
 
 @dataclass(frozen=True, slots=True)
 class SplitData:
-    """Rows of text to train and to evaluate on; `evaluation` is None where there is too little data.
+    """Rows of text for training and evaluation; `evaluation` is None if there is too little data.
 
     `class_names` is None for a language model.
     """
@@ -146,14 +146,14 @@ class SplitData:
 
 @dataclass(frozen=True, slots=True)
 class TokenizedData:
-    """Tokenised tables; `evaluation` is None where there is too little data."""
+    """Tokenised tables; `evaluation` is None if there is too little data."""
 
     train: Any
     evaluation: Any | None
 
 
 def open_split_data(job: JobArguments) -> SplitData:
-    """Open and split the data of `job`. `max_samples` counts rows here; for a language model, blocks later on."""
+    """Open and split the data of `job`. `max_samples` limits rows here, and blocks in `tokenize_data`."""
     source = open_source(job)
     if job.task == "causal-lm":
         return SplitData(*split_source(source, None), source.columns, None)
@@ -163,7 +163,7 @@ def open_split_data(job: JobArguments) -> SplitData:
 
 
 def tokenize_data(job: JobArguments, opened: SplitData, tokenizer: Any) -> TokenizedData:
-    """Tokenise: a row a sample for classification, blocks of `max_length` for a language model."""
+    """Tokenise: one sample per row for classification, blocks of `max_length` for a language model."""
     names, columns = opened.class_names, opened.columns
 
     def tokenised(table: Any, max_blocks: int | None) -> Any:
@@ -177,12 +177,12 @@ def tokenize_data(job: JobArguments, opened: SplitData, tokenizer: Any) -> Token
 
 
 def quarter(count: int | None) -> int | None:
-    """A quarter of `count`, at least one; None stays None."""
+    """A quarter of `count`, at least 1; None for None."""
     return None if count is None else max(1, count // 4)
 
 
 def shuffled_blocks(table: Any, column: str, max_length: int, tokenizer: Any, count: int | None) -> Any:
-    """At most `count` blocks of `table`, from documents in mixed order; no more is tokenised than they need."""
+    """At most `count` blocks from shuffled documents; tokenises no more documents than that needs."""
     mixed = table.shuffle(seed=SHUFFLE_SEED)
     if count is not None:
         mixed = mixed.select(range(documents_needed(mixed, column, count * max_length * MAX_CHARACTERS_PER_TOKEN)))
@@ -190,7 +190,7 @@ def shuffled_blocks(table: Any, column: str, max_length: int, tokenizer: Any, co
 
 
 def documents_needed(table: Any, column: str, characters: int) -> int:
-    """How many documents from the first hold `characters`; all of them if they hold fewer."""
+    """The number of leading documents that together hold `characters`, or all of them."""
     total = 0
     for index, row in enumerate(table.select_columns([column])):
         total += len(str(row[column]))

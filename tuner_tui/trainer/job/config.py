@@ -1,4 +1,4 @@
-"""The job's configuration: one flat YAML file with the names of `TrainingArguments` and the job's own."""
+"""Parses the configuration: one flat mapping with fields of `TrainingArguments` and of the job."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PEFT_METHODS = ("none", "lora", "dora")
 
 @dataclass
 class JobArguments:
-    """What to train and on which data; everything else is in `TrainingArguments`."""
+    """Model, data and task; everything else is in `TrainingArguments`."""
 
     task: str = field(default="classification", metadata={"help": "classification or causal-lm", "choices": TASKS})
     model: str = field(default="tiny", metadata={"help": "A Hub id, a local folder, or the name of a built-in shape"})
@@ -40,8 +40,8 @@ class JobArguments:
 
 
 def parse_config(values: dict[str, Any], path: str = "config") -> tuple[JobArguments, TrainingArguments]:
-    """`values` as checked arguments: unknown keys, wrong types and impossible combinations raise `JobError`."""
-    from transformers import TrainingArguments  # two seconds, which a trace of memory need not wait
+    """`values` as checked arguments. Unknown keys, wrong types and impossible combinations raise `JobError`."""
+    from transformers import TrainingArguments  # takes two seconds, which a memory trace does not need
 
     job_keys = get_type_hints(JobArguments)
     all_keys = {**get_type_hints(TrainingArguments), **job_keys}
@@ -55,18 +55,18 @@ def parse_config(values: dict[str, Any], path: str = "config") -> tuple[JobArgum
 
 
 def did_you_mean(key: str, known: set[str]) -> str:
-    """`, did you mean …?` for a key that is close to a known one, else nothing."""
+    """`, did you mean …?` for a key similar to a known one, else an empty string."""
     close = difflib.get_close_matches(key, sorted(known), n=1)
     return f", did you mean `{close[0]}`?" if close else ""
 
 
 def union_members(hint: Any) -> tuple[Any, ...]:
-    """The member types of a union; any other hint alone."""
+    """The member types of a union, or the hint itself."""
     return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 
 def coerce_value(key: str, value: Any, hint: Any, path: str) -> Any:
-    """`value` as the type of `key`: `1e-5`, which YAML reads as text, becomes a number; a wrong type is an error."""
+    """Convert `value` to the type of `key`: `1e-5`, which YAML reads as text, becomes a number. Raises `JobError`."""
     kinds = union_members(hint)
     if value is None or isinstance(value, (dict, list)) or str in kinds or not {bool, int, float} & set(kinds):
         return value
@@ -82,7 +82,7 @@ def coerce_value(key: str, value: Any, hint: Any, path: str) -> Any:
 
 
 def parse_number(value: Any) -> int | float | None:
-    """A number, or text that spells one; None for anything else (and for true and false)."""
+    """The number that a value or its text is; None for anything else, booleans included."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return value
     try:
@@ -92,7 +92,7 @@ def parse_number(value: Any) -> int | float | None:
 
 
 def check_job(job: JobArguments, path: str) -> JobArguments:
-    """`job` if its own fields are possible, else `JobError`."""
+    """Return `job` if its fields are valid. Raises `JobError`."""
     for item in dataclasses.fields(job):
         choices = item.metadata.get("choices")
         value = getattr(job, item.name)
@@ -106,7 +106,7 @@ def check_job(job: JobArguments, path: str) -> JobArguments:
 
 
 def build_training_arguments(values: dict[str, Any], job: JobArguments, path: str) -> TrainingArguments:
-    """`TrainingArguments` of the installed Transformers, with what every job of ours needs where the file is silent."""
+    """`TrainingArguments` of the installed Transformers, with defaults that this job needs. Raises `JobError`."""
     from transformers import TrainingArguments
 
     if "output_dir" not in values:
@@ -114,22 +114,20 @@ def build_training_arguments(values: dict[str, Any], job: JobArguments, path: st
     names = {f.name for f in dataclasses.fields(TrainingArguments)}
     defaults: dict[str, Any] = {"report_to": "none", "prediction_loss_only": job.task == "causal-lm"}
     if not has_accelerator():
-        defaults["use_cpu"] = (
-            True  # without it, Transformers refuses bf16 where there is no GPU, though a CPU can do it
-        )
+        defaults["use_cpu"] = True  # otherwise Transformers rejects bf16 without a GPU, which a CPU supports
     for prefix in ("activation_checkpointing", "gradient_checkpointing"):
         if values.get(prefix) and f"{prefix}_kwargs" in names:
-            # The reentrant kind loses the gradient when the inputs need none, as with frozen embeddings under LoRA.
+            # Reentrant checkpointing loses the gradient if the inputs need none, as with frozen embeddings under LoRA.
             defaults[f"{prefix}_kwargs"] = {"use_reentrant": False}
     try:
         arguments = TrainingArguments(**{**defaults, **values})
     except (ValueError, TypeError, ImportError) as error:
         raise JobError(f"{path}: {first_line(error)}") from error
     if arguments.device.type == "cpu":
-        arguments.dataloader_pin_memory = False  # nothing to pin for, and PyTorch warns of it for every loader
+        arguments.dataloader_pin_memory = False  # without a GPU it has no effect, and PyTorch warns for each loader
     return arguments
 
 
 def has_accelerator() -> bool:
-    """Whether PyTorch sees a GPU of any maker."""
+    """Whether PyTorch finds a GPU of any vendor."""
     return bool(torch.cuda.is_available() or torch.backends.mps.is_available() or torch.xpu.is_available())

@@ -15,9 +15,10 @@ from .sigterm_checkpoint import EvaluationInterrupted, IgnoreSigtermInWorker
 def classification_loss(arguments: TrainingArguments) -> Callable[..., Any]:
     """Cross entropy summed over the micro batch and divided by the samples of the whole optimizer step.
 
-    Some classifiers of Transformers (ModernBERT in 5.23) take the number of samples of the step and ignore it: the
-    Trainer then neither divides by the accumulation itself, and the gradient grows with it. A mean of means, on the
-    other hand, weighs the samples of a short last micro batch more than the others.
+    The gradient is then independent of how a step is split into micro batches. The built-in losses differ: some
+    classifiers (ModernBERT in 5.23) accept `num_items_in_batch` and ignore it, so that the Trainer does not divide by
+    the accumulation and the gradient grows with it; a mean of means gives samples of a short last micro batch more
+    weight.
     """
 
     def loss(outputs: Any, labels: Any, num_items_in_batch: Any = None) -> Any:
@@ -27,35 +28,35 @@ def classification_loss(arguments: TrainingArguments) -> Callable[..., Any]:
             return cross_entropy(logits.float(), labels, label_smoothing=smoothing)
         total = cross_entropy(logits.float(), labels, reduction="sum", label_smoothing=smoothing)
         items = num_items_in_batch.float().mean() if hasattr(num_items_in_batch, "float") else num_items_in_batch
-        return total / items / max(1, arguments.n_gpu)  # with DataParallel the Trainer multiplies by its devices
+        return total / items / max(1, arguments.n_gpu)  # under DataParallel the Trainer multiplies by the devices
 
     return loss
 
 
 class JobTrainer(Trainer):  # type: ignore[misc]  # Transformers is not typed
-    """The Trainer, with perplexity beside a language model's loss, and evaluations that SIGTERM can break off."""
+    """A Trainer that reports the perplexity of language models and whose evaluations SIGTERM can interrupt."""
 
     language_model = False
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
-        """The Trainer's own, with perplexity added to its metrics."""
+        """As in the Trainer, with perplexity added to the metrics of a language model."""
         output = super().evaluation_loop(*args, **kwargs)
         for name in [name for name in output.metrics if name.endswith("_loss") and self.language_model]:
             output.metrics[name.removesuffix("loss") + "perplexity"] = perplexity(output.metrics[name])
         return output
 
     def get_train_dataloader(self) -> Any:
-        """The Trainer's own, of the micro batch asked for: until Transformers 5, resuming brings the checkpoint's."""
+        """As in the Trainer, with the configured micro batch: before 5, resuming uses that of the checkpoint."""
         if not self.args.auto_find_batch_size:
             self._train_batch_size = self.args.train_batch_size
-        return _spared(super().get_train_dataloader())
+        return _ignore_sigterm(super().get_train_dataloader())
 
     def get_eval_dataloader(self, *args: Any, **kwargs: Any) -> Any:
-        """The Trainer's own."""
-        return _spared(super().get_eval_dataloader(*args, **kwargs))
+        """As in the Trainer, with workers that ignore SIGTERM."""
+        return _ignore_sigterm(super().get_eval_dataloader(*args, **kwargs))
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
-        """The Trainer's own; broken off, it has no metrics, and the training saves and stops."""
+        """As in the Trainer; an interrupted evaluation returns no metrics, and the training saves and stops."""
         try:
             return super().evaluate(*args, **kwargs)
         except EvaluationInterrupted:
@@ -64,9 +65,9 @@ class JobTrainer(Trainer):  # type: ignore[misc]  # Transformers is not typed
             return {}
 
 
-def _spared(loader: Any) -> Any:
-    """The loader, whose workers outlive a SIGTERM that the trainer answers with a checkpoint."""
-    inner = getattr(loader, "base_dataloader", loader)  # what accelerate's loader really reads
+def _ignore_sigterm(loader: Any) -> Any:
+    """Make the workers of `loader` ignore SIGTERM, which the training answers with a checkpoint."""
+    inner = getattr(loader, "base_dataloader", loader)  # accelerate's loader wraps the one with workers
     if not isinstance(inner.worker_init_fn, IgnoreSigtermInWorker):
         inner.worker_init_fn = IgnoreSigtermInWorker(inner.worker_init_fn)
     return loader

@@ -1,4 +1,4 @@
-"""The figures of an evaluation: accuracy, macro-F1, perplexity."""
+"""Evaluation metrics: accuracy, macro-F1, perplexity."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ import numpy as np
 
 
 def predicted_class(logits: Any, labels: Any) -> Any:
-    """The class of highest score, taken on the device so that evaluation keeps one integer a sample and not its logits.
+    """The class of the highest logit, shape (batch,).
 
-    Shapes: logits (batch, classes), alone or first of a tuple; returns (batch,).
+    Computed on the device, so that the evaluation keeps one integer per sample instead of its logits. `logits` has
+    shape (batch, classes), or is a tuple with that tensor first.
     """
     scores = logits[0] if isinstance(logits, tuple) else logits
     return scores.argmax(dim=-1)
 
 
 def classification_metrics(prediction: Any) -> dict[str, float]:
-    """Accuracy and macro-F1 from a Trainer `EvalPrediction` whose predictions are class numbers."""
+    """Accuracy and macro-F1 of an `EvalPrediction` whose predictions are class numbers."""
     predicted = np.asarray(prediction.predictions).reshape(-1)
     labels = np.asarray(prediction.label_ids).reshape(-1)
     return {"accuracy": float((predicted == labels).mean()), "f1_macro": macro_f1(predicted, labels)}
 
 
 def macro_f1(predicted: np.ndarray, labels: np.ndarray) -> float:
-    """The mean of the classes' F1, over classes that occur among labels or predictions; equal weight to each class."""
+    """The unweighted mean F1 of the classes that occur among labels or predictions."""
     size = int(max(predicted.max(initial=-1), labels.max(initial=-1))) + 1
     true = np.bincount(labels[predicted == labels], minlength=size)
     total = np.bincount(labels, minlength=size) + np.bincount(predicted, minlength=size)
@@ -34,7 +35,7 @@ def macro_f1(predicted: np.ndarray, labels: np.ndarray) -> float:
 
 
 def perplexity(loss: float) -> float:
-    """exp(loss), infinite where that exceeds a float; nan stays nan."""
+    """exp(loss); infinity on overflow, nan for nan."""
     try:
         return math.exp(loss)
     except OverflowError:

@@ -1,4 +1,8 @@
-"""On SIGTERM, save a checkpoint after the current step and end; a second SIGTERM ends at once."""
+"""On SIGTERM, saves a checkpoint after the current step and ends; a second SIGTERM ends at once.
+
+Ranks receive signals at different times, and one that stopped alone would leave the others waiting for its gradients.
+So after each step, and after each batch of an evaluation, all ranks agree on whether any of them got the signal.
+"""
 
 from __future__ import annotations
 
@@ -12,48 +16,45 @@ from types import FrameType
 from typing import Any
 
 import torch
-import torch.distributed
-import torch.distributed as distributed
+import torch.distributed as dist
 from transformers import TrainerCallback
 
 
 def is_distributed() -> bool:
-    """Whether this process is one rank of several."""
-    return bool(distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1)
+    """Whether this process is one of several ranks."""
+    return bool(dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
 
 
 def leave_process_groups() -> None:
-    """Leave the process groups while Python is still alive; nothing where there are none.
+    """Destroy the process groups before Python exits; does nothing without any.
 
-    gloo's threads hold what they last worked on, Python objects too. One that lets go of them while Python ends is
-    ended in the middle of it, and aborts the process of a finished training (seen with torch 2.13 in 5 of 75 short
-    trainings of two ranks). The groups' threads end with the last object that holds a group, such as the model
-    that DDP wraps: callers have let go of it, but for reference cycles.
+    Threads of gloo hold the Python objects they last worked on. One that releases them while Python exits aborts the
+    process of a finished training (seen with torch 2.13 in 5 of 75 short trainings of two ranks). The threads end with
+    the last object that holds a group, such as a model wrapped by DDP, hence the garbage collection.
     """
     if is_distributed():
         gc.collect()
-        distributed.destroy_process_group()
+        dist.destroy_process_group()
 
 
 EXIT_CODE = 128 + signal.SIGTERM
 
 SAME_REQUEST_S = 5.0
-"""With several ranks, signals that follow one another closer than this are one request: whoever stops a job may signal
-each rank, and the launcher that it signals too hands it on."""
+"""With several ranks, signals within this time are one request: a job may be stopped by signals to each rank and to
+the launcher, which forwards its own."""
 
 
 class EvaluationInterrupted(Exception):
-    """An evaluation was broken off because the training is to stop."""
+    """An evaluation was interrupted because the training stops."""
 
 
 class CheckpointOnSigterm(TrainerCallback):  # type: ignore[misc]  # Transformers is not typed
-    """Turns SIGTERM into a checkpoint and an orderly end.
+    """Saves a checkpoint and stops the training on SIGTERM, with any version of Transformers.
 
-    Transformers has `enable_jit_checkpoint` since 5.0 for this; it waits three seconds first, may save with
-    gradients half accumulated, lets an evaluation run to its end, and stops each rank on its own. This one works with
-    every version.
+    `enable_jit_checkpoint` of Transformers 5 waits three seconds first, may save with gradients half accumulated, lets
+    an evaluation run to its end, and stops each rank on its own.
 
-    `requested`: this process was told; `stopping`: all of them know it.
+    `requested`: this process got the signal; `stopping`: all ranks know of it.
     """
 
     def __init__(self) -> None:
@@ -64,7 +65,7 @@ class CheckpointOnSigterm(TrainerCallback):  # type: ignore[misc]  # Transformer
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Take SIGTERM as a request while the block runs."""
+        """Handle SIGTERM as a request to stop within the context."""
         before = signal.signal(signal.SIGTERM, self._request)
         try:
             yield
@@ -81,31 +82,31 @@ class CheckpointOnSigterm(TrainerCallback):  # type: ignore[misc]  # Transformer
             self.requested, self._requested_s = True, time.monotonic()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """A group of its own for the question: it is asked on the CPU, whatever the gradients travel by."""
+        """Create a gloo group, so that ranks agree on the CPU whatever backend the gradients use."""
         if is_distributed():
-            self._group = torch.distributed.new_group(backend="gloo")
+            self._group = dist.new_group(backend="gloo")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """After an optimizer step: save and stop, and do not start an evaluation that was due."""
+        """Save and stop after this optimizer step, without an evaluation that is due."""
         if self._agreed():
             self._stop(control)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """The epoch that a stop cuts short is not evaluated either."""
+        """Do not evaluate an epoch that a stop cuts short."""
         if self.stopping or (self._group is None and self._agreed()):
             self._stop(control)
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Within an evaluation: leave it."""
+        """Interrupt the evaluation. Raises `EvaluationInterrupted`."""
         if self._agreed():
             raise EvaluationInterrupted
 
     def _agreed(self) -> bool:
-        """Whether any rank was told; every rank asks at the same places and gets the same answer."""
+        """Whether any rank got SIGTERM. A collective call: every rank makes it at the same points."""
         if self._group is not None and not self.stopping:
-            told = torch.tensor(self.requested, dtype=torch.int32)
-            torch.distributed.all_reduce(told, torch.distributed.ReduceOp.MAX, self._group)
-            self.stopping = bool(told)
+            requested = torch.tensor(self.requested, dtype=torch.int32)
+            dist.all_reduce(requested, dist.ReduceOp.MAX, self._group)
+            self.stopping = bool(requested)
         elif self._group is None:
             self.stopping = self.requested
         return self.stopping
@@ -117,13 +118,13 @@ class CheckpointOnSigterm(TrainerCallback):  # type: ignore[misc]  # Transformer
 
 
 class IgnoreSigtermInWorker:
-    """Prepares a loader worker so that a SIGTERM to the whole group leaves it at work: the step at hand needs it.
+    """A `worker_init_fn` that makes loader workers ignore SIGTERM: the current step still needs their batches.
 
-    It ends when its loader or its trainer does; nobody has to terminate it, for its batches take no time.
+    A worker ends with its loader or its trainer.
     """
 
     def __init__(self, own: Any = None) -> None:
-        """`own` is the `worker_init_fn` that the loader had."""
+        """`own` is the loader's own `worker_init_fn`."""
         self._own = own
 
     def __call__(self, worker: int) -> None:

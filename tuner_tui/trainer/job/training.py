@@ -21,20 +21,20 @@ TENSOR_CORE_MULTIPLE = 8
 
 
 def run_job(job: JobArguments, arguments: TrainingArguments) -> int:
-    """Train, evaluate and save as asked; returns 0, or 143 after SIGTERM and its checkpoint.
+    """Train, evaluate and save. Returns 0, or 143 after SIGTERM and a checkpoint.
 
-    The model comes before tokenising, which may take minutes, so that what is wrong with it is said first.
+    The model is loaded before tokenising, which may take minutes, so that its errors are reported first.
     """
     set_seed(arguments.seed)
     resume_from = find_checkpoint(arguments)
     tokenizer = load_tokenizer(job)
     opened = open_split_data(job)
     model = prepare_model(job, arguments, tokenizer, opened)
-    with arguments.main_process_first(desc="preparing the data"):  # the other ranks find it in the cache
+    with arguments.main_process_first(desc="preparing the data"):  # the other ranks read it from the cache
         data = tokenize_data(job, opened, tokenizer)
     if arguments.process_index == 0:
         report_data(job, opened, data)
-    # Loader workers are forked from here on; they pad, which needs none of the tokenizer's threads.
+    # Loader workers, forked from here on, only pad batches and need no tokenizer threads.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     term = CheckpointOnSigterm()
     trainer = build_trainer(job, arguments, model, tokenizer, data, term)
@@ -49,7 +49,7 @@ def run_job(job: JobArguments, arguments: TrainingArguments) -> int:
 
 
 def train(trainer: JobTrainer, resume_from: str | None) -> None:
-    """Run the training; an optimizer or kernel whose package is missing is a `JobError`."""
+    """Run the training. Raises `JobError` if a package for the optimizer or a kernel is missing."""
     try:
         trainer.train(resume_from_checkpoint=resume_from)
     except ImportError as error:
@@ -57,7 +57,7 @@ def train(trainer: JobTrainer, resume_from: str | None) -> None:
 
 
 def report_data(job: JobArguments, opened: SplitData, data: TokenizedData) -> None:
-    """Say how much data there is."""
+    """Print the amount of data."""
     unit = "samples" if job.task == "classification" else f"blocks of {job.max_length} tokens"
     evaluation = "none" if data.evaluation is None else f"{len(data.evaluation):,}"
     classes = f", {len(opened.class_names)} classes" if opened.class_names else ""
@@ -65,7 +65,7 @@ def report_data(job: JobArguments, opened: SplitData, data: TokenizedData) -> No
 
 
 def find_checkpoint(arguments: TrainingArguments) -> str | None:
-    """The checkpoint to resume from, None to start anew; `JobError` where it is not one."""
+    """The checkpoint to resume from, or None. Raises `JobError` if it is not a checkpoint."""
     folder = arguments.resume_from_checkpoint
     if folder and not Path(folder, "trainer_state.json").is_file():
         raise JobError(f"resume_from_checkpoint {folder} is not a checkpoint: it has no trainer_state.json")
@@ -73,8 +73,8 @@ def find_checkpoint(arguments: TrainingArguments) -> str | None:
 
 
 def prepare_model(job: JobArguments, arguments: TrainingArguments, tokenizer: Any, opened: SplitData) -> Any:
-    """The model with its adapters; says its size."""
-    set_seed(arguments.seed)  # so that the weights do not depend on what preparing the data drew
+    """The model with its adapters; prints its size."""
+    set_seed(arguments.seed)  # the weights must not depend on random numbers drawn for the data
     model = add_adapters(load_model(job, tokenizer, opened.class_names), job, arguments.gradient_checkpointing)
     model.config.use_cache = False
     total, trained = count_parameters(model)
@@ -113,16 +113,16 @@ def build_trainer(
 
 
 def build_collator(tokenizer: Any, arguments: TrainingArguments) -> Any:
-    """Pads a batch to its longest sample; on a GPU to a multiple of 8, which tensor cores want."""
+    """Pads a batch to its longest sample; on a GPU to a multiple of 8 for tensor cores."""
     return DataCollatorWithPadding(
         tokenizer, pad_to_multiple_of=TENSOR_CORE_MULTIPLE if arguments.device.type == "cuda" else None
     )
 
 
 def finish_training(trainer: JobTrainer) -> None:
-    """After the last step: evaluate if that has not just been done, and save the model where checkpoints are saved.
+    """After the last step, evaluate unless just done, and save the model if checkpoints are saved.
 
-    A training that was asked to stop early has its checkpoint, and ends here.
+    Does nothing for a training that was stopped early: it has its checkpoint.
     """
     arguments, state = trainer.args, trainer.state
     if state.global_step < state.max_steps:

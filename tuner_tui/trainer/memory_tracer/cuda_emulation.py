@@ -1,5 +1,9 @@
-"""Makes CPU operations on fake tensors allocate what they would on a GPU: dropout, attention, autocast, grouped
-matmul."""
+"""Makes CPU operations on fake tensors allocate what they would on a GPU.
+
+A torch built for CPUs cannot create fake CUDA tensors. Three differences in memory are emulated while a step is traced:
+dropout keeps a mask of one byte per element, attention runs in a fused kernel that keeps no scores, and autocast runs
+more operations in fp32 (aten/src/ATen/autocast_mode.h).
+"""
 
 from __future__ import annotations
 
@@ -16,13 +20,13 @@ FP32_IN_AUTOCAST = (
     (torch, ("softmax", "log_softmax", "pow", "rsqrt", "exp", "log", "reciprocal", "cumsum", "sum", "norm")),
     (torch.Tensor, ("softmax", "log_softmax", "pow", "rsqrt", "exp", "log", "reciprocal", "cumsum", "sum", "norm")),
 )
-"""Operations that autocast runs in fp32 on a GPU and in the type of their input on a CPU."""
+"""Operations that autocast runs in fp32 on a GPU, but in the dtype of their input on a CPU."""
 _plain_attention = functional.scaled_dot_product_attention
 
 
 @contextmanager
 def emulate_cuda(on: bool) -> Iterator[None]:
-    """While it lasts, and where it is `on`, torch's functions keep what they would keep on a GPU.
+    """Replace torch's functions by ones that keep for backward what the GPU kernels keep; no effect unless `on`.
 
     Not a mode of torch: those are not active in what a checkpointed layer computes again.
     """
@@ -38,7 +42,7 @@ def emulate_cuda(on: bool) -> Iterator[None]:
 
 
 def replacements() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
-    """Where each function stands, its name, and what stands for it."""
+    """Owner, name and replacement of each function."""
     for owner, names in FP32_IN_AUTOCAST:
         for name in names:
             yield owner, name, run_in_fp32(getattr(owner, name))
@@ -47,7 +51,7 @@ def replacements() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
 
 
 def run_in_fp32(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function`, its 16-bit tensors widened first where autocast is on and no type is asked for."""
+    """`function` on 16-bit tensors cast to fp32, under autocast and without an explicit `dtype`."""
 
     def widening(*args: Any, **options: Any) -> Any:
         if torch.is_autocast_enabled("cpu") and options.get("dtype") is None:
@@ -58,24 +62,24 @@ def run_in_fp32(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def to_fp32(value: Any) -> Any:
-    """A 16-bit tensor in fp32; anything else as it is."""
+    """Cast a 16-bit tensor to fp32; return any other value unchanged."""
     narrow = isinstance(value, torch.Tensor) and value.dtype in (torch.bfloat16, torch.float16)
     return value.float() if narrow else value
 
 
 def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-    """A dropout that keeps a mask of one byte a number."""
+    """Dropout that keeps a mask of one byte per element."""
     if not training or p == 0.0:
         return input
     return torch.native_dropout(input, p, True)[0]
 
 
 class FusedAttention(torch.autograd.Function):  # type: ignore[misc]  # torch is not typed here
-    """Flash or memory-efficient attention: keeps its inputs, its output, and one fp32 number a query and head."""
+    """Flash or memory-efficient attention: keeps its inputs, its output, and one fp32 value per query and head."""
 
     @staticmethod
     def forward(ctx: Any, query: Any, key: Any, value: Any, bias: Any) -> Any:
-        """The output in the layout of the kernels, in which heads of one token lie side by side."""
+        """An empty output in the memory layout of the kernels, (batch, length, heads, size)."""
         batch, heads, length, _ = query.shape
         output = query.new_empty(batch, length, heads, value.shape[-1]).transpose(1, 2)
         sums = torch.empty(batch, heads, length, dtype=torch.float32)
@@ -84,7 +88,7 @@ class FusedAttention(torch.autograd.Function):  # type: ignore[misc]  # torch is
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
-        """One gradient for each input."""
+        """An empty gradient for each input."""
         query, key, value = ctx.saved_tensors[:3]
         return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value), None
 
@@ -99,7 +103,7 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """Attention as torch's dispatcher chooses it on a GPU.
+    """Attention with the kernel that torch chooses on a GPU.
 
     With grouped queries in fp32 no fused kernel applies: flash takes 16 bit only, the memory-efficient one no groups.
     """
@@ -113,21 +117,21 @@ def attention(
 
 
 def additive_mask(mask: Any, query: Any) -> Any:
-    """A mask as the memory-efficient kernel takes it: added to the scores, in their type, without repeated rows."""
+    """The mask as the memory-efficient kernel needs it: added to the scores, in their dtype, not expanded."""
     return torch.empty(mask.shape, dtype=query.dtype) if mask.dtype is torch.bool else mask
 
 
 GROUPED_MM = getattr(torch.ops.aten, "_grouped_mm", None)
-"""None where torch is too old to have it."""
+"""None in older versions of torch."""
 
 
 class GroupedMatmulMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not typed here
-    """While active, a grouped product is an empty tensor of its shape."""
+    """Replaces grouped products, whose fake implementation in torch only accepts bf16, by empty tensors."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Run the operation, or make what stands for it."""
+        """Run the operation; a grouped product gives an empty tensor."""
         options = dict(kwargs or {})
         if GROUPED_MM is None or func is not GROUPED_MM.default:
             return func(*args, **options)
@@ -138,7 +142,7 @@ class GroupedMatmulMode(TorchDispatchMode):  # type: ignore[misc]  # torch is no
 
 
 def grouped_mm_shape(first: Any, second: Any, offsets: Any) -> tuple[int, ...]:
-    """Of two matrices one product a group; of a matrix and one for each group, the rows side by side."""
+    """The shape of `_grouped_mm`: two matrices give one product per group, otherwise the rows are concatenated."""
     if len(first) == len(second) == 2:
         return (offsets.shape[0], first[0], second[1])
     if len(first) == 2:

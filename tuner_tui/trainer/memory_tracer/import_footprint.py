@@ -1,4 +1,4 @@
-"""Memory of a job's Python after its imports, before a model exists: one marked line of JSON."""
+"""Reports the memory of a job's Python after its imports, before a model exists, as one marked line of JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STATUS_FILE = Path("/proc/self/status")
 
 
 def main() -> int:
-    """Import what every job imports and look. Returns 0, or 2 with `{"problem": sentence}`."""
+    """Import what every job imports and print the memory. Returns 0, or 2 with `{"problem": sentence}`."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     try:
         for name in IMPORTED_MODULES:
@@ -28,7 +28,7 @@ def main() -> int:
 
 
 def parse_status(status: str) -> dict[str, int | str]:
-    """Resident and private memory in bytes; `KeyError` where the system does not tell."""
+    """Resident and private memory in bytes from `/proc/self/status`. Raises `KeyError`."""
     lines = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
     return {
         "resident_bytes": int(lines["VmRSS"].split()[0]) * 1024,

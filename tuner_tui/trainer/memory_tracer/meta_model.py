@@ -7,31 +7,25 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from ..hub import SHAPES
 from ..job.config import JobArguments
 from ..models.adapters import add_adapters
-from ..models.load import set_class_names
-from ..models.shapes import shape_config
+from ..models.load import model_class, model_config, model_options
 
 TOKENS = SimpleNamespace(pad_token_id=0, bos_token_id=1, eos_token_id=2)
 
 
 def build_meta_model(job: JobArguments, labels: int, checkpointing: bool) -> Any:
-    """The job's model on the device `meta`: its weights take no memory, and initialising them no time."""
+    """The job's model on the meta device, where weights take neither memory nor time to initialise."""
     with torch.device("meta"):
         return configure_model(job, labels, checkpointing)
 
 
 def configure_model(job: JobArguments, labels: int, checkpointing: bool) -> Any:
-    """The model with adapters and checkpointing, wherever tensors are made."""
-    config = model_config(job, labels)
-    options: dict[str, Any] = {"trust_remote_code": job.trust_remote_code}
-    if job.attn_implementation not in (None, "auto"):
-        options["attn_implementation"] = job.attn_implementation
-    family = AutoModelForCausalLM if job.task == "causal-lm" else AutoModelForSequenceClassification
-    model = add_adapters(family.from_config(config, **options), job, checkpointing)
+    """The model with adapters and checkpointing, on the current default device."""
+    model = model_class(job).from_config(trace_config(job, labels), **model_options(job))
+    model = add_adapters(model, job, checkpointing)
     model.config.use_cache = False
     if checkpointing:
         enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
@@ -40,7 +34,7 @@ def configure_model(job: JobArguments, labels: int, checkpointing: bool) -> Any:
 
 
 def make_fake(model: Any) -> Any:
-    """`model` with every weight and buffer on the CPU; to be called under a fake mode. What was shared stays shared.
+    """Move weights and buffers from meta to (fake) CPU tensors; call it in a fake mode. Shared tensors stay shared.
 
     Adapters cannot be made under a fake mode: they are moved to the device of the weights, which fake tensors refuse.
     """
@@ -54,28 +48,24 @@ def make_fake(model: Any) -> Any:
 
 
 def empty_on_cpu(tensor: torch.Tensor) -> torch.Tensor:
-    """An empty tensor of the same shape and kind; a parameter where that is one."""
+    """An empty CPU tensor of the same shape and dtype; a parameter for a parameter."""
     empty = torch.empty_like(tensor, device="cpu")
     if isinstance(tensor, torch.nn.Parameter):
         return torch.nn.Parameter(empty, requires_grad=tensor.requires_grad)
     return empty
 
 
-def model_config(job: JobArguments, labels: int) -> Any:
-    """The configuration, with as many outputs as a classifier of the data would have."""
+def trace_config(job: JobArguments, labels: int) -> Any:
+    """The configuration, with `labels` outputs for a classifier."""
     names = None if job.task == "causal-lm" else [str(number) for number in range(labels)]
-    if job.model in SHAPES:
-        return set_class_names(shape_config(job.model, job.task, TOKENS), names)
-    config = set_class_names(AutoConfig.from_pretrained(job.model, trust_remote_code=job.trust_remote_code), names)
-    if getattr(config, "pad_token_id", None) is None:
-        config.pad_token_id = 0
-    if int(transformers.__version__.partition(".")[0]) < 5:
+    config = model_config(job, TOKENS, names)
+    if job.model not in SHAPES and int(transformers.__version__.partition(".")[0]) < 5:
         config.torch_dtype = torch.float32  # before 5, weights were loaded in fp32 whatever they were saved in
     return config
 
 
 def build_optimizer(model: Any, name: str, foreach: bool) -> Any | None:
-    """The optimizer as TrainingArguments' `optim` names it; None where it needs a package or a GPU to be traced.
+    """The optimizer of `TrainingArguments.optim`; None for one that needs a further package or a GPU.
 
     `foreach` is what torch chooses by itself on a GPU: all tensors at once.
     """

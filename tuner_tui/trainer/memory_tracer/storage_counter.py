@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_iter
 
 @dataclass(slots=True)
 class PhasePeak:
-    """The largest sum of a phase, and what of it were gradients and 16-bit copies of weights, in bytes."""
+    """The peak of a phase and its shares of gradients and of 16-bit copies of weights, in bytes."""
 
     total: int = 0
     gradients: int = 0
@@ -22,7 +22,7 @@ class PhasePeak:
 
 
 class StorageCounter(TorchDispatchMode):  # type: ignore[misc]  # torch is not typed here
-    """While active, every storage that an operation makes is counted until its last tensor is gone.
+    """A dispatch mode that counts the bytes of every storage that an operation creates until it is freed.
 
     Storages made before are counted by `add`. The peak of a phase is that between two calls of `enter`.
     """
@@ -38,27 +38,27 @@ class StorageCounter(TorchDispatchMode):  # type: ignore[misc]  # torch is not t
         self._peak = PhasePeak()
 
     def enter(self, phase: str) -> None:
-        """What is live from now on belongs to `phase`; one that was entered before goes on."""
+        """Start `phase`, or continue it; peaks are attributed to it from now on."""
         self._peak = self.peaks.setdefault(phase, PhasePeak())
-        self._look()
+        self._update_peak()
 
     def weights(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Count tensors whose 16-bit copies are to be told apart."""
+        """Count weights, whose 16-bit copies are counted separately."""
         for tensor in tensors:
             self.add(tensor)
             self._weights.add(tensor.untyped_storage())
 
     def add(self, tensor: torch.Tensor) -> None:
-        """Count the storage of `tensor`, unless it is counted already."""
+        """Count the storage of `tensor` once."""
         storage = tensor.untyped_storage()
         if storage not in self._sizes:
             size = storage.nbytes()
             self._sizes[storage] = size
             self._grow(storage, size, "total")
-        self._look()
+        self._update_peak()
 
     def gradient(self, parameter: torch.Tensor) -> None:
-        """Count a gradient that has come to stay until the optimizer's step; called after it was accumulated."""
+        """Count a gradient after its accumulation; it lives until the optimizer step."""
         if parameter.grad is not None:
             storage = parameter.grad.untyped_storage()
             self._grow(storage, storage.nbytes(), "gradients")
@@ -66,14 +66,14 @@ class StorageCounter(TorchDispatchMode):  # type: ignore[misc]  # torch is not t
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Run the operation and count what it made."""
+        """Run the operation and count its new storages."""
         result = func(*args, **(kwargs or {}))
         for tensor in tree_iter(result):
             if isinstance(tensor, torch.Tensor):
-                self._made(tensor, func, args)
+                self._count_new(tensor, func, args)
         return result
 
-    def _made(self, tensor: torch.Tensor, func: Any, args: tuple[Any, ...]) -> None:
+    def _count_new(self, tensor: torch.Tensor, func: Any, args: tuple[Any, ...]) -> None:
         storage = tensor.untyped_storage()
         if storage in self._sizes:
             return
@@ -88,7 +88,7 @@ class StorageCounter(TorchDispatchMode):  # type: ignore[misc]  # torch is not t
     def _shrink(self, size: int, counter: str) -> None:
         setattr(self, counter, getattr(self, counter) - size)
 
-    def _look(self) -> None:
+    def _update_peak(self) -> None:
         if self.total > self._peak.total:
             peak = self._peak
             peak.total, peak.gradients, peak.copies = self.total, self.gradients, self.copies

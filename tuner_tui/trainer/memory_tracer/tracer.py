@@ -18,13 +18,12 @@ MARK = "tuner-tui-trace "
 
 
 def main() -> int:
-    """Trace as asked. Returns 0, or 2 with `{"problem": sentence}` where the model cannot be had or traced."""
+    """Trace the request on stdin. Returns 0, or 2 with `{"problem": sentence}` if the model cannot be traced."""
     request = json.load(sys.stdin)
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     warnings.simplefilter("ignore")
     from ..errors import JobError
-    from ..hub import go_offline_if_unreachable
-    from ..main import needs_hub
+    from ..hub import go_offline_if_unreachable, needs_hub
 
     if needs_hub({"model": request["job"]["model"]}):
         go_offline_if_unreachable()
@@ -43,14 +42,14 @@ def main() -> int:
 
 
 def describe_error(error: Exception, job: dict[str, Any]) -> str:
-    """What kept the model from being traced."""
+    """Why the model could not be traced, in one sentence."""
     if "Unrecognized configuration class" in str(error):
         return f"{job['model']} is no model for {job['task']} of texts"
     return f"{type(error).__name__}: {first_line(error)}"
 
 
 def trace_memory(request: dict[str, Any]) -> dict[str, Any]:
-    """The bytes of weights and optimizer states, and for each batch the peak of each phase."""
+    """Bytes of weights and optimizer states, and the peaks of each phase and batch size."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -79,7 +78,7 @@ def trace_memory(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def train_peak(traced: Any, batch: int, with_step: bool) -> dict[str, Any]:
-    """The peak of forward and backward at `batch`; and in `step`, where asked for, that of the optimizer's step."""
+    """The peak of forward and backward with micro batch `batch`; with `with_step` also that of the optimizer step."""
     from .training_step import count_storages, forward_and_backward, optimizer_step
 
     found: dict[str, Any] = {"batch": batch}
@@ -93,7 +92,7 @@ def train_peak(traced: Any, batch: int, with_step: bool) -> dict[str, Any]:
 
 
 def evaluation_peak(traced: Any, batch: int) -> dict[str, Any]:
-    """The peak of an evaluation at `batch`."""
+    """The peak of an evaluation with batch size `batch`."""
     from .training_step import count_storages, evaluate
 
     with count_storages(traced) as storages:
@@ -103,7 +102,7 @@ def evaluation_peak(traced: Any, batch: int) -> dict[str, Any]:
 
 @contextmanager
 def without_packed_sequence_masks() -> Iterator[None]:
-    """Keep Transformers from a mask for blocks of several texts: it looks at positions, which fake tensors do not have.
+    """Disable masks for packed sequences, which Transformers derives from position values that fake tensors lack.
 
     Without such a mask a training on blocks of its own making runs, and so does the one that is traced.
     """
@@ -119,7 +118,7 @@ def without_packed_sequence_masks() -> Iterator[None]:
 
 
 def model_sizes(traced: Any) -> dict[str, Any]:
-    """Parameters, weights with buffers, and optimizer states; the last is None where it was not traced."""
+    """Counts of parameters, and bytes of weights, gradients and optimizer states (None if not traced)."""
     parameters = list(traced.model.parameters())
     stored = {one.untyped_storage(): None for one in [*parameters, *traced.model.buffers()]}
     states: int | None = None

@@ -17,7 +17,7 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 @dataclass(frozen=True, slots=True)
 class TracedStep:
-    """What a step is made of."""
+    """Model, optimizer and settings of the traced step."""
 
     model: Any
     optimizer: Any | None
@@ -28,12 +28,12 @@ class TracedStep:
     max_grad_norm: float
 
     def autocast(self) -> Any:
-        """The precision that accelerate wraps around the forward pass."""
+        """The autocast context of the forward pass, as accelerate sets it."""
         return nullcontext() if self.precision == "fp32" else torch.autocast("cpu", DTYPES[self.precision])
 
 
 def make_optimizer_states(traced: TracedStep) -> None:
-    """A step with empty gradients, after which the optimizer has its states."""
+    """Run a step with empty gradients, which creates the optimizer states."""
     if traced.optimizer is None:
         return
     for parameter in traced.model.parameters():
@@ -44,10 +44,10 @@ def make_optimizer_states(traced: TracedStep) -> None:
 
 
 def forward_and_backward(traced: TracedStep, storages: StorageCounter, batch: int) -> None:
-    """Up to the gradients; phase `batch`."""
+    """Forward and backward of up to two micro batches; phase `batch`."""
     traced.model.train()
     storages.enter("batch")
-    for _ in range(min(traced.accumulation, 2)):  # from the second micro batch on, gradients are there all the time
+    for _ in range(min(traced.accumulation, 2)):  # from the second micro batch on, all gradients are live
         loss = compute_loss(traced, make_inputs(traced, batch))[0]
         loss.backward()
         del loss
@@ -55,7 +55,7 @@ def forward_and_backward(traced: TracedStep, storages: StorageCounter, batch: in
 
 
 def optimizer_step(traced: TracedStep, storages: StorageCounter) -> None:
-    """Clipping and the optimizer, which no batch matters to; phase `step`."""
+    """Gradient clipping and the optimizer, independent of the batch size; phase `step`."""
     storages.enter("step")
     if traced.max_grad_norm > 0:
         torch.nn.utils.clip_grad_norm_(traced.model.parameters(), traced.max_grad_norm)
@@ -65,7 +65,7 @@ def optimizer_step(traced: TracedStep, storages: StorageCounter) -> None:
 
 
 def evaluate(traced: TracedStep, storages: StorageCounter, batch: int) -> None:
-    """One batch without gradients; phase `evaluation`."""
+    """Forward of one batch without gradients; phase `evaluation`."""
     traced.model.eval()
     storages.enter("evaluation")
     with torch.no_grad():
@@ -76,7 +76,7 @@ def evaluate(traced: TracedStep, storages: StorageCounter, batch: int) -> None:
 
 
 def make_inputs(traced: TracedStep, batch: int) -> dict[str, torch.Tensor]:
-    """A batch of full length; padded texts have a mask, blocks of a language model have none."""
+    """A batch of full length; samples of a classifier have an attention mask, blocks of a language model none."""
     tokens = torch.ones(batch, traced.length, dtype=torch.int64)
     if traced.causal:
         return {"input_ids": tokens, "labels": torch.ones_like(tokens)}
@@ -87,7 +87,7 @@ def make_inputs(traced: TracedStep, batch: int) -> dict[str, torch.Tensor]:
 
 
 def compute_loss(traced: TracedStep, inputs: dict[str, torch.Tensor]) -> tuple[Any, Any]:
-    """The loss, and the outputs in fp32, as accelerate hands them on."""
+    """The loss and the outputs, cast to fp32 as accelerate does."""
     labels = None if traced.causal else inputs.pop("labels")
     count = torch.ones((), dtype=torch.int64)
     with traced.autocast():
@@ -100,7 +100,7 @@ def compute_loss(traced: TracedStep, inputs: dict[str, torch.Tensor]) -> tuple[A
 
 
 def outputs_to_fp32(outputs: Any) -> Any:
-    """What `accelerate.utils.convert_outputs_to_fp32` does."""
+    """As `accelerate.utils.convert_outputs_to_fp32`."""
     return {
         name: value.float() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
         for name, value in outputs.items()
@@ -109,7 +109,7 @@ def outputs_to_fp32(outputs: Any) -> Any:
 
 @contextmanager
 def count_storages(traced: TracedStep) -> Iterator[StorageCounter]:
-    """Count what the step makes, the model's weights and the optimizer's states included."""
+    """Count storages within the context, including existing weights, buffers and optimizer states."""
     storages = StorageCounter()
     storages.enter("outside")
     storages.weights(traced.model.parameters())

@@ -1,4 +1,4 @@
-"""LoRA and DoRA by peft: small matrices are trained beside the frozen weights."""
+"""LoRA and DoRA adapters by peft."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ HEAD_NAMES = ("classifier", "score", "classification_head")
 
 
 def add_adapters(model: Any, job: JobArguments, checkpointing: bool) -> Any:
-    """`model` with adapters on all of its linear layers; the classification head, which is new, trains in full."""
+    """`model` with adapters on all linear layers; a new classification head trains in full."""
     if job.peft_method == "none":
         return model
     from peft import LoraConfig, TaskType, get_peft_model
@@ -27,13 +27,13 @@ def add_adapters(model: Any, job: JobArguments, checkpointing: bool) -> Any:
         exclude_modules=rf"(.*\.)?({'|'.join(heads)})(\..*)?" if heads else None,
     )
     if checkpointing:
-        # Frozen embeddings give activations that need no gradient, and a checkpointed layer would then pass none back.
+        # Outputs of frozen embeddings need no gradient, and a checkpointed layer would then propagate none.
         model.enable_input_require_grads()
     return get_peft_model(model, config)
 
 
 def find_heads(model: Any) -> list[str]:
-    """The parts of a classifier that no pretraining has seen, on top of `model`: they train in full.
+    """The names of the untrained classification layers on top of `model`, which train in full.
 
     peft by itself takes `pre_classifier` for a `classifier` that it has adapted already, and knows no
     `classification_head`: DistilBERT would not start, the heads of BART and T5 would keep their random weights.

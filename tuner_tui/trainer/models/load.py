@@ -21,7 +21,7 @@ from .tokenizer import shape_tokenizer
 
 
 def load_tokenizer(job: JobArguments) -> PreTrainedTokenizerBase:
-    """The tokenizer of `job.model`, with a padding token in any case."""
+    """The tokenizer of `job.model`, always with a padding token."""
     if job.model in SHAPES:
         return shape_tokenizer()
     try:
@@ -34,31 +34,43 @@ def load_tokenizer(job: JobArguments) -> PreTrainedTokenizerBase:
 
 
 def load_model(job: JobArguments, tokenizer: PreTrainedTokenizerBase, class_names: list[str] | None) -> Any:
-    """The model for `job.task`; `class_names` become the names of a classifier's outputs."""
-    family = AutoModelForCausalLM if job.task == "causal-lm" else AutoModelForSequenceClassification
-    options: dict[str, Any] = {"trust_remote_code": job.trust_remote_code}
-    if job.attn_implementation not in (None, "auto"):
-        options["attn_implementation"] = job.attn_implementation
+    """The model for `job.task`; `class_names` become the names of a classifier's outputs. Raises `JobError`.
+
+    Weights come from the Hub or a folder; a shape has random ones.
+    """
     try:
-        return build_model(family, job, tokenizer, class_names, options)
+        config = model_config(job, tokenizer, class_names)
+        check_max_length(config, tokenizer, job)
+        family, options = model_class(job), model_options(job)
+        if job.model in SHAPES:
+            return family.from_config(config, **options)
+        extra = {"ignore_mismatched_sizes": True} if class_names else {}
+        return family.from_pretrained(job.model, config=config, **extra, **options)
     except (OSError, ValueError, ImportError) as error:
         raise model_error(job.model, error) from error
 
 
-def build_model(
-    family: Any, job: JobArguments, tokenizer: Any, names: list[str] | None, options: dict[str, Any]
-) -> Any:
-    """Weights from the Hub or the folder, random ones for a shape."""
+def model_class(job: JobArguments) -> Any:
+    """The Auto class for the task of `job`."""
+    return AutoModelForCausalLM if job.task == "causal-lm" else AutoModelForSequenceClassification
+
+
+def model_options(job: JobArguments) -> dict[str, Any]:
+    """Keyword arguments for `from_config` and `from_pretrained`."""
+    options: dict[str, Any] = {"trust_remote_code": job.trust_remote_code}
+    if job.attn_implementation not in (None, "auto"):
+        options["attn_implementation"] = job.attn_implementation
+    return options
+
+
+def model_config(job: JobArguments, tokenizer: Any, class_names: list[str] | None) -> Any:
+    """The configuration of `job.model` with a padding token and one output for each of `class_names`."""
     if job.model in SHAPES:
-        config = set_class_names(shape_config(job.model, job.task, tokenizer), names)
-        check_max_length(config, tokenizer, job)
-        return family.from_config(config, **options)
-    config = set_class_names(AutoConfig.from_pretrained(job.model, trust_remote_code=job.trust_remote_code), names)
+        return set_class_names(shape_config(job.model, job.task, tokenizer), class_names)
+    config = AutoConfig.from_pretrained(job.model, trust_remote_code=job.trust_remote_code)
     if getattr(config, "pad_token_id", None) is None:
         config.pad_token_id = tokenizer.pad_token_id
-    check_max_length(config, tokenizer, job)
-    extra = {"ignore_mismatched_sizes": True} if names else {}
-    return family.from_pretrained(job.model, config=config, **extra, **options)
+    return set_class_names(config, class_names)
 
 
 def set_class_names(config: Any, names: list[str] | None) -> Any:
@@ -71,7 +83,7 @@ def set_class_names(config: Any, names: list[str] | None) -> Any:
 
 
 def check_max_length(config: Any, tokenizer: Any, job: JobArguments) -> None:
-    """`JobError` when samples may be longer than the model can take: on a GPU that would be an unreadable crash.
+    """Raise `JobError` if samples may exceed the model's positions, which on a GPU is an unreadable crash.
 
     The tokenizer is asked too: of its positions, RoBERTa keeps two for itself.
     """
@@ -82,13 +94,13 @@ def check_max_length(config: Any, tokenizer: Any, job: JobArguments) -> None:
 
 
 def model_error(model: str, error: BaseException) -> JobError:
-    """The error for a model that cannot be had: a Hub id that is not reached, a folder that is absent or no model."""
+    """The error for a model that cannot be loaded: an unreachable Hub id, or a folder that is missing or no model."""
     if model.startswith((".", "/", "~")) and not Path(model).expanduser().is_dir():
         return JobError(f"model {model}: no such folder")
     return JobError(f"model {model}: {first_line(error)}")
 
 
 def count_parameters(model: Any) -> tuple[int, int]:
-    """All parameters, and those that are trained."""
+    """The number of all parameters and of trained ones."""
     sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
     return sum(size for size, _ in sizes), sum(size for size, trained in sizes if trained)

@@ -1,4 +1,4 @@
-"""Models built from a configuration, with random weights and no download: for trying settings and measuring a box."""
+"""Built-in model shapes: configurations for models with random weights, which need no download."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def shape_config(name: str, task: str, tokenizer: Any) -> Any:
 
 
 def tiny_encoder(**tokens: int) -> Any:
-    """A ModernBERT of two narrow layers, which learns the default task on two slow cores in half a minute.
+    """A ModernBERT of two narrow layers, which learns the default task on two slow CPU cores in half a minute.
 
     Not BERT: without pretraining, reading the class from one token (as BERT does) learns many times slower than from
     the mean of all.

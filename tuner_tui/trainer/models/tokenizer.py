@@ -1,4 +1,4 @@
-"""The tokenizer of the built-in shapes: byte-pair, trained on the standard library once a machine and then cached."""
+"""The byte-pair tokenizer of the built-in shapes, trained on the standard library and cached."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAD, START, END = "<pad>", "<s>", "</s>"
 
 
 def shape_tokenizer() -> Any:
-    """A byte-level tokenizer that reads any text, with `VOCABULARY` entries, for models without one of their own."""
+    """A byte-level tokenizer with `VOCABULARY` entries, which encodes any text."""
     files = stdlib_corpus.source_files(stdlib_corpus.library_folder())
     key = f"bpe-{VOCABULARY}-py{platform.python_version()}-{stdlib_corpus.fingerprint(files)}.json"
     path = cache_folder("tokenizers") / key
@@ -34,7 +34,7 @@ def shape_tokenizer() -> Any:
 
 
 def cached_tokenizer(path: Path, texts: Iterable[str]) -> Any:
-    """The tokenizer kept at `path`; where there is none, one is trained on `texts` and kept. Safe across processes."""
+    """The tokenizer cached at `path`, trained on `texts` if there is none. Safe across processes."""
     with exclusive(path):
         if not path.exists():
             write_atomic(path, train_tokenizer(texts).to_str())
@@ -42,7 +42,7 @@ def cached_tokenizer(path: Path, texts: Iterable[str]) -> Any:
 
 
 def train_tokenizer(texts: Iterable[str]) -> Any:
-    """Learn byte pairs from `texts`; sequences are wrapped as `<s> text </s>` or `<s> text </s> second </s>`."""
+    """Train a tokenizer on `texts`; it wraps sequences as `<s> text </s>` or `<s> text </s> second </s>`."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
