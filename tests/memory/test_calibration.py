@@ -70,7 +70,7 @@ def test_between_two_runs_the_ratio_goes_from_one_to_the_other() -> None:
 @pytest.mark.parametrize(("measured", "taken"), [(0.8, 1.0), (1.1, 1.1)])
 def test_what_was_seen_at_another_moment_raises_and_never_lowers(measured: float, taken: float) -> None:
     small = run("r001", settings(1), measured)
-    assert on_card(settings(1)).moment != on_card(settings(64)).moment
+    assert on_card(settings(1)).peak_phase != on_card(settings(64)).peak_phase
     assert fix(settings(64), small).ratio(64) == pytest.approx(taken)
     assert fix(settings(1), small).ratio(1) == pytest.approx(measured)
 

@@ -52,12 +52,12 @@ def test_adamw_in_fp32_takes_sixteen_bytes_a_parameter_and_four_more_in_its_step
     parts, trained = of(per_device_train_batch_size=1, max_length=8).parts, count_parameters(BERT, Settings()).total
     assert (parts.weights, parts.gradients, parts.optimizer) == (4 * trained, 4 * trained, 8 * trained)
     assert parts.activations == pytest.approx(4 * trained)
-    assert of(per_device_train_batch_size=1, max_length=8).moment == "optimizer step"
+    assert of(per_device_train_batch_size=1, max_length=8).peak_phase == "optimizer step"
 
 
 def test_the_peak_of_a_language_model_is_at_its_logits() -> None:
     found = of(LLAMA_1B, precision="bf16", optim="adamw_torch_fused", per_device_train_batch_size=8, max_length=1024)
-    assert found.moment == "loss"
+    assert found.peak_phase == "loss"
     assert found.parts.activations > 12 * 128_256 * 8 * 1024
 
 
@@ -68,7 +68,7 @@ def test_several_processes_keep_their_gradients_twice() -> None:
 
 def test_evaluation_can_set_the_peak() -> None:
     found = of(GPT2, optim="sgd", per_device_train_batch_size=1, per_device_eval_batch_size=64, max_length=1024)
-    assert found.moment == "evaluation"
+    assert found.peak_phase == "evaluation"
 
 
 @pytest.mark.parametrize(

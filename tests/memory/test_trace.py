@@ -120,12 +120,12 @@ def test_a_python_that_is_not_there_is_said(tmp_path: Path) -> None:
 def test_between_traced_batches_lies_a_straight_line(batch: int, tensors: int, moment: str) -> None:
     found = estimate_from_trace(TRACE, Settings(per_device_train_batch_size=batch), CARD)
     assert found.tensor_bytes(batch) == pytest.approx(tensors * MIB)
-    assert found.moment.startswith(moment)
+    assert found.peak_phase.startswith(moment)
 
 
 def test_evaluation_counts_with_its_own_batch() -> None:
     found = estimate_from_trace(TRACE, Settings(per_device_eval_batch_size=68), CARD)
-    assert found.moment == "evaluation"
+    assert found.peak_phase == "evaluation"
     assert found.tensor_bytes(8) == pytest.approx(240 * MIB)
 
 

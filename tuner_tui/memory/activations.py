@@ -185,7 +185,7 @@ class ActivationBytes:
     """Bytes per sample: kept by a block, by a checkpointed block, and by embedding and final layers (`ends`).
 
     `block_extra` are temporary bytes of a block's backward pass, `loss_forward` and `loss_backward` the peaks of a
-    language model's loss, `evaluation` a forward pass without gradients. `words` is the number of logits.
+    language model's loss, `evaluation` a forward pass without gradients. `logits` is their number.
     """
 
     block: float
@@ -195,7 +195,7 @@ class ActivationBytes:
     loss_forward: float
     loss_backward: float
     evaluation: float
-    words: float
+    logits: float
 
 
 def activation_bytes(shape: ModelShape, settings: Settings, device: Device) -> ActivationBytes:
@@ -204,16 +204,16 @@ def activation_bytes(shape: ModelShape, settings: Settings, device: Device) -> A
     adapted = settings.peft_method != "none"
     tokens = min(settings.max_length, shape.positions)
     scores = attention_bytes(shape, settings, device, n, tokens)
-    words = float(tokens * shape.vocab) if shape.language_model else 0.0
+    logits = float(tokens * shape.vocab) if shape.language_model else 0.0
     return ActivationBytes(
         block=tokens * block_bytes(shape, settings, n) + scores.kept,
         checkpoint=float(tokens * shape.hidden * n.stream),
         ends=0.0 if adapted else tokens * shape.hidden * _embedding_and_head_bytes(shape, n),
         block_extra=max(tokens * _mlp_backward_bytes(shape, n, adapted), scores.extra),
-        loss_forward=words * _loss_forward_bytes(n),
-        loss_backward=words * 12,  # the log-softmax, its gradient and that of the logits, each in fp32
-        evaluation=max(words * _loss_forward_bytes(n), tokens * _evaluation_bytes(shape, n) + scores.evaluation),
-        words=words,
+        loss_forward=logits * _loss_forward_bytes(n),
+        loss_backward=logits * 12,  # the log-softmax, its gradient and that of the logits, each in fp32
+        evaluation=max(logits * _loss_forward_bytes(n), tokens * _evaluation_bytes(shape, n) + scores.evaluation),
+        logits=logits,
     )
 
 

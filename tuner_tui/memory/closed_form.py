@@ -107,7 +107,7 @@ class FixedSizes:
 
     @property
     def before_a_sample(self) -> float:
-        """What a training takes whatever its batch: weights, gradients and optimizer states."""
+        """Bytes that do not depend on the batch: weights, gradients and optimizer states."""
         return self.weights + self.gradients + self.states
 
 
@@ -138,7 +138,7 @@ def gather_logits(acts: ActivationBytes, device: Device) -> ActivationBytes:
     """Adds the logits of all cards, which the first one gathers in fp32 (torch/nn/parallel/data_parallel.py)."""
     if device.cards == 1:
         return acts
-    logits = acts.words * 4 * device.cards
+    logits = acts.logits * 4 * device.cards
     return replace(acts, loss_forward=acts.loss_forward + logits, evaluation=acts.evaluation + logits)
 
 
@@ -188,17 +188,17 @@ def _forward_and_backward(
     again = acts.block if checkpointed else 0.0
     tied = 2 * sizes.word_matrix if shape.tied else 0.0  # it gets two gradients and their sum
 
-    def moment(name: str, copied: float, gradients: float, temporary: float, sample: float) -> MemoryPhase:
+    def phase(name: str, copied: float, gradients: float, temporary: float, sample: float) -> MemoryPhase:
         held = max(sizes.accumulated, gradients) + sizes.buckets
         return MemoryPhase(name, sizes.weights + copied, held, sizes.states, temporary, sample)
 
     return (
-        moment("forward", before, 0, sizes.norms, kept + again),
-        moment("loss", before, 0, 0, kept + acts.loss_forward),
-        moment("loss", copies, 0, 0, kept + acts.loss_backward),
-        moment("backward", copies, sizes.word_matrix, 0, kept + again + acts.block_extra),
-        moment("backward's end", 0, sizes.earlier, 0, acts.ends + acts.block + acts.block_extra),
-        moment("backward's end", 0, sizes.gradients, max(tied, sizes.summed), acts.checkpoint),
+        phase("forward", before, 0, sizes.norms, kept + again),
+        phase("loss", before, 0, 0, kept + acts.loss_forward),
+        phase("loss", copies, 0, 0, kept + acts.loss_backward),
+        phase("backward", copies, sizes.word_matrix, 0, kept + again + acts.block_extra),
+        phase("backward's end", 0, sizes.earlier, 0, acts.ends + acts.block + acts.block_extra),
+        phase("backward's end", 0, sizes.gradients, max(tied, sizes.summed), acts.checkpoint),
     )
 
 

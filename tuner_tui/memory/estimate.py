@@ -1,6 +1,6 @@
 """The memory that a training will take, before it has run. Quick enough to be computed at every keystroke.
 
-`estimate` goes from a model's sizes and the settings to bytes, part by part, at the moment of the step that takes most.
+`estimate` computes the parts of the peak in the phase of a step that takes most, from model sizes and settings.
 All sizes are of one process and its one device.
 """
 
@@ -70,22 +70,17 @@ class MemoryEstimate:
     possible_saving: float = 0.0
 
     @property
-    def top(self) -> MemoryPhase:
-        """The phase that sets the peak."""
-        return self._top(self.batch)
-
-    def _top(self, batch: int) -> MemoryPhase:
-        return max(self.phases, key=lambda line: line.bytes_at(batch))
-
-    @property
-    def moment(self) -> str:
+    def peak_phase(self) -> str:
         """The name of the phase that sets the peak: forward and backward, optimizer step, evaluation, …"""
-        return self.top.name
+        return self._highest(self.batch).name
+
+    def _highest(self, batch: int) -> MemoryPhase:
+        return max(self.phases, key=lambda phase: phase.bytes_at(batch))
 
     @property
     def parts(self) -> MemoryParts:
         """The parts of the peak."""
-        top, ratio = self.top, self.ratio(self.batch)
+        top, ratio = self._highest(self.batch), self.ratio(self.batch)
         tensors = top.bytes_at(self.batch) * ratio
         fixed = top.weights + top.gradients + top.optimizer
         return MemoryParts(
@@ -128,7 +123,7 @@ class MemoryEstimate:
 
     def tensor_bytes(self, batch: int) -> float:
         """The peak of all tensors at another micro batch, which torch calls allocated memory."""
-        return self._top(batch).bytes_at(batch) * self.ratio(batch)
+        return self._highest(batch).bytes_at(batch) * self.ratio(batch)
 
     def peak_bytes(self, batch: int) -> float:
         """The peak at another micro batch, with context and allocator."""
@@ -139,8 +134,8 @@ class MemoryEstimate:
 
         A run whose peak is set by another phase than at this batch can raise the estimate and never lowers it.
         """
-        moment = self._top(batch).name
-        known = [(b, r if self._top(b).name == moment else max(1.0, r)) for b, r in self.ratios]
+        phase = self._highest(batch).name
+        known = [(b, r if self._highest(b).name == phase else max(1.0, r)) for b, r in self.ratios]
         if not known:
             return 1.0
         below = [one for one in known if one[0] <= batch]

@@ -162,7 +162,7 @@ def as_document(
         "total_bytes": best.total_bytes,
         "low_bytes": best.low_bytes,
         "high_bytes": best.high_bytes,
-        "peak_at": best.moment,
+        "peak_at": best.peak_phase,
         "verdict": best.verdict,
         "largest_batch": best.largest_batch(),
         "model": {"floor_bytes": peak.floor_bytes, "base_bytes": peak.base_bytes, "slope_bytes": peak.slope_bytes},

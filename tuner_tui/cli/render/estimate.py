@@ -66,7 +66,7 @@ def _part_lines(estimator: JobMemoryEstimator, best: MemoryEstimate) -> list[str
     lines = [
         f"  {name:<18} {figure(size)}  {'▇' * round(size / parts.total * BAR_WIDTH)}".rstrip() for name, size in rows
     ]
-    peak = f"  {'peak':<18} {figure(parts.total)}  ± {format_uncertainty(best)}, in {best.moment}"
+    peak = f"  {'peak':<18} {figure(parts.total)}  ± {format_uncertainty(best)}, in {best.peak_phase}"
     return [*lines, peak]
 
 
