@@ -137,7 +137,7 @@ async def test_one_that_was_ended_early_goes_on() -> None:
     box = box_with(aborted())
     async with on_screen(box) as pilot:
         await pilot.press("o")
-        await until(pilot, lambda: "R goes on where it stood" in screen_text(pilot.app))
+        await until(pilot, lambda: "R resumes it" in screen_text(pilot.app))
         await pilot.press("R")
         await until(pilot, lambda: dialog(pilot) == "Go on with t003")
         await pilot.press("enter")

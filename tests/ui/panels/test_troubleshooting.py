@@ -8,7 +8,7 @@ from tests.fakes.ui_backend import DATA_WAIT, OUT_OF_MEMORY, FakeBox, busy_box, 
 from tests.ui.pilots import app_of, dialog, on_screen, said, until, value
 from tuner_tui.settings.origin import OriginKind
 from tuner_tui.ui.panels.layout import TROUBLES_MOST_ROWS
-from tuner_tui.ui.panels.troubleshooting import TroublesPanel
+from tuner_tui.ui.panels.troubleshooting import TroubleshootingPanel
 
 WORKERS = "dataloader_num_workers"
 
@@ -68,7 +68,7 @@ async def test_a_remedy_that_changes_nothing_cannot_be_applied() -> None:
 
 async def test_the_cursor_goes_through_the_remedies() -> None:
     async with on_screen(failed_box()) as pilot:
-        panel = app_of(pilot).main.query_one(TroublesPanel)
+        panel = app_of(pilot).main.query_one(TroubleshootingPanel)
         await pilot.press("alt+4", "down")
         assert panel.choice is not None
         assert panel.choice.remedy is OUT_OF_MEMORY.remedies[1]
@@ -100,7 +100,7 @@ async def test_keys_without_a_finding_do_nothing() -> None:
 
 async def test_a_failure_is_framed_as_one() -> None:
     async with on_screen(failed_box()) as pilot:
-        panel = app_of(pilot).main.query_one(TroublesPanel)
+        panel = app_of(pilot).main.query_one(TroubleshootingPanel)
         assert panel.has_class("-failed")
         assert panel.styles.border_top[0] == "heavy"
 
@@ -108,7 +108,7 @@ async def test_a_failure_is_framed_as_one() -> None:
 async def test_what_came_of_a_run_stands_above_what_is_wrong_with_the_box_and_all_of_it_is_seen() -> None:
     box = FakeBox(view=ended("completed", "Completed."), findings=(DATA_WAIT,))
     async with on_screen(box, folder=Path("/runs/r007")) as pilot:
-        panel = app_of(pilot).main.query_one(TroublesPanel)
+        panel = app_of(pilot).main.query_one(TroubleshootingPanel)
         for size in ((120, 40), (118, 34), (120, 40)):
             await pilot.resize_terminal(*size)
             await until(pilot, lambda: panel.size.height == panel.wanted_rows > 3)

@@ -14,8 +14,8 @@ from tuner_tui.ui.keys import COMPARE_KEYS, EDIT_KEYS, MAIN_KEYS, PAGE_KEYS, SET
 from tuner_tui.ui.panels.layout import PAGES
 from tuner_tui.ui.panels.output import OUTPUT_KEYS
 from tuner_tui.ui.screens.help import GLOSSARY, help_groups
-from tuner_tui.ui.widgets.key_footer import KeyLine
-from tuner_tui.ui.widgets.page_tabs import PageStrip
+from tuner_tui.ui.widgets.key_footer import KeyFooter
+from tuner_tui.ui.widgets.page_tabs import PageTabs
 
 ALL_KEYS = (*MAIN_KEYS, *PAGE_KEYS, *SETTINGS_KEYS, *TROUBLES_KEYS, *EDIT_KEYS, *OUTPUT_KEYS, *COMPARE_KEYS, *TUNE_KEYS)
 
@@ -45,7 +45,7 @@ async def test_numbers_go_to_the_panels() -> None:
             await pilot.press(f"alt+{number}")
             assert main.page == page
             assert main.query_one(f"#{page}").display
-            assert main.query_one(PageStrip).shown == page
+            assert main.query_one(PageTabs).shown == page
 
 
 async def test_plain_numbers_go_to_the_panels_from_anywhere_but_the_form() -> None:
@@ -65,18 +65,18 @@ async def test_tab_goes_round() -> None:
 
 async def test_a_click_on_the_strip_shows_the_page() -> None:
     async with on_screen(busy_box(), size=(80, 24)) as pilot:
-        await pilot.click(PageStrip, offset=(16, 0))
+        await pilot.click(PageTabs, offset=(16, 0))
         assert app_of(pilot).main.page == "live"
 
 
 async def test_the_strip_counts_the_troubles() -> None:
     async with on_screen(failed_box(), size=(80, 24)) as pilot:
-        assert app_of(pilot).main.query_one(PageStrip).trouble == (1, "failed")
+        assert app_of(pilot).main.query_one(PageTabs).trouble == (1, "failed")
 
 
 async def test_the_footer_shows_what_can_be_done() -> None:
     async with on_screen(FakeBox()) as pilot:
-        line = app_of(pilot).main.query_one(KeyLine)
+        line = app_of(pilot).main.query_one(KeyFooter)
         text = line.render().plain
         assert "t Train" in text
         assert "Stop" not in text
@@ -88,7 +88,7 @@ async def test_the_footer_shows_what_can_be_done() -> None:
 
 async def test_the_footer_of_a_running_training_stops_and_saves() -> None:
     async with on_screen(busy_box()) as pilot:
-        text = app_of(pilot).main.query_one(KeyLine).render().plain
+        text = app_of(pilot).main.query_one(KeyFooter).render().plain
         assert "s Stop" in text
         assert "c Checkpoint" in text
         assert "a Apply" in text
@@ -97,7 +97,7 @@ async def test_the_footer_of_a_running_training_stops_and_saves() -> None:
 
 async def test_a_click_on_the_footer_does_what_the_key_does() -> None:
     async with on_screen(FakeBox()) as pilot:
-        await pilot.click(KeyLine, offset=(115, 0))
+        await pilot.click(KeyFooter, offset=(115, 0))
         await until(pilot, lambda: dialog(pilot) == "Help")
 
 

@@ -108,28 +108,28 @@ def fit(cells: Line, width: int) -> Line:
     missing = width - line_width(cells)
     if missing >= 0:
         return line(*cells, " " * missing) if missing else cells
-    kept: list[TextSpan] = []
+    taken: list[TextSpan] = []
     room = width
     for run in cells:
         used = text_width(run.text)
         if used >= room:
-            kept.append(TextSpan(cut_text(shorten(run.text + " ", room), room), run.style))
+            taken.append(TextSpan(cut_text(shorten(run.text + " ", room), room), run.style))
             break
-        kept.append(run)
+        taken.append(run)
         room -= used
-    return line(*kept)
+    return line(*taken)
 
 
 def crop(cells: Line, start: int, end: int) -> Line:
     """Return the cells from `start` up to, but not including, `end`; a wide character cut in two becomes a space."""
-    kept: list[TextSpan] = []
+    taken: list[TextSpan] = []
     position = 0
     for run in cells:
         used = text_width(run.text)
         if position + used > start and position < end:
-            kept.append(TextSpan(_crop_text(run.text, max(0, start - position), min(used, end - position)), run.style))
+            taken.append(TextSpan(_crop_text(run.text, max(0, start - position), min(used, end - position)), run.style))
         position += used
-    return line(*kept)
+    return line(*taken)
 
 
 def _crop_text(text: str, start: int, end: int) -> str:

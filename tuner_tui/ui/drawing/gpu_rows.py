@@ -124,11 +124,11 @@ def _figures(scene: GpuScene, gpu: GpuSample, columns: Sequence[GpuColumn], widt
     values = "".join(align_right(column.figure(gpu), column.width) for column in columns)
     taken = INDEX + len(values)
     name = "  " + gpu.name.removeprefix("NVIDIA ")
-    beside = name if text_width(name) <= width - taken else ""
+    shown_name = name if text_width(name) <= width - taken else ""
     trace = (
         TextSpan(" " + blocks(_series_columns(scene, gpu, BUSY, history), 100), "dim")
         if history
-        else TextSpan(beside, "dim")
+        else TextSpan(shown_name, "dim")
     )
     index = TextSpan(align_right(str(gpu.index), 2), "strong")
     return Row(

@@ -274,8 +274,8 @@ def _slowest_rank_sentence(times: Mapping[int, float | None]) -> str:
         return f"{len(times)} ranks, no step times yet"
     slowest = max(known, key=lambda number: known[number])
     others = [time for number, time in known.items() if number != slowest]
-    beside = f", the others {f.significant(sum(others) / len(others))}" if others else ""
-    return f"slowest is rank {slowest}: {f.significant(known[slowest])} s a step{beside}"
+    comparison = f", the others {f.significant(sum(others) / len(others))}" if others else ""
+    return f"slowest is rank {slowest}: {f.significant(known[slowest])} s a step{comparison}"
 
 
 def step_time_s(rank: RankState) -> float | None:

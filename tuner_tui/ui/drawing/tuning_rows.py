@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 LABEL = 8
 STOPPED_SENTENCES: Mapping[str, tuple[str, Style, str]] = {
-    "aborted": (WARN, "warn", "Aborted; every figure is kept. R goes on where it stood."),
-    "killed": (WARN, "warn", "Nobody works on it, and it was not at its end. R goes on where it stood."),
+    "aborted": (WARN, "warn", "Aborted; all measurements are kept. R resumes it."),
+    "killed": (WARN, "warn", "The tuner process died before the end. R resumes it."),
     "failed": (BAD, "bad", "It could not go on."),
 }
 
@@ -190,7 +190,7 @@ def _trial_cells(texts: Sequence[str], shown: Sequence[int], columns: Sequence[i
 
 def _finished_trial(view: TuningView, standing: TuningSummary, one: CompletedTrial) -> TrialRow:
     trial, found = one.trial, one.measurement
-    said, style = _trial_outcome(view, standing, one)
+    outcome, style = _trial_outcome(view, standing, one)
     figures = (
         f.significant(standing.rate(found)),
         format_ratio(standing.ratio(found)),
@@ -198,7 +198,7 @@ def _finished_trial(view: TuningView, standing: TuningSummary, one: CompletedTri
         format_bound(trial.bound),
     )
     return TrialRow(
-        (str(trial.number), PURPOSES[trial.purpose], format_changes(trial, standing.given), *figures, said), style
+        (str(trial.number), PURPOSES[trial.purpose], format_changes(trial, standing.given), *figures, outcome), style
     )
 
 
@@ -222,9 +222,9 @@ def _current_trial(view: TuningView, standing: TuningSummary) -> TrialRow:
     trial = view.current
     assert trial is not None
     figures = (UNKNOWN, UNKNOWN, UNKNOWN, format_bound(trial.bound))
-    said = f"▸ in {view.current_run}" if view.current_run else "▸ starting"
+    outcome = f"▸ in {view.current_run}" if view.current_run else "▸ starting"
     return TrialRow(
-        (str(trial.number), PURPOSES[trial.purpose], format_changes(trial, standing.given), *figures, said), "strong"
+        (str(trial.number), PURPOSES[trial.purpose], format_changes(trial, standing.given), *figures, outcome), "strong"
     )
 
 

@@ -64,8 +64,8 @@ def _plot(shown: ComparedRuns, width: int, height: int) -> list[Row]:
 def _head(shown: ComparedRuns, width: int) -> list[Row]:
     named = max(len(name) for name in shown.names) + GAP
     rows = [
-        Row(line(TextSpan(f"{name:<{named}}", "strong"), said))
-        for name, said in zip(shown.names, shown.statuses, strict=True)
+        Row(line(TextSpan(f"{name:<{named}}", "strong"), text))
+        for name, text in zip(shown.names, shown.statuses, strict=True)
     ]
     outcome = headline(shown)
     if outcome:
@@ -73,8 +73,8 @@ def _head(shown: ComparedRuns, width: int) -> list[Row]:
         whose = whose if len(whose + outcome) <= width else ""
         rows.append(Row(line(TextSpan(whose, "dim"), TextSpan(outcome, "strong"))))
     if not shown.comparison.comparable:
-        said = f"{WARN} The two trained different jobs: compare their speed and losses with care."
-        rows.append(Row(line(TextSpan(said, "warn"))))
+        text = f"{WARN} The two trained different jobs: compare their speed and losses with care."
+        rows.append(Row(line(TextSpan(text, "warn"))))
     return rows
 
 

@@ -62,8 +62,8 @@ def live_rows(scene: LiveScene, width: int, height: int) -> list[Row]:
         if len(rows) <= height:
             return rows
     left_out = len(rows) - height
-    kept = drop_least_important(rows, left_out)
-    return [_with_hidden_count(kept[0], left_out, width), *kept[1:]] if kept else []
+    remaining = drop_least_important(rows, left_out)
+    return [_with_hidden_count(remaining[0], left_out, width), *remaining[1:]] if remaining else []
 
 
 def _most_detail(scene: LiveScene, width: int, room: int) -> tuple[GpuDetail, int]:
@@ -106,8 +106,8 @@ def _joined(sections: Sequence[Sequence[Row]], apart: bool) -> list[Row]:
 def drop_least_important(rows: Sequence[Row], number: int) -> list[Row]:
     """Return `rows` without the `number` rows of highest rank; among equals the last are dropped first."""
     order = sorted(range(len(rows)), key=lambda index: (rows[index].rank, index))
-    kept = sorted(order[: len(rows) - number])
-    return [rows[index] for index in kept]
+    remaining = sorted(order[: len(rows) - number])
+    return [rows[index] for index in remaining]
 
 
 def _with_hidden_count(row: Row, left_out: int, width: int) -> Row:
@@ -119,7 +119,7 @@ def _with_hidden_count(row: Row, left_out: int, width: int) -> Row:
 
 
 REMEMBERED_SAMPLES = 600
-OWN_SAMPLE_AFTER_S = 4.0
+RUN_SAMPLES_STALE_S = 4.0
 
 
 class LivePanel(Canvas):
@@ -163,4 +163,4 @@ class LivePanel(Canvas):
 
     def _is_behind(self, sample: Sample) -> bool:
         """True if the samples of the run's supervisor have stopped; until then they are shown instead of our own."""
-        return self.sample is not None and sample.time_s < self.sample.time_s - OWN_SAMPLE_AFTER_S
+        return self.sample is not None and sample.time_s < self.sample.time_s - RUN_SAMPLES_STALE_S

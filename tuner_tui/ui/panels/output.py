@@ -94,7 +94,7 @@ class SearchField(Input):
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "give_up", "Close", id="search.close", tooltip="Close the search"),
+        Binding("escape", "cancel", "Close", id="search.close", tooltip="Close the search"),
     ]
 
     class Wanted(Message):
@@ -104,7 +104,7 @@ class SearchField(Input):
             super().__init__()
             self.text = text
 
-    class GivenUp(Message):
+    class Cancelled(Message):
         """The search was cancelled."""
 
     def open(self) -> None:
@@ -116,11 +116,11 @@ class SearchField(Input):
         self.remove_class("-open")
         self.post_message(self.Wanted(self.value))
 
-    def action_give_up(self) -> None:
+    def action_cancel(self) -> None:
         """Close the field and clear the search."""
         self.remove_class("-open")
         self.value = ""
-        self.post_message(self.GivenUp())
+        self.post_message(self.Cancelled())
 
 
 SIDEWAYS = 20
@@ -160,12 +160,12 @@ class OutputPanel(TitledWidget, Vertical, can_focus=True):
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
-        self._place = LogScroll()
+        self._position = LogScroll()
         self._needle = ""
-        self._hit: int | None = None
+        self._match_line: int | None = None
         self._searching = False
-        self._told_bytes = 0
-        self._told = ""
+        self._shown_bytes = 0
+        self._shown_subtitle = ""
         self._backwards = False
 
     def compose(self) -> ComposeResult:
@@ -175,7 +175,7 @@ class OutputPanel(TitledWidget, Vertical, can_focus=True):
     @property
     def following(self) -> bool:
         """True if the end of the log is followed."""
-        return self._place.follow
+        return self._position.follow
 
     @property
     def _height(self) -> int:
@@ -183,14 +183,14 @@ class OutputPanel(TitledWidget, Vertical, can_focus=True):
 
     def watch_log_window(self, old: LogWindow | None, new: LogWindow | None) -> None:
         if new is None:
-            self._place, self._hit = LogScroll(), None
-        elif self._searching and self._brought(old, new):
+            self._position, self._match_line = LogScroll(), None
+        elif self._searching and self._is_search_result(old, new):
             self._found(new)
         else:
-            self._place = after_window(self._place, old, new, self._height)
+            self._position = after_window(self._position, old, new, self._height)
         self._show()
 
-    def _brought(self, old: LogWindow | None, new: LogWindow) -> bool:
+    def _is_search_result(self, old: LogWindow | None, new: LogWindow) -> bool:
         """True if the window answers a search: it begins with a match and at another line than the old one."""
         elsewhere = old is None or old.start != new.start
         return elsewhere and find_match(new, self._needle, -1, backwards=False) == 0
@@ -198,57 +198,57 @@ class OutputPanel(TitledWidget, Vertical, can_focus=True):
     def _found(self, window: LogWindow) -> None:
         """Bring the match of a search into view."""
         self._searching = False
-        self._hit = find_match(window, self._needle, -1, backwards=False)
-        self._place = LogScroll(max(0, (self._hit or 0) - self._height // 3), False)
+        self._match_line = find_match(window, self._needle, -1, backwards=False)
+        self._position = LogScroll(max(0, (self._match_line or 0) - self._height // 3), False)
 
     @on(LogLines.HeightChanged)
-    def _fit_anew(self) -> None:
+    def _fit_height(self) -> None:
         """Keep the end at the bottom after a change of height, if it is followed."""
-        if self.log_window is not None and self._place.follow:
-            self._place = LogScroll(max(0, len(self.log_window.lines) - self._height))
+        if self.log_window is not None and self._position.follow:
+            self._position = LogScroll(max(0, len(self.log_window.lines) - self._height))
         self._show()
 
     def _show(self) -> None:
         lines = self.query_one(LogLines)
         window = self.log_window
-        if window is not None and self._place.follow and not self._fits(window):
-            self._place = LogScroll(max(0, len(window.lines) - self._height))
-        top = self._place.top
+        if window is not None and self._position.follow and not self._fits(window):
+            self._position = LogScroll(max(0, len(window.lines) - self._height))
+        top = self._position.top
         lines.lines = () if window is None else window.lines[top : top + self._height]
         lines.needle = self._needle
         lines.redraw()
-        self._say_where()
+        self._update_subtitle()
 
     def _fits(self, window: LogWindow) -> bool:
-        return self._place.top + self._height >= len(window.lines)
+        return self._position.top + self._height >= len(window.lines)
 
-    def _say_where(self) -> None:
+    def _update_subtitle(self) -> None:
         """Set the subtitle if it differs: setting it repaints the border even if it is the same."""
         where = self._where(self.log_window)
-        if where != self._told:
-            self._told = where
+        if where != self._shown_subtitle:
+            self._shown_subtitle = where
             self.set_subtitle(where)
 
     def _where(self, window: LogWindow | None) -> str:
         if window is None or not window.lines:
             return ""
-        where = "following" if self._place.follow else f"{self._share(window)} · End follows"
+        where = "following" if self._position.follow else f"{self._share(window)} · End follows"
         searched = f"“{self._needle}” · " if self._needle else ""
-        return f"{searched}{format_size(self._told_size(window.total_bytes))} · {where}"
+        return f"{searched}{format_size(self._stable_size(window.total_bytes))} · {where}"
 
-    def _told_size(self, size_bytes: int) -> int:
+    def _stable_size(self, size_bytes: int) -> int:
         """Return the size shown before until it is off by a tenth: a new subtitle repaints the border."""
-        if not 0.9 * size_bytes <= self._told_bytes <= size_bytes:
-            self._told_bytes = size_bytes
-        return self._told_bytes
+        if not 0.9 * size_bytes <= self._shown_bytes <= size_bytes:
+            self._shown_bytes = size_bytes
+        return self._shown_bytes
 
     def _share(self, window: LogWindow) -> str:
-        at = window.anchors[min(self._place.top, len(window.anchors) - 1)]
+        at = window.anchors[min(self._position.top, len(window.anchors) - 1)]
         return format_share(at / window.total_bytes if window.total_bytes else None)
 
     def _go(self, move: ScrollResult) -> None:
         self._searching = False
-        self._place, wanted = move
+        self._position, wanted = move
         if wanted is not None:
             self.post_message(wanted)
         self._show()
@@ -256,7 +256,7 @@ class OutputPanel(TitledWidget, Vertical, can_focus=True):
     def action_move(self, by: int) -> None:
         """Scroll by lines."""
         if self.log_window is not None:
-            self._go(scroll_by(self._place, self.log_window, by, self._height))
+            self._go(scroll_by(self._position, self.log_window, by, self._height))
 
     def action_page(self, by: int) -> None:
         """Scroll by pages, less one line."""
@@ -281,13 +281,13 @@ class OutputPanel(TitledWidget, Vertical, can_focus=True):
 
     @on(SearchField.Wanted)
     def _search_typed(self, event: SearchField.Wanted) -> None:
-        self._needle, self._hit, self._backwards = event.text, None, self._place.follow
+        self._needle, self._match_line, self._backwards = event.text, None, self._position.follow
         self.focus()
         self.action_search(onwards=True)
 
-    @on(SearchField.GivenUp)
-    def _search_given_up(self) -> None:
-        self._needle, self._hit = "", None
+    @on(SearchField.Cancelled)
+    def _search_cancelled(self) -> None:
+        self._needle, self._match_line = "", None
         self.focus()
         self._show()
 
@@ -300,12 +300,14 @@ class OutputPanel(TitledWidget, Vertical, can_focus=True):
         if not self._needle or window is None:
             self._show()
             return
-        start = self._hit if self._hit is not None else self._place.top + (self._height if backwards else -1)
-        hit = find_match(window, self._needle, min(start, len(window.lines)), backwards)
-        if hit is None:
+        start = self._match_line
+        if start is None:
+            start = self._position.top + (self._height if backwards else -1)
+        match = find_match(window, self._needle, min(start, len(window.lines)), backwards)
+        if match is None:
             self._searching = True
             self.post_message(LogSearchWanted(self._needle, backwards, window.start if backwards else window.end))
             self._show()
             return
-        self._hit = hit
-        self._go(scroll_to_line(self._place, window, hit, self._height))
+        self._match_line = match
+        self._go(scroll_to_line(self._position, window, match, self._height))

@@ -278,9 +278,9 @@ class SettingsPanel(CachedWidget, Vertical):
                 self.list.cursor = found
             self._typed.set_class(bool(event.value) and found is None, "-wrong")
         elif self._doing == "editing":
-            self._judge(event.value)
+            self._check(event.value)
 
-    def _judge(self, text: str) -> bool:
+    def _check(self, text: str) -> bool:
         """Show the problem with `text` while it is typed; return True if it is valid."""
         spec = self.spec
         if self.view is None or spec is None:
@@ -297,7 +297,7 @@ class SettingsPanel(CachedWidget, Vertical):
         event.stop()
         spec = self.spec
         if self._doing == "editing" and spec is not None:
-            if not self._judge(event.text):
+            if not self._check(event.text):
                 return
             self.post_message(SettingEdited(spec.name, event.text))
         elif self._doing == "finding" and self._typed.has_class("-wrong"):

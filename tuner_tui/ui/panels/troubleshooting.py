@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 TONES = ("quiet", "failed", "warning", "hint", "good", "keys", "title")
 
 
-class TroublesPanel(VerticalScroll, can_focus=True):
+class TroubleshootingPanel(VerticalScroll, can_focus=True):
     """Shows findings and their remedies, one of which is selected. `quiet_line` is shown without findings, and
     `outcome_line`, the result of a run, above them.
     """
 
     DEFAULT_CSS = """
-    TroublesPanel {
+    TroubleshootingPanel {
         scrollbar-size-vertical: 1;
         scrollbar-gutter: stable;
         Static { width: 1fr; height: auto; }
@@ -122,8 +122,8 @@ class TroublesPanel(VerticalScroll, can_focus=True):
 
     def _text(self) -> Text:
         if not self.findings:
-            said = Text("\n".join(self._quiet()), self._style("quiet"), no_wrap=True)
-            return Text.assemble(("✓ ", self._style("good")), said)
+            text = Text("\n".join(self._quiet()), self._style("quiet"), no_wrap=True)
+            return Text.assemble(("✓ ", self._style("good")), text)
         lines = [
             Text.assemble(*((text, self._style(tone) if tone else "") for text, tone in line.spans), no_wrap=True)
             for line in self._lines

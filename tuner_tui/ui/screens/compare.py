@@ -9,7 +9,7 @@ from textual.reactive import reactive
 from tuner_tui.ui.keys import COMPARE_KEYS
 from tuner_tui.ui.panels.comparison import ComparisonPanel
 from tuner_tui.ui.screens.sub_screen import SubScreen
-from tuner_tui.ui.widgets.key_footer import KeyLine
+from tuner_tui.ui.widgets.key_footer import KeyFooter
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
@@ -44,7 +44,7 @@ class CompareScreen(SubScreen):
 
     def compose(self) -> ComposeResult:
         yield self._panel
-        yield KeyLine()
+        yield KeyFooter()
 
     def on_mount(self) -> None:
         self._panel.focus()

@@ -36,12 +36,12 @@ from tuner_tui.ui.panels.live import LivePanel
 from tuner_tui.ui.panels.output import OUTPUT_KEYS, OutputPanel
 from tuner_tui.ui.panels.plots import PlotsPanel
 from tuner_tui.ui.panels.settings import SettingsPanel
-from tuner_tui.ui.panels.troubleshooting import TroublesPanel
+from tuner_tui.ui.panels.troubleshooting import TroubleshootingPanel
 from tuner_tui.ui.screens.help import HelpScreen
 from tuner_tui.ui.screens.remedy import WhyScreen
 from tuner_tui.ui.terminal.full_screen import FullScreen
-from tuner_tui.ui.widgets.key_footer import KeyLine
-from tuner_tui.ui.widgets.page_tabs import PageStrip
+from tuner_tui.ui.widgets.key_footer import KeyFooter
+from tuner_tui.ui.widgets.page_tabs import PageTabs
 from tuner_tui.ui.widgets.settings_list import SettingsList
 
 if TYPE_CHECKING:
@@ -101,14 +101,14 @@ class MainScreen(FullScreen):
             HardwarePanel(id="hardware").data_bind(here.inventory, here.interpreter),
             SettingsPanel(id="settings").data_bind(here.outlook, view=here.settings_view),
             LivePanel(id="live").data_bind(here.view, here.sample, here.now_s),
-            TroublesPanel(id="troubles").data_bind(here.findings, here.quiet_line, here.outcome_line),
-            PageStrip(id=STRIP),
+            TroubleshootingPanel(id="troubles").data_bind(here.findings, here.quiet_line, here.outcome_line),
+            PageTabs(id=STRIP),
             OutputPanel(id="output").data_bind(here.log_window),
             PlotsPanel(id="plots").data_bind(here.history),
             InEffectPanel(id="in-effect").data_bind(state=here.run_state, record=here.run_record),
             id="panels",
         )
-        yield KeyLine(id="keys")
+        yield KeyFooter(id="keys")
 
     def on_mount(self) -> None:
         for panel in self.panels:
@@ -143,11 +143,11 @@ class MainScreen(FullScreen):
 
     def watch_findings(self, findings: tuple[Finding, ...]) -> None:
         worst = min((f.severity for f in findings), key=["failed", "warning", "hint"].index, default="")
-        self.query_one(PageStrip).trouble = (len(findings), worst)
+        self.query_one(PageTabs).trouble = (len(findings), worst)
         self._show_idle_keys()
 
     def watch_tuning_sign(self, sign: str) -> None:
-        self.query_one(KeyLine).signs = {"want('tune')": sign} if sign else {}
+        self.query_one(KeyFooter).signs = {"want('tune')": sign} if sign else {}
 
     def watch_running(self) -> None:
         self._show_idle_keys()
@@ -156,30 +156,30 @@ class MainScreen(FullScreen):
         idle = {"want('train')", "want('tune')"} if self.running else {"want('stop')", "want('checkpoint')"}
         if not any(remedy.change for finding in self.findings for remedy in finding.remedies):
             idle.add("apply_remedy")
-        self.query_one(KeyLine).idle = frozenset(idle)
+        self.query_one(KeyFooter).idle = frozenset(idle)
 
     # layout
 
     def on_resize(self) -> None:
         self.arrange_panels()
 
-    @on(TroublesPanel.RowsChanged)
+    @on(TroubleshootingPanel.RowsChanged)
     def arrange_panels(self) -> None:
         """Lay out the panels for the current size."""
         grid = self.query_one(PanelGrid)
         width, height = self.size.width, self.size.height - (1 if self.size.height > 4 else 0)
-        self.query_one(KeyLine).display = self.size.height > 4
-        troubles = self.query_one(TroublesPanel)
+        self.query_one(KeyFooter).display = self.size.height > 4
+        troubles = self.query_one(TroubleshootingPanel)
         arrangement = arrange(width, height, self.page, troubles.wanted_rows, troubles.quiet_rows)
-        strip = self.query_one(PageStrip)
+        strip = self.query_one(PageTabs)
         strip.pages, strip.numbers, strip.shown = arrangement.paged, PAGES, arrangement.active
         grid.show(arrangement)
 
     def watch_page(self) -> None:
         self.arrange_panels()
 
-    @on(PageStrip.PageWanted)
-    def _page_clicked(self, event: PageStrip.PageWanted) -> None:
+    @on(PageTabs.PageWanted)
+    def _page_clicked(self, event: PageTabs.PageWanted) -> None:
         self.show_page(event.page)
 
     def show_page(self, page: str) -> None:
@@ -194,7 +194,7 @@ class MainScreen(FullScreen):
 
     def reveal(self, page: str) -> None:
         """Show the panel if another one hides it; otherwise the focus stays where it is."""
-        strip = self.query_one(PageStrip)
+        strip = self.query_one(PageTabs)
         if page in strip.pages and strip.shown != page:
             self.show_page(page)
 
@@ -230,7 +230,7 @@ class MainScreen(FullScreen):
 
     def _request_remedy(self, message: type[RemedyWanted]) -> None:
         """A remedy that changes no setting is explained instead."""
-        choice = self.query_one(TroublesPanel).choice
+        choice = self.query_one(TroubleshootingPanel).choice
         if choice is not None and choice.remedy is not None and choice.remedy.change:
             self.post_message(message(choice.finding, choice.remedy))
         elif choice is not None:
@@ -238,7 +238,7 @@ class MainScreen(FullScreen):
 
     def action_why(self) -> None:
         """Show the evidence of the finding under the cursor."""
-        choice = self.query_one(TroublesPanel).choice
+        choice = self.query_one(TroubleshootingPanel).choice
         if choice is not None:
             self.app.push_screen(WhyScreen(choice))
 

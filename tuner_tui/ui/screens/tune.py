@@ -17,8 +17,8 @@ from tuner_tui.ui.messages import TuningWanted
 from tuner_tui.ui.panels.tuning import SkippedPanel, TrialsPanel, TuningHead, TuningPanel, TuningPlots
 from tuner_tui.ui.screens.dialogs import Dialog, launch_table
 from tuner_tui.ui.screens.sub_screen import SubScreen
-from tuner_tui.ui.widgets.key_footer import KeyLine
-from tuner_tui.ui.widgets.page_tabs import PageStrip
+from tuner_tui.ui.widgets.key_footer import KeyFooter
+from tuner_tui.ui.widgets.page_tabs import PageTabs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -145,13 +145,13 @@ class TuneScreen(SubScreen):
 
     def compose(self) -> ComposeResult:
         yield self._head
-        yield PageStrip()
+        yield PageTabs()
         yield self._trials
         yield Horizontal(self._plots, self._skipped, id="below")
-        yield KeyLine()
+        yield KeyFooter()
 
     def on_mount(self) -> None:
-        strip = self.query_one(PageStrip)
+        strip = self.query_one(PageTabs)
         strip.pages = strip.numbers = PAGES
         self._trials.focus()
         self._show_idle_keys()
@@ -177,7 +177,7 @@ class TuneScreen(SubScreen):
             "tuning('resume')": view is None or not can_resume(view),
             "tuning('start')": view is None or view.status == "running",
         }
-        self.query_one(KeyLine).idle = frozenset(action for action, is_idle in idle.items() if is_idle)
+        self.query_one(KeyFooter).idle = frozenset(action for action, is_idle in idle.items() if is_idle)
 
     def _arrange(self) -> None:
         """Give the head the rows it needs; below it a small screen shows one panel at a time."""
@@ -187,7 +187,7 @@ class TuneScreen(SubScreen):
         rows = min(len(self._head.picture(max(1, self.size.width - 2 * FRAME))), self.size.height // 2) + FRAME
         if self._head.styles.height is None or self._head.styles.height.value != rows:
             self._head.styles.height = rows
-        strip, below = self.query_one(PageStrip), self.query_one("#below")
+        strip, below = self.query_one(PageTabs), self.query_one("#below")
         strip.display, strip.shown = not wide, self.page
         self._trials.display = wide or self.page == "trials"
         below.display = wide or self.page != "trials"
@@ -198,8 +198,8 @@ class TuneScreen(SubScreen):
     def watch_page(self) -> None:
         self._arrange()
 
-    @on(PageStrip.PageWanted)
-    def _page_clicked(self, event: PageStrip.PageWanted) -> None:
+    @on(PageTabs.PageWanted)
+    def _page_clicked(self, event: PageTabs.PageWanted) -> None:
         self.page = event.page
 
     def action_page(self, number: int) -> None:

@@ -11,7 +11,7 @@ from tuner_tui.ui.keys import APP_KEYS, WATCH_JOB_KEYS, WATCH_KEYS
 from tuner_tui.ui.messages import QuitWanted
 from tuner_tui.ui.panels.watch import WatchedCardsPanel, WatchedHostPanel, WatchedJobsPanel
 from tuner_tui.ui.screens.sub_screen import SubScreen
-from tuner_tui.ui.widgets.key_footer import KeyLine
+from tuner_tui.ui.widgets.key_footer import KeyFooter
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
@@ -63,7 +63,7 @@ class WatchScreen(SubScreen):
         yield self.cards
         yield self.host
         yield self.jobs
-        yield KeyLine()
+        yield KeyFooter()
 
     def on_mount(self) -> None:
         self.jobs.focus()

@@ -24,11 +24,11 @@ FIRST = ("want('train')", "want('stop')", "want('checkpoint')")
 LAST = ("find", "search")
 
 
-class KeyLine(CachedWidget):
+class KeyFooter(CachedWidget):
     """Shows as many keys as fit; the help key is always at the right end."""
 
     DEFAULT_CSS = """
-    KeyLine {
+    KeyFooter {
         dock: bottom; height: 1; background: $panel;
         .keys--key { color: $primary; text-style: bold; background: $panel; }
         .keys--what { color: $foreground; background: $panel; }
@@ -67,11 +67,11 @@ class KeyLine(CachedWidget):
         key, what, sign = (self.get_component_rich_style(f"keys--{name}") for name in ("key", "what", "sign"))
         left, right = self._fitting()
         text = Text(no_wrap=True, end="")
-        for written, label, action in left:
-            text.append(f" {written}", key).append(f" {label} ", sign if action in self.signs else what)
+        for key_text, label, action in left:
+            text.append(f" {key_text}", key).append(f" {label} ", sign if action in self.signs else what)
         text.append(" " * max(0, self.size.width - cell_len(text.plain) - _width(right)), what)
-        for written, label, _ in right:
-            text.append(f" {written}", key).append(f" {label} ", what)
+        for key_text, label, _ in right:
+            text.append(f" {key_text}", key).append(f" {label} ", what)
         return text
 
     def on_click(self, event: Click) -> None:
@@ -87,9 +87,9 @@ class KeyLine(CachedWidget):
 
     def _fitting(self) -> tuple[list[Key], list[Key]]:
         right = [entry for entry in self.shown if entry[2] == MORE]
-        told = [(written, self.signs[action], action) for written, _, action in self.shown if action in self.signs]
+        news = [(key_text, self.signs[action], action) for key_text, _, action in self.shown if action in self.signs]
         left: list[Key] = []
-        for entry in (*told, *(entry for entry in self.shown if entry[2] not in {*self.signs, *self.idle})):
+        for entry in (*news, *(entry for entry in self.shown if entry[2] not in {*self.signs, *self.idle})):
             if entry[2] != MORE and _width([*left, entry, *right]) <= self.size.width:
                 left.append(entry)
         return left, right
@@ -101,10 +101,10 @@ def _rank(key: Key) -> int:
     return len(FIRST) + (key[2] in LAST)
 
 
-def _typed(screen: Screen[object], written: str) -> bool:
+def _typed(screen: Screen[object], key_text: str) -> bool:
     """True if the focused widget takes the key as text."""
-    return len(written) == 1 and screen.focused is not None and screen.focused.check_consume_key(written, written)
+    return len(key_text) == 1 and screen.focused is not None and screen.focused.check_consume_key(key_text, key_text)
 
 
 def _width(entries: list[Key]) -> int:
-    return sum(cell_len(written) + cell_len(label) + 3 for written, label, _ in entries)
+    return sum(cell_len(key_text) + cell_len(label) + 3 for key_text, label, _ in entries)

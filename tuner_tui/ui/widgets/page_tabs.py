@@ -29,11 +29,11 @@ NAMES = {
 SHORT = {"settings": "Set", "hardware": "Box", "troubles": "Trbl", "output": "Out", "plots": "Plot", "in-effect": "Eff"}
 
 
-class PageStrip(CachedWidget):
+class PageTabs(CachedWidget):
     """Shows the names of `pages` with their number keys; `shown` is highlighted."""
 
     DEFAULT_CSS = """
-    PageStrip {
+    PageTabs {
         height: 1;
         .strip--quiet { color: $quiet; }
         .strip--shown { color: $primary; text-style: bold reverse; }
