@@ -34,7 +34,7 @@ class PresetEntry:
 
 
 def shipped_folder() -> Path:
-    """The folder of the presets that come with the program: in the wheel, or beside the package."""
+    """The folder of the presets that come with the program: inside the package in a wheel, next to it in a checkout."""
     package = Path(tuner_tui.__file__).parent
     inside = package / "presets"
     return inside if inside.is_dir() else package.parent / "presets"

@@ -61,7 +61,7 @@ DOCUMENTS_PER_BATCH = 10_000
 def tokenizer_processes(rows: int) -> int | None:
     """Number of processes for tokenising; None for small data, for which starting them takes longer than it saves.
 
-    A fast tokenizer uses every core for a batch by itself; further processes only speed up what surrounds it.
+    A fast tokenizer uses all cores for a batch; further processes only speed up reading and writing rows.
     """
     count = min(len(os.sched_getaffinity(0)), rows // ROWS_PER_PROCESS, 16)
     return count if count > 1 else None

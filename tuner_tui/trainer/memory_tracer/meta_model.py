@@ -67,7 +67,7 @@ def trace_config(job: JobArguments, labels: int) -> Any:
 def build_optimizer(model: Any, name: str, foreach: bool) -> Any | None:
     """The optimizer of `TrainingArguments.optim`; None for one that needs a further package or a GPU.
 
-    `foreach` is what torch chooses by itself on a GPU: all tensors at once.
+    `foreach` is what torch chooses by default on a GPU: all tensors at once.
     """
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if name == "adamw_torch":

@@ -35,7 +35,7 @@ def add_adapters(model: Any, job: JobArguments, checkpointing: bool) -> Any:
 def find_heads(model: Any) -> list[str]:
     """The names of the untrained classification layers on top of `model`, which train in full.
 
-    peft by itself takes `pre_classifier` for a `classifier` that it has adapted already, and knows no
+    The default of peft takes `pre_classifier` for a `classifier` that it has adapted already, and knows no
     `classification_head`: DistilBERT would not start, the heads of BART and T5 would keep their random weights.
     """
     return [name for name, _ in model.named_children() if name.endswith(HEAD_NAMES)]
