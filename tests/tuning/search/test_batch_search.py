@@ -31,13 +31,13 @@ def test_the_result_was_run_left_its_reserve_and_is_within_the_dataset(seed: int
 
 
 def test_without_an_estimate_it_begins_with_one_sample() -> None:
-    proposal = BatchSearch(80 * GIB, most=512).propose()
+    proposal = BatchSearch(80 * GIB, max_batch=512).propose()
     assert proposal is not None
     assert proposal.batch == 1
 
 
 def test_one_sample_that_does_not_fit_ends_the_search_with_nothing() -> None:
-    searched = BatchSearch(8 * GIB, most=512).record(BatchProbe(1, None))
+    searched = BatchSearch(8 * GIB, max_batch=512).record(BatchProbe(1, None))
     assert searched.propose() is None
     assert searched.best is None
 
@@ -57,7 +57,7 @@ def test_an_estimate_twice_too_small_costs_at_most_one_out_of_memory() -> None:
 
 
 def test_the_dataset_bounds_the_batch() -> None:
-    roomy = BatchSearch(80 * GIB, most=7, prior=PeakModel(GIB, GIB / 100))
+    roomy = BatchSearch(80 * GIB, max_batch=7, prior=PeakModel(GIB, GIB / 100))
     proposal = roomy.propose()
     assert proposal is not None
     assert proposal.batch == 7
@@ -91,14 +91,14 @@ def test_only_sizes_that_hold_the_effective_batch_are_run(seed: int, effective: 
 
 
 def test_a_size_that_failed_a_second_time_is_not_trusted() -> None:
-    searched = BatchSearch(80 * GIB, most=64).record(BatchProbe(32, 40 * GIB)).record(BatchProbe(16, 30 * GIB))
+    searched = BatchSearch(80 * GIB, max_batch=64).record(BatchProbe(32, 40 * GIB)).record(BatchProbe(16, 30 * GIB))
     assert searched.best == BatchProbe(32, 40 * GIB)
     again = searched.record(BatchProbe(32, None))
     assert again.best == BatchProbe(16, 30 * GIB)
 
 
 def test_one_run_among_few_permitted_sizes_is_joined_by_a_smaller_one() -> None:
-    searched = BatchSearch(24 * GIB, most=64, allowed=divisors(64)).record(BatchProbe(8, 16 * GIB, 16 * GIB))
+    searched = BatchSearch(24 * GIB, max_batch=64, allowed=divisors(64)).record(BatchProbe(8, 16 * GIB, 16 * GIB))
     proposal = searched.propose()
     assert proposal is not None
     assert proposal.batch == 4

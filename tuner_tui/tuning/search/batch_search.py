@@ -44,7 +44,7 @@ class BatchProposal:
 
 @dataclass(frozen=True, slots=True)
 class BatchSearch:
-    """Immutable search for the largest batch from 1 to `most` on a card of `capacity_bytes`.
+    """Immutable search for the largest batch from 1 to `max_batch` on a card of `capacity_bytes`.
 
     If several runs of one size differ, or a smaller size failed after a larger one fitted, the worse result counts.
 
@@ -56,7 +56,7 @@ class BatchSearch:
     """
 
     capacity_bytes: int
-    most: int
+    max_batch: int
     prior: PeakModel | None = None
     reserve: float = RESERVE
     probes: tuple[BatchProbe, ...] = ()
@@ -85,9 +85,9 @@ class BatchSearch:
 
     @property
     def _failed(self) -> int:
-        """The smallest batch that ran out of memory or did not leave the reserve free; `most + 1` if there is none."""
+        """The smallest batch that ran out of memory or left too little free; `max_batch + 1` if there is none."""
         bad = [p.batch for p in self.probes if p.peak_bytes is None or p.peak_bytes > self.limit_bytes]
-        return min(bad, default=self.most + 1)
+        return min(bad, default=self.max_batch + 1)
 
     @property
     def _points(self) -> list[PeakPoint]:
@@ -101,7 +101,7 @@ class BatchSearch:
             return self._allowed_below(self._first())
         proposal = self._next()
         best = self.best.batch if self.best else 0
-        if proposal.batch >= self._failed and self._failed <= self.most:
+        if proposal.batch >= self._failed and self._failed <= self.max_batch:
             proposal = BatchProposal((best + self._failed) // 2, "half way to the size that failed")
         if best and len(self._points) == 1 and proposal.batch > (between := math.isqrt(best * self._failed)):
             proposal = self._between_known(proposal, between)
@@ -112,19 +112,21 @@ class BatchSearch:
 
     def _between_known(self, proposal: BatchProposal, between: int) -> BatchProposal:
         # One run and a failed size: the estimate has been refuted, so stay at the geometric mean of the two.
-        if self._failed > self.most:
+        if self._failed > self.max_batch:
             return proposal
         return BatchProposal(max(between, self.best.batch + 1 if self.best else 1), "far below the size that failed")
 
     def _allowed_below(self, proposal: BatchProposal) -> BatchProposal:
-        batch = min(proposal.batch, self.most)
+        batch = min(proposal.batch, self.max_batch)
         if self.allowed is not None:
             batch = max((size for size in self.allowed if size <= batch), default=0)
         return BatchProposal(batch, proposal.reason)
 
     def _second_point(self, best: int) -> BatchProposal | None:
         """Return a smaller size as a second point for the memory model, if only few sizes are allowed."""
-        if self.allowed is None or len(self._points) != 1 or not best or best >= min(self.allowed[-1], self.most):
+        if self.allowed is None or len(self._points) != 1:
+            return None
+        if not best or best >= min(self.allowed[-1], self.max_batch):
             return None
         smaller = [size for size in self.allowed if size <= best // 2]
         return BatchProposal(smaller[-1], "a second point for the model of memory") if smaller else None
@@ -134,7 +136,7 @@ class BatchSearch:
         if self.prior is None:
             return BatchProposal(1, "no estimate: one sample first")
         batch = self.prior.scaled(PRIOR_UNCERTAINTY).largest_batch(self.limit_bytes)
-        return BatchProposal(max(1, min(batch, self.most)), "safe even if the estimate is 30 % too small")
+        return BatchProposal(max(1, min(batch, self.max_batch)), "safe even if the estimate is 30 % too small")
 
     def _next(self) -> BatchProposal:
         """Use the fitted model, else the corrected estimate, else what is proved safe."""

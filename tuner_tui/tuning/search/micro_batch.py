@@ -117,7 +117,7 @@ class MicroBatchSizes:
         above = self.next_above(max(point.batch for point in points))
         if above is None or line.largest_batch(limit) < above:
             return None
-        return SizeOption(above, self._bound_at(above), "it fits if memory goes on as it mostly does")
+        return SizeOption(above, self._bound_at(above), "it fits if memory grows as it usually does")
 
     def search(self) -> BatchSearch | None:
         """Return the search for the largest size; None if the memory limit is unknown."""
@@ -126,7 +126,7 @@ class MicroBatchSizes:
             return None
         return BatchSearch(
             capacity_bytes=space.capacity_bytes,
-            most=self.largest,
+            max_batch=self.largest,
             prior=self._prior(),
             reserve=space.reserve,
             probes=self._probes(),
