@@ -1,0 +1,62 @@
+"""The documentation agrees with the program and with itself."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.docs.reference import PAGES, ROOT, commands, key_bindings
+
+PROSE = sorted(
+    Path(name)
+    for name in subprocess.run(
+        ["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+)
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+COMMAND = re.compile(r"(?:^|`|/)tuner-tui ([a-z]+)", re.MULTILINE)
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
+FOREIGN_OPTIONS = {
+    "--per_device_train_batch_size", "--dist", "--key", "--hypothesis-profile",
+}  # fmt: skip
+"""Options of other programs that the documentation mentions."""
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors of the headings of a Markdown page, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_generated_page_is_up_to_date(name: str) -> None:
+    assert (ROOT / name).read_text("utf-8") == PAGES[name](), "run `python -m tests.docs.reference`"
+
+
+@pytest.mark.parametrize("page", PROSE, ids=str)
+def test_links_lead_to_files(page: Path) -> None:
+    text = (ROOT / page).read_text("utf-8")
+    for target in LINK.findall(text):
+        if target.startswith(("http://", "https://", "mailto:")):
+            continue
+        name, _, anchor = target.partition("#")
+        path = (ROOT / page.parent / name) if name else ROOT / page
+        assert path.exists(), target
+        if anchor:
+            assert anchor in anchors(path.read_text("utf-8")), target
+
+
+@pytest.mark.parametrize("page", [page for page in PROSE if page.as_posix() not in PAGES], ids=str)
+def test_commands_and_options_exist(page: Path) -> None:
+    text, reference = (ROOT / page).read_text("utf-8"), commands()
+    known = set(re.findall(r"^## tuner-tui ([a-z]+)", reference, re.MULTILINE))
+    assert set(COMMAND.findall(text)) <= known
+    said = {option for line in text.splitlines() if "tuner-tui" in line for option in OPTION.findall(line)}
+    assert said - FOREIGN_OPTIONS <= set(OPTION.findall(reference))
+
+
+def test_every_key_has_an_explanation() -> None:
+    assert not re.findall(r"\| +\|$", key_bindings(), re.MULTILINE)
