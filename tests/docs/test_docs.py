@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -17,7 +18,8 @@ PROSE = sorted(
     ).stdout.split()
 )
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
-COMMAND = re.compile(r"(?:^|`|/)tuner-tui ([a-z]+)", re.MULTILINE)
+CODE = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
+COMMAND = re.compile(r"\btuner-tui ([a-z]+)")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 FOREIGN_OPTIONS = {
     "--per_device_train_batch_size", "--dist", "--key", "--hypothesis-profile",
@@ -42,7 +44,7 @@ def test_links_lead_to_files(page: Path) -> None:
     for target in LINK.findall(text):
         if target.startswith(("http://", "https://", "mailto:")):
             continue
-        name, _, anchor = target.partition("#")
+        name, _, anchor = unquote(target).partition("#")
         path = (ROOT / page.parent / name) if name else ROOT / page
         assert path.exists(), target
         if anchor:
@@ -51,10 +53,11 @@ def test_links_lead_to_files(page: Path) -> None:
 
 @pytest.mark.parametrize("page", [page for page in PROSE if page.as_posix() not in PAGES], ids=str)
 def test_commands_and_options_exist(page: Path) -> None:
-    text, reference = (ROOT / page).read_text("utf-8"), commands()
+    reference = commands()
+    code = "\n".join(CODE.findall((ROOT / page).read_text("utf-8")))
     known = set(re.findall(r"^## tuner-tui ([a-z]+)", reference, re.MULTILINE))
-    assert set(COMMAND.findall(text)) <= known
-    said = {option for line in text.splitlines() if "tuner-tui" in line for option in OPTION.findall(line)}
+    assert set(COMMAND.findall(code)) <= known
+    said = {option for line in code.splitlines() if "tuner-tui" in line for option in OPTION.findall(line)}
     assert said - FOREIGN_OPTIONS <= set(OPTION.findall(reference))
 
 
