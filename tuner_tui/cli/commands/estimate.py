@@ -157,7 +157,7 @@ def as_document(
     return {
         "job": found.job.model_dump(mode="json"),
         "settings": settings.model_dump(mode="json"),
-        "device": asdict(found.device),
+        "device": _device_document(found.device),
         "parts": asdict(best.parts),
         "total_bytes": best.total_bytes,
         "low_bytes": best.low_bytes,
@@ -170,3 +170,10 @@ def as_document(
         "counts": memory_kind(found.device),
         "not_traced": problem,
     }
+
+
+def _device_document(device: Device) -> dict[str, Any]:
+    document = asdict(device)
+    # The key is part of the interface of `--json`; it is older than the name of the field.
+    document["started"] = document.pop("import_footprint")
+    return document
