@@ -139,3 +139,26 @@ def test_a_tool_is_known_by_its_file(keys: dict[str, Any], name: str) -> None:
 def test_a_tool_nobody_knows() -> None:
     with pytest.raises(SettingsError, match="did you mean trl"):
         dialect_by_name("trll")
+
+
+@pytest.mark.parametrize(
+    ("tool", "values", "settings", "left_out"),
+    [
+        # axolotl takes bf16 where the card has it, else fp16
+        ("axolotl", {"bf16": "auto", "fp16": None, "micro_batch_size": 2}, {"per_device_train_batch_size": 2}, "bf16"),
+        ("axolotl", {"bf16": "auto", "fp16": False, "tf32": "auto"}, {}, "tf32"),
+        ("axolotl", {"bf16": "full"}, {"precision": "bf16"}, None),
+        ("axolotl", {"gradient_checkpointing": "offload"}, {"gradient_checkpointing": True}, None),
+        ("axolotl", {"use_eaft": True, "seed": 3}, {"seed": 3}, "use_eaft"),
+        ("llama-factory", {"bf16": "${BF16}", "learning_rate": "{{ lr }}"}, {}, "learning_rate"),
+        ("llama-factory", {"flash_attn": "auto"}, {"attn_implementation": "auto"}, None),
+        ("hf", {"bf16": "auto", "seed": 1}, {"seed": 1}, "bf16"),
+    ],
+)
+def test_values_that_a_file_leaves_open_are_left_out(
+    tool: str, values: dict[str, Any], settings: dict[str, Any], left_out: str | None
+) -> None:
+    found = read_settings(DIALECTS[tool], values)
+    assert dict(found.settings) == settings
+    assert left_out is None or left_out in found.ignored
+    assert left_out is None or any(note.startswith(left_out) for note in found.notes)

@@ -63,6 +63,10 @@ AXOLOTL = Dialect(
         },
     },
     warmup_ratio="warmup_ratio",
+    read_as={
+        "gradient_checkpointing": {"offload": True, "offload_disk": True, "unsloth": True},
+        "bf16": {"full": True},  # bf16, in the evaluation too
+    },
     extends_hf=False,
     file_keys=frozenset({"base_model", "micro_batch_size", "sequence_len", "datasets"}),
 )

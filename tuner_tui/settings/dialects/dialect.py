@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from tuner_tui.settings.dialects import hf
 from tuner_tui.settings.dialects.hf import ExportedSettings, ImportedSettings, from_hf
-from tuner_tui.settings.fields import FIELDS, Value
+from tuner_tui.settings.fields import FIELDS, Value, shorten_text
 from tuner_tui.settings.model import Settings
 
 WrittenKeys = Mapping[str, Any]
+TEMPLATE = re.compile(r"\$\{.*\}|\{\{.*\}\}|<.*>")
+"""A value that is filled in before the tool reads the file, such as `${BF16}`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +23,10 @@ class Dialect:
 
     `names` maps a setting to the tool's key for it; the value is unchanged. `values` maps a setting and one of its
     values to the keys and values that express it; a value that is not listed uses `names`. `warmup_ratio` is the key of
-    a warmup given as a fraction of all steps. With `extends_hf`, settings in neither table are spelled as in
-    `TrainingArguments`, which the tool extends; otherwise they are unsupported. A file with any of `file_keys` belongs
-    to the tool. `command` is how the tool is started.
+    a warmup given as a fraction of all steps. `read_as` maps a key and a word of the tool to the value closest to it.
+    With `extends_hf`, settings in neither table are spelled as in `TrainingArguments`, which the tool extends;
+    otherwise they are unsupported. A file with any of `file_keys` belongs to the tool. `command` is how the tool is
+    started.
     """
 
     name: str
@@ -31,6 +35,7 @@ class Dialect:
     names: Mapping[str, str]
     values: Mapping[str, Mapping[Value, WrittenKeys]] = field(default_factory=dict)
     warmup_ratio: str | None = None
+    read_as: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
     extends_hf: bool = True
     file_keys: frozenset[str] = frozenset()
 
@@ -66,7 +71,10 @@ def dialect_keys(dialect: Dialect, name: str) -> frozenset[str]:
 
 
 def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettings:
-    """The settings in a tool's file. Raises `FieldError`; keys that are not settings are ignored with a note."""
+    """The settings in a tool's file. Raises `FieldError`; keys that are not settings are ignored with a note.
+
+    So are values that the file leaves open: `auto`, where the setting has no such choice, and template variables.
+    """
     plain: dict[str, Any] = dict(values)
     found: dict[str, Any] = {}
     for name in FIELDS:
@@ -76,10 +84,32 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
         for key in {key for written in dialect.values.get(name, {}).values() for key in written}:
             if name in found:
                 plain.pop(key, None)
+    notes: list[str] = []
+    left_open = {key: why for key, value in plain.items() if (why := _left_open(key, value)) is not None}
+    for key, why in left_open.items():
+        notes.append(f"{shorten_text(key)} {shorten_text(str(plain.pop(key)))} left out: {why}")
+    if "bf16" in left_open:  # it decides about fp16 as well
+        plain.pop("fp16", None)
+    for key, words in dialect.read_as.items():
+        word = plain.get(key)
+        if isinstance(word, str) and word in words:
+            plain[key] = words[word]
+            notes.append(f"{key} {word} is read as {'on' if words[word] is True else words[word]}")
+    for name in FIELDS:
         own = dialect.names.get(name)
         if name not in found and own is not None and own in plain:
             found[name] = plain.pop(own)
-    return from_hf({**plain, **found})
+    imported = from_hf({**plain, **found}, strict=dialect.extends_hf and not dialect.names)
+    return ImportedSettings(imported.settings, (*left_open, *imported.ignored), (*notes, *imported.notes))
+
+
+def _left_open(key: str, value: object) -> str | None:
+    """Why the file does not determine a value here; None if it does."""
+    if not isinstance(value, str):
+        return None
+    if value.strip().lower() == "auto" and not (key in FIELDS and "auto" in FIELDS[key].choices):
+        return "the tool chooses it when it starts"
+    return "a template variable" if TEMPLATE.fullmatch(value.strip()) else None
 
 
 def _defines(dialect: Dialect, name: str) -> bool:

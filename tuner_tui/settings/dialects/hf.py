@@ -177,13 +177,13 @@ class ImportedSettings:
     notes: tuple[str, ...] = ()
 
 
-def from_hf(values: Mapping[str, Any]) -> ImportedSettings:
+def from_hf(values: Mapping[str, Any], *, strict: bool = True) -> ImportedSettings:
     """Read flat Hugging Face arguments, typed or as text. Raises `FieldError` whose `field` is the key.
 
     Old spellings are translated; arguments that are not settings are ignored with a note; a misspelt setting is an
-    error.
+    error if `strict`, else ignored too: a tool with arguments of its own may have one of that name.
     """
-    reader = _HfImporter(values)
+    reader = _HfImporter(values, strict=strict)
     for key in values:
         reader.take(key)
     return ImportedSettings(reader.settings, tuple(reader.ignored), tuple(reader.notes))
@@ -192,8 +192,9 @@ def from_hf(values: Mapping[str, Any]) -> ImportedSettings:
 class _HfImporter:
     """Collects settings and notes from arguments, key by key."""
 
-    def __init__(self, values: Mapping[str, Any]) -> None:
+    def __init__(self, values: Mapping[str, Any], *, strict: bool) -> None:
         self.values = values
+        self.strict = strict
         self.settings: dict[str, Value] = {}
         self.ignored: list[str] = []
         self.notes: list[str] = []
@@ -207,8 +208,11 @@ class _HfImporter:
         elif key in IGNORED_ARGUMENTS:
             self.leave(key, IGNORED_ARGUMENTS[key])
         else:
-            self.refuse_misspelt(key)
-            self.leave(key, "no setting; the training script's own argument")
+            near = closest_match(key, [*FIELDS, *_FROM_HF], cutoff=0.85)
+            if near is not None and self.strict:
+                raise FieldError(key, f"unknown setting '{shorten_text(key)}'; did you mean '{near}'?")
+            hint = f"; did you mean '{near}'?" if near else ""
+            self.leave(key, f"no setting; the training script's own argument{hint}")
 
     def put(self, name: str, key: str, value: Any) -> None:
         """Set `name` from `value` of the argument `key`; None means that the argument was not given."""
@@ -226,11 +230,6 @@ class _HfImporter:
     def leave(self, key: str, why: str) -> None:
         self.ignored.append(key)
         self.notes.append(f"{shorten_text(key)} left out: {why}")
-
-    def refuse_misspelt(self, key: str) -> None:
-        near = closest_match(key, [*FIELDS, *_FROM_HF], cutoff=0.85)
-        if near is not None:
-            raise FieldError(key, f"unknown setting '{shorten_text(key)}'; did you mean '{near}'?")
 
     def flag(self, key: str) -> bool:
         """The value of a boolean argument, False if it is missing."""
