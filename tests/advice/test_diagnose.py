@@ -139,7 +139,8 @@ def test_silence_where_nothing_is_known_to_be_wrong(changes: dict[str, Any]) -> 
 
 
 def test_where_card_and_processor_idle_the_batch_is_far_too_small() -> None:
-    (finding,) = diagnose(situation(samples=samples(gpu={"utilisation_pct": 20.0}, cpu_pct=10.0)))
+    idle = {"utilisation_pct": 20.0, "memory_used_bytes": 4 * GB}
+    (finding,) = diagnose(situation(samples=samples(gpu=idle, cpu_pct=10.0)))
     titles = [remedy.title for remedy in finding.remedies]
     assert finding.cause == "gpu-underused"
     assert any("neither card nor processor" in line for line in finding.evidence)

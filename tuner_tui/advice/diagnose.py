@@ -42,6 +42,7 @@ RULES: tuple[FindingRule, ...] = (
     gpu.launch_bound,
     between_steps,
     gpu.slow_kernels,
+    gpu.gpu_memory_unused,
     wall_time.padding,
 )
 """All rules. Among findings of one severity without a measured cost, this order is kept; rules on the measured

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tuner_tui.advice.expected_memory import ExpectedPeak
 from tuner_tui.runs.log_parsing.crash_patterns.pattern import Confidence
 from tuner_tui.settings.fields import Value
 
@@ -17,7 +18,8 @@ class Remedy:
     """A change of settings that addresses a finding.
 
     `change` maps settings to new values; it is empty if the remedy lies outside the settings. `effect` is the expected
-    effect, `rests_on` what that expectation is based on, `source` the document, rule or measurement.
+    effect, `rests_on` what that expectation is based on, `source` the document, rule or measurement. `peak` is the GPU
+    memory that the change leads to; None if it is unknown, or the change does not affect it.
     """
 
     title: str
@@ -26,6 +28,12 @@ class Remedy:
     effect: str = ""
     rests_on: str = ""
     source: str = ""
+    peak: ExpectedPeak | None = None
+
+    @property
+    def expectation(self) -> str:
+        """The expected effect, with the peak memory."""
+        return "; ".join(part for part in (self.effect, self.peak.sentence if self.peak else "") if part)
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,11 +165,15 @@ def _retry_evidence(retries: int) -> tuple[str, ...]:
 def gpu_underused(situation: Situation) -> Finding | None:
     """The GPU idles although the training does not wait for data."""
     busy = _settled_utilisation(situation)
-    if busy is None or busy >= thresholds.GPU_LOW_PCT.value or waits_for_data(situation):
+    if busy is None or busy >= thresholds.GPU_BUSY_GOOD_PCT.value or waits_for_data(situation):
+        return None
+    if launch_bound(situation) is not None:
         return None
     samples = recent_samples(situation)
     cpu = cpu_pct(samples)
     both = cpu is not None and cpu < thresholds.CPU_LOW_PCT.value and busy < thresholds.GPU_VERY_LOW_PCT.value
+    very_low = "very-low" if busy < thresholds.GPU_VERY_LOW_PCT.value else None
+    load_level = "both-low" if both else very_low
     load = (
         ()
         if cpu is None
@@ -185,8 +189,43 @@ def gpu_underused(situation: Situation) -> Finding | None:
         ),
         confidence="likely",
         where="training",
-        remedies=remedies_for("gpu-underused", situation, "both-low" if both else None),
+        remedies=remedies_for("gpu-underused", situation, load_level),
     )  # fmt: skip
+
+
+def gpu_memory_unused(situation: Situation) -> Finding | None:
+    """A busy GPU has much memory left, and there is something to use it for."""
+    busy = _settled_utilisation(situation)
+    if busy is None or busy < thresholds.GPU_BUSY_GOOD_PCT.value or waits_for_data(situation):
+        return None
+    figures = _fullest(situation)
+    if figures is None or figures[0] / figures[1] >= thresholds.VRAM_LOW_SHARE.value:
+        return None
+    remedies = remedies_for("gpu-memory-unused", situation)
+    if situation.settings is not None and not remedies:
+        return None
+    used, total = figures
+    return Finding(
+        cause="gpu-memory-unused",
+        severity="hint",
+        sentence=f"{format_size(total - used)} of the GPU's memory are unused: a larger batch may be faster",
+        evidence=(f"{format_size(used)} of {format_size(total)} used", f"GPU busy {format_percent(busy)}"),
+        confidence="possible",
+        where="training",
+        remedies=remedies,
+    )
+
+
+def _fullest(situation: Situation) -> tuple[int, int] | None:
+    """Used and total memory of the training's fullest GPU, in bytes."""
+    samples = recent_samples(situation)
+    figures = [
+        (gpu.memory_used_bytes, gpu.memory_total_bytes)
+        for index in gpu_indexes(situation, samples)
+        for gpu in gpu_samples(samples, index)
+        if gpu.memory_used_bytes is not None and gpu.memory_total_bytes
+    ]
+    return max(figures, key=lambda one: one[0] / one[1], default=None)
 
 
 def launch_bound(situation: Situation) -> Finding | None:

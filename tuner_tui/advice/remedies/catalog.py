@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
+from tuner_tui.advice.expected_memory import expected_peak
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.remedies import data_loading, gpu, host, out_of_memory, training_loop, unsupported_features
 from tuner_tui.advice.situation import Situation
@@ -30,6 +32,7 @@ LADDERS: Mapping[str, Ladder] = {
     "data-wait": data_loading.data_wait,
     "too-many-workers": data_loading.too_many_workers,
     "gpu-underused": gpu.underused,
+    "gpu-memory-unused": gpu.spare_memory,
     "launch-bound": gpu.launch_bound,
     "slow-kernels": gpu.busy_and_slow,
     "throttled": lambda situation, where: (gpu.COOLING,),
@@ -64,16 +67,27 @@ LADDERS: Mapping[str, Ladder] = {
 """The ladder of each cause: its remedies in the order to try them, given the situation and the finding's location."""
 
 
+SAVES_MEMORY = frozenset({"gpu-oom", "gpu-memory-near-limit"})
+"""Causes whose remedies all lead to less memory than now."""
+
+
 def remedies_for(cause: str, situation: Situation, where: str | None = None) -> tuple[Remedy, ...]:
-    """The applicable remedies for `cause` at `where`, least harmful first; empty for an unknown cause."""
+    """The applicable remedies for `cause` at `where`, least harmful first; empty for an unknown cause.
+
+    A remedy that does not fit the GPU's memory is left out, unless it is one of those that save memory and none does
+    alone.
+    """
     ladder = LADDERS.get(cause)
     if ladder is None:
         return ()
-    return tuple(
-        remedy
+    remedies = [
+        replace(remedy, peak=expected_peak(situation, remedy.change))
         for remedy in ladder(situation, where)
         if changes_something(remedy, situation) and starts_from_known_values(remedy, situation)
-    )
+    ]
+    fitting = tuple(remedy for remedy in remedies if remedy.peak is None or remedy.peak.verdict != "too large")
+    alone = any(remedy.peak is not None for remedy in fitting)
+    return tuple(remedies) if cause in SAVES_MEMORY and not alone else fitting
 
 
 def starts_from_known_values(remedy: Remedy, situation: Situation) -> bool:

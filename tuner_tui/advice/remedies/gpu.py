@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from tuner_tui.advice.batch_scaling import BatchSplit, scale_learning_rate
+from tuner_tui.advice.batch_scaling import (
+    BatchSplit,
+    divisors,
+    scale_learning_rate,
+    scale_linear,
+    scale_square_root,
+)
+from tuner_tui.advice.expected_memory import expected_peak
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.situation import Situation
 from tuner_tui.advice.thresholds import NOTES_3070, NOTES_3090, NOTES_T4, NOTES_UTILISATION
@@ -13,12 +20,13 @@ from tuner_tui.settings.model import Settings
 
 
 def underused(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
-    """More work per step. `where` is `both-low` if the CPU idles, too."""
+    """More work per step. `where` is `both-low` if the CPU idles, too, `very-low` if the GPU is idle half the time."""
     settings = situation.settings
     if settings is None:
         return ()
-    far = (*four_times_batch(situation, settings), LOG_LESS) if where == "both-low" else ()
-    return (*larger_batch(situation, settings), *far, *compile_model(situation, settings))
+    most = 4 if where in {"both-low", "very-low"} else 2
+    less = (LOG_LESS,) if where == "both-low" else ()
+    return (*larger_batch(situation, settings, most), *less, *compile_model(situation, settings))
 
 
 def busy_and_slow(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
@@ -32,13 +40,17 @@ def busy_and_slow(situation: Situation, where: str | None) -> tuple[Remedy, ...]
     )  # fmt: skip
 
 
-def larger_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
-    """The next larger micro batch that keeps the effective batch, with less accumulation."""
+def larger_batch(situation: Situation, settings: Settings, most: int = 2) -> Iterator[Remedy]:
+    """A larger micro batch, at most `most` times: with less accumulation, else with a larger effective batch.
+
+    Of the sizes whose memory fits it is the largest, of those that may not fit the smallest. Where the GPU has very
+    little to do, a larger effective batch is offered, too.
+    """
     micro, accumulation = settings.per_device_train_batch_size, settings.gradient_accumulation_steps
     share = micro * accumulation
-    larger = next((size for size in range(micro + 1, 2 * micro + 1) if share % size == 0), None)
-    if larger is not None:
-        split = BatchSplit(larger, share // larger, situation.replicas)
+    held = [BatchSplit(size, share // size, situation.replicas) for size in divisors(share) if size > micro]
+    split = _largest_that_fits(situation, [split for split in held if split.micro <= most * micro])
+    if split is not None:
         yield Remedy(
             title=f"micro batch {micro} → {split.micro}, accumulation {accumulation} → {split.accumulation}",
             why=f"more work in each kernel; the effective batch stays {split.effective}, so the learning rate stays",
@@ -47,30 +59,61 @@ def larger_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
             rests_on="RTX 3070 and RTX 3090 as noted there; not measured here",
             source=f"{NOTES_3070}, {NOTES_3090}",
         )
+    if accumulation == 1 or most > 2:
+        sizes = dict.fromkeys(_round_batch(micro * times) for times in STEPS_UP if times <= most)
+        split = _largest_that_fits(situation, [BatchSplit(n, 1, situation.replicas) for n in sizes if n > share])
+        if split is not None:
+            yield _grown_batch(situation, settings, split)
 
 
-def four_times_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
-    """Four times the micro batch, with less accumulation or a larger effective batch."""
-    micro, accumulation = settings.per_device_train_batch_size, settings.gradient_accumulation_steps
-    before = BatchSplit(micro, accumulation, situation.replicas)
-    after = BatchSplit(4 * micro, max(1, accumulation // 4), situation.replicas)
-    change: dict[str, int | float] = {**after.change}
-    why = f"the batch is far too small for this card; the effective batch stays {after.effective}"
-    if after.effective != before.effective:
-        rate, rule = scale_learning_rate(settings.learning_rate, after.effective / before.effective, settings.optim)
-        change["learning_rate"] = float(f"{rate:.3g}")
-        why = (
-            f"the batch is far too small for this card; effective batch {before.effective} → {after.effective}, "
-            f"learning rate {rate:.3g} by {rule}"
-        )
-    yield Remedy(
-        title=f"micro batch {micro} → {after.micro}, accumulation {accumulation} → {after.accumulation}",
-        why=why,
+STEPS_UP = (1.25, 1.5, 2, 3, 4)
+"""Steps of the micro batch, where the effective batch grows with it: 12 → 14, 32 → 48 and × 4 in the notes."""
+
+
+def _round_batch(size: float) -> int:
+    """Down to a multiple of 8 from 16 on, as the GPU's matrix units take them."""
+    return int(size) // 8 * 8 if size >= 16 else int(size)
+
+
+def _largest_that_fits(situation: Situation, splits: Sequence[BatchSplit]) -> BatchSplit | None:
+    """The largest of `splits`, ascending, whose memory fits; else the smallest, if it is not known to be too large."""
+    peaks = [(split, expected_peak(situation, split.change)) for split in splits]
+    fitting = [split for split, peak in peaks if peak is not None and peak.verdict == "fits"]
+    open_ones = [split for split, peak in peaks if peak is None or peak.verdict == "tight"]
+    return fitting[-1] if fitting else next(iter(open_ones), None)
+
+
+def _grown_batch(situation: Situation, settings: Settings, split: BatchSplit) -> Remedy:
+    """A larger micro batch with the larger effective batch and its learning rate."""
+    before = settings.effective_batch(situation.replicas)
+    ratio = split.effective / before
+    rate, rule = scale_learning_rate(settings.learning_rate, ratio, settings.optim)
+    rate = float(f"{rate:.3g}")
+    change: dict[str, int | float] = {**split.change}
+    if situation.is_known("learning_rate"):
+        change["learning_rate"] = rate
+    root, linear = scale_square_root(settings.learning_rate, ratio), scale_linear(settings.learning_rate, ratio)
+    rates = f"learning rate {settings.learning_rate:.3g} → {rate:.3g} by {rule}"
+    both = f"square-root scaling gives {root:.3g}, linear scaling {linear:.3g}"
+    micro = settings.per_device_train_batch_size
+    return Remedy(
+        title=f"micro batch {micro} → {split.micro}, effective batch {before} → {split.effective}, "
+        f"learning rate {rate:.3g}",
+        why=f"more work in each kernel; there is no accumulation to take it from, so the effective batch grows: "
+        f"{rates} ({both}); the result may differ from before",
         change=change,
-        effect="the card has work for most of the step; activation memory × 4",
-        rests_on="as noted there (4 or 8 times); not measured here",
-        source=NOTES_UTILISATION,
+        effect=f"15-20 % faster where the card idles; activation memory × {split.micro / micro:.2f}",
+        rests_on="RTX 3070 and RTX 3090 as noted there; not measured here",
+        source=f"{NOTES_3070}, {NOTES_3090}, {NOTES_UTILISATION}; Malladi et al. 2022",
     )
+
+
+def spare_memory(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
+    """What the unused memory of a GPU can buy: a larger batch, or activations that are not computed twice."""
+    settings = situation.settings
+    if settings is None:
+        return ()
+    return (*no_checkpointing(situation, settings), *larger_batch(situation, settings))
 
 
 def compile_model(situation: Situation, settings: Settings) -> Iterator[Remedy]:
@@ -136,26 +179,17 @@ def attention(situation: Situation, settings: Settings) -> Iterator[Remedy]:
 
 def no_checkpointing(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     """Checkpointing off, only if the GPU is known to have enough memory."""
-    if settings.gradient_checkpointing and _has_free_memory(situation):
+    change = {"gradient_checkpointing": False}
+    peak = expected_peak(situation, change) if settings.gradient_checkpointing else None
+    if peak is not None and peak.verdict == "fits":
         yield Remedy(
             title="gradient checkpointing off",
             why="the card has memory to spare; activations need not be computed twice",
-            change={"gradient_checkpointing": False},
+            change=change,
             effect="steps about 20 % shorter; activation memory × 1.7",
             rests_on="as noted there; not measured here",
             source=f"{NOTES_T4}, {NOTES_3090}",
         )
-
-
-def _has_free_memory(situation: Situation) -> bool:
-    """Whether every GPU is less than half full."""
-    gpus = situation.samples[-1].gpus if situation.samples else ()
-    shares = [
-        gpu.memory_used_bytes / gpu.memory_total_bytes
-        for gpu in gpus
-        if gpu.memory_used_bytes is not None and gpu.memory_total_bytes
-    ]
-    return bool(shares) and max(shares) < 0.5
 
 
 XID_LIST = "NVIDIA's Xid catalogue, docs.nvidia.com/deploy/xid-errors"

@@ -16,6 +16,7 @@ from tuner_tui.advice.batch_scaling import (
     scale_learning_rate,
     smaller_micro_batches,
 )
+from tuner_tui.advice.expected_memory import expected_peak
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.situation import Situation
 from tuner_tui.advice.thresholds import NOTES_3070, NOTES_3070_8BIT, NOTES_3090, NOTES_T4, NOTES_UTILISATION
@@ -31,7 +32,7 @@ def ladder(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     settings = situation.settings
     if settings is None:
         return UNKNOWN_SETTINGS
-    rungs = BUILDERS.get(where or "training", BUILDERS["training"])
+    rungs = ANYWHERE if where is None else BUILDERS.get(where, ANYWHERE)
     remedies = tuple(remedy for rung in rungs for remedy in rung(situation, settings))
     unknown = smaller_micro_batch in rungs and not situation.is_known("per_device_train_batch_size")
     after = (OFFLOAD_PREDICTIONS,) if where == "evaluation" else ()
@@ -47,12 +48,21 @@ def automatic_fallback(situation: Situation) -> Iterator[Remedy]:
 def smaller_micro_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     """The next smaller micro batch that keeps the effective batch; also the nearest inexact one if that is far."""
     micro, accumulation = settings.per_device_train_batch_size, settings.gradient_accumulation_steps
-    smaller = smaller_micro_batches(micro, accumulation)
+    smaller = [size for size in smaller_micro_batches(micro, accumulation) if _may_fit(situation, settings, size)]
+    if not smaller:
+        smaller = list(smaller_micro_batches(micro, accumulation)[-1:])
     if not smaller:
         return
-    if 2 * smaller[0] < micro:
+    if smaller[0] == smaller_micro_batches(micro, accumulation)[0] and 2 * smaller[0] < micro:
         yield _inexact_split(rebalance(micro, accumulation, situation.replicas, micro * 3 // 4), settings)
     yield _exact_split(BatchSplit(smaller[0], micro * accumulation // smaller[0], situation.replicas), settings)
+
+
+def _may_fit(situation: Situation, settings: Settings, micro: int) -> bool:
+    """Whether the micro batch is not known to be too large still."""
+    share = settings.per_device_train_batch_size * settings.gradient_accumulation_steps
+    peak = expected_peak(situation, BatchSplit(micro, share // micro, situation.replicas).change)
+    return peak is None or peak.verdict != "too large"
 
 
 def _exact_split(split: BatchSplit, settings: Settings) -> Remedy:
@@ -207,11 +217,13 @@ HALVE = Remedy(
 )
 UNKNOWN_SETTINGS = (HALVE, CHECKPOINTING)
 
+ANYWHERE: tuple[RemedyBuilder, ...] = (
+    smaller_micro_batch, checkpointing, mixed_precision, smaller_eval_batch, shorter_sequences, eight_bit_optimizer,
+    adapters, safe_batch,
+)  # fmt: skip
+"""The ladder where it is not known in which phase the memory ran out."""
 BUILDERS: dict[str, tuple[RemedyBuilder, ...]] = {
-    "training": (
-        smaller_micro_batch, checkpointing, mixed_precision, smaller_eval_batch, shorter_sequences, eight_bit_optimizer,
-        adapters, safe_batch,
-    ),
+    "training": tuple(rung for rung in ANYWHERE if rung is not smaller_eval_batch),
     "evaluation": (smaller_eval_batch, mixed_precision, shorter_sequences),
     "optimizer-step": (eight_bit_optimizer, adapters, smaller_micro_batch, checkpointing),
     "loading": (adapters, eight_bit_optimizer),

@@ -23,7 +23,7 @@ def finding_lines(findings: Sequence[Finding]) -> Iterator[list[str]]:
         lines = [head, *(f"    {line}" for line in finding.evidence)]
         for number, remedy in enumerate(finding.remedies, 1):
             lines.append(f"  {number}. {remedy.title}: {remedy.why}")
-            lines += [f"     expected: {remedy.effect}"] if remedy.effect else []
+            lines += [f"     expected: {remedy.expectation}"] if remedy.expectation else []
             lines += [f"     source: {remedy.source}"] if remedy.source else []
         yield lines
 
@@ -69,5 +69,6 @@ def _remedy_object(remedy: Remedy) -> Mapping[str, Any]:
         "why": remedy.why,
         "effect": remedy.effect,
         "rests_on": remedy.rests_on,
+        "peak": None if remedy.peak is None else {**asdict(remedy.peak), "verdict": remedy.peak.verdict},
         "source": remedy.source,
     }

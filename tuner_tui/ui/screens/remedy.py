@@ -43,7 +43,7 @@ class DiffScreen(Dialog[bool]):
             return
         remedy = self._remedy
         yield Static(self._lines(), markup=False)
-        expected = ("expect", remedy.effect), ("rests on", remedy.rests_on), ("counts", self._when)
+        expected = ("expect", remedy.expectation), ("rests on", remedy.rests_on), ("counts", self._when)
         yield Static(label_table(expected))
 
     def _lines(self) -> Text:
@@ -83,7 +83,7 @@ class WhyScreen(Dialog[None]):
         ]
         if remedy is not None:
             parts += [
-                ("remedy", remedy.title), ("why", remedy.why), ("expect", remedy.effect),
+                ("remedy", remedy.title), ("why", remedy.why), ("expect", remedy.expectation),
                 ("rests on", remedy.rests_on), ("source", remedy.source),
             ]  # fmt: skip
         return parts

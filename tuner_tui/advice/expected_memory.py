@@ -1,0 +1,215 @@
+"""The GPU memory that changed settings lead to: the estimate, corrected by what the run measured.
+
+Without an estimate for the job (a command), the run's own figures are scaled: what the allocator holds between steps
+stays, the rest grows with the micro batch. Where not even that was measured, the share that grows is a guess, and its
+bounds are all and nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from tuner_tui.advice.findings.run_metrics import gpu_indexes
+from tuner_tui.advice.recommend.memory_estimator import JobMemoryEstimator
+from tuner_tui.advice.situation import Situation
+from tuner_tui.core.units import format_size
+from tuner_tui.hardware.environment import visible_cards
+from tuner_tui.hardware.sample import GpuSample
+from tuner_tui.memory.calibration import CALIBRATED_UNCERTAINTY
+from tuner_tui.memory.device import CONTEXT_BYTES, Device
+from tuner_tui.memory.estimate import CLOSED_FORM_UNCERTAINTY, RESERVE_SHARE
+from tuner_tui.settings.fields import Value
+from tuner_tui.settings.job import BuiltinJob
+from tuner_tui.settings.model import Settings
+
+MEMORY_FIELDS = frozenset({
+    "per_device_train_batch_size", "per_device_eval_batch_size", "precision", "optim", "gradient_checkpointing",
+    "attn_implementation", "max_length", "peft_method", "lora_r",
+})  # fmt: skip
+"""Settings that change the peak. `torch_compile` is not one: it saves memory or leaves it (0.57 to 1.03, measured)."""
+GROWING_SHARE = (7.8 - 7.0) / 7.0 / (48 / 32 - 1)
+"""Share of the peak that grows with the micro batch, where nothing is known: 7.0 → 7.8 GB from 32 to 48 on the RTX 3070
+of the notes (000)."""
+MAX_GUESSED_GROWTH = 1.5
+"""A larger step than this is not offered on a guess."""
+CHECKPOINTING_FACTOR = 1.7
+"""Activations without gradient checkpointing relative to those with it: about 40 % less (T4 notes, 001)."""
+
+PeakVerdict = Literal["fits", "tight", "too large"]
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedPeak:
+    """The peak of one GPU's memory that a remedy leads to, its bounds, and what the GPU has, in bytes."""
+
+    peak_bytes: int
+    low_bytes: int
+    high_bytes: int
+    capacity_bytes: int
+    rests_on: str
+
+    @property
+    def verdict(self) -> PeakVerdict:
+        """`fits` if the upper bound leaves the reserve free, `too large` if the expected peak does not fit."""
+        if self.high_bytes <= self.capacity_bytes * (1 - RESERVE_SHARE):
+            return "fits"
+        return "tight" if self.peak_bytes <= self.capacity_bytes else "too large"
+
+    @property
+    def sentence(self) -> str:
+        """The peak with its uncertainty: `peak 18.2 of 24.0 GiB (17.7 to 18.8), by …`."""
+        capacity = format_size(self.capacity_bytes)
+        bounds = f"{format_size(self.low_bytes)} to {format_size(self.high_bytes)}"
+        exact = self.low_bytes == self.high_bytes
+        words = f"peak {format_size(self.peak_bytes)} of {capacity}" + ("" if exact else f" ({bounds})")
+        doubt = {"fits": "", "tight": ": it may not fit", "too large": ": not enough alone"}[self.verdict]
+        return f"{words}{doubt}, {self.rests_on}"
+
+
+@dataclass(frozen=True, slots=True)
+class _MeasuredPeak:
+    """What one GPU held at most. `outside_bytes` is memory outside the allocator: context and other processes."""
+
+    used_bytes: int
+    capacity_bytes: int
+    outside_bytes: int
+    resident_bytes: int | None
+    """What the allocator holds between steps, scaled like the peak; None if not measured."""
+
+    @property
+    def growing_share(self) -> float | None:
+        """The share of the allocator's memory that is freed between steps."""
+        inside = self.used_bytes - self.outside_bytes
+        return None if self.resident_bytes is None or inside <= 0 else max(0.0, 1 - self.resident_bytes / inside)
+
+
+def expected_peak(situation: Situation, change: Mapping[str, Value]) -> ExpectedPeak | None:
+    """The peak after `change`; None where it is not known, or the change does not affect the GPU's memory."""
+    settings = situation.settings
+    if settings is None or not change.keys() & MEMORY_FIELDS or situation.has_gpu is False:
+        return None
+    changed = settings.changed(**change)
+    measured = _measured_peak(situation)
+    return (
+        _by_estimate(situation, settings, changed, measured)
+        or (None if measured is None else _by_scaling(situation, settings, changed, measured))
+    )  # fmt: skip
+
+
+def _measured_peak(situation: Situation) -> _MeasuredPeak | None:
+    """The measured peak of the fullest GPU of the training; None without a sample, or if memory ran out."""
+    if situation.state.out_of_memory is not None or situation.state.outcome == "out-of-memory":
+        return None
+    full = _fullest_gpu(situation)
+    if full is None or not full.memory_used_bytes or not full.memory_total_bytes:
+        return None
+    counters = [rank.latest for rank in situation.state.ranks.values() if rank.latest is not None]
+    known = [(c.reserved_peak_bytes, c.allocated_peak_bytes) for c in counters]
+    reserved, allocated = max(((r, a) for r, a in known if r and a), default=(None, None))
+    used, capacity = full.memory_used_bytes, full.memory_total_bytes
+    if reserved is None or allocated is None:
+        return _MeasuredPeak(used, capacity, min(CONTEXT_BYTES, used), None)
+    held = [c.allocated_bytes for rank in situation.state.ranks.values() for c in rank.recent if c.allocated_bytes]
+    resident = round(min(held) * reserved / allocated) if held else None
+    used = max(used, reserved)
+    return _MeasuredPeak(used, capacity, used - reserved, resident)
+
+
+def _fullest_gpu(situation: Situation) -> GpuSample | None:
+    """The training's GPU in the sample in which it held most, after the training began."""
+    start = situation.state.training_since_t
+    window = tuple(one for one in situation.samples if start is None or one.time_s >= start)
+    mine = gpu_indexes(situation, window)
+    figures = [gpu for one in window for gpu in one.gpus if gpu.index in mine and not gpu.lost]
+    return max(figures, key=lambda gpu: gpu.memory_used_bytes or 0, default=None)
+
+
+def _by_estimate(
+    situation: Situation, settings: Settings, changed: Settings, measured: _MeasuredPeak | None
+) -> ExpectedPeak | None:
+    job, device = situation.job, _device(situation, measured)
+    if not isinstance(job, BuiltinJob) or device is None or device.capacity_bytes is None:
+        return None
+    before, after = _tensor_bytes(job, device, settings), _tensor_bytes(job, device, changed)
+    if before is None or after is None:
+        return None
+    capacity = device.capacity_bytes
+    if measured is None:
+        ran_out = situation.state.out_of_memory is not None or situation.state.outcome == "out-of-memory"
+        factor = max(1.0, capacity / before.total) if ran_out else 1.0
+        words = "by the estimate, raised to what did not fit" if factor > 1 else "by the estimate"
+        return _around(after.total * factor, after.uncertainty, capacity, words)
+    inside = measured.used_bytes - measured.outside_bytes
+    peak = measured.outside_bytes + inside * after.tensors / before.tensors
+    same = all(getattr(settings, name) == getattr(changed, name) for name in MEMORY_FIELDS if "batch" not in name)
+    uncertainty = CALIBRATED_UNCERTAINTY if same else min(CLOSED_FORM_UNCERTAINTY, after.uncertainty)
+    return _around(peak, uncertainty, capacity, "by the estimate, corrected by this run")
+
+
+@dataclass(frozen=True, slots=True)
+class _Estimated:
+    tensors: float
+    total: float
+    uncertainty: float
+
+
+@lru_cache(maxsize=256)
+def _tensor_bytes(job: BuiltinJob, device: Device, settings: Settings) -> _Estimated | None:
+    found = JobMemoryEstimator(job, device).closed_form(settings)
+    if found is None:
+        return None
+    batch = settings.per_device_train_batch_size
+    return _Estimated(found.tensor_bytes(batch), found.peak_bytes(batch), found.uncertainty)
+
+
+def _device(situation: Situation, measured: _MeasuredPeak | None) -> Device | None:
+    """The device of one process: the weakest GPU with the memory of the smallest."""
+    cards = () if situation.inventory is None else visible_cards(situation.inventory)
+    sizes = [card.memory_total_bytes for card in cards]
+    known = [size for size in sizes if size]
+    capacity = measured.capacity_bytes if measured is not None else min(known) if len(known) == len(sizes) else None
+    if not cards:
+        return None
+    capability = min((card.capability for card in cards if card.capability is not None), default=None)
+    return Device(True, capability, capacity if known or measured else None)
+
+
+def _by_scaling(
+    situation: Situation, settings: Settings, changed: Settings, measured: _MeasuredPeak
+) -> ExpectedPeak | None:
+    factor = _activation_factor(settings, changed)
+    if factor is None or not situation.is_known("per_device_train_batch_size"):
+        return None
+    inside = measured.used_bytes - measured.outside_bytes
+    share = measured.growing_share
+
+    def peak(growing: float) -> int:
+        return round(measured.outside_bytes + inside * (1 + growing * (factor - 1)))
+
+    if share is not None:
+        return _around(peak(share), CALIBRATED_UNCERTAINTY, measured.capacity_bytes, "scaled from this run's memory")
+    low, high = sorted((measured.used_bytes, peak(1.0)))
+    guess = peak(GROWING_SHARE) if factor <= MAX_GUESSED_GROWTH else high
+    words = "scaled from the card's memory: how much of it grows with the batch is not known"
+    return ExpectedPeak(guess, low, high, measured.capacity_bytes, words)
+
+
+def _activation_factor(settings: Settings, changed: Settings) -> float | None:
+    """Activations after the change relative to those before; None where it changes anything else."""
+    scaled = {"per_device_train_batch_size", "max_length", "gradient_checkpointing"}
+    if any(getattr(settings, name) != getattr(changed, name) for name in MEMORY_FIELDS - scaled):
+        return None
+    factor = changed.per_device_train_batch_size / settings.per_device_train_batch_size
+    factor *= changed.max_length / settings.max_length
+    if settings.gradient_checkpointing != changed.gradient_checkpointing:
+        factor *= CHECKPOINTING_FACTOR if settings.gradient_checkpointing else 1 / CHECKPOINTING_FACTOR
+    return factor
+
+
+def _around(peak: float, uncertainty: float, capacity: int, words: str) -> ExpectedPeak:
+    return ExpectedPeak(
+        round(peak), round(peak * (1 - uncertainty)), round(peak * (1 + uncertainty)), capacity, words
+    )  # fmt: skip
