@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,9 @@ from tests.fakes.situations import box, card, counters, situation, training
 from tuner_tui.advice.findings.not_applied import settings_not_in_effect
 from tuner_tui.advice.verification import SettingCheck, differing_settings, verify_settings
 from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.runs.events.types import Finished
+from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Settings
 
 CASES: tuple[tuple[dict[str, Any], dict[str, Any], str, str], ...] = (
@@ -99,3 +103,23 @@ def test_no_finding_in_the_first_steps_or_where_all_agrees() -> None:
     assert settings_not_in_effect(situation(state=early)) is None
     assert settings_not_in_effect(situation(state=training(in_effect={"dataloader_num_workers": 8}))) is None
     assert counters().own_steps > 2
+
+
+def test_what_never_arrived_is_reported_without_a_step_and_after_the_end() -> None:
+    unreached: dict[str, Any] = {"not_injected": ("bf16", "fp16"), "in_effect": {}}
+    starting = training(steps={"own_steps": 0, "step": 0}, **unreached)
+    ended = training(finished=Finished(t=9.0, outcome="completed"), **unreached)
+    for state in (starting, ended):
+        finding = settings_not_in_effect(situation(settings=Settings(precision="bf16"), state=state))
+        assert finding is not None
+        assert finding.sentence == "Requested but not in effect: precision"
+
+
+def test_a_training_that_was_never_observed_got_nothing() -> None:
+    unobserved = RunState(finished=Finished(t=9.0, outcome="completed"))
+    job = CommandJob(command=("python", "-I", "train.py"), apply="inject")
+    known = situation(settings=Settings(), state=unobserved, job=job, chosen=frozenset({"seed"}))
+    finding = settings_not_in_effect(known)
+    assert finding is not None
+    assert finding.evidence == ("seed: requested 42, not applied; the training was not observed",)
+    assert settings_not_in_effect(replace(known, state=RunState())) is None, "it may still report"

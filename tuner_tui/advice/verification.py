@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 from tuner_tui.advice.effective_settings import observed_precision
 from tuner_tui.advice.situation import Situation
+from tuner_tui.settings.dialects.hf import setting_of_argument
+from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Settings
 
 CheckResult = Literal["agrees", "differs", "unknown", "not asked"]
@@ -73,11 +75,27 @@ def _refused(situation: Situation) -> list[SettingCheck]:
         name: SettingCheck(name, asked.get(name), None, "differs", "this way of passing settings cannot carry it")
         for name in situation.not_applied
     }
-    for name in state.not_injected:
+    for name in map(setting_of_argument, state.not_injected):
         marks[name] = SettingCheck(
             name, asked.get(name), None, "differs", "no place to set it was found in the process"
         )
+    for name in _unobserved(situation):
+        marks[name] = SettingCheck(name, asked.get(name), None, "differs", "the training was not observed")
     return list(marks.values())
+
+
+def _unobserved(situation: Situation) -> frozenset[str]:
+    """All requested settings, if they are set by the observer and it never reported from the training."""
+    job, state = situation.job, situation.state
+    injects = isinstance(job, CommandJob) and job.apply == "inject"
+    if not injects or state.ranks or state.outcome not in ("completed", "stopped"):
+        return frozenset()
+    return situation.chosen or frozenset()
+
+
+def unreachable_settings(situation: Situation) -> frozenset[str]:
+    """The requested settings that never reached the training."""
+    return frozenset(mark.name for mark in _refused(situation))
 
 
 def _settings(situation: Situation) -> list[SettingCheck]:

@@ -86,14 +86,15 @@ def continue_run(folder: RunFolder, spec: ProcessSpec, used: int) -> FellBack | 
     """Restart the ended run in `folder` if it is out of memory. Return the event to record, None for any other end."""
     # Imported now, to keep the process small while it waits, which may take days.
     from tuner_tui.advice.situation import situation_of_run
+    from tuner_tui.advice.verification import unreachable_settings
     from tuner_tui.runs.read.reader import RunReader
     from tuner_tui.tuning.fallback import FallbackStep, decide_fallback
 
     view = RunReader(folder).poll()
     if view.record is None:
         return None
-    unreachable = frozenset((*view.record.not_applied, *view.state.not_injected))
     situation = situation_of_run(folder, view)
+    unreachable = unreachable_settings(situation)
     decided = decide_fallback(situation, view.record.resolved, spec.job.fallback, used, unreachable)
     if decided is None:
         return None

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.observer.observed_process import SITE, run_python
+from tests.observer.observed_process import SCRIPTS, SITE, observe, run_python
+from tuner_tui.runs.events import types as events
 
 pytest.importorskip("torch")
 
@@ -26,6 +29,49 @@ for loader in (DataLoader(data, 2, True), DataLoader(data, batch_size=2), DataLo
     result = run_python("-c", code, settings=environment)
     assert result.stdout.splitlines() == ["4 0 None False", "2 0 None False", "2 0 None False"], result.stderr
     lines = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
-    [injected] = [line for line in lines if line["kind"] == "injected"]
+    injected, at_exit = [line for line in lines if line["kind"] == "injected"]
+    assert at_exit["not_found"] == ["lr"]
     assert "not_found" not in injected or injected["not_found"] == [], "another place may still take it"
     assert injected["values"]["per_device_train_batch_size"] == 4
+
+
+@dataclass(frozen=True)
+class Injected:
+    """Output of a script, what was set inside it, and what found no place."""
+
+    lines: list[str]
+    values: dict[str, Any]
+    not_found: list[str]
+
+
+def inject_into(script: str, tmp_path: Path, values: dict[str, Any], *words: str) -> Injected:
+    run = observe(tmp_path, str(SCRIPTS / script), *words, settings={"TUNER_INJECT": json.dumps(values)})
+    assert run.exit_code == 0, run.errors
+    found = [event for event in run.events if isinstance(event, events.Injected)]
+    taken = {name: value for event in found for name, value in event.values.items()}
+    return Injected(run.output.splitlines(), taken, list(found[-1].not_found))
+
+
+def test_an_ordered_loader_that_is_read_under_gradients_takes_a_batch_size(tmp_path: Path) -> None:
+    wanted = {"per_device_train_batch_size": 8, "dataloader_num_workers": 1}
+    run = inject_into("ordered_loaders.py", tmp_path, wanted)
+    # 24 samples, 8 at a time; the validation's 8 samples stay at 4
+    assert run.lines == ["train [8, 8, 8] 3 1 2", "valid [4, 4] 0"] * 2
+    assert run.values == wanted
+
+
+def test_an_ordered_loader_keeps_a_length_that_the_script_has_planned_with(tmp_path: Path) -> None:
+    run = inject_into("ordered_loaders.py", tmp_path, {"per_device_train_batch_size": 8}, "plan")
+    assert run.lines[0] == "train [4, 4, 4, 4, 4, 4] 6 0 None"
+    assert run.not_found == ["per_device_train_batch_size"]
+
+
+def test_what_finds_no_place_is_reported_without_an_optimizer(tmp_path: Path) -> None:
+    run = inject_into("ordered_loaders.py", tmp_path, {"learning_rate": 0.5}, "by-hand")
+    assert run.not_found == ["learning_rate"]
+
+
+def test_what_finds_no_place_is_reported_at_the_end_of_a_process_that_never_trained(tmp_path: Path) -> None:
+    settings = {"TUNER_INJECT": json.dumps({"learning_rate": 0.5})}
+    run = observe(tmp_path, "-c", "import torch", settings=settings)
+    assert [event.not_found for event in run.of(events.Injected)] == [("learning_rate",)]

@@ -6,17 +6,20 @@ from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.advice.findings.run_metrics import process_steps
 from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.situation import Situation
-from tuner_tui.advice.verification import differing_settings, format_setting
+from tuner_tui.advice.verification import differing_settings, format_setting, unreachable_settings
 
 SETTLED_STEPS = 3
 """Values in effect arrive with the first counters; late ones, such as autocast, are there after this many steps."""
 
 
 def settings_not_in_effect(situation: Situation) -> Finding | None:
-    """Settings that differ from what was requested, once the training has done some steps."""
-    if situation.state.outcome is not None or process_steps(situation) < SETTLED_STEPS:
-        return None
-    marks = differing_settings(situation)
+    """Settings that differ from what was requested; also after the end, since a short run is over before one looks.
+
+    What never reached the training is known at once, other differences once it has done some steps.
+    """
+    unreachable = unreachable_settings(situation)
+    settled = process_steps(situation) >= SETTLED_STEPS
+    marks = [mark for mark in differing_settings(situation) if settled or mark.name in unreachable]
     if not marks:
         return None
     names = ", ".join(mark.name for mark in marks[:4]) + (f" and {len(marks) - 4} more" if len(marks) > 4 else "")
@@ -30,18 +33,12 @@ def settings_not_in_effect(situation: Situation) -> Finding | None:
             for mark in marks
         ),
         confidence="certain",
-        remedies=remedies_for(
-            "not-in-effect", situation, "unreachable" if _has_unreachable_settings(situation) else None
-        ),
+        remedies=remedies_for("not-in-effect", situation, "unreachable" if unreachable else None),
     )
 
 
 def _format_observed(value: object) -> str:
     return "not applied" if value is None else f"in effect {format_setting(value)}"
-
-
-def _has_unreachable_settings(situation: Situation) -> bool:
-    return bool(situation.not_applied or situation.state.not_injected)
 
 
 def not_resumed(situation: Situation) -> Finding | None:

@@ -74,6 +74,11 @@ def argument_names(name: str) -> tuple[str, ...]:
     return ARGUMENT_NAMES.get(name, (name,))
 
 
+def setting_of_argument(argument: str) -> str:
+    """The setting that a command-line argument belongs to; the argument itself if it belongs to none."""
+    return next((name for name, spellings in ARGUMENT_NAMES.items() if argument in spellings), argument)
+
+
 class _UnsupportedError(Exception):
     """The target has no argument for this setting."""
 

@@ -36,6 +36,7 @@ class Instrumentation:
         self._injection_log = injection.InjectionLog(session, settings) if settings else None
         if self._injection_log is not None:
             self.counters.on_flush.append(self._injection_log.report_missing)
+            call_safely(injection.report_after_backward, torch.autograd, self._injection_log)
         call_safely(memory_peaks.limit_gpu_memory, torch)
         call_safely(grad_mode.hook_grad_mode, torch.autograd.grad_mode, self.counters.buffer, torch.is_grad_enabled)
         call_safely(torch_save.hook_torch_save, torch, self.counters)
@@ -80,7 +81,7 @@ class Instrumentation:
 
     def _inject(self, name: str, module: Any, log: injection.InjectionLog) -> None:
         if name == "torch.utils.data.dataloader":
-            injection.inject_dataloaders(module, log)
+            injection.inject_dataloaders(module, log, lambda: not self.counters.evaluation.is_evaluating())
         elif name == "transformers.training_args":
             injection.inject_training_arguments(module, log)
         elif name in LIGHTNING_MODULES:
@@ -100,7 +101,9 @@ class Instrumentation:
             trial_hooks.hook_trial_trainer(module, controller)
 
     def at_exit(self) -> None:
-        """Finish a trial that is still being measured."""
+        """Finish a trial that is still being measured, and report settings that found no place."""
+        if self._injection_log is not None and self._session.is_open:
+            self._injection_log.report_missing()
         if self._trial is not None:
             self._trial.training_ended()
 

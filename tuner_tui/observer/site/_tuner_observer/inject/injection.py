@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from ..import_hooks import call_safely
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..session import Session
 
 
@@ -66,11 +68,35 @@ class InjectionLog:
         self._session.open()
         self._session.report("injected", values=values, not_found=missing)
 
+    def has_found(self, name: str) -> bool:
+        """Whether some place has taken the setting `name`."""
+        return name in self._found
+
     def report_missing(self) -> None:
-        """Report settings that found no place; called once training has begun."""
+        """Report settings that found no place; called once training has begun, and when the process ends."""
         missing = sorted(set(self.settings) - self._found)
         if missing and missing != self._reported_missing:
             self.report("", {}, last=True)
+
+
+BACKWARD_CALLS = 3
+"""Backward passes after which a loop has built all that it needs, whether or not it has an optimizer."""
+
+
+def report_after_backward(autograd: Any, log: InjectionLog) -> None:
+    """Report what found no place in a loop that updates its parameters by hand. `autograd` is `torch.autograd`."""
+    original = autograd.backward
+    calls = [0]
+
+    @functools.wraps(original)
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        if calls[0] < BACKWARD_CALLS:
+            calls[0] += 1
+            if calls[0] == BACKWARD_CALLS:
+                call_safely(log.report_missing)
+        return original(*args, **kwargs)
+
+    autograd.backward = backward
 
 
 def inject_training_arguments(module: Any, log: InjectionLog) -> None:
@@ -113,14 +139,18 @@ def _set_fields(arguments: Any, log: InjectionLog) -> None:
     log.report(type(arguments).__name__, values, last=True)
 
 
-def inject_dataloaders(module: Any, log: InjectionLog) -> None:
-    """Set options of training DataLoaders that the script builds itself."""
+def inject_dataloaders(module: Any, log: InjectionLog, is_training: Callable[[], bool]) -> None:
+    """Set options of training DataLoaders that the script builds itself.
+
+    A shuffled loader gets them when it is built. One that reads in order may be an evaluation's: it gets them when it
+    is first read, if `is_training` says that gradients are enabled then and no other loader has taken them.
+    """
     if not any(name in LOADER_ARGUMENTS for name in log.settings):
         return
     loader_class = module.DataLoader
-    original = loader_class.__init__
+    construct, iterate, length = loader_class.__init__, loader_class.__iter__, loader_class.__len__
 
-    @functools.wraps(original)
+    @functools.wraps(construct)
     def __init__(self: Any, dataset: Any, *args: Any, **kwargs: Any) -> None:
         options = dict(zip(POSITIONAL_LOADER_ARGUMENTS, args), **kwargs)  # noqa: B905 - Python 3.9
         values: dict[str, Any] = {}
@@ -128,16 +158,56 @@ def inject_dataloaders(module: Any, log: InjectionLog) -> None:
             iterable = isinstance(dataset, module.IterableDataset)
             values = call_safely(_loader_values, iterable, options, log.settings) or {}
         if not values:
-            original(self, dataset, *args, **kwargs)
+            construct(self, dataset, *args, **kwargs)
             return
-        original(self, dataset, **_drop_worker_options(dict(options, **_loader_arguments(values))))
+        construct(self, dataset, **_drop_worker_options(dict(options, **_loader_arguments(values))))
         call_safely(log.report, "DataLoader", values)
 
-    loader_class.__init__ = __init__
+    @functools.wraps(iterate)
+    def __iter__(self: Any) -> Any:
+        if not self.__dict__.get("_tuner_read"):
+            self.__dict__["_tuner_read"] = True
+            call_safely(_set_ordered_loader, self, module, log, is_training)
+        return iterate(self)
+
+    @functools.wraps(length)
+    def __len__(self: Any) -> int:
+        if not self.__dict__.get("_tuner_read"):
+            self.__dict__["_tuner_measured"] = True
+        return length(self)  # type: ignore[no-any-return]
+
+    loader_class.__init__, loader_class.__iter__, loader_class.__len__ = __init__, __iter__, __len__
+
+
+def _set_ordered_loader(loader: Any, module: Any, log: InjectionLog, is_training: Callable[[], bool]) -> None:
+    """Give the settings to a loader that reads its dataset in order, in place: the script keeps its reference.
+
+    Its batch size stays if the script has asked for its length: a schedule may have been planned with it.
+    """
+    ordered = type(loader.sampler).__name__ == "SequentialSampler"
+    if log.arguments_built or not ordered or not is_training():
+        return
+    values = {
+        name: value for name, value in log.settings.items() if name in LOADER_ARGUMENTS and not log.has_found(name)
+    }
+    batches = loader.batch_sampler
+    if loader.__dict__.get("_tuner_measured") or type(batches) is not module.BatchSampler or loader.batch_size is None:
+        values.pop("per_device_train_batch_size", None)
+    options = {name: getattr(loader, name, None) for name in LOADER_ARGUMENTS.values()}
+    options.update(_loader_arguments(values))
+    if not options["num_workers"]:
+        options.update(prefetch_factor=None, persistent_workers=False)
+    elif options["prefetch_factor"] is None:
+        options["prefetch_factor"] = 2  # the default of DataLoader with workers
+    if values:
+        loader.__dict__.update(options)  # some of these attributes refuse to be set
+        if "per_device_train_batch_size" in values:
+            batches.batch_size = options["batch_size"]
+        log.report("DataLoader", values)
 
 
 def _loader_values(iterable: bool, options: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings for this loader; none if it reads in order, as in an evaluation.
+    """Settings for this loader; none if it reads in order, as an evaluation does.
 
     The order of an iterable dataset is unknown, so its loader always gets the settings.
     """
