@@ -155,6 +155,26 @@ def test_a_daemon_is_named_and_left_alone(box: Sandbox, fifo: Fifo) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
+def test_secrets_in_errors_and_leftover_commands_are_not_written(box: Sandbox, fifo: Fifo) -> None:
+    # The secret is put together by the script, whose text is recorded as its command.
+    parent = "there, here = os.pipe()\nsecret = '7kQz'[::-1] + 'Wm3xLp8v'\nif os.fork():\n    os.read(there, 1)\n"
+    parent += "    raise RuntimeError('401 for https://host/?sig=' + secret + ': invalid token: ' + secret)\n"
+    child = "if os.fork(): os._exit(0)\nos.setsid()\nif os.fork(): os._exit(0)\n"
+    child += "say(str(os.getpid()))\nos.write(here, b'.')\n"
+    child += f"os.execv({sys.executable!r}, ['python', '-c', {WAIT_FOR_EVER!r}, '--api_key', secret])\n"
+    folder = box.launch(SAY + parent + child, str(fifo.path))
+    pid = int(fifo.word())
+    try:
+        last = wait_ended(folder)
+        assert "RuntimeError: 401 for https://host/?sig=[hidden]" in last.sentence
+        assert str(pid) in last.sentence
+        written = {path.name: path.read_bytes() for path in folder.path.iterdir() if path.is_file()}
+        assert b"zQk7Wm3xLp8v" in written.pop("output.log")
+        assert [name for name, content in written.items() if b"zQk7Wm3xLp8v" in content] == []
+    finally:
+        os.kill(pid, signal.SIGKILL)
+
+
 def test_the_memory_limit_makes_out_of_memory_real(box: Sandbox) -> None:
     folder = box.launch("x = bytearray(800_000_000)", memory_limit_bytes=300_000_000)
     last = wait_ended(folder)

@@ -10,10 +10,11 @@ from functools import lru_cache
 from pathlib import Path, PurePath
 
 from tuner_tui.core.procfs import PROC, read_command, read_text
+from tuner_tui.core.redaction import redact_argv
 from tuner_tui.hardware.environment import sees_host_pids
 from tuner_tui.hardware.inventory import GpuProcess
 
-MAX_COMMAND_LENGTH = 40
+MAX_COMMAND_LENGTH, MAX_BRIEF_WORDS = 40, 8
 
 
 def identify_gpu_processes(
@@ -32,8 +33,8 @@ def identify_gpu_processes(
 
 
 def with_command_line(process: GpuProcess, proc: Path = PROC) -> GpuProcess:
-    """The process with its whole command line and its owner, as far as this user may read them."""
-    words = _command_words(process.pid, proc)
+    """The process with its whole command line, secrets hidden, and its owner, as far as this user may read them."""
+    words = redact_argv(_command_words(process.pid, proc))
     return replace(process, command=" ".join(words) or None, user=read_owner(process.pid, proc))
 
 
@@ -41,6 +42,7 @@ def brief_command(words: Sequence[str]) -> str | None:
     """The command as people write it: `python train.py`, `python -m ipykernel_launcher`; None without words."""
     if not words:
         return None
+    words = redact_argv(words[:MAX_BRIEF_WORDS])
     name = PurePath(words[0]).name
     if name.startswith("python"):
         rest = [word for word in words[1:] if word == "-m" or not word.startswith("-")]

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
+from tuner_tui.core.redaction import redact_text
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state
 
@@ -77,7 +78,7 @@ def main(folder: RunFolder, environ: Mapping[str, str]) -> int:
 
 def notification_text(run: str, known: SupervisorState) -> str:
     """`r007 completed: All 9,000 steps are done.`"""
-    return f"{run} {known.outcome or 'ended'}" + (f": {known.sentence}" if known.sentence else "")
+    return f"{run} {known.outcome or 'ended'}" + (f": {redact_text(known.sentence)}" if known.sentence else "")
 
 
 def _by_apprise(target: str, title: str, text: str) -> int:

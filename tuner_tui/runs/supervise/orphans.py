@@ -8,6 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from tuner_tui.core.procfs import ProcessStat, descendants, read_command, session_members
+from tuner_tui.core.redaction import redact_argv
 
 PR_SET_CHILD_SUBREAPER = 36
 MAX_COMMAND_LENGTH = 120
@@ -24,7 +25,7 @@ class Orphans:
     def names(self) -> str:
         """Pids and commands in one line; empty if there are none."""
         orphans = (*self.own, *self.detached)
-        commands = {one.pid: " ".join(read_command(one.pid))[:MAX_COMMAND_LENGTH] for one in orphans[:3]}
+        commands = {one.pid: " ".join(redact_argv(read_command(one.pid)))[:MAX_COMMAND_LENGTH] for one in orphans[:3]}
         named = ", ".join(f"{pid} ({command})" for pid, command in commands.items())
         return named + (f" and {len(orphans) - 3} more" if len(orphans) > 3 else "")
 

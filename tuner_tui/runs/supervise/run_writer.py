@@ -9,8 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from tuner_tui.core.line_files import LineAppender
+from tuner_tui.core.redaction import redact_text
 from tuner_tui.hardware.sample import Sample
-from tuner_tui.runs.events.types import Event
+from tuner_tui.runs.events.types import Event, Finished
 from tuner_tui.runs.store.codec import encode_event, encode_sample
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import SupervisorState, write_supervisor_state
@@ -18,6 +19,8 @@ from tuner_tui.runs.store.supervisor_state import SupervisorState, write_supervi
 
 class RunWriter:
     """Writes events, samples and state of one run. Methods do not raise if a file cannot be written.
+
+    Secrets in sentences are hidden: they may quote an exception or the command of a leftover process.
 
     If the folder of a live run is deleted, another run may get its name: nothing is written there.
     """
@@ -39,7 +42,9 @@ class RunWriter:
             return False
 
     def event(self, event: Event) -> None:
-        """Append an event of the supervisor."""
+        """Append an event of the supervisor, its sentence without secrets."""
+        if isinstance(event, Finished):
+            event = replace(event, sentence=redact_text(event.sentence))
         self._append(self._folder.events, encode_event(event), "events")
 
     def sample(self, sample: Sample) -> None:
@@ -47,7 +52,9 @@ class RunWriter:
 
     def update(self, change: Callable[[SupervisorState], SupervisorState]) -> None:
         """Change the state and write it."""
-        self.supervision = change(self.supervision)
+        changed = change(self.supervision)
+        problems = tuple(map(redact_text, changed.problems))
+        self.supervision = replace(changed, sentence=redact_text(changed.sentence), problems=problems)
         if not self.in_place:
             log_line(f"{self._folder.path} was deleted; how the run ended is written nowhere.")
             return
@@ -58,6 +65,7 @@ class RunWriter:
 
     def problem(self, sentence: str) -> None:
         """Record a problem, once."""
+        sentence = redact_text(sentence)
         if sentence not in self.supervision.problems:
             self.update(lambda known: replace(known, problems=(*known.problems, sentence)))
 

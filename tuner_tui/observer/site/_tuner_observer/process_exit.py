@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from .redact import redact
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # a process without torch should not import `typing`
     from collections.abc import Callable
@@ -72,9 +74,9 @@ class ExitReporter:
         message = str(error)[:MAX_MESSAGE_LENGTH]
         where = self._where(error)
         if is_out_of_memory(kind, message):
-            session.report("out-of-memory", message=message or kind, where=where, step=session.step)
+            session.report("out-of-memory", message=redact(message) or kind, where=where, step=session.step)
         else:
-            session.report("raised", type=kind, message=message, where=where, step=session.step)
+            session.report("raised", type=kind, message=redact(message), where=where, step=session.step)
 
     def _where(self, error: BaseException) -> str:
         session = self._session

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from .. import process_role
 from ..import_hooks import call_safely
 from ..process_exit import is_out_of_memory
+from ..redact import redact
 from . import longest_batch
 from .throughput import GpuStopwatch, ThroughputEstimate
 from .trial_memory import TrialMemory
@@ -43,9 +44,11 @@ def evaluate_one_batch(
     except Exception as error:  # noqa: BLE001 - outermost edge inside somebody else's process
         kind = type(error).__name__
         if not is_out_of_memory(kind, str(error)):
-            return f"no evaluation: {kind}: {str(error).partition(chr(10))[0][:200]}"
+            return f"no evaluation: {kind}: {redact(str(error)).partition(chr(10))[0][:200]}"
         session.open()
-        session.report("out-of-memory", message=str(error)[:4000] or kind, where="evaluating", step=session.step)
+        session.report(
+            "out-of-memory", message=redact(str(error)[:4000]) or kind, where="evaluating", step=session.step
+        )
         os._exit(1)
     finally:
         evaluation.depth -= 1
