@@ -164,6 +164,10 @@ def _metrics(state: RunState, event: ev.Metrics) -> RunState:
         return state
     names = ("loss", "learning_rate", "grad_norm", "epoch")
     known: dict[str, Any] = {name: value for name in names if (value := getattr(event, name)) is not None}
+    if state.loss is not None and ev.trust(event.source) < ev.trust(state.loss_source):
+        known.pop("loss", None)
+    if "loss" in known:
+        known["loss_source"] = event.source
     return replace(state, **known)
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tuner_tui.runs.events.types import Evaluated, Event, Metrics, Steps
+from tuner_tui.runs.events.types import Evaluated, Event, Metrics, Steps, trust
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +86,7 @@ class HistoryBuilder:
         self._samples_s = DownsampledSeries("throughput", "samples/s")
         self._memory = DownsampledSeries("peak memory", "B")
         self._ranks: dict[int, _RankCounters] = {}
+        self._loss_trust = 0
         self._built: History | None = History()
 
     def add(self, event: Event) -> None:
@@ -103,7 +104,9 @@ class HistoryBuilder:
 
     def _metrics(self, event: Event) -> None:
         assert isinstance(event, Metrics)
-        if event.rank in (None, 0) and event.loss is not None:
+        if event.rank in (None, 0) and event.loss is not None and trust(event.source) >= self._loss_trust:
+            if trust(event.source) > self._loss_trust:
+                self._loss, self._loss_trust = DownsampledSeries("loss", ""), trust(event.source)
             self._loss.add(event.step, _finite(event.loss))
 
     def _evaluated(self, event: Event) -> None:

@@ -48,7 +48,8 @@ class RunState:
 
     `source` names the file that steps were read from when there is no observer. `accepts_orders`: an observed trainer
     that obeys the control file. `last_step_t` is when a step last completed. `evaluations` are downsampled to a few
-    hundred, newest last. `fell_back`: the fallback continued the run; `fallback_ended`: why it did not.
+    hundred, newest last. `loss_source`: where the loss is read, None for a Trainer's own. `fell_back`: the fallback
+    continued the run; `fallback_ended`: why it did not.
     """
 
     phase: str = "starting"
@@ -65,6 +66,7 @@ class RunState:
     source: str | None = None
     epoch: float | None = None
     loss: float | None = None
+    loss_source: str | None = None
     learning_rate: float | None = None
     grad_norm: float | None = None
     ranks: Mapping[int, RankState] = field(default_factory=dict)

@@ -14,14 +14,28 @@ from typing import Any, ClassVar
 
 EVENT_VERSION = 1
 STORY_PREFIX = b'{"story":1,'
+BACKWARD = "backward()"
+"""Source of a loss that is neither printed nor logged: the scalar that `backward()` was called on."""
+PRINTED = ("log lines", "progress bar")
+
+
+def trust(source: str | None) -> int:
+    """How much a metric of this source is worth; a loss of one source is not mixed with that of another.
+
+    A Trainer's own is best, then what the script gives to a logger, what it prints, and what `backward()` was called
+    on.
+    """
+    if source == BACKWARD:
+        return 0
+    return 3 if source is None else 1 if source in PRINTED else 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     """Common fields: `t` in seconds since the epoch, and the rank that wrote the event (None: the supervisor).
 
-    `source` names the file that the event was derived from, for a training without observer. Such events are not in any
-    file.
+    `source` says where the values come from unless the observer counted them or a Trainer reported them to it: the file
+    or output that they were read from, the logger that the script calls, or `BACKWARD`.
     """
 
     kind: ClassVar[str] = ""

@@ -25,6 +25,7 @@ from tuner_tui.runs.supervise.exit_evidence import (
 )
 from tuner_tui.runs.supervise.orphans import Orphans, find_orphans
 from tuner_tui.runs.supervise.outcome import NO_EVIDENCE, determine_outcome
+from tuner_tui.runs.supervise.printed_metrics import PrintedMetrics
 from tuner_tui.runs.supervise.run_writer import RunWriter
 from tuner_tui.runs.supervise.stop_escalation import EscalationInput, StopEscalation, StopTimeouts
 from tuner_tui.runs.supervise.training_process import ExitStatus, SupervisedTraining
@@ -74,6 +75,7 @@ class TrainingMonitor:
         self._timeouts = timeouts
         self._escalation = StopEscalation(timeouts)
         self._exit_examiner = ExitExaminer(folder.output_log)
+        self._printed = PrintedMetrics(folder.output_log)
         self._last_order_ns: int | None = None
         self._tails: dict[str, LineTail] = {}
         self._state = RunState()
@@ -94,6 +96,7 @@ class TrainingMonitor:
         """Check everything once; True when the run is over and recorded."""
         if self._writer.in_place:
             self._follow()
+            self._read_output(now, over=False)
             self._take_orders(now)
         self._escalate(now)
         ended = self._training.collect()
@@ -115,6 +118,11 @@ class TrainingMonitor:
                 event = decode_event(line)
                 if event is not None:
                     self._state = fold(self._state, event)
+
+    def _read_output(self, now: ClockReading, over: bool) -> None:
+        """Record what the training prints of its loss and metrics; they come back with the other events."""
+        for event in self._printed.events(self._state, now, over=over):
+            self._writer.event(event)
 
     def _take_orders(self, now: ClockReading) -> None:
         found = read_order(self._folder.control)
@@ -185,6 +193,7 @@ class TrainingMonitor:
     def _finish(self, orphans: Orphans, now: ClockReading) -> bool:
         if self._writer.in_place:
             self._follow()
+            self._read_output(now, over=True)
         exited = self._state.exited or Exited(t=now.wall_s)
         log = self._folder.output_log
         succeeded = exited.exit_code == 0

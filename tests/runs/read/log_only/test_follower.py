@@ -171,3 +171,17 @@ def test_what_the_observer_tells_is_all_that_counts(box: Sandbox) -> None:
         file.write(encode_event(Steps(t=time.time(), rank=0, step=7, own_steps=7, train_s=1.0)))
     state = RunReader(folder).poll().state
     assert (state.step, state.source, state.total_steps) == (7, None, None)
+
+
+def test_a_counter_of_batches_adds_up_over_epochs_and_a_time_is_no_step() -> None:
+    """As word_language_model prints, which updates its parameters by hand."""
+    state, _ = told(
+        *(
+            f"| epoch {epoch:3d} | {batch:5d}/   90 batches | lr 20.00 | ms/batch 46.47 | loss  6.45 | ppl   630.02"
+            for epoch in (1, 2)
+            for batch in (20, 40, 60, 80)
+        )
+    )
+    assert (state.step, state.total_steps, state.loss) == (170, None, 6.45)
+    state, _ = told("Epoch [1/5], Step [100/600], Loss: 2.1", "Epoch [2/5], Step [100/600], Loss: 1.1")
+    assert (state.step, state.total_steps) == (700, 3000)

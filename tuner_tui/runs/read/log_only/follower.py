@@ -32,6 +32,7 @@ class LogEventBuilder:
         self._before_s = 0.0
         self._elapsed_s = 0.0
         self._epochs: int | None = None
+        self._epoch: float | None = None
         self._step: int | None = None
         self._source = ""
         self._first_step: int | None = None
@@ -54,8 +55,8 @@ class LogEventBuilder:
         found: list[Event] = self._phase(evaluates, record, now)
         if evaluates:
             return found
-        if record.bar:
-            self._follow_bar(record)
+        if record.bar or (record.per_epoch and record.total_steps is not None):
+            self._follow_bar(record, now)
             self._set_step(self._before_steps + self._bar_done, record.source, now)
         elif record.step is not None:
             self._set_step(record.step, record.source, now)
@@ -84,17 +85,25 @@ class LogEventBuilder:
             return True
         return longer and ended
 
-    def _follow_bar(self, record: ProgressRecord) -> None:
+    def _follow_bar(self, record: ProgressRecord, now: float) -> None:
+        """Add up the epochs of a bar, or of a printed counter, which need not reach its end."""
         done, total = record.step or 0, record.total_steps
         if total != self._bar_total:
             self._bar_total, self._bar_done, self._before_steps, self._before_s = total, 0, 0, 0.0
             self._step, self._first_step = None, None
-        elif done < self._bar_done:
-            self._before_steps += self._bar_done
+        elif done < self._bar_done or (not record.bar and record.epoch != self._epoch):
+            self._before_steps += self._bar_done if record.bar else (total or 0) * self._epochs_since(record)
             self._before_s = self._elapsed_s
-        self._bar_done = done
+        self._bar_done, self._epoch = done, record.epoch
         self._epochs = record.epochs or self._epochs
-        self._elapsed_s = self._before_s + (record.elapsed_s or 0.0)
+        if record.bar:
+            self._elapsed_s = self._before_s + (record.elapsed_s or 0.0)
+        elif self._first_step is not None:
+            self._elapsed_s = now - self._first_t
+
+    def _epochs_since(self, record: ProgressRecord) -> int:
+        """Epochs ended since the last record."""
+        return 1 if record.epoch is None or self._epoch is None else max(1, int(record.epoch - self._epoch))
 
     def _set_step(self, step: int, source: str, now: float) -> None:
         if self._first_step is None or step < self._first_step:
@@ -106,6 +115,8 @@ class LogEventBuilder:
         total = record.total_steps
         if total is not None and record.bar:
             total = max(total * (self._epochs or 1), self._before_steps + total)
+        elif record.per_epoch:
+            total = None if total is None or record.epochs is None else total * record.epochs
         if total is None or total == self._plan:
             return []
         self._plan = total

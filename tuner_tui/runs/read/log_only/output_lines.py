@@ -9,13 +9,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tuner_tui.runs.log_parsing.lines import ANSI, MAX_LINE_CHARACTERS
+from tuner_tui.runs.read.log_only.line_figures import may_have_figures, parse_line
+
 
 @dataclass(frozen=True, slots=True)
 class ProgressRecord:
     """Progress parsed from one line of output or of a tool's file; None where it does not say.
 
-    `elapsed_s` is the training time at `step` as the source reports it. A `bar` may count one epoch only; `epochs` is
-    the number of such bars. `evaluation` holds metrics by their names in the source.
+    `elapsed_s` is the training time at `step` as the source reports it. A `bar` may count one epoch only, and the
+    counter of a line does if it is `per_epoch`; `epochs` is the number of epochs. `evaluation` holds metrics by their
+    names.
     """
 
     source: str
@@ -27,6 +31,7 @@ class ProgressRecord:
     grad_norm: float | None = None
     epoch: float | None = None
     bar: bool = False
+    per_epoch: bool = False
     epochs: int | None = None
     evaluating: bool = False
     evaluation: Mapping[str, float] = field(default_factory=dict)
@@ -66,21 +71,14 @@ def parse_duration(text: Any) -> float | None:
 
 BARS, LOG = "progress bar", "log lines"
 
+MAX_NAME_CHARACTERS = 300
+"""Of the text before a bar."""
 _BAR = re.compile(r"\d+%\|[^|\r\n]{0,300}\| *(\d+)/(\d+) \[(\d[\d:]*)<[^,\]\r\n]*, *([^\]\r\n]*)\]")
 _TRAINS = re.compile(
     r"\W*(?:(?:global |train(?:ing)? ?)?(?:steps?|iter(?:ation)?s?)|train(?:ing)?|epochs?)\b", re.IGNORECASE
 )
 _EVALUATES = re.compile(r"\W*(?:eval\w*|valid\w*|test\w*|predict\w*|sanity\w*)\b", re.IGNORECASE)
 _EPOCHS = re.compile(r"epochs?\W{0,3}\d+ ?(?:/|of) ?(\d+)", re.IGNORECASE)
-_NUMBER = r"['\"]?\W{0,3}(-?(?:nan|inf|\d[\d.]*(?:e[+-]?\d+)?))"
-_FIGURES: Mapping[str, re.Pattern[str]] = {
-    "loss": re.compile(rf"(?<![a-z])(?:train(?:ing)?[ _])?loss{_NUMBER}", re.IGNORECASE),
-    "learning_rate": re.compile(rf"\b(?:lr|learning[ _]rate){_NUMBER}", re.IGNORECASE),
-    "grad_norm": re.compile(rf"\bgrad(?:ient)?[ _]?norm{_NUMBER}", re.IGNORECASE),
-}
-_STEP = re.compile(
-    r"\b(?:global[ _]?step|step|iter(?:ation)?|batch)\b\W{0,4}(\d[\d,]*)(?:\s?(?:/|of)\s?(\d[\d,]*))?", re.IGNORECASE
-)
 _LOGGED = re.compile(r"\{'(?:loss|grad_norm|learning_rate|epoch|eval_\w+)': [^{}\r\n]*\}")
 
 
@@ -96,18 +94,20 @@ def _parse_piece(piece: str) -> Iterator[ProgressRecord]:
     logged = _LOGGED.search(piece)
     if logged is not None:
         yield from _dictionary(logged[0])
-    elif "%|" not in piece and "loss" in piece.lower():
-        yield from _step_line(piece)
+    elif "%|" not in piece and may_have_figures(piece) and "train_runtime" not in piece:
+        yield from _printed_line(piece[-MAX_LINE_CHARACTERS:])
 
 
 def _bars(piece: str) -> Iterator[ProgressRecord]:
     start = 0
     for match in _BAR.finditer(piece):
-        name = piece[start : match.start()].rstrip(" :").lstrip()
+        name = piece[max(start, match.start() - MAX_NAME_CHARACTERS) : match.start()].rstrip(" :").lstrip()
         start = match.end()
         if _EVALUATES.match(name):
             yield ProgressRecord(BARS, evaluating=True)
-        elif (not name or _TRAINS.match(name)) and _counts_steps(match[4]):
+            continue
+        figures = parse_line(f"{name} | {match[4]}" if may_have_figures(name) else match[4])
+        if (not name or _TRAINS.match(name)) and _counts_steps(match[4]):
             epochs = _EPOCHS.search(name)
             yield ProgressRecord(
                 BARS,
@@ -116,8 +116,12 @@ def _bars(piece: str) -> Iterator[ProgressRecord]:
                 parse_duration(match[3]),
                 bar=True,
                 epochs=None if epochs is None else int(epochs[1]),
-                **_figures(match[4]),
+                loss=figures.loss,
+                learning_rate=figures.learning_rate,
+                grad_norm=figures.grad_norm,
             )
+        elif figures.loss is not None:
+            yield ProgressRecord(BARS, loss=figures.loss, learning_rate=figures.learning_rate)
 
 
 def _counts_steps(rest: str) -> bool:
@@ -150,15 +154,19 @@ def _parse_loosely(text: str) -> dict[str, Any]:
     return dict(re.findall(r"'(\w+)': '?([^',}]+)'?", text))
 
 
-def _step_line(piece: str) -> Iterator[ProgressRecord]:
-    step = _STEP.search(piece)
-    figures = _figures(piece)
-    if step is not None and "loss" in figures:
-        total = None if step[2] is None else int(step[2].replace(",", ""))
-        yield ProgressRecord(LOG, int(step[1].replace(",", "")), total, **figures)
-
-
-def _figures(text: str) -> dict[str, Any]:
-    found = {name: pattern.search(text) for name, pattern in _FIGURES.items()}
-    values = {name: parse_number(match[1].rstrip(".")) for name, match in found.items() if match is not None}
-    return {name: value for name, value in values.items() if value is not None}
+def _printed_line(piece: str) -> Iterator[ProgressRecord]:
+    found = parse_line(ANSI.sub("", piece))
+    if found.loss is not None:
+        yield ProgressRecord(
+            LOG,
+            found.step,
+            found.total_steps,
+            loss=found.loss,
+            learning_rate=found.learning_rate,
+            grad_norm=found.grad_norm,
+            epoch=found.epoch,
+            per_epoch=found.per_epoch,
+            epochs=found.epochs,
+        )
+    if found.evaluation:
+        yield ProgressRecord(LOG, evaluation=found.evaluation)

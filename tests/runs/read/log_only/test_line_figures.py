@@ -1,0 +1,96 @@
+"""Figures of lines that public training scripts print."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import pytest
+
+from tuner_tui.runs.read.log_only.line_figures import LineFigures, may_have_figures, parse_line
+
+
+@pytest.mark.parametrize(
+    ("line", "figures"),
+    [
+        ("Train Epoch: 1 [640/6000 (11%)]\tLoss: 0.713240", LineFigures(loss=0.71324, epoch=1.0)),
+        (
+            "Epoch: [0][ 1/15]\tTime  0.531 ( 0.616)\tLoss 2.30e+00 (2.40e+00)\tAcc@1   0.00 (  0.00)",
+            LineFigures(loss=2.3, epoch=0.0),
+        ),
+        ("iter 56: loss 2.9131, time 41.23ms, mfu 3.20%", LineFigures(step=56, loss=2.9131)),
+        ("step 10 | loss 3.1012 | step time 12.30ms", LineFigures(step=10, loss=3.1012)),
+        (
+            "| epoch   1 |    20/   90 batches | lr 20.00 | ms/batch 46.47 | loss  6.45 | ppl   630.02",
+            LineFigures(step=20, total_steps=90, per_epoch=True, loss=6.45, learning_rate=20.0, epoch=1.0),
+        ),
+        (
+            "Epoch [1/5], Step [100/600], Loss: 2.1031",
+            LineFigures(step=100, total_steps=600, per_epoch=True, loss=2.1031, epoch=1.0, epochs=5),
+        ),
+        ("iter_dt 12.30ms; iter 100: train loss 2.30121", LineFigures(step=100, loss=2.30121)),
+        (" [===>....]  Step: 12ms | Tot: 1s23ms | Loss: 2.303 | Acc: 11.7% (15/128) 1/391", LineFigures(loss=2.303)),
+        ("Epoch: 0001 cost = 2.302585", LineFigures(loss=2.302585, epoch=1.0)),
+        ("12345\tTrain Epoch: 1 [0/60000 (0%)]\tLoss: 2.306000", LineFigures(loss=2.306, epoch=1.0)),
+        ('{"step": 10, "loss": 0.5123, "lr": 1e-4}', LineFigures(step=10, loss=0.5123, learning_rate=1e-4)),
+        (
+            "2026-11-22 04:20:35.123 | INFO     | __main__:train:45 - step 10 loss 0.5123",
+            LineFigures(step=10, loss=0.5123),
+        ),
+        ("[0/25][10/100] Loss_D: 1.2312 Loss_G: 3.4123 D(x): 0.5", LineFigures(loss=1.2312)),
+        ("reconstruction loss: 3.0, kl loss: 1.0, total loss: 4.0", LineFigures(loss=4.0)),
+    ],
+)
+def test_a_line_of_the_training(line: str, figures: LineFigures) -> None:
+    assert may_have_figures(line)
+    assert parse_line(line) == figures
+
+
+@pytest.mark.parametrize(
+    ("line", "evaluation"),
+    [
+        (
+            "Test set: Average loss: 0.0513, Accuracy: 9832/10000 (98%)",
+            {"eval_loss": 0.0513, "eval_accuracy": 0.9832},
+        ),
+        (" *   Acc@1 10.000 Acc@5 50.000", {"eval_acc@1": 10.0, "eval_acc@5": 50.0}),
+        (
+            "| end of epoch   1 | time:  5.12s | valid loss  5.91 | valid ppl   371.22",
+            {"eval_loss": 5.91, "eval_ppl": 371.22},
+        ),
+        ("Accuracy of the network on the 10000 test images: 83 %", {"eval_accuracy": 83.0}),
+        ("  - (Validation) ppl:  1034.01, accuracy: 4.210 %", {"eval_ppl": 1034.01, "eval_accuracy": 4.21}),
+        ("\t Val. Loss: 0.512 |  Val. Acc: 70.12%", {"eval_loss": 0.512, "eval_acc": 70.12}),
+        ("epoch 0: {'accuracy': 0.6838, 'f1': 0.8122}", {"eval_accuracy": 0.6838, "eval_f1": 0.8122}),
+    ],
+)
+def test_a_line_of_an_evaluation_has_no_loss_of_the_training(line: str, evaluation: Mapping[str, float]) -> None:
+    found = parse_line(line)
+    assert found.loss is None
+    assert found.evaluation == evaluation
+
+
+def test_a_line_with_both_losses() -> None:
+    found = parse_line("step 250: train loss 2.1123, val loss 2.2344")
+    assert (found.step, found.loss, found.evaluation) == (250, 2.1123, {"eval_loss": 2.2344})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "loss scale 1024 at step 5",
+        "best val loss 0.3",
+        "The loss of the battle of step 5 was great",
+        "  - (Training)   ppl:  1234.01, accuracy: 3.210 %",
+        "[GPU0] Epoch 0 | Batchsize: 32 | Steps: 32",
+    ],
+)
+def test_a_line_without_loss(line: str) -> None:
+    found = parse_line(line)
+    assert (found.loss, found.evaluation) == (None, {})
+
+
+def test_a_loss_that_is_not_a_number() -> None:
+    loss = parse_line("epoch 2: loss=nan").loss
+    assert loss is not None
+    assert math.isnan(loss)

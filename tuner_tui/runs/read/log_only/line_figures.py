@@ -1,0 +1,168 @@
+"""Parses one line that a plain loop prints: its loss, metrics of an evaluation, and position.
+
+A name decides what a number is: `ms/batch 46.47` is a time and `loss scale 1024` no loss. Whether a loss is one of an
+evaluation is decided by its own name (`val_loss`), or else by the last label before it (`Test set: Average loss`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+VALUE = r"(?P<value>[-+]?(?:nan|inf(?:inity)?|\d[\d.]*(?:e[+-]?\d+)?))(?![\w])"
+ASSIGNED = rf"['\"\])]?\s{{0,3}}(?:[:=]\s{{0,8}})?['\"(\[]?\s{{0,6}}(?:tensor\()?{VALUE}"
+EVALUATION_WORDS = "val|valid|validation|eval|evaluation|test|testing|dev|devel|heldout"
+METRICS = (
+    r"acc(?:uracy)?(?:@\d+)?|top-?[15](?:[ _]acc(?:uracy)?)?|prec(?:ision)?(?:@\d+)?|recall(?:@\d+)?|f1|ppl|perplexity"
+    r"|bleu|rouge\w*|auc|auroc|dice|m?iou|map|psnr|ssim|mse|mae|rmse|error|wer|cer|bpc|bpb"
+)
+_LOSS = re.compile(rf"(?P<key>(?:loss(?:es)?|\bcost)[a-z_]*){ASSIGNED}", re.IGNORECASE)
+_METRIC = re.compile(
+    rf"(?<![A-Za-z0-9])(?P<key>{METRICS}){ASSIGNED}(?:\s{{0,2}}(?P<percent>%)|/(?P<of>\d+))?", re.IGNORECASE
+)
+_NAME_CHARACTERS = " _./-abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_NAME_LENGTH = 30
+_ACCURACY_OF = re.compile(
+    rf"\baccuracy (?:of|on) [^:=|]{{1,100}}[:=]\s{{0,4}}{VALUE}(?:\s?(?P<percent>%))?", re.IGNORECASE
+)
+_LABEL = re.compile(
+    rf"(?<![\w.])(?:(?P<evaluates>{EVALUATION_WORDS})|train(?:ing)?)\b(?![ _./-]{{0,2}}(?:{METRICS})\b)(?!\.py)",
+    re.IGNORECASE,
+)
+_SEPARATORS = re.compile(r"[. _/-]+")
+_STARRED = re.compile(r"\s*\*+\s")
+"""imagenet.py and its many copies print the result of an evaluation after a star."""
+_DICTIONARY = re.compile(r"\{'\w+': ")
+"""Metrics that are printed as a dictionary without a loss were computed by an evaluation."""
+_NO_LOSS = re.compile(r"scal|weight|func|fn|coef|type|mask|factor", re.IGNORECASE)
+_RECORDS = frozenset({"best", "lowest", "min", "minimum", "previous", "prev", "last", "target", "old"})
+_LEARNING_RATE = re.compile(rf"(?<![a-z])(?:lr|learning[ _]rate){ASSIGNED}", re.IGNORECASE)
+_GRAD_NORM = re.compile(rf"(?<![a-z])(?:grad(?:ient)?[ _]?norm|gnorm){ASSIGNED}", re.IGNORECASE)
+_COUNT = r"(?P<count>\d[\d,]*)(?![\d.]*[A-Za-z%]|\.\d)"
+_STEP = re.compile(
+    r"(?<![\w/])(?P<name>global[ _]?step|steps?|it(?:er(?:ation)?)?s?|batch)\b['\"]?[ \t:=#\[(]{0,5}" + _COUNT
+    + r"(?:\s{0,4}(?:/|of)\s{0,4}(?P<total>\d[\d,]*))?",
+    re.IGNORECASE,
+)  # fmt: skip
+_BATCHES = re.compile(
+    r"(?P<count>\d+)\s?/\s{0,6}(?P<total>\d+)\s?(?P<name>batches|steps|iter(?:ation)?s)\b", re.IGNORECASE
+)
+_EPOCH = re.compile(
+    r"(?<![\w/])ep(?:och)?\b['\"]?[ \t:=#\[(]{0,5}(?P<count>\d+(?:\.\d+)?)(?:\s{0,2}(?:/|of)\s{0,2}(?P<total>\d+))?",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LineFigures:
+    """The figures of one line; None where it does not say.
+
+    `per_epoch`: `step` starts again in every epoch. `evaluation` holds the metrics of an evaluation by their names.
+    """
+
+    step: int | None = None
+    total_steps: int | None = None
+    per_epoch: bool = False
+    loss: float | None = None
+    learning_rate: float | None = None
+    grad_norm: float | None = None
+    epoch: float | None = None
+    epochs: int | None = None
+    evaluation: Mapping[str, float] = field(default_factory=dict)
+
+
+def may_have_figures(text: str) -> bool:
+    """Whether a line may have a loss or a metric: a quick test."""
+    return _CANDIDATE.search(text) is not None
+
+
+_CANDIDATE = re.compile(r"loss|\bcost\b|acc[@u]|\bacc\b|ppl|perplexity|\bf1\b|psnr|bleu|dice|iou\b", re.IGNORECASE)
+
+
+def parse_line(text: str) -> LineFigures:
+    """The figures of one line."""
+    loss, evaluation = _losses(text)
+    evaluates = loss is None and (bool(evaluation) or _DICTIONARY.search(text) is not None)
+    evaluation.update(_metrics(text, evaluates))
+    count = _BATCHES.search(text) or _STEP.search(text)
+    epoch = _EPOCH.search(text)
+    total = None if count is None else count["total"]
+    return LineFigures(
+        step=None if count is None else _whole(count["count"]),
+        total_steps=None if total is None else _whole(total),
+        per_epoch=count is not None
+        and (count["name"].lower().startswith("batch") or (epoch is not None and total is not None)),
+        loss=loss,
+        learning_rate=_value(_LEARNING_RATE.search(text)),
+        grad_norm=_value(_GRAD_NORM.search(text)),
+        epoch=None if epoch is None else float(epoch["count"]),
+        epochs=None if epoch is None or epoch["total"] is None else int(epoch["total"]),
+        evaluation=evaluation,
+    )
+
+
+def _losses(text: str) -> tuple[float | None, dict[str, float]]:
+    """The loss of the training, the first of several unless one is their total; and those of an evaluation."""
+    trained: dict[str, float] = {}
+    evaluated: dict[str, float] = {}
+    for match in _LOSS.finditer(text):
+        name, value = _name(match), _value(match)
+        words = set(name.split("_"))
+        if value is None or _NO_LOSS.search(match["key"]) or words & _RECORDS:
+            continue
+        if _is_evaluation(words, text, match.start()):
+            evaluated.setdefault("eval_loss", value)
+        else:
+            trained.setdefault(name, value)
+    total = next((name for name in trained if name in ("loss", "train_loss") or "total" in name), None)
+    return (next(iter(trained.values()), None) if total is None else trained[total]), evaluated
+
+
+def _metrics(text: str, evaluates: bool) -> dict[str, float]:
+    """The metrics of an evaluation. `evaluates`: all metrics of the line are."""
+    found: dict[str, float] = {}
+    for match in _METRIC.finditer(text):
+        words, value = set(_name(match).split("_")), _value(match)
+        if value is None or words & _RECORDS:
+            continue
+        if evaluates or _STARRED.match(text) or _is_evaluation(words, text, match.start()):
+            value = value / float(match["of"]) if match["of"] and float(match["of"]) else value
+            found.setdefault("eval_" + match["key"].lower().replace(" ", "_"), value)
+    of = _ACCURACY_OF.search(text)
+    if of is not None and (value := _value(of)) is not None and not re.search(r"\btrain", of[0], re.IGNORECASE):
+        found["eval_accuracy"] = value
+    return found
+
+
+def _is_evaluation(words: set[str], text: str, start: int) -> bool:
+    if words & {"train", "training"}:
+        return False
+    if words & _EVALUATION:
+        return True
+    label = None
+    for label in _LABEL.finditer(text, 0, start):  # noqa: B007 - the last one counts
+        pass
+    return label is not None and label["evaluates"] is not None
+
+
+_EVALUATION = frozenset(EVALUATION_WORDS.split("|"))
+
+
+def _name(match: re.Match[str]) -> str:
+    before = match.string[max(0, match.start() - _NAME_LENGTH) : match.start()]
+    words = before[len(before.rstrip(_NAME_CHARACTERS)) :] + match["key"]
+    return _SEPARATORS.sub("_", words.lower()).strip("_")
+
+
+def _value(match: re.Match[str] | None) -> float | None:
+    if match is None:
+        return None
+    try:
+        return float(match["value"].rstrip("."))
+    except ValueError:  # a version or an address, such as 1.2.3
+        return None
+
+
+def _whole(text: str) -> int:
+    return int(text.replace(",", ""))

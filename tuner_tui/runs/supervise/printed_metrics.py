@@ -1,0 +1,112 @@
+"""Loss and metrics that an observed plain loop prints, at the steps that the observer counts.
+
+The supervisor reads them while they are printed, so that each belongs to a step and every screen shows the same.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from tuner_tui.core.clock import ClockReading
+from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.runs.events.types import Evaluated, Event, Metrics
+from tuner_tui.runs.read.log_only.output_lines import ProgressRecord, parse_output
+
+INTERVAL_S = 1.0
+MAX_BYTES = 16 << 10
+"""Of more output than this in a second, the last part is read."""
+MAX_LINES = 6
+"""Lines parsed in a second, of a training and of evaluations; a parsed line takes a tenth of a millisecond."""
+
+_FIGURES = (b"loss", b"cost", b"acc", b"ppl", b"perplexity", b"f1", b"psnr", b"bleu", b"dice", b"iou")
+_EVALUATION = (b"val", b"test", b"dev", b"acc@", b"accuracy of", b"accuracy on", b"'accuracy'")
+
+
+class PrintedMetrics:
+    """Reads the output `log` of one training once a second."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._offset = 0
+        self._rest = b""
+        self._read_s = float("-inf")
+        self._step = 0
+        self._evaluated: Evaluated | None = None
+
+    def events(self, state: RunState, now: ClockReading, *, over: bool) -> list[Event]:
+        """What was printed since the last call. Nothing before the observer has seen a step, or where a Trainer
+        reports."""
+        due = over or now.monotonic_s - self._read_s >= INTERVAL_S
+        if not due or not state.step or state.accepts_orders or state.source is not None:
+            return []
+        self._read_s = now.monotonic_s
+        lines = self._lines(over)
+        first, self._step = min(self._step, state.step), state.step
+        found: list[Event] = []
+        evaluates = False
+        for share, line in _thinned(lines):
+            step = first + round((state.step - first) * share)
+            for record in parse_output(line.decode("utf-8", "replace")):
+                evaluates = evaluates or bool(record.evaluation)
+                found += self._events_of(record, step, now.wall_s)
+        if over or not evaluates:  # an evaluation may print many lines, of which the last one counts
+            found += self._take_evaluation()
+        return found
+
+    def _events_of(self, record: ProgressRecord, step: int, t: float) -> list[Event]:
+        found: list[Event] = []
+        if record.loss is not None:
+            found += self._take_evaluation()
+            found.append(
+                Metrics(
+                    t=t, source=record.source, step=step, loss=record.loss, learning_rate=record.learning_rate,
+                    grad_norm=record.grad_norm, epoch=record.epoch,
+                )
+            )  # fmt: skip
+        if record.evaluation:
+            earlier = {} if self._evaluated is None else self._evaluated.metrics
+            self._evaluated = Evaluated(t=t, source=record.source, step=step, metrics={**earlier, **record.evaluation})
+        return found
+
+    def _take_evaluation(self) -> list[Event]:
+        found, self._evaluated = self._evaluated, None
+        return [] if found is None else [found]
+
+    def _lines(self, over: bool) -> Sequence[bytes]:
+        """The whole lines, or states of a progress bar, since the last call."""
+        data = self._rest + self._read()
+        end = max(data.rfind(b"\r"), data.rfind(b"\n"), data.rfind(b"\b")) + 1
+        if over or data.rstrip().endswith(b"]"):  # a bar is whole before the next one begins
+            end = len(data)
+        self._rest = data[end:][-MAX_BYTES:]
+        return data[:end].replace(b"\r", b"\n").replace(b"\b", b"\n").split(b"\n")
+
+    def _read(self) -> bytes:
+        try:
+            descriptor = os.open(self._log, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return b""
+        try:
+            size = os.fstat(descriptor).st_size
+            if not self._offset <= size <= self._offset + MAX_BYTES:
+                self._offset, self._rest = max(0, size - MAX_BYTES), b""
+            data = os.pread(descriptor, size - self._offset, self._offset)
+        except OSError:
+            return b""
+        finally:
+            os.close(descriptor)
+        self._offset += len(data)
+        return data
+
+
+def _thinned(lines: Sequence[bytes]) -> list[tuple[float, bytes]]:
+    """Of the lines that may have figures, the newest of evaluations and some of training, with their share of all."""
+    found = [(line, lower) for line in lines if (lower := line.lower()) and any(word in lower for word in _FIGURES)]
+    evaluates = [any(word in lower for word in _EVALUATION) for _, lower in found]
+    chosen = [index for index, one in enumerate(evaluates) if one][-MAX_LINES:]
+    others = [index for index, one in enumerate(evaluates) if not one]
+    spacing = max(1, -(-len(others) // MAX_LINES))
+    chosen = sorted({*chosen, *others[::-spacing]})
+    return [((index + 1) / len(found), found[index][0]) for index in chosen]
