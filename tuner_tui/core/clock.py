@@ -5,6 +5,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+LATEST_T = 253_402_214_400.0
+"""The last day of the year 9999, in seconds since the epoch. Later moments in files are damage: none can be shown."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:

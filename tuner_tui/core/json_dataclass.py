@@ -14,6 +14,8 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 Convert = Callable[[Any], Any]
+MAX_INT = 2**63 - 1
+"""No figure of this program is larger; arithmetic with floats would overflow."""
 NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -132,7 +134,7 @@ def _list(value: Any) -> list[Any]:
 
 
 def _int(value: Any) -> int:
-    if type(value) is not int:
+    if type(value) is not int or abs(value) > MAX_INT:
         raise ValueError("not an integer")
     return value
 

@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from tuner_tui.core.regular_files import open_regular
+
 
 class LineAppender:
     """Appends whole lines to a file that other processes append to as well. A torn last line is ended first."""
@@ -72,7 +74,7 @@ class LineTail:
 
     def _read(self, most: int) -> bytes:
         try:
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = open_regular(self.path)
         except OSError:
             return b""
         try:

@@ -7,6 +7,8 @@ import os
 import time
 from pathlib import Path
 
+from tuner_tui.core.regular_files import open_regular
+
 ACQUIRE_TIMEOUT_S = 0.5
 """`is_locked` holds the lock itself for microseconds; `acquire_lock` waits that out."""
 
@@ -17,7 +19,7 @@ class LockedError(Exception):
 
 def acquire_lock(path: Path) -> int:
     """Return the descriptor that holds the lock as long as it is open. Raises `LockedError` and `OSError`."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     deadline = time.monotonic() + ACQUIRE_TIMEOUT_S
     while not _try_lock(descriptor, fcntl.LOCK_EX):
         if time.monotonic() > deadline:
@@ -30,7 +32,7 @@ def acquire_lock(path: Path) -> int:
 def is_locked(path: Path) -> bool:
     """Whether a process holds the lock. Raises `OSError` if the file cannot be opened."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = open_regular(path)
     except FileNotFoundError:
         return False
     try:
@@ -41,7 +43,7 @@ def is_locked(path: Path) -> bool:
 
 def wait_unlocked(path: Path) -> None:
     """Block until no process holds the lock."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = open_regular(path)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH)
     finally:

@@ -53,7 +53,14 @@ class NumberedFolders:
     def _folders(self, root: Path) -> Iterator[Path]:
         try:
             with os.scandir(root) as entries:
-                names = [entry.name for entry in entries if entry.is_dir()]
+                names = [entry.name for entry in entries if _is_folder(entry)]
         except (FileNotFoundError, NotADirectoryError):
             return
         yield from (root / name for name in names if self.number(root / name))
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False

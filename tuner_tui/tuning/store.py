@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from tuner_tui.core.atomic_file import write_atomic
 from tuner_tui.core.locks import acquire_lock, is_locked
 from tuner_tui.core.numbered_folders import NumberedFolders
+from tuner_tui.core.regular_files import read_regular
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.store.folder import state_dir
-from tuner_tui.runs.store.record import RecordError, resolved_from_json
+from tuner_tui.runs.store.record import RecordError, parse_record, resolved_from_json
 from tuner_tui.settings.job import Job
 from tuner_tui.settings.origin import Resolved
 
@@ -86,7 +86,7 @@ class TuningFolder:
     def aborted(self) -> bool:
         """Return whether an abort was requested."""
         try:
-            return self.control.read_text("ascii", "replace").strip() == ABORT
+            return read_regular(self.control).decode("ascii", "replace").strip() == ABORT
         except OSError:
             return False
 
@@ -176,12 +176,10 @@ def write_tuning_record(folder: TuningFolder, record: TuningRecord) -> None:
 
 def read_tuning_record(folder: TuningFolder) -> TuningRecord:
     """Read `tuning.json`. Raises `RecordError` if it is missing, damaged, or of a newer version."""
+    data = parse_record(folder.record)
+    if isinstance(data.get("v"), int) and data["v"] > TUNING_RECORD_VERSION:
+        raise RecordError(f"{folder.record} was written by a newer tuner-tui.")
     try:
-        data = json.loads(folder.record.read_bytes())
-        if isinstance(data, dict) and isinstance(data.get("v"), int) and data["v"] > TUNING_RECORD_VERSION:
-            raise RecordError(f"{folder.record} was written by a newer tuner-tui.")
         return TuningRecord.model_validate(data)
-    except OSError as error:
-        raise RecordError(f"{folder.record}: {error.strerror}.") from error
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError, ValidationError) as error:
+    except (ValueError, RecursionError) as error:
         raise RecordError(f"{folder.record} is damaged: {str(error).splitlines()[0]}.") from error

@@ -10,14 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tuner_tui.core.clock import LATEST_T
+from tuner_tui.core.json_dataclass import MAX_INT
 from tuner_tui.runs.events.types import EVENT_TYPES, STORY_PREFIX, Event, Finished, Launched, Metrics, Steps
-from tuner_tui.runs.store.codec import MAX_LINE_BYTES, decode_event, encode_event
+from tuner_tui.runs.store.codec import MAX_LINE_BYTES, decode_event, decode_sample, encode_event
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=8,
 )
+INTEGER = st.integers(-MAX_INT, MAX_INT)
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 
@@ -32,8 +35,8 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
     if "tuple[str" in text:
         return st.lists(TEXT, max_size=3).map(tuple)
     if "tuple[int" in text:
-        return st.none() | st.lists(st.integers(), max_size=3).map(tuple)
-    plain = {"int": st.integers(), "float": FINITE, "str": TEXT, "bool": st.booleans()}
+        return st.none() | st.lists(INTEGER, max_size=3).map(tuple)
+    plain = {"int": INTEGER, "float": FINITE, "str": TEXT, "bool": st.booleans()}
     name = text.removeprefix("<class '").removesuffix("'>").split(" |")[0]
     return plain[name] | (st.none() if "None" in text else st.nothing())
 
@@ -44,7 +47,8 @@ def events() -> st.SearchStrategy[Event]:
 
 def event_of(cls: type[Event]) -> st.SearchStrategy[Event]:
     hints = {name: hint for name, hint in get_type_hints(cls).items() if name not in ("kind", "story")}
-    return st.builds(cls, **{name: values(hint) for name, hint in hints.items()})
+    fields = {name: values(hint) for name, hint in hints.items()}
+    return st.builds(cls, **fields | {"t": st.floats(0, LATEST_T)})
 
 
 @given(events())
@@ -135,3 +139,17 @@ def test_text_that_no_terminal_can_take_is_mended() -> None:
 def test_lines_begin_as_readers_expect() -> None:
     assert encode_event(Launched(t=1.0, pid=5)).startswith(b'{"story":1,"kind":"launched","v":1,')
     assert encode_event(Steps(t=1.0, step=1, own_steps=1)).startswith(b'{"kind":"steps","v":1,')
+
+
+@pytest.mark.parametrize("wrong", ['"nan"', "NaN", "1e400", '"-inf"', str(10**400)])
+def test_a_figure_that_is_no_number_is_unknown(wrong: str) -> None:
+    line = f'{{"v":1,"time_s":5.0,"gpus":[{{"index":0,"name":"A","power_w":{wrong},"memory_used_bytes":{wrong}}}]}}'
+    sample = decode_sample(line.encode())
+    assert sample is not None
+    assert (sample.gpus[0].power_w, sample.gpus[0].memory_used_bytes) == (None, None)
+
+
+@pytest.mark.parametrize("wrong", ['"nan"', "1e400", "-1", "1e300", "null"])
+def test_a_sample_or_event_of_no_moment_is_none(wrong: str) -> None:
+    assert decode_sample(f'{{"v":1,"time_s":{wrong}}}'.encode()) is None
+    assert decode_event(f'{{"kind":"launched","v":1,"t":{wrong},"pid":1}}'.encode()) is None

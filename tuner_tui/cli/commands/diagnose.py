@@ -49,7 +49,7 @@ def read_situation(source: str) -> Situation:
         return Situation(RunState(), time.time(), log=lines.read_stream_head_and_tail(sys.stdin.buffer))
     path = Path(source)
     if path.exists() and not path.is_dir():
-        return Situation(RunState(), time.time(), log=lines.read_head_and_tail(path))
+        return Situation(RunState(), time.time(), log=lines.read_head_and_tail(path, any_kind=True))
     folder = RunFolder(path.resolve()) if path.is_dir() else find_run(source, runs_dir())
     if not any(file.exists() for file in (folder.record, folder.events, folder.output_log)):
         raise FileNotFoundError(ENOENT, "nothing of a run is in it")

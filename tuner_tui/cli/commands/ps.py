@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import asdict, dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tuner_tui.cli.console import print_json, print_note
 from tuner_tui.cli.run_lookup import find_run_or_exit
 from tuner_tui.runs.store.folder import RunFolder, list_runs, runs_dir
+
+if TYPE_CHECKING:
+    from tuner_tui.runs.read.reader import RunView
 
 HEADINGS = ("RUN", "STATUS", "STEP", "LEFT", "STARTED", "WHAT")
 
@@ -23,7 +27,10 @@ def register(app: typer.Typer) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """One run of the list. `created_t` is in seconds since the epoch; `tuning` is the tuning whose trial it is."""
+    """One run of the list. `created_t` is in seconds since the epoch; `tuning` is the tuning whose trial it is.
+
+    `damage` says which file of the run cannot be read; empty if all can.
+    """
 
     run: str
     status: str
@@ -42,12 +49,13 @@ class RunRow:
     parent: str | None = None
     tuning: str | None = None
     what: str = ""
+    damage: str = ""
 
 
 def ps(as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False) -> None:
     """List the runs, newest first."""
     now = time.time()
-    rows = (list_run(folder, now) for folder in list_runs(runs_dir()))
+    rows = (list_run_or_damage(folder, now) for folder in list_runs(runs_dir()))
     if as_json:
         print_json([asdict(row) for row in rows])
         return
@@ -88,6 +96,31 @@ def _supervise_again(folder: RunFolder) -> None:
         print_note(f"It stays without one: {error}")
 
 
+def list_run_or_damage(folder: RunFolder, now: float) -> RunRow:
+    """Return the row of a run; of one that cannot be read, a row that says so."""
+    try:
+        return list_run(folder, now)
+    except Exception as error:  # noqa: BLE001  whatever is wrong with one run, the others are listed
+        problem = f"{type(error).__name__}: {error}"
+        return RunRow(folder.id, "broken", problem, str(folder.path), damage=damage_line(folder, problem))
+
+
+def damage_line(folder: RunFolder, problem: str) -> str:
+    """Return the sentence that names a damaged run."""
+    return f"{folder.id} is damaged: {problem.removeprefix(f'{folder.path}/')}"
+
+
+def _damage(folder: RunFolder, view: RunView) -> str:
+    """Return a sentence about files of the run that cannot be read; empty if all can."""
+    irregular = folder.irregular_file()
+    if irregular is not None:
+        return damage_line(folder, f"{irregular} is not a regular file.")
+    if view.status.kind == "broken":
+        return damage_line(folder, view.status.sentence)
+    starting = view.status.kind == "starting"
+    return "" if view.record_problem is None or starting else damage_line(folder, view.record_problem)
+
+
 def list_run(folder: RunFolder, now: float) -> RunRow:
     """Return the row of a run at `now`, in seconds since the epoch."""
     from tuner_tui.runs.events.progress import eta, phase_at
@@ -107,13 +140,14 @@ def list_run(folder: RunFolder, now: float) -> RunRow:
         step=state.step,
         total_steps=state.total_steps,
         eta_s=None if left is None else left.seconds,
-        loss=state.loss if state.loss is None or state.loss == state.loss else None,
+        loss=state.loss if state.loss is not None and math.isfinite(state.loss) else None,
         created_t=None if record is None else record.created_t,
         preset=None if record is None else record.preset,
         command=() if record is None else record.argv,
         parent=None if record is None else record.parent,
         tuning=None if record is None else record.tuning,
         what="" if record is None else record.title,
+        damage=_damage(folder, view),
     )
 
 
@@ -125,9 +159,8 @@ def _cells(row: RunRow) -> tuple[str, str, str, str, str, str]:
     left = "" if row.eta_s is None else format_rough_duration(row.eta_s)
     unsupervised = row.status == "lost" and row.pid is not None
     # A command may hold a whole script, with line ends and escape sequences.
-    what = " ".join(
-        replace_unprintable(f"{row.what}: {row.sentence}" if unsupervised else row.what or row.sentence).split()
-    )
+    text = row.damage or (f"{row.what}: {row.sentence}" if unsupervised else row.what or row.sentence)
+    what = " ".join(replace_unprintable(text).split())
     state = row.outcome or (row.phase if row.status == "running" or unsupervised else None) or row.status
     step = format_steps(row.step, row.total_steps)
-    return (row.run, state, step, left, started, what if unsupervised else what[:60])
+    return (row.run, state, step, left, started, what if unsupervised or row.damage else what[:60])

@@ -170,6 +170,8 @@ def wait_supervisor_ended(folder: RunFolder, timeout_s: float) -> bool:
     known = read_supervisor_state(folder.state)
     if known is None:
         return True
+    if not is_alive(known.supervisor):  # also if the file names a process that cannot exist
+        return True
     try:
         descriptor = os.pidfd_open(known.supervisor.pid)
     except ProcessLookupError:

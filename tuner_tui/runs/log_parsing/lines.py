@@ -9,17 +9,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from tuner_tui.core.regular_files import open_regular
+
 HEAD_BYTES = 64 << 10
 TAIL_BYTES = 512 << 10
 LIVE_TAIL_BYTES = 64 << 10
 CHUNK_BYTES = 1 << 20
 
 
-def read_head_and_tail(path: Path) -> tuple[str, ...]:
-    """Lines of the first `HEAD_BYTES` and the last `TAIL_BYTES` of a file. Raises `OSError`."""
-    with path.open("rb") as file:
+def read_head_and_tail(path: Path, *, any_kind: bool = False) -> tuple[str, ...]:
+    """Lines of the first `HEAD_BYTES` and the last `TAIL_BYTES` of a file. Raises `OSError`.
+
+    With `any_kind` the file may also be a link or a pipe, which is read to its end.
+    """
+    with path.open("rb") if any_kind else os.fdopen(open_regular(path), "rb") as file:
         size = os.fstat(file.fileno()).st_size
-        if not path.is_file() or size <= HEAD_BYTES + TAIL_BYTES:
+        if (any_kind and not path.is_file()) or size <= HEAD_BYTES + TAIL_BYTES:
             return read_stream_head_and_tail(file)
         head = file.read(HEAD_BYTES)
         file.seek(size - TAIL_BYTES)
@@ -28,7 +33,7 @@ def read_head_and_tail(path: Path) -> tuple[str, ...]:
 
 def read_tail(path: Path) -> tuple[str, ...]:
     """The lines of the last `LIVE_TAIL_BYTES` of the file. Raises `OSError` if it cannot be read."""
-    with path.open("rb") as file:
+    with os.fdopen(open_regular(path), "rb") as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - LIVE_TAIL_BYTES))
         return _split_lines(file.read(LIVE_TAIL_BYTES))
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tuner_tui.core.regular_files import read_regular
 from tuner_tui.runs.events.types import Checkpoint
 from tuner_tui.runs.read.event_sampling import last_line_end, sampled_lines
 from tuner_tui.runs.store.codec import decode_event
@@ -24,6 +25,8 @@ MODEL_FILES = (
     "adapter_model.bin",
 )
 STATE_FILE = "trainer_state.json"
+MAX_STATE_BYTES = 256 << 20
+"""A log history of a million steps."""
 UNFINISHED_FILE = "checkpoint-is-incomplete.txt"
 """Transformers keeps this file in a checkpoint written on SIGTERM until it is complete."""
 OUTPUT_LINE = re.compile(r"^output_dir: *(\S.*?) *$", re.MULTILINE)
@@ -59,7 +62,7 @@ def read_checkpoint(path: Path) -> SavedCheckpoint | None:
     readable state, is complete. Every shard named by an index must exist.
     """
     try:
-        step = json.loads((path / STATE_FILE).read_bytes())["global_step"]
+        step = json.loads(read_regular(path / STATE_FILE, MAX_STATE_BYTES, follow_links=True))["global_step"]
         whole = (
             type(step) is int and not (path / UNFINISHED_FILE).exists() and _has_model(path) and _has_optimizer(path)
         )
@@ -105,7 +108,7 @@ def newest_checkpoint(folder: RunFolder) -> FoundCheckpoint | None:
 def _checkpoint_events(folder: RunFolder) -> list[Checkpoint]:
     """The checkpoints that the events report, in order."""
     found = []
-    for file in filter(Path.exists, folder.event_files()):
+    for file in folder.event_files():
         for line in sampled_lines(file, last_line_end(file)):
             event = decode_event(line) if CHECKPOINT_WORD in line else None
             if isinstance(event, Checkpoint):
@@ -132,7 +135,7 @@ def named_dirs(folder: RunFolder, record: RunRecord) -> Iterator[Path]:
         if name.replace("-", "_") == "output_dir":
             yield cwd / (value if equals else record.argv[index + 1] if index + 1 < len(record.argv) else "")
     try:
-        found = OUTPUT_LINE.search(folder.config.read_text("utf-8", "replace"))
+        found = OUTPUT_LINE.search(read_regular(folder.config).decode("utf-8", "replace"))
     except OSError:
         return
     if found:
@@ -162,7 +165,7 @@ def _has_model(path: Path) -> bool:
 def _shards_present(file: Path) -> bool:
     if not file.name.endswith(".index.json"):
         return file.stat().st_size > 0
-    shards = set(json.loads(file.read_bytes())["weight_map"].values())
+    shards = set(json.loads(read_regular(file, MAX_STATE_BYTES, follow_links=True))["weight_map"].values())
     return all((file.parent / str(shard)).is_file() for shard in shards)
 
 

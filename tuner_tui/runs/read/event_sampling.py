@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tuner_tui.core.line_files import LineTail
+from tuner_tui.core.regular_files import open_regular
 from tuner_tui.runs.events.types import STORY_PREFIX
 
 WHOLE_BYTES = 2 << 20
@@ -32,8 +33,14 @@ def sampled_new_lines(tail: LineTail) -> Iterator[bytes]:
 
 
 def sampled_lines(path: Path, size: int) -> Iterator[bytes]:
-    """A sample of the first `size` bytes of the file, in order, which ends with the last whole line."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    """A sample of the first `size` bytes of the file, in order, which ends with the last whole line.
+
+    Empty if the file cannot be read.
+    """
+    try:
+        descriptor = open_regular(path)
+    except OSError:
+        return
     try:
         if size <= WHOLE_BYTES:
             yield from os.pread(descriptor, size, 0).split(b"\n")
@@ -48,7 +55,7 @@ def sampled_lines(path: Path, size: int) -> Iterator[bytes]:
 def last_line_end(path: Path) -> int:
     """The offset after the last newline of the file; 0 if there is none near its end."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = open_regular(path)
     except OSError:
         return 0
     try:

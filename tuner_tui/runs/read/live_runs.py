@@ -7,11 +7,13 @@ Used by `watch`, which reads everything once a second: only live runs are opened
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from tuner_tui.core.line_files import LineTail
+from tuner_tui.core.regular_files import read_regular
 from tuner_tui.runs.events.fold import fold
 from tuner_tui.runs.events.progress import eta, phase_at
 from tuner_tui.runs.events.run_state import RunState
@@ -95,7 +97,7 @@ class _Followed:
             step=state.step,
             total_steps=state.total_steps,
             eta_s=None if left is None else left.seconds,
-            loss=state.loss if state.loss is None or state.loss == state.loss else None,
+            loss=state.loss if state.loss is not None and math.isfinite(state.loss) else None,
         )
 
     def _follow(self) -> None:
@@ -108,7 +110,7 @@ class _Followed:
 def recorded_preset(folder: RunFolder) -> str | None:
     """The preset that a run was launched with; None without one, or if the record cannot be read."""
     try:
-        preset = json.loads(folder.record.read_bytes()).get("preset")
+        preset = json.loads(read_regular(folder.record)).get("preset")
     except (OSError, ValueError, AttributeError, RecursionError):
         return None
     return preset if isinstance(preset, str) else None

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tuner_tui.core.regular_files import open_regular
+
 MAX_LINE_CHARACTERS = 2000
 """Longer lines are cut."""
 
@@ -91,7 +93,7 @@ class LogReader:
     def total_bytes(self) -> int:
         """The size of the log."""
         try:
-            return self.path.stat().st_size
+            return self.path.lstat().st_size
         except OSError:
             return 0
 
@@ -127,7 +129,7 @@ class LogReader:
     @contextmanager
     def _open(self) -> Iterator[_File]:
         try:
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = open_regular(self.path)
         except OSError:
             descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
 from typing import Literal
@@ -115,7 +116,7 @@ def _status_without_state(folder: RunFolder, now: float) -> RunStatus:
         return RunStatus("broken", f"There is no run folder {folder.path}.")
     if is_locked(folder.lock):
         return RunStatus("starting", "The supervisor is starting the training.")
-    if folder.state.exists():
+    if os.path.lexists(folder.state):
         return RunStatus(
             "broken", f"{folder.state} is damaged and no supervisor is there: how the run ended is not known."
         )

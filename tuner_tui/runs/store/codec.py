@@ -6,7 +6,8 @@ import json
 import math
 from typing import Any
 
-from tuner_tui.core.json_dataclass import from_json, to_json
+from tuner_tui.core.clock import LATEST_T
+from tuner_tui.core.json_dataclass import NOT_FINITE, from_json, to_json
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events.types import EVENT_TYPES, EVENT_VERSION, Event
 
@@ -38,7 +39,7 @@ def _event(data: dict[str, Any]) -> Event | None:
         return None
     cls = EVENT_TYPES.get(kind)
     event = None if cls is None else from_json(cls, data)
-    return event if event is not None and math.isfinite(event.t) else None
+    return event if event is not None and 0 <= event.t <= LATEST_T else None
 
 
 SAMPLE_VERSION = 1
@@ -58,10 +59,25 @@ def decode_sample(line: bytes) -> Sample | None:
         data = json.loads(line)
         if not isinstance(data, dict) or data.get("v") != SAMPLE_VERSION:
             return None
-        sample = from_json(Sample, data)
+        sample = from_json(Sample, _finite(data))
     except (ValueError, RecursionError):
         return None
-    return sample if math.isfinite(sample.time_s) else None
+    return sample if 0 <= sample.time_s <= LATEST_T else None
+
+
+def _finite(value: Any) -> Any:
+    """The value without the entries that are not finite: a figure of the hardware is then unknown."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items() if not _is_not_finite(item)}
+    if isinstance(value, list):
+        return [_finite(item) for item in value if not _is_not_finite(item)]
+    return value
+
+
+def _is_not_finite(value: Any) -> bool:
+    if isinstance(value, str):
+        return value.lower() in NOT_FINITE
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 def _rounded(value: Any) -> Any:

@@ -9,11 +9,14 @@ from typing import Literal, get_args
 
 from tuner_tui.core.atomic_file import write_atomic
 from tuner_tui.core.procfs import is_alive, this_machine
+from tuner_tui.core.regular_files import open_regular
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import read_supervisor_state
 
 Order = Literal["checkpoint", "stop", "terminate", "kill"]
 """Checkpoint now; checkpoint and stop after this step; SIGTERM now; SIGTERM, then SIGKILL after a short timeout."""
+ORDER_BYTES = 64
+"""The file has this size from the launch on, so that an order needs no disk space."""
 ORDERS: tuple[Order, ...] = get_args(Order)
 
 
@@ -36,9 +39,9 @@ def write_order(path: Path, order: Order) -> None:
 def read_order(path: Path) -> tuple[Order, int] | None:
     """The order and the time it was written (nanoseconds), or None. The same order written twice has two times."""
     try:
-        with path.open("rb") as file:
-            word = file.read(32).decode("ascii", "replace").strip()
-            moment = path.stat().st_mtime_ns
+        with os.fdopen(open_regular(path), "rb") as file:
+            word = file.read(ORDER_BYTES).decode("ascii", "replace").strip()
+            moment = os.fstat(file.fileno()).st_mtime_ns
     except OSError:
         return None
     return (word, moment) if word in ORDERS else None

@@ -10,6 +10,7 @@ from pathlib import Path
 import platformdirs
 
 from tuner_tui.core.numbered_folders import NumberedFolders
+from tuner_tui.core.regular_files import is_irregular
 
 RUNS = NumberedFolders("r")
 
@@ -83,6 +84,11 @@ class RunFolder:
     def output(self) -> Path:
         """The default output folder of the training."""
         return self.path / "output"
+
+    def irregular_file(self) -> str | None:
+        """The name of a file of the run that is not a regular file (a folder, pipe, device or link), or None."""
+        files = (self.record, self.state, *self.event_files(), self.samples, self.output_log, self.control, self.lock)
+        return next((path.name for path in files if is_irregular(path)), None)
 
     def event_files(self) -> list[Path]:
         """The existing event files, rank 0 first."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import PurePath
-from typing import Any
+from pathlib import Path, PurePath
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tuner_tui.core.atomic_file import write_atomic
+from tuner_tui.core.clock import LATEST_T
 from tuner_tui.core.redaction import redact_argv, redact_env
+from tuner_tui.core.regular_files import read_regular
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Settings
@@ -70,11 +72,11 @@ class RunRecord:
 class _Stored(BaseModel):
     """The record as stored in the file."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
 
     v: int
     id: str
-    created_t: float
+    created_t: Annotated[float, Field(ge=0, le=LATEST_T)]
     job: Job
     settings: dict[str, Any]
     origins: dict[str, tuple[str, str]] = {}
@@ -135,16 +137,34 @@ def _version_suffix(data: dict[str, Any]) -> str:
 
 def read_record(folder: RunFolder) -> RunRecord:
     """Read the record. Raises `RecordError` if it is missing, damaged, or written by a newer version."""
+    data = parse_record(folder.record)
+    if isinstance(data.get("v"), int) and data["v"] > RECORD_VERSION:
+        raise RecordError(f"{folder.record} was written by a newer tuner-tui{_version_suffix(data)}.")
     try:
-        data = json.loads(folder.record.read_bytes())
-        if isinstance(data, dict) and isinstance(data.get("v"), int) and data["v"] > RECORD_VERSION:
-            raise RecordError(f"{folder.record} was written by a newer tuner-tui{_version_suffix(data)}.")
-        stored = _Stored.model_validate(data)
+        return _record(_Stored.model_validate(data))
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"{folder.record} is damaged: {_reason(error)}.") from error
+
+
+def parse_record(path: Path) -> dict[str, Any]:
+    """The JSON object in the file. Raises `RecordError` if there is none."""
+    try:
+        data = json.loads(read_regular(path))
     except OSError as error:
-        raise RecordError(f"{folder.record}: {error.strerror}.") from error
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError, ValidationError) as error:
-        raise RecordError(f"{folder.record} is damaged: {str(error).splitlines()[0]}.") from error
-    return _record(stored)
+        raise RecordError(f"{path}: {error.strerror}.") from error
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"{path} is damaged: {_reason(error)}.") from error
+    if not isinstance(data, dict):
+        raise RecordError(f"{path} is damaged: it holds no object.")
+    return data
+
+
+def _reason(error: Exception) -> str:
+    """The first problem in one line; pydantic's first line only counts them."""
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        return f"{'.'.join(map(str, first['loc'])) or 'it'}: {first['msg']}"
+    return str(error).partition("\n")[0]
 
 
 def _record(stored: _Stored) -> RunRecord:

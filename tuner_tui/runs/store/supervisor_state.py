@@ -11,6 +11,7 @@ from pathlib import Path
 from tuner_tui.core.atomic_file import write_atomic
 from tuner_tui.core.json_dataclass import from_json, to_json
 from tuner_tui.core.procfs import Machine, ProcessId
+from tuner_tui.core.regular_files import read_regular
 
 STATE_VERSION = 1
 PADDED_BYTES = 8192
@@ -37,7 +38,7 @@ class SupervisorState:
 def read_supervisor_state(path: Path) -> SupervisorState | None:
     """Read the file; None if it is missing or invalid."""
     try:
-        data = json.loads(path.read_bytes())
+        data = json.loads(read_regular(path))
         return from_json(SupervisorState, data) if data.get("v") == STATE_VERSION else None
     except (OSError, ValueError, AttributeError, RecursionError):
         return None

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tuner_tui.core.regular_files import open_regular
 from tuner_tui.runs.log_parsing.launcher_report import LauncherReport, parse_launcher_report
 from tuner_tui.runs.log_parsing.lines import LogLine, parse_lines, read_head_and_tail
 
@@ -102,8 +103,8 @@ def logged_kill(path: Path) -> bool:
 
 def _log_tail(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - LOG_TAIL_BYTES))
+        with os.fdopen(open_regular(path), "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - LOG_TAIL_BYTES))
             return file.read(LOG_TAIL_BYTES)
     except OSError:
         return b""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tuner_tui.core.regular_files import open_regular
 from tuner_tui.runs.read.log_only.output_lines import ProgressRecord, parse_count, parse_duration, parse_number
 
 MAX_READ_BYTES = 8 << 20
@@ -39,8 +41,8 @@ def read_tool_file(path: Path) -> list[ProgressRecord]:
     """The progress records of the file, oldest first; none if it cannot be read or parsed."""
     read = _READERS.get(path.name)
     try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - MAX_READ_BYTES))
+        with os.fdopen(open_regular(path, follow_links=True), "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - MAX_READ_BYTES))
             text = file.read(MAX_READ_BYTES).decode("utf-8", "replace")
         return [] if read is None else list(read(text))
     except (OSError, ValueError, RecursionError, csv.Error):

@@ -1,0 +1,146 @@
+"""One damaged run folder is one line of the list; it neither hides nor delays the others."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.runs.builders import record
+from tuner_tui.core.procfs import ProcessId, this_machine
+from tuner_tui.hardware.sample import Sample
+from tuner_tui.runs.events.types import Finished, Launched
+from tuner_tui.runs.read.checkpoints import newest_checkpoint
+from tuner_tui.runs.read.log_reader import LogReader
+from tuner_tui.runs.read.reader import RunReader
+from tuner_tui.runs.store.codec import encode_event, encode_sample
+from tuner_tui.runs.store.folder import RunFolder, create_folder
+from tuner_tui.runs.store.record import write_record
+from tuner_tui.runs.store.supervisor_state import SupervisorState, write_supervisor_state
+
+FILES = (
+    "run.json", "state.json", "events.jsonl", "events-rank1.jsonl", "samples.jsonl", "output.log", "control", "lock",
+    "config.yaml", "fallback.lock",
+)  # fmt: skip
+LISTED = FILES[:8]
+"""Files whose kind is checked for each line of the list."""
+
+
+def link_to_itself(path: Path) -> None:
+    path.symlink_to(path)
+
+
+def link_out(path: Path) -> None:
+    path.symlink_to("/etc/hostname")
+
+
+def device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+KINDS: dict[str, Callable[[Path], None]] = {
+    "folder": Path.mkdir,
+    "pipe": os.mkfifo,
+    "device": device,
+    "link_to_itself": link_to_itself,
+    "link_out": link_out,
+}
+
+
+def whole_run(root: Path) -> RunFolder:
+    """A run that completed."""
+    folder = create_folder(root)
+    write_record(folder, replace(record(), id=folder.id))
+    gone = ProcessId(2**22 - 7, 1)
+    ended = SupervisorState(
+        this_machine(), gone, 1.0, gone, gone.pid, 9.0, exit_code=0, outcome="completed", sentence="Completed."
+    )
+    write_supervisor_state(folder.state, ended)
+    events = Launched(t=2.0, pid=gone.pid), Finished(t=9.0, outcome="completed", sentence="Completed.")
+    folder.events.write_bytes(b"".join(map(encode_event, events)))
+    folder.samples.write_bytes(encode_sample(Sample(3.0)))
+    folder.output_log.write_text("trained\n")
+    return folder
+
+
+def tuner(state_dir: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line; a command that waits for ever fails."""
+    return subprocess.run(
+        [sys.executable, "-m", "tuner_tui", *words],
+        env={**os.environ, "TUNER_STATE_DIR": str(state_dir)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[RunFolder]:
+    return [whole_run(tmp_path / "runs") for _ in range(3)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_wrong_kind_of_file_is_one_line(tmp_path: Path, runs: list[RunFolder], kind: str) -> None:
+    for name in LISTED:
+        folder = whole_run(tmp_path / "runs")
+        (folder.path / name).unlink(missing_ok=True)
+        KINDS[kind](folder.path / name)
+    listed = tuner(tmp_path, "ps")
+    assert (listed.returncode, listed.stderr) == (0, "")
+    lines = {line.split()[0]: line for line in listed.stdout.splitlines()[1:]}
+    assert [name for name in lines if "is damaged" not in lines[name]] == ["r003", "r002", "r001"]
+    for number, name in enumerate(LISTED, start=4):
+        assert f"r{number:03d} is damaged: {name} is not a regular file." in lines[f"r{number:03d}"]
+    rows = json.loads(tuner(tmp_path, "ps", "--json").stdout, parse_constant=pytest.fail)
+    assert len(rows) == 3 + len(LISTED)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", FILES)
+def test_a_reader_never_waits_for_a_wrong_kind_of_file(tmp_path: Path, name: str, kind: str) -> None:
+    folder = whole_run(tmp_path / "runs")
+    (folder.path / name).unlink(missing_ok=True)
+    KINDS[kind](folder.path / name)
+    found = RunReader(folder).poll()
+    assert found.status.kind == ("broken" if name == "state.json" else "ended")
+    assert LogReader(folder.output_log).tail(5).lines == (() if name == "output.log" else ("trained",))
+    assert newest_checkpoint(folder) is None
+
+
+@pytest.mark.parametrize("name", ["run.json", "events.jsonl", "output.log", "lock", "control"])
+def test_no_command_waits_for_a_pipe(tmp_path: Path, name: str) -> None:
+    good, bad = whole_run(tmp_path / "runs"), whole_run(tmp_path / "runs")
+    (bad.path / name).unlink(missing_ok=True)
+    os.mkfifo(bad.path / name)
+    for words in (["diff", good.id, bad.id], ["logs", "-f", bad.id], ["stop", bad.id]):
+        ended = tuner(tmp_path, *words)
+        assert ended.returncode in (0, 1, 2), (words, ended)
+        assert "Traceback" not in ended.stderr, (words, ended.stderr)
+
+
+@pytest.mark.parametrize(
+    "created", ["NaN", "1e400", "-1e400", "1e300", "-5", '"nan"', "9" * 5000, "null", "[]"], ids=lambda text: text[:6]
+)
+def test_an_impossible_moment_of_launch(tmp_path: Path, runs: list[RunFolder], created: str) -> None:
+    path = runs[1].record
+    path.write_text(path.read_text().replace('"created_t": 1.0', f'"created_t": {created}'))
+    listed = tuner(tmp_path, "ps")
+    assert (listed.returncode, listed.stderr) == (0, "")
+    damaged = [line for line in listed.stdout.splitlines() if "is damaged" in line]
+    assert [line.split()[0] for line in damaged] == ["r002"]
+    assert "r002 is damaged: run.json is damaged: " in damaged[0]
+    rows = json.loads(tuner(tmp_path, "ps", "--json").stdout, parse_constant=pytest.fail)
+    assert [row["created_t"] for row in rows] == [1.0, None, 1.0]
+
+
+def test_a_run_that_is_a_link_to_itself_is_none(tmp_path: Path, runs: list[RunFolder]) -> None:
+    link_to_itself(tmp_path / "runs" / "r009")
+    listed = tuner(tmp_path, "ps")
+    assert (listed.returncode, len(listed.stdout.splitlines())) == (0, 4)
