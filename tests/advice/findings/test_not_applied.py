@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.fakes.situations import situation, training
 from tuner_tui.advice.diagnose import diagnose
+from tuner_tui.settings.job import CommandJob
 
 CHECKPOINT = "/runs/r001/output/checkpoint-500"
 
@@ -19,3 +20,11 @@ def test_nothing_is_said_where_it_went_on_or_nobody_knows() -> None:
     assert diagnose(situation(state=training(accepts_orders=True))) == ()
     own_loop = training(accepts_orders=False)
     assert diagnose(situation(state=own_loop, resumed_from=CHECKPOINT)) == (), "it may have read it by itself"
+
+
+def test_a_fallback_that_cannot_act_is_reported_while_the_training_runs() -> None:
+    job = CommandJob(command=("python", "main.py"), apply="inject", fallback=3)
+    loop = training(in_effect={"optimizer": "SGD"})
+    assert diagnose(situation(state=loop, job=job, chosen=frozenset()))[0].cause == "no-fallback"
+    trainer = training(in_effect={"optimizer": "SGD", "n_gpu": 1}, accepts_orders=True)
+    assert diagnose(situation(state=trainer, job=job, chosen=frozenset())) == ()

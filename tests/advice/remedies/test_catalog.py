@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from tests.fakes.situations import GB, box, card, samples, situation, training
+from tuner_tui.advice.effective_settings import effective_settings
 from tuner_tui.advice.remedies.catalog import LADDERS, remedies_for
 from tuner_tui.advice.situation import Situation
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.runs.events.run_state import RunState
-from tuner_tui.settings.job import BuiltinJob
+from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 
 T4 = box(card(name="T4", capability=(7, 5), memory_total_bytes=16 * GB))
@@ -242,3 +243,47 @@ def test_cards_that_one_process_shares_a_step_among_count_in_the_effective_batch
     seen: dict[str, Any], replicas: int
 ) -> None:
     assert Situation(RunState(in_effect=seen), 0.0).replicas == replicas
+
+
+LOOP = {"optimizer": "SGD", "per_device_train_batch_size": 64, "learning_rate": 1e6}
+INJECTED = CommandJob(command=("python", "main.py"), apply="inject")
+
+
+def own_loop(in_effect: dict[str, Any], job: CommandJob = INJECTED) -> Situation:
+    state = training(in_effect=in_effect)
+    return situation(
+        state=state, job=job, chosen=frozenset(), settings=effective_settings(Settings(), frozenset(), in_effect)
+    )
+
+
+def test_a_loop_of_its_own_is_offered_only_what_it_has_a_place_for() -> None:
+    offered = remedies_for("gpu-oom", own_loop(LOOP))
+    assert offered[0].change == {"per_device_train_batch_size": 32}
+    assert "accumulates no gradients" in offered[0].why
+    changed = {name for remedy in offered for name in remedy.change}
+    assert changed == {"per_device_train_batch_size"}, "a DataLoader takes no more than that"
+    titles = " ".join(remedy.title for remedy in offered)
+    assert not any(word in titles for word in ("checkpointing", "LoRA", "accumulation", "length", "fallback"))
+    trainer = remedies_for("gpu-oom", own_loop({**LOOP, "n_gpu": 1}))
+    assert "gradient checkpointing on" in [remedy.title for remedy in trainer]
+
+
+@pytest.mark.parametrize(
+    ("in_effect", "title"),
+    [
+        (LOOP, "learning rate 1e+06 → 0.01"),
+        ({**LOOP, "optimizer": "AdamW"}, "learning rate 1e+06 → 0.001"),
+        ({**LOOP, "learning_rate": 0.1}, "learning rate 0.1 → 0.05"),
+    ],
+)
+def test_the_learning_rate_is_lowered_from_the_one_in_effect(in_effect: dict[str, Any], title: str) -> None:
+    (remedy,) = [one for one in remedies_for("nan", own_loop(in_effect)) if "learning rate" in one.title]
+    assert remedy.title == title
+    assert remedy.change == {}, "inject does not reach an optimizer"
+    assert "cannot pass learning_rate" in remedy.why
+
+
+def test_a_placeholder_in_the_command_carries_the_change() -> None:
+    job = CommandJob(command=("python", "main.py", "--lr", "{learning_rate}"), apply="placeholders")
+    (remedy,) = [one for one in remedies_for("nan", own_loop(LOOP, job)) if "learning rate" in one.title]
+    assert remedy.change == {"learning_rate": 0.01}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.advice.findings.run_metrics import process_steps
+from tuner_tui.advice.reach import has_own_loop
 from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.situation import Situation
 from tuner_tui.advice.verification import differing_settings, format_setting, unreachable_settings
@@ -39,6 +40,24 @@ def settings_not_in_effect(situation: Situation) -> Finding | None:
 
 def _format_observed(value: object) -> str:
     return "not applied" if value is None else f"in effect {format_setting(value)}"
+
+
+def fallback_cannot_act(situation: Situation) -> Finding | None:
+    """The run asked for the automatic fallback, which no restart of this training could carry out."""
+    job = situation.job
+    if job is None or not job.fallback or situation.state.outcome is not None or not has_own_loop(situation):
+        return None
+    return Finding(
+        cause="no-fallback",
+        severity="warning",
+        sentence="The automatic fallback cannot act on this training",
+        evidence=(
+            "it has a loop of its own, with no Trainer: no accumulation could make up for a smaller micro batch, "
+            "and nothing would resume it",
+        ),
+        confidence="certain",
+        remedies=remedies_for("no-fallback", situation),
+    )
 
 
 def not_resumed(situation: Situation) -> Finding | None:

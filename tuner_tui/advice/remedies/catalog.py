@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tuner_tui.advice.expected_memory import expected_peak
 from tuner_tui.advice.finding import Remedy
+from tuner_tui.advice.reach import reachable
 from tuner_tui.advice.remedies import data_loading, gpu, host, out_of_memory, training_loop, unsupported_features
 from tuner_tui.advice.situation import Situation
 
@@ -57,6 +58,7 @@ LADDERS: Mapping[str, Ladder] = {
     "not-in-effect": lambda situation, where: (
         (training_loop.PASS_SETTINGS,) if where == "unreachable" else (training_loop.FIND_OVERRIDE,)
     ),
+    "no-fallback": lambda situation, where: (training_loop.START_SMALL,),
     "stalled": lambda situation, where: (training_loop.WAIT_OR_STOP,),
     "between-steps": lambda situation, where: (training_loop.LESS_OFTEN, training_loop.FIND_LINE),
     "memory-grows": lambda situation, where: (
@@ -82,8 +84,10 @@ def remedies_for(cause: str, situation: Situation, where: str | None = None) -> 
         return ()
     remedies = [
         replace(remedy, peak=expected_peak(situation, remedy.change))
-        for remedy in ladder(situation, where)
-        if changes_something(remedy, situation) and starts_from_known_values(remedy, situation)
+        for offered in ladder(situation, where)
+        if changes_something(offered, situation)
+        and starts_from_known_values(offered, situation)
+        and (remedy := reachable(offered, situation)) is not None
     ]
     fitting = tuple(remedy for remedy in remedies if remedy.peak is None or remedy.peak.verdict != "too large")
     alone = any(remedy.peak is not None for remedy in fitting)

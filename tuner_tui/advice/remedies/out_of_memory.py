@@ -8,6 +8,7 @@ not load.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from tuner_tui.advice.batch_scaling import (
     BatchSplit,
@@ -18,6 +19,7 @@ from tuner_tui.advice.batch_scaling import (
 )
 from tuner_tui.advice.expected_memory import expected_peak
 from tuner_tui.advice.finding import Remedy
+from tuner_tui.advice.reach import has_own_loop
 from tuner_tui.advice.situation import Situation
 from tuner_tui.advice.thresholds import NOTES_3070, NOTES_3070_8BIT, NOTES_3090, NOTES_T4, NOTES_UTILISATION
 from tuner_tui.settings.model import Settings
@@ -35,19 +37,23 @@ def ladder(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     rungs = ANYWHERE if where is None else BUILDERS.get(where, ANYWHERE)
     remedies = tuple(remedy for rung in rungs for remedy in rung(situation, settings))
     unknown = smaller_micro_batch in rungs and not situation.is_known("per_device_train_batch_size")
+    half = HALVE_BATCH if has_own_loop(situation) else HALVE
     after = (OFFLOAD_PREDICTIONS,) if where == "evaluation" else ()
-    return (*((HALVE,) if unknown else ()), *remedies, *after, *automatic_fallback(situation))
+    return (*((half,) if unknown else ()), *remedies, *after, *automatic_fallback(situation))
 
 
 def automatic_fallback(situation: Situation) -> Iterator[Remedy]:
     """The automatic fallback, unless the job has it switched on."""
-    if situation.job is not None and not situation.job.fallback:
+    if situation.job is not None and not situation.job.fallback and not has_own_loop(situation):
         yield AUTOMATIC_FALLBACK
 
 
 def smaller_micro_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     """The next smaller micro batch that keeps the effective batch; also the nearest inexact one if that is far."""
     micro, accumulation = settings.per_device_train_batch_size, settings.gradient_accumulation_steps
+    if has_own_loop(situation):
+        yield from _smaller_batch(situation, settings)
+        return
     smaller = [size for size in smaller_micro_batches(micro, accumulation) if _may_fit(situation, settings, size)]
     if not smaller:
         smaller = list(smaller_micro_batches(micro, accumulation)[-1:])
@@ -63,6 +69,23 @@ def _may_fit(situation: Situation, settings: Settings, micro: int) -> bool:
     share = settings.per_device_train_batch_size * settings.gradient_accumulation_steps
     peak = expected_peak(situation, BatchSplit(micro, share // micro, situation.replicas).change)
     return peak is None or peak.verdict != "too large"
+
+
+def _smaller_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
+    """For a loop without accumulation: the half, or the largest power of two of it that may fit."""
+    batch = settings.per_device_train_batch_size
+    halves = [batch >> shift for shift in range(1, batch.bit_length())]
+    smaller = next((size for size in halves if _may_fit(situation, settings, size)), None)
+    if smaller is not None:
+        yield Remedy(
+            title=f"batch size {batch} → {smaller}",
+            why="activations shrink with the batch; this loop accumulates no gradients, so the effective batch shrinks "
+            "as well, and the learning rate may have to follow",
+            change={"per_device_train_batch_size": smaller},
+            effect=f"activation memory × {smaller / batch:.2f}; weights and optimizer unchanged",
+            rests_on="activations are proportional to the batch",
+            source=f"{NOTES_3070}, {NOTES_T4}",
+        )
 
 
 def _exact_split(split: BatchSplit, settings: Settings) -> Remedy:
@@ -214,6 +237,11 @@ HALVE = Remedy(
     effect="activation memory halves; weights and optimizer unchanged",
     rests_on="activations are proportional to the micro batch",
     source=f"{NOTES_3070}, {NOTES_T4}",
+)
+HALVE_BATCH = replace(
+    HALVE,
+    title="halve the batch size",
+    why="activations shrink with the batch; the effective batch halves too, and the learning rate may have to follow",
 )
 UNKNOWN_SETTINGS = (HALVE, CHECKPOINTING)
 

@@ -13,6 +13,10 @@ from tuner_tui.core.units import format_share
 from tuner_tui.settings.model import Settings
 
 WARMUP = 0.06
+LARGEST_RATE = 1.0
+"""Learning rates above it diverge with every common optimizer."""
+ADAM_RATE, SGD_RATE = 1e-3, 1e-2
+"""Usual rates where the one in effect gives no hint; 1e-3 is the default of PyTorch's Adam."""
 
 
 def non_finite(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
@@ -21,9 +25,12 @@ def non_finite(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     if settings is None:
         return (LOWER_LEARNING_RATE, LOOK_AT_DATA)
     return (
-        *wider_precision(situation, settings), *lower_learning_rate(settings), *clipping(settings), *warmup(settings),
+        *wider_precision(situation, settings),
+        *lower_learning_rate(situation, settings),
+        *clipping(settings),
+        *warmup(settings),
         LOOK_AT_DATA,
-    )  # fmt: skip
+    )
 
 
 def wider_precision(situation: Situation, settings: Settings) -> Iterator[Remedy]:
@@ -39,12 +46,18 @@ def wider_precision(situation: Situation, settings: Settings) -> Iterator[Remedy
         )
 
 
-def lower_learning_rate(settings: Settings) -> Iterator[Remedy]:
-    rate = float(f"{settings.learning_rate / 2:.3g}")
+def lower_learning_rate(situation: Situation, settings: Settings) -> Iterator[Remedy]:
+    """Half the rate in effect, which may be one that the settings do not allow; a usual one in place of that."""
+    in_effect = situation.state.in_effect.get("learning_rate")
+    given = situation.chosen is None or "learning_rate" in situation.chosen
+    rate = settings.learning_rate if given or not isinstance(in_effect, int | float) else float(in_effect)
+    lower = float(f"{rate / 2:.3g}")
+    if rate > LARGEST_RATE:
+        lower = ADAM_RATE if "adam" in str(situation.state.in_effect.get("optimizer", "")).lower() else SGD_RATE
     yield Remedy(
-        title=f"learning rate {settings.learning_rate:.3g} → {rate:.3g}",
+        title=f"learning rate {rate:.3g} → {lower:.3g}",
         why="steps that are too large make the loss diverge",
-        change={"learning_rate": rate},
+        change={"learning_rate": lower},
         effect="smaller steps",
         source="common practice",
     )
@@ -207,6 +220,11 @@ PASS_SETTINGS = Remedy(
     title="pass the settings another way",
     why="write {name} in the command where the value goes, or choose apply: hf-args, yaml or inject",
     source="the command as it was launched",
+)
+START_SMALL = Remedy(
+    title="start with a batch that surely fits",
+    why="`tuner-tui tune` finds the largest one; a script that uses a Trainer can fall back by itself",
+    source="automatic fallback",
 )
 FIND_OVERRIDE = Remedy(
     title="look where the script sets it itself",

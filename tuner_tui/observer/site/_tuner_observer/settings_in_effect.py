@@ -150,6 +150,9 @@ class SettingsInEffect:
         for name in ("fused", "foreach"):
             if name in group:
                 self._current[name] = group[name]
+        rate = group.get("initial_lr", group.get("lr"))  # the former where a schedule changes the latter
+        if not self._has_arguments and isinstance(rate, (int, float)):
+            self._current["learning_rate"] = rate
         self._current["parameter_dtype"] = _parameter_dtypes(optimizer)
         if group["params"]:
             self._optimizer = weakref.ref(optimizer)
