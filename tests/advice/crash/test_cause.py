@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.advice.crash.corpus import lookalikes, memory, newer, other, provoked_cases
+from tests.advice.crash.corpus import families, lookalikes, memory, newer, other, provoked_cases
 from tests.advice.crash.corpus.case import Case
 from tuner_tui.advice.crash.cause import crash_findings
 from tuner_tui.advice.finding import Finding
@@ -13,8 +13,8 @@ from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Exited, OutOfMemory, Raised
 from tuner_tui.runs.supervise.outcome import determine_outcome
 
-POSITIVES = (*memory.CASES, *other.CASES, *newer.CASES, *provoked_cases.CASES)
-NEGATIVES = (*lookalikes.CASES, *newer.HEALTHY, *provoked_cases.HEALTHY)
+POSITIVES = (*memory.CASES, *other.CASES, *newer.CASES, *families.CASES, *provoked_cases.CASES)
+NEGATIVES = (*lookalikes.CASES, *newer.HEALTHY, *families.HEALTHY, *provoked_cases.HEALTHY)
 
 
 def read(text: str) -> tuple[Finding, ...]:

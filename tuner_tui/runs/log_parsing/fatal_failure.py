@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from tuner_tui.runs.log_parsing.crash_patterns.gpu_errors import BY_FRAMES
 from tuner_tui.runs.log_parsing.crash_patterns.ordered import BARE, PATTERNS
 from tuner_tui.runs.log_parsing.crash_patterns.pattern import CrashPattern
 from tuner_tui.runs.log_parsing.failures import Failure, find_exceptions
@@ -144,10 +145,27 @@ def classify(failure: Failure) -> CrashPattern | None:
     if is_launcher_error(failure.type, failure.headline):
         return None
     own = next((pattern for pattern in PATTERNS if pattern.regex.search(failure.headline)), None)
-    if own is not None and own.cause not in WRAPPERS:
+    by_dtype = own is not None and own.cause == "precision-unsupported"
+    if own is not None and own.cause not in WRAPPERS and not by_dtype:
         return own
+    raised_in = _classify_by_frames(failure)
+    if raised_in is not None or by_dtype:
+        return raised_in or own
     whole = next((pattern for pattern in PATTERNS if pattern.regex.search(failure.message)), None)
     return own if own is not None and (whole is None or whole.cause in WRAPPERS) else whole
+
+
+def _classify_by_frames(failure: Failure) -> CrashPattern | None:
+    """The cause of an error that is told by the code that raised it: generated code, a fused optimizer."""
+    inner = [f"{file}:{function}" for file, function in failure.frames[-3:]]
+    return next(
+        (
+            pattern
+            for headline, frame, pattern in BY_FRAMES
+            if headline.search(failure.headline) and any(frame.search(one) for one in inner)
+        ),
+        None,
+    )
 
 
 def _match_exceptions(exceptions: Sequence[Failure]) -> list[FailureMatch]:

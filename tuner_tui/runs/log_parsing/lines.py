@@ -10,6 +10,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tuner_tui.core.regular_files import open_regular
+from tuner_tui.runs.log_parsing.pasted_text import (
+    HEADER,
+    MAX_SPAN,
+    LearnedPrefix,
+    learn_prefix,
+    restore_lines,
+    strip_prefix,
+)
 
 HEAD_BYTES = 64 << 10
 TAIL_BYTES = 512 << 10
@@ -57,6 +65,7 @@ ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[
 BAR = re.compile(r"(\d+)/(\d+|\?) \[[^\]\n]{0,80}\]")
 AFTER_BAR = re.compile(r"^(.{0,300}?\d+/(?:\d+|\?) \[[^\]\n]{0,80}\])(\S.*)$")
 LEVEL = r"(?P<level>DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL|[DIWEF])"
+DAY = r"\d{2,4}[-/.]\d\d(?:[-/.]\d{2,4})?"
 DATE = r"\d{4}-\d\d-\d\d[ T_]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
 RANKS = (
     re.compile(r"\[(?:rank|default)(?P<rank>\d{1,5})\]:\s?"),
@@ -65,6 +74,23 @@ RANKS = (
 )
 PREFIXES = (
     *RANKS,
+    re.compile(
+        r"\[?(?:local_)?rank[: =]{1,2}(?P<rank>\d{1,5})\]?:? (?=\S)|\[\d+,(?P<rank_mpi>\d+)\]<std(?:err|out)>: ?"
+    ),
+    re.compile(r"(?:> ?)+"),
+    re.compile(
+        r"[\[(]?(?:\d{2,4}[-/.]\d\d(?:[-/.]\d{2,4})?[ T,]+)?\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?Z?[\])]?(?: ?[|-])? +(?=\S)"
+    ),
+    re.compile(rf"(?:\| ?)?{LEVEL} *\| [\w.<>]+:[\w.<>]+:\d+ - "),
+    re.compile(r"\[[\w.]+\](?=\[(?:DEBUG|INFO|WARN|ERROR|CRITICAL|FATAL))"),
+    re.compile(r"\[?std(?:err|out)\]?(?::| \|)? (?=\S)"),
+    re.compile(r"[\w.-]+[-_]\d+ +\| "),
+    re.compile(rf"(?:[\w.-]+ {{2,}}){{1,5}}{LEVEL} {{2,}}(?=\S)"),
+    re.compile(r"[-*•] (?=(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): )"),
+    re.compile(
+        r"(?:[A-Z][\w' ]{0,40} )?(?:[Ff]ailed|FAILED|[Ee]rror|ERROR|[Ee]xception|[Cc]rashed)(?: with(?: an?)? \w+)?: "
+        r"(?=(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): |(?:CUDA|HIP|XPU|MPS backend) out of memory)"
+    ),
     re.compile(r"\[\d{1,9}\] (?=\[rank|Traceback|\S*Error)"),
     re.compile(r"\(\w+(?:\(\w+\))? pid=\d+(?:, ip=[\d.]+)?\) ?"),
     re.compile(r"[+|] {1,2}(?=Traceback|File| |\S*Error)| {2,}[+|] (?=\S|\s)"),
@@ -82,8 +108,10 @@ PREFIXES = (
     re.compile(rf"{LEVEL}:[\w.]+:\s?(?=\S)"),
     re.compile(r"(?P<level>DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL):? +(?=\S)"),
 )
-PREFIX_STARTS = frozenset("[(+|-r0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+PREFIX_STARTS = frozenset("[(+|-*•>0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 """First characters of prefixes; lines that begin otherwise are not searched for one."""
+QUOTED = re.compile(r"^([`\"'*]{1,3})((?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .{1,3900})\1[.,;]?$")
+"""An exception in quotation marks, backquotes or asterisks."""
 QUIET_LEVELS = frozenset({"D", "I", "W"})
 
 
@@ -108,13 +136,36 @@ class LogLine:
 
 def parse_lines(raw: Iterable[str]) -> tuple[LogLine, ...]:
     """The lines of `raw`, numbered from 0."""
-    pieces = (piece for line in raw for piece in _pieces(line))
-    return tuple(_without_prefixes(number, piece) for number, piece in enumerate(pieces))
+    pieces = [piece for line in raw for piece in _pieces(line)]
+    lines = [_without_prefixes(number, piece) for number, piece in enumerate(pieces)]
+    for at, piece in enumerate(pieces):
+        if HEADER in piece and not lines[at].text.startswith(HEADER):
+            learned = learn_prefix(pieces, at)
+            if learned is not None:
+                _strip_learned(pieces, lines, learned)
+    return tuple(lines)
+
+
+def _strip_learned(pieces: list[str], lines: list[LogLine], learned: LearnedPrefix) -> None:
+    """Removes the prefix of a traceback from its lines, and from what has the same prefix after it."""
+    for number in range(learned.first, min(len(pieces), learned.first + MAX_SPAN)):
+        stripped = strip_prefix(pieces[number], learned)
+        if stripped is not None:
+            text, rank, level = stripped
+            lines[number] = LogLine(number, text, rank, level)
+        elif learned.is_blank and pieces[number].strip():
+            return
 
 
 def _pieces(raw: str) -> Iterator[str]:
     """Splits a line at carriage returns into the last state of a progress bar and other text."""
-    parts = ANSI.sub("", raw).rstrip("\r\n").split("\r")
+    plain = ANSI.sub("", raw).rstrip("\r\n")
+    for line in restore_lines(plain):
+        yield from _pieces_of_line(line)
+
+
+def _pieces_of_line(line: str) -> Iterator[str]:
+    parts = line.split("\r")
     for index, part in enumerate(parts):
         newest = index == len(parts) - 1 or not BAR.search(parts[index + 1])
         if not newest and BAR.search(part):
@@ -139,4 +190,5 @@ def _without_prefixes(number: int, text: str) -> LogLine:
         rank = int(found["rank"]) if found.get("rank") else rank
         level = (found["level"] or "")[:1] if found.get("level") else level
         text = text[match.end() :]
-    return LogLine(number, text, rank, level)
+    quoted = QUOTED.match(text)
+    return LogLine(number, text if quoted is None else quoted[2], rank, level)

@@ -19,6 +19,7 @@ FRAMES = {
     "backward": (f"{SITE}/torch/_tensor.py", "backward"),
     "adam": (f"{SITE}/torch/optim/adamw.py", "step"),
     "adam-init": (f"{SITE}/torch/optim/adamw.py", "_init_group"),
+    "fused-adam": (f"{SITE}/torch/optim/adamw.py", "_fused_adamw"),
     "bnb": (f"{SITE}/bitsandbytes/optim/optimizer.py", "step"),
     "evaluate": (f"{SITE}/transformers/trainer.py", "evaluate"),
     "evaluation": (f"{SITE}/transformers/trainer.py", "evaluation_loop"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tuner_tui.runs.log_parsing.crash_patterns.pattern import pattern
+import re
+
+from tuner_tui.runs.log_parsing.crash_patterns.pattern import CrashPattern, pattern
 
 # ruff: noqa: E501  (one form a line reads better than a form broken over lines)
 
@@ -35,6 +37,8 @@ ILLEGALS = (
 COLLECTIVES = (
     pattern("collective-timeout", r"[Ww]atchdog caught collective operation timeout|Some NCCL operations have failed or timed out", TIMEOUT, bare=True, consequence=True),
     pattern("collective-timeout", r"watchdog thread terminated with exception|Heartbeat monitor timed out|Timeout at NCCL work", TIMEOUT, bare=True, consequence=True),
+    pattern("collective-timeout", r"watchdog (?:got|was) stuck for \d+ seconds|NCCL monitor thread timeout|[Rr]eceived a (?:global )?(?:dump|timeout) signal (?:due to|from) .{0,60}|Could not acquire GIL within \d+ ms on exit|(?:detected|no) heartbeat .{0,40}(?:timeout|timed out|stuck)|[Hh]eartbeat (?:timed out|timeout) .{0,60}rank", TIMEOUT, bare=True, consequence=True),
+    pattern("collective-timeout", r"socketProgress\w*: Connection (?:closed|reset)|NCCL WARN .{0,120}(?:Connection closed by (?:remote )?peer|Connection reset by peer|Broken pipe|Software caused connection abort)(?!.*retry)", PEER, "likely", bare=True, consequence=True),
     pattern("collective-timeout", r"ran for \d+ milliseconds before timing out", TIMEOUT, consequence=True),
     pattern("collective-timeout", r"Timed out waiting \d+ms|timed out in monitoredBarrier|Timed out after \d+ seconds waiting for clients", TIMEOUT, consequence=True),
     pattern("collective-timeout", r"wait(?:ing)? timeout after \d+ms|(?:client|server) socket has (?:timed out|failed)|Socket Timeout|failed to connect/validate", TIMEOUT, consequence=True),
@@ -80,11 +84,16 @@ ATTENTION_PATTERNS = (
     pattern("attention-unsupported", r"(?i)flex[_ ]?attention.{0,120}(?:not supported|only supported|requires|unsupported)", ATTENTION),
     pattern("attention-unsupported", r"Requested Flash Attention \d which is not supported", ATTENTION),
 )  # fmt: skip
+FUSED_MISMATCH = (
+    "Weights, gradients and optimizer states differ in dtype or device, which the fused optimizer does not take"
+)
 FUSED_PATTERNS = (
     pattern("fused-unsupported", r"`?fused(?:=True)?`? (?:requires|does not support|and `?foreach)", FUSED),
     pattern("fused-unsupported", r"FusedAdam\w*.{0,80}(?:requires cuda|not (?:available|supported|implemented))|fused.{0,40}not supported", FUSED),
     pattern("fused-unsupported", r"unexpected keyword argument 'fused'", f"{FUSED}: torch is too old for it"),
     pattern("fused-unsupported", r"adamw_torch_fused.{0,80}(?:requires|is not a valid|not found|not supported)|'?adamw_torch_fused'? is not", FUSED),
+    pattern("fused-unsupported", r"params, grads,? .{0,80}must have (?:the )?same dtype|Tensors of the same index must be on the same device and the same dtype", FUSED_MISMATCH),
+    pattern("fused-unsupported", r"(?s)(?:expected input to be on cuda|[Ee]xpected all tensors|must be on the same device|same d?type).{0,400}multi_tensor_\w+|multi_tensor_\w+.{0,200}(?:same d?type|same device|on cuda)", FUSED_MISMATCH),
     pattern("fused-unsupported", r"'aten::_fused_(?:adam|adamw|sgd|adagrad)_", FUSED),
     pattern("fused-unsupported", r"Optimizer not found: adamw_torch_fused|[Uu]nknown optimizer:? '?adamw_torch_fused", FUSED),
 )  # fmt: skip
@@ -95,8 +104,30 @@ COMPILE_PATTERNS = (
     pattern("compile-failed", r"[Dd]ynamo (?:is )?not supported on|not yet supported for torch\.compile|too old to be supported by the triton", f"{COMPILE}: not supported here"),
     pattern("compile-failed", r"CompilationError: |RecompileLimit|FailOnRecompileLimitHit|recompile_limit reached", COMPILE),
     pattern("compile-failed", r"CalledProcessError: Command .{0,400}(?:/gcc|/cc|/g\+\+|clang|ptxas|nvcc|ninja)\b", COMPILE),
+    pattern("compile-failed", r"(?:\bld|lld)(?:\.\w+)?: (?:error: )?(?:cannot find|unable to find library|library not found for) -l(?:cuda|cudart|nvrtc|c10\w*|torch\w*|amdhip64)\b", f"{COMPILE}: the linker does not find a library of the GPU", bare=True),
+    pattern("compile-failed", r"libcuda\.so\S* (?:cannot|could not|can not|was not|not) (?:be )?found|(?:cannot|could not) find libcuda", f"{COMPILE}: the driver's libcuda is not found"),
+    pattern("compile-failed", r"^collect2: error: ld returned \d|linker command failed with exit code", COMPILE, "likely", bare=True),
     pattern("compile-failed", r"Error building extension|Error compiling objects for extension|Ninja is required to load C\+\+ extensions", "A C++/CUDA extension did not compile"),
     pattern("compile-failed", r"does not match the version torch was compiled with|CUDA_HOME (?:environment variable is not set|does not exist)", "A CUDA extension cannot be compiled"),
     pattern("compile-failed", r"accessing tensor output of CUDAGraphs that has been overwritten|CUDAGraph|cudagraph", COMPILE, "likely"),
     pattern("compile-failed", r"Detected that you are using FX to (?:symbolically )?trace a dynamo", COMPILE),
 )  # fmt: skip
+BY_FRAMES: tuple[tuple[re.Pattern[str], re.Pattern[str], CrashPattern], ...] = (
+    (
+        re.compile(r"^(?:NameError|UnboundLocalError|SyntaxError|IndentationError|AttributeError)\b"),
+        re.compile(
+            r"torchinductor_|<eval_with_key>|<torch_compiled|unsloth_compiled_cache|/\.triton/|\.triton\\|__compiled_fn|<generated>|\.inductor_cache"
+        ),
+        pattern("compile-failed", r"$^", f"{COMPILE}: the generated code is faulty"),
+    ),
+    (
+        re.compile(
+            r"(?i)\b(?:same (?:device|dtype)|expected .{0,60}(?:scalar type|dtype|device|cuda)|dtype|must (?:be|have))\b"
+        ),
+        re.compile(
+            r":_?fused_(?:adamw?|sgd|adagrad)|:_(?:single|multi)_tensor_fused|/apex/optimizers/fused|/ops/adam/fused_adam"
+        ),
+        pattern("fused-unsupported", r"$^", FUSED_MISMATCH),
+    ),
+)
+"""Errors that are told by where they were raised: headline, a frame as `file:function`, and the cause."""

@@ -1,11 +1,22 @@
 """GPU memory, host memory or shared memory is full, and messages that only look like it."""
 
+# ruff: noqa: E501  (one form a line reads better than a form broken over lines)
+
 from __future__ import annotations
 
 from tuner_tui.runs.log_parsing.crash_patterns.pattern import pattern
 
 GPU_MEMORY_FULL = "The card's memory is full"
 GPU_WORKSPACE_FULL = "A GPU library found no memory for its workspace"
+
+DEALT_WITH_IT = (
+    r"instead|fall\w* back|skipp\w*|disabl\w*|retry\w*|may|might|if|when|avoid|prevent|will use|switch\w*|offload\w*"
+)
+VERDICT = rf"(?i)^(?!.*\b(?:{DEALT_WITH_IT})\b)(?:(?:error|fatal|critical|abort\w*|exception|failed|sorry)\W{{1,3}})?"
+"""The start of a line in which a tool itself says that it cannot go on."""
+TOO_LITTLE = r"(?:(?:you|there|your \w+|the \w+|this \w+|we) (?:\w+ ){0,3}?)?(?:not (?:have )?enough|(?:does not|doesn't|don't) have enough|insufficient|too little|ran out of|out of)"
+ON_GPU = r"(?:\w+ ){0,2}?(?:gpu|vram|video memory|video ram|cuda memory|graphics memory|device memory)\b"
+ABOUT_TRAINING = r"(?=.*\b(?:gpu|cuda|vram|train\w*|fine-?tun\w*|batch|model|optimi[sz]er|gradients?|activations)\b)"
 
 LOOK_ALIKES = (
     pattern(
@@ -97,12 +108,31 @@ GPU_MEMORY = (
     pattern("gpu-oom", r"(?:torch\.|cuda\.)OutOfMemoryError|AcceleratorError: .*out of memory", GPU_MEMORY_FULL),
     pattern("gpu-oom", r"No executable batch size found, reached zero", f"{GPU_MEMORY_FULL} even at a batch of one"),
     pattern("gpu-oom", r"RESOURCE_EXHAUSTED: .*(?:[Oo]ut of memory|allocat)", GPU_MEMORY_FULL),
+    pattern("gpu-oom", r"OOM when allocating tensor .{0,400}by allocator (?!\w*[cC]pu)", GPU_MEMORY_FULL),
+    pattern("gpu-oom", r"No available memory for the cache blocks", GPU_MEMORY_FULL),
+    pattern("gpu-oom", rf"{VERDICT}{TOO_LITTLE} {ON_GPU}", GPU_MEMORY_FULL, "likely", bare=True),
+    pattern(
+        "gpu-oom",
+        rf"{VERDICT}(?:the |your )?(?:gpu|graphics card|card|device)(?: \S+)? (?:ran|has run|is) out of memory",
+        GPU_MEMORY_FULL,
+        "likely",
+        bare=True,
+    ),
+    pattern(
+        "gpu-oom",
+        rf"(?i)(?:Error|Exception): {TOO_LITTLE} (?:{ON_GPU}|(?:\w+ )?memory.{{0,200}}\b(?:gpu|cuda|vram|device))",
+        GPU_MEMORY_FULL,
+        "likely",
+    ),
+    pattern(
+        "gpu-oom",
+        r"(?i)(?:Insufficient|NotEnough|TooLittle)(?:GPU|Device|V?RAM|Cuda)?Memory(?:Error|Exception)?: .{0,200}\b(?:gpu|cuda|vram|device)|(?:Insufficient|NotEnough)(?:GPU|Device|VRAM|Cuda)Memory",
+        GPU_MEMORY_FULL,
+        "likely",
+    ),
     pattern("gpu-oom", r"HSA_STATUS_ERROR_OUT_OF_RESOURCES", f"{GPU_MEMORY_FULL} (ROCm)", "likely", bare=True),
     pattern("gpu-oom", r"Allocation on device .*would exceed allowed memory", GPU_MEMORY_FULL),
 )
-
-
-# ruff: noqa: E501  (one form a line reads better than a form broken over lines)
 
 
 HOST_MEMORY_FULL = "The host's memory is full"
@@ -126,6 +156,17 @@ HOST = (
     pattern("host-oom", r"\$ Torch: (?:not enough memory|unable to mmap memory)|C10 Out of Memory\. Trying to allocate", HOST_MEMORY_FULL),
     pattern("host-oom", r"(?:^|\.)(?:_?Array)?MemoryError\b|ArrowMemoryError|Unable to allocate .{1,60} for an array", HOST_MEMORY_FULL),
     pattern("host-oom", r"\[Errno 12\] Cannot allocate memory|\(os error 12\)|error code:? ?\(?12\)?.{0,40}Cannot allocate", HOST_MEMORY_FULL),
+    pattern("host-oom", r"posix_memalign\(.{0,120}\) == 0\. 12 vs 0|posix_memalign\(.{0,120}\):12 != 0|posix_memalign.{0,80}(?:ENOMEM|returned 12|[Cc]annot allocate)", HOST_MEMORY_FULL, bare=True),
+    pattern("host-oom", r"^\[enforce fail at .{0,300}(?:alloc_cpu|CPUAllocator)\.(?:cpp|cc)\b", HOST_MEMORY_FULL, bare=True),
+    pattern("host-oom", r"OOM when allocating tensor .{0,400}by allocator \w*[cC]pu", HOST_MEMORY_FULL),
+    pattern("host-oom", r"(?:[Ff]ailed to allocate|[Cc]ould not allocate|[Uu]nable to allocate) (?:\d+ bytes (?:of )?)?(?:aligned|host|CPU|system) memory", HOST_MEMORY_FULL, bare=True),
+    pattern("host-oom", r"Attempt to allocate \d+ bytes failed|^Alloc(?:ate)? \d+ (?:bytes )?error|Error: Alloc \d+ error!", HOST_MEMORY_FULL, bare=True),
+    pattern("host-oom", r"(?:^|[:)] |nullptr )[Cc]annot allocate memory\.?$|(?:malloc|calloc|realloc|mmap|fork)\b.{0,60}: [Cc]annot allocate memory", HOST_MEMORY_FULL, "likely", bare=True),
+    pattern("host-oom", rf"{VERDICT}{TOO_LITTLE} (?:free |available |physical )?(?:system memory|system ram|host memory|host ram|main memory|cpu memory|cpu ram|ram)\b", HOST_MEMORY_FULL, "likely", bare=True),
+    pattern("host-oom", r"requires more (?:system |host )?memory .{0,40}than is available", HOST_MEMORY_FULL, bare=True),
+    pattern("gpu-oom", rf"{VERDICT}{ABOUT_TRAINING}{TOO_LITTLE} (?:free |available )?memory\b", GPU_MEMORY_FULL, "possible", bare=True),
+    pattern("host-oom", rf"{VERDICT}{TOO_LITTLE} (?:free |available )?memory\b", HOST_MEMORY_FULL, "possible", bare=True),
+    pattern("host-oom", rf"(?i)(?:Error|Exception): {TOO_LITTLE} (?:\w+ )?(?:memory|ram)\b|(?:Insufficient|NotEnough)(?:Memory|RAM)(?:Error|Exception)?\b", HOST_MEMORY_FULL, "likely"),
     pattern("host-oom", r"\[WinError 1455\]|[Pp]aging file is too small", HOST_MEMORY_FULL),
     pattern("host-oom", r"std::bad_alloc|memory allocation of \d+ bytes failed", HOST_MEMORY_FULL, bare=True),
     pattern("host-oom", r"malloc of size \d+ failed|(?:realloc|calloc|mmap).{0,40}Cannot allocate memory", HOST_MEMORY_FULL),

@@ -11,6 +11,10 @@ WRITE = "A checkpoint could not be written"
 CUT_OFF = "A checkpoint was cut off while it was written: its disk is most likely full"
 READ = "A checkpoint could not be read: incomplete, damaged, or of another model"
 
+OPEN = "A checkpoint could not be opened: it is missing, or may not be read"
+WEIGHTS = r"(?:\.safetensors|\.ckpt|\.pth?|\.distcp|(?:pytorch_model|model|adapter_model|weights|checkpoint|consolidated)[\w.-]*\.(?:bin|h5|msgpack)|model\.safetensors\.index\.json|checkpoint-\d+)\b"
+"""The end of a checkpoint's path. A bare `.bin` is a data set as often."""
+
 PATTERNS = (
     pattern("disk-full", r"\[Errno 28\]|No space left on device|StorageFull|\(os error 28\)|ENOSPC", FULL),
     pattern("disk-full", r"\[Errno 122\]|Disk quota exceeded|\(os error 122\)|EDQUOT", "The disk quota is used up"),
@@ -21,6 +25,9 @@ PATTERNS = (
     pattern("checkpoint-io", r"Error while serializing|Parent directory .{1,400} does not exist", WRITE),
     pattern("checkpoint-io", r"\[Errno 30\]|Read-only file system|\(os error 30\)", "The output folder is read-only"),
     pattern("checkpoint-io", r"\[Errno (?:5|116|121)\]|Input/output error|Stale (?:NFS )?file handle", "The storage gave an error"),
+    pattern("checkpoint-io", rf"(?:No such file or directory|Permission denied|FileNotFoundError|PermissionError).{{0,400}}{WEIGHTS}", OPEN),
+    pattern("checkpoint-io", r"unable to open file <?.{0,400} in read-only mode|Unable to (?:synchronously )?open file \(.{0,300}errno = (?:2|13)\b|open file failed because of errno \d+ on fopen", OPEN),
+    pattern("checkpoint-io", r"Error no file named .{0,300}(?:model|weights)|Unsuccessful TensorSliceReader|Failed to find any matching files for", OPEN),
     pattern("checkpoint-io", r"PytorchStreamReader failed|failed finding central directory|invalid header or archive is corrupted", READ),
     pattern("checkpoint-io", r"SafetensorError|HeaderTooLarge|InvalidHeader|MetadataIncompleteBuffer|incomplete metadata", READ),
     pattern("checkpoint-io", r"UnpicklingError|invalid load key|Weights only load failed|pickle data was truncated|Ran out of input", READ),
