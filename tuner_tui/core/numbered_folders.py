@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tuner_tui.core.private_folder import make_private
+
 
 @dataclass(frozen=True, slots=True)
 class NumberedFolders:
@@ -17,7 +19,7 @@ class NumberedFolders:
 
     def create(self, root: Path) -> Path:
         """Create a folder in `root` with the next number, mode 0700. Raises `OSError`."""
-        root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(root)
         number = self.number(self.next(root))
         while True:
             path = root / f"{self.letter}{number:03d}"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner_tui.core.atomic_file import write_atomic
+from tuner_tui.core.private_folder import make_private
 
 FORMAT = 1
 
@@ -42,7 +43,7 @@ class ProbeCacheEntry:
         """
         entry = {"format": FORMAT, "stamps": _stamps(stamped), "answer": answer}
         with suppress(OSError):
-            self.file.parent.mkdir(parents=True, exist_ok=True)
+            make_private(self.file.parent)
             write_atomic(self.file, json.dumps(entry))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,9 +20,22 @@ def cache_folder(*parts: str) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         if os.access(folder, os.W_OK):
             return folder
-    folder = Path(tempfile.gettempdir(), f"tuner-tui-{os.getuid()}", *parts)
+    folder = _own_temporary_folder().joinpath(*parts)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     return folder
+
+
+def _own_temporary_folder() -> Path:
+    """A folder below the temporary one that is this user's alone; a new one if another user took the name, or put a
+    link there.
+    """
+    folder = Path(tempfile.gettempdir(), f"tuner-tui-{os.getuid()}")
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022:
+        return folder
+    return Path(tempfile.mkdtemp(prefix=f"{folder.name}-"))
 
 
 @contextmanager

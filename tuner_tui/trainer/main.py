@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from collections.abc import Sequence
 from importlib import util
@@ -23,6 +24,7 @@ def main(argv: Sequence[str]) -> int:
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # keeps the order with stderr if both go to one file
+    os.umask(os.umask(0o077) | 0o077)  # checkpoints and caches are private, as the run folder is
     if len(argv) != 1:
         print(USAGE, file=sys.stderr)
         return 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -179,3 +180,41 @@ def test_a_launch_by_accelerate_that_would_start_one_process_is_refused(tmp_path
         check_launcher(job, {}, alone)
     check_launcher(job, {"CUDA_VISIBLE_DEVICES": ""}, replace(alone, distributed_type="MULTI_GPU"))
     check_launcher(job.model_copy(update={"processes": 1}), {"CUDA_VISIBLE_DEVICES": ""}, alone)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        ("core.fsmonitor", "{run}"),
+        ("core.hooksPath", "{hooks}"),
+        ("filter.own.clean", "{run}; cat"),
+        ("filter.own.process", "{run}"),
+    ],
+)
+def test_git_runs_nothing_of_the_repository(tmp_path: Path, config: tuple[str, str]) -> None:
+    trace = tmp_path / "executed"
+    program = tmp_path / "program.sh"
+    program.write_text(f"#!/bin/sh\ntouch {trace}\n")
+    program.chmod(0o755)
+    (tmp_path / "hooks").mkdir()
+    (tmp_path / "hooks" / "post-index-change").symlink_to(program)
+    repository = tmp_path / "repository"
+    repository.mkdir()
+
+    def git(*words: str) -> None:
+        who = ("-c", "user.name=t", "-c", "user.email=t@t", "-c", "commit.gpgsign=false")
+        subprocess.run(["git", *who, *words], cwd=repository, check=True, capture_output=True)
+
+    git("init", "-q")
+    (repository / "a").write_text("1")
+    git("add", "a")
+    git("commit", "-q", "-m", "a")
+    git("config", config[0], config[1].format(run=program, hooks=tmp_path / "hooks"))
+    (repository / ".git" / "info" / "attributes").write_text("* filter=own\n")
+    (repository / "a").write_text("2")
+    assert git_revision(repository)[1] is True
+    assert not trace.exists()
+    with contextlib.suppress(subprocess.CalledProcessError):
+        git("status")
+    if not config[0].startswith("core.hooks"):
+        assert trace.exists()  # without our options it would run

@@ -328,3 +328,22 @@ def test_without_a_card_only_what_needs_none_suits():
     assert HardwareRequirements(min_cores=2).suits((), 4)
     assert not HardwareRequirements(capability="8.0").suits(())
     assert HardwareRequirements(capability="8.0", min_memory_gib=8).suits((Gpu(0, "unknown"),))
+
+
+@pytest.mark.parametrize("shared", ["folder", "file"])
+def test_a_preset_that_others_may_change_is_refused(
+    shared: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    folder = user_folder()
+    folder.mkdir(parents=True)
+    file = folder / "mine.yaml"
+    file.write_text("version: 1\nname: mine\njob:\n  kind: command\n  command: [python, t.py]\n")
+    assert find_preset("mine").preset.name == "mine"
+    place = folder if shared == "folder" else file
+    place.chmod(0o777)
+    with pytest.raises(PresetError, match="may be changed by every user"):
+        find_preset("mine")
+    entry = next(one for one in list_presets() if one.name == "mine")
+    assert str(place) in str(entry.problem)
+    assert find_preset(str(file)).preset.name == "mine"  # named by the user: not found, chosen

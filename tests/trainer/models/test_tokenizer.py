@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 from collections.abc import Iterator
 from multiprocessing.synchronize import Event
 from pathlib import Path
@@ -74,3 +75,16 @@ def test_a_relative_cache_folder_is_not_a_choice(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("XDG_CACHE_HOME", "here")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert cache_folder() == tmp_path / ".cache" / "tuner-tui"
+
+
+def test_a_link_in_the_temporary_folder_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere, home = tmp_path / "elsewhere", tmp_path / "home"
+    elsewhere.mkdir()
+    home.write_text("no folder")
+    (tmp_path / f"tuner-tui-{os.getuid()}").symlink_to(elsewhere)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    found = cache_folder("tokenizers")
+    assert found.resolve().parent.parent == tmp_path
+    assert found.parent.stat().st_mode & 0o777 == 0o700
+    assert list(elsewhere.iterdir()) == []

@@ -123,7 +123,7 @@ def git_revision(cwd: Path) -> tuple[str | None, bool | None]:
     sha = _git(cwd, "rev-parse", "HEAD")
     if sha is None:
         return None, None
-    changes = _git(cwd, "status", "--porcelain", "--untracked-files=no")
+    changes = _git(cwd, *_no_filters(cwd), "status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all")
     return sha, None if changes is None else bool(changes)
 
 
@@ -139,11 +139,26 @@ def _able_to_train(interpreter: Interpreter) -> Interpreter:
     return interpreter
 
 
+def _no_filters(cwd: Path) -> list[str]:
+    """Options of git that turn off every content filter of the configuration: each is a command."""
+    names = _git(cwd, "config", "--name-only", "--get-regexp", r"^filter\..*\.(clean|process|required)$") or ""
+    values = {"required": "=false"}
+    return [
+        word
+        for name in dict.fromkeys(names.splitlines())
+        for word in ("-c", name + values.get(name.rsplit(".", 1)[-1], "="))
+    ]
+
+
 def _git(cwd: Path, *arguments: str) -> str | None:
-    """The output of git. Takes no lock, which a git command of the user would run into."""
-    command = ["git", "--no-optional-locks", *arguments]
+    """The output of git. Takes no lock, which a git command of the user would run into.
+
+    Runs no program that the configuration of the repository names, which may be someone else's.
+    """
+    command = ["git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", *arguments]
+    env = {**os.environ, "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0"}
     try:
-        done = subprocess.run(command, cwd=cwd, capture_output=True, timeout=3, check=True)
+        done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, timeout=3, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.decode("utf-8", "replace").strip()

@@ -10,6 +10,7 @@ import sys
 import time
 
 from tuner_tui import __version__
+from tuner_tui.core.atomic_file import write_atomic
 from tuner_tui.core.procfs import this_machine
 from tuner_tui.core.redaction import redact_env
 from tuner_tui.runs.launch.command import LaunchError, git_revision, has_gpu
@@ -78,8 +79,7 @@ def _write_folder(prepared: PreparedLaunch) -> LaunchSpec:
     """Write every file the training needs. Raises `LaunchError` and `OSError`."""
     folder, request = prepared.folder, prepared.request
     if prepared.applied.config_yaml is not None:
-        folder.config.write_text(prepared.applied.config_yaml, "utf-8")
-        folder.config.chmod(0o600)
+        write_atomic(folder.config, prepared.applied.config_yaml)
     folder.output.mkdir(mode=0o700)
     write_record(folder, _build_record(prepared))
     limit = request.memory_limit_bytes

@@ -14,6 +14,7 @@ import yaml
 from platformdirs import user_config_path
 
 import tuner_tui
+from tuner_tui.core.private_folder import make_private, shared_with
 from tuner_tui.settings.errors import PresetError, PresetExistsError
 from tuner_tui.settings.fields import closest_match, shorten_text
 from tuner_tui.settings.presets.parser import LoadedPreset, load_preset
@@ -68,7 +69,7 @@ def save_preset(preset: Preset, path: Path, *, overwrite: bool = False) -> None:
     """
     try:
         content = dump_preset(preset).encode()
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(path.parent)
         _write_durable(path, content, overwrite)
     except FileExistsError:
         if not path.parent.is_dir():
@@ -97,7 +98,7 @@ def find_preset(name_or_path: str, folders: Sequence[Path] | None = None) -> Loa
         return load_preset(Path(name_or_path).expanduser())
     files = _preset_files(folders)
     if name_or_path in files:
-        return load_preset(files[name_or_path])
+        return _load_safely(files[name_or_path])
     near = closest_match(name_or_path, files)
     hint = f"; did you mean '{near}'?" if near else "; `tuner-tui presets list` shows all"
     raise PresetError(f"no preset '{shorten_text(name_or_path)}'{hint}")
@@ -116,9 +117,29 @@ _Dumper.add_representer(str, _represent_text)
 
 def _load_entry(path: Path) -> PresetEntry:
     try:
-        return PresetEntry(path.stem, path, load_preset(path))
+        return PresetEntry(path.stem, path, _load_safely(path))
     except PresetError as error:
         return PresetEntry(path.stem, path, problem=str(error))
+
+
+def _load_safely(path: Path) -> LoadedPreset:
+    """The preset. Raises `PresetError` if another user may change it: its `job.command` runs as this user."""
+    if path.parent != shipped_folder():
+        for place in (path.parent, path):
+            _check_unshared(place)
+    return load_preset(path)
+
+
+def _check_unshared(place: Path) -> None:
+    try:
+        others = shared_with(place)
+    except OSError as error:
+        raise PresetError(f"{place}: {error.strerror}") from None
+    if others is not None:
+        raise PresetError(
+            f"{place} may be changed by {others}, and its commands would run as you: `chmod go-w {place}`, "
+            "or copy the preset to a place of your own and name that file"
+        )
 
 
 def _preset_files(folders: Sequence[Path] | None) -> dict[str, Path]:

@@ -10,6 +10,8 @@ import time
 import traceback
 from pathlib import Path
 
+from tuner_tui.core.private_folder import make_private
+
 
 def write_crash_report(error: BaseException, folder: Path) -> str:
     """Write the traceback of `error` to a new file in `folder` (mode 0600) and return the sentence for the user."""
@@ -17,7 +19,7 @@ def write_crash_report(error: BaseException, folder: Path) -> str:
     sentence = f"The screen failed: {type(cause).__name__}. This is a bug in tuner-tui; a training goes on."
     path = folder / f"crash-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(folder)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
             file.write(_format(cause))
