@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.faults.command_line import tuner
 from tests.runs.builders import record
 from tuner_tui.core.procfs import ProcessId, this_machine
 from tuner_tui.hardware.sample import Sample
@@ -69,43 +68,31 @@ def whole_run(root: Path) -> RunFolder:
     return folder
 
 
-def tuner(state_dir: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line; a command that waits for ever fails."""
-    return subprocess.run(
-        [sys.executable, "-m", "tuner_tui", *words],
-        env={**os.environ, "TUNER_STATE_DIR": str(state_dir)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        stdin=subprocess.DEVNULL,
-    )
-
-
 @pytest.fixture
 def runs(tmp_path: Path) -> list[RunFolder]:
-    return [whole_run(tmp_path / "runs") for _ in range(3)]
+    return [whole_run(tmp_path / "state" / "runs") for _ in range(3)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_wrong_kind_of_file_is_one_line(tmp_path: Path, runs: list[RunFolder], kind: str) -> None:
     for name in LISTED:
-        folder = whole_run(tmp_path / "runs")
+        folder = whole_run(tmp_path / "state" / "runs")
         (folder.path / name).unlink(missing_ok=True)
         KINDS[kind](folder.path / name)
-    listed = tuner(tmp_path, "ps")
+    listed = tuner(tmp_path / "state", "ps")
     assert (listed.returncode, listed.stderr) == (0, "")
     lines = {line.split()[0]: line for line in listed.stdout.splitlines()[1:]}
     assert [name for name in lines if "is damaged" not in lines[name]] == ["r003", "r002", "r001"]
     for number, name in enumerate(LISTED, start=4):
         assert f"r{number:03d} is damaged: {name} is not a regular file." in lines[f"r{number:03d}"]
-    rows = json.loads(tuner(tmp_path, "ps", "--json").stdout, parse_constant=pytest.fail)
+    rows = json.loads(tuner(tmp_path / "state", "ps", "--json").stdout, parse_constant=pytest.fail)
     assert len(rows) == 3 + len(LISTED)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", FILES)
 def test_a_reader_never_waits_for_a_wrong_kind_of_file(tmp_path: Path, name: str, kind: str) -> None:
-    folder = whole_run(tmp_path / "runs")
+    folder = whole_run(tmp_path / "state" / "runs")
     (folder.path / name).unlink(missing_ok=True)
     KINDS[kind](folder.path / name)
     found = RunReader(folder).poll()
@@ -116,11 +103,11 @@ def test_a_reader_never_waits_for_a_wrong_kind_of_file(tmp_path: Path, name: str
 
 @pytest.mark.parametrize("name", ["run.json", "events.jsonl", "output.log", "lock", "control"])
 def test_no_command_waits_for_a_pipe(tmp_path: Path, name: str) -> None:
-    good, bad = whole_run(tmp_path / "runs"), whole_run(tmp_path / "runs")
+    good, bad = whole_run(tmp_path / "state" / "runs"), whole_run(tmp_path / "state" / "runs")
     (bad.path / name).unlink(missing_ok=True)
     os.mkfifo(bad.path / name)
     for words in (["diff", good.id, bad.id], ["logs", "-f", bad.id], ["stop", bad.id]):
-        ended = tuner(tmp_path, *words)
+        ended = tuner(tmp_path / "state", *words)
         assert ended.returncode in (0, 1, 2), (words, ended)
         assert "Traceback" not in ended.stderr, (words, ended.stderr)
 
@@ -131,16 +118,16 @@ def test_no_command_waits_for_a_pipe(tmp_path: Path, name: str) -> None:
 def test_an_impossible_moment_of_launch(tmp_path: Path, runs: list[RunFolder], created: str) -> None:
     path = runs[1].record
     path.write_text(path.read_text().replace('"created_t": 1.0', f'"created_t": {created}'))
-    listed = tuner(tmp_path, "ps")
+    listed = tuner(tmp_path / "state", "ps")
     assert (listed.returncode, listed.stderr) == (0, "")
     damaged = [line for line in listed.stdout.splitlines() if "is damaged" in line]
     assert [line.split()[0] for line in damaged] == ["r002"]
     assert "r002 is damaged: run.json is damaged: " in damaged[0]
-    rows = json.loads(tuner(tmp_path, "ps", "--json").stdout, parse_constant=pytest.fail)
+    rows = json.loads(tuner(tmp_path / "state", "ps", "--json").stdout, parse_constant=pytest.fail)
     assert [row["created_t"] for row in rows] == [1.0, None, 1.0]
 
 
 def test_a_run_that_is_a_link_to_itself_is_none(tmp_path: Path, runs: list[RunFolder]) -> None:
-    link_to_itself(tmp_path / "runs" / "r009")
-    listed = tuner(tmp_path, "ps")
+    link_to_itself(tmp_path / "state" / "runs" / "r009")
+    listed = tuner(tmp_path / "state", "ps")
     assert (listed.returncode, len(listed.stdout.splitlines())) == (0, 4)

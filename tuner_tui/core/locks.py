@@ -17,10 +17,10 @@ class LockedError(Exception):
     """Another process holds the lock."""
 
 
-def acquire_lock(path: Path) -> int:
+def acquire_lock(path: Path, timeout_s: float = ACQUIRE_TIMEOUT_S) -> int:
     """Return the descriptor that holds the lock as long as it is open. Raises `LockedError` and `OSError`."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
-    deadline = time.monotonic() + ACQUIRE_TIMEOUT_S
+    deadline = time.monotonic() + timeout_s
     while not _try_lock(descriptor, fcntl.LOCK_EX):
         if time.monotonic() > deadline:
             os.close(descriptor)

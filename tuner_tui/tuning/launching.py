@@ -77,9 +77,12 @@ def build_request(options: LaunchOptions, read_machine: Callable[[Path | None], 
     )
 
 
-def start_run(prepared: PreparedLaunch) -> RunFolder:
-    """Start a prepared launch, with its automatic fallback where its job asks for one. Raises `LaunchError`."""
-    return attach_fallback(launch(prepared), prepared.request)
+def start_run(prepared: PreparedLaunch, *, refuse_duplicate: bool = False) -> RunFolder:
+    """Start a prepared launch, with its automatic fallback where its job asks for one.
+
+    Raises `LaunchError`; with `refuse_duplicate`, `DuplicateRunError` if the same training runs.
+    """
+    return attach_fallback(launch(prepared, refuse_duplicate=refuse_duplicate), prepared.request)
 
 
 def restart_run(plan: RestartPlan) -> RunFolder:

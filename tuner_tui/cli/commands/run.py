@@ -74,7 +74,7 @@ def run(
     from tuner_tui.cli.machine import read_local_machine
     from tuner_tui.cli.run_follower import launch_and_follow
     from tuner_tui.runs.launch.command import LaunchError
-    from tuner_tui.runs.launch.duplicate_run import find_duplicate_run
+    from tuner_tui.runs.launch.duplicate_run import DuplicateRunError, find_duplicate_run
     from tuner_tui.runs.launch.prepare import prepare
     from tuner_tui.settings.errors import SettingsError
     from tuner_tui.settings.resolve import JobOptions
@@ -86,13 +86,15 @@ def run(
         request = _with_notify_target(build_request(options, read_local_machine), notify)
         twin = find_duplicate_run(request)
         if twin is not None:
-            fail(f"This training already runs as {twin.id}; `tuner-tui attach {twin.id}` follows it.", ALREADY_RUNNING)
+            raise DuplicateRunError(twin)  # before the seconds of preparation; `launch` looks again
         prepared = prepare(request)
         check_interpreter(interpreter, request, prepared)
         print_announcement(prepared)
         _warn_of_logout()
-        start = partial(start_run, prepared)
+        start = partial(start_run, prepared, refuse_duplicate=True)
         code = _launch_only(start, as_json) if detach else launch_and_follow(start, as_json)
+    except DuplicateRunError as error:
+        fail(str(error), ALREADY_RUNNING)
     except (SettingsError, LaunchError) as error:
         fail(str(error), USAGE)
     raise typer.Exit(code)

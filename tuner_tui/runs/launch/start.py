@@ -8,12 +8,15 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
+from pathlib import Path
 
 from tuner_tui import __version__
 from tuner_tui.core.atomic_file import write_atomic
 from tuner_tui.core.procfs import this_machine
 from tuner_tui.core.redaction import redact_env
 from tuner_tui.runs.launch.command import LaunchError, git_revision, has_gpu
+from tuner_tui.runs.launch.duplicate_run import DuplicateRunError, exclusive_launch, find_duplicate_run
 from tuner_tui.runs.launch.prepare import PreparedLaunch
 from tuner_tui.runs.store.folder import RunFolder, create_folder
 from tuner_tui.runs.store.record import RunRecord, read_record, redact_job, write_record
@@ -23,18 +26,34 @@ START_TIMEOUT_S = 20.0
 """Seconds to wait for a supervisor. It takes a tenth of a second, and far longer on a machine that swaps."""
 
 
-def launch(prepared: PreparedLaunch) -> RunFolder:
+def launch(prepared: PreparedLaunch, *, refuse_duplicate: bool = False) -> RunFolder:
     """Start the prepared run and return its folder once its supervisor is up and the training process exists.
 
     Where another run took the folder name since it was prepared, the run gets the next one. Raises `LaunchError`; the
-    folder is removed again where nothing was started.
+    folder is removed again where nothing was started. With `refuse_duplicate` a live run of the same training raises
+    `DuplicateRunError`; of several launches at once, one is started.
     """
+    root = prepared.request.runs_root
     try:
-        folder = create_folder(prepared.request.runs_root)
+        with exclusive_launch(root) if refuse_duplicate else nullcontext():
+            duplicate = find_duplicate_run(prepared.request) if refuse_duplicate else None
+            if duplicate is not None:
+                raise DuplicateRunError(duplicate)
+            folder, spec = _create_run(prepared, root)
+    except OSError as error:
+        raise LaunchError(f"The run folder cannot be made: {error.strerror} ({error.filename or root}).") from error
+    start_supervisor(folder, spec)
+    return folder
+
+
+def _create_run(prepared: PreparedLaunch, root: Path) -> tuple[RunFolder, LaunchSpec]:
+    """Create the folder and write its files. Raises `LaunchError`."""
+    try:
+        folder = create_folder(root)
     except OSError as error:
         raise LaunchError(f"The run folder cannot be made: {error.strerror} ({error.filename}).") from error
     try:
-        spec = _write_folder(prepared.in_folder(folder))
+        return folder, _write_folder(prepared.in_folder(folder))
     except OSError as error:
         _discard(folder)
         raise LaunchError(
@@ -43,8 +62,6 @@ def launch(prepared: PreparedLaunch) -> RunFolder:
     except BaseException:  # KeyboardInterrupt too
         _discard(folder)
         raise
-    start_supervisor(folder, spec)
-    return folder
 
 
 def adopt(folder: RunFolder) -> None:
