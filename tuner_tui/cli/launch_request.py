@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tuner_tui.cli.console import USAGE, fail, print_note
@@ -14,6 +15,7 @@ from tuner_tui.runs.launch.summary import launch_summary
 from tuner_tui.runs.launch.training_python import training_python
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob
+from tuner_tui.settings.presets.library import TOOL_FILE_SUFFIXES
 from tuner_tui.settings.resolve import JobOptions, Sources, parse_flags
 from tuner_tui.tuning.launching import LaunchOptions
 
@@ -28,10 +30,19 @@ def parse_launch_options(
     fallback: int | None = None,
     resume: str | None = None,
 ) -> LaunchOptions:
-    """Parse the options of the command line. Raises `SettingsError`."""
+    """Parse the options of the command line. Raises `SettingsError`.
+
+    A configuration file in place of a command is a preset: the file names its tool.
+    """
+    if preset is None and len(job.command) == 1 and _is_tool_file(job.command[0]):
+        job, preset = replace(job, command=()), job.command[0]
     sources = Sources(preset, parse_flags(values or ()), dict(os.environ), job=job, fallback=fallback)
     limit = None if memory_limit is None else parse_size_option("--memory-limit", memory_limit)
     return LaunchOptions(sources, resume, limit, interpreter)
+
+
+def _is_tool_file(word: str) -> bool:
+    return word.endswith(TOOL_FILE_SUFFIXES) and Path(word).is_file() and not os.access(word, os.X_OK)
 
 
 def parse_size_option(flag: str, text: str) -> int:

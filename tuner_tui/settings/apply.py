@@ -16,7 +16,7 @@ import tuner_tui
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.settings.argv import remove_options
 from tuner_tui.settings.dialects import hf
-from tuner_tui.settings.dialects.dialect import Dialect, dialect_keys, write_settings
+from tuner_tui.settings.dialects.dialect import Dialect, dialect_keys, read_settings, write_settings
 from tuner_tui.settings.dialects.hf import ExportedSettings
 from tuner_tui.settings.dialects.hf_names import SCRIPT_FIELDS
 from tuner_tui.settings.dialects.registry import HF, dialect_by_name, dialect_of_command
@@ -190,24 +190,43 @@ def apply_yaml(
     place = find_config_argument(argv)
     if place is None:
         raise SettingsError(f"apply: yaml needs {CONFIG} in the command, where the path of the file goes")
-    carried = _export_with_aliases(settings, names, targets, aliases, tool)
     values: dict[str, Any] = copy.deepcopy(dict(own or {}))
-    for name in set(names) - set(carried.unsupported) - set(aliases):
+    changed = changed_settings(tool, values, settings, names)
+    carried = _export_with_aliases(settings, changed, targets, aliases, tool)
+    for name in set(changed) - set(carried.unsupported) - set(aliases):
         for key in dialect_keys(tool, name):
-            values.pop(key, None)
+            _set_nested(values, key.split(".") if tool.nested else [key], None)
     for key, value in carried.values.items():
-        _set_nested(values, key.split(".") if key in aliases.values() else [key], value)
+        nested = tool.nested or key in aliases.values()
+        _set_nested(values, key.split(".") if nested else [key], value)
     words = tuple(CONFIG if index == place and CONFIG not in word else word for index, word in enumerate(argv))
     return AppliedCommand(words, dump_config(values), None, carried.unsupported, carried.notes)
 
 
+def changed_settings(
+    tool: Dialect, own: Mapping[str, Any], settings: Settings, names: Collection[str]
+) -> tuple[str, ...]:
+    """The settings `names` whose value is not the one that the tool's file gives already.
+
+    The file may say more than the setting: `adapter: qlora` is LoRA on quantized weights, and must stay.
+    """
+    given = read_settings(tool, own).settings
+    return tuple(name for name in _in_field_order(names) if name not in given or given[name] != getattr(settings, name))
+
+
 def find_config_argument(argv: Sequence[str]) -> int | None:
-    """The index of the argument that is the configuration file: the one with `{config}`, else the only YAML file."""
+    """The index of the argument that is the configuration file.
+
+    The one with `{config}`, else the only YAML file, else the only JSON or TOML file, which is then written as YAML.
+    """
     marked = [index for index, word in enumerate(argv) if CONFIG in word]
-    named = [index for index, word in enumerate(argv) if word.endswith((".yaml", ".yml"))]
     if marked:
         return marked[0]
-    return named[0] if len(named) == 1 else None
+    for suffixes in ((".yaml", ".yml"), (".json", ".toml")):
+        named = [index for index, word in enumerate(argv) if word.endswith(suffixes)]
+        if named:
+            return named[0] if len(named) == 1 else None
+    return None
 
 
 def apply_inject(
@@ -265,6 +284,8 @@ def _set_nested(values: dict[str, Any], path: Sequence[str], value: Any) -> None
     """Set the value in its section, or remove the key if the value is None, so that the tool's default applies."""
     for key in path[:-1]:
         inner = values.get(key)
+        if not isinstance(inner, dict) and value is None:
+            return
         if not isinstance(inner, dict):
             inner = values[key] = {}
         values = inner

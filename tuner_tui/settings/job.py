@@ -44,13 +44,19 @@ class BuiltinJob(_BaseJob):
 
 
 class CommandJob(_BaseJob):
-    """A user's training command and how settings reach it."""
+    """A user's training command and how settings reach it.
+
+    `model`, `task` and `data` say what the command trains where that is known, for estimates; they do not reach it.
+    """
 
     kind: Literal["command"] = "command"
     command: tuple[str, ...] = Field(min_length=1)
     apply: ApplyMode = "none"
     dialect: str = Field("hf", description="Whose names hf-args, hydra and yaml write: hf, trl, axolotl, ...")
     aliases: dict[str, str] = Field(default_factory=dict, description="Settings name to the command's key")
+    model: str | None = Field(None, description="The model that the command trains, for estimates")
+    task: Literal["classification", "causal-lm"] | None = None
+    data: str | None = None
     cwd: str | None = None
     env: dict[str, str] = Field(default_factory=dict)
     interpreter: str | None = Field(None, description="The Python whose packages train; it runs the launcher")
@@ -64,6 +70,13 @@ class CommandJob(_BaseJob):
 
 
 Job = Annotated[BuiltinJob | CommandJob, Field(discriminator="kind")]
+
+
+def modelled_job(job: Job | None) -> BuiltinJob | None:
+    """The built-in job whose memory is that of `job`: itself, or one of the model that a command is known to train."""
+    if isinstance(job, CommandJob):
+        return None if job.model is None else BuiltinJob(task=job.task or "causal-lm", model=job.model)
+    return job
 
 
 def same_training(first: Job, second: Job) -> bool:

@@ -1,4 +1,4 @@
-"""Reads YAML files: as a tree of text with line numbers, or as the values that another tool reads from them.
+"""Reads configuration files: YAML as a tree of text with line numbers, or the values that another tool reads.
 
 In the tree, values stay text until the field they belong to is known: YAML 1.1 turns `no` into False, `010` into 8 and
 leaves `1e-5` a string, and only the field knows what was meant.
@@ -6,7 +6,9 @@ leaves `1e-5` a string, and only the field knows what was meant.
 
 from __future__ import annotations
 
+import json
 import stat
+import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -83,10 +85,7 @@ def parse_yaml(text: str, source: str) -> MappingNode:
     try:
         return _parse(text, source)
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"{source}:{mark.line + 1}" if mark is not None else source
-        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be parsed"
-        raise PresetError(f"{where}: is not valid YAML: {shorten_text(str(problem), 120)}") from None
+        raise _invalid_yaml(source, error) from None
     except _RefusedError as error:
         raise PresetError(f"{source}:{error}") from None
     except PresetError:
@@ -95,21 +94,43 @@ def parse_yaml(text: str, source: str) -> MappingNode:
         raise PresetError(f"{source}: is not valid YAML: {shorten_text(str(error))}") from None
 
 
-def read_yaml_mapping(path: Path) -> dict[Any, Any]:
-    """The mapping in a YAML file, with values as YAML defines them. Raises `PresetError`."""
+@dataclass(frozen=True, slots=True)
+class ToolFile:
+    """The values in a tool's configuration file, and the line of each key at its top, counted from 1."""
+
+    values: dict[str, Any]
+    lines: dict[str, int] = field(default_factory=dict)
+
+
+def read_tool_file(path: Path) -> ToolFile:
+    """A tool's configuration file: YAML, or JSON or TOML by its suffix. Raises `PresetError`."""
+    return parse_tool_text(read_text(path), str(path), path.suffix.lower())
+
+
+def parse_tool_text(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
+    """Values as YAML, JSON or TOML define them; `source` names the text in errors. Raises `PresetError`.
+
+    Unlike a preset, YAML may have anchors, aliases and merge keys, and of a key given twice the last value counts.
+    """
+    kind = {".json": "JSON", ".toml": "TOML"}.get(suffix, "YAML")
     try:
-        values = yaml.safe_load(read_text(path))
+        if kind == "YAML":
+            found = _parse_tool_yaml(text, source)
+        else:
+            found = ToolFile(json.loads(text) if kind == "JSON" else tomllib.loads(text))
     except yaml.YAMLError as error:
-        raise PresetError(f"{path} is not valid YAML: {str(error).splitlines()[0]}.") from error
+        raise _invalid_yaml(source, error) from None
+    except _RefusedError as error:
+        raise PresetError(f"{source}:{error}") from None
     except RecursionError:
-        raise PresetError(f"{path} is nested too deeply.") from None
+        raise PresetError(f"{source}: is nested too deeply") from None
     except PresetError:
         raise
-    except ValueError as error:  # a date such as 2024-99-99, a number of thousands of digits
-        raise PresetError(f"{path} holds a value that YAML cannot read: {shorten_text(str(error), 80)}.") from error
-    if not isinstance(values, dict):
-        raise PresetError(f"{path} must hold `key: value` lines.")
-    return values
+    except (ValueError, OverflowError) as error:  # a date such as 2024-99-99, a number of thousands of digits
+        raise PresetError(f"{source}: is not valid {kind}: {shorten_text(str(error), 120)}") from None
+    if not isinstance(found.values, dict) or not all(isinstance(key, str) for key in found.values):
+        raise PresetError(f"{source}: must hold `key: value` lines whose keys are words")
+    return found
 
 
 class _RefusedError(Exception):
@@ -124,6 +145,7 @@ class _Loader(yaml.SafeLoader):
 
     depth = 0
     count = 0
+    aliases = False
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event = _peek(self)
@@ -131,16 +153,59 @@ class _Loader(yaml.SafeLoader):
         self.count += 1
         if self.count > MAX_NODES:
             raise _RefusedError(line, f"has more than {MAX_NODES:,} values, too many for a preset")
-        if isinstance(event, yaml.AliasEvent):
+        if isinstance(event, yaml.AliasEvent) and not self.aliases:
             raise _RefusedError(line, "YAML aliases (*name) are not used in presets; write the value out")
-        if event.tag is not None:
-            raise _RefusedError(line, f"YAML tags ({shorten_text(str(event.tag), 40)}) are not allowed in presets")
+        if getattr(event, "tag", None) is not None:
+            raise _RefusedError(line, f"YAML tags ({shorten_text(str(event.tag), 40)}) are not read here")
         if self.depth > MAX_DEPTH:
             raise _RefusedError(line, f"is nested deeper than {MAX_DEPTH} levels")
         self.depth += 1
         node = super().compose_node(parent, index)
         self.depth -= 1
         return node
+
+
+class _ToolLoader(_Loader):
+    """Allows aliases, whose values PyYAML shares."""
+
+    aliases = True
+
+
+def _invalid_yaml(source: str, error: yaml.YAMLError) -> PresetError:
+    mark = getattr(error, "problem_mark", None)
+    where = f"{source}:{mark.line + 1}" if mark is not None else source
+    problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be parsed"
+    return PresetError(f"{where}: is not valid YAML: {shorten_text(str(problem), 120)}")
+
+
+def _parse_tool_yaml(text: str, source: str) -> ToolFile:
+    loader = _ToolLoader(text)
+    if not loader.check_node():
+        raise PresetError(f"{source}: is empty")
+    node = cast(yaml.Node, loader.get_node())
+    if loader.check_node():
+        raise _RefusedError(_peek(loader).start_mark.line + 1, "holds a second YAML document; one is read")
+    if not isinstance(node, yaml.MappingNode):
+        raise _RefusedError(node.start_mark.line + 1, "must hold `key: value` lines")
+    if _expanded_size(node, {}) > MAX_NODES:  # merge keys copy what an alias shares
+        raise PresetError(f"{source}: its aliases expand to more than {MAX_NODES:,} values")
+    lines: dict[str, int] = {}
+    for key, _ in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            raise _RefusedError(key.start_mark.line + 1, "a key must be a word, not a list or mapping")
+        lines[key.value] = key.start_mark.line + 1
+    return ToolFile(loader.construct_document(node), lines)
+
+
+def _expanded_size(node: yaml.Node, known: dict[int, int]) -> int:
+    """The nodes under `node` with every alias written out; endless for a node that contains itself."""
+    if isinstance(node, yaml.ScalarNode):
+        return 1
+    if id(node) not in known:
+        known[id(node)] = MAX_NODES + 1  # while it is counted: met again only inside itself
+        pairs = node.value if isinstance(node, yaml.SequenceNode) else [one for pair in node.value for one in pair]
+        known[id(node)] = 1 + sum(_expanded_size(child, known) for child in pairs)
+    return known[id(node)]
 
 
 def _peek(loader: yaml.SafeLoader) -> Any:
@@ -154,7 +219,7 @@ def _parse(text: str, source: str) -> MappingNode:
     tree = _tree(cast(yaml.Node, loader.get_node()))
     if loader.check_node():
         line = _peek(loader).start_mark.line + 1
-        raise _RefusedError(line, "holds a second YAML document; a preset is one")
+        raise _RefusedError(line, "holds a second YAML document; one is read")
     if not isinstance(tree, MappingNode):
         raise _RefusedError(tree.line, "must hold `key: value` lines")
     return tree

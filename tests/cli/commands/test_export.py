@@ -54,7 +54,9 @@ def test_a_tools_file_becomes_a_preset(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.stderr
     told = json.loads(result.stdout)
     assert told["settings"] == {"per_device_train_batch_size": 2, "max_length": 1024, "peft_method": "lora"}
-    assert told["left_out"] == ["base_model"]
+    assert told["left_out"] == []
+    assert told["job"]["command"] == ["axolotl", "train", str(file)]
+    assert (told["job"]["model"], told["job"]["apply"]) == ("gpt2", "yaml")
     again = run("import", str(file), "--name", "ax")
     assert again.exit_code == 2
     assert "--yes" in again.stderr
@@ -65,11 +67,11 @@ def test_a_tools_file_becomes_a_preset(tmp_path: Path) -> None:
     [
         ("a: [", "not valid YAML"),
         ("- a", "key: value"),
-        ("1: a", "no word"),
-        ("x: 1", "gives no setting"),
-        ("a: 2024-99-99", "cannot read: month must be in 1..12"),
-        (f"seed: {'1' * 5000}", "cannot read: Exceeds the limit"),
-        (f"a: {'[' * 3000}", "nested too deeply"),
+        ("1: a", "keys are words"),
+        ("x: 1", "nor a file of a tool"),
+        ("a: 2024-99-99", "month must be in 1..12"),
+        (f"seed: {'1' * 5000}", "Exceeds the limit"),
+        (f"a: {'[' * 3000}", "nested deeper than 16 levels"),
     ],
 )
 def test_a_file_that_gives_nothing(tmp_path: Path, text: str, said: str) -> None:

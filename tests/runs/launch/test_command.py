@@ -155,7 +155,7 @@ def test_the_commands_own_file(tmp_path: Path) -> None:
         ("- a", "key: value"),
         (None, "cannot be read"),
         ("a: 2024-99-99", "month must be in"),
-        (f"a: {'[' * 3000}", "nested too deeply"),
+        (f"a: {'[' * 3000}", "nested deeper than 16 levels"),
     ],
 )
 def test_a_file_that_settings_cannot_be_put_into(tmp_path: Path, text: str | None, words: str) -> None:

@@ -125,11 +125,11 @@ def test_a_job_without_a_kind_is_the_built_in_one():
         ("# nothing\n", "p.yaml: is empty"),
         ("- a\n- b", "p.yaml:1: must hold `key: value` lines"),
         ("just words", "p.yaml:1: must hold `key: value` lines"),
-        ("version: 1\n---\nversion: 1", "p.yaml:2: holds a second YAML document; a preset is one"),
+        ("version: 1\n---\nversion: 1", "p.yaml:2: holds a second YAML document; one is read"),
         ("? [a, b]\n: 1", "p.yaml:1: a key must be a word, not a list or mapping"),
         (
             "hello: world",
-            "p.yaml: is neither a preset (`settings:` with `name: value` lines) nor Hugging Face arguments",
+            "p.yaml: is neither a preset (`settings:` with `name: value` lines) nor a file of a tool",
         ),
     ],
 )
@@ -142,8 +142,8 @@ def test_what_is_wrong_is_said_with_file_and_line(text, said):
     [
         ("!!python/object/apply:os.system ['true']", "YAML tags"),
         ("settings: !!python/object:os.system {}", "YAML tags"),
-        ("a: &a [x]\nb: [*a, *a]", "aliases"),
-        ("settings: {<<: *base}", "aliases"),
+        ("name: &a [x]\nsettings: [*a, *a]", "aliases"),
+        ("name: &base x\nsettings: {optim: *base}", "aliases"),
         ("[" * 10_000, "nested deeper"),
         ("a: " + "{a: " * 200 + "1" + "}" * 200, "nested deeper"),
         ("a: b: c", "is not valid YAML"),

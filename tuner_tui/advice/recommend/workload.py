@@ -10,7 +10,7 @@ from tuner_tui.memory.activations import activation_bytes
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.model_shape import BUILT_IN, GPT2, ModelShape, Task, bert_shape, known_shape
 from tuner_tui.memory.parameter_count import count_parameters
-from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job
 from tuner_tui.settings.model import Settings
 
 SIZE = re.compile(r"(?<![\d.])(?:(\d+)x)?(\d+(?:\.\d+)?)([bm])(?![a-z0-9])")
@@ -59,7 +59,8 @@ class Workload:
 
 
 def workload_of(job: BuiltinJob | CommandJob, tokens: int) -> Workload:
-    """The workload of a job; a command counts as the notes' own, classification with a BERT-sized model."""
+    """The workload of a job; a command of unknown model counts as the notes' own, classification with BERT-base."""
+    job = modelled_job(job) or job
     if isinstance(job, CommandJob):
         return Workload(WorkloadModel(BERT_BASE, "the command's model", guessed=True), tokens, False)
     return Workload(model_of(job.model, job.task), tokens, job.task == "causal-lm")

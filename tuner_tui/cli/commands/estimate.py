@@ -28,6 +28,9 @@ def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
 
     @app.command("estimate")
     def estimate(
+        file: Annotated[
+            str | None, typer.Argument(metavar="[FILE]", help="A configuration file of a training tool, or a preset.")
+        ] = None,
         preset: Annotated[str | None, typer.Option(metavar="P", help="A preset: its settings and its job.")] = None,
         values: Annotated[
             list[str] | None, typer.Option("--set", metavar="K=V", help="A setting; wins over every other source.")
@@ -53,7 +56,7 @@ def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
         from tuner_tui.settings.errors import SettingsError
 
         try:
-            resolved, job = resolve_options(preset, values or [], model, task)
+            resolved, job = resolve_options(file if preset is None else preset, values or [], model, task)
             capacity = None if memory is None else parse_size_option("--memory", memory)
             limit = None if memory_limit is None else parse_size_option("--memory-limit", memory_limit)
         except SettingsError as error:
@@ -77,8 +80,9 @@ def resolve_builtin_job(job: Job | None, model: str | None, task: str | None) ->
     from pydantic import ValidationError
 
     from tuner_tui.settings.errors import SettingsError
-    from tuner_tui.settings.job import BuiltinJob, CommandJob
+    from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job
 
+    job = modelled_job(job) or job
     if model is None and isinstance(job, CommandJob):
         raise SettingsError(
             "This preset's job is a command, and what model it trains is not known. Name it (--model ID --task "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,8 @@ import typer
 from tuner_tui.cli.console import fail, print_json, print_note
 
 if TYPE_CHECKING:
-    from tuner_tui.settings.dialects.hf import ExportedSettings, ImportedSettings
+    from tuner_tui.settings.dialects.hf import ExportedSettings
+    from tuner_tui.settings.presets.parser import LoadedPreset
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 
@@ -54,24 +56,26 @@ def import_file(
 ) -> None:
     """Save what the file sets as a preset; keys that are no setting are named."""
     from tuner_tui.settings.errors import PresetExistsError, SettingsError
+    from tuner_tui.settings.job import CommandJob
     from tuner_tui.settings.presets.library import preset_path, save_preset
-    from tuner_tui.settings.presets.preset import Preset
 
     try:
         found = _imported(file, tool)
-        if not found.settings:
-            fail(f"{file} gives no setting that this program knows.")
         path = preset_path(name or file.stem)
-        save_preset(Preset(name=path.stem, settings=dict(found.settings)), path, overwrite=yes)
+        preset = found.preset.model_copy(update={"name": path.stem})
+        save_preset(preset, path, overwrite=yes)
     except PresetExistsError as error:
         fail(f"{error}; add --yes to replace it")
     except SettingsError as error:
         fail(str(error))
     if as_json:
-        print_json({"name": path.stem, "path": str(path), "settings": dict(found.settings), "left_out": found.ignored})
+        document = {"name": path.stem, "path": str(path), "settings": dict(preset.settings), "left_out": found.ignored}
+        print_json({**document, "job": preset.job and preset.job.model_dump(mode="json")})
         return
     for text in found.notes:
         print_note(text)
+    if isinstance(preset.job, CommandJob):
+        print_note(f"Trains by `{shlex.join(preset.job.command)}`; keys that are no setting stay in {file}.")
     typer.echo(f"Saved {path}")
 
 
@@ -85,13 +89,9 @@ def _carried(preset: str, to: str) -> ExportedSettings:
     return write_settings(dialect_by_name(to), resolved.settings, None, resolved.chosen)
 
 
-def _imported(file: Path, tool: str | None) -> ImportedSettings:
-    from tuner_tui.settings.dialects.dialect import read_settings
-    from tuner_tui.settings.dialects.registry import dialect_by_name, dialect_of_file
-    from tuner_tui.settings.errors import SettingsError
-    from tuner_tui.settings.yaml_reader import read_yaml_mapping
+def _imported(file: Path, tool: str | None) -> LoadedPreset:
+    from tuner_tui.settings.dialects.registry import dialect_by_name
+    from tuner_tui.settings.presets.parser import import_tool_file
+    from tuner_tui.settings.yaml_reader import read_tool_file
 
-    values = read_yaml_mapping(file)
-    if not all(isinstance(key, str) for key in values):
-        raise SettingsError(f"{file} must hold `key: value` lines; a key of it is no word.")
-    return read_settings(dialect_of_file(values) if tool is None else dialect_by_name(tool), values)
+    return import_tool_file(read_tool_file(file), str(file), file, None if tool is None else dialect_by_name(tool))

@@ -48,6 +48,9 @@ def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
 
     @app.command("recommend")
     def recommend(
+        file: Annotated[
+            str | None, typer.Argument(metavar="[FILE]", help="A configuration file of a training tool, or a preset.")
+        ] = None,
         preset: Annotated[
             str | None, typer.Option(metavar="P", help="A preset; its values and its job stay as they are.")
         ] = None,
@@ -63,6 +66,7 @@ def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
         """
         from tuner_tui.cli.machine import read_local_machine
 
+        preset = file if preset is None else preset
         resolved, job = resolve_options(preset, values or [])
         box = (read_box or read_local_machine)(interpreter)
         print_recommendation(box, resolved, job, preset, as_json)

@@ -19,7 +19,7 @@ from tuner_tui.settings.apply import CONFIG, AppliedCommand, find_config_argumen
 from tuner_tui.settings.distributed import SINGLE_PROCESS_TYPES, AccelerateConfig
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.origin import Resolved
-from tuner_tui.settings.yaml_reader import read_yaml_mapping
+from tuner_tui.settings.yaml_reader import read_tool_file
 
 OBSERVER_SITE = Path(__file__).parents[2] / "observer" / "site"
 """The folder whose `sitecustomize` installs the observer in every Python process of the training."""
@@ -81,7 +81,7 @@ def own_config(job: Job, cwd: Path) -> Mapping[str, Any] | None:
     place = find_config_argument(job.command) if isinstance(job, CommandJob) and job.apply == "yaml" else None
     if place is None or not isinstance(job, CommandJob) or CONFIG in job.command[place]:
         return None
-    return read_yaml_mapping(cwd / job.command[place])
+    return read_tool_file(cwd / job.command[place]).values
 
 
 def check_command(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> None:

@@ -68,5 +68,21 @@ AXOLOTL = Dialect(
         "bf16": {"full": True},  # bf16, in the evaluation too
     },
     extends_hf=False,
-    file_keys=frozenset({"base_model", "micro_batch_size", "sequence_len", "datasets"}),
+    file_keys=frozenset(
+        {
+            "base_model",
+            "micro_batch_size",
+            "sequence_len",
+            "datasets",
+            "num_epochs",
+            "optimizer",
+            "val_set_size",
+            "sample_packing",
+            "adapter",
+            "pretraining_dataset",
+            "lora_target_linear",
+        }
+    ),
+    model_keys=("base_model",),
+    data_keys=("datasets", "pretraining_dataset"),
 )

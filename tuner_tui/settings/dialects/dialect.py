@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tuner_tui.settings.dialects import hf
@@ -25,8 +26,12 @@ class Dialect:
     values to the keys and values that express it; a value that is not listed uses `names`. `warmup_ratio` is the key of
     a warmup given as a fraction of all steps. `read_as` maps a key and a word of the tool to the value closest to it.
     With `extends_hf`, settings in neither table are spelled as in `TrainingArguments`, which the tool extends;
-    otherwise they are unsupported. A file with any of `file_keys` belongs to the tool. `command` is how the tool is
-    started.
+    otherwise they are unsupported. A file belongs to the tool that shares most `file_keys` with it. With `nested`, a
+    key such as `optimizer.lr` is in a section.
+
+    `command` starts the tool, `choose_command` where that depends on the values and the path of the file; with
+    `script_unknown` the user's own script reads the file. `model_keys` and `data_keys` name model and dataset, the
+    first that is given counts. A key of `environment` that the file sets needs a variable and its value.
     """
 
     name: str
@@ -38,6 +43,23 @@ class Dialect:
     read_as: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
     extends_hf: bool = True
     file_keys: frozenset[str] = frozenset()
+    nested: bool = False
+    choose_command: Callable[[Mapping[str, Any], Path], str] | None = None
+    script_unknown: bool = False
+    model_keys: tuple[str, ...] = ("model_name_or_path",)
+    data_keys: tuple[str, ...] = ("dataset_name", "dataset")
+    environment: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested sections as one mapping with dotted keys; lists and empty sections stay values."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
 
 
 def write_settings(
@@ -75,6 +97,7 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
 
     So are values that the file leaves open: `auto`, where the setting has no such choice, and template variables.
     """
+    values = flatten(values) if dialect.nested else values
     plain: dict[str, Any] = dict(values)
     found: dict[str, Any] = {}
     for name in FIELDS:
@@ -100,7 +123,9 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
         if name not in found and own is not None and own in plain:
             found[name] = plain.pop(own)
     imported = from_hf({**plain, **found}, strict=dialect.extends_hf and not dialect.names)
-    return ImportedSettings(imported.settings, (*left_open, *imported.ignored), (*notes, *imported.notes))
+    return ImportedSettings(
+        imported.settings, (*left_open, *imported.ignored), (*notes, *imported.notes), imported.unknown
+    )
 
 
 def _left_open(key: str, value: object) -> str | None:

@@ -175,11 +175,15 @@ PRESET_SPELLINGS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ImportedSettings:
-    """Settings read from a tool's arguments. `ignored` names arguments that are not settings, `notes` says why."""
+    """Settings read from a tool's arguments. `ignored` names arguments that are not settings, `notes` says why.
+
+    `unknown` are those of the notes about arguments that no setting stands for.
+    """
 
     settings: Mapping[str, Value]
     ignored: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
 
 
 def from_hf(values: Mapping[str, Any], *, strict: bool = True) -> ImportedSettings:
@@ -191,7 +195,7 @@ def from_hf(values: Mapping[str, Any], *, strict: bool = True) -> ImportedSettin
     reader = _HfImporter(values, strict=strict)
     for key in values:
         reader.take(key)
-    return ImportedSettings(reader.settings, tuple(reader.ignored), tuple(reader.notes))
+    return ImportedSettings(reader.settings, tuple(reader.ignored), tuple(reader.notes), tuple(reader.unknown))
 
 
 class _HfImporter:
@@ -203,8 +207,18 @@ class _HfImporter:
         self.settings: dict[str, Value] = {}
         self.ignored: list[str] = []
         self.notes: list[str] = []
+        self.unknown: list[str] = []
 
     def take(self, key: str) -> None:
+        """Read one argument. A value that no setting can have raises `FieldError` if `strict`, else it is left out."""
+        try:
+            self._take(key)
+        except FieldError as error:
+            if self.strict:
+                raise
+            self.leave(key, str(error))
+
+    def _take(self, key: str) -> None:
         special = _FROM_HF.get(key)
         if special is not None:
             special(self, key)
@@ -212,12 +226,14 @@ class _HfImporter:
             self.put(key, key, self.values[key])
         elif key in IGNORED_ARGUMENTS:
             self.leave(key, IGNORED_ARGUMENTS[key])
+            self.unknown.append(self.notes[-1])
         else:
             near = closest_match(key, [*FIELDS, *_FROM_HF], cutoff=0.85)
             if near is not None and self.strict:
                 raise FieldError(key, f"unknown setting '{shorten_text(key)}'; did you mean '{near}'?")
             hint = f"; did you mean '{near}'?" if near else ""
             self.leave(key, f"no setting; the training script's own argument{hint}")
+            self.unknown.append(self.notes[-1])
 
     def put(self, name: str, key: str, value: Any) -> None:
         """Set `name` from `value` of the argument `key`; None means that the argument was not given."""

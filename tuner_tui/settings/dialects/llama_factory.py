@@ -1,6 +1,28 @@
 """LLaMA-Factory 0.9.5, `llamafactory-cli train`: TrainingArguments of transformers 4.55 to 5.6 and its own names."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
 from tuner_tui.settings.dialects.dialect import Dialect
+from tuner_tui.settings.errors import SettingsError
+
+TRAINS = frozenset({
+    "stage", "do_train", "output_dir", "dataset", "per_device_train_batch_size", "learning_rate", "num_train_epochs",
+    "max_steps",
+})  # fmt: skip
+
+
+def choose_command(values: Mapping[str, Any], _path: Path) -> str:
+    """`llamafactory-cli train`. Raises `SettingsError` for a file of its other commands."""
+    if "export_dir" in values:
+        raise SettingsError("is for `llamafactory-cli export`, which merges a model and trains nothing")
+    if not TRAINS & values.keys():
+        raise SettingsError("is for `llamafactory-cli chat`, `webchat` or `api`, which train nothing")
+    return LLAMA_FACTORY.command
+
 
 LLAMA_FACTORY = Dialect(
     name="llama-factory",
@@ -32,5 +54,53 @@ LLAMA_FACTORY = Dialect(
         },
     },
     warmup_ratio="warmup_ratio",
-    file_keys=frozenset({"finetuning_type", "cutoff_len", "lora_target", "template", "stage"}),
+    file_keys=frozenset({
+        "finetuning_type", "cutoff_len", "lora_target", "template", "stage", "dataset_dir", "quantization_bit",
+        "infer_backend", "export_dir", "adapter_name_or_path", "plot_loss",
+    }),
+    choose_command=choose_command,
+    data_keys=("dataset",),
+    # DeepSpeed needs torchrun even on one GPU; Ray starts its own workers.
+    environment={"deepspeed": ("FORCE_TORCHRUN", "1"), "ray_num_workers": ("USE_RAY", "1")},
+)  # fmt: skip
+
+LLAMA_FACTORY_V1 = Dialect(
+    name="llama-factory-v1",
+    tool="LLaMA-Factory v1",
+    command="llamafactory-cli sft {config}",
+    names={
+        "per_device_train_batch_size": "micro_batch_size",
+        "max_length": "cutoff_len",
+        "learning_rate": "learning_rate",
+        "weight_decay": "weight_decay",
+        "max_grad_norm": "max_grad_norm",
+        "num_train_epochs": "num_train_epochs",
+        "max_steps": "max_steps",
+        "gradient_checkpointing": "enable_activation_checkpointing",
+        "save_steps": "save_steps",
+        "logging_steps": "logging_steps",
+        "seed": "seed",
+        "lora_r": "peft_config.r",
+        "lora_alpha": "peft_config.lora_alpha",
+        "lora_dropout": "peft_config.lora_dropout",
+    },
+    values={"peft_method": {"lora": {"peft_config.name": "lora"}}, "max_steps": {None: {}}},
+    extends_hf=False,
+    nested=True,
+    file_keys=frozenset(
+        {
+            "model_class",
+            "peft_config",
+            "dist_config",
+            "kernel_config",
+            "quant_config",
+            "train_dataset",
+            "init_config",
+            "micro_batch_size",
+            "cutoff_len",
+        }
+    ),
+    model_keys=("model",),
+    data_keys=("train_dataset",),
+    environment={"model": ("USE_V1", "1")},
 )

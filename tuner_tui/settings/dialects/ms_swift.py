@@ -1,6 +1,19 @@
 """ms-swift 4.6.0, `swift sft`: TrainingArguments of transformers below 5.20 and its own names."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
 from tuner_tui.settings.dialects.dialect import Dialect
+
+
+def choose_command(values: Mapping[str, Any], path: Path) -> str:
+    """`swift rlhf` for a file that says how to learn from preferences, `swift pt` by the file's name, else `sft`."""
+    kind = "rlhf" if "rlhf_type" in values else "pt" if path.stem.split("_")[0] in ("pt", "pretrain") else "sft"
+    return f"swift {kind} {{config}}"
+
 
 MS_SWIFT = Dialect(
     name="ms-swift",
@@ -27,5 +40,22 @@ MS_SWIFT = Dialect(
         },
     },
     warmup_ratio="warmup_ratio",
-    file_keys=frozenset({"tuner_type", "train_type", "attn_impl", "quant_bits"}),
+    file_keys=frozenset(
+        {
+            "tuner_type",
+            "train_type",
+            "attn_impl",
+            "quant_bits",
+            "rlhf_type",
+            "target_modules",
+            "split_dataset_ratio",
+            "model_author",
+            "ENV",
+            "use_hf",
+            "swift_version",
+        }
+    ),
+    choose_command=choose_command,
+    model_keys=("model", "model_id_or_path"),
+    data_keys=("dataset",),
 )

@@ -8,14 +8,26 @@ from typing import Any
 
 from tuner_tui.settings.dialects.axolotl import AXOLOTL
 from tuner_tui.settings.dialects.dialect import Dialect
-from tuner_tui.settings.dialects.llama_factory import LLAMA_FACTORY
+from tuner_tui.settings.dialects.llama_factory import LLAMA_FACTORY, LLAMA_FACTORY_V1
 from tuner_tui.settings.dialects.ms_swift import MS_SWIFT
 from tuner_tui.settings.dialects.trl import TRL
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.fields import closest_match, shorten_text
 
-HF = Dialect(name="hf", tool="Hugging Face Trainer", command="python train.py {config}", names={})
-DIALECTS: Mapping[str, Dialect] = {one.name: one for one in (HF, TRL, LLAMA_FACTORY, AXOLOTL, MS_SWIFT)}
+HF = Dialect(
+    name="hf",
+    tool="Hugging Face Trainer",
+    command="python train.py {config}",
+    names={},
+    script_unknown=True,
+    file_keys=frozenset({
+        "dataset_config_name", "task_name", "train_file", "validation_file", "block_size", "max_train_samples",
+        "tokenizer_name", "config_name",
+    }),
+)  # fmt: skip
+DIALECTS: Mapping[str, Dialect] = {
+    one.name: one for one in (HF, TRL, LLAMA_FACTORY, LLAMA_FACTORY_V1, AXOLOTL, MS_SWIFT)
+}
 DIALECT_OF_PROGRAM = {
     "trl": TRL,
     "llamafactory-cli": LLAMA_FACTORY,

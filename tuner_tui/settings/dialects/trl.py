@@ -1,6 +1,44 @@
 """TRL 1.16.0, `trl sft`: TrainingArguments and what TRL adds; names read from its dataclasses."""
 
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
 from tuner_tui.settings.dialects.dialect import Dialect
+
+METHODS = ("sft", "dpo", "grpo", "rloo", "kto", "reward", "orpo", "cpo", "gkd", "ppo")
+METHOD_KEYS: Mapping[str, tuple[str, ...]] = {
+    "grpo": ("reward_funcs", "num_generations", "epsilon_high", "scale_rewards"),
+    "kto": ("desirable_weight", "undesirable_weight"),
+    "reward": ("center_rewards_coefficient",),
+    "dpo": ("beta", "max_prompt_length", "ref_model_init_kwargs", "precompute_ref_log_probs", "loss_type"),
+}
+"""Keys that only one method has, the most special first: `beta` alone means DPO, beside `reward_funcs` GRPO."""
+HANDBOOK_KEYS = frozenset({"dataset_mixer", "dataset_splits"})
+"""Keys of the alignment handbook's scripts, which TRL's own commands refuse."""
+
+
+def choose_command(values: Mapping[str, Any], path: Path) -> str:
+    """The script of the checkout that the file lies in, as of the alignment handbook; else TRL's own command."""
+    method = training_method(values, path)
+    script = Path("scripts", f"{method}.py")
+    in_checkout = any((folder / script).is_file() for folder in path.absolute().parents)
+    if in_checkout or HANDBOOK_KEYS & values.keys():
+        return f"accelerate launch {script} --config {{config}}"
+    return f"trl {method} --config {{config}}"
+
+
+def training_method(values: Mapping[str, Any], path: Path) -> str:
+    """How the file trains: said by the names of file and folders, the nearest first, else by keys; else `sft`."""
+    for part in (path.stem, *(folder.name for folder in path.absolute().parents[:2])):
+        for word in re.split(r"[^a-z0-9]+", part.lower()):
+            if word in METHODS:
+                return word
+    return next((method for method, keys in METHOD_KEYS.items() if values.keys() & set(keys)), "sft")
+
 
 TRL = Dialect(
     name="trl",
@@ -22,5 +60,31 @@ TRL = Dialect(
             "dora": {"use_peft": True, "use_dora": True},
         },
     },
-    file_keys=frozenset({"use_peft", "dataset_name", "completion_only_loss", "assistant_only_loss"}),
+    file_keys=frozenset(
+        {
+            "use_peft",
+            "dataset_name",
+            "dataset_config",
+            "completion_only_loss",
+            "assistant_only_loss",
+            "dataset_mixer",
+            "dataset_splits",
+            "dataset_mixture",
+            "dataset_num_proc",
+            "dataset_text_field",
+            "max_prompt_length",
+            "max_completion_length",
+            "num_generations",
+            "reward_funcs",
+            "beta",
+            "padding_free",
+            "attn_implementation",
+            "load_in_4bit",
+            "lora_target_modules",
+            "packing",
+            "loss_type",
+        }
+    ),
+    choose_command=choose_command,
+    data_keys=("dataset_name", "dataset_mixer", "dataset_mixture"),
 )

@@ -21,6 +21,7 @@ from tuner_tui.settings.presets.parser import LoadedPreset, load_preset
 from tuner_tui.settings.presets.preset import Preset
 
 SUFFIXES = (".yaml", ".yml")
+TOOL_FILE_SUFFIXES = (*SUFFIXES, ".json", ".toml")
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 
@@ -94,7 +95,7 @@ def list_presets(folders: Sequence[Path] | None = None) -> tuple[PresetEntry, ..
 
 def find_preset(name_or_path: str, folders: Sequence[Path] | None = None) -> LoadedPreset:
     """The preset of that name, or in that file. Raises `PresetError`, which suggests the closest name."""
-    if "/" in name_or_path or name_or_path.endswith(SUFFIXES):
+    if "/" in name_or_path or name_or_path.endswith(TOOL_FILE_SUFFIXES):
         return load_preset(Path(name_or_path).expanduser())
     files = _preset_files(folders)
     if name_or_path in files:

@@ -1,4 +1,4 @@
-"""Parses presets from YAML; every error is one sentence with file and line."""
+"""Parses presets, and configuration files of training tools; every error is one sentence with file and line."""
 
 from __future__ import annotations
 
@@ -9,12 +9,24 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from tuner_tui.settings.dialects.hf import PRESET_SPELLINGS, from_hf
-from tuner_tui.settings.errors import FieldError, PresetError
+from tuner_tui.settings.dialects.dialect import Dialect, read_settings
+from tuner_tui.settings.dialects.hf import PRESET_SPELLINGS
+from tuner_tui.settings.dialects.registry import dialect_of_file
+from tuner_tui.settings.dialects.tool_job import job_of_file
+from tuner_tui.settings.errors import FieldError, PresetError, SettingsError
 from tuner_tui.settings.fields import Value, closest_match, parse_value, shorten_text
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.presets.preset import PRESET_VERSION, HardwareRequirements, Preset
-from tuner_tui.settings.yaml_reader import MappingNode, Node, ScalarNode, SequenceNode, parse_yaml, read_text
+from tuner_tui.settings.yaml_reader import (
+    MappingNode,
+    Node,
+    ScalarNode,
+    SequenceNode,
+    ToolFile,
+    parse_tool_text,
+    parse_yaml,
+    read_text,
+)
 
 TOP_LEVEL_KEYS = tuple(info.alias or name for name, info in Preset.model_fields.items())
 PRESET_KEYS = frozenset({"version", "settings", "job"})
@@ -22,25 +34,61 @@ PRESET_KEYS = frozenset({"version", "settings", "job"})
 
 @dataclass(frozen=True, slots=True)
 class LoadedPreset:
-    """A preset, its file, and warnings for the user (keys ignored, names translated)."""
+    """A preset, its file, and warnings for the user (keys ignored, names translated).
+
+    For a tool's configuration file, `dialect` is the tool's and `ignored` names the keys that are no setting.
+    """
 
     preset: Preset
     path: Path | None = None
     notes: tuple[str, ...] = ()
+    dialect: Dialect | None = None
+    ignored: tuple[str, ...] = ()
 
 
 def load_preset(path: Path) -> LoadedPreset:
-    """Read a preset file, or a flat Hugging Face YAML file. Raises `PresetError` with file and line."""
-    return parse_preset(read_text(path), str(path), path)
+    """Read a preset, or the configuration file of a training tool. Raises `PresetError` with file and line."""
+    text = read_text(path)
+    if path.suffix.lower() in (".json", ".toml"):
+        return import_tool_file(parse_tool_text(text, str(path), path.suffix.lower()), str(path), path)
+    return parse_preset(text, str(path), path)
 
 
 def parse_preset(text: str, source: str, path: Path | None = None) -> LoadedPreset:
-    """Read a preset from YAML `text`; `source` names it in errors."""
-    tree = parse_yaml(text, source)
-    fallback_name = (path.stem if path else "")[:100] or "preset"
-    if PRESET_KEYS & tree.nodes.keys():
-        return LoadedPreset(_PresetParser(source).preset(tree, fallback_name), path)
-    return _parse_hf_arguments(tree, source, fallback_name, path)
+    """Read a preset, or a tool's configuration, from YAML `text`; `source` names it in errors."""
+    file = parse_tool_text(text, source)
+    if PRESET_KEYS & file.values.keys():
+        return LoadedPreset(_PresetParser(source).preset(parse_yaml(text, source), _default_name(path)), path)
+    return import_tool_file(file, source, path)
+
+
+def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Dialect | None = None) -> LoadedPreset:
+    """The settings in a tool's file, and the tool's command on it as the job. Raises `PresetError`.
+
+    The job's configuration is the file itself, so that keys that are no setting reach the tool unchanged.
+    """
+    dialect = dialect_of_file(file.values) if tool is None else tool
+    try:
+        imported = read_settings(dialect, file.values)
+        job = None if path is None else job_of_file(dialect, file.values, path)
+    except FieldError as error:
+        line = file.lines.get(error.field, file.lines.get(dialect.names.get(error.field, "")))
+        raise PresetError(f"{source}{'' if line is None else f':{line}'}: {error}") from None
+    except SettingsError as error:
+        raise PresetError(f"{source}: {error}") from None
+    if not imported.settings and job is None:
+        raise PresetError(f"{source}: is neither a preset (`settings:` with `name: value` lines) nor a file of a tool")
+    preset = Preset(name=_default_name(path), settings=dict(imported.settings), job=job)
+    notes, ignored = imported.notes, imported.ignored
+    if job is not None:
+        # The tool reads its other keys from the file: nothing is lost.
+        ignored = tuple(key for key in ignored if key not in {*dialect.model_keys, *dialect.data_keys})
+        notes = tuple(note for note in notes if note not in imported.unknown)
+    return LoadedPreset(preset, path, notes, dialect, ignored)
+
+
+def _default_name(path: Path | None) -> str:
+    return (path.stem if path else "")[:100] or "preset"
 
 
 class _PresetParser:
@@ -165,16 +213,3 @@ def find_line(tree: MappingNode, path: Sequence[str]) -> int:
 
 def _suggestion(near: str | None) -> str:
     return f"; did you mean '{near}'?" if near else ""
-
-
-def _parse_hf_arguments(tree: MappingNode, source: str, name: str, path: Path | None) -> LoadedPreset:
-    values = {key: to_plain(node) for key, node in tree.nodes.items()}
-    try:
-        imported = from_hf(values)
-    except FieldError as error:
-        raise PresetError(f"{source}:{tree.lines.get(error.field, tree.line)}: {error}") from None
-    if not imported.settings:
-        raise PresetError(
-            f"{source}: is neither a preset (`settings:` with `name: value` lines) nor Hugging Face arguments"
-        )
-    return LoadedPreset(Preset(name=name, settings=dict(imported.settings)), path, imported.notes)

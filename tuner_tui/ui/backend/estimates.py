@@ -35,7 +35,10 @@ class MemoryEstimator:
         if job != self._job:
             self._read_runs(job)
         if job.kind == "command":
-            return self._from_runs(request, job)
+            outlook, modelled = self._from_runs(request, job), _modelled(job)
+            if outlook.estimate is not None or modelled is None:
+                return outlook
+            job = modelled
         estimator, target, against = self._estimator(request, job)
         return _outlook(estimator.at_once(request.settings), target, against, job)
 
@@ -46,7 +49,10 @@ class MemoryEstimator:
         job = request.job
         self._read_runs(job)
         if job.kind == "command":
-            return self._from_runs(request, job)
+            outlook, modelled = self._from_runs(request, job), _modelled(job)
+            if outlook.estimate is not None or modelled is None:
+                return outlook
+            job = modelled
         may_trace = self._may_trace(request, job)
         estimator, target, against = self._estimator(request, job, measure=may_trace)
         estimate = estimator.at_once(request.settings)
@@ -91,6 +97,12 @@ class MemoryEstimator:
         device = _device(request, target, against, measure)
         estimator = JobMemoryEstimator(job, device, target.processes, request.interpreter, self._runs)
         return estimator, target, against
+
+
+def _modelled(job: CommandJob) -> BuiltinJob | None:
+    from tuner_tui.settings.job import modelled_job
+
+    return modelled_job(job)
 
 
 def _target(request: EstimateRequest) -> tuple[TrainingTarget, str]:

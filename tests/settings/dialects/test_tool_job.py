@@ -1,0 +1,133 @@
+"""Configuration files of training tools, opened as they are: settings, the tool's command on them, model and data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tuner_tui.settings.apply import build_command
+from tuner_tui.settings.errors import PresetError
+from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job
+from tuner_tui.settings.presets.parser import load_preset
+from tuner_tui.settings.resolve import Sources, resolve_training
+from tuner_tui.settings.yaml_reader import read_tool_file
+
+AXOLOTL = """base_model: acme/base-1b
+datasets:
+  - path: acme/chat
+    type: chat_template
+  - path: local.jsonl
+adapter: qlora
+load_in_4bit: true
+sequence_len: 2048
+micro_batch_size: 2
+bf16: auto
+"""
+LLAMA_FACTORY = """model_name_or_path: acme/base-1b
+stage: sft
+finetuning_type: lora
+lora_rank: 4
+dataset: identity,mine
+cutoff_len: 1024
+learning_rate: 1e-5
+deepspeed: ds_z3.json
+"""
+TRL = "model_name_or_path: acme/base-1b\ndataset_name: acme/pairs\nbeta: 0.1\nmax_length: 512\n"
+HANDBOOK = "model_name_or_path: acme/base-1b\ndataset_mixer:\n  acme/a: 1.0\n  acme/b: 0.5\nbf16: true\n"
+SWIFT = "model: acme/base-1b\ntuner_type: lora\ndataset: [acme/a, acme/b]\nrlhf_type: dpo\nmax_length: 512\n"
+LLAMA_FACTORY_V1 = (
+    "model: acme/base-1b\nmodel_class: llm\npeft_config: {name: lora, r: 8}\ntrain_dataset: d.yaml\ncutoff_len: 256\n"
+)
+
+
+def opened(folder: Path, text: str, name: str = "my.yaml") -> CommandJob:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    job = load_preset(path).preset.job
+    assert isinstance(job, CommandJob)
+    return job
+
+
+@pytest.mark.parametrize(
+    ("text", "command", "data", "env"),
+    [
+        (AXOLOTL, "axolotl train FILE", "acme/chat, local.jsonl", {}),
+        (LLAMA_FACTORY, "llamafactory-cli train FILE", "identity,mine", {"FORCE_TORCHRUN": "1"}),
+        (LLAMA_FACTORY_V1, "llamafactory-cli sft FILE", "d.yaml", {"USE_V1": "1"}),
+        (TRL, "trl dpo --config FILE", "acme/pairs", {}),
+        (HANDBOOK, "accelerate launch scripts/sft.py --config FILE", "acme/a, acme/b", {}),
+        (SWIFT, "swift rlhf FILE", "acme/a, acme/b", {}),
+    ],
+)
+def test_a_tools_file_brings_its_job(tmp_path: Path, text: str, command: str, data: str, env: dict[str, str]) -> None:
+    job = opened(tmp_path, text)
+    assert " ".join(job.command) == command.replace("FILE", str(tmp_path / "my.yaml"))
+    assert (job.apply, job.model, job.data, job.env) == ("yaml", "acme/base-1b", data, env)
+    assert modelled_job(job) == BuiltinJob(task="causal-lm", model="acme/base-1b")
+
+
+def test_the_script_of_the_checkout_trains_a_file_in_it(tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "orpo.py").touch()
+    job = opened(tmp_path, TRL, "recipes/model/orpo/config_full.yaml")
+    assert job.command[:3] == ("accelerate", "launch", "scripts/orpo.py")
+
+
+def test_what_the_file_says_beyond_the_settings_stays(tmp_path: Path) -> None:
+    opened(tmp_path, AXOLOTL)
+    path = tmp_path / "my.yaml"
+    training = resolve_training(Sources(str(path), {"per_device_train_batch_size": "4"}, project=None))
+    assert isinstance(training.job, CommandJob)
+    own = read_tool_file(path).values
+    applied = build_command(
+        training.job, training.resolved.settings, None, "out", chosen=training.resolved.chosen, own_config=own
+    )
+    assert applied.argv == ("axolotl", "train", "{config}")
+    assert applied.config_yaml is not None
+    assert yaml.safe_load(applied.config_yaml) == own | {"micro_batch_size": 4}
+
+
+def test_a_section_takes_a_setting(tmp_path: Path) -> None:
+    job = opened(tmp_path, LLAMA_FACTORY_V1)
+    own = read_tool_file(tmp_path / "my.yaml").values
+    training = resolve_training(Sources(str(tmp_path / "my.yaml"), {"lora_r": "32", "seed": "7"}, project=None))
+    applied = build_command(
+        job, training.resolved.settings, None, "out", chosen=training.resolved.chosen, own_config=own
+    )
+    expected = own | {"peft_config": {"name": "lora", "r": 32}, "seed": 7}
+    assert yaml.safe_load(applied.config_yaml or "") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("model_name_or_path: a\ntemplate: t\ninfer_backend: vllm\n", "train nothing"),
+        ("model_name_or_path: a\ntemplate: t\nexport_dir: out\n", "llamafactory-cli export"),
+        ("base_model: !!python/object/apply:os.system [true]\n", ":1: YAML tags"),
+        ("a: &a [*a]\nbase_model: x\n", "aliases expand"),
+        ("".join(f"k{n}: &k{n} {{<<: [*k{n - 1}, *k{n - 1}]}}\n" if n else "k0: &k0 {x: 1}\n" for n in range(40)),
+         "aliases expand"),
+    ],
+)  # fmt: skip
+def test_a_file_that_trains_nothing_or_is_unsafe_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(PresetError, match=said):
+        opened(tmp_path, text)
+
+
+def test_anchors_json_and_toml_are_read(tmp_path: Path) -> None:
+    opened(tmp_path, "defaults: &d {micro_batch_size: 3}\n<<: *d\nbase_model: m\nsequence_len: 64\n")
+    assert load_preset(tmp_path / "my.yaml").preset.settings == {"per_device_train_batch_size": 3, "max_length": 64}
+    (tmp_path / "a.json").write_text('{"model_name_or_path": "m", "dataset_name": "d", "bf16": true}')
+    (tmp_path / "a.toml").write_text('model_name_or_path = "m"\ndataset_name = "d"\nbf16 = true\n')
+    for name in ("a.json", "a.toml"):
+        assert load_preset(tmp_path / name).preset.settings == {"precision": "bf16"}
+
+
+def test_a_value_that_no_setting_has_stays_with_the_tool(tmp_path: Path) -> None:
+    opened(tmp_path, "base_model: m\nlora_alpha: 0.5\nmicro_batch_size: 2\n")
+    loaded = load_preset(tmp_path / "my.yaml")
+    assert loaded.preset.settings == {"per_device_train_batch_size": 2}
+    assert any(note.startswith("lora_alpha left out") for note in loaded.notes)
