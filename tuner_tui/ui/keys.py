@@ -69,7 +69,7 @@ MAIN_KEYS = (
 PAGE_KEYS = tuple(
     _key(f"{number},alt+{number}", f"page({number})", label, f"panels.{number}", f"Go to {label}", PANELS, False)
     for number, label in enumerate(
-        ("Settings", "Live", "Hardware", "Troubleshooting", "Output", "Plots", "In effect"), start=1
+        ("Settings", "Live", "Troubleshooting", "Output", "Plots", "In effect", "Hardware"), start=1
     )
 )
 SETTINGS_KEYS = (

@@ -28,7 +28,7 @@ DARK = Theme(
     surface="#0f1317",
     panel="#1d242c",
     dark=True,
-    variables={"frame": "#39424d", "quiet": "#8b96a3", "cursor": "#1f3044"},
+    variables={"frame": "#39424d", "quiet": "#8b96a3", "gauge": "#5f89b8", "cursor": "#1f3044"},
 )
 LIGHT = Theme(
     name="tuner-light",
@@ -43,7 +43,7 @@ LIGHT = Theme(
     surface="#fcfcfa",
     panel="#eceef0",
     dark=False,
-    variables={"frame": "#b4bcc5", "quiet": "#59636e", "cursor": "#d9e8fb"},
+    variables={"frame": "#b4bcc5", "quiet": "#59636e", "gauge": "#5b84b1", "cursor": "#d9e8fb"},
 )
 PLAIN = Theme(
     name="tuner-plain",
@@ -62,7 +62,7 @@ PLAIN = Theme(
     variables={
         **dict.fromkeys(
             (
-                "frame", "quiet", "cursor", "ansi-background", "ansi-foreground", "border", "border-blurred",
+                "frame", "gauge", "quiet", "cursor", "ansi-background", "ansi-foreground", "border", "border-blurred",
                 "block-cursor-foreground", "block-cursor-background", "input-cursor-background",
                 "input-cursor-foreground", "input-selection-background", "input-selection-foreground",
                 "screen-selection-background", "screen-selection-foreground",

@@ -15,6 +15,7 @@ from tuner_tui.settings.origin import Origin, OriginKind, Resolved
 from tuner_tui.settings.rules.check import find_problems
 from tuner_tui.settings.rules.problem import Problem
 from tuner_tui.ui.drawing.settings_form import (
+    KNOBS,
     SettingsView,
     check_input,
     effective_batch,
@@ -47,9 +48,16 @@ def test_every_field_has_one_row_under_its_group() -> None:
     rows = form_rows(view())
     assert sorted(row.name for row in rows if row.name) == sorted(FIELDS)
     group = ""
-    for one in rows:
-        group = one.label if one.name is None else group
+    assert tuple(row.name for row in rows[: len(KNOBS)]) == KNOBS
+    for one in rows[len(KNOBS) :]:
+        group = one.group if one.name is None else group
         assert one.name is None or FIELDS[one.name].group == group
+
+
+def test_a_folded_group_is_one_row() -> None:
+    rows = form_rows(view(), opened={"Length"})
+    assert {row.group for row in rows[len(KNOBS) :] if row.name} == {"Length"}
+    assert [row.name for row in form_rows(view(), opened=())][: len(KNOBS)] == list(KNOBS)
 
 
 def test_a_changed_field_is_marked_and_says_its_origin() -> None:

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from tests.fakes.ui_backend import FakeBox, opened
-from tests.ui.pilots import app_of, cursor_on, on_screen, said, until, value
+from tests.fakes.ui_backend import FakeBox, failed_box, opened
+from tests.ui.pilots import app_of, cursor_on, on_screen, said, screen_text, until, value
+from tuner_tui.settings.fields import FIELDS
 from tuner_tui.ui.panels.settings import FieldHelp, SettingsPanel, ValueInput
 
 BATCH = "per_device_train_batch_size"
 
 
-async def test_the_form_has_the_focus_and_arrows_move_over_headings() -> None:
+async def test_the_form_has_the_focus_and_arrows_move_through_it() -> None:
     async with on_screen(FakeBox()) as pilot:
         assert cursor_on(pilot) == BATCH
         await pilot.press("down", "j", "down")
-        assert cursor_on(pilot) == "precision"
+        assert cursor_on(pilot) == "dataloader_num_workers"
         await pilot.press("k", "up", "up", "up", "up")
         assert cursor_on(pilot) == BATCH
         await pilot.press("end")
+        row = app_of(pilot).main.query_one(SettingsPanel).list.row
+        assert row is not None
+        assert row.label == "▸ Length"
+        await pilot.press("enter", "end")
         assert cursor_on(pilot) == "seed"
         await pilot.press("home")
         assert cursor_on(pilot) == BATCH
@@ -40,7 +47,7 @@ async def test_enter_edits_and_enter_takes_the_value() -> None:
         await pilot.press("enter", "backspace", "backspace", "3", "2", "enter")
         await until(pilot, lambda: value(pilot, BATCH) == 32)
         panel = app_of(pilot).main.query_one(SettingsPanel)
-        assert str(panel.border_title).startswith("Settings · llama-1b-sft* ")
+        assert str(panel.border_title).startswith("1 Settings · llama-1b-sft*")
         assert panel.border_subtitle == "effective batch 256 = 32 × 4 × 2 GPUs"
         assert app_of(pilot).main.focused is panel.list
 
@@ -69,7 +76,7 @@ async def test_an_error_is_shown_the_moment_it_is_one_and_is_not_taken() -> None
         await until(pilot, lambda: value(pilot, BATCH) == 8)
 
 
-@pytest.mark.parametrize(("key", "page"), [("2", "live"), ("5", "output"), ("7", "in-effect"), ("1", "settings")])
+@pytest.mark.parametrize(("key", "page"), [("2", "live"), ("4", "output"), ("7", "hardware"), ("1", "settings")])
 async def test_a_digit_goes_to_its_page_and_edits_nothing(key: str, page: str) -> None:
     async with on_screen(FakeBox(), (80, 24)) as pilot:
         await pilot.press(key)
@@ -81,12 +88,12 @@ async def test_down_accepts_and_goes_on() -> None:
     async with on_screen(FakeBox()) as pilot:
         await pilot.press("enter", "backspace", "backspace", "4", "down")
         await until(pilot, lambda: value(pilot, BATCH) == 4)
-        assert cursor_on(pilot) == "per_device_eval_batch_size"
+        assert cursor_on(pilot) == "gradient_accumulation_steps"
 
 
 async def test_who_goes_elsewhere_gives_up_the_edit() -> None:
     async with on_screen(FakeBox()) as pilot:
-        await pilot.press("enter", "4", "alt+5")
+        await pilot.press("enter", "4", "alt+4")
         typed = app_of(pilot).main.query_one(ValueInput)
         await until(pilot, lambda: not typed.has_class("-shown"))
         assert value(pilot, BATCH) == 16
@@ -125,7 +132,7 @@ async def test_undo_and_redo() -> None:
         await until(pilot, lambda: value(pilot, BATCH) == 32)
         await pilot.press("u", "ctrl+z")
         await until(pilot, lambda: value(pilot, BATCH) == 16)
-        assert app_of(pilot).main.query_one(SettingsPanel).list.rows[1].changed is False
+        assert app_of(pilot).main.query_one(SettingsPanel).list.rows[0].changed is False
         await pilot.press("ctrl+r", "ctrl+y")
         await until(pilot, lambda: value(pilot, BATCH) == 32)
 
@@ -142,9 +149,9 @@ async def test_rules_across_fields_show_in_place() -> None:
 async def test_a_click_moves_the_cursor_and_a_second_one_edits() -> None:
     async with on_screen(FakeBox()) as pilot:
         panel = app_of(pilot).main.query_one(SettingsPanel)
-        await pilot.click(panel.list, offset=(5, 2))
-        assert cursor_on(pilot) == "per_device_eval_batch_size"
-        await pilot.click(panel.list, offset=(5, 2))
+        await pilot.click(panel.list, offset=(5, 1))
+        assert cursor_on(pilot) == "gradient_accumulation_steps"
+        await pilot.click(panel.list, offset=(5, 1))
         await until(pilot, lambda: app_of(pilot).main.query_one(ValueInput).has_class("-shown"))
 
 
@@ -152,3 +159,39 @@ async def test_nothing_is_said_where_all_is_well() -> None:
     async with on_screen(FakeBox()) as pilot:
         await pilot.press("plus", "minus")
         assert said(pilot) == ""
+
+
+@pytest.mark.parametrize("box", [FakeBox, failed_box])
+async def test_the_five_knobs_are_visible_together_on_a_small_terminal(box: Callable[[], FakeBox]) -> None:
+    async with on_screen(box(), (80, 24)) as pilot:
+        await pilot.press("alt+1")
+        seen = screen_text(pilot.app)
+        for label in ("micro batch", "accumulation", "precision", "workers", "prefetch"):
+            assert f" {label} " in seen
+
+
+async def test_a_group_opens_and_closes_and_says_what_was_changed() -> None:
+    async with on_screen(FakeBox(opened=opened(weight_decay=0.1, learning_rate=1e-3)), (80, 24)) as pilot:
+        rows = app_of(pilot).main.query_one(SettingsPanel).list.rows
+        at = next(at for at, row in enumerate(rows) if row.group == "Optimizer" and row.name is None)
+        assert rows[at].origin == "2 changed"
+        await pilot.press(*["down"] * at, "enter")
+        panel = app_of(pilot).main.query_one(SettingsPanel)
+        assert "weight_decay" in [row.name for row in panel.list.rows]
+        await pilot.press("left")
+        assert "weight_decay" not in [row.name for row in panel.list.rows]
+
+
+async def test_a_folded_group_shows_what_is_wrong_in_it() -> None:
+    async with on_screen(FakeBox(opened=opened(peft_method="none", lora_r=8, eval_steps=7)), (80, 24)) as pilot:
+        panel = app_of(pilot).main.query_one(SettingsPanel)
+        folded = {row.group: row for row in panel.list.rows if row.name is None}
+        problems = panel.view.problems if panel.view is not None else ()
+        groups = {FIELDS[name].group for problem in problems for name in problem.fields}
+        assert {group for group, row in folded.items() if row.tone} == groups & folded.keys()
+
+
+async def test_a_large_terminal_shows_all_groups_open() -> None:
+    async with on_screen(FakeBox(), (200, 60)) as pilot:
+        rows = app_of(pilot).main.query_one(SettingsPanel).list.rows
+        assert {row.name for row in rows if row.name} == set(FIELDS)

@@ -69,7 +69,7 @@ async def test_a_remedy_that_changes_nothing_cannot_be_applied() -> None:
 async def test_the_cursor_goes_through_the_remedies() -> None:
     async with on_screen(failed_box()) as pilot:
         panel = app_of(pilot).main.query_one(TroubleshootingPanel)
-        await pilot.press("alt+4", "down")
+        await pilot.press("alt+3", "down")
         assert panel.choice is not None
         assert panel.choice.remedy is OUT_OF_MEMORY.remedies[1]
         await pilot.press("down", "k")
@@ -88,7 +88,7 @@ async def test_why_shows_the_evidence() -> None:
 
 async def test_a_remedy_outside_the_settings_is_explained_instead() -> None:
     async with on_screen(busy_box()) as pilot:
-        await pilot.press("alt+4", "down", "a")
+        await pilot.press("alt+3", "down", "a")
         await until(pilot, lambda: dialog(pilot) == "Why")
 
 

@@ -63,7 +63,7 @@ def test_pages_of_a_small_terminal(snap_compare: Compare, page: int) -> None:
     snapshot(snap_compare, busy_box(), SMALL, f"alt+{page}")
 
 
-@pytest.mark.parametrize("page", [6, 7])
+@pytest.mark.parametrize("page", [5, 7])
 def test_pages_below_the_troubles(snap_compare: Compare, page: int) -> None:
     snapshot(snap_compare, busy_box(), USUAL, f"alt+{page}")
 

@@ -5,6 +5,7 @@ colour.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -15,8 +16,8 @@ WARN = "!"
 BAD = "✗"
 
 
-Style = Literal["", "dim", "strong", "good", "warn", "bad", "hit"]
-STYLES: tuple[Style, ...] = ("", "dim", "strong", "good", "warn", "bad", "hit")
+Style = Literal["", "dim", "strong", "gauge", "good", "warn", "bad", "hit"]
+STYLES: tuple[Style, ...] = ("", "dim", "strong", "gauge", "good", "warn", "bad", "hit")
 
 
 class TextSpan(NamedTuple):
@@ -144,6 +145,17 @@ def _crop_text(text: str, start: int, end: int) -> str:
             out.append(" " * max(0, min(end, position + cells) - max(start, position)))
         position += cells
     return "".join(out)
+
+
+def join_fitting(parts: Iterable[str], width: int) -> str:
+    """Return the parts joined by ` · `, without those at the end that do not fit; empty parts are left out."""
+    text = ""
+    for part in filter(None, parts):
+        longer = f"{text} · {part}" if text else part
+        if text_width(longer) > width:
+            break
+        text = longer
+    return text
 
 
 def align_right(text: str, width: int) -> str:

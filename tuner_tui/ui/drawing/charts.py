@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import chain, pairwise
 
 from tuner_tui.runs.events.history import Series
-from tuner_tui.ui.drawing.cells import Row, Style, TextSpan, align_right, fit, line, shorten, text_width
+from tuner_tui.ui.drawing.cells import Line, Row, Style, TextSpan, align_right, fit, line, shorten, text_width
 from tuner_tui.ui.drawing.number_format import significant
 
 LEVELS = " ▁▂▃▄▅▆▇█"
@@ -43,6 +43,16 @@ def bar(part: float | None, width: int) -> str:
     room = width - 1
     whole, half = divmod(quantise(part, 1.0, room * 2), 2)
     return ("━" * whole + "╸" * half).ljust(room) + "│"
+
+
+def gauge(part: float | None, width: int, style: Style) -> Line:
+    """Return a framed bar filled by `part` (0 to 1) in steps of half a cell; empty where `part` is unknown."""
+    room = width - 2
+    if room < 1:
+        return line(" " * max(0, width))
+    whole, half = divmod(quantise(part, 1.0, room * 2), 2)
+    filled = "█" * whole + "▌" * half
+    return line(TextSpan("▕", "dim"), TextSpan(filled, style), TextSpan(" " * (room - len(filled)) + "▏", "dim"))
 
 
 def run_curve(series: Series, total: float | None, width: int) -> str:

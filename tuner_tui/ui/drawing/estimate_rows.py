@@ -56,7 +56,7 @@ def _bar_row(shown: MemoryOutlook, found: MemoryEstimate, width: int) -> Row:
     wrong = style in ("warn", "bad")  # a bar that fits is quiet: the eye belongs elsewhere
     figured = TextSpan(figures, style if wrong else "")
     return Row(
-        line(TextSpan(f"{label} ", "dim"), TextSpan(bar, style if wrong else "dim"), " " if bar else "", figured)
+        line(TextSpan(f"{label} ", "dim"), TextSpan(bar, style if wrong else "gauge"), " " if bar else "", figured)
     )
 
 

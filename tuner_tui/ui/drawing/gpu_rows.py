@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import accumulate
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from tuner_tui.core.text import wrap_text
-from tuner_tui.core.units import format_duration, format_percent, format_short_duration
+from tuner_tui.core.units import GIB, UNKNOWN, format_duration, format_percent, format_short_duration
 from tuner_tui.hardware.gpu.xid import format_xid
 from tuner_tui.hardware.sample import GpuSample, Sample
 from tuner_tui.ui.drawing import number_format as f
-from tuner_tui.ui.drawing.cells import BAD, WARN, Row, Style, TextSpan, align_right, line, shorten, text_width
-from tuner_tui.ui.drawing.charts import blocks, tall_blocks
-from tuner_tui.ui.drawing.ring_history import BUCKET_S, history_columns
+from tuner_tui.ui.drawing.cells import (
+    BAD,
+    WARN,
+    Line,
+    Part,
+    Row,
+    Style,
+    TextSpan,
+    align_left,
+    align_right,
+    line,
+    text_width,
+)
+from tuner_tui.ui.drawing.charts import blocks, gauge, tall_blocks
+from tuner_tui.ui.drawing.ring_history import BUCKET_S, history_columns, mark_now, samples_within, scrolled_columns
 from tuner_tui.ui.drawing.tables import LABEL, SCALE, labelled_row
 
 STALE_S = 3.0
@@ -22,10 +33,15 @@ STALE_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class GpuScene:
-    """The newest sample and the recent ones, oldest first."""
+    """The newest sample and the recent ones, oldest first.
+
+    `training` are the GPUs that should be busy, as a training runs on them. `jobs` names what runs on each GPU.
+    """
 
     sample: Sample
     recent: Sequence[Sample]
+    training: frozenset[int] = frozenset()
+    jobs: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +50,6 @@ class GpuDetail:
 
     chart: int = 0
     traces: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class GpuColumn:
-    """A column of the table; `from_width` is the narrowest table that shows it."""
-
-    heading: str
-    width: int
-    from_width: int
-    figure: Callable[[GpuSample], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +62,6 @@ class GpuSeries:
     words: Callable[[GpuSample], str]
 
 
-COLUMNS = (
-    GpuColumn("%", 4, 0, lambda gpu: f.integer(gpu.utilisation_pct)),
-    GpuColumn("W", 5, 0, lambda gpu: f.integer(gpu.power_w)),
-    GpuColumn("GiB", 6, 0, lambda gpu: f.gib(gpu.memory_used_bytes)),
-    GpuColumn("°C", 4, 0, lambda gpu: f.integer(gpu.temperature_c)),
-    GpuColumn("MHz", 6, 48, lambda gpu: f.tens(gpu.clock_sm_mhz)),
-    GpuColumn("of GiB", 8, 64, lambda gpu: f.gib(gpu.memory_total_bytes)),
-    GpuColumn("of W", 6, 72, lambda gpu: f.integer(gpu.power_limit_w)),
-    GpuColumn("fan %", 7, 80, lambda gpu: f.integer(gpu.fan_pct)),
-    GpuColumn("mem MHz", 9, 88, lambda gpu: f.count(gpu.clock_memory_mhz)),
-)
 BUSY = GpuSeries("busy", lambda gpu: gpu.utilisation_pct, lambda _: 100.0, lambda _: "100 %")
 SERIES = (
     GpuSeries(
@@ -76,73 +71,173 @@ SERIES = (
         "memory",
         lambda gpu: gpu.memory_used_bytes,
         lambda gpu: gpu.memory_total_bytes,
-        lambda gpu: f"{f.gib(gpu.memory_total_bytes)} GiB",
+        lambda gpu: f"{f.whole_gib(gpu.memory_total_bytes)} GiB",
     ),
     GpuSeries("heat", lambda gpu: gpu.temperature_c, lambda _: 100.0, lambda _: "100 °C"),
 )
 INDEX = 4
+BUSY_TEXT, MEMORY_TEXT, SHORT_POWER, POWER_TEXT, HEAT_TEXT, CLOCK_TEXT = 6, 11, 11, 14, 7, 10
+NARROWEST_GAUGE, WIDEST_GAUGE = 7, 26
+NARROWEST_TRACE, WIDEST_TRACE = 10, 24
+WIDEST_JOB = 40
+BUSY_PCT = 50.0
+"""A GPU that trains and was busy for less of the last seconds is marked as idle."""
+NEARLY_FULL = 0.95
+WELL_USED = 0.8
+JUDGED_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class GpuLayout:
+    """Widths of the parts of a GPU's row; 0 where there is no room for one."""
+
+    busy: int
+    memory: int = 0
+    power: int = 0
+    power_gauge: int = 0
+    heat: int = 0
+    clock: int = 0
+    trace: int = 0
+    job: int = 0
+
+
+def gpu_layout(width: int, history: bool, jobs: bool) -> GpuLayout:
+    """Return the layout for `width` cells, with a history or the jobs at the right where there is room."""
+    if width < 30:
+        return GpuLayout(max(0, width - INDEX - BUSY_TEXT))
+    power = POWER_TEXT if width >= 72 else SHORT_POWER if width >= 47 else 0
+    heat = HEAT_TEXT if width >= 60 else 0
+    clock = CLOCK_TEXT if width >= 150 else 0
+    room = width - INDEX - BUSY_TEXT - MEMORY_TEXT - power - heat - clock
+    job = min(WIDEST_JOB, room - 2 * NARROWEST_GAUGE - 4) if jobs and room >= 40 else 0
+    trace = min(WIDEST_TRACE, (room - job) // 3) if history else 0
+    trace = trace if trace >= NARROWEST_TRACE else 0
+    room -= job + trace
+    gauges = 3 if room >= 60 else 2
+    each = min(WIDEST_GAUGE, room // gauges)
+    return GpuLayout(each, each, power, each if gauges == 3 else 0, heat, clock, trace, job)
 
 
 def gpu_rows(scene: GpuScene, width: int, detail: GpuDetail) -> list[Row]:
-    """Return a heading with the units, the rows of each GPU, and its problems in words."""
+    """Return a heading, a row of gauges for each GPU, and the problems in words."""
     if not scene.sample.gpus:
         return []
-    columns = _table(width, detail)
-    taken = INDEX + sum(column.width for column in columns)
-    history = 0 if detail.chart else max(0, width - taken - 1)
-    heading = "GPU " + "".join(align_right(column.heading, column.width) for column in columns)
-    span = f" last {format_short_duration(history * BUCKET_S)}" if history >= 12 else ""
-    rows = [Row(line(TextSpan(heading + span, "dim")), rank=2)]
+    layout = gpu_layout(width, history=not detail.chart, jobs=bool(scene.jobs))
+    rows = [Row(_heading(layout), rank=2)]
     for gpu in scene.sample.gpus:
-        rows.append(_figures(scene, gpu, columns, width, history))
+        rows.append(Row(_gauges(scene, gpu, layout), rank=1))
         if detail.chart:
             rows += _histories(scene, gpu, width, detail)
-    return rows + gpu_problem_rows(scene.sample, width)
+    return rows + gpu_problem_rows(scene, width)
 
 
-def extra_rows(cards: int, width: int, detail: GpuDetail) -> int:
-    """Return the number of rows that `detail` adds to the plain table of `cards` GPUs."""
-    if not detail.chart:
-        return 0
-    return cards * (detail.chart + detail.traces + (1 if _has_remarks(width, detail) else 0))
+def _heading(layout: GpuLayout) -> Line:
+    busy = align_left("GPU", INDEX) + align_left(" busy", layout.busy + BUSY_TEXT)
+    memory = align_left(" memory", layout.memory + MEMORY_TEXT) if layout.memory else ""
+    power = align_right("power", layout.power_gauge + layout.power) if layout.power else ""
+    span = f" busy, last {format_short_duration(layout.trace * BUCKET_S)}"
+    span = span if text_width(span) <= layout.trace else f" {format_short_duration(layout.trace * BUCKET_S)}"
+    trace = align_left(span, layout.trace)
+    return line(TextSpan(busy + memory + power + " " * (layout.heat + layout.clock) + trace, "dim"))
 
 
-def _has_remarks(width: int, detail: GpuDetail) -> bool:
-    return detail.traces >= len(SERIES) and width < COLUMNS[-1].from_width
+def _gauges(scene: GpuScene, gpu: GpuSample, layout: GpuLayout) -> Line:
+    mark, mark_style = gpu_mark(gpu)
+    old: Style = "dim" if gpu.lost or is_stale(gpu) else ""
+    used = memory_share(gpu)
+    busy = None if gpu.utilisation_pct is None else gpu.utilisation_pct / 100
+    parts: list[Part] = [
+        TextSpan(align_right(str(gpu.index), 2), "strong"),
+        TextSpan(f"{mark} ", mark_style),
+        gauge(busy, layout.busy, old or busy_style(scene, gpu)),
+        TextSpan(align_right(format_percent(gpu.utilisation_pct), BUSY_TEXT), old or "strong"),
+    ]
+    if layout.memory:
+        memory_style = old or _memory_style(used)
+        parts += [
+            gauge(used, layout.memory, memory_style),
+            TextSpan(align_right(_memory_text(gpu), MEMORY_TEXT), memory_style if memory_style == "bad" else old),
+        ]
+    if layout.power_gauge:
+        parts.append(gauge(_share(gpu.power_w, gpu.power_limit_w), layout.power_gauge, old or "gauge"))
+    if layout.power:
+        parts.append(TextSpan(align_right(_power_text(gpu, short=layout.power < POWER_TEXT), layout.power), old))
+    if layout.heat:
+        heat = UNKNOWN if gpu.temperature_c is None else f"{f.integer(gpu.temperature_c)} °C"
+        parts.append(TextSpan(align_right(heat, layout.heat), old))
+    if layout.clock:
+        clock = UNKNOWN if gpu.clock_sm_mhz is None else f"{f.tens(gpu.clock_sm_mhz)} MHz"
+        parts.append(TextSpan(align_right(clock, layout.clock), old or "dim"))
+    if layout.trace:
+        columns = scrolled_columns(*_series_arguments(scene, gpu, BUSY), layout.trace - 1)
+        parts.append(TextSpan(" " + blocks(columns, 100), "dim"))
+    if layout.job:
+        parts.append(TextSpan(align_left(f"  {scene.jobs.get(gpu.index, '')}", layout.job), "dim"))
+    return line(*parts)
 
 
-def _table(width: int, detail: GpuDetail) -> list[GpuColumn]:
-    """Return the columns that fit; charts in rows of their own leave room for more."""
-    if not detail.chart:
-        return [column for column in COLUMNS if width >= column.from_width]
-    ends = accumulate(column.width for column in COLUMNS)
-    return [column for column, end in zip(COLUMNS, ends, strict=True) if INDEX + end <= width]
+def memory_share(gpu: GpuSample) -> float | None:
+    """Return the part of the GPU's memory in use, 0 to 1."""
+    return _share(gpu.memory_used_bytes, gpu.memory_total_bytes)
 
 
-def _figures(scene: GpuScene, gpu: GpuSample, columns: Sequence[GpuColumn], width: int, history: int) -> Row:
-    mark, style = gpu_mark(gpu)
-    values = "".join(align_right(column.figure(gpu), column.width) for column in columns)
-    taken = INDEX + len(values)
-    name = "  " + gpu.name.removeprefix("NVIDIA ")
-    shown_name = name if text_width(name) <= width - taken else ""
-    trace = (
-        TextSpan(" " + blocks(_series_columns(scene, gpu, BUSY, history), 100), "dim")
-        if history
-        else TextSpan(shown_name, "dim")
-    )
-    index = TextSpan(align_right(str(gpu.index), 2), "strong")
-    return Row(
-        line(index, TextSpan(f"{mark} ", style), TextSpan(values, "dim" if gpu.lost or is_stale(gpu) else ""), trace),
-        rank=1,
-    )
+def _share(value: float | None, whole: float | None) -> float | None:
+    return value / whole if value is not None and whole else None
 
 
-def _series_columns(scene: GpuScene, gpu: GpuSample, trace: GpuSeries, width: int) -> list[float | None]:
+def _memory_text(gpu: GpuSample) -> str:
+    if gpu.memory_used_bytes is None:
+        return UNKNOWN
+    small = (gpu.memory_total_bytes or 0) < 9.5 * GIB
+    number = f.gib if small else f.whole_gib
+    if gpu.memory_total_bytes is None:
+        return f"{number(gpu.memory_used_bytes)} GiB"
+    return f"{number(gpu.memory_used_bytes)}/{number(gpu.memory_total_bytes)} GiB"
+
+
+def _power_text(gpu: GpuSample, short: bool) -> str:
+    if gpu.power_w is None:
+        return UNKNOWN
+    if gpu.power_limit_w is None:
+        return f"{f.integer(gpu.power_w)} W"
+    return f"{f.integer(gpu.power_w)}{'/' if short else ' of '}{f.integer(gpu.power_limit_w)} W"
+
+
+def busy_style(scene: GpuScene, gpu: GpuSample) -> Style:
+    """Return good for a GPU that is kept busy, warn for one that trains and idles, judged over some seconds."""
+    if gpu.index not in scene.training:
+        return "gauge"
+    cards = [find_gpu(past, gpu.index) for past in samples_within(scene.recent, scene.sample.time_s, JUDGED_S)]
+    known = [card.utilisation_pct for card in cards if card is not None and card.utilisation_pct is not None]
+    return "good" if not known or sum(known) / len(known) >= BUSY_PCT else "warn"
+
+
+def _memory_style(used: float | None) -> Style:
+    if used is None or used < WELL_USED:
+        return "gauge"
+    return "good" if used <= NEARLY_FULL else "bad"
+
+
+def training_gpus(sample: Sample) -> frozenset[int]:
+    """Return the GPUs that hold memory of the sampled processes; of any, where the driver does not say whose it is."""
+    pids = {process.pid for process in sample.processes}
+    held = {gpu.index for gpu in sample.gpus if any(process.pid in pids for process in gpu.processes or ())}
+    return frozenset(held or {gpu.index for gpu in sample.gpus if (gpu.memory_used_bytes or 0) >= GIB})
+
+
+def extra_rows(cards: int, detail: GpuDetail) -> int:
+    """Return the number of rows that `detail` adds to the plain rows of `cards` GPUs."""
+    return cards * (detail.chart + detail.traces) if detail.chart else 0
+
+
+def _series_arguments(
+    scene: GpuScene, gpu: GpuSample, trace: GpuSeries
+) -> tuple[Sequence[Sample], tuple[int, str], Callable[[Sample], float | None], float]:
     def figure(sample: Sample) -> float | None:
         card = find_gpu(sample, gpu.index)
         return None if card is None or card.lost else trace.figure(card)
 
-    return history_columns(scene.recent, (gpu.index, trace.label), figure, scene.sample.time_s, width)
+    return scene.recent, (gpu.index, trace.label), figure, scene.sample.time_s
 
 
 def find_gpu(sample: Sample, index: int) -> GpuSample | None:
@@ -157,16 +252,14 @@ def _histories(scene: GpuScene, gpu: GpuSample, width: int, detail: GpuDetail) -
     rows = _history(scene, gpu, BUSY, width, detail.chart, rank=2)
     for trace in SERIES[: detail.traces]:
         rows += _history(scene, gpu, trace, width, 1, rank=3)
-    if _has_remarks(width, detail):
-        more = f"memory clock {f.count(gpu.clock_memory_mhz)} MHz, fan {format_percent(gpu.fan_pct)}"
-        rows.append(labelled_row("", TextSpan(shorten(more, width - LABEL), "dim"), rank=4))
     return rows
 
 
 def _history(scene: GpuScene, gpu: GpuSample, trace: GpuSeries, width: int, height: int, rank: int) -> list[Row]:
     room = max(0, width - LABEL - SCALE)
-    chart = tall_blocks(_series_columns(scene, gpu, trace, room), trace.full(gpu) or 0.0, height)
-    words = align_right(trace.words(gpu), SCALE)
+    columns = history_columns(*_series_arguments(scene, gpu, trace), room)
+    chart = mark_now(tall_blocks(columns, trace.full(gpu) or 0.0, height), scene.sample.time_s, room)
+    words = align_right(f"max {trace.words(gpu)}", SCALE)
     return [
         labelled_row(
             trace.label if number == 0 else "",
@@ -182,8 +275,8 @@ def gpu_mark(gpu: GpuSample) -> tuple[str, Style]:
     if gpu.lost:
         return BAD, "bad"
     if is_stale(gpu):
-        return "?", "warn"
-    return (WARN, "warn") if gpu.throttle or gpu.xid is not None else (" ", "")
+        return "?", "bad"
+    return (WARN, "bad") if gpu.throttle or gpu.xid is not None else (" ", "")
 
 
 def is_stale(gpu: GpuSample) -> bool:
@@ -191,12 +284,14 @@ def is_stale(gpu: GpuSample) -> bool:
     return gpu.age_s is not None and gpu.age_s > STALE_S
 
 
-def gpu_problem_rows(sample: Sample, width: int) -> list[Row]:
+def gpu_problem_rows(scene: GpuScene, width: int) -> list[Row]:
     """Return the problems of the GPUs in words; GPUs with the same problem share a row."""
     grouped: dict[tuple[str, Style, str], list[int]] = {}
-    for gpu in sample.gpus:
+    for gpu in scene.sample.gpus:
         if words := _gpu_problem(gpu):
             grouped.setdefault((*gpu_mark(gpu), words), []).append(gpu.index)
+        elif (memory_share(gpu) or 0) > NEARLY_FULL:
+            grouped.setdefault((WARN, "bad", "memory nearly full"), []).append(gpu.index)
     return [
         Row(line(TextSpan(text, style)), rank=1)
         for (mark, style, words), cards in grouped.items()
@@ -214,7 +309,7 @@ def _state(gpu: GpuSample) -> str:
         return f"lost {format_duration(gpu.age_s)} ago" if gpu.age_s is not None else "lost"
     if is_stale(gpu):
         return f"silent for {format_duration(gpu.age_s)}, old figures"
-    return ", ".join(gpu.throttle)
+    return f"throttled: {', '.join(gpu.throttle)}" if gpu.throttle else ""
 
 
 def _numbers(cards: Sequence[int]) -> str:

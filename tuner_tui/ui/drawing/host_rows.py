@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from tuner_tui.core.units import format_percent
 from tuner_tui.hardware.sample import HostSample, ProcessSample, Sample
 from tuner_tui.ui.drawing import number_format as f
-from tuner_tui.ui.drawing.cells import Row, Style, TextSpan, align_right, shorten
-from tuner_tui.ui.drawing.charts import blocks, tall_blocks
-from tuner_tui.ui.drawing.ring_history import history_columns, samples_within
-from tuner_tui.ui.drawing.tables import LABEL, SCALE, LabelledValue, labelled_row, value_grid
+from tuner_tui.ui.drawing.cells import Row, Style, TextSpan, align_right, join_fitting, line, shorten, text_width
+from tuner_tui.ui.drawing.charts import blocks, gauge, tall_blocks
+from tuner_tui.ui.drawing.ring_history import history_columns, mark_now, samples_within
+from tuner_tui.ui.drawing.tables import LABEL, SCALE, labelled_row
 
 CORES_EVERY_S = 5.0
 """Cores show the mean of the last complete window: 128 blocks that change each second would cost 400 bytes/s."""
@@ -18,35 +18,69 @@ CORES_EVERY_S = 5.0
 
 def host_rows(sample: Sample, recent: Sequence[Sample], width: int, chart: int, all_cores: bool) -> list[Row]:
     """Return all rows of the host; `chart` is the height of the CPU history, `all_cores` shows more than one row."""
-    figures = value_grid(_figures(sample.host), width)
     cores = core_rows(recent or (sample,), sample.time_s, width, all_cores)
     history = _history(sample, recent, width, chart)
-    return [*figures[:1], *history, *cores, *process_rows(sample.processes, width), *figures[1:]]
+    return [*_gauges(sample, width), *history, *cores, *_details(sample.host, width)]
 
 
-def _figures(host: HostSample) -> list[LabelledValue]:
-    swapping: Style = "warn" if host.swap_in_bytes_s else ""
-    ram = f"{f.whole_gib(host.ram_used_bytes)}/{f.whole_gib(host.ram_total_bytes)}"
-    return [
-        LabelledValue("CPU", format_percent(host.cpu_pct), rank=2),
-        LabelledValue("RAM GiB", ram, rank=2),
-        LabelledValue("read MB/s", f.mb_s(host.disk_read_bytes_s), rank=5),
-        LabelledValue("write MB/s", f.mb_s(host.disk_write_bytes_s), rank=5),
-        LabelledValue("disk left", f.short_size(host.disk_free_bytes), rank=6),
-        LabelledValue("shm left", f.short_size(host.shm_free_bytes), rank=6),
-        LabelledValue("swap used", f.short_size(host.swap_used_bytes), swapping, rank=2 if swapping else 7),
-        LabelledValue("swap in/s", f.short_size(host.swap_in_bytes_s), swapping, rank=2 if swapping else 7),
+CPU_LABEL, CPU_TEXT, RAM_LABEL = 4, 6, 6
+NARROWEST_GAUGE, WIDEST_GAUGE = 6, 26
+RAM_FULL = 0.95
+
+
+def _gauges(sample: Sample, width: int) -> list[Row]:
+    """Return processor and memory as gauges on one row, with the training's processes where there is room."""
+    host = sample.host
+    ram = f" {f.whole_gib(host.ram_used_bytes)}/{f.whole_gib(host.ram_total_bytes)} GiB"
+    used = None
+    if host.ram_used_bytes is not None and host.ram_total_bytes:
+        used = host.ram_used_bytes / host.ram_total_bytes
+    full: Style = "bad" if used is not None and used > RAM_FULL else ""
+    fixed = CPU_LABEL + CPU_TEXT + RAM_LABEL + text_width(ram)
+    work = process_summary(sample.processes)
+    beside = f"   {work}" if work and fixed + 2 * NARROWEST_GAUGE + 3 + text_width(work) <= width else ""
+    each = min(WIDEST_GAUGE, (width - fixed - text_width(beside)) // 2)
+    cpu = line(
+        TextSpan("CPU ", "strong"),
+        gauge(None if host.cpu_pct is None else host.cpu_pct / 100, each, "gauge"),
+        TextSpan(align_right(format_percent(host.cpu_pct), CPU_TEXT), "strong"),
+    )
+    memory = line(TextSpan("RAM ", "strong"), gauge(used, each, full or "gauge"), TextSpan(ram, full))
+    if each < NARROWEST_GAUGE:
+        return [Row(cpu, rank=2), Row(memory, rank=2)]
+    rows = [Row(line(cpu, "  ", memory, TextSpan(beside, "dim")), rank=2)]
+    if work and not beside:
+        rows.append(Row(line(TextSpan(shorten(work, width), "dim")), rank=3))
+    return rows
+
+
+def _details(host: HostSample, width: int) -> list[Row]:
+    """Return disk, shared memory and swap as one row; values that are not known or zero are left out."""
+    swapping: Style = "bad" if host.swap_in_bytes_s else "dim"
+    read, write = f.mb_s(host.disk_read_bytes_s), f.mb_s(host.disk_write_bytes_s)
+    parts = [
+        f"disk {f.short_size(host.disk_free_bytes)} free" if host.disk_free_bytes is not None else "",
+        f"reading {read} MB/s" if host.disk_read_bytes_s is not None else "",
+        f"writing {write} MB/s" if host.disk_write_bytes_s is not None else "",
+        f"shm {f.short_size(host.shm_free_bytes)} free" if host.shm_free_bytes is not None else "",
     ]
+    text = join_fitting(parts, width)
+    rows = [Row(line(TextSpan(text, "dim")), rank=5)] if text else []
+    if host.swap_used_bytes or host.swap_in_bytes_s:
+        text = f"swap {f.short_size(host.swap_used_bytes)} used"
+        text += f", {f.mb_s(host.swap_in_bytes_s)} MB/s in: memory is short" if host.swap_in_bytes_s else ""
+        rows.append(Row(line(TextSpan(shorten(text, width), swapping)), rank=2 if host.swap_in_bytes_s else 6))
+    return rows
 
 
 def _history(sample: Sample, recent: Sequence[Sample], width: int, height: int) -> list[Row]:
     room = max(0, width - LABEL - SCALE)
     history = history_columns(recent, "host", lambda past: past.host.cpu_pct, sample.time_s, room)
-    chart = tall_blocks(history, 100, height)
+    chart = mark_now(tall_blocks(history, 100, height), sample.time_s, room)
     return [
         labelled_row(
-            "busy" if number == 0 else "",
-            TextSpan(text + align_right("" if number else "100 %", SCALE), "dim"),
+            "CPU busy" if number == 0 else "",
+            TextSpan(text + align_right("" if number else "max 100 %", SCALE), "dim"),
             rank=3,
         )
         for number, text in enumerate(chart)
@@ -79,20 +113,19 @@ def core_means(recent: Sequence[Sample], now_s: float) -> list[float]:
     return [sum(cores[core] for cores in window) / len(window) for core in range(size)]
 
 
-def process_rows(processes: Sequence[ProcessSample], width: int) -> list[Row]:
-    """Return number, load and memory of the training's processes, its loader workers and others."""
+def process_summary(processes: Sequence[ProcessSample]) -> str:
+    """Return number, load and memory of the training's trainers, loader workers and other processes."""
     groups = {
         "trainer": [p for p in processes if p.role == "main"],
-        "loaders": [p for p in processes if p.role == "worker"],
+        "workers": [p for p in processes if p.role == "worker"],
         "others": [p for p in processes if p.role not in ("main", "worker")],
     }
-    return [
-        labelled_row(label, shorten(_summary(group), width - LABEL), rank=3) for label, group in groups.items() if group
-    ]
+    return "   ".join(_summary(label, group) for label, group in groups.items() if group)
 
 
-def _summary(processes: Sequence[ProcessSample]) -> str:
+def _summary(label: str, processes: Sequence[ProcessSample]) -> str:
     cpu = [p.cpu_pct for p in processes if p.cpu_pct is not None]
     rss = [p.rss_bytes for p in processes if p.rss_bytes is not None]
-    busy = format_percent(sum(cpu) if cpu else None)
-    return f"{len(processes):>3} ×{busy:>8} CPU{f.short_size(sum(rss) if rss else None):>9}"
+    number = label if label == "trainer" and len(processes) == 1 else f"{len(processes)} {label}"
+    busy = align_right(format_percent(sum(cpu)), 6) if cpu else ""
+    return f"{number}{busy} {f.short_size(sum(rss)) if rss else ''}".rstrip()

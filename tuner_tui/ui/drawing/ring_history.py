@@ -47,6 +47,14 @@ def columns_from_sums(
     return columns
 
 
+def mark_now(lines: Sequence[str], now_s: float, width: int) -> list[str]:
+    """Mark the gap after the newest column of a ring chart, so that nobody takes its right end for the newest."""
+    if width < 2:
+        return list(lines)
+    gap = (int(now_s // BUCKET_S) + 1) % width
+    return [text[:gap] + "┆" + text[gap + 1 :] for text in lines]
+
+
 def samples_within(recent: Sequence[Sample], now_s: float, seconds: float) -> Sequence[Sample]:
     """Return the samples (oldest first) that are at most `seconds` old."""
     return recent[bisect_left(recent, now_s - seconds, key=lambda sample: sample.time_s) :]
@@ -121,8 +129,26 @@ def history_columns(
     recent: Sequence[Sample], name: Hashable, figure: SampleValue, now_s: float, width: int
 ) -> list[float | None]:
     """Return the history of `figure` as ring columns; sums already in `recent` are reused."""
+    return columns_from_sums(_bucket_sums(recent, name, figure, now_s, width), now_s, width)
+
+
+def scrolled_columns(
+    recent: Sequence[Sample], name: Hashable, figure: SampleValue, now_s: float, width: int
+) -> list[float | None]:
+    """Return the history of `figure` with the newest column at the right; every `BUCKET_S` all columns move.
+
+    For one row of blocks that is cheap, for a tall chart it is not.
+    """
+    sums, newest = _bucket_sums(recent, name, figure, now_s, width), int(now_s // BUCKET_S)
+    found = (sums.get(bucket) for bucket in range(newest - width + 1, newest + 1))
+    return [None if pair is None else pair[0] / pair[1] for pair in found]
+
+
+def _bucket_sums(
+    recent: Sequence[Sample], name: Hashable, figure: SampleValue, now_s: float, width: int
+) -> Mapping[int, tuple[float, int]]:
     if not isinstance(recent, SampleHistory):
         near, recent = samples_within(recent, now_s, width * BUCKET_S), SampleHistory(len(recent) or 1)
         for sample in near:
             recent.append(sample)
-    return columns_from_sums(recent.sums(name, figure), now_s, width)
+    return recent.sums(name, figure)

@@ -1,40 +1,33 @@
-"""A run as rows: phase, progress, speed, loss, evaluation, memory, its ranks, and how it ended."""
+"""A run as rows: speed, loss, shares of its time, memory, evaluation, its ranks, and how it ended."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner_tui.core.text import wrap_text
-from tuner_tui.core.units import (
-    format_duration,
-    format_rough_duration,
-    format_share,
-    format_short_duration,
-    format_size,
-)
+from tuner_tui.core.units import format_duration, format_share, format_short_duration, format_size
 from tuner_tui.hardware.sample import Sample
-from tuner_tui.runs.events.history import History
-from tuner_tui.runs.events.progress import eta, phase_at
+from tuner_tui.runs.events.progress import phase_at
 from tuner_tui.runs.events.rates import data_wait_share, mean_rates
 from tuner_tui.runs.events.run_state import RankState, RunState
-from tuner_tui.runs.events.types import Steps
+from tuner_tui.runs.events.types import Evaluated, Finished, Steps
 from tuner_tui.ui.drawing import number_format as f
 from tuner_tui.ui.drawing.cells import (
     BAD,
     GOOD,
     WARN,
-    Line,
     Row,
     Style,
     TextSpan,
     align_right,
+    join_fitting,
     line,
     shorten,
     text_width,
 )
-from tuner_tui.ui.drawing.charts import bar, run_curve
-from tuner_tui.ui.drawing.tables import LABEL, LabelledValue, grid_value_span, labelled_row, value_grid
+from tuner_tui.ui.drawing.tables import LABEL, labelled_row
 
 OUT_OF_MEMORY = "Out of memory"
 
@@ -64,8 +57,6 @@ OUTCOMES: dict[str, tuple[str, Style]] = {
     "out-of-memory": (f"{BAD} out of memory", "bad"),
     "lost": (f"{BAD} lost", "bad"),
 }
-STEP_LABEL = 5
-ETA_CELLS = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,41 +64,150 @@ class RunScene:
     """A run at `now_s` (seconds since the epoch); `limit_bytes` is its memory limit."""
 
     state: RunState
-    history: History
     sample: Sample | None
     now_s: float
     limit_bytes: int | None = None
 
 
 def run_rows(scene: RunScene, width: int) -> list[Row]:
-    """Return all rows of a run, the most important with the lowest rank."""
-    return [
-        Row(phase_line(scene.state, scene.now_s)),
-        *_sentence_rows(scene, width),
-        progress_row(scene.state, scene.now_s, width),
-        loss_row(scene, width),
-        *value_grid(_run_values(scene), width),
-        *_memory_rows(scene, width),
-        *_eval_rows(scene.state, width),
+    """Return the figures of a run, or how it ended and what it spent its time on."""
+    if scene.state.finished is not None:
+        return finish_rows(scene, scene.state.finished, width)
+    return [*_sentence_rows(scene, width), *_figure_rows(scene, width), *_eval_rows(scene.state, width)]
+
+
+def finish_rows(scene: RunScene, finished: Finished, width: int) -> list[Row]:
+    """Return the finish card: outcome, where the time went, the best evaluation, the checkpoint, the next keys."""
+    state = scene.state
+    words, style = OUTCOMES.get(finished.outcome, (f"{BAD} {finished.outcome}", "bad"))
+    took = f" after {format_duration(finished.t - state.launched_t)}" if state.launched_t is not None else ""
+    rows = [Row(line(TextSpan(words, style), took, TextSpan(f"  {steps_made(state)}", "dim")))]
+    rows += _sentence_rows(scene, width)
+    rows += _time_rows(scene, finished, width)
+    best = best_evaluation(state)
+    if best is not None:
+        value = f"eval loss {f.metric(best.metrics['eval_loss'])} at step {f.count(best.step)}"
+        rows.append(_group("best", value, format_metrics(best.metrics), width, rank=1))
+    elif state.loss is not None:
+        rows.append(_group("last loss", f.metric(state.loss), [], width, rank=1))
+    speed = mean_rates(state.ranks.values())
+    if speed.steps_s is not None:
+        rest = [f"{f.significant(speed.tokens_s)} tokens/s" if speed.tokens_s else "", _peak(scene)]
+        rows.append(_group("speed", f"{f.significant(speed.steps_s)} steps/s", rest, width, rank=2))
+    if state.checkpoint is not None:
+        kept = f"step {f.count(state.checkpoint.step)}  {state.checkpoint.path}"
+        rows.append(labelled_row("checkpoint", shorten(kept, width - LABEL), rank=2))
+    return [*rows, Row(line(*_next_keys(finished.outcome)), rank=1)]
+
+
+def _next_keys(outcome: str) -> list[TextSpan]:
+    keys = (("t", "train again"), ("v", "compare"), ("o", "tune"), ("r", "runs"))
+    if outcome in ("failed", "out-of-memory"):
+        keys = (("a", "apply the remedy"), ("t", "train again"), ("w", "why"), ("r", "runs"))
+    return [span for key, does in keys for span in (TextSpan(key, "strong"), TextSpan(f" {does}   ", "dim"))]
+
+
+def steps_made(state: RunState) -> str:
+    """Return `1,240 of 9,000 steps`, or `301 steps` where the end was not known."""
+    if state.step is None:
+        return "no step"
+    return f"{f.count(state.step)}{f' of {f.count(state.total_steps)}' if state.total_steps else ''} steps"
+
+
+def best_evaluation(state: RunState) -> Evaluated | None:
+    """Return the evaluation with the lowest loss."""
+    known = [one for one in state.evaluations if math.isfinite(one.metrics.get("eval_loss", math.nan))]
+    return min(known, key=lambda one: one.metrics["eval_loss"], default=None)
+
+
+def time_spent(state: RunState, seconds: float) -> list[tuple[str, float]]:
+    """Return what a run of `seconds` spent its time on, as shares of the whole, the largest first."""
+    latest = [rank.latest for rank in state.ranks.values() if rank.latest is not None]
+    if not latest or seconds <= 0:
+        return []
+    longest = max(latest, key=lambda steps: steps.train_s)
+    parts = {
+        "computing": longest.train_s - longest.data_wait_s,
+        "waiting for data": longest.data_wait_s,
+        "evaluation": longest.eval_s,
+        "saving": longest.save_s,
+        "start-up": seconds - longest.train_s - longest.eval_s - longest.save_s,
+    }
+    shares = [(name, spent / seconds) for name, spent in parts.items() if spent / seconds >= LEAST_SHARE]
+    return sorted(shares, key=lambda share: -share[1])
+
+
+LEAST_SHARE = 0.005
+
+
+def _time_rows(scene: RunScene, finished: Finished, width: int) -> list[Row]:
+    if scene.state.launched_t is None:
+        return []
+    shares = [
+        f"{name} {format_share(part)}" for name, part in time_spent(scene.state, finished.t - scene.state.launched_t)
     ]
+    return [_group("time", shares[0], shares[1:], width, rank=1)] if shares else []
 
 
-def phase_line(state: RunState, now_s: float) -> Line:
-    """Return the phase with its duration unless it is training, or the outcome of the run."""
-    if state.finished is not None:
-        words, style = OUTCOMES.get(state.finished.outcome, (f"{BAD} {state.finished.outcome}", "bad"))
-        took = f"  after {format_duration(state.finished.t - state.launched_t)}" if state.launched_t else ""
-        return line(TextSpan(words, style), TextSpan(took, "dim"))
-    phase = phase_at(state, now_s)
-    if phase == "stalled":
-        last = state.last_step_t or state.phase_since_t or now_s
-        return line(TextSpan(f"{WARN} stalled: no step for {format_duration(now_s - last)}", "warn"))
-    since = (
-        "" if phase == "training" or not state.phase_since_t else f"  {format_duration(now_s - state.phase_since_t)}"
-    )
-    asked = f"  {WARN} {state.stop_requested} asked for" if state.stop_requested else ""
-    source = f"  seen in: {state.source}" if state.source else ""
-    return line(TextSpan(PHASES.get(phase, phase), "strong"), since, TextSpan(asked, "warn"), TextSpan(source, "dim"))
+def _group(label: str, first: str, rest: Iterable[str], width: int, rank: int, style: Style = "strong") -> Row:
+    """Return one bold figure after its label, and as many others as fit."""
+    others = join_fitting(rest, width - LABEL - text_width(first) - 3)
+    return labelled_row(label, TextSpan(first, style), TextSpan(f" · {others}" if others else "", "dim"), rank=rank)
+
+
+def _figure_rows(scene: RunScene, width: int) -> list[Row]:
+    """Return speed, loss and the shares of time; what is not known is left out."""
+    state, rates = scene.state, scene.state.rates
+    latest = [rank.latest for rank in state.ranks.values() if rank.latest is not None]
+    past: Style = "dim" if phase_at(state, scene.now_s) == "stalled" else "strong"
+    rows = []
+    if rates.steps_s is not None:
+        rest = [
+            _amount(rates.samples_s, "samples/s"),
+            _amount(rates.tokens_s, "tokens/s"),
+            "" if rates.padding_share is None else f"padding {_padding(rates.padding_share, latest)}",
+        ]
+        rows.append(_group("speed", f"{f.significant(rates.steps_s)} steps/s", rest, width, rank=1, style=past))
+    if state.loss is not None:
+        rest = [
+            "" if _eval_loss(state) is None else f"eval loss {f.metric(_eval_loss(state))}",
+            "" if state.grad_norm is None else f"grad norm {f.significant(state.grad_norm)}",
+            "" if state.learning_rate is None else f"LR {f.exponent(state.learning_rate)}",
+            "" if state.epoch is None else f"epoch {f.significant(state.epoch)}",
+        ]
+        rows.append(
+            _group("loss", f.metric(state.loss), rest, width, rank=0, style=finite_style(state.loss) or "strong")
+        )
+    shares = [
+        _share_text("evaluation", _share_of_run(latest, "eval_s")),
+        _share_text("saving", _share_of_run(latest, "save_s")),
+    ]
+    if state.launched_t is not None:
+        shares.append(f"running for {format_short_duration(scene.now_s - state.launched_t)}")
+    if rates.data_wait_share is not None:
+        rows.append(_group("time", f"{format_share(rates.data_wait_share)} waiting for data", shares, width, rank=1))
+    if peak := _peak(scene):
+        rows.append(_group("memory", peak, [], width, rank=2))
+    return rows
+
+
+def _amount(value: float | None, unit: str) -> str:
+    return "" if value is None else f"{f.significant(value)} {unit}"
+
+
+def _share_text(label: str, share: float | None) -> str:
+    return f"{label} {format_share(share)}" if share else ""
+
+
+def _peak(scene: RunScene) -> str:
+    """Return the allocator's peak against the memory of the smallest GPU: ranks may have different GPUs."""
+    latest = [rank.latest for rank in scene.state.ranks.values() if rank.latest is not None]
+    peaks = [steps.allocated_peak_bytes for steps in latest if steps.allocated_peak_bytes is not None]
+    if not peaks:
+        return ""
+    totals = [gpu.memory_total_bytes for gpu in scene.sample.gpus if gpu.memory_total_bytes] if scene.sample else []
+    of = f" of {f.gib(min(totals))}" if totals else ""
+    return f"peak {f.gib(max(peaks))}{of} GiB"
 
 
 def _sentence_rows(scene: RunScene, width: int) -> list[Row]:
@@ -123,77 +223,13 @@ def _wrapped(sentence: str, width: int) -> list[Row]:
     return [Row(line(first)), *([Row(line(shorten(" ".join(rest), width)))] if rest else [])]
 
 
-def progress_row(state: RunState, now_s: float, width: int) -> Row:
-    """Return step and total, a bar, the share done and the time left; only the step if the total is unknown.
-
-    The total of a plain PyTorch loop is unknown.
-    """
-    if state.total_steps is None:
-        return Row(line(TextSpan("step ", "dim"), f.count(state.step)), 0)
-    step, total = f.count(state.step), f.count(state.total_steps)
-    steps = f"{align_right(step, max(text_width(step), text_width(total)))}/{total}"
-    done = state.step / state.total_steps if state.step is not None and state.total_steps else None
-    bar_at = STEP_LABEL + text_width(steps)
-    end = _progress_end(done, _time_left(state, now_s), width - bar_at)
-    end_at = max(bar_at, width - text_width(end))
-    middle = f" {bar(done, end_at - bar_at - 1)}" if end_at - bar_at >= 8 else " " * (end_at - bar_at)
-    return Row(line(TextSpan("step ", "dim"), steps, middle, end), 0)
-
-
-def _progress_end(done: float | None, time_left: str, room: int) -> str:
-    """Return the share done and the time left in fixed columns."""
-    both = align_right(format_share(done), 5) + align_right(time_left, ETA_CELLS)
-    if text_width(both) <= room:
-        return both
-    return (
-        align_right(time_left, min(room, ETA_CELLS))
-        if time_left and room >= 8
-        else align_right(format_share(done), max(0, min(room, 5)))
-    )
-
-
-def _time_left(state: RunState, now_s: float) -> str:
-    if state.finished is not None:
-        return ""
-    left = None if phase_at(state, now_s) == "stalled" else eta(state, now_s)
-    return f"ETA {format_rough_duration(left.seconds if left else None)}"
-
-
-def loss_row(scene: RunScene, width: int) -> Row:
-    """Return the loss and its curve over the whole run, aligned with the progress bar."""
-    start, end = grid_value_span(width)
-    value = TextSpan(align_right(f.metric(scene.state.loss), end - start), _finite(scene.state.loss))
-    curve = run_curve(scene.history.loss, scene.state.total_steps, width - end - 1)
-    return labelled_row("loss", value, " ", TextSpan(curve, "dim"), rank=0)
-
-
 def _padding(part: float | None, latest: Sequence[Steps]) -> str:
     """Return the share of padding, marked with `~` if it is an estimate."""
     return "~" * any(counters.tokens_estimated for counters in latest if part is not None) + format_share(part)
 
 
-def _run_values(scene: RunScene) -> list[LabelledValue]:
-    state = scene.state
-    rates = state.rates if state.finished is None else mean_rates(state.ranks.values())
-    latest = [rank.latest for rank in state.ranks.values() if rank.latest is not None]
-    past: Style = "" if state.finished is None and phase_at(state, scene.now_s) != "stalled" else "dim"
-    return [
-        LabelledValue("steps/s", f.significant(rates.steps_s), past, rank=1),
-        LabelledValue("samples/s", f.significant(rates.samples_s), past, rank=1),
-        LabelledValue("tokens/s", f.significant(rates.tokens_s), past, rank=3),
-        LabelledValue("padding", _padding(rates.padding_share, latest), rank=3),
-        LabelledValue("eval loss", f.metric(_eval_loss(state)), _finite(_eval_loss(state)), rank=2),
-        LabelledValue("grad norm", f.significant(state.grad_norm), _finite(state.grad_norm), rank=2),
-        LabelledValue("LR", f.exponent(state.learning_rate), rank=3),
-        LabelledValue("epoch", f.significant(state.epoch), rank=3),
-        LabelledValue("data wait", format_share(rates.data_wait_share), rank=1),
-        LabelledValue("evaluation", format_share(_share_of_run(latest, "eval_s")), rank=4),
-        LabelledValue("saving", format_share(_share_of_run(latest, "save_s")), rank=5),
-        LabelledValue("elapsed", format_short_duration(_elapsed(state, scene.now_s)), rank=5),
-    ]
-
-
-def _finite(value: float | None) -> Style:
+def finite_style(value: float | None) -> Style:
+    """Return the style of a value that may not be a number."""
     return "bad" if f.significant(value) in ("nan", "inf", "-inf") else ""
 
 
@@ -201,29 +237,10 @@ def _eval_loss(state: RunState) -> float | None:
     return state.evaluations[-1].metrics.get("eval_loss") if state.evaluations else None
 
 
-def _elapsed(state: RunState, now_s: float) -> float | None:
-    end = state.finished.t if state.finished else now_s
-    return end - state.launched_t if state.launched_t is not None else None
-
-
 def _share_of_run(latest: list[Steps], part: str) -> float | None:
     """Return the largest share of any rank's time since its first step that went into `part`."""
     wholes = [(steps, steps.train_s + steps.eval_s + steps.save_s) for steps in latest]
     return max((getattr(steps, part) / whole for steps, whole in wholes if whole > 0), default=None)
-
-
-def _memory_rows(scene: RunScene, width: int) -> list[Row]:
-    """Return the allocator's peak against the memory of the smallest GPU: ranks may have different GPUs."""
-    latest = [rank.latest for rank in scene.state.ranks.values() if rank.latest is not None]
-    peaks = [steps.allocated_peak_bytes for steps in latest if steps.allocated_peak_bytes is not None]
-    if not peaks:
-        return []
-    totals = [gpu.memory_total_bytes for gpu in scene.sample.gpus if gpu.memory_total_bytes] if scene.sample else []
-    card = min(totals, default=None)
-    text = f"{f.gib(max(peaks))} of {f.gib(card)} GiB" if card else f"{f.gib(max(peaks))} GiB"
-    room = width - LABEL - text_width(text) - 1
-    filled = f" {bar(max(peaks) / card, room)}" if card and room >= 6 else ""
-    return [labelled_row("peak VRAM", text, filled, rank=2)]
 
 
 def format_metrics(metrics: Mapping[str, float]) -> list[str]:

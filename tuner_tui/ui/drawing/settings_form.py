@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -45,7 +45,7 @@ class SettingsView:
 
 @dataclass(frozen=True, slots=True)
 class FormRow:
-    """One line of the form: a group's heading (`name` is None) or a field."""
+    """One line of the form: a field, or the heading of `group` (`name` is None)."""
 
     label: str
     name: str | None = None
@@ -54,6 +54,7 @@ class FormRow:
     origin: str = ""
     tone: FieldTone = ""
     changed: bool = False
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,22 +66,50 @@ class FieldHelpText:
     tone: FieldTone = ""
 
 
+KNOBS = (
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "precision",
+    "dataloader_num_workers",
+    "dataloader_prefetch_factor",
+)
+"""The fields that decide most about speed and memory: shown first, and never folded."""
+
+
 def group_fields(specs: Sequence[FieldSpec]) -> Mapping[str, list[FieldSpec]]:
-    """Return the fields by group, in the order of their first fields."""
+    """Return the fields below the knobs by group, in the order of their first fields."""
     groups: dict[str, list[FieldSpec]] = {}
     for spec in specs:
-        groups.setdefault(spec.group, []).append(spec)
+        if spec.name not in KNOBS:
+            groups.setdefault(spec.group, []).append(spec)
     return groups
 
 
-def form_rows(view: SettingsView) -> tuple[FormRow, ...]:
-    """Return the lines of the form, group by group."""
+def form_rows(view: SettingsView, opened: Collection[str] | None = None) -> tuple[FormRow, ...]:
+    """Return the knobs, then each group: its heading, and its fields if it is in `opened`; None opens all groups."""
     worst = worst_problems(view.problems)
-    rows: list[FormRow] = []
+    by_name = {spec.name: spec for spec in view.specs}
+    rows = [_field_row(view, by_name[name], worst.get(name)) for name in KNOBS if name in by_name]
     for group, specs in group_fields(view.specs).items():
-        rows.append(FormRow(group))
-        rows.extend(_field_row(view, spec, worst.get(spec.name)) for spec in specs)
+        is_open = opened is None or group in opened
+        rows.append(_heading(view, group, specs, worst, is_open))
+        if is_open:
+            rows.extend(_field_row(view, spec, worst.get(spec.name)) for spec in specs)
     return tuple(rows)
+
+
+def _heading(
+    view: SettingsView, group: str, specs: Sequence[FieldSpec], worst: Mapping[str, Problem], is_open: bool
+) -> FormRow:
+    """Return the heading of a group, with the number of fields that differ from their defaults."""
+    differing = sum(getattr(view.resolved.settings, spec.name) != spec.default for spec in specs)
+    problems = [worst[spec.name] for spec in specs if spec.name in worst]
+    wrong = any(problem.severity == "error" for problem in problems)
+    tone: FieldTone = "error" if wrong else "warning" if problems else ""
+    what = f"{differing} changed" if differing else ""
+    if problems and not is_open:
+        what = f"{'✗' if wrong else '!'} {problems[0].sentence}"
+    return FormRow(f"{'▾' if is_open else '▸'} {group}", None, origin=what, tone=tone, group=group)
 
 
 def worst_problems(problems: Sequence[Problem]) -> Mapping[str, Problem]:
@@ -100,7 +129,7 @@ def _field_row(view: SettingsView, spec: FieldSpec, problem: Problem | None) -> 
     if problem is not None:
         tone = "error" if problem.severity == "error" else "warning"
         origin = f"{'✗' if tone == 'error' else '!'} {problem.sentence}"
-    return FormRow(spec.label, spec.name, format_field(spec, value), spec.unit, origin, tone, changed)
+    return FormRow(spec.label, spec.name, format_field(spec, value), spec.unit, origin, tone, changed, group=spec.group)
 
 
 def format_field(spec: FieldSpec, value: Value) -> str:
@@ -129,6 +158,16 @@ def _problem_help(view: SettingsView, facts: str, problem: Problem) -> FieldHelp
     right = ", ".join(f"{specs[name].label} {format_field(specs[name], value)}" for name, value in problem.fix.items())
     sentence = f"{problem.sentence} → {right}" if right else problem.sentence
     return FieldHelpText(facts, sentence, "error" if problem.severity == "error" else "warning")
+
+
+def group_help(view: SettingsView, group: str) -> FieldHelpText:
+    """Return the help of a group: its fields, and how to open it."""
+    specs = group_fields(view.specs).get(group, [])
+    labels = ", ".join(spec.label for spec in specs)
+    problem = next((p for p in view.problems for spec in specs if spec.name in p.fields), None)
+    if problem is not None:
+        return _problem_help(view, f"{group}: {labels}", problem)
+    return FieldHelpText(f"{len(specs)} settings · enter opens and closes", labels)
 
 
 def effective_batch(view: SettingsView) -> str:

@@ -42,7 +42,7 @@ def side_by_side(one: Sequence[Row], other: Sequence[Row], at: int) -> list[Row]
 NARROWEST = 18
 LABEL = 10
 LONGEST_VALUE = 9
-SCALE = 9
+SCALE = 12
 """Cells to the right of a chart, for the value of its full height."""
 
 

@@ -50,6 +50,16 @@ def hardware_rows(inventory: Inventory | None, interpreter: Interpreter | None, 
     return rows + _host(inventory, width) + _interpreter(interpreter, width)
 
 
+def hardware_summary(inventory: Inventory) -> str:
+    """Return the box in one line, such as `2 × H100 80GB HBM3 · 32 cores · 256 GiB RAM`."""
+    cards = [
+        f"{f'{len(group)} × ' if len(group) > 1 else ''}{group[0].name.removeprefix('NVIDIA ')}"
+        for group in group_equal_gpus(inventory.gpus)
+    ]
+    cores, memory = inventory.cpu.usable_cores, inventory.memory.usable_bytes
+    return " · ".join([*(cards or ["no GPU"]), f"{cores} cores", f"{f.whole_gib(memory)} GiB RAM"])
+
+
 def group_equal_gpus(gpus: Iterable[Gpu]) -> list[list[Gpu]]:
     """Group GPUs of the same kind, so that eight equal ones take the room of one."""
     groups: dict[tuple[object, ...], list[Gpu]] = {}

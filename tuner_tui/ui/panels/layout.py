@@ -1,6 +1,6 @@
 """Where each panel goes for any terminal size, and the widget that places them.
 
-Three shapes: *wide* shows everything; *normal* puts three (or two) panels above the findings and one of the rest
+Three shapes: *wide* shows everything; *normal* puts settings and live figures above the findings and one of the rest
 below; *paged* shows one panel at a time. Panels that are not on the screen are named in the page tabs.
 """
 
@@ -20,15 +20,25 @@ if TYPE_CHECKING:
     from textual.geometry import Size
 
 
-PAGES = ("settings", "live", "hardware", "troubles", "output", "plots", "in-effect")
+PAGES = ("settings", "live", "troubles", "output", "plots", "in-effect", "hardware")
 """The panels in the order of their number keys."""
 
+PANEL_TITLES = {
+    "settings": "Settings", "live": "Live", "troubles": "Troubleshooting", "output": "Output", "plots": "Plots",
+    "in-effect": "In effect", "hardware": "Hardware",
+}  # fmt: skip
 STRIP = "pages"
 WIDE_COLUMNS, WIDE_ROWS = 170, 46
 NORMAL_COLUMNS, NORMAL_ROWS = 96, 30
-THREE_COLUMNS = 116
 TROUBLES_MOST_ROWS = 9
 LEAST_BELOW_ROWS = 9
+SETTINGS_COLUMNS = 40
+HARDWARE_ROWS = 11
+
+
+def panel_title(page: str, title: str = "") -> str:
+    """Return the title of a panel in its border, after the number of its key."""
+    return f"{PAGES.index(page) + 1} {title or PANEL_TITLES[page]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +65,21 @@ class Arrangement:
         return tuple(page for page in PAGES if page not in self.boxes)
 
 
-def arrange(width: int, height: int, page: str, trouble_rows: int, quiet_rows: int = 1) -> Arrangement:
+def arrange(
+    width: int, height: int, page: str, trouble_rows: int, quiet_rows: int = 1, below: str = "output"
+) -> Arrangement:
     """Return the arrangement for `width` by `height` cells.
 
     `page` is the panel selected last; `trouble_rows` is the height of the findings, 0 without findings, and
-    `quiet_rows` the height of the text shown instead, used where more than one panel is visible.
+    `quiet_rows` the height of the text shown instead, used where more than one panel is visible. `below` is the panel
+    that is shown below the findings until another one is selected.
     """
     if width < 1 or height < 1:
         return Arrangement()
     if width >= WIDE_COLUMNS and height >= WIDE_ROWS:
         return _wide(width, height, trouble_rows or quiet_rows)
     if width >= NORMAL_COLUMNS and height >= NORMAL_ROWS:
-        return _normal(width, height, page, trouble_rows or quiet_rows)
+        return _normal(width, height, page, trouble_rows or quiet_rows, below)
     return _paged(width, height, page, trouble_rows)
 
 
@@ -75,51 +88,45 @@ def _framed(trouble_rows: int) -> int:
 
 
 def _wide(width: int, height: int, trouble_rows: int) -> Arrangement:
-    left, middle = width * 29 // 100, width * 33 // 100
-    right = width - left - middle
-    hardware = min(18, height // 3)
-    settings = min(47, height - 9)
+    left = width * 30 // 100
+    right = width - left
+    settings = max(height * 2 // 3, height - HARDWARE_ROWS)
     troubles = min(max(1, trouble_rows) + 2, height // 3)
-    plots = (height - troubles) * 45 // 100
-    output_y = troubles + plots
+    live = (height - troubles) * 55 // 100
+    below, rest = live + troubles, height - live - troubles
+    output, plots = right * 40 // 100, right * 32 // 100
     return Arrangement(
         {
-            "hardware": PanelBox(0, 0, left, hardware),
-            "live": PanelBox(0, hardware, left, height - hardware),
-            "settings": PanelBox(left, 0, middle, settings),
-            "in-effect": PanelBox(left, settings, middle, height - settings),
-            "troubles": PanelBox(left + middle, 0, right, troubles),
-            "plots": PanelBox(left + middle, troubles, right, plots),
-            "output": PanelBox(left + middle, output_y, right, height - output_y),
+            "settings": PanelBox(0, 0, left, settings),
+            "hardware": PanelBox(0, settings, left, height - settings),
+            "live": PanelBox(left, 0, right, live),
+            "troubles": PanelBox(left, live, right, troubles),
+            "output": PanelBox(left, below, output, rest),
+            "plots": PanelBox(left + output, below, plots, rest),
+            "in-effect": PanelBox(left + output + plots, below, right - output - plots, rest),
         }
     )
 
 
-def _normal(width: int, height: int, page: str, trouble_rows: int) -> Arrangement:
-    three = width >= THREE_COLUMNS
-    paged = ("output", "plots", "in-effect") if three else ("output", "plots", "in-effect", "hardware")
+def _normal(width: int, height: int, page: str, trouble_rows: int, below_page: str) -> Arrangement:
+    paged = ("output", "plots", "in-effect", "hardware")
     troubles = _framed(trouble_rows)
     room = height - troubles
     top = max(12, min(room * 66 // 100, room - LEAST_BELOW_ROWS))
     below = top + troubles
-    boxes = _columns(width, top, three)
-    boxes["troubles"] = PanelBox(0, top, width, troubles)
-    boxes[STRIP] = PanelBox(0, below, width, 1)
-    active = page if page in paged else paged[0]
-    boxes[active] = PanelBox(0, below + 1, width, height - below - 1)
-    return Arrangement(boxes, paged, active)
-
-
-def _columns(width: int, height: int, three: bool) -> dict[str, PanelBox]:
-    if not three:
-        left = width // 2
-        return {"settings": PanelBox(0, 0, left, height), "live": PanelBox(left, 0, width - left, height)}
-    left, right = width * 28 // 100, width * 34 // 100
-    return {
-        "hardware": PanelBox(0, 0, left, height),
-        "settings": PanelBox(left, 0, width - left - right, height),
-        "live": PanelBox(width - right, 0, right, height),
-    }
+    left = max(SETTINGS_COLUMNS, width * 34 // 100)
+    active = page if page in paged else below_page
+    return Arrangement(
+        {
+            "settings": PanelBox(0, 0, left, top),
+            "live": PanelBox(left, 0, width - left, top),
+            "troubles": PanelBox(0, top, width, troubles),
+            STRIP: PanelBox(0, below, width, 1),
+            active: PanelBox(0, below + 1, width, height - below - 1),
+        },
+        paged,
+        active,
+    )
 
 
 def _paged(width: int, height: int, page: str, trouble_rows: int) -> Arrangement:

@@ -12,8 +12,10 @@ from tuner_tui.core.units import format_duration
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events.history import History
 from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.ui.drawing import number_format as f
 from tuner_tui.ui.drawing.cells import WARN, Row, TextSpan, fit, line, line_width
-from tuner_tui.ui.drawing.gpu_rows import GpuDetail, GpuScene, extra_rows, gpu_rows
+from tuner_tui.ui.drawing.charts import Plot, plot_rows
+from tuner_tui.ui.drawing.gpu_rows import GpuDetail, GpuScene, extra_rows, gpu_rows, training_gpus
 from tuner_tui.ui.drawing.host_rows import host_rows
 from tuner_tui.ui.drawing.ring_history import SampleHistory, samples_after
 from tuner_tui.ui.drawing.run_rows import RunScene, rank_rows, run_rows
@@ -23,13 +25,13 @@ if TYPE_CHECKING:
     from tuner_tui.runs.read.reader import RunView
 
 
-WITH_CARDS = (
-    (GpuDetail(6, 3), 4), (GpuDetail(4, 3), 3), (GpuDetail(3, 3), 2), (GpuDetail(2, 3), 1), (GpuDetail(1, 3), 1),
-    (GpuDetail(1, 3), 0),
-    (GpuDetail(1, 2), 0), (GpuDetail(1, 1), 0), (GpuDetail(1, 0), 0),
-)  # fmt: skip
+WITH_CARDS = ((GpuDetail(4, 3), 3), (GpuDetail(3, 3), 2), (GpuDetail(2, 2), 1), (GpuDetail(1, 2), 1),
+              (GpuDetail(1, 1), 0))  # fmt: skip
 WITHOUT_CARDS = tuple((GpuDetail(), chart) for chart in (10, 8, 6, 4, 3, 2, 1))
 """From detailed to plain: detail per GPU, and height of the CPU history."""
+PLOT_MIN_HEIGHT, PLOT_MAX_HEIGHT = 6, 16
+DETAIL_RANK = 4
+"""Rows of this rank and above make room for the loss curve."""
 OLD_SAMPLE_S = 5.0
 BLANK = Row(())
 
@@ -50,44 +52,70 @@ class LiveScene:
 
 
 def live_rows(scene: LiveScene, width: int, height: int) -> list[Row]:
-    """Return at most `height` rows of `width` cells; the first shows how many rows were dropped."""
+    """Return at most `height` rows of `width` cells; one of them says how many were dropped."""
     run = _run_sections(scene, width)
-    plain = [*run, *_box(scene, width, GpuDetail(), 0, all_cores=True)]
+    plain = _arranged(scene, run, _box(scene, width, GpuDetail(), 0, all_cores=True))
     rows = _joined(plain, apart=True)
-    if len(rows) <= height:
-        detail, chart = _most_detail(scene, width, height - len(rows))
-        return _joined([*run, *_box(scene, width, detail, chart, True)], apart=True) if chart or detail.chart else rows
-    for sections, apart in ((plain, False), ([*run, *_box(scene, width, GpuDetail(), 0, all_cores=False)], False)):
-        rows = _joined(sections, apart)
+    if scene.state is not None and len(scene.history.loss.xs) > 1:
+        with_plot = _with_plot(scene, plain, width, height)
+        if with_plot:
+            return with_plot
+    room = height - len(rows)
+    if room >= 0:
+        detail, chart = _most_detail(scene, room) if scene.state is None else (GpuDetail(), 0)
+        if chart or detail.chart:
+            return _joined(_arranged(scene, run, _box(scene, width, detail, chart, True)), apart=True)
+        return rows
+    few = _arranged(scene, run, _box(scene, width, GpuDetail(), 0, all_cores=False))
+    for sections in (plain, few):
+        rows = _joined(sections, apart=False)
         if len(rows) <= height:
             return rows
     left_out = len(rows) - height
     remaining = drop_least_important(rows, left_out)
-    return [_with_hidden_count(remaining[0], left_out, width), *remaining[1:]] if remaining else []
+    return _with_hidden_count(remaining, left_out, width)
 
 
-def _most_detail(scene: LiveScene, width: int, room: int) -> tuple[GpuDetail, int]:
+def _with_plot(scene: LiveScene, sections: Sequence[Sequence[Row]], width: int, height: int) -> list[Row]:
+    """Return the rows with the loss curve below them, at the cost of details and blank lines; none without room."""
+    without_details = [[row for row in section if row.rank < DETAIL_RANK] for section in sections]
+    for kept, apart in ((sections, True), (without_details, True), (without_details, False)):
+        rows = _joined(kept, apart) + [BLANK] * apart
+        room = height - len(rows)
+        if room >= PLOT_MIN_HEIGHT + apart:
+            return [*rows, *plot_rows(Plot("loss", scene.history.loss, f.metric), width, min(room, PLOT_MAX_HEIGHT))]
+    return []
+
+
+def _arranged(scene: LiveScene, run: list[list[Row]], box: list[list[Row]]) -> list[list[Row]]:
+    """While a run goes on its gauges come first; how it ended comes before them."""
+    ended = scene.state is not None and scene.state.finished is not None
+    return [*run, *box] if ended else [*box, *run]
+
+
+def _most_detail(scene: LiveScene, room: int) -> tuple[GpuDetail, int]:
     """Return the most detailed level that fits into `room` more rows."""
     if scene.sample is None:
         return GpuDetail(), 0
     cards = len(scene.sample.gpus)
     levels = WITH_CARDS if cards else WITHOUT_CARDS
-    fitting = (level for level in levels if extra_rows(cards, width, level[0]) + level[1] <= room)
-    return next(fitting, (GpuDetail(), 0))
+    return next((level for level in levels if extra_rows(cards, level[0]) + level[1] <= room), (GpuDetail(), 0))
 
 
 def _box(scene: LiveScene, width: int, detail: GpuDetail, chart: int, all_cores: bool) -> list[list[Row]]:
     if scene.sample is None:
         return []
-    gpus = gpu_rows(GpuScene(scene.sample, scene.recent), width, detail)
+    trains = scene.state is not None and scene.state.finished is None and scene.state.phase == "training"
+    training = training_gpus(scene.sample) if trains else frozenset()
+    gpus = gpu_rows(GpuScene(scene.sample, scene.recent, training), width, detail)
     host = host_rows(scene.sample, scene.recent, width, chart, all_cores)
     return [section for section in (_age_rows(scene.sample, scene.now_s) + gpus, host) if section]
 
 
 def _run_sections(scene: LiveScene, width: int) -> list[list[Row]]:
     if scene.state is None:
-        return [[Row(line(TextSpan("no run followed", "dim")))]]
-    run = RunScene(scene.state, scene.history, scene.sample, scene.now_s, scene.limit_bytes)
+        return []
+    run = RunScene(scene.state, scene.sample, scene.now_s, scene.limit_bytes)
     return [section for section in (run_rows(run, width), rank_rows(scene.state, width)) if section]
 
 
@@ -110,12 +138,15 @@ def drop_least_important(rows: Sequence[Row], number: int) -> list[Row]:
     return [rows[index] for index in remaining]
 
 
-def _with_hidden_count(row: Row, left_out: int, width: int) -> Row:
+def _with_hidden_count(rows: list[Row], left_out: int, width: int) -> list[Row]:
+    """Say at the end of the first row with room how many rows were left out."""
     sign = f"+{left_out} row{'s' if left_out > 1 else ''}"
     room = width - len(sign)
-    if room < line_width(row.line) + 1:
-        return row
-    return Row(line(*fit(row.line, room), TextSpan(sign, "dim")), row.rank)
+    at = next((at for at, row in enumerate(rows) if line_width(row.line) < room), None)
+    if at is None:
+        return rows
+    signed = Row(line(*fit(rows[at].line, room), TextSpan(sign, "dim")), rows[at].rank)
+    return [*rows[:at], signed, *rows[at + 1 :]]
 
 
 REMEMBERED_SAMPLES = 600

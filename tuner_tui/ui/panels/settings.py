@@ -26,10 +26,12 @@ from tuner_tui.ui.drawing.settings_form import (
     find_field,
     form_rows,
     format_input,
+    group_help,
     step_value,
 )
 from tuner_tui.ui.keys import EDIT_KEYS, SETTINGS_KEYS
 from tuner_tui.ui.messages import SettingEdited, ValueTyped
+from tuner_tui.ui.panels.layout import panel_title
 from tuner_tui.ui.terminal.line_cache import CachedWidget
 from tuner_tui.ui.widgets.canvas import Canvas
 from tuner_tui.ui.widgets.settings_list import SettingsList
@@ -141,7 +143,7 @@ class SettingsPanel(CachedWidget, Vertical):
         yield typed
 
     def on_mount(self) -> None:
-        self.border_title = "Settings"
+        self._opened: frozenset[str] | None = None
         self._doing: Literal["editing", "finding"] | None = None
 
     @property
@@ -164,10 +166,32 @@ class SettingsPanel(CachedWidget, Vertical):
     def watch_view(self, view: SettingsView | None) -> None:
         if view is None:
             return
-        self.list.rows = form_rows(view)
+        self._show_rows()
         self._entitle()
         self.border_subtitle = effective_batch(view)
         self._show_help()
+
+    def _show_rows(self) -> None:
+        """Show all groups where they fit without scrolling; otherwise only those that were opened."""
+        if self.view is None:
+            return
+        everything = form_rows(self.view)
+        fits = self._opened is None and len(everything) <= self.list.size.height
+        name, group = (None, "") if self.list.row is None else (self.list.row.name, self.list.row.group)
+        rows = everything if fits else form_rows(self.view, self._opened or ())
+        self.list.rows = rows
+        found = (at for at, row in enumerate(rows) if (row.name, row.group) == (name, group))
+        self.list.cursor = next(found, self.list.cursor)
+
+    def _open_group(self, group: str, only_open: bool = False) -> None:
+        """Open a group of fields, or close it."""
+        opened = frozenset(row.group for row in self.list.rows if row.label.startswith("▾"))
+        self._opened = opened | {group} if only_open else opened ^ {group}
+        self._show_rows()
+
+    @on(SettingsList.Resized)
+    def _fit_rows(self) -> None:
+        self._show_rows()
 
     def watch_outlook(self, outlook: MemoryOutlook | None) -> None:
         self.query_one(EstimateBar).outlook = outlook
@@ -180,7 +204,7 @@ class SettingsPanel(CachedWidget, Vertical):
         above, below = self.list.out_of_sight
         hidden = " ".join(part for part in (f"▴ {above}" if above else "", f"▾ {below}" if below else "") if part)
         name = f"{self.view.preset or 'unsaved'}{'*' if self.view.dirty else ''}"
-        title = f"Settings · {name}{' · ' if hidden else ''}{hidden}"
+        title = f"{panel_title('settings')} · {name}{' · ' if hidden else ''}{hidden}"
         if str(self.border_title) != title:
             self.border_title = Content(title)
 
@@ -196,9 +220,11 @@ class SettingsPanel(CachedWidget, Vertical):
 
     @on(SettingsList.CursorMoved)
     def _show_help(self) -> None:
-        spec = self.spec
+        spec, row = self.spec, self.list.row
         if self.view is not None and spec is not None:
             self.query_one(FieldHelp).shown = field_help(self.view, spec)
+        elif self.view is not None and row is not None:
+            self.query_one(FieldHelp).shown = group_help(self.view, row.group)
 
     def action_move(self, by: int) -> None:
         """Move the cursor by `by` fields."""
@@ -206,7 +232,9 @@ class SettingsPanel(CachedWidget, Vertical):
 
     def action_step(self, direction: int) -> None:
         """Step the value under the cursor up or down."""
-        spec = self.spec
+        spec, row = self.spec, self.list.row
+        if spec is None and row is not None and row.label.startswith("▸" if direction > 0 else "▾"):
+            self._open_group(row.group)
         if self.view is None or spec is None:
             return
         value = getattr(self.view.resolved.settings, spec.name)
@@ -222,8 +250,10 @@ class SettingsPanel(CachedWidget, Vertical):
 
     @on(SettingsList.Chosen)
     def action_edit(self) -> None:
-        """Edit the value under the cursor in place, or toggle a switch."""
-        spec = self.spec
+        """Edit the value under the cursor in place, toggle a switch, or open and close a group."""
+        spec, row = self.spec, self.list.row
+        if row is not None and row.name is None:
+            self._open_group(row.group)
         if self.view is None or spec is None:
             return
         if spec.kind == "bool":
@@ -273,12 +303,26 @@ class SettingsPanel(CachedWidget, Vertical):
     def _typing(self, event: ValueInput.Changed) -> None:
         event.stop()
         if self._doing == "finding":
-            found = find_field(self.list.rows, event.value, self.list.cursor - 1) if event.value else None
-            if found is not None:
-                self.list.cursor = found
-            self._typed.set_class(bool(event.value) and found is None, "-wrong")
+            self._typed.set_class(bool(event.value) and not self._find(event.value), "-wrong")
         elif self._doing == "editing":
             self._check(event.value)
+
+    def _find(self, text: str) -> bool:
+        """Move the cursor to the next field that matches `text`, in a folded group too; return False if none does."""
+        if self.view is None:
+            return False
+        row, everything = self.list.row, form_rows(self.view)
+        here = next(
+            (at for at, one in enumerate(everything) if row and (one.name, one.group) == (row.name, row.group)), 0
+        )
+        found = find_field(everything, text, here - 1)
+        if found is None:
+            return False
+        name = everything[found].name
+        if all(one.name != name for one in self.list.rows):
+            self._open_group(everything[found].group, only_open=True)
+        self.list.cursor = next(at for at, one in enumerate(self.list.rows) if one.name == name)
+        return True
 
     def _check(self, text: str) -> bool:
         """Show the problem with `text` while it is typed; return True if it is valid."""

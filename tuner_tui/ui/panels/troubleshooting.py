@@ -58,7 +58,6 @@ class TroubleshootingPanel(VerticalScroll, can_focus=True):
         yield Static()
 
     def on_mount(self) -> None:
-        self.border_title = "Troubleshooting"
         self._lines: tuple[FindingLine, ...] = ()
 
     @property

@@ -29,11 +29,12 @@ from tuner_tui.ui.messages import (
     TuneWanted,
     UndoWanted,
 )
-from tuner_tui.ui.panels.hardware import HardwarePanel
+from tuner_tui.ui.panels.hardware import HardwarePanel, hardware_summary
 from tuner_tui.ui.panels.in_effect import InEffectPanel
-from tuner_tui.ui.panels.layout import PAGES, STRIP, PanelGrid, arrange
+from tuner_tui.ui.panels.layout import PAGES, STRIP, PanelGrid, arrange, panel_title
 from tuner_tui.ui.panels.live import LivePanel
 from tuner_tui.ui.panels.output import OUTPUT_KEYS, OutputPanel
+from tuner_tui.ui.panels.overview import StatusLine
 from tuner_tui.ui.panels.plots import PlotsPanel
 from tuner_tui.ui.panels.settings import SettingsPanel
 from tuner_tui.ui.panels.troubleshooting import TroubleshootingPanel
@@ -67,7 +68,6 @@ ACTION_MESSAGES: dict[str, type[Message]] = {
     "save_as": SaveAsWanted, "runs": RunsWanted, "compare": CompareWanted,
     "tune": TuneWanted, "undo": UndoWanted, "redo": RedoWanted, "theme": ThemeWanted, "leave": QuitWanted,
 }  # fmt: skip
-PANEL_TITLES = {"hardware": "Hardware", "live": "Live", "output": "Output", "plots": "Plots", "in-effect": "In effect"}
 
 
 class MainScreen(FullScreen):
@@ -88,7 +88,8 @@ class MainScreen(FullScreen):
     outcome_line: reactive[str] = reactive("", init=False, repaint=False)
     running: reactive[bool] = reactive(False, init=False, repaint=False)
     tuning_sign: reactive[str] = reactive("", init=False, repaint=False)
-    run_title: reactive[str] = reactive("", init=False, repaint=False)
+    run_name: reactive[str] = reactive("", init=False, repaint=False)
+    idle_line: reactive[str] = reactive("", init=False, repaint=False)
     now_s: reactive[float] = reactive(0.0, init=False, repaint=False)
     history: reactive[History] = reactive(History(), init=False, repaint=False)
     run_state: reactive[RunState | None] = reactive(None, init=False, repaint=False)
@@ -97,6 +98,7 @@ class MainScreen(FullScreen):
 
     def compose(self) -> ComposeResult:
         here = MainScreen
+        yield StatusLine(id="status").data_bind(here.view, here.now_s, here.run_name, here.idle_line)
         yield PanelGrid(
             HardwarePanel(id="hardware").data_bind(here.inventory, here.interpreter),
             SettingsPanel(id="settings").data_bind(here.outlook, view=here.settings_view),
@@ -113,7 +115,7 @@ class MainScreen(FullScreen):
     def on_mount(self) -> None:
         for panel in self.panels:
             panel.add_class("panel")
-            panel.border_title = panel.border_title or PANEL_TITLES.get(panel.id or "", "")
+            panel.border_title = panel_title(panel.id or "")
         self._show_idle_keys()
 
     @property
@@ -134,12 +136,10 @@ class MainScreen(FullScreen):
         if sample is not None:
             self.now_s = sample.time_s
 
-    def watch_run_title(self, title: str) -> None:
-        self.query_one("#live").border_title = Content(f"Live · {title}" if title else "Live")
-
     def watch_inventory(self, inventory: Inventory | None) -> None:
         if inventory is not None:
-            self.query_one("#hardware").border_title = Content(inventory.hostname)
+            self.query_one("#hardware").border_title = Content(panel_title("hardware", inventory.hostname))
+            self.query_one("#live").border_subtitle = Content(hardware_summary(inventory))
 
     def watch_findings(self, findings: tuple[Finding, ...]) -> None:
         worst = min((f.severity for f in findings), key=["failed", "warning", "hint"].index, default="")
@@ -148,6 +148,9 @@ class MainScreen(FullScreen):
 
     def watch_tuning_sign(self, sign: str) -> None:
         self.query_one(KeyFooter).signs = {"want('tune')": sign} if sign else {}
+
+    def watch_run_name(self) -> None:
+        self.arrange_panels()
 
     def watch_running(self) -> None:
         self._show_idle_keys()
@@ -167,10 +170,14 @@ class MainScreen(FullScreen):
     def arrange_panels(self) -> None:
         """Lay out the panels for the current size."""
         grid = self.query_one(PanelGrid)
-        width, height = self.size.width, self.size.height - (1 if self.size.height > 4 else 0)
-        self.query_one(KeyFooter).display = self.size.height > 4
+        width, footer, status = self.size.width, self.size.height > 4, self.size.height > 1
+        self.query_one(KeyFooter).display = footer
+        self.query_one(StatusLine).display = status
         troubles = self.query_one(TroubleshootingPanel)
-        arrangement = arrange(width, height, self.page, troubles.wanted_rows, troubles.quiet_rows)
+        arrangement = arrange(
+            width, self.size.height - footer - status, self.page, troubles.wanted_rows, troubles.quiet_rows,
+            below="output" if self.run_name else "hardware",
+        )  # fmt: skip
         strip = self.query_one(PageTabs)
         strip.pages, strip.numbers, strip.shown = arrangement.paged, PAGES, arrangement.active
         grid.show(arrangement)

@@ -44,7 +44,8 @@ class StateStore:
         environment = self._backend.environment_findings(state.inventory, state.interpreter, job)
         self._screen.findings = state.findings + environment
         self._screen.running = state.running
-        self._screen.run_title = status_text.run_title(state)
+        self._screen.run_name = "" if state.folder is None else state.folder.name
+        self._screen.idle_line = status_text.idle_line(state)
         self._screen.tuning_sign = status_text.tuning_sign(state)
         self._screen.outcome_line = status_text.outcome_line(state)
         self._screen.quiet_line = status_text.quiet_line(state, self._screen.settings_view)

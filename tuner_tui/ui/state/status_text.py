@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tuner_tui.core.units import format_duration
 from tuner_tui.ui.drawing import number_format as f
-from tuner_tui.ui.drawing.run_rows import format_metrics
+from tuner_tui.ui.drawing.run_rows import format_metrics, steps_made
 from tuner_tui.ui.drawing.tuning_text import tuning_sentence, tuning_status
 
 if TYPE_CHECKING:
@@ -70,14 +70,13 @@ def settings_error(view: SettingsView | None) -> str:
     return wrong[0].sentence if wrong else ""
 
 
-def run_title(state: UiState) -> str:
-    """Return the title of the live panel, without its name."""
-    if state.folder is None:
-        return ""
-    if state.view is None:
-        return f"{state.folder.name} · reading"
-    ended = state.view.state.outcome
-    return f"{state.folder.name} · {ended or (state.view.state.phase if state.running else state.view.status.kind)}"
+def idle_line(state: UiState) -> str:
+    """Return what the status line shows while no run is followed."""
+    if state.tuning is not None and state.tuning.status == "running":
+        return tuning_sentence(state.tuning)
+    preset = None if state.loaded is None else state.loaded.preset
+    trains = "the demo" if preset == "demo" else preset or "these settings"
+    return f"No run yet · t trains {trains} · e your own command · p a preset"
 
 
 def quiet_line(state: UiState, view: SettingsView | None = None) -> str:
@@ -107,7 +106,7 @@ def outcome_line(state: UiState) -> str:
 def _result_lines(run: RunState, finished: Finished) -> list[str]:
     """Steps, time and metrics, and the path of the last checkpoint."""
     ended = "Finished" if finished.outcome == "completed" else finished.outcome.capitalize()
-    parts = [f"{ended}: {f.count(run.step)} of {f.count(run.total_steps)} steps"]
+    parts = [f"{ended}: {steps_made(run)}"]
     if run.launched_t is not None:
         parts[0] += f" in {format_duration(finished.t - run.launched_t)}"
     parts += format_metrics(run.evaluations[-1].metrics) if run.evaluations else []

@@ -26,6 +26,7 @@ class Canvas(CachedWidget):
     DEFAULT_CSS = """
     Canvas > .canvas--dim { color: $quiet; }
     Canvas > .canvas--strong { text-style: bold; }
+    Canvas > .canvas--gauge { color: $gauge; }
     Canvas > .canvas--good { color: $success; }
     Canvas > .canvas--warn { color: $warning; }
     Canvas > .canvas--bad { color: $error; text-style: bold; }

@@ -25,7 +25,7 @@ ORIGIN_COLUMNS = 11
 
 
 class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
-    """Shows headings and fields, with a cursor on a field."""
+    """Shows fields and the headings of groups, with a cursor."""
 
     DEFAULT_CSS = """
     SettingsList {
@@ -48,16 +48,19 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
     }  # fmt: skip
 
     rows: reactive[tuple[FormRow, ...]] = reactive((), init=False, repaint=False)
-    cursor: reactive[int] = reactive(1, init=False, repaint=False)
+    cursor: reactive[int] = reactive(0, init=False, repaint=False)
 
     class CursorMoved(Message):
-        """The cursor moved to another field."""
+        """The cursor moved to another row."""
 
     class Scrolled(Message):
         """The visible rows changed."""
 
+    class Resized(Message):
+        """Another number of rows has room."""
+
     class Chosen(Message):
-        """The field under the cursor was clicked."""
+        """The row under the cursor was clicked."""
 
     @property
     def row(self) -> FormRow | None:
@@ -65,7 +68,7 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
         return self.rows[self.cursor] if 0 <= self.cursor < len(self.rows) else None
 
     def validate_cursor(self, cursor: int) -> int:
-        return max(1, min(cursor, len(self.rows) - 1)) if self.rows else 1
+        return max(0, min(cursor, len(self.rows) - 1))
 
     def watch_rows(self, old: tuple[FormRow, ...], new: tuple[FormRow, ...]) -> None:
         self.virtual_size = Size(self._columns, len(new))
@@ -81,8 +84,7 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
     def watch_cursor(self, old: int, new: int) -> None:
         self._refresh_row(old)
         self._refresh_row(new)
-        top = new - 1 if new and self.rows and self.rows[new - 1].name is None else new
-        self.scroll_to_region(Region(0, top, 1, new - top + 1), animate=False, force=True)
+        self.scroll_to_region(Region(0, new, 1, 1), animate=False, force=True)
         self.post_message(self.CursorMoved())
 
     @property
@@ -96,6 +98,7 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
         self.post_message(self.Scrolled())
 
     def on_resize(self, event: Resize) -> None:
+        self.post_message(self.Resized())
         self.post_message(self.Scrolled())
         self.virtual_size = Size(self._columns, len(self.rows))
         self.scroll_to_region(Region(0, self.cursor, 1, 1), animate=False, force=True)
@@ -108,18 +111,16 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
 
     def on_click(self, event: Click) -> None:
         line = event.y + self.scroll_offset.y
-        if not 0 <= line < len(self.rows) or self.rows[line].name is None:
+        if not 0 <= line < len(self.rows):
             return
-        if line == self.cursor:
-            self.post_message(self.Chosen())
+        chosen = line == self.cursor or self.rows[line].name is None
         self.cursor = line
+        if chosen:
+            self.post_message(self.Chosen())
 
     def move(self, by: int) -> None:
-        """Move the cursor by `by` fields, skipping headings, without wrapping around."""
-        fields = [i for i, row in enumerate(self.rows) if row.name is not None]
-        if fields:
-            at = min(range(len(fields)), key=lambda i: abs(fields[i] - self.cursor))
-            self.cursor = fields[max(0, min(at + by, len(fields) - 1))]
+        """Move the cursor by `by` rows, without wrapping around."""
+        self.cursor += by
 
     def value_region(self) -> Region:
         """Return the region of the value under the cursor, relative to this widget."""
@@ -138,27 +139,32 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
         if line >= len(self.rows):
             return Strip.blank(width, self.rich_style)
         row = self.rows[line]
-        if row.name is None:
-            text = f" {row.label} ".ljust(width)[:width]
-            return Strip([Segment(text, self._style("heading"))], width)
-        return Strip(self._field(row, line == self.cursor)).adjust_cell_length(width, self.rich_style)
+        segments = self._heading(row) if row.name is None else self._field(row)
+        if line == self.cursor:
+            segments = list(Segment.apply_style(segments, None, self._style("cursor")))
+        return Strip(segments).adjust_cell_length(width, self.rich_style)
 
-    def _field(self, row: FormRow, at_cursor: bool) -> list[Segment]:
+    def _heading(self, row: FormRow) -> list[Segment]:
+        """Return the heading of a group, padded over the whole width for the cursor."""
+        toned = self._style(row.tone) if row.tone else self._style("quiet")
+        room = max(0, self._columns - len(row.label) - 2)
+        return [
+            Segment(f"{row.label}  "[: self._columns], self._style("heading")),
+            Segment(shorten(row.origin, room).ljust(room), toned),
+        ]
+
+    def _field(self, row: FormRow) -> list[Segment]:
         plain, quiet = self.rich_style, self._style("quiet")
         toned = self._style(row.tone) if row.tone else plain
         value_columns = self._value_columns
         wide = self._columns >= LABEL_COLUMNS + value_columns + UNIT_COLUMNS + ORIGIN_COLUMNS + 4
-        segments = [
-            Segment("▸" if at_cursor else "•" if row.changed else " ", self._style("changed")),
+        return [
+            Segment("•" if row.changed else " ", self._style("changed")),
             Segment(f"{row.label:<{LABEL_COLUMNS}.{LABEL_COLUMNS}} ", plain),
             Segment(f"{shorten(row.value, value_columns):>{value_columns}} ", toned),
             Segment(f"{row.unit:<{UNIT_COLUMNS}.{UNIT_COLUMNS}} " if wide else "", quiet),
             Segment(self._origin(row, value_columns, wide), toned if row.tone in ("warning", "error") else quiet),
         ]
-        if not at_cursor:
-            return segments
-        over = self._style("cursor")
-        return list(Segment.apply_style(segments, None, over))
 
     def _origin(self, row: FormRow, value_columns: int, wide: bool) -> str:
         room = self._columns - LABEL_COLUMNS - value_columns - 3 - (UNIT_COLUMNS + 1 if wide else 0)

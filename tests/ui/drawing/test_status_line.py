@@ -1,0 +1,104 @@
+"""The status line: what runs, how far it is, how it ended, at any width."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.fakes.live_run import START_S, finished, running
+from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.ui.drawing.cells import line_width, plain_text
+from tuner_tui.ui.drawing.status_line import StatusScene, progress_bar, status_line
+
+GIB = 1024**3
+
+
+def scene(state: RunState | None, **changes: object) -> StatusScene:
+    return replace(StatusScene(name="r007", trains="demo", state=state, now_s=START_S), **changes)  # type: ignore[arg-type]
+
+
+def text(shown: StatusScene, width: int = 120) -> str:
+    return plain_text(status_line(shown, width)).rstrip()
+
+
+def test_a_run_that_trains_shows_its_progress() -> None:
+    shown = text(scene(running(START_S)))
+    assert shown.startswith("● r007  demo  training ━")
+    for part in (" 14 %", "step 1,240/9,000", "ETA ", "loss 1.8404"):
+        assert part in shown
+
+
+def test_a_narrow_line_keeps_phase_share_and_time_left() -> None:
+    shown = text(scene(running(START_S)), 60)
+    assert "training" in shown
+    assert "14 %" in shown
+    assert "ETA" in shown
+    assert "steps/s" not in shown
+
+
+@given(st.integers(1, 240), st.sampled_from(["training", "saving", "starting"]), st.sampled_from([1, 7, 9000]))
+def test_every_width_is_filled_exactly(width: int, phase: str, step: int) -> None:
+    for state in (running(START_S, phase=phase, step=step), RunState(step=step), finished("failed", "It raised.")):
+        assert line_width(status_line(scene(state), width)) == width
+
+
+def test_without_a_run_the_next_keys() -> None:
+    idle = "No run yet · t trains the demo · e your own command · p a preset"
+    assert text(StatusScene(idle), 80) == idle
+
+
+def test_a_run_that_is_still_being_read_has_no_figures() -> None:
+    assert text(scene(None)) == "● r007  reading the run …"
+
+
+@pytest.mark.parametrize(
+    ("phase", "words"),
+    [
+        ("starting", "starting 6 min 40 s"), ("saving", "saving a checkpoint"), ("skipping", "skipping batches"),
+        ("evaluating", "evaluating"),
+    ],
+)  # fmt: skip
+def test_phases_are_words_with_their_duration(phase: str, words: str) -> None:
+    assert words in text(scene(running(START_S, phase=phase)), 160)
+
+
+def test_a_stall_is_red_with_its_age_and_without_a_time_left() -> None:
+    stalled = running(START_S, last_step_t=START_S - 95, phase_since_t=START_S - 400)
+    shown = status_line(scene(stalled), 120)
+    assert "! r007" in plain_text(shown)
+    assert any(span.text == "stalled: no step for 1 min 35 s" and span.style == "bad" for span in shown)
+    assert "ETA –" in plain_text(shown)
+
+
+def test_a_stop_that_was_requested_is_said() -> None:
+    assert "! stop requested" in text(scene(running(START_S, stop_requested="stop")))
+
+
+def test_the_end_of_a_run_is_outcome_time_and_sentence() -> None:
+    out = finished("out-of-memory", "Out of memory while training at step 12: [enforce fail].")
+    assert text(scene(out, limit_bytes=GIB)) == (
+        "✗ r007 out of memory after 7 min 35 s  Out of memory while training at step 12; its limit was 1.0 GiB."
+    )
+    done = text(scene(finished("completed", "Completed.")))
+    assert done == "✓ r007 completed after 7 min 35 s  1,240 of 9,000 steps · loss 1.8404 · accuracy 0.8412"
+
+
+def test_steps_of_an_unknown_whole_have_no_dash() -> None:
+    state = replace(finished("completed", "Completed."), step=301, total_steps=None)
+    assert "301 steps ·" in text(scene(state))
+    assert "step 301" in text(scene(replace(running(START_S), step=301, total_steps=None)))
+
+
+def test_a_run_that_lost_its_supervisor_says_so() -> None:
+    shown = text(scene(running(START_S), lost="The supervisor ended without a result."))
+    assert shown == "✗ r007 lost  The supervisor ended without a result."
+
+
+@pytest.mark.parametrize(("done", "filled"), [(None, 0), (0.0, 0), (0.5, 10), (1.0, 20), (1.7, 20)])
+def test_the_bar_shows_the_part_that_is_done(done: float | None, filled: int) -> None:
+    shown = plain_text(progress_bar(done, 20, "good"))
+    assert len(shown) == 20
+    assert shown.count("━") == filled

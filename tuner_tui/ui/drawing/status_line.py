@@ -1,0 +1,134 @@
+"""The line at the top of the main screen: what runs, how far it is, and how it ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tuner_tui.core.units import UNKNOWN, format_duration, format_rough_duration, format_share
+from tuner_tui.runs.events.progress import eta, phase_at
+from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.ui.drawing import number_format as f
+from tuner_tui.ui.drawing.cells import BAD, WARN, Line, Style, TextSpan, align_left, align_right, fit, line, line_width
+from tuner_tui.ui.drawing.run_rows import OUTCOMES, PHASES, finite_style, format_metrics, outcome_sentence, steps_made
+
+RUNNING = "●"
+NARROWEST_BAR, WIDEST_BAR = 8, 48
+ETA_WIDTH = 10
+
+
+@dataclass(frozen=True, slots=True)
+class StatusScene:
+    """A run at `now_s` (seconds since the epoch) by its `name`, or the text `idle` while there is none.
+
+    `trains` names its preset or job. `lost` is the sentence of a run whose end nobody recorded.
+    """
+
+    idle: str = ""
+    name: str = ""
+    trains: str = ""
+    state: RunState | None = None
+    now_s: float = 0.0
+    limit_bytes: int | None = None
+    lost: str = ""
+
+
+def status_line(scene: StatusScene, width: int) -> Line:
+    """Return the line in `width` cells. Where there is no room, the least important parts are left out."""
+    return fit(_parts(scene, width), width)
+
+
+def _parts(scene: StatusScene, width: int) -> Line:
+    state = scene.state
+    if not scene.name:
+        return line(TextSpan(scene.idle))
+    if state is None:
+        return line(TextSpan(f"{RUNNING} {scene.name}", "strong"), TextSpan("  reading the run …", "dim"))
+    if state.finished is not None:
+        return _ended(scene, state)
+    if scene.lost:
+        return line(TextSpan(f"{BAD} {scene.name} lost", "bad"), f"  {scene.lost}")
+    return _running(scene, state, width)
+
+
+def _ended(scene: StatusScene, state: RunState) -> Line:
+    """Return outcome, time, and the sentence that matters: what went wrong, or what came of it."""
+    assert state.finished is not None
+    words, style = OUTCOMES.get(state.finished.outcome, (f"{BAD} {state.finished.outcome}", "bad"))
+    mark, _, outcome = words.partition(" ")
+    took = "" if state.launched_t is None else f" after {format_duration(state.finished.t - state.launched_t)}"
+    sentence = outcome_sentence(state, scene.limit_bytes)
+    if state.finished.outcome == "completed" or not sentence:
+        sentence = " · ".join(result_parts(state))
+    return line(TextSpan(f"{mark} {scene.name} {outcome}", style), f"{took}  {sentence}")
+
+
+def result_parts(state: RunState) -> list[str]:
+    """Return steps made, last loss and metrics of a run."""
+    parts = [steps_made(state)] + ([] if state.loss is None else [f"loss {f.metric(state.loss)}"])
+    return parts + (format_metrics(state.evaluations[-1].metrics) if state.evaluations else [])
+
+
+def _running(scene: StatusScene, state: RunState, width: int) -> Line:
+    phase = phase_at(state, scene.now_s)
+    stalled = phase == "stalled"
+    head = line(
+        TextSpan(f"{WARN if stalled else RUNNING} ", "bad" if stalled else "good"), TextSpan(scene.name, "strong")
+    )
+    name = line(TextSpan(f"  {scene.trains}", "dim")) if scene.trains else ()
+    doing = line("  ", TextSpan(_phase_words(state, phase, scene.now_s), "bad" if stalled else ""))
+    asked = line(TextSpan(f"  {WARN} {state.stop_requested} requested", "warn")) if state.stop_requested else ()
+    done = state.step / state.total_steps if state.step is not None and state.total_steps else None
+    share = line(TextSpan(align_right(format_share(done), 6), "strong")) if done is not None else ()
+    steps = _steps(state)
+    left = line(f"  ETA {align_left(_time_left(state, scene.now_s, stalled), ETA_WIDTH)}") if done is not None else ()
+    loss = (
+        line(TextSpan("  loss "), TextSpan(f.metric(state.loss), finite_style(state.loss)))
+        if state.loss is not None
+        else ()
+    )
+    speed = line(f"  {align_right(f.significant(state.rates.steps_s), 5)} steps/s") if state.rates.steps_s else ()
+    room = width - NARROWEST_BAR - 2 if done is not None else width
+    shown = _fitting({"head": head, "doing": doing, "asked": asked, "share": share, "left": left, "loss": loss,
+                      "steps": steps, "name": name, "speed": speed}, room)  # fmt: skip
+    bar_width = min(WIDEST_BAR, width - sum(map(line_width, shown.values())) - 1)
+    bar = line(" ", *progress_bar(done, bar_width, "bad" if stalled else "good")) if done is not None else ()
+    order = ("head", "name", "doing", "asked", "bar", "share", "steps", "left", "loss", "speed")
+    return line(*({**shown, "bar": bar}.get(part, ()) for part in order))
+
+
+def _fitting(parts: dict[str, Line], width: int) -> dict[str, Line]:
+    """Return the parts that fit, the most important first; a part without room does not make way for a later one."""
+    shown: dict[str, Line] = {}
+    for name, cells in parts.items():
+        if line_width(cells) > width:
+            break
+        shown[name] = cells
+        width -= line_width(cells)
+    return shown
+
+
+def _phase_words(state: RunState, phase: str, now_s: float) -> str:
+    if phase == "stalled":
+        return f"stalled: no step for {format_duration(now_s - (state.last_step_t or state.phase_since_t or now_s))}"
+    since = "" if phase == "training" or not state.phase_since_t else f" {format_duration(now_s - state.phase_since_t)}"
+    return PHASES.get(phase, phase) + since
+
+
+def _steps(state: RunState) -> Line:
+    if state.step is None:
+        return ()
+    total = f.count(state.total_steps)
+    return line(f"  step {align_right(f.count(state.step), len(total))}/{total}" if state.total_steps
+                else f"  step {f.count(state.step)}")  # fmt: skip
+
+
+def _time_left(state: RunState, now_s: float, stalled: bool) -> str:
+    left = None if stalled else eta(state, now_s)
+    return UNKNOWN if left is None else format_rough_duration(left.seconds)
+
+
+def progress_bar(done: float | None, width: int, style: Style) -> Line:
+    """Return a bar of `width` cells: the part done in `style`, the rest dim."""
+    halves = 0 if done is None else max(0, min(2 * width, int(done * 2 * width)))
+    whole, half = divmod(halves, 2)
+    return line(TextSpan("━" * whole + "╸" * half, style), TextSpan("─" * max(0, width - whole - half), "dim"))
