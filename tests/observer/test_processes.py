@@ -134,6 +134,8 @@ def test_the_observer_runs_on_python_3_8() -> None:
     generic = {"list", "dict", "tuple", "set", "frozenset", "type", "deque", "Callable", "Iterator", "Sequence", "ref"}
     for file in SITE.rglob("*.py"):
         tree = ast.parse(file.read_text(), feature_version=(3, 8))
+        if file.name == "sitecustomize.py":  # without annotations, for Python 2.7
+            continue
         assert "from __future__ import annotations" in file.read_text() or file.stat().st_size < 2000, file
         for node in evaluated_nodes(tree):
             if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):

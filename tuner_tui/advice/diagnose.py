@@ -9,7 +9,12 @@ from tuner_tui.advice.findings import gpu, host, wall_time
 from tuner_tui.advice.findings.data_loading import data_wait
 from tuner_tui.advice.findings.memory_leak import memory_grows
 from tuner_tui.advice.findings.non_finite import loss_scale, non_finite_values
-from tuner_tui.advice.findings.not_applied import fallback_cannot_act, not_resumed, settings_not_in_effect
+from tuner_tui.advice.findings.not_applied import (
+    fallback_cannot_act,
+    not_observed,
+    not_resumed,
+    settings_not_in_effect,
+)
 from tuner_tui.advice.findings.wall_time import between_steps, no_steps, stalled
 from tuner_tui.advice.situation import Situation
 
@@ -33,6 +38,7 @@ RULES: tuple[FindingRule, ...] = (
     no_steps,
     settings_not_in_effect,
     fallback_cannot_act,
+    not_observed,
     loss_scale,
     host.host_memory_near_limit,
     host.small_shm,

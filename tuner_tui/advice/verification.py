@@ -30,6 +30,7 @@ CHECKED = (
     "dataloader_pin_memory", "dataloader_persistent_workers",
 )  # fmt: skip
 """The settings that speed and memory depend on; listed even if nothing was observed."""
+UNOBSERVED = "the training was not observed"
 FLASH = {"flash_attention_2": "flash_attn", "flash_attention_3": "flash_attn_3"}
 
 
@@ -80,7 +81,8 @@ def _refused(situation: Situation) -> list[SettingCheck]:
             name, asked.get(name), None, "differs", "no place to set it was found in the process"
         )
     for name in _unobserved(situation):
-        marks[name] = SettingCheck(name, asked.get(name), None, "differs", "the training was not observed")
+        why = f"the training is not observed, because {state.unobserved}" if state.unobserved else UNOBSERVED
+        marks[name] = SettingCheck(name, asked.get(name), None, "differs", why)
     return list(marks.values())
 
 
@@ -88,7 +90,8 @@ def _unobserved(situation: Situation) -> frozenset[str]:
     """All requested settings, if they are set by the observer and it never reported from the training."""
     job, state = situation.job, situation.state
     injects = isinstance(job, CommandJob) and job.apply == "inject"
-    if not injects or state.ranks or state.outcome not in ("completed", "stopped"):
+    ended = state.outcome in ("completed", "stopped")
+    if not injects or state.ranks or not (ended or state.unobserved):
         return frozenset()
     return situation.chosen or frozenset()
 

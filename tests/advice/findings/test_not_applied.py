@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.fakes.situations import situation, training
 from tuner_tui.advice.diagnose import diagnose
+from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.settings.job import CommandJob
 
 CHECKPOINT = "/runs/r001/output/checkpoint-500"
@@ -28,3 +29,9 @@ def test_a_fallback_that_cannot_act_is_reported_while_the_training_runs() -> Non
     assert diagnose(situation(state=loop, job=job, chosen=frozenset()))[0].cause == "no-fallback"
     trainer = training(in_effect={"optimizer": "SGD", "n_gpu": 1}, accepts_orders=True)
     assert diagnose(situation(state=trainer, job=job, chosen=frozenset())) == ()
+
+
+def test_a_training_that_cannot_be_observed_says_why() -> None:
+    state = RunState(launched_t=1.0, unobserved="its Python 3.7.16 is older than 3.8")
+    (finding,) = diagnose(situation(state=state, settings=None, samples=()))
+    assert finding.sentence == "Not observed, because its Python 3.7.16 is older than 3.8"

@@ -42,6 +42,20 @@ def _format_observed(value: object) -> str:
     return "not applied" if value is None else f"in effect {format_setting(value)}"
 
 
+def not_observed(situation: Situation) -> Finding | None:
+    """The observer does not run in the training's Python, so that only its output is read."""
+    state = situation.state
+    if state.unobserved is None or process_steps(situation):
+        return None
+    return Finding(
+        cause="not-observed",
+        severity="hint",
+        sentence=f"Not observed, because {state.unobserved}",
+        evidence=("steps, loss and speed are read from the output where it prints them; nothing can be injected",),
+        confidence="certain",
+    )
+
+
 def fallback_cannot_act(situation: Situation) -> Finding | None:
     """The run asked for the automatic fallback, which no restart of this training could carry out."""
     job = situation.job

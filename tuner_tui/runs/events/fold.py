@@ -113,6 +113,10 @@ def _injected(state: RunState, event: ev.Injected) -> RunState:
     return replace(state, injected=injected, not_injected=tuple(left))
 
 
+def _unobserved(state: RunState, event: ev.Unobserved) -> RunState:
+    return replace(state, unobserved=event.reason)
+
+
 def _out_of_memory(state: RunState, event: ev.OutOfMemory) -> RunState:
     return replace(state, out_of_memory=event)
 
@@ -211,6 +215,7 @@ _FOLDS: Mapping[type[ev.Event], Folder] = {
     ev.Checkpoint: _checkpoint,
     ev.InEffect: _in_effect,
     ev.Injected: _injected,
+    ev.Unobserved: _unobserved,
     ev.OutOfMemory: _out_of_memory,
     ev.Raised: _raised,
     ev.Ended: _ended,

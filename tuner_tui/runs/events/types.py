@@ -187,6 +187,14 @@ class Injected(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unobserved(Event):
+    """The observer does not run in the launched Python; `reason` completes "Not observed, because"."""
+
+    kind: ClassVar[str] = "unobserved"
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OutOfMemory(Event):
     """The process ran out of memory; `where` is training, evaluating, saving, loading or optimizer-step."""
 
@@ -311,6 +319,6 @@ EVENT_TYPES: Mapping[str, type[Event]] = {
     cls.kind: cls
     for cls in (
         Launched, StopRequested, Exited, Finished, FellBack, FallbackEnded, Started, Phase, Plan, Evaluated,
-        Checkpoint, InEffect, Injected, OutOfMemory, Raised, TrialMeasured, Ended, Steps, Metrics,
+        Checkpoint, InEffect, Injected, Unobserved, OutOfMemory, Raised, TrialMeasured, Ended, Steps, Metrics,
     )
 }  # fmt: skip

@@ -106,7 +106,15 @@ class Observer:
     def _torch_imported(self, torch: Any) -> None:
         from .instrumentation import Instrumentation
 
-        self.instrumentation = Instrumentation(torch, self.session)
+        try:
+            self.instrumentation = Instrumentation(torch, self.session)
+        except Exception as error:
+            if self.session.launched:
+                self.session.open()
+                version = getattr(torch, "__version__", "of an unknown version")
+                why = f"the observer does not work with torch {version} ({type(error).__name__})"
+                self.session.report("unobserved", reason=why)
+            raise
         for name, module in self._early_modules:
             call_safely(self.instrumentation.module_imported, name, module)
         self._early_modules.clear()
