@@ -6,25 +6,15 @@ import codecs
 import errno
 import json
 import os
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
 from typing import Any, NoReturn
 
+from tuner_tui.core.terminal_text import escape_control
+
 DONE, FAILED, USAGE, OUT_OF_MEMORY, ALREADY_RUNNING, INTERRUPTED, TERMINATED = 0, 1, 2, 3, 4, 130, 143
-
-
-_UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-
-
-def escape_control(text: str) -> str:
-    r"""Return the text with control characters and direction overrides escaped, as `\x1b`; line ends and tabs stay.
-
-    Commands, presets and exceptions of a training may contain sequences that control the terminal.
-    """
-    return _UNSAFE.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def fail(sentence: str, code: int = USAGE) -> NoReturn:
@@ -35,12 +25,7 @@ def fail(sentence: str, code: int = USAGE) -> NoReturn:
 
 def print_note(sentence: str) -> None:
     """Print a message to standard error."""
-    sys.stderr.write(escape_control(sentence) + "\n")
-
-
-def print_text(text: str) -> None:
-    """Print a result as text, with control characters escaped."""
-    print_line(escape_control(text))
+    sys.stderr.write(sentence + "\n")
 
 
 def print_json(data: Any) -> None:
@@ -73,12 +58,39 @@ def reopen_closed_streams() -> None:
             setattr(sys, name, os.fdopen(descriptor, mode))
 
 
-def allow_any_encoding() -> None:
-    """Replace characters that the encoding of a stream lacks, instead of raising `UnicodeEncodeError`."""
+class SafeWriter(TextIOWrapper):
+    """A standard stream that escapes control characters: commands, presets, names of cards, messages of libraries may
+    hold sequences that control the terminal. It shares its buffer with the stream it replaces.
+    """
+
+    replaced: TextIOWrapper | None = None
+    """Kept, because a stream closes its buffer when nothing refers to it."""
+
+    def write(self, text: str) -> int:
+        """Write `text`, with everything escaped that controls a terminal."""
+        return super().write(escape_control(text))
+
+    def close(self) -> None:
+        """Flush only: the buffer belongs to the stream that was replaced."""
+        if not self.buffer.closed:
+            self.flush()
+
+
+def protect_streams() -> None:
+    """Let everything be written by `SafeWriter`; characters that the encoding lacks are replaced instead of raising.
+
+    The screen is drawn on `sys.__stdout__`, where each cell is cleaned instead (`ui.theme.SafeCells`).
+    """
     codecs.register_error(ERROR_HANDLER, _encode_fallback)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if isinstance(stream, TextIOWrapper) and not isinstance(stream, SafeWriter):
             stream.reconfigure(errors=ERROR_HANDLER)
+            safe = SafeWriter(
+                stream.buffer, stream.encoding, ERROR_HANDLER, "\n", stream.line_buffering, stream.write_through
+            )
+            safe.replaced = stream
+            setattr(sys, name, safe)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from tuner_tui.cli.console import allow_any_encoding, reopen_closed_streams, report_io_errors
+from tuner_tui.cli.console import protect_streams, reopen_closed_streams, report_io_errors
 
 COMMANDS = {
     "screen": "screen",
@@ -36,7 +36,7 @@ GLOBAL_FLAGS = ("--help", "--version", "--install-completion", "--show-completio
 def main(argv: list[str] | None = None) -> None:
     """Run `tuner-tui`. Without a command, or with a preset or run in its place, open the screen."""
     reopen_closed_streams()
-    allow_any_encoding()
+    protect_streams()
     with report_io_errors():
         dispatch(list(sys.argv[1:] if argv is None else argv))
 

@@ -16,7 +16,6 @@ from tuner_tui.cli.console import (
     TERMINATED,
     print_line,
     print_note,
-    print_text,
 )
 from tuner_tui.cli.interrupts import Interrupts
 from tuner_tui.cli.render.run_progress import event_line, progress_line
@@ -125,7 +124,7 @@ class _RunFollower:
         for event in events:
             text = encode_event(event).decode("ascii").rstrip() if self._json else event_line(event)
             if text is not None:
-                print_text(text)
+                print_line(text)
 
     def _print_progress(self, now: ClockReading) -> None:
         if not self._json and now.monotonic_s >= self._next_progress_s and self._reader.state.step is not None:

@@ -12,6 +12,8 @@ from rich.segment import Segment
 from textual.filter import LineFilter
 from textual.theme import Theme
 
+from tuner_tui.core.terminal_text import drop_control
+
 if TYPE_CHECKING:
     from textual.color import Color
 
@@ -119,6 +121,15 @@ def _likeness(character: str) -> str:
     from rich.cells import get_character_cell_size
 
     return "?" * get_character_cell_size(character)
+
+
+class SafeCells(LineFilter):
+    """Removes characters that control the terminal: every cell of the screen passes through here."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        if all(text.isprintable() for text, _, _ in segments):
+            return segments
+        return [Segment(drop_control(text), style, control) for text, style, control in segments]
 
 
 class Ascii(LineFilter):

@@ -12,7 +12,7 @@ import typer
 from tuner_tui.advice.diagnose import diagnose as diagnose_situation
 from tuner_tui.advice.situation import Situation, situation_of_run
 from tuner_tui.advice.verification import verify_settings
-from tuner_tui.cli.console import fail, print_json, print_text
+from tuner_tui.cli.console import fail, print_json, print_line
 from tuner_tui.cli.render.diagnose import check_lines, diagnosis_document, finding_lines
 from tuner_tui.cli.render.text import join_sections
 from tuner_tui.runs.events.run_state import RunState
@@ -40,7 +40,7 @@ def diagnose(
     if as_json:
         print_json(diagnosis_document(findings, checks))
     else:
-        print_text("\n".join(join_sections([*finding_lines(findings), check_lines(checks)])))
+        print_line("\n".join(join_sections([*finding_lines(findings), check_lines(checks)])))
 
 
 def read_situation(source: str) -> Situation:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner_tui.cli.console import print_json, print_text
+from tuner_tui.cli.console import print_json, print_line
 
 if TYPE_CHECKING:
     pass
@@ -37,7 +37,7 @@ def diff(
         return
     from tuner_tui.cli.render.diff import diff_report
 
-    print_text(
+    print_line(
         "\n".join(
             diff_report([folder.id for folder in folders], comparison, [one.status.sentence, other.status.sentence])
         )

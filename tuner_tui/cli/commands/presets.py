@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tuner_tui.cli.console import USAGE, fail, print_json, print_note, print_text
+from tuner_tui.cli.console import USAGE, fail, print_json, print_line, print_note
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.environment import visible_cards
 from tuner_tui.hardware.interpreter.probe import default_interpreter, probe_versions
@@ -67,7 +67,7 @@ def list_all(as_json: AsJson = False) -> None:
         print_json([_listed(item) for item in found])
         return
     for item in found:
-        print_text(_line(item))
+        print_line(_line(item))
 
 
 def show(name: Annotated[str, typer.Argument(help="A preset's name, or a file")], as_json: AsJson = False) -> None:
@@ -103,7 +103,7 @@ def check_presets(names: list[str], box: RuleContext, as_json: bool) -> None:
         print_json([item.document() for item in checks])
     for item in checks:
         if not as_json:
-            print_text(str(item))
+            print_line(str(item))
         if item.error:
             print_note(item.error)
     if any(item.error for item in checks):

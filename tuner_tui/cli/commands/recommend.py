@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tuner_tui.advice.recommend.duration_estimate import EarlierRun, earlier_run
-from tuner_tui.cli.console import fail, print_json, print_text
+from tuner_tui.cli.console import fail, print_json, print_line
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.store.folder import RunFolder, list_runs
 from tuner_tui.runs.store.record import RecordError, read_record
@@ -124,7 +124,7 @@ def print_recommendation(
         return
     from tuner_tui.cli.render.recommend import recommend_report
 
-    print_text("\n".join(recommend_report(found, resolved, job, expected, change)))
+    print_line("\n".join(recommend_report(found, resolved, job, expected, change)))
 
 
 def as_document(found: Recommendation, resolved: Resolved, job: BuiltinJob | CommandJob) -> dict[str, Any]:

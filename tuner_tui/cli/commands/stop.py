@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tuner_tui.cli.console import FAILED, fail, print_json, print_note, print_text
+from tuner_tui.cli.console import FAILED, fail, print_json, print_line, print_note
 from tuner_tui.cli.run_lookup import find_run_or_exit
 
 
@@ -63,4 +63,4 @@ def stop(
     if as_json:
         print_json({"run": folder.id, **asdict(found)})
     else:
-        print_text(found.sentence)
+        print_line(found.sentence)

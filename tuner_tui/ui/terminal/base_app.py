@@ -22,7 +22,7 @@ from tuner_tui.ui.backend.records import BackendError
 from tuner_tui.ui.keys import APP_KEYS
 from tuner_tui.ui.terminal.cell_diff import TerminalCells
 from tuner_tui.ui.terminal.crash_report import write_crash_report
-from tuner_tui.ui.theme import DARK, LIGHT, PLAIN, THEMES, Ascii
+from tuner_tui.ui.theme import DARK, LIGHT, PLAIN, THEMES, Ascii, SafeCells
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -52,7 +52,7 @@ class BaseApp(App[None]):
         super().__init__(ansi_color=None if colour else True)
         self.animation_level = "none"
         self.no_color = self.no_color or not colour
-        self._output_filters: list[LineFilter] = [NoColor()] * (not colour) + [Ascii()] * ascii_only
+        self._output_filters: list[LineFilter] = [SafeCells()] + [NoColor()] * (not colour) + [Ascii()] * ascii_only
         for available in THEMES:
             self.register_theme(available)
         self.theme = (LIGHT if theme == "light" else DARK).name if colour else PLAIN.name

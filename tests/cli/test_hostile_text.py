@@ -1,0 +1,83 @@
+"""No text of others reaches the terminal with characters that control it, on a real terminal and in plain output."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks.screen.terminal import Terminal
+
+PROGRAM = [sys.executable, "-m", "tuner_tui"]
+HOSTILE = "\x1b]0;owned\x07 \x9b31m \u202egnp.exe\u2066 \x1b[31m"
+FORBIDDEN = (b"\x1b]0;", "\x9b".encode(), "\u202e".encode(), "\u2066".encode(), b"\x07")
+SLEEP = f"'{HOSTILE}'; import time; time.sleep(600)"
+
+
+def environment(folder: Path) -> dict[str, str]:
+    return {
+        **os.environ,
+        "TERM": "xterm-256color",
+        "TUNER_STATE_DIR": str(folder / "s"),
+        "XDG_CONFIG_HOME": str(folder),
+    }
+
+
+def found(output: bytes) -> list[bytes]:
+    return [sequence for sequence in FORBIDDEN if sequence in output]
+
+
+def hostile_preset(folder: Path) -> None:
+    presets = folder / "tuner-tui" / "presets"
+    presets.mkdir(parents=True, mode=0o700)
+    (presets / "p.yaml").write_text(
+        'version: 1\nname: p\ndescription: "\\e]0;owned\\a \\u202egnp"\n'
+        'job:\n  kind: command\n  command: [sh, "\\u202ex"]\n'
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("detect", "--interpreter", f"/usr/bin/{HOSTILE}"),
+        ("doctor", "--interpreter", HOSTILE),
+        ("estimate", "--interpreter", HOSTILE, "demo"),
+        ("run", "--preset", HOSTILE),
+        ("run", "--set", f"{HOSTILE}=1", "--", "true"),
+        ("run", "--apply", "none", "--", sys.executable, "-c", f"raise SystemExit({HOSTILE!r})", HOSTILE),
+        ("stop", HOSTILE),
+        ("logs", HOSTILE),
+        ("diagnose", HOSTILE),
+        ("diff", HOSTILE, "r001"),
+        ("presets", "show", "p"),
+        ("presets", "list"),
+        ("export", "p", "--to", HOSTILE),
+        (HOSTILE,),
+        ("ps",),
+    ],
+)
+def test_plain_output(tmp_path: Path, words: tuple[str, ...]) -> None:
+    hostile_preset(tmp_path)
+    done = subprocess.run([*PROGRAM, *words], cwd=tmp_path, env=environment(tmp_path), capture_output=True, timeout=120)
+    assert found(done.stdout + done.stderr) == []
+    assert b"Traceback" not in done.stderr
+
+
+def test_the_watched_command_line_on_a_terminal(tmp_path: Path) -> None:
+    watched = subprocess.Popen([sys.executable, "-c", SLEEP])
+    try:
+        with Terminal([*PROGRAM, "watch", str(watched.pid)], environment(tmp_path), tmp_path) as terminal:
+            output = b""
+            deadline = time.monotonic() + 30
+            while b"gnp.exe" not in output and time.monotonic() < deadline:
+                output += terminal.read(0.2)
+        assert b"gnp.exe" in output
+        # The shape of the pointer is Textual's own.
+        assert found(output.replace(b"\x1b]22;default\x07", b"")) == []
+    finally:
+        watched.kill()
+        watched.wait()
