@@ -19,7 +19,8 @@ class Remedy:
 
     `change` maps settings to new values; it is empty if the remedy lies outside the settings. `effect` is the expected
     effect, `rests_on` what that expectation is based on, `source` the document, rule or measurement. `peak` is the GPU
-    memory that the change leads to; None if it is unknown, or the change does not affect it.
+    memory that the change leads to; None if it is unknown, or the change does not affect it. `command`, if any,
+    has placeholders and replaces the job's.
     """
 
     title: str
@@ -29,6 +30,12 @@ class Remedy:
     rests_on: str = ""
     source: str = ""
     peak: ExpectedPeak | None = None
+    command: tuple[str, ...] = ()
+
+    @property
+    def can_apply(self) -> bool:
+        """Whether the program can carry it out: it changes settings or the command."""
+        return bool(self.change or self.command)
 
     @property
     def expectation(self) -> str:

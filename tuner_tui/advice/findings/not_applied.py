@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Collection, Iterator
+
 from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.advice.findings.run_metrics import process_steps
 from tuner_tui.advice.reach import has_own_loop
 from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.situation import Situation
 from tuner_tui.advice.verification import differing_settings, format_setting, unreachable_settings
+from tuner_tui.settings.fields import FIELDS
+from tuner_tui.settings.job import CommandJob
+from tuner_tui.settings.placeholder_flags import placeholder_command
 
 SETTLED_STEPS = 3
 """Values in effect arrive with the first counters; late ones, such as autocast, are there after this many steps."""
@@ -34,8 +40,28 @@ def settings_not_in_effect(situation: Situation) -> Finding | None:
             for mark in marks
         ),
         confidence="certain",
-        remedies=remedies_for("not-in-effect", situation, "unreachable" if unreachable else None),
+        remedies=(
+            *placeholder_remedy(situation, unreachable),
+            *remedies_for("not-in-effect", situation, "unreachable" if unreachable else None),
+        ),
     )
+
+
+def placeholder_remedy(situation: Situation, names: Collection[str]) -> Iterator[Remedy]:
+    """The command with placeholders in the flags that look like the settings `names`, if it has such flags."""
+    job = situation.job
+    if not isinstance(job, CommandJob) or job.apply not in ("inject", "none"):
+        return
+    found = placeholder_command(job.command, [name for name in FIELDS if name in names], situation.state.options)
+    if found is not None:
+        command, carried = found
+        yield Remedy(
+            title=f"pass {', '.join(carried)} by the command's own flags",
+            why=f"`tuner-tui run … -- {shlex.join(command)}`",
+            effect="the script receives the value as if it were typed",
+            rests_on="the flags in the command" + (", and those its parser accepts" if situation.state.options else ""),
+            command=command,
+        )
 
 
 def _format_observed(value: object) -> str:

@@ -110,7 +110,7 @@ def _injected(state: RunState, event: ev.Injected) -> RunState:
     """Several places may take settings; what remains in `not_injected` was taken by none."""
     injected = {**state.injected, **event.values}
     left = (name for name in dict.fromkeys((*state.not_injected, *event.not_found)) if name not in injected)
-    return replace(state, injected=injected, not_injected=tuple(left))
+    return replace(state, injected=injected, not_injected=tuple(left), options=event.options or state.options)
 
 
 def _unobserved(state: RunState, event: ev.Unobserved) -> RunState:

@@ -78,6 +78,7 @@ class RunState:
     in_effect: Mapping[str, Any] = field(default_factory=dict)
     injected: Mapping[str, Any] = field(default_factory=dict)
     not_injected: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
     unobserved: str | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     stop_requested: str | None = None

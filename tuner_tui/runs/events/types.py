@@ -179,11 +179,15 @@ class InEffect(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Injected(Event):
-    """Values that `inject` set inside the process, and names that it found no place for."""
+    """Values that `inject` set inside the process, and names that it found no place for.
+
+    `options` are those of the script's argument parser, each with its aliases: `-b --batch-size`.
+    """
 
     kind: ClassVar[str] = "injected"
     values: Mapping[str, Any] = field(default_factory=dict)
     not_found: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

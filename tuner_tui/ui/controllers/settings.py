@@ -102,11 +102,24 @@ class SettingsController(Controller):
         """Put the values of `remedy` into the settings."""
         from tuner_tui.settings.origin import OriginKind
 
+        if remedy.command:
+            self._use_command(remedy)
+            return
         if not self._state.changes_by(remedy):
             self._app.show_note(f"{remedy.title}: the settings have these values already.")
             return
         self._store.update(self._state.with_changes(remedy.change, OriginKind.REMEDY, finding.cause))
         self._app.show_note(f"{remedy.title}: set for the next run. u undoes it.")
+
+    def _use_command(self, remedy: Remedy) -> None:
+        """Launch the command of `remedy` from now on, with the settings in its placeholders."""
+        from tuner_tui.settings.job import CommandJob
+
+        job = None if self._state.loaded is None else self._state.loaded.job
+        if isinstance(job, CommandJob):
+            changed = job.model_copy(update={"command": remedy.command, "apply": "placeholders"})
+            self._store.update(self._state.with_job(changed))
+            self._app.show_note(f"{remedy.title}: set for the next run.")
 
     async def show_diff(self, finding: Finding, remedy: Remedy) -> None:
         """Show what `remedy` would change; the dialog can apply it."""

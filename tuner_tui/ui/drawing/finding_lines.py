@@ -100,7 +100,7 @@ def _finding_lines(finding: Finding, own: int | None, selected: int, width: int)
 
 
 def _remedy_lines(remedy: Remedy, number: int, selected: bool, width: int) -> list[FindingLine]:
-    keys = (KEYS if remedy.change else LOOK_KEYS) if selected and width >= ROOM_FOR_KEYS else ""
+    keys = (KEYS if remedy.can_apply else LOOK_KEYS) if selected and width >= ROOM_FOR_KEYS else ""
     room = max(8, width - 4 - (len(keys) + 2 if keys else 0))
     rest = " · ".join(part for part in (remedy.expectation, remedy.rests_on) if part)
     title, *more = wrap_lines(remedy.title, room)

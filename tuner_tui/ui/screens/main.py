@@ -157,7 +157,7 @@ class MainScreen(FullScreen):
 
     def _show_idle_keys(self) -> None:
         idle = {"want('train')", "want('tune')"} if self.running else {"want('stop')", "want('checkpoint')"}
-        if not any(remedy.change for finding in self.findings for remedy in finding.remedies):
+        if not any(remedy.can_apply for finding in self.findings for remedy in finding.remedies):
             idle.add("apply_remedy")
         self.query_one(KeyFooter).idle = frozenset(idle)
 
@@ -238,7 +238,7 @@ class MainScreen(FullScreen):
     def _request_remedy(self, message: type[RemedyWanted]) -> None:
         """A remedy that changes no setting is explained instead."""
         choice = self.query_one(TroubleshootingPanel).choice
-        if choice is not None and choice.remedy is not None and choice.remedy.change:
+        if choice is not None and choice.remedy is not None and choice.remedy.can_apply:
             self.post_message(message(choice.finding, choice.remedy))
         elif choice is not None:
             self.action_why()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -149,9 +150,12 @@ class UiState:
         return self if self.editing is None else replace(self, editing=self.editing.redo())
 
     def changes_by(self, remedy: Remedy) -> tuple[SettingChange, ...]:
-        """Return the settings whose value `remedy` would change."""
+        """Return the settings whose value `remedy` would change, or the command."""
         from tuner_tui.ui.drawing.settings_form import format_field
 
+        if remedy.command:
+            job = None if self.loaded is None else self.loaded.job
+            return (SettingChange("Command", shlex.join(getattr(job, "command", ())), shlex.join(remedy.command)),)
         if self.editing is None:
             return ()
         settings = self.editing.current.settings

@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # a process without torch should not import `typing`
 
 
 HOOKED_MODULES = (
+    "argparse",
     "torch.nn.modules.module",
     "torch.optim.optimizer",
     "torch.utils.data.dataloader",

@@ -80,7 +80,9 @@ class Instrumentation:
             self._inject(name, module, self._injection_log)
 
     def _inject(self, name: str, module: Any, log: injection.InjectionLog) -> None:
-        if name == "torch.utils.data.dataloader":
+        if name == "argparse":
+            injection.record_options(module, log)
+        elif name == "torch.utils.data.dataloader":
             injection.inject_dataloaders(module, log, lambda: not self.counters.evaluation.is_evaluating())
         elif name == "transformers.training_args":
             injection.inject_training_arguments(module, log)
