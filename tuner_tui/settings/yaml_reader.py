@@ -178,8 +178,17 @@ def _invalid_yaml(source: str, error: yaml.YAMLError) -> PresetError:
     return PresetError(f"{where}: is not valid YAML: {shorten_text(str(problem), 120)}")
 
 
-def _parse_tool_yaml(text: str, source: str) -> ToolFile:
-    loader = _ToolLoader(text)
+def compose_tool_yaml(text: str, source: str) -> yaml.MappingNode:
+    """The mapping at the top of a tool's YAML or JSON text, with its places in the text. Raises `PresetError`."""
+    try:
+        return _compose_mapping(_ToolLoader(text), source)
+    except yaml.YAMLError as error:
+        raise _invalid_yaml(source, error) from None
+    except _RefusedError as error:
+        raise PresetError(f"{source}:{error}") from None
+
+
+def _compose_mapping(loader: _ToolLoader, source: str) -> yaml.MappingNode:
     if not loader.check_node():
         raise PresetError(f"{source}: is empty")
     node = cast(yaml.Node, loader.get_node())
@@ -189,6 +198,12 @@ def _parse_tool_yaml(text: str, source: str) -> ToolFile:
         raise _RefusedError(node.start_mark.line + 1, "must hold `key: value` lines")
     if _expanded_size(node, {}) > MAX_NODES:  # merge keys copy what an alias shares
         raise PresetError(f"{source}: its aliases expand to more than {MAX_NODES:,} values")
+    return node
+
+
+def _parse_tool_yaml(text: str, source: str) -> ToolFile:
+    loader = _ToolLoader(text)
+    node = _compose_mapping(loader, source)
     lines: dict[str, int] = {}
     for key, _ in node.value:
         if not isinstance(key, yaml.ScalarNode):

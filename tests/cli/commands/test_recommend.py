@@ -105,3 +105,44 @@ def test_bad_input_is_one_sentence_and_exit_code_2(call: Call, words: list[str],
     result = call(*words)
     assert (result.exit_code, result.stdout) == (2, "")
     assert said in result.stderr
+
+
+TOOL_FILE = """base_model: acme/base-1b  # a comment
+dataloader_num_workers: 0
+micro_batch_size: 2
+sequence_len: 512
+bf16: true
+plugins: [a.b]
+"""
+
+
+def test_a_tools_file_is_patched_and_the_rest_stays(call: Call, tmp_path: Path) -> None:
+    file = tmp_path / "my.yml"
+    file.write_text(TOOL_FILE)
+    file.chmod(0o640)
+    shown = call(str(file), "--patch")
+    assert shown.exit_code == 0, shown.stderr
+    assert file.read_text() == TOOL_FILE
+    assert "-bf16: true\n" in shown.stdout  # a T4 has fp16 only
+    assert "+fp16: true\n" in shown.stdout
+    assert call(str(file), "--write").exit_code == 0
+    lines = file.read_text().splitlines()
+    assert [line for line in TOOL_FILE.splitlines() if line not in lines] == ["dataloader_num_workers: 0", "bf16: true"]
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert "needs no change" in call(str(file), "--write").stderr
+
+
+def test_what_the_tool_chooses_is_left_to_it_and_a_value_given_is_written(call: Call, tmp_path: Path) -> None:
+    file = tmp_path / "my.yml"
+    file.write_text("base_model: m\nbf16: auto\nmicro_batch_size: 2\n")
+    assert call(str(file), "--write", "--set", "per_device_train_batch_size=4").exit_code == 0
+    assert file.read_text().startswith("base_model: m\nbf16: auto\nmicro_batch_size: 4\n")
+    assert "fp16" not in file.read_text()
+
+
+def test_a_preset_is_not_patched(call: Call, tmp_path: Path) -> None:
+    file = tmp_path / "my.yaml"
+    file.write_text("settings: {seed: 3}\n")
+    result = call(str(file), "--write")
+    assert (result.exit_code, "is a preset" in result.stderr) == (2, True)
+    assert call("--write").exit_code == 2

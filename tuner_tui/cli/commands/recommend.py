@@ -58,6 +58,12 @@ def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
             list[str] | None, typer.Option("--set", metavar="K=V", help="A setting that stays as it is.")
         ] = None,
         interpreter: Annotated[Path | None, typer.Option(metavar="PATH", help="The Python that trains.")] = None,
+        patch: Annotated[
+            bool, typer.Option("--patch", help="Print the changes of FILE that make it faster, and nothing else.")
+        ] = False,
+        write: Annotated[
+            bool, typer.Option("--write", help="Write these changes into FILE, too; the rest of it stays as it is.")
+        ] = False,
         as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
     ) -> None:
         """Recommend settings for this box: value, reason and source; and what was considered and left.
@@ -69,6 +75,11 @@ def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
         preset = file if preset is None else preset
         resolved, job = resolve_options(preset, values or [])
         box = (read_box or read_local_machine)(interpreter)
+        if patch or write:
+            if file is None:
+                fail("--patch and --write are for the configuration file of a training tool: name it.")
+            print_patch(box, resolved, job, Path(file), write)
+            return
         print_recommendation(box, resolved, job, preset, as_json)
 
 
@@ -83,6 +94,62 @@ def resolve_options(preset: str | None, values: list[str]) -> tuple[Resolved, Bu
     except SettingsError as error:
         fail(str(error))
     return training.resolved, training.job or DEFAULT_JOB
+
+
+SPEED_SETTINGS = (
+    "precision", "tf32", "dataloader_num_workers", "dataloader_prefetch_factor", "dataloader_pin_memory",
+    "dataloader_persistent_workers",
+)  # fmt: skip
+"""Settings that `--write` changes: what is learned does not depend on them. `tune` measures the micro batch."""
+
+
+def print_patch(box: LocalMachine, resolved: Resolved, job: BuiltinJob | CommandJob, path: Path, write: bool) -> None:
+    """Print the changes of the file as a unified diff and, with `write`, make them. Exit with 2 if that cannot be."""
+    from difflib import unified_diff
+
+    from tuner_tui.advice.recommend.recommendation import recommend
+    from tuner_tui.cli.console import print_note
+    from tuner_tui.settings.dialects.dialect import dialect_keys
+    from tuner_tui.settings.dialects.patch import file_changes, patch_text
+    from tuner_tui.settings.dialects.registry import dialect_of_file
+    from tuner_tui.settings.errors import SettingsError
+    from tuner_tui.settings.origin import OriginKind
+    from tuner_tui.settings.presets.library import write_durable
+    from tuner_tui.settings.presets.parser import PRESET_KEYS
+    from tuner_tui.settings.yaml_reader import parse_tool_text, read_text
+
+    flags = {name for name in resolved.chosen if resolved.origins[name].kind == OriginKind.FLAG}
+    given = {name: getattr(resolved.settings, name) for name in resolved.chosen if name not in SPEED_SETTINGS}
+    given |= {name: getattr(resolved.settings, name) for name in flags}
+    found = recommend(box.inventory, box.interpreter, job, given)
+    names = flags | {one.name for one in found.advised if one.name in SPEED_SETTINGS}
+    targets = None if box.interpreter is None else box.interpreter.training_arguments
+    suffix = path.suffix.lower()
+    try:
+        text = read_text(path)
+        own = parse_tool_text(text, str(path), suffix).values
+        if PRESET_KEYS & own.keys():
+            fail(f"{path} is a preset, which `tuner-tui` itself saves; --write is for the file of a training tool.")
+        tool = dialect_of_file(own)
+        left_open = {name for name in names - flags if any(own.get(key) == "auto" for key in dialect_keys(tool, name))}
+        names -= left_open  # the tool chooses these itself
+        changes = file_changes(tool, own, found.settings, names, targets)
+        patched = patch_text(text, changes.values, str(path), suffix)
+        if write and patched != text:
+            write_durable(path, patched.encode(), overwrite=True)
+    except SettingsError as error:
+        fail(str(error))
+    except OSError as error:
+        fail(f"{path}: cannot be written: {error.strerror or error}")
+    diff = unified_diff(text.splitlines(True), patched.splitlines(True), str(path), str(path), n=1)
+    for line in diff:
+        typer.echo(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n", nl=False)
+    for one in (one for one in found.advised if one.name in names - flags):
+        print_note(f"{one.name}: {one.reason}")
+    for note in changes.notes:
+        print_note(f"Left out: {note}")
+    if patched == text:
+        print_note(f"{path} needs no change.")
 
 
 def preset_batch_change(

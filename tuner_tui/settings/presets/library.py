@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -71,7 +72,7 @@ def save_preset(preset: Preset, path: Path, *, overwrite: bool = False) -> None:
     try:
         content = dump_preset(preset).encode()
         make_private(path.parent)
-        _write_durable(path, content, overwrite)
+        write_durable(path, content, overwrite)
     except FileExistsError:
         if not path.parent.is_dir():
             raise PresetError(f"{path}: {path.parent} is not a folder") from None
@@ -157,8 +158,11 @@ def _preset_files(folders: Sequence[Path] | None) -> dict[str, Path]:
     return files
 
 
-def _write_durable(path: Path, content: bytes, overwrite: bool) -> None:
-    """Write a file atomically and sync it to disk. Raises `FileExistsError` unless `overwrite`."""
+def write_durable(path: Path, content: bytes, overwrite: bool) -> None:
+    """Write a file atomically and sync it to disk; a file replaced keeps its permissions.
+
+    Raises `FileExistsError` unless `overwrite`.
+    """
     folder = path.resolve().parent if overwrite else path.parent
     handle, name = tempfile.mkstemp(dir=folder, prefix=f".{path.name[:40]}-", suffix=".tmp")
     temporary = Path(name)
@@ -168,6 +172,8 @@ def _write_durable(path: Path, content: bytes, overwrite: bool) -> None:
             file.flush()
             os.fsync(file.fileno())
         if overwrite:
+            if path.exists():
+                shutil.copymode(path, temporary)
             temporary.replace(path.resolve())  # replaces the target of a symbolic link, not the link
         else:
             _link_new(temporary, path)

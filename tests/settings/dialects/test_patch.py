@@ -1,0 +1,94 @@
+"""Single values changed in the text of a tool's file; the rest stays as it is, character by character."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+from hypothesis import given
+
+from tests.settings.strategies import all_settings
+from tuner_tui.settings.dialects.dialect import Dialect, read_settings
+from tuner_tui.settings.dialects.patch import file_changes, patch_text
+from tuner_tui.settings.dialects.registry import DIALECTS, HF
+from tuner_tui.settings.errors import SettingsError
+from tuner_tui.settings.fields import FIELDS
+from tuner_tui.settings.model import Settings
+
+AXOLOTL = """# my training
+base_model: "acme/base-1b"   # the model
+bf16: auto  # what the card can
+datasets:
+  - path: a   # kept
+micro_batch_size:   2 # small
+learning_rate: 2e-5
+dataloader_num_workers:
+chat_template: |
+  learning_rate: no key
+# the end
+"""
+FOREIGN = [one for one in DIALECTS.values() if one is not HF]
+
+
+def test_only_the_value_changes() -> None:
+    changes: dict[tuple[str, ...], object] = {
+        ("micro_batch_size",): 4,
+        ("learning_rate",): 1e-5,
+        ("dataloader_num_workers",): 3,
+        ("tf32",): True,
+    }
+    expected = (
+        AXOLOTL.replace("micro_batch_size:   2 # small", "micro_batch_size:   4 # small")
+        .replace("learning_rate: 2e-5", "learning_rate: 1.0e-05")
+        .replace("dataloader_num_workers:\n", "dataloader_num_workers: 3\n")
+        + "tf32: true\n"
+    )
+    assert patch_text(AXOLOTL, changes, "x") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "changes", "expected"),
+    [
+        ("a: 1\r\nb: 2\r\n", {("b",): 3, ("c",): "x"}, "a: 1\r\nb: 3\r\nc: x\r\n"),
+        ("a: 1\nb: 2", {("c",): 3}, "a: 1\nb: 2\nc: 3\n"),
+        ("a: 1 # gone\nb: 2\n", {("a",): None}, "b: 2\n"),
+        ("s:\n  # in s\n  a: 1\nt: 2\n", {("s", "a"): 2, ("s", "b"): 3}, "s:\n  # in s\n  b: 3\n  a: 2\nt: 2\n"),
+        ('{\n  "a": 1,\n  "s": {"b": false}\n}\n', {("s", "b"): True}, '{\n  "a": 1,\n  "s": {"b": true}\n}\n'),
+        ('{\n  "a": 1\n}\n', {("b",): "x"}, '{\n  "b": "x",\n  "a": 1\n}\n'),
+        ("d: &d {a: 1}\nb: 'é😀' # ü\nc: 2\n", {("c",): 3}, "d: &d {a: 1}\nb: 'é😀' # ü\nc: 3\n"),
+    ],
+)
+def test_each_layout(text: str, changes: dict[tuple[str, ...], object], expected: str) -> None:
+    patched = patch_text(text, changes, "x")
+    assert patched == expected
+    if text.startswith("{"):
+        json.loads(patched)
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("a: &v 1\nb: *v\n", ("a",)),
+        ("a: &v 1\nb: *v\n", ("b",)),
+        ("a: [1, 2]\n", ("a",)),
+        ("d: &d {a: 1}\ns: {<<: *d}\n", ("d", "a")),
+        ("a: 1\n", ("s", "b")),
+        ("a: 1\n...\n", ("b",)),
+    ],
+)
+def test_what_cannot_be_changed_alone_is_refused(text: str, path: tuple[str, ...]) -> None:
+    with pytest.raises(SettingsError, match=r"^x"):
+        patch_text(text, {path: 5}, "x")
+
+
+@pytest.mark.parametrize("tool", FOREIGN, ids=lambda tool: tool.name)
+@given(settings=all_settings)
+def test_a_patched_file_gives_the_settings(tool: Dialect, settings: Settings) -> None:
+    own = {"unknown": {"kept": 1}, **({"peft_config": {"name": "lora"}} if tool.nested else {})}
+    text = yaml.safe_dump(own)
+    changes = file_changes(tool, own, settings, FIELDS)
+    patched = yaml.safe_load(patch_text(text, changes.values, "x"))
+    assert patched["unknown"] == {"kept": 1}
+    again = file_changes(tool, patched, settings, [n for n in FIELDS if n in read_settings(tool, patched).settings])
+    assert {path: value for path, value in again.values.items() if path[-1] != "warmup_steps"} == {}

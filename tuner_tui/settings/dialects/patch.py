@@ -1,0 +1,151 @@
+"""Changes single values in the text of a tool's YAML or JSON file; every other character stays as it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from tuner_tui.settings.dialects.dialect import Dialect, dialect_keys, flatten, read_settings, write_settings
+from tuner_tui.settings.errors import SettingsError
+from tuner_tui.settings.fields import FIELDS
+from tuner_tui.settings.model import Settings
+from tuner_tui.settings.yaml_reader import compose_tool_yaml, parse_tool_text
+
+KeyPath = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FileChanges:
+    """Values to set in a tool's file by the path of their key, None for a key to remove; `notes` says what is not."""
+
+    values: Mapping[KeyPath, Any]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Edit:
+    start: int
+    end: int
+    text: str
+
+
+def file_changes(
+    dialect: Dialect,
+    own: Mapping[str, Any],
+    settings: Settings,
+    names: Collection[str],
+    targets: Collection[str] | None = None,
+) -> FileChanges:
+    """The keys of the tool's file `own` that must change to give it the settings `names`."""
+    given = read_settings(dialect, own).settings
+    changed = [n for n in FIELDS if n in names and (n not in given or given[n] != getattr(settings, n))]
+    written = write_settings(dialect, settings, targets, changed)
+    flat = flatten(own) if dialect.nested else own
+    values: dict[KeyPath, Any] = {}
+    for name in (one for one in changed if one not in written.unsupported):
+        gone = sorted(key for key in dialect_keys(dialect, name) if key in flat and written.values.get(key) is None)
+        values |= {_path(dialect, key): None for key in gone}
+    for key, value in written.values.items():
+        if key == "fp16" and value is False and flat.get(key) is None:
+            continue  # off in every tool; bf16 is on in some
+        if value is not None and (key not in flat or flat[key] != value):
+            values[_path(dialect, key)] = value
+    return FileChanges(values, written.notes)
+
+
+def patch_text(text: str, changes: Mapping[KeyPath, Any], source: str, suffix: str = ".yaml") -> str:
+    """`text` with `changes`: comments, order and spelling of the rest are kept.
+
+    Raises `SettingsError` for a value that the file shares by an anchor or spreads over sections, and for TOML.
+    """
+    if suffix == ".toml":
+        raise SettingsError(f"{source}: TOML is read and not written; change it by hand")
+    root = compose_tool_yaml(text, source)
+    edits = [_edit(text, root, path, value, source) for path, value in changes.items()]
+    patched = text
+    for edit in sorted(edits, key=lambda one: one.start, reverse=True):
+        patched = patched[: edit.start] + edit.text + patched[edit.end :]
+    before, after = (flatten(parse_tool_text(one, source, suffix).values) for one in (text, patched))
+    expected = {**before, **{".".join(path): value for path, value in changes.items()}}
+    gone = {".".join(path) for path, value in changes.items() if value is None}
+    if after != {key: value for key, value in expected.items() if key not in gone}:
+        raise SettingsError(f"{source}: its layout does not let these values be changed without touching others")
+    return patched
+
+
+def _path(dialect: Dialect, key: str) -> KeyPath:
+    return tuple(key.split(".")) if dialect.nested else (key,)
+
+
+def _edit(text: str, root: yaml.MappingNode, path: KeyPath, value: Any, source: str) -> _Edit:
+    section = root
+    for key in path[:-1]:
+        inner = next((node for name, node in section.value if name.value == key), None)
+        if not isinstance(inner, yaml.MappingNode):
+            raise SettingsError(f"{source}: has no section {key} for {'.'.join(path)}")
+        section = inner
+    for name, node in section.value:
+        if name.value == path[-1]:
+            return (
+                _removal(text, section, name, node, path, source)
+                if value is None
+                else _replacement(text, section, name, node, value, path, source)
+            )
+    return _insertion(text, section, section is root, path[-1], value)
+
+
+def _replacement(
+    text: str, section: yaml.MappingNode, name: yaml.Node, node: yaml.Node, value: Any, path: KeyPath, source: str
+) -> _Edit:
+    start, end = node.start_mark.index, node.end_mark.index
+    _check_own(text, name, node, path, source)
+    word = _scalar(value, bool(section.flow_style))
+    return _Edit(start, end, word if start < end else f" {word}")
+
+
+def _removal(
+    text: str, section: yaml.MappingNode, name: yaml.Node, node: yaml.Node, path: KeyPath, source: str
+) -> _Edit:
+    _check_own(text, name, node, path, source)
+    if section.flow_style:
+        raise SettingsError(f"{source}: {'.'.join(path)} must go; remove it by hand")
+    start = text.rfind("\n", 0, name.start_mark.index) + 1
+    end = text.find("\n", node.end_mark.index)
+    return _Edit(start, len(text) if end < 0 else end + 1, "")
+
+
+def _check_own(text: str, name: yaml.Node, node: yaml.Node, path: KeyPath, source: str) -> None:
+    """An alias has the marks of its anchor, which lies elsewhere; a change at the anchor would change more."""
+    shared = node.start_mark.index < name.end_mark.index or text[node.start_mark.index : node.start_mark.index + 1] in (
+        "&",
+        "*",
+    )
+    if shared or not isinstance(node, yaml.ScalarNode) or node.style in ("|", ">"):
+        raise SettingsError(f"{source}:{name.start_mark.line + 1}: {'.'.join(path)} is no value of its own")
+
+
+def _insertion(text: str, section: yaml.MappingNode, at_end: bool, key: str, value: Any) -> _Edit:
+    if section.flow_style:
+        start = section.start_mark.index + 1
+        first = section.value[0][0].start_mark.index if section.value else start
+        comma = "," if section.value else ""
+        return _Edit(start, start, f"{text[start:first]}{json.dumps(key)}: {_scalar(value, True)}{comma}")
+    newline = "\r\n" if "\r\n" in text else "\n"
+    first = section.value[0][0].start_mark
+    indent = " " * first.column
+    line = f"{indent}{key}: {_scalar(value, False)}{newline}"
+    if at_end:
+        return _Edit(len(text), len(text), line if text.endswith("\n") else f"{newline}{line}")
+    start = first.index - first.column
+    return _Edit(start, start, line)
+
+
+def _scalar(value: Any, flow: bool) -> str:
+    """A value as every reader sees it: floats with a decimal point, which PyYAML needs to read a number."""
+    if flow and not isinstance(value, float):
+        return json.dumps(value)
+    return str(yaml.safe_dump(value, allow_unicode=True).splitlines()[0])
