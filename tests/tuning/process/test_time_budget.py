@@ -12,7 +12,7 @@ from tests.fakes.listed_search import measured
 from tuner_tui.cli.commands.tune import follow_tuning
 from tuner_tui.cli.interrupts import Interrupts
 from tuner_tui.settings.model import Settings
-from tuner_tui.tuning.process.time_budget import CLEAR_LEAD, TimeBudget
+from tuner_tui.tuning.process.time_budget import TimeBudget
 from tuner_tui.tuning.process.trial_log import TrialLog, TuningEnded, TuningStarted
 from tuner_tui.tuning.store import TuningFolder
 from tuner_tui.tuning.trial import CompletedTrial, Trial, TuningConclusion
@@ -43,13 +43,23 @@ def test_the_pair_that_a_trial_is_kept_for_may_begin_after_it() -> None:
     assert after.fits(trial("confirm", START))
 
 
-@pytest.mark.parametrize(("lead", "pairs"), [(CLEAR_LEAD + 0.1, 1), (CLEAR_LEAD - 0.1, 2)])
-def test_a_winner_that_is_clearly_ahead_needs_one_pair_alone(lead: float, pairs: int) -> None:
-    budget = TimeBudget([run(START, 100), run(FASTER, 100 * lead)], FASTER, left_s=0.0)
-    assert budget.needed_s(trial("knob", OTHER)) == pytest.approx(1.3 * 30 + pairs * 60 + 0.3 * 30)
+@pytest.mark.parametrize("speed", [105.0, 300.0])
+def test_time_is_kept_for_two_pairs_and_the_check_of_the_preset(speed: float) -> None:
+    budget = TimeBudget([run(START, 100), run(FASTER, speed)], FASTER, left_s=0.0)
+    assert budget.needed_s(trial("knob", OTHER)) == pytest.approx(1.3 * 30 + 2 * 60 + 30 + 0.3 * 30)
 
 
-@pytest.mark.parametrize("minutes", [3.0, 5.0, 9.0])
+def test_a_comparison_begins_only_if_its_second_pair_can_end() -> None:
+    tried = [run(START, 100, seconds=20.0), run(FASTER, 300, seconds=40.0)]
+    begun = trial("confirm", START)
+    first = TimeBudget(tried, FASTER, 0.0).needed_s(begun)
+    assert first == pytest.approx(1.3 * 20 + 40 + 40 + 20), "winner, winner, start"
+    one = [CompletedTrial(trial("confirm", one.trial.settings), one.measurement) for one in tried]
+    later = TimeBudget([*tried, *one], FASTER, 0.0).needed_s(trial("confirm", FASTER))
+    assert later == pytest.approx(1.3 * 40 + 20)
+
+
+@pytest.mark.parametrize("minutes", [5.0, 9.0])
 def test_the_time_is_kept_and_a_winner_is_compared_with_the_start(minutes: float) -> None:
     ended = [tuned_in(random_training(seed), minutes) for seed in range(12)]
     assert all(clock.now_s <= minutes * 60 for _, clock in ended)

@@ -136,7 +136,7 @@ def test_an_abort_keeps_what_was_measured_and_is_gone_on_with(bench: Bench, numb
 
 
 def test_where_time_is_short_start_and_best_are_compared(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, minutes=1.0)
+    bench = Bench(tmp_path, minutes=2.0)
     runner = ListedRunner([measured(100, seconds=20.0), measured(101)])
     ended = bench.tune(runner)
     assert (ended.status, ended.early) == ("finished", True)
@@ -145,7 +145,7 @@ def test_where_time_is_short_start_and_best_are_compared(tmp_path: Path) -> None
 
 
 def test_what_was_closed_for_want_of_time_is_gone_on_with(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, minutes=1.0)
+    bench = Bench(tmp_path, minutes=2.0)
     bench.tune(ListedRunner([measured(100, seconds=20.0), measured(101)]))
     bench.deadline += 3600
     more = ListedRunner([measured(130), measured(131)])
@@ -160,10 +160,10 @@ def test_a_trial_that_time_lacks_for_gives_way_to_a_cheaper_one() -> None:
     start, plain = START, START.changed(dataloader_num_workers=2)
     compiled = START.changed(torch_compile=True)
     tried = [CompletedTrial(Trial(number=1, purpose="start", settings=start, reason=""), measured(seconds=17.0))]
-    budget = TimeBudget(tried, start, left_s=73.0)
+    budget = TimeBudget(tried, start, left_s=113.0)
     assert not budget.fits(Trial(number=2, purpose="knob", settings=compiled, reason=""))
     assert budget.fits(Trial(number=2, purpose="knob", settings=plain, reason=""))
-    after = TimeBudget(tried, plain, left_s=73.0)
+    after = TimeBudget(tried, plain, left_s=80.0)
     assert not after.fits(Trial(number=2, purpose="batch", settings=start.changed(tf32=True), reason=""))
     assert after.fits(Trial(number=2, purpose="confirm", settings=start, reason="")), (
         "a winner is compared first of all"
@@ -178,7 +178,7 @@ def test_too_little_time_for_any_trial_says_how_much_is_needed(tmp_path: Path) -
     runner = ListedRunner([])
     ended = bench.tune(runner, known)
     assert (runner.ran, ended.status, ended.early) == ([], "finished", True)
-    assert "--most-minutes 3`" in ended.sentence, "forty seconds and some, and a pair to compare"
+    assert "--most-minutes 5`" in ended.sentence, "forty seconds and some, two pairs and the check"
 
 
 def test_a_second_tuning_is_refused_while_one_is_under_way(bench: Bench) -> None:

@@ -83,7 +83,23 @@ def test_a_disturbed_pair_is_run_again_and_does_not_count() -> None:
     found = pairs(*disturbed)
     assert found.ratios == pytest.approx([1.08])
     assert not found.decided
-    assert pairs(*disturbed, *in_turn(1.08)).decided
+    assert not pairs(*disturbed, *in_turn(1.08)).decided, "both steady pairs began with the start"
+    assert pairs(*disturbed, *in_turn(1.08, 1.08)).confirmed
+
+
+def test_one_pair_confirms_nothing_however_clear() -> None:
+    """A busy machine gave 2.03 times in one pair; six later pairs found no gain."""
+    assert not pairs(*in_turn(2.03)).confirmed
+    assert pairs(*in_turn(2.03, 2.03)).confirmed
+
+
+def test_a_gain_within_the_noise_of_the_start_is_not_confirmed() -> None:
+    """Pairs agree on 1.06 times, but the start itself came to 100 and 60 in turn."""
+    steady, restless = pairs(*in_turn(1.06, 1.06)), pairs(*in_turn(1.06, 1.06, 1.06, 1.06, drift=0.6))
+    assert steady.confirmed
+    assert restless.start_noise > 0.5
+    assert restless.decided
+    assert not restless.confirmed
 
 
 def test_pairs_that_are_all_disturbed_come_to_an_end() -> None:

@@ -13,14 +13,12 @@ from tuner_tui.tuning.trial import CompletedTrial, Trial
 
 SLACK = 1.3
 """Safety factor on the expected time of a trial."""
-COMPILE_FACTOR = 2.0
+COMPILE_FACTOR = 3.0
 """Factor on the time of a trial that compiles, until one was run."""
 MIN_STEPS = 4
 """Optimizer steps that every trial takes, warm-up included, however long they are."""
 TRIALS_AFTER_NOISE = 7
 """Trials, each as long as the start's, that must still be possible after the start is repeated for the noise."""
-CLEAR_LEAD = 1.2
-"""Speed-up over the start that one pair of runs confirms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,36 +55,33 @@ class TimeBudget:
     def _comparison_s(self, trial: Trial) -> float:
         """The seconds for comparing start and winner after the trial, which may be the winner itself.
 
-        One pair of runs is enough for a first winner and for a clear one; others need `MIN_PAIRS`.
+        Fewer than `MIN_PAIRS` confirm nothing. A preset is run once more after it is written.
         """
         start = self.trials[0].trial.settings
         winner = self.best or start
         if trial.purpose == "confirm":
-            return self._second_of_pair_s(trial)
+            return self._rest_of_pairs_s(trial)
         if self.best is None:
             return 0.0
         if trial.purpose == "noise":  # useful only if several changes can be tried after it
             return TRIALS_AFTER_NOISE * self.expected_s(start)
-        pairs = 1 if winner == start or self._is_clear() else MIN_PAIRS
         start_s = self.expected_s(start)
         winner_s = max(self.expected_s(winner), self.expected_s(trial.settings))
         slack_s = (SLACK - 1) * max(start_s, winner_s)  # without it, the first run of a pair could not begin
-        return pairs * (start_s + winner_s) + slack_s
+        return MIN_PAIRS * (start_s + winner_s) + winner_s + slack_s
 
-    def _is_clear(self) -> bool:
-        start = self.trials[0].measurement.throughput
-        best = next((one for one in reversed(self.trials) if one.trial.settings == self.best), None)
-        if start is None or best is None or best.measurement.throughput is None:
-            return False
-        return best.measurement.throughput > CLEAR_LEAD * start
-
-    def _second_of_pair_s(self, trial: Trial) -> float:
+    def _rest_of_pairs_s(self, trial: Trial) -> float:
+        """The seconds from the end of a confirming trial to the next point at which the comparison may end."""
         start = self.trials[0].trial.settings
-        confirmed = [one.trial.settings for one in self.trials if one.trial.purpose == "confirm"]
-        if len(confirmed) % 2 == 1 or self.trials[0].measurement.outcome != "measured":
+        if self.trials[0].measurement.outcome != "measured":
             return 0.0
-        compared = [settings for settings in (*reversed(confirmed), self.best, start) if settings is not None]
-        return self.expected_s(next((one for one in compared if one != trial.settings), start))
+        confirmed = [one.trial.settings for one in self.trials if one.trial.purpose == "confirm"]
+        compared = [settings for settings in (*reversed(confirmed), trial.settings, self.best) if settings is not None]
+        winner = next((one for one in compared if one != start), start)
+        done = len(confirmed) + 1
+        following = range(done, max(2 * MIN_PAIRS, done + done % 2))
+        runs = (start if number % 4 in (0, 3) else winner for number in following)  # the order of a pair alternates
+        return sum(map(self.expected_s, runs))
 
 
 def minutes_for(seconds: float) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -96,25 +97,32 @@ class Confirmation:
 
     def _compare(self, winner: SettingsResult) -> TuningConclusion:
         test = PairedTest(self.context, winner.settings)
-        interval = test.interval
-        if interval is None:
-            return self._conclude(winner, "The fastest settings of the trials; they were not compared with the start.")
-        ratio, low, high = interval
-        start, count = self.context.start_result, len(test.ratios)
-        spread = f"{ratio:.2f}× the start ({low:.2f} … {high:.2f}, {count} {'pair' if count == 1 else 'pairs'})"
-        if low <= 1 and start is not None and self.context.results.fits(start):
-            comparison = "slower" if high < 1 else "within the noise"
-            sentence = f"In turn with the start the fastest came to {spread}, {comparison}: the start stays."
-            return self._conclude(start, sentence + self._noise_warning(), interval)
-        prefix = "Confirmed in turn with the start" if low > 1 else "The start leaves too little memory free"
-        return self._conclude(winner, f"{prefix}: {spread}.", interval)
-
-    def _conclude(
-        self, winner: SettingsResult, sentence: str, interval: tuple[float, float, float] | None = None
-    ) -> TuningConclusion:
-        start_won = winner.settings == self.context.start
-        ratio, low, high = (None, None, None) if interval is None or start_won else interval
         start = self.context.start_result
+        assert start is not None
+        start_fits = self.context.results.fits(start)
+        if test.interval is None:
+            if start_fits:
+                return self._conclude(start, "Not confirmed: nothing was run in turn with the start, which stays.")
+            return self._conclude(winner, "The start leaves too little memory free; these are the fastest that fit.")
+        ratio, low, high = test.interval
+        count = len(test.ratios)
+        spread = f"{ratio:.2f}× the start ({low:.2f} … {high:.2f}, {count} {'pair' if count == 1 else 'pairs'})"
+        if test.confirmed:
+            return self._conclude(winner, f"Confirmed in turn with the start: {spread}.", test)
+        if not start_fits:
+            return self._conclude(winner, f"The start leaves too little memory free: {spread}.", test)
+        sentence = (
+            f"Not confirmed: in turn with the start the fastest came to {spread}, {_doubt(test)}: the start stays."
+        )
+        return self._conclude(start, sentence + self._noise_warning())
+
+    def _conclude(self, winner: SettingsResult, sentence: str, test: PairedTest | None = None) -> TuningConclusion:
+        ratio, low, high = (test and test.interval) or (None, None, None)
+        start = self.context.start_result
+        before = None if start is None else median_run(start)
+        after = median_run(winner)
+        if test is not None and test.pairs:
+            before, after = (mean_run(runs) for runs in zip(*test.pairs, strict=True))
         change = batch_change(self.context.requested, winner.settings, self.context.space.processes)
         return TuningConclusion(
             winner=winner.settings,
@@ -122,8 +130,8 @@ class Confirmation:
             ratio=ratio,
             ratio_low=low,
             ratio_high=high,
-            start=None if start is None else median_run(start),
-            best=median_run(winner),
+            start=before,
+            best=after,
             learning_rate_note="" if change is None else change.sentence,
         )
 
@@ -155,6 +163,36 @@ def median_run(result: SettingsResult) -> Measurement:
     """Return the measured run of median throughput, or the latest run if none was measured."""
     measured = sorted((run for run in result.runs if run.throughput), key=lambda run: run.throughput or 0.0)
     return measured[len(measured) // 2] if measured else result.last
+
+
+def mean_run(runs: Sequence[Measurement]) -> Measurement:
+    """Return the latest of measured `runs` with the geometric means of their throughputs and their highest peak.
+
+    Of the pairs of a comparison, these are the figures whose quotient is the ratio.
+    """
+
+    def mean(rates: Sequence[float | None]) -> float | None:
+        known = [rate for rate in rates if rate]
+        return statistics.geometric_mean(known) if len(known) == len(runs) else None
+
+    return replace(
+        runs[-1],
+        tokens_s=mean([run.tokens_s for run in runs]),
+        samples_s=mean([run.samples_s for run in runs]),
+        peak_bytes=max((run.peak_bytes for run in runs if run.peak_bytes is not None), default=None),
+    )
+
+
+def _doubt(test: PairedTest) -> str:
+    """Return why a comparison does not confirm its winner."""
+    ratio, low, high = test.interval or (1.0, 1.0, 1.0)
+    if high < 1:
+        return "slower"
+    if low <= 1 or ratio <= 1:
+        return "within the noise"
+    if len(test.ratios) < MIN_PAIRS or not test.in_both_orders:
+        return f"and {MIN_PAIRS} undisturbed pairs in both orders are needed"
+    return f"within the {format_share(test.start_noise, 1)} by which runs of the start differ"
 
 
 def _trial(settings: Settings, reason: str) -> Trial:

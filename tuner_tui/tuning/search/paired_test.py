@@ -37,13 +37,27 @@ class PairedTest:
     winner: Settings
 
     @property
+    def pairs(self) -> list[tuple[Measurement, Measurement]]:
+        """The runs of start and winner in each pair; disturbed pairs count only if there are no others."""
+        return [pair for _, pair in self._counted]
+
+    @property
     def ratios(self) -> list[float]:
-        """The winner's throughput over the start's for each pair; disturbed pairs count only if there are no others."""
-        start, results = self.context.start, self.context.results
-        pairs = list(zip(self._runs(start), self._runs(self.winner), strict=False))
-        steady = [pair for pair in pairs if self._is_steady(start, pair[0]) and self._is_steady(self.winner, pair[1])]
-        rates = [throughputs(pair, results.tokens) for pair in steady or pairs]
+        """The winner's throughput over the start's for each of `pairs`."""
+        rates = [throughputs(pair, self.context.results.tokens) for pair in self.pairs]
         return [after / before for before, after in rates]
+
+    @property
+    def in_both_orders(self) -> bool:
+        """Whether `pairs` has one that began with the start and one that began with the winner."""
+        return len({number % 2 for number, _ in self._counted}) == 2
+
+    @property
+    def _counted(self) -> list[tuple[int, tuple[Measurement, Measurement]]]:
+        start = self.context.start
+        pairs = list(enumerate(zip(self._runs(start), self._runs(self.winner), strict=False)))
+        steady = [one for one in pairs if self._is_steady(start, one[1][0]) and self._is_steady(self.winner, one[1][1])]
+        return steady or pairs
 
     @property
     def interval(self) -> tuple[float, float, float] | None:
@@ -65,10 +79,29 @@ class PairedTest:
     @property
     def decided(self) -> bool:
         """Whether no more pairs are needed: the winner is faster or not, or the maximum is reached."""
-        if len(self.ratios) < MIN_PAIRS and self._pairs_run < MAX_PAIRS:
+        if self._pairs_run >= MAX_PAIRS:
+            return True
+        if len(self.ratios) < MIN_PAIRS or not self.in_both_orders:
             return False
-        ratio, low, _ = self.interval or (1.0, 1.0, 1.0)
-        return self._pairs_run >= MAX_PAIRS or low > 1 or ratio <= 1
+        ratio, _, _ = self.interval or (1.0, 1.0, 1.0)
+        return self.confirmed or ratio <= 1
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether the winner is faster: by at least `MIN_PAIRS` pairs in both orders, whose whole interval lies above 1
+        and above the noise of the start itself."""
+        if len(self.ratios) < MIN_PAIRS or not self.in_both_orders or self.interval is None:
+            return False
+        return self.interval[1] > 1 + self.start_noise
+
+    @property
+    def start_noise(self) -> float:
+        """Standard deviation of the start's confirming runs as a share of their throughput; 0 if it ran once.
+
+        Unlike the noise of the search it is not pulled towards a prior, so that it shows a busy machine.
+        """
+        rates = throughputs(self._runs(self.context.start), self.context.results.tokens)
+        return statistics.stdev(map(math.log, rates)) if len(rates) > 1 else 0.0
 
     def next(self) -> Settings:
         """Return the settings to run next."""
