@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,23 @@ def test_without_a_driver_the_reason_is_kept(tmp_path: Path):
     assert sampler.problem is not None
     assert sampler.problem.kind is GpuProblemKind.NO_DRIVER
     assert sampler.sample().gpus == ()
+
+
+def test_a_driver_that_is_loaded_later_is_found(tmp_path: Path):
+    reader = FakeReader(FakeCard("late"), problem=GpuProblemKind.NO_DRIVER)
+    ticks = Ticks()
+    sampler = Sampler(reader, HostSampler(tmp_path, ticks), ProcessSampler(ticks), reopen_s=0.01)
+    sampler.start()
+    assert sampler.wait_ready(SOON_S)
+    assert sampler.sample().gpus == ()
+    reader.problem = None
+    deadline = time.monotonic() + SOON_S
+    while not sampler.sample().gpus and time.monotonic() < deadline:
+        threading.Event().wait(0.01)
+    assert sampler.wait_ready(SOON_S)
+    assert [gpu.name for gpu in sampler.sample().gpus] == ["late"]
+    assert sampler.problem is None
+    sampler.close()
 
 
 def test_closing_ends_the_threads(tmp_path: Path):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from tuner_tui.cli.console import print_note
-from tuner_tui.hardware.detect import read_inventory
+from tuner_tui.core.daemon_thread import DaemonCall
+from tuner_tui.hardware.detect import TIMEOUT_S, read_inventory
 from tuner_tui.hardware.interpreter.probe import Interpreter, default_interpreter, is_cached, probe_interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.runs.store.folder import state_dir
@@ -27,9 +29,14 @@ ReadMachine = Callable[[Path | None], LocalMachine]
 """Reads the machine; the path is the Python that trains, None means the one the shell would use."""
 
 
-def read_local_machine(interpreter: Path | None) -> LocalMachine:
-    """Return this machine. Prints a note on a terminal when the interpreter is not cached: probing takes seconds."""
+def read_local_machine(interpreter: Path | None, gpu_timeout_s: float = TIMEOUT_S) -> LocalMachine:
+    """Return this machine; GPUs that take longer than `gpu_timeout_s` are listed as a problem.
+
+    Prints a note on a terminal when the interpreter is not cached: probing takes seconds.
+    """
     python = default_interpreter(os.environ) if interpreter is None else interpreter
     if sys.stderr.isatty() and not is_cached(python):
         print_note(f"Asking {python} for its torch and transformers: some seconds, once.")
-    return LocalMachine(read_inventory(state_dir()), probe_interpreter(python))
+    reading = DaemonCall(lambda: read_inventory(state_dir(), timeout_s=gpu_timeout_s))
+    probed = probe_interpreter(python)
+    return LocalMachine(reading.result(threading.TIMEOUT_MAX), probed)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -25,17 +26,23 @@ from tuner_tui.hardware.host.system_info import read_cpu, read_memory, read_spac
 from tuner_tui.hardware.inventory import Gpu, GpuProblem, GpuProblemKind, Inventory
 from tuner_tui.hardware.processes.process_names import with_command_line
 
-TIMEOUT_S = 10.0
-"""A card without persistence mode takes a second or two to wake up; a broken one never answers."""
+TIMEOUT_S, BRIEF_TIMEOUT_S = 10.0, 1.2
+"""Seconds for the driver and all cards together. A card without persistence mode takes a second or two to wake up; a
+broken one never answers. The brief one is for commands that only report."""
 SHM = Path("/dev/shm")  # noqa: S108  its size is read, nothing is written
 
 
 def read_inventory(
-    disk_folder: Path, reader: GpuReader | None = None, environment: Mapping[str, str] | None = None
+    disk_folder: Path,
+    reader: GpuReader | None = None,
+    environment: Mapping[str, str] | None = None,
+    timeout_s: float = TIMEOUT_S,
 ) -> Inventory:
-    """The inventory of this box; `disk_folder` is where runs are stored, `reader` defaults to NVML."""
+    """The inventory of this box; `disk_folder` is where runs are stored, `reader` defaults to NVML. Cards that do not
+    answer within `timeout_s` are listed with their problem.
+    """
     environment = os.environ if environment is None else environment
-    driver, gpus, problems = read_gpus(NvmlReader() if reader is None else reader)
+    driver, gpus, problems = read_gpus(NvmlReader() if reader is None else reader, timeout_s)
     cgroups = Cgroups.of_this_process()
     return Inventory(
         hostname=socket.gethostname(),
@@ -57,7 +64,11 @@ def read_inventory(
 def read_gpus(
     reader: GpuReader, timeout_s: float = TIMEOUT_S
 ) -> tuple[Driver, tuple[Gpu, ...], tuple[GpuProblem, ...]]:
-    """The driver, its cards, and their problems. A card that does not answer keeps its place in the list."""
+    """The driver, its cards, and their problems. A card that does not answer keeps its place in the list.
+
+    All cards are asked side by side, and share the time.
+    """
+    deadline_s = time.monotonic() + timeout_s
     try:
         count = DaemonCall(reader.open).result(timeout_s)
     except GpusUnavailable as error:
@@ -65,7 +76,7 @@ def read_gpus(
     except TimeoutError:
         return Driver(), (), (gpu_problem(GpuProblemKind.NO_ANSWER),)
     calls = [DaemonCall(partial(reader.describe, index)) for index in range(count)]
-    cards = [read_gpu(index, call, timeout_s) for index, call in enumerate(calls)]
+    cards = [read_gpu(index, call, max(0.0, deadline_s - time.monotonic())) for index, call in enumerate(calls)]
     problems = tuple(problem for _, problem in cards if problem is not None)
     return reader.driver(), tuple(complete_gpu(gpu) for gpu, _ in cards), problems
 

@@ -20,6 +20,9 @@ from tuner_tui.hardware.processes.process_names import identify_gpu_processes
 from tuner_tui.hardware.processes.process_sampler import ProcessSampler
 from tuner_tui.hardware.sample import Sample
 
+REOPEN_S = 5.0
+"""Seconds between attempts to open a driver that is not there: it may be loaded later."""
+
 
 class Sampler:
     """Samples GPUs, host and processes. `sample` is for one thread at a time.
@@ -37,6 +40,7 @@ class Sampler:
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
         identify: Callable[[GpuProcesses], GpuProcesses] = identify_gpu_processes,
+        reopen_s: float = REOPEN_S,
     ) -> None:
         self._reader = reader
         self._host = host
@@ -44,13 +48,14 @@ class Sampler:
         self._clock = clock
         self._wall_clock = wall_clock
         self._identify = identify
+        self._reopen_s = reopen_s
         self._closing = threading.Event()
         self._opened = threading.Event()
         self._polling = threading.Event()
         self._polling.set()
         self._monitors: tuple[GpuMonitor, ...] = ()
         self.problem: GpuProblem | None = None
-        """The reason for having no cards, once it is known."""
+        """The reason for having no cards, as long as there is one."""
 
     def start(self) -> None:
         """Starts to read the cards in the background."""
@@ -86,17 +91,24 @@ class Sampler:
         self._polling.set()
 
     def _open(self) -> None:
+        while not self._open_cards():
+            self._opened.set()
+            if self._closing.wait(self._reopen_s):
+                return
+        self._opened.set()
+
+    def _open_cards(self) -> bool:
+        """Opens the driver and starts a thread per card; False, with the problem, where there is none (yet)."""
         try:
             count = self._reader.open()
         except GpusUnavailable as error:
             self.problem = error.problem
-        else:
-            self._monitors = tuple(
-                GpuMonitor(self._reader, index, self._clock, self._identify) for index in range(count)
-            )
-            for index, monitor in enumerate(self._monitors):
-                start_daemon_thread(f"gpu-{index}", partial(self._run, monitor))
-        self._opened.set()
+            return False
+        self.problem = None
+        self._monitors = tuple(GpuMonitor(self._reader, index, self._clock, self._identify) for index in range(count))
+        for index, monitor in enumerate(self._monitors):
+            start_daemon_thread(f"gpu-{index}", partial(self._run, monitor))
+        return True
 
     def _run(self, monitor: GpuMonitor) -> None:
         while self._polling.wait() and not self._closing.is_set():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -240,6 +243,19 @@ def test_a_hung_driver_delays_neither_a_sample_nor_the_end_of_the_program(box: B
     sample = box(hung).python(script, timeout_s=30)
     assert [gpu["utilisation_pct"] for gpu in sample["gpus"]] in ([], [None])
     assert sample["host"]["ram_total_bytes"]
+
+
+@pytest.mark.parametrize("command", ["detect", "doctor"])
+def test_hung_cards_are_waited_for_side_by_side(box: BoxOf, command: str):
+    hung = Scenario(tuple(FakeGpu(latency_s=60.0) for _ in range(8)))
+    environment = box(hung).environment
+    started = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "tuner_tui", command], env=environment, capture_output=True, text=True, timeout=60
+    )
+    took_s = time.monotonic() - started
+    assert "GPU 7 does not answer" in done.stdout
+    assert took_s < 50.0  # 80 s in turn; most of it the interpreter, which is asked for the first time
 
 
 def test_an_inventory_gives_up_on_a_card_that_does_not_answer(box: BoxOf):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,13 +27,15 @@ def detect(
     ),
 ) -> None:
     """Show the GPUs and what each can do, the processor, memory, disk, and the Python that trains."""
-    from tuner_tui.hardware.detect import read_inventory
+    from tuner_tui.core.daemon_thread import DaemonCall
+    from tuner_tui.hardware.detect import BRIEF_TIMEOUT_S, read_inventory
     from tuner_tui.hardware.interpreter.compatibility import find_incompatibilities
     from tuner_tui.hardware.interpreter.probe import default_interpreter, probe_versions
     from tuner_tui.runs.store.folder import state_dir
 
+    reading = DaemonCall(lambda: read_inventory(state_dir(), timeout_s=BRIEF_TIMEOUT_S))  # while the Python is asked
     python = probe_versions(interpreter or default_interpreter())
-    inventory = read_inventory(state_dir())
+    inventory = reading.result(threading.TIMEOUT_MAX)
     problems = find_incompatibilities(inventory, python)
     if as_json:
         print_json(

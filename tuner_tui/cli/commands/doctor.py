@@ -36,11 +36,12 @@ def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
         from tuner_tui.advice.recommend.recommendation import with_recommended
         from tuner_tui.cli.commands.recommend import resolve_options
         from tuner_tui.cli.machine import read_local_machine
+        from tuner_tui.hardware.detect import BRIEF_TIMEOUT_S
         from tuner_tui.runs.launch.prepare import missing_path_problem
         from tuner_tui.settings.job import BuiltinJob
 
         chosen, job = resolve_options(preset, values or [])
-        box = (read_box or read_local_machine)(interpreter)
+        box = read_local_machine(interpreter, BRIEF_TIMEOUT_S) if read_box is None else read_box(interpreter)
         settings = with_recommended(chosen, box.inventory, box.interpreter, job).settings
         missing = missing_path_problem(job, Path.cwd()) if preset is not None and isinstance(job, BuiltinJob) else None
         files = () if missing is None else (PreflightCheck("Files", "wrong", missing),)
