@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.findings import gpu, host, wall_time
-from tuner_tui.advice.findings.data_loading import data_wait
+from tuner_tui.advice.findings.data_loading import data_wait, worker_warning
 from tuner_tui.advice.findings.memory_leak import memory_grows
 from tuner_tui.advice.findings.non_finite import loss_scale, non_finite_values
 from tuner_tui.advice.findings.not_applied import (
@@ -51,6 +51,7 @@ RULES: tuple[FindingRule, ...] = (
     gpu.slow_kernels,
     gpu.gpu_memory_unused,
     wall_time.padding,
+    worker_warning,
 )
 """All rules. Among findings of one severity without a measured cost, this order is kept; rules on the measured
 breakdown of a step come before rules on single figures."""

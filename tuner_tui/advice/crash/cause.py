@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 from tuner_tui.advice.crash.location import failure_location
 from tuner_tui.advice.crash.oom_analysis import (
     EXPANDABLE,
+    OTHER_ON_CARD,
     gpu_memory_limit,
+    held_by_others,
     host_memory_limit,
     is_fragmented,
     limit_reached,
@@ -21,6 +23,8 @@ from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.findings.memory_leak import MemoryLocation, leak_before_oom
 from tuner_tui.advice.findings.non_finite import find_non_finite
 from tuner_tui.advice.remedies.catalog import remedies_for
+from tuner_tui.advice.remedies.renamed_arguments import unknown_argument
+from tuner_tui.advice.remedies.unsupported_features import unsupported_precision
 from tuner_tui.advice.situation import Situation
 from tuner_tui.runs.events.failure import fatal_event, is_memory_error
 from tuner_tui.runs.events.run_state import RunState
@@ -53,14 +57,14 @@ PACKAGE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class CrashCause:
-    """A cause before its remedies are looked up. `package` is what a `missing-package` error names."""
+    """A cause before its remedies are looked up. `subject` is the package, precision or argument that it names."""
 
     cause: str
     sentence: str
     confidence: Confidence
     evidence: tuple[str, ...]
     where: str | None = None
-    package: str | None = None
+    subject: str | None = None
     message: str = ""
 
 
@@ -84,7 +88,7 @@ def _non_finite_cause(lines: Sequence[LogLine]) -> CrashCause | None:
 
 
 def _finding(cause: CrashCause, situation: Situation) -> Finding:
-    remedies = remedies_for(cause.cause, situation, cause.package or cause.where)
+    remedies = remedies_for(cause.cause, situation, cause.subject or cause.where)
     sentence, evidence = cause.sentence, cause.evidence
     if cause.cause == "gpu-oom":
         limit = gpu_memory_limit(situation, cause.message)
@@ -92,7 +96,10 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
             sentence, remedies = limit_reached(limit, "the card's"), (*remedies, raise_limit(limit))
         if is_fragmented(cause.message):
             remedies = (EXPANDABLE, *remedies)
-        evidence = (*evidence, *other_processes(cause.message))
+        others = (*other_processes(cause.message), *held_by_others(cause.message))
+        evidence = (*evidence, *others)
+        if others:
+            remedies = (OTHER_ON_CARD, *remedies)
     elif sentence == memory_errors.HOST_MEMORY_FULL:
         limit = host_memory_limit(situation)
         sentence = sentence if limit is None else limit_reached(limit, "the host's")
@@ -169,8 +176,8 @@ def _cause_from_observer(state: RunState) -> CrashCause | None:
     evidence = (_shorten(f"{event.type}: {event.message}"),)
     if pattern is None:
         return CrashCause("unknown", f"The training raised {event.type}", "certain", evidence, where)
-    package = missing_package(event.message) if pattern.cause == "missing-package" else None
-    return CrashCause(pattern.cause, pattern.sentence, pattern.confidence, evidence, where, package)
+    subject = _subject(pattern.cause, event.message)
+    return CrashCause(pattern.cause, pattern.sentence, pattern.confidence, evidence, where, subject)
 
 
 def _classify_event(event: OutOfMemory | Raised) -> CrashPattern | None:
@@ -203,10 +210,10 @@ def _cause_from_log(
         where = observed.where
     sentence = f"The training failed: {_shorten(failure.headline, 160)}" if pattern is None else pattern.sentence
     confidence: Confidence = "likely" if pattern is None else pattern.confidence
-    package = missing_package(failure.headline) if cause == "missing-package" else None
+    subject = _subject(cause, failure.headline if cause == "missing-package" else failure.message)
     if cause == "gpu-oom" and any(PINNING.search(f"{file}:{name}") for file, name in failure.frames):
         cause, sentence = "host-oom", "No page-locked host memory left"
-    return CrashCause(cause, sentence, confidence, _evidence(failure, launcher), where, package, failure.message)
+    return CrashCause(cause, sentence, confidence, _evidence(failure, launcher), where, subject, failure.message)
 
 
 def _check_disk_full(cause: CrashCause, situation: Situation) -> CrashCause:
@@ -216,6 +223,15 @@ def _check_disk_full(cause: CrashCause, situation: Situation) -> CrashCause:
         return cause
     evidence = (*cause.evidence, f"{free / 1e6:.0f} MB were free on the disk")
     return replace(cause, cause="disk-full", sentence="The disk is full", evidence=evidence)
+
+
+def _subject(cause: str, message: str) -> str | None:
+    """What the message names that the remedies depend on: a package, a precision or an argument."""
+    if cause == "missing-package":
+        return missing_package(message)
+    if cause == "precision-unsupported":
+        return unsupported_precision(message)
+    return unknown_argument(message) if cause == "bad-arguments" else None
 
 
 def missing_package(message: str) -> str | None:

@@ -6,6 +6,7 @@ import re
 
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.situation import Situation
+from tuner_tui.advice.thresholds import NOTES_T4, OTHER_PROCESS_BYTES
 from tuner_tui.core.units import GIB, parse_size
 
 SIZE = r"([\d.]+) ([KMGT]?i?B)"
@@ -31,7 +32,48 @@ def is_fragmented(message: str) -> bool:
 
 def other_processes(message: str) -> tuple[str, ...]:
     """The other processes that the message names, with the memory they hold, as evidence."""
-    return tuple(f"process {pid} holds {size} {unit} of the card" for pid, size, unit in OTHER_PROCESS.findall(message))
+    return tuple(
+        f"process {pid} holds {size} {unit} of the card"
+        for pid, size, unit in OTHER_PROCESS.findall(message)
+        if OTHER_PROCESS_BYTES.value <= (parse_size(f"{size} {unit}") or 0) < 2**50  # a container reports nonsense
+    )
+
+
+OTHER_ON_CARD = Remedy(
+    title="close the other process on the card first, or train on another card",
+    why="it holds memory that this training would need: `nvidia-smi` names it, an old notebook or a crashed run most "
+    "often. If it is a rank of this training, each rank needs a card of its own (`torch.cuda.set_device(local_rank)`, "
+    "and `map_location` where a checkpoint is loaded)",
+    effect="its memory is free for this training; the settings stay as they are",
+    rests_on="the figures of the message",
+    source=f"{NOTES_T4}: close other notebooks",
+)
+CAPACITY = re.compile(rf"total capacity of {SIZE}|{SIZE} total capacity")
+FREE = re.compile(rf"of which {SIZE} is free|{SIZE} free")
+OWN = re.compile(rf"this process has {SIZE} memory in use")
+RESERVED = re.compile(rf"{SIZE} (?:reserved in total by PyTorch|cached)")
+CONTEXT_BYTES = 2 * GIB
+"""More than CUDA's context, libraries and NCCL take of a card outside PyTorch's allocator."""
+
+
+def held_by_others(message: str) -> tuple[str, ...]:
+    """What other processes hold by the message's own figures, as evidence; empty if it names them or it is little."""
+    if OTHER_PROCESS.search(message):
+        return ()
+    total, free, own = (_first_size(pattern, message) for pattern in (CAPACITY, FREE, OWN))
+    if own is None and (reserved := _first_size(RESERVED, message)) is not None:
+        own = reserved + CONTEXT_BYTES
+    if total is None or free is None or own is None or total - free - own < OTHER_PROCESS_BYTES.value:
+        return ()
+    return (
+        f"about {format_limit(total - free - own)} of the card are held by others: neither free nor this process's",
+    )
+
+
+def _first_size(pattern: re.Pattern[str], message: str) -> int | None:
+    match = pattern.search(message)
+    found = [] if match is None else [group for group in match.groups() if group]
+    return parse_size(f"{found[0]} {found[1]}") if found else None
 
 
 ALLOWED = re.compile(r"[\d.]+ [KMGT]?iB allowed")

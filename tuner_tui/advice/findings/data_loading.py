@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tuner_tui.advice import thresholds
 from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.findings.host import other_programs_share
@@ -43,6 +45,30 @@ def data_wait(situation: Situation) -> Finding | None:
         where=where,
         remedies=remedies_for(cause, situation, where),
         lost_share=part * training_share(situation),
+    )
+
+
+WORKER_WARNING = re.compile(
+    r"This DataLoader will create (\d+) worker processes in total\. Our suggested max number of worker in current "
+    r"system is (\d+)"
+)
+"""PyTorch's own warning (torch/utils/data/dataloader.py), by the cores that the process may use."""
+
+
+def worker_warning(situation: Situation) -> Finding | None:
+    """PyTorch warned that a DataLoader has more workers than there are cores."""
+    found = next((match for line in situation.log if (match := WORKER_WARNING.search(line))), None)
+    if found is None or (situation.state.rates.data_wait_share is not None and is_warmed_up(situation)):
+        return None  # measured: the rule on data wait says whether they are too many
+    workers, cores = found.groups()
+    return Finding(
+        cause="too-many-workers",
+        severity="hint",
+        sentence=f"{workers} loader workers share {cores} {'core' if cores == '1' else 'cores'}: PyTorch warns of it",
+        evidence=(found[0],),
+        confidence="likely",
+        where="cpu",
+        remedies=remedies_for("too-many-workers", situation, "cpu"),
     )
 
 

@@ -8,7 +8,15 @@ from dataclasses import replace
 from tuner_tui.advice.expected_memory import expected_peak
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.reach import reachable
-from tuner_tui.advice.remedies import data_loading, gpu, host, out_of_memory, training_loop, unsupported_features
+from tuner_tui.advice.remedies import (
+    data_loading,
+    gpu,
+    host,
+    out_of_memory,
+    renamed_arguments,
+    training_loop,
+    unsupported_features,
+)
 from tuner_tui.advice.situation import Situation
 
 Ladder = Callable[[Situation, str | None], tuple[Remedy, ...]]
@@ -54,7 +62,7 @@ LADDERS: Mapping[str, Ladder] = {
     "device-assert": lambda situation, where: (training_loop.CHECK_INDEXES,),
     "illegal-access": lambda situation, where: (training_loop.PLAIN_KERNELS,),
     "collective-timeout": lambda situation, where: (training_loop.FIRST_RANK,),
-    "bad-arguments": lambda situation, where: (training_loop.CORRECT_COMMAND,),
+    "bad-arguments": renamed_arguments.ladder,
     "not-in-effect": lambda situation, where: (
         (training_loop.PASS_SETTINGS,) if where == "unreachable" else (training_loop.FIND_OVERRIDE,)
     ),
@@ -83,7 +91,7 @@ def remedies_for(cause: str, situation: Situation, where: str | None = None) -> 
     if ladder is None:
         return ()
     remedies = [
-        replace(remedy, peak=expected_peak(situation, remedy.change))
+        replace(remedy, peak=expected_peak(situation, offered.change))
         for offered in ladder(situation, where)
         if changes_something(offered, situation)
         and starts_from_known_values(offered, situation)

@@ -38,7 +38,9 @@ def data_wait(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
 
 def too_many_workers(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     settings = situation.settings
-    return () if settings is None else (*fewer_workers(situation, settings), *less_prefetch(settings), TOKENISE_AHEAD)
+    if settings is None:
+        return (WORKERS_AS_CORES, TOKENISE_AHEAD)
+    return (*fewer_workers(situation, settings), *less_prefetch(settings), TOKENISE_AHEAD)
 
 
 def more_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
@@ -146,6 +148,12 @@ TOKENISE_AHEAD = Remedy(
     title="tokenise once, ahead of the training",
     why="work repeated for each batch can be done once and cached: `datasets.map` with several processes",
     source=NOTES_UTILISATION,
+)
+WORKERS_AS_CORES = Remedy(
+    title="no more workers than cores (dataloader_num_workers, num_workers)",
+    why="the workers compete for the cores with one another and with the training process; one core is the training's",
+    effect="less switching between processes, less host memory",
+    source=NOTES_3070,
 )
 FASTER_STORAGE = Remedy(
     title="put the data on faster storage",

@@ -13,6 +13,7 @@ from tuner_tui.advice.batch_scaling import (
 )
 from tuner_tui.advice.expected_memory import expected_peak
 from tuner_tui.advice.finding import Remedy
+from tuner_tui.advice.reach import has_own_loop
 from tuner_tui.advice.situation import Situation
 from tuner_tui.advice.thresholds import NOTES_3070, NOTES_3090, NOTES_T4, NOTES_UTILISATION
 from tuner_tui.settings.job import BuiltinJob
@@ -48,7 +49,9 @@ def larger_batch(situation: Situation, settings: Settings, most: int = 2) -> Ite
     """
     micro, accumulation = settings.per_device_train_batch_size, settings.gradient_accumulation_steps
     share = micro * accumulation
-    held = [BatchSplit(size, share // size, situation.replicas) for size in divisors(share) if size > micro]
+    own_loop = has_own_loop(situation)  # which has no accumulation
+    divided = () if own_loop else divisors(share)
+    held = [BatchSplit(size, share // size, situation.replicas) for size in divided if size > micro]
     split = _largest_that_fits(situation, [split for split in held if split.micro <= most * micro])
     if split is not None:
         yield Remedy(
@@ -59,7 +62,7 @@ def larger_batch(situation: Situation, settings: Settings, most: int = 2) -> Ite
             rests_on="RTX 3070 and RTX 3090 as noted there; not measured here",
             source=f"{NOTES_3070}, {NOTES_3090}",
         )
-    if accumulation == 1 or most > 2:
+    if own_loop or accumulation == 1 or most > 2:
         sizes = dict.fromkeys(_round_batch(micro * times) for times in STEPS_UP if times <= most)
         split = _largest_that_fits(situation, [BatchSplit(n, 1, situation.replicas) for n in sizes if n > share])
         if split is not None:
@@ -90,6 +93,8 @@ def _grown_batch(situation: Situation, settings: Settings, split: BatchSplit) ->
     rate, rule = scale_learning_rate(settings.learning_rate, ratio, settings.optim)
     rate = float(f"{rate:.3g}")
     change: dict[str, int | float] = {**split.change}
+    if has_own_loop(situation):
+        del change["gradient_accumulation_steps"]
     if situation.is_known("learning_rate"):
         change["learning_rate"] = rate
     root, linear = scale_square_root(settings.learning_rate, ratio), scale_linear(settings.learning_rate, ratio)

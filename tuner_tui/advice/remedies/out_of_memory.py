@@ -33,12 +33,12 @@ def ladder(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     """The remedies for out-of-memory at `where`: training, evaluation, loading, optimizer-step, checkpoint or None."""
     settings = situation.settings
     if settings is None:
-        return UNKNOWN_SETTINGS
+        return IN_WORDS.get(where or "training", IN_WORDS["training"])
     rungs = ANYWHERE if where is None else BUILDERS.get(where, ANYWHERE)
     remedies = tuple(remedy for rung in rungs for remedy in rung(situation, settings))
     unknown = smaller_micro_batch in rungs and not situation.is_known("per_device_train_batch_size")
     half = HALVE_BATCH if has_own_loop(situation) else HALVE
-    after = (OFFLOAD_PREDICTIONS,) if where == "evaluation" else ()
+    after = AFTER.get(where or "", ())
     return (*((half,) if unknown else ()), *remedies, *after, *automatic_fallback(situation))
 
 
@@ -243,7 +243,81 @@ HALVE_BATCH = replace(
     title="halve the batch size",
     why="activations shrink with the batch; the effective batch halves too, and the learning rate may have to follow",
 )
-UNKNOWN_SETTINGS = (HALVE, CHECKPOINTING)
+SHORTER = Remedy(
+    title="shorter sequences or smaller images",
+    why="activations grow at least in proportion to the tokens; longer samples lose their end",
+    effect="activation memory shrinks with the length, attention's with its square",
+    rests_on="activations are at least proportional to the tokens",
+    source=NOTES_T4,
+)
+LESS_OPTIMIZER = Remedy(
+    title="an 8-bit optimizer: adamw_bnb_8bit",
+    why="AdamW keeps two values of 32 bits for each parameter; bitsandbytes keeps them in 8",
+    effect="6 bytes a parameter less",
+    rests_on="two states of 4 bytes become two of 1 byte",
+    source=f"{NOTES_3070_8BIT}, {NOTES_3090}",
+)
+PAGED_OPTIMIZER = Remedy(
+    title="a paged optimizer: paged_adamw_8bit",
+    why="its states move to host memory while the card is full, and back for the step",
+    effect="the optimizer's peak no longer fails; slower while it pages",
+    source="bitsandbytes: paged optimizers",
+)
+ADAPTERS = Remedy(
+    title="train adapters: LoRA",
+    why="gradients and optimizer states only for the adapters; the training is another one than before",
+    effect="gradients and optimizer states of the frozen weights go, about 12 bytes a parameter",
+    source=NOTES_3090,
+)
+HALVE_EVAL = Remedy(
+    title="halve the evaluation batch (per_device_eval_batch_size)",
+    why="evaluation holds activations and logits of a whole batch; its size does not touch the training",
+    effect="evaluation's activations halve; the training is unchanged",
+    rests_on="activations are proportional to the batch",
+    source=f"{NOTES_3070_8BIT}, {NOTES_T4}",
+)
+METRICS_ON_DEVICE = Remedy(
+    title="compute metrics on the card, batch by batch",
+    why="`preprocess_logits_for_metrics` keeps the argmax in place of all logits; `batch_eval_metrics` or a sum on the "
+    "card keeps nothing; without metrics, `prediction_loss_only=True`",
+    effect="evaluation keeps an integer a token in place of a row of the vocabulary",
+    source=f"{NOTES_3090}; transformers: Trainer",
+)
+SMALLER_DTYPE = Remedy(
+    title="load the weights in 16 bits: dtype=torch.bfloat16 (torch_dtype in older releases)",
+    why="a model is loaded in fp32 unless asked otherwise; full fine-tuning in pure bf16 rounds small updates away, so "
+    "take it for adapters and inference",
+    effect="the weights take half",
+    rests_on="2 bytes a parameter in place of 4",
+    source="transformers: from_pretrained",
+)
+DEVICE_MAP = Remedy(
+    title="spread the weights: device_map='auto', or FSDP or DeepSpeed ZeRO-3 for training",
+    why="a model that one card cannot hold is divided among the cards, or rests on the host",
+    effect="each card holds a part",
+    source="accelerate: big model inference; transformers: FSDP",
+)
+FOUR_BIT = Remedy(
+    title="quantise the base: 4 bits with LoRA (QLoRA)",
+    why="`BitsAndBytesConfig(load_in_4bit=True)`: the frozen weights take about half a byte a parameter",
+    effect="a quarter of 16-bit weights; only the adapters are trained",
+    source="QLoRA (Dettmers et al. 2023)",
+)
+STATE_ON_HOST = Remedy(
+    title="gather the checkpoint on the host, or save it in shards",
+    why="FSDP: `state_dict_type` SHARDED_STATE_DICT, or a full one with `offload_to_cpu`; ZeRO-3: "
+    "`stage3_gather_16bit_weights_on_model_save` off; a checkpoint is loaded with `map_location='cpu'`",
+    effect="saving no longer needs a copy of the weights on the card",
+    source="PyTorch: FSDP state dicts; transformers: DeepSpeed",
+)
+IN_WORDS: dict[str, tuple[Remedy, ...]] = {
+    "training": (HALVE, CHECKPOINTING, SHORTER, LESS_OPTIMIZER, ADAPTERS),
+    "evaluation": (HALVE_EVAL, OFFLOAD_PREDICTIONS, METRICS_ON_DEVICE),
+    "optimizer-step": (LESS_OPTIMIZER, PAGED_OPTIMIZER, ADAPTERS, HALVE),
+    "loading": (SMALLER_DTYPE, DEVICE_MAP, FOUR_BIT),
+    "checkpoint": (STATE_ON_HOST, HALVE),
+}
+"""The ladders where only a log is known."""
 
 ANYWHERE: tuple[RemedyBuilder, ...] = (
     smaller_micro_batch, checkpointing, mixed_precision, smaller_eval_batch, shorter_sequences, eight_bit_optimizer,
@@ -257,3 +331,9 @@ BUILDERS: dict[str, tuple[RemedyBuilder, ...]] = {
     "loading": (adapters, eight_bit_optimizer),
     "checkpoint": (smaller_micro_batch, eight_bit_optimizer, adapters),
 }  # fmt: skip
+AFTER: dict[str, tuple[Remedy, ...]] = {
+    "evaluation": (OFFLOAD_PREDICTIONS, METRICS_ON_DEVICE),
+    "loading": (SMALLER_DTYPE, DEVICE_MAP),
+    "checkpoint": (STATE_ON_HOST,),
+}
+"""Remedies outside the settings, after those of the ladder."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.situation import Situation
 from tuner_tui.advice.thresholds import NOTES_3070_8BIT, NOTES_3090, NOTES_T4
+from tuner_tui.settings.model import Precision
 
 DISTRIBUTIONS = {
     "flash_attn": "flash-attn", "sklearn": "scikit-learn", "yaml": "pyyaml", "cv2": "opencv-python", "PIL": "pillow",
@@ -12,26 +15,109 @@ DISTRIBUTIONS = {
 }  # fmt: skip
 
 
+def unsupported_precision(message: str) -> str | None:
+    """What an error about precision is about: tf32, scaler, fp8, mixed, bf16 or fp16; None if that is unknown."""
+    return next((name for name, pattern in PRECISION_WORDS if pattern.search(message)), None)
+
+
+PRECISION_WORDS = (
+    ("tf32", re.compile(r"(?i)\btf32\b|tf32")),
+    ("scaler", re.compile(r"unscale FP16 gradients|No inf checks were recorded")),
+    ("both", re.compile(r"At most one of fp16 and bf16")),
+    ("fp8", re.compile(r"(?i)fp8|float8|e4m3|e5m2")),
+    (
+        "mixed",
+        re.compile(
+            r"(?i)expected (?:m1 and m2|scalar type|mat1 and mat2|object of scalar)"
+            r"|same dtype|dtypes match|should be the same"
+        ),
+    ),
+    ("bf16", re.compile(r"(?i)bf16|bfloat16")),
+    ("fp16", re.compile(r"(?i)fp16|float16|\bhalf\b|'Half'|\bAMP\b")),
+)
+
+
 def precision(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
-    """The best precision that the GPU supports."""
+    """What takes the place of the precision named by `where`, of those that `unsupported_precision` returns."""
+    if where == "tf32":
+        return (_tf32_off(situation),)
+    if where == "scaler":
+        return (*_bf16_without_scaler(situation), FP32_WEIGHTS)
+    if where == "mixed":
+        return (ONE_DTYPE, *_precision_for(situation, None))
+    return _precision_for(situation, where)
+
+
+def _tf32_off(situation: Situation) -> Remedy:
     settings = situation.settings
-    wanted = situation.best_precision if situation.inventory is not None else "fp32"
-    if settings is not None and settings.precision == "bf16" and situation.inventory is None:
+    return Remedy(
+        title="TF32 off",
+        why="TF32 came with Ampere (compute capability 8.0): take `--tf32` out, or set it to False. The precision of "
+        "the training stays",
+        change={"tf32": None} if settings is None or settings.tf32 else {},
+        effect="the training starts; nothing else changes, as this card computes in fp32 anyway",
+        rests_on="the card's compute capability",
+        source=f"{NOTES_T4}, {NOTES_3090}",
+    )
+
+
+def _bf16_without_scaler(situation: Situation) -> tuple[Remedy, ...]:
+    if not situation.supports("bf16"):
+        return ()
+    return (
+        Remedy(
+            title="precision → bf16",
+            why="bf16 has the range of fp32 and needs no loss scaler, so weights in 16 bits do not stop it",
+            change={"precision": "bf16"},
+            effect="the training starts; the same speed and memory",
+            rests_on="the card's compute capability",
+            source=f"{NOTES_T4}, {NOTES_3090}",
+        ),
+    )
+
+
+def _precision_for(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
+    settings = situation.settings
+    wanted: Precision = situation.best_precision if situation.inventory is not None else "fp32"
+    refused_bf16 = where == "bf16" or (settings is not None and settings.precision == "bf16")
+    if situation.has_gpu is not False and refused_bf16 and (situation.inventory is None or wanted == "bf16"):
         wanted = "fp16"
+    if where == "both" and situation.inventory is None:
+        wanted = "bf16"
     tf32 = settings is not None and bool(settings.tf32) and situation.supports("tf32") is not True
     change: dict[str, str | None] = {"precision": wanted}
     if tf32:
         change["tf32"] = None
+    unknown = situation.inventory is None and wanted == "fp16"
     return (
         Remedy(
-            title=f"precision → {wanted}" + (", TF32 left to PyTorch" if tf32 else ""),
-            why="bf16 and TF32 need compute capability 8.0 (Ampere); fp16 needs a GPU; fp32 runs everywhere",
+            title=f"precision → {wanted}"
+            + (" where the card has it (Volta, Turing), else fp32" if unknown else "")
+            + (", TF32 left to PyTorch" if tf32 else ""),
+            why="bf16 and TF32 need compute capability 8.0 (Ampere), fp16 on tensor cores 7.0; fp32 runs everywhere",
             change=change,
             effect="the training starts" + ("; more memory and slower than 16 bits" if wanted == "fp32" else ""),
             rests_on="the card's compute capability",
             source=f"{NOTES_T4}, {NOTES_3090}",
         ),
     )
+
+
+FP32_WEIGHTS = Remedy(
+    title="load the weights in fp32: dtype=torch.float32",
+    why="the loss scaler needs fp32 weights; autocast computes in fp16 all the same. With adapters, cast only the "
+    "trainable parameters: `param.data = param.data.float()`",
+    effect="the training starts; 2 bytes a parameter more",
+    rests_on="torch.amp.GradScaler unscales fp32 gradients only",
+    source="PyTorch: automatic mixed precision",
+)
+ONE_DTYPE = Remedy(
+    title="one dtype throughout",
+    why="compute the step under `torch.autocast`, or cast the inputs to the dtype of the layer that is named; a module "
+    "added after the model was loaded has the default dtype, fp32",
+    effect="the operation gets two operands of one dtype",
+    source="PyTorch: automatic mixed precision",
+)
 
 
 def attention(situation: Situation, where: str | None) -> tuple[Remedy, ...]:

@@ -1,0 +1,126 @@
+"""What is offered where only a log is known."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.advice.crash.corpus.case import HEALTHY_END, HEALTHY_START, trace
+from tests.advice.crash.corpus.memory import CUDA_27, CUDA_113
+from tests.advice.crash.test_cause import read
+from tests.fakes.situations import box, card
+from tuner_tui.advice.crash.cause import crash_findings
+from tuner_tui.advice.diagnose import diagnose
+from tuner_tui.advice.finding import Remedy
+from tuner_tui.advice.situation import Situation
+from tuner_tui.runs.events.run_state import RunState
+
+STEP = ("main", "train", "loop", "step")
+
+
+def remedies(text: str) -> tuple[Remedy, ...]:
+    (finding,) = read(text)
+    return finding.remedies
+
+
+@pytest.mark.parametrize(
+    ("frames", "first", "never"),
+    [
+        (STEP, "halve the micro batch", "evaluation"),
+        (("main", "train", "loop", "evaluate", "evaluation", "predict"), "halve the evaluation batch", "accumulation"),
+        (("main", "train", "loop", "adam"), "8-bit optimizer", "evaluation"),
+        (("main", "pretrained"), "16 bits", "micro batch"),
+        (("main", "train", "loop", "save", "torch-save"), "gather the checkpoint on the host", "evaluation"),
+    ],
+)
+def test_the_ladder_belongs_to_where_memory_ran_out(frames: tuple[str, ...], first: str, never: str) -> None:
+    titles = [remedy.title for remedy in remedies(trace(CUDA_27, *frames))]
+    assert first in next(title for title in titles if "PYTORCH_ALLOC_CONF" not in title)
+    assert not any(never in title for title in titles)
+
+
+def test_evaluation_is_told_of_predictions_and_metrics() -> None:
+    found = " ".join(f"{remedy.title} {remedy.why}" for remedy in remedies(trace(CUDA_27, "main", "evaluate")))
+    assert "eval_accumulation_steps" in found
+    assert "preprocess_logits_for_metrics" in found
+
+
+FULL = "CUDA out of memory. Tried to allocate 98.00 MiB (GPU 0; 15.90 GiB total capacity; {} already allocated; 51.75 MiB free; {} reserved in total by PyTorch)"  # noqa: E501
+
+
+@pytest.mark.parametrize(
+    ("message", "closes"),
+    [
+        (CUDA_27.replace("Including", "Process 811 has 9.50 GiB memory in use. Including"), True),
+        (CUDA_27, False),
+        (CUDA_27.replace("23.46 GiB memory in use", "9.20 GiB memory in use"), True),
+        (CUDA_113, False),
+        ("RuntimeError: " + FULL.format("2.1 GiB", "2.4 GiB"), True),
+        ("RuntimeError: " + FULL.format("14.1 GiB", "14.9 GiB"), False),
+        (CUDA_27.replace("Including", "Process 811 has 17179869184.00 GiB memory in use. Including"), False),
+    ],
+)
+def test_another_process_on_the_card_is_closed_first(message: str, closes: bool) -> None:
+    assert remedies(trace(message, *STEP))[0].title.startswith("close the other process") is closes
+
+
+def test_tf32_off_is_the_remedy_of_tf32() -> None:
+    error = "ValueError: --tf32 requires Ampere or a newer GPU arch, cuda>=11 and torch>=1.7"
+    (remedy,) = remedies(trace(error, "main", "arguments"))
+    assert (remedy.title, remedy.change) == ("TF32 off", {"tf32": None})
+
+
+BF16 = "ValueError: Your setup doesn't support bf16/gpu. You need to assign use_cpu if you want to train on CPU."
+
+
+@pytest.mark.parametrize(
+    ("capability", "wanted"), [((7, 5), "fp16"), ((7, 0), "fp16"), ((8, 6), "fp16"), ((3, 7), "fp32"), (None, "fp16")]
+)
+def test_bf16_gives_way_to_fp16_where_the_card_has_it(capability: tuple[int, int] | None, wanted: str) -> None:
+    inventory = None if capability is None else box(card(capability=capability))
+    log = tuple(trace(BF16, "main", "arguments").split("\n"))
+    (finding,) = crash_findings(Situation(RunState(), 0.0, inventory=inventory, log=log))
+    assert finding.remedies[0].change == {"precision": wanted}
+
+
+def test_weights_in_fp16_are_not_answered_with_fp32_training() -> None:
+    first = remedies(trace("ValueError: Attempting to unscale FP16 gradients.", *STEP))[0]
+    assert "dtype=torch.float32" in first.title
+    assert "precision" not in first.change
+
+
+@pytest.mark.parametrize(
+    ("error", "new"),
+    [
+        (
+            "TypeError: TrainingArguments.__init__() got an unexpected keyword argument 'evaluation_strategy'",
+            "→ eval_st",
+        ),
+        ("TypeError: __init__() got an unexpected keyword argument 'eval_strategy'", "→ evaluation_strategy"),
+        ("TypeError: Trainer.__init__() got an unexpected keyword argument 'tokenizer'", "→ processing_class"),
+        (
+            "TypeError: TrainingArguments.__init__() got an unexpected keyword argument 'fp16_opt_level'",
+            "take fp16_opt",
+        ),
+        ("ValueError: Some specified arguments are not used by the HfArgumentParser: ['--no_cuda', 'x']", "→ use_cpu"),
+        ("usage: t.py [-h]\nt.py: error: unrecognized arguments: --lr 3 --warmup-ratio 0.1", "→ warmup_steps"),
+        ("t.py: error: unrecognized arguments: --colour red", "correct the command"),
+    ],
+)
+def test_a_renamed_argument_comes_with_its_new_name(error: str, new: str) -> None:
+    text = error if "error: " in error else trace(error, "main", "arguments")
+    assert new in remedies(text)[0].title
+
+
+WARNING = (
+    "/opt/env/torch/utils/data/dataloader.py:627: UserWarning: This DataLoader will create 8 worker processes in total."
+    " Our suggested max number of worker in current system is 2, which is smaller than what this DataLoader is going to "
+    "create."
+)
+
+
+def test_pytorch_warning_of_too_many_workers_is_a_hint() -> None:
+    log = (HEALTHY_START + WARNING + "\n" + HEALTHY_END).split("\n")
+    (finding,) = diagnose(Situation(RunState(), 0.0, log=tuple(log)))
+    assert (finding.cause, finding.severity) == ("too-many-workers", "hint")
+    assert "8 loader workers share 2 cores" in finding.sentence
+    assert finding.remedies
