@@ -113,8 +113,8 @@ def test_a_renamed_argument_comes_with_its_new_name(error: str, new: str) -> Non
 
 WARNING = (
     "/opt/env/torch/utils/data/dataloader.py:627: UserWarning: This DataLoader will create 8 worker processes in total."
-    " Our suggested max number of worker in current system is 2, which is smaller than what this DataLoader is going to "
-    "create."
+    " Our suggested max number of worker in current system is 2, which is smaller than what this DataLoader is going to"
+    " create."
 )
 
 
