@@ -29,6 +29,26 @@ def test_waiting_for_data_is_told_with_its_share_and_a_remedy() -> None:
     assert finding.remedies[0].change == {"dataloader_num_workers": 10}
 
 
+@pytest.mark.parametrize("outcome", ["completed", "stopped"])
+def test_a_run_that_has_ended_keeps_its_findings_on_speed(outcome: str) -> None:
+    waited = training(rates={"data_wait_share": 0.98}, finished=Finished(t=NOW, outcome=outcome), phase="ending")
+    idle = (*samples(gpu={}, workers=(99.0,) * 8), replace(samples()[-1], time_s=NOW + 3))
+    (finding,) = diagnose(situation(state=waited, now_s=NOW + 3600, samples=idle))
+    assert finding.cause == "data-wait"
+    assert "98 %" in finding.sentence
+
+
+def test_a_healthy_run_that_has_ended_has_no_findings() -> None:
+    done = training(finished=Finished(t=NOW, outcome="completed"), phase="ending")
+    assert diagnose(situation(state=done, now_s=NOW + 3600)) == ()
+
+
+def test_a_run_that_ended_in_warm_up_is_not_judged() -> None:
+    young = training(rates={"data_wait_share": 0.9}, steps={"own_steps": 4}, training_since_t=NOW - 2,
+                     finished=Finished(t=NOW, outcome="completed"))  # fmt: skip
+    assert diagnose(situation(state=young)) == ()
+
+
 def test_no_advice_in_warm_up() -> None:
     young = training(rates={"data_wait_share": 0.9}, steps={"own_steps": 4}, training_since_t=NOW - 2)
     assert diagnose(situation(state=young)) == ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.findings import gpu, host, wall_time
@@ -56,6 +57,20 @@ RULES: tuple[FindingRule, ...] = (
 """All rules. Among findings of one severity without a measured cost, this order is kept; rules on the measured
 breakdown of a step come before rules on single figures."""
 
+SPEED_RULES: tuple[FindingRule, ...] = (
+    host.cpu_contended,
+    data_wait,
+    gpu.throttled,
+    gpu.gpu_underused,
+    gpu.launch_bound,
+    between_steps,
+    gpu.slow_kernels,
+    gpu.gpu_memory_unused,
+    wall_time.padding,
+)
+"""Rules that judge a training while it runs; one that has ended keeps their findings."""
+JUDGED_OUTCOMES = ("completed", "stopped")
+
 SEVERITY_RANK = {"failed": 0, "warning": 1, "hint": 2}
 
 
@@ -67,7 +82,23 @@ def diagnose(situation: Situation) -> tuple[Finding, ...]:
         return rank_findings(live)
     from tuner_tui.advice.crash.cause import crash_findings  # its patterns are many, and a run that lives needs none
 
-    return rank_findings((*crash_findings(situation), *live))
+    return rank_findings((*crash_findings(situation), *live, *_speed_findings(situation, live)))
+
+
+def _speed_findings(situation: Situation, found: Sequence[Finding]) -> list[Finding]:
+    """The findings on the speed of a run that has ended, as of its last step, without those already in `found`."""
+    state, causes = situation.state, {finding.cause for finding in found}
+    if state.outcome not in JUDGED_OUTCOMES or state.last_step_t is None:
+        return []
+    last_s = state.last_step_t
+    training = replace(
+        situation,
+        now_s=last_s,
+        state=replace(state, phase="training", finished=None, exited=None),
+        samples=tuple(sample for sample in situation.samples if sample.time_s <= last_s),
+    )
+    judged = [finding for rule in SPEED_RULES if (finding := rule(training)) is not None]
+    return [finding for finding in judged if finding.cause not in causes]
 
 
 def rank_findings(findings: Sequence[Finding]) -> tuple[Finding, ...]:

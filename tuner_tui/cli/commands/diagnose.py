@@ -40,7 +40,7 @@ def diagnose(
     if as_json:
         print_json(diagnosis_document(findings, checks))
     else:
-        print_line("\n".join(join_sections([*finding_lines(findings), check_lines(checks)])))
+        print_line("\n".join(join_sections([*finding_lines(findings, checks), check_lines(checks)])))
 
 
 def read_situation(source: str) -> Situation:

@@ -13,10 +13,12 @@ SEVERITY_MARKS = {"failed": "x", "warning": "!", "hint": "-"}
 CHECK_MARKS = {"agrees": "✓", "differs": "✗", "unknown": "?"}
 
 
-def finding_lines(findings: Sequence[Finding]) -> Iterator[list[str]]:
+def finding_lines(findings: Sequence[Finding], checks: Sequence[SettingCheck] = ()) -> Iterator[list[str]]:
     """Yield the lines of each finding, or one sentence where there are no findings."""
     if not findings:
-        yield ["Nothing wrong was found."]
+        failed = sum(check.verdict == "differs" for check in checks)
+        one, many = "1 setting that was asked for is", f"{failed} settings that were asked for are"
+        yield [f"{one if failed == 1 else many} not in effect:" if failed else "Nothing wrong was found."]
     for finding in findings:
         where = f" ({finding.where})" if finding.where else ""
         head = f"{SEVERITY_MARKS[finding.severity]} {finding.cause}{where}, {finding.confidence}: {finding.sentence}"

@@ -304,5 +304,7 @@ class RunDiagnoser:
         situation = build_situation(view, now_s=now_s, inventory=inventory, log=log)
         if situation != self._situation:  # the situation of a run that has ended stays the same
             self._situation, self._findings = situation, diagnose(situation)
+        if view.state.finished is not None:  # nothing flickers any more
+            return self._findings
         self._hysteresis = self._hysteresis.after(self._findings, now_s)
         return self._hysteresis.shown

@@ -1,0 +1,15 @@
+"""The text of `diagnose` where there are no findings."""
+
+from __future__ import annotations
+
+from tuner_tui.advice.verification import SettingCheck
+from tuner_tui.cli.render.diagnose import finding_lines
+
+AGREES = SettingCheck("optim", "adamw_torch", "adamw_torch", "agrees")
+DIFFERS = SettingCheck("tf32", True, False, "differs")
+
+
+def test_nothing_wrong_stands_only_above_settings_that_are_in_effect() -> None:
+    assert list(finding_lines((), (AGREES,))) == [["Nothing wrong was found."]]
+    assert list(finding_lines((), (AGREES, DIFFERS))) == [["1 setting that was asked for is not in effect:"]]
+    assert list(finding_lines((), (DIFFERS, DIFFERS))) == [["2 settings that were asked for are not in effect:"]]
