@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tuner_tui.settings.fields import Value, check_value
@@ -75,6 +75,16 @@ class EditHistory:
             return self
         past = (*self.past, self.current)
         return replace(self, current=self.future[-1], past=past, future=self.future[:-1])
+
+    @property
+    def states(self) -> tuple[Resolved, ...]:
+        """All settings of the history: current, saved, past and future ones."""
+        return (self.current, self.saved, *self.past, *self.future)
+
+    def with_states(self, states: Sequence[Resolved]) -> EditHistory:
+        """Replace all settings of the history, in the order of `states`."""
+        current, saved, *others = states
+        return EditHistory(current, saved, tuple(others[: len(self.past)]), tuple(others[len(self.past) :]))
 
     def saved_now(self) -> EditHistory:
         """Mark the current settings as saved; earlier changes can still be undone."""

@@ -11,9 +11,10 @@ from tuner_tui.settings.model import Settings
 
 
 class OriginKind(StrEnum):
-    """Kind of source, in order of increasing precedence."""
+    """Kind of source, in order of increasing precedence. `SEEN` is a command's own value, observed in its run."""
 
     DEFAULT = "default"
+    SEEN = "seen"
     RECOMMENDED = "recommended"
     PRESET = "preset"
     PROJECT = "project file"
@@ -22,6 +23,10 @@ class OriginKind(StrEnum):
     EDITED = "edited"
     REMEDY = "remedy"
     TUNED = "tuned"
+
+
+WEAK_ORIGINS = frozenset({OriginKind.DEFAULT, OriginKind.SEEN, OriginKind.RECOMMENDED})
+"""Origins of values that no user chose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +50,12 @@ class Resolved:
 
     @property
     def given(self) -> dict[str, Value]:
-        """The values that a user chose, in field order: neither defaults nor recommended values."""
-        weak = (OriginKind.DEFAULT, OriginKind.RECOMMENDED)
-        names = [name for name in Settings.model_fields if self.origin(name).kind not in weak]
+        """The values that a user chose, in field order: neither defaults nor seen nor recommended values."""
+        names = [name for name in Settings.model_fields if self.origin(name).kind not in WEAK_ORIGINS]
         return {name: getattr(self.settings, name) for name in names}
 
     @property
     def chosen(self) -> frozenset[str]:
-        """The names of all values that are not defaults, recommended ones included."""
-        return frozenset(name for name, origin in self.origins.items() if origin.kind is not OriginKind.DEFAULT)
+        """The names of all values that are neither defaults nor seen; recommended ones are included."""
+        own = (OriginKind.DEFAULT, OriginKind.SEEN)
+        return frozenset(name for name, origin in self.origins.items() if origin.kind not in own)

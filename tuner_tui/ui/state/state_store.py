@@ -34,6 +34,7 @@ class StateStore:
         before = self.state
         if before.form_differs(state):
             state = self._with_recommended(state)
+        state = state.with_seen(before)
         self.state = state
         if before.form_differs(state):
             self._screen.settings_view = self._settings_view()

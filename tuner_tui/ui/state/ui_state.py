@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tuner_tui.ui.state.data_parallel import DataParallel, expected_data_parallel, observed_data_parallel
 
@@ -118,6 +118,21 @@ class UiState:
             editing = replace(editing, current=_explicit_only(editing.current), saved=_explicit_only(editing.saved))
         return replace(self, loaded=replace(self.loaded, job=job), editing=editing, job_edited=True)
 
+    def with_seen(self, before: UiState) -> UiState:
+        """Show the values that the followed run of this command has of its own in place of our defaults."""
+        from tuner_tui.settings.job import CommandJob
+
+        view, loaded, editing = self.view, self.loaded, self.editing
+        if view is None or view.record is None or loaded is None or editing is None:
+            return self
+        if not isinstance(loaded.job, CommandJob) or view.record.job != loaded.job:
+            return self
+        seen = view.state.in_effect
+        if before.view is not None and before.view.state.in_effect is seen and before.editing is editing:
+            return self
+        found = [_with_seen(one, seen, view.record.id) for one in editing.states]
+        return self if found == list(editing.states) else replace(self, editing=editing.with_states(found))
+
     def with_saved(self, preset: str) -> UiState:
         """Mark the settings shown as saved under the name `preset`."""
         if self.loaded is None or self.editing is None:
@@ -185,11 +200,22 @@ class UiState:
         )
 
 
+def _with_seen(resolved: Resolved, in_effect: Mapping[str, Any], run: str) -> Resolved:
+    """Return `resolved` with the values seen in `run` where nothing was chosen."""
+    from tuner_tui.advice.effective_settings import effective_settings, observed_values
+    from tuner_tui.settings.origin import Origin, OriginKind, Resolved
+
+    chosen = frozenset(resolved.given)
+    settings = effective_settings(resolved.settings, chosen, in_effect)
+    observed = {name for name, value in observed_values(in_effect).items() if getattr(settings, name) == value}
+    seen = dict.fromkeys(observed - chosen, Origin(OriginKind.SEEN, f"in {run}"))
+    return Resolved(settings, {**resolved.origins, **seen})
+
+
 def _explicit_only(resolved: Resolved) -> Resolved:
     """Return `resolved` with the defaults in place of all values that were not chosen."""
-    from tuner_tui.settings.origin import OriginKind, Resolved
+    from tuner_tui.settings.origin import WEAK_ORIGINS, Resolved
 
-    weak = (OriginKind.DEFAULT, OriginKind.RECOMMENDED)
-    origins = {name: origin for name, origin in resolved.origins.items() if origin.kind not in weak}
+    origins = {name: origin for name, origin in resolved.origins.items() if origin.kind not in WEAK_ORIGINS}
     settings = type(resolved.settings)(**{name: getattr(resolved.settings, name) for name in origins})
     return Resolved(settings, origins)
