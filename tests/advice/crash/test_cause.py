@@ -44,10 +44,20 @@ def test_the_corpus_covers_every_cause() -> None:
         "gpu-oom", "host-oom", "shm", "disk-full", "nan", "precision-unsupported", "attention-unsupported",
         "fused-unsupported",
         "missing-package", "compile-failed", "device-assert", "illegal-access", "collective-timeout", "worker-crash",
-        "checkpoint-io", "bad-arguments", "unknown",
+        "checkpoint-io", "bad-arguments", "port-in-use", "offline", "unknown",
     }  # fmt: skip
     assert len(POSITIVES) >= 120
     assert len(NEGATIVES) >= 60
+
+
+def test_a_port_in_use_is_named() -> None:
+    [finding] = read(
+        'Traceback (most recent call last):\n  File "run.py", line 9, in main\n'
+        "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. "
+        "port: 29512, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use\n"
+    )
+    assert finding.sentence.startswith("The launcher's port 29512 is taken")
+    assert "--standalone" in finding.remedies[0].why
 
 
 def test_an_abort_after_the_training_is_told_with_what_prevents_it() -> None:

@@ -11,7 +11,7 @@ from tests.settings.strategies import all_settings
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Gpu
 from tuner_tui.settings.fields import FIELDS
-from tuner_tui.settings.job import BuiltinJob
+from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import OPTIMIZERS, SCHEDULES, Settings
 from tuner_tui.settings.presets.library import list_presets, shipped_folder
 from tuner_tui.settings.presets.preset import Preset
@@ -199,3 +199,13 @@ def test_the_presets_for_any_box_fit_a_box_without_a_gpu(name):
     )
     settings = resolve(preset=preset).settings
     assert find_problems(settings, gpus=(), interpreter=python("2.13.0+cpu", None), job=preset.job, cores=2) == ()
+
+
+@pytest.mark.parametrize(
+    ("words", "warned"),
+    [((), True), (("--use_cpu",), False), (("--use_cpu", "True"), False), (("--use_cpu=false",), True)],
+)
+def test_bf16_on_a_training_that_says_it_uses_the_cpu_is_fine(words: tuple[str, ...], warned: bool) -> None:
+    job = CommandJob(command=("python", "train.py", *words))
+    found = find_problems(Settings(precision="bf16"), gpus=(), interpreter=None, job=job)
+    assert any("precision" in problem.fields for problem in found) is warned

@@ -47,6 +47,7 @@ MAX_EVIDENCE_CHARS = 400
 FULL_DISK_BYTES = 64e6
 PINNING = re.compile(r"/utils/data/_utils/pin_memory\.py:|:_?pin_memory(?:_loop)?$")
 """Frames that allocate page-locked host memory; CUDA reports a failure there as out of GPU memory."""
+LAUNCHER_PORT = re.compile(r"port:? (\d{2,5})\b|:(\d{4,5})\b")
 PACKAGE = re.compile(
     r"No module named '?([\w.]+)|install `([\w-]+)`|pip install (?:-U )?['\"]?([\w-]+)"
     r"|requires (?:the )?`?([\w-]+)`? library|the package (\w+) seems"
@@ -100,6 +101,9 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
         evidence = (*evidence, *others)
         if others:
             remedies = (OTHER_ON_CARD, *remedies)
+    elif cause.cause == "port-in-use":
+        port = next(filter(None, map(LAUNCHER_PORT.search, (cause.message, *evidence))), None)
+        sentence = sentence if port is None else sentence.replace("port", f"port {port[1] or port[2]}", 1)
     elif sentence == memory_errors.HOST_MEMORY_FULL:
         limit = host_memory_limit(situation)
         sentence = sentence if limit is None else limit_reached(limit, "the host's")

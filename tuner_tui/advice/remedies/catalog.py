@@ -63,6 +63,8 @@ LADDERS: Mapping[str, Ladder] = {
     "illegal-access": lambda situation, where: (training_loop.PLAIN_KERNELS,),
     "collective-timeout": lambda situation, where: (training_loop.FIRST_RANK,),
     "bad-arguments": renamed_arguments.ladder,
+    "port-in-use": lambda situation, where: (training_loop.FREE_PORT, training_loop.END_HOLDER),
+    "offline": lambda situation, where: (training_loop.GO_ONLINE, training_loop.DOWNLOAD_FIRST),
     "not-in-effect": lambda situation, where: (
         (training_loop.PASS_SETTINGS,) if where == "unreachable" else (training_loop.FIND_OVERRIDE,)
     ),

@@ -216,6 +216,27 @@ WAIT_OR_STOP = Remedy(
     source="py-spy dump --pid shows where each thread waits",
 )
 
+FREE_PORT = Remedy(
+    title="let the launcher take a free port",
+    why="`torchrun --standalone`, `accelerate launch --main_process_port 0`, or another `--master_port`",
+    effect="both trainings run",
+    source="PyTorch: torchrun, --standalone",
+)
+END_HOLDER = Remedy(
+    title="end the process that holds the port",
+    why="`ss -ltnp` names the process of every port; ranks of a run that was killed may have stayed",
+    source="ss(8)",
+)
+GO_ONLINE = Remedy(
+    title="allow the download",
+    why="unset HF_HUB_OFFLINE, HF_DATASETS_OFFLINE and TRANSFORMERS_OFFLINE; set HTTPS_PROXY where a proxy leads out",
+    source="huggingface_hub: environment variables",
+)
+DOWNLOAD_FIRST = Remedy(
+    title="download beforehand, or name a local path",
+    why="`hf download NAME` where there is a network, into the same HF_HOME; a folder on this machine needs none",
+    source="huggingface_hub: offline mode",
+)
 PASS_SETTINGS = Remedy(
     title="pass the settings another way",
     why="write {name} in the command where the value goes, or choose apply: hf-args, yaml or inject",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tuner_tui.hardware.gpu.capabilities import MINIMUM_CAPABILITY
+from tuner_tui.settings.argv import parse_long_options
 from tuner_tui.settings.fields import Value
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
@@ -40,10 +41,17 @@ def _half_precision_without_gpu(precision: str, context: RuleContext) -> Iterato
     if precision == "fp16":
         sentence = "Without a GPU fp16 is silently off: accelerate starts no autocast on a CPU. Take fp32."
         yield Problem(("precision",), "error", sentence, fix)
-    elif not isinstance(context.job, BuiltinJob):
-        # The built-in job sets use_cpu itself.
+    elif not _uses_cpu(context):
         sentence = "Without a GPU TrainingArguments refuses bf16, unless the script sets use_cpu. Take fp32."
         yield Problem(("precision",), "warning", sentence, fix)
+
+
+def _uses_cpu(context: RuleContext) -> bool:
+    """Whether the training says that it runs on the CPU, where bf16 is allowed: as the built-in job does."""
+    if isinstance(context.job, BuiltinJob):
+        return True
+    options = {} if context.job is None else parse_long_options(context.job.command, whole=True)
+    return any(options.get(name, "no").lower() not in ("false", "no", "0") for name in ("use_cpu", "no_cuda", "cpu"))
 
 
 def tf32(settings: Settings, context: RuleContext) -> Iterator[Problem]:

@@ -49,7 +49,13 @@ COLLECTIVES = (
     pattern("collective-timeout", r"DistBackendError", "A collective operation failed", "likely", consequence=True),
     pattern("collective-timeout", r"Detected mismatch between collectives on ranks", "The processes ran different collectives", "certain"),
 )  # fmt: skip
+OFFLINE = "Files from the Hub are missing here, and offline mode forbids to download them"
+NO_NETWORK = "Files have to be downloaded, and there is no network"
+PORT = "The launcher's port is taken: another training, or the rest of an earlier one, uses it"
 NETWORK = (
+    pattern("offline", r"OfflineModeIsEnabled|offline mode is enabled|HF_HUB_OFFLINE|HF_DATASETS_OFFLINE|outgoing traffic has been disabled", OFFLINE),
+    pattern("offline", r"couldn't connect to 'https|[Cc]an(?:not|'t) reach https?://|Couldn't reach .{1,200} on the Hub|LocalEntryNotFound|(?:Failed to resolve|NameResolutionError)|Temporary failure in name resolution|Name or service not known|nodename nor servname|Network is unreachable|No route to host", NO_NETWORK),
+    pattern("port-in-use", r"EADDRINUSE|[Aa]ddress already in use|\[Errno 98\]", PORT),
     pattern("unknown", r"requests\.exceptions|urllib3\.exceptions|HTTPSConnectionPool|couldn't connect to 'https|OfflineModeIsEnabled|LocalEntryNotFound|httpx\.|aiohttp\.|HTTPError", "The network, or a server, did not answer"),
 )  # fmt: skip
 UNEXPLAINED = (

@@ -57,6 +57,5 @@ USAGE = (
     pattern("bad-arguments", r"FileNotFoundError|NotADirectoryError|IsADirectoryError", NOT_FOUND, "likely"),
     pattern("bad-arguments", r"invalid device ordinal|Invalid device id|Duplicate GPU detected|ncclInvalidUsage|No CUDA GPUs are available|Torch not compiled with CUDA enabled|Invalid device string", "More or other GPUs were asked for than there are"),
     pattern("bad-arguments", r"Target modules .{1,200} not found in the base model|does not have a padding token|activate truncation and/or padding", ARGUMENTS),
-    pattern("bad-arguments", r"EADDRINUSE|[Aa]ddress already in use|\[Errno 98\]", "The port of the launcher is taken: another training uses it"),
     pattern("bad-arguments", r"Target -?\d+ is out of bounds|index out of range in self|label_?ids? out of range|Expected input batch_size|Found input variables with inconsistent numbers", LIMITS, "likely"),
 )  # fmt: skip
