@@ -84,9 +84,12 @@ class Switch:
     """Removes the observer's hooks and restores them."""
 
     def __init__(self) -> None:
+        import torch
         from torch.optim import optimizer
         from torch.utils.data import dataloader
 
+        self._tensor = torch.Tensor
+        self._backward = torch.Tensor.backward
         self._iterator = dataloader._BaseDataLoaderIter
         self._next = self._iterator.__next__
         self._hooks = optimizer._global_optimizer_post_hooks
@@ -97,6 +100,7 @@ class Switch:
     def turn(self, on: bool) -> None:
         """Enable or disable the hooks."""
         self._iterator.__next__ = self._next if on else self._next.__wrapped__
+        self._tensor.backward = self._backward if on else self._backward.__wrapped__
         self._hooks.clear()
         if on:
             self._hooks.update(self._ours)

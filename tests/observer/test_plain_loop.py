@@ -77,6 +77,7 @@ def test_what_is_in_effect(plain: ObservedProcess) -> None:
 
 
 def test_model_is_counted_without_a_trainer(plain: ObservedProcess) -> None:
-    [plan] = plain.of(Plan)
+    [length, plan] = plain.of(Plan)
     assert plan.parameters == plan.trainable_parameters == 8 * 16 + 16 + 16 + 1
     assert plan.total_steps is None
+    assert (length.total_steps, length.guessed) == (12, True)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tuner_tui.advice.verification import format_setting
-from tuner_tui.cli.render.text import format_steps
 from tuner_tui.core.units import format_rough_duration, format_share
 from tuner_tui.runs.events import types as ev
 from tuner_tui.runs.events.progress import eta, phase_at
@@ -42,8 +41,11 @@ def progress_line(state: RunState, now: float) -> str:
 def _step(state: RunState) -> str:
     if state.step is None:
         return ""
-    share = f" ({format_share(state.step / state.total_steps)})" if state.total_steps else ""
-    return f"step {format_steps(state.step, state.total_steps)}{share}"
+    if not state.total_steps:
+        batch = "" if state.position is None else "  batch {:,} of {:,}".format(*state.position)
+        return f"step {state.step:,}{batch}"
+    total = "~" * state.total_guessed + f"{state.total_steps:,}"
+    return f"step {state.step:,}/{total} ({format_share(state.step / state.total_steps)})"
 
 
 def _figure(value: float | None, form: str) -> str:
@@ -54,7 +56,8 @@ def _plan(event: ev.Plan) -> str | None:
     if event.total_steps is None:
         return None
     resumed = f", from step {event.first_step:,}" if event.first_step else ""
-    return f"plan        {event.total_steps:,} steps{resumed}"
+    guessed = ", a guess from the script's variables" if event.guessed else ""
+    return f"plan        {event.total_steps:,} steps{resumed}{guessed}"
 
 
 def _started(event: ev.Started) -> str:

@@ -77,9 +77,12 @@ def _phase(state: RunState, event: ev.Phase) -> RunState:
 
 
 def _plan(state: RunState, event: ev.Plan) -> RunState:
+    if event.guessed and state.total_steps is not None and not state.total_guessed:
+        return state
     return replace(
         state,
         total_steps=state.total_steps if event.total_steps is None else event.total_steps,
+        total_guessed=state.total_guessed if event.total_steps is None else event.guessed,
         first_step=event.first_step,
         accepts_orders=state.accepts_orders or event.obeys,
         parameters=state.parameters if event.parameters is None else event.parameters,
@@ -140,9 +143,18 @@ def _steps(state: RunState, event: ev.Steps) -> RunState:
     after = _with_memory(after, event, started=after.recent == (event,))
     ranks = {**state.ranks, number: after}
     state = replace(state, ranks=ranks, rates=rates_of(ranks.values()), step=_step(state, event), source=event.source)
+    state = _without_wrong_guess(state)
     if before.latest is None or event.own_steps > before.latest.own_steps or after.recent == (event,):
         state = _stepped(state, event)
     return state
+
+
+def _without_wrong_guess(state: RunState) -> RunState:
+    """Drops a guessed length that the training exceeds; by one step it is a loop that counts from 0 to the last."""
+    if not state.total_guessed or state.step is None or state.total_steps is None or state.step <= state.total_steps:
+        return state
+    nearly = state.step == state.total_steps + 1
+    return replace(state, total_steps=state.step if nearly else None, total_guessed=nearly)
 
 
 def _with_memory(rank: RankState, event: ev.Steps, started: bool) -> RankState:

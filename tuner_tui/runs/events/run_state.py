@@ -46,10 +46,10 @@ class Rates:
 class RunState:
     """What is known of a run. Times are seconds since the epoch.
 
-    `source` names the file that steps were read from when there is no observer. `accepts_orders`: an observed trainer
-    that obeys the control file. `last_step_t` is when a step last completed. `evaluations` are downsampled to a few
-    hundred, newest last. `loss_source`: where the loss is read, None for a Trainer's own. `fell_back`: the fallback
-    continued the run; `fallback_ended`: why it did not.
+    `total_guessed`: `total_steps` is a guess (`Plan.guessed`). `source` names the file that steps were read from when
+    there is no observer. `accepts_orders`: an observed trainer that obeys the control file. `last_step_t` is when a
+    step last completed. `evaluations` are downsampled to a few hundred, newest last. `loss_source`: where the loss is
+    read, None for a Trainer's own. `fell_back`: the fallback continued the run; `fallback_ended`: why it did not.
     """
 
     phase: str = "starting"
@@ -61,6 +61,7 @@ class RunState:
     pid: int | None = None
     step: int | None = None
     total_steps: int | None = None
+    total_guessed: bool = False
     first_step: int = 0
     accepts_orders: bool = False
     source: str | None = None
@@ -104,6 +105,14 @@ class RunState:
         if "optimizer" not in self.in_effect:
             return None
         return max(1, len(self.ranks)) * max(1, self.in_effect.get("n_gpu") or 1)
+
+    @property
+    def position(self) -> tuple[int, int] | None:
+        """Batches read of the current epoch, and batches of an epoch; None where the loader has no length."""
+        latest = self.ranks[min(self.ranks)].latest if self.ranks else None
+        if latest is None or latest.epoch_batch is None or latest.epoch_batches is None:
+            return None
+        return latest.epoch_batch, latest.epoch_batches
 
     @property
     def ended_without_step(self) -> bool:

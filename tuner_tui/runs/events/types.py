@@ -136,7 +136,8 @@ class Phase(Event):
 class Plan(Event):
     """The length of the training. `first_step` is above 0 after a resume.
 
-    `obeys`: the training obeys the control file.
+    `obeys`: the training obeys the control file. `guessed`: no Trainer said so; variables of the script, named like
+    `num_epochs`, and the length of its loader did.
     """
 
     kind: ClassVar[str] = "plan"
@@ -147,6 +148,7 @@ class Plan(Event):
     parameters: int | None = None
     trainable_parameters: int | None = None
     obeys: bool = False
+    guessed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,6 +277,9 @@ class Steps(Event):
     evaluation and saving; `data_wait_s` is the part spent waiting for a batch, `between_s` the part from an optimizer
     step to the next request for a batch (None without a data loader). `slowest_step_s` is of the last window.
 
+    `epoch_batch` of `epoch_batches` are read in the current epoch of the training's loader, which has started
+    `epochs_started`; without a length or loader they are None.
+
     Peaks are of the process so far: `allocated`, `reserved` and `step` (where the optimizer step sets the peak) of
     CUDA's allocator, and `rss_peak_bytes`, the largest resident set (VmHWM). `allocated_bytes` (CUDA's allocator) and
     `anonymous_bytes` (RssAnon) are the values at this moment.
@@ -295,6 +300,9 @@ class Steps(Event):
     eval_s: float = 0.0
     save_s: float = 0.0
     skipped_steps: int = 0
+    epoch_batch: int | None = None
+    epoch_batches: int | None = None
+    epochs_started: int | None = None
     slowest_step_s: float | None = None
     batch_shape: tuple[int, ...] | None = None
     allocated_peak_bytes: int | None = None

@@ -140,4 +140,6 @@ def _first_line(text: str) -> str:
 def _at_step(state: RunState) -> str:
     if state.step is None:
         return ""
-    return f" at step {state.step:,}" + (f" of {state.total_steps:,}" if state.total_steps else "")
+    return f" at step {state.step:,}" + (
+        f" of {state.total_steps:,}" if state.total_steps and not state.total_guessed else ""
+    )

@@ -115,11 +115,15 @@ def _phase_words(state: RunState, phase: str, now_s: float) -> str:
 
 
 def _steps(state: RunState) -> Line:
+    """Return step and total, which is marked with `~` if it is a guess; without one, the batch of the epoch."""
     if state.step is None:
         return ()
-    total = f.count(state.total_steps)
-    return line(f"  step {align_right(f.count(state.step), len(total))}/{total}" if state.total_steps
-                else f"  step {f.count(state.step)}")  # fmt: skip
+    if state.total_steps:
+        total = f.count(state.total_steps)
+        mark = "~" if state.total_guessed else ""
+        return line(f"  step {align_right(f.count(state.step), len(total))}/{mark}{total}")
+    batch = "" if state.position is None else "  batch {:,} of {:,}".format(*state.position)
+    return line(f"  step {f.count(state.step)}{batch}")
 
 
 def _time_left(state: RunState, now_s: float, stalled: bool) -> str:

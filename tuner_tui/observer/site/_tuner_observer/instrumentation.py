@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from .counters import memory_peaks
 from .counters.evaluation_detector import EvaluationDetector
+from .counters.planned_length import planned_length
 from .counters.step_counters import StepCounters
 from .frameworks import lightning_trainer, transformers_trainer
-from .hooks import compilation, dataloaders, grad_mode, optimizer_steps, torch_save
+from .hooks import backward_loss, compilation, dataloaders, grad_mode, optimizer_steps, torch_save
 from .import_hooks import call_safely
 from .inject import injection, resume_checkpoint, sigterm_checkpoint
 from .settings_in_effect import SettingsInEffect
@@ -39,6 +41,9 @@ class Instrumentation:
             call_safely(injection.report_after_backward, torch.autograd, self._injection_log)
         call_safely(memory_peaks.limit_gpu_memory, torch)
         call_safely(grad_mode.hook_grad_mode, torch.autograd.grad_mode, self.counters.buffer, torch.is_grad_enabled)
+        self._backward_loss = backward_loss.BackwardLoss(torch, session, self.counters)
+        self.counters.on_flush.append(self._backward_loss.write)
+        call_safely(self._backward_loss.hook_backward, torch.Tensor)
         call_safely(torch_save.hook_torch_save, torch, self.counters)
         protocol = trial_controller.requested_protocol()
         self._trial = (
@@ -53,13 +58,12 @@ class Instrumentation:
             self.counters.evaluation.hook_eval_mode(module.Module, self.counters.invalidate)
             self._settings_in_effect.hook_models(module.Module)
         elif name == "torch.optim.optimizer":
-            optimizer_steps.hook_optimizers(
-                module, self.counters, self._peaks, self._settings_in_effect.optimizer_stepped
-            )
+            optimizer_steps.hook_optimizers(module, self.counters, self._peaks, self._optimizer_stepped)
         elif name == "torch.utils.data.dataloader":
             dataloaders.hook_dataloaders(module, self.counters, self._settings_in_effect.loader_started)
         elif name.endswith("grad_scaler"):
             optimizer_steps.hook_grad_scaler(module, self.counters)
+            call_safely(self._backward_loss.hook_grad_scaler, module)
         elif name == "torch.amp.autocast_mode":
             self._settings_in_effect.hook_autocast(module)
         elif name == "torch._dynamo.callback":
@@ -102,8 +106,15 @@ class Instrumentation:
         elif name == "transformers.trainer":
             trial_hooks.hook_trial_trainer(module, controller)
 
+    def _optimizer_stepped(self, optimizer: Any) -> None:
+        """Called after the first step of each optimizer."""
+        self._settings_in_effect.optimizer_stepped(optimizer)
+        if not self.counters.planned:
+            self.counters.planned = call_safely(planned_length, sys._getframe(1)) or {}
+
     def at_exit(self) -> None:
-        """Finish a trial that is still being measured, and report settings that found no place."""
+        """Finish a trial that is still being measured; report the last loss and settings that found no place."""
+        call_safely(self._backward_loss.at_exit)
         if self._injection_log is not None and self._session.is_open:
             self._injection_log.report_missing()
         if self._trial is not None:
@@ -113,3 +124,4 @@ class Instrumentation:
         """Discard all counts and reports, in a forked child."""
         self.counters.reset()
         self._settings_in_effect.reset()
+        self._backward_loss.reset()

@@ -144,22 +144,26 @@ class IteratorStats:
     `prefetches`: its consumer fetches one batch ahead (as accelerate does); that batch is kept in `prefetched`.
     `has_trained`: an optimizer step has consumed its batches. `other_thread`: it is not read by the training's thread.
     `estimated`: some tokens were estimated instead of counted. `on_trained` is called once, at the first step made with
-    its batches. Times are those of `perf_counter`.
+    its batches. `position`: batches of this epoch so far. `epoch` counts the epochs of its loader, from 1, and `length`
+    is the number of batches of one, if known. Times are those of `perf_counter`.
     """
 
     __slots__ = (
         "_elements",
         "_real",
         "batches",
+        "epoch",
         "estimated",
         "exhausted",
         "first_s",
         "has_trained",
         "last_s",
         "layout",
+        "length",
         "on_trained",
         "other_thread",
         "padding",
+        "position",
         "prefetched",
         "prefetches",
         "samples",
@@ -176,6 +180,8 @@ class IteratorStats:
         self.shape: tuple[int, ...] = ()
         self.has_trained = self.exhausted = self.estimated = self.other_thread = False
         self._real = self._elements = 0.0
+        self.position = self.epoch = 0
+        self.length: int | None = None
         self.clear()
 
     def clear(self) -> None:
@@ -186,8 +192,9 @@ class IteratorStats:
         self.wait_s = self.last_s = 0.0
         self.first_s: float | None = None
 
-    def start_epoch(self) -> None:
-        """Start a new epoch."""
+    def start_epoch(self, epoch: int = 0, length: int | None = None) -> None:
+        """Start the epoch number `epoch`, of `length` batches."""
+        self.position, self.epoch, self.length = 0, epoch, length
         self.exhausted = False
         self.prefetched = None
 
@@ -242,6 +249,7 @@ class IteratorStats:
     def _add(self, measured: BatchMeasure) -> None:
         shape, tokens, padding = measured
         self.batches += 1
+        self.position += 1
         if shape:
             self.shape = shape
             self.samples += shape[0]
@@ -261,10 +269,13 @@ class TrainingTotals:
         self._estimated = False
         self._wait_s = 0.0
         self._shape: tuple[int, ...] = ()
+        self._position: tuple[int | None, ...] = (None, None, None)
 
     def add(self, iterator: IteratorStats) -> None:
         """Add the batches of one step."""
         iterator.has_trained = True
+        if iterator.epoch:
+            self._position = (iterator.position, iterator.length, iterator.epoch)
         if iterator.on_trained is not None:
             call_safely(iterator.on_trained)
             iterator.on_trained = None
@@ -283,6 +294,9 @@ class TrainingTotals:
         """Fields of a `steps` event."""
         return {
             "micro_steps": self._batches,
+            "epoch_batch": self._position[0],
+            "epoch_batches": self._position[1],
+            "epochs_started": self._position[2],
             "samples": self._samples,
             "tokens": self._tokens,
             "padding_tokens": self._padding,

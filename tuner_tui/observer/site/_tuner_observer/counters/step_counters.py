@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from .batch_stats import ALWAYS_COUNTED_MASKS, BatchLayout, TrainingTotals
 from .evaluation_detector import EvaluationDetector
@@ -31,7 +32,8 @@ class StepCounters:
     validation loop may fetch its batches with gradients enabled.
 
     Every method that reads or changes the counters reads the buffer first; `own_steps` is as of the last read.
-    `on_step` is called after every step if it is set, as in a trial.
+    `on_step` is called after every step if it is set, as in a trial. `trainer_reports`: a Trainer tells the loss and
+    the length of the training; `planned` is what the variables of another loop say of its length.
     """
 
     def __init__(
@@ -64,6 +66,10 @@ class StepCounters:
         self._alternating: set[int] = set()
         self._trainer_calls: int | None = None
         self._next_write_s = 0.0
+        self._epochs: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        self.trainer_reports = False
+        self.planned: dict[str, int] = {}
+        self._planned_steps: int | None = None
         self._thread = threading.get_ident()
 
     @property
@@ -102,6 +108,13 @@ class StepCounters:
             self.clock.add_evaluation(evaluated_s, began_s)
         self.buffer.steady = self.evaluation.is_ruled_out
         return True
+
+    def next_epoch(self, loader: Any) -> int:
+        """Count the epochs of a loader. A loop that evaluates with the training's loader counts too much."""
+        if self.evaluation.is_evaluating():
+            return 0
+        self._epochs[loader] = epoch = self._epochs.get(loader, 0) + 1
+        return epoch
 
     def layout_of(self, iterator: IteratorStats, batch: Any) -> BatchLayout:
         """Determine the layout from the first batch of its type."""
@@ -265,11 +278,25 @@ class StepCounters:
         self.session.open()
         self.session.flush_phase()
         self.written_steps = self.own_steps
-        self.session.report_counters("steps", self._fields())
+        fields = self._fields()
+        self.session.report_counters("steps", fields)
+        if self.planned and self.own_steps and not self.trainer_reports and self.on_step is None:
+            self._report_plan(fields)
         for callback in self.on_flush:
             callback()
         if self.own_steps <= 1:
             self.clock.restart(perf_counter())  # excludes the search for the model
+
+    def _report_plan(self, fields: dict[str, Any]) -> None:
+        """Report the length of a plain loop, which is a guess, if it changed."""
+        steps, epochs, batches = self.planned.get("steps"), self.planned.get("epochs"), fields["epoch_batches"]
+        if steps is None and epochs and batches:
+            left = epochs - self.planned.get("start", 0)
+            each = max(1, round(fields["micro_steps"] / self.own_steps))
+            steps = left * -(-batches // each) if left > 0 else None
+        if steps is not None and steps != self._planned_steps:
+            self._planned_steps = steps
+            self.session.report("plan", total_steps=steps, epochs=epochs, guessed=True)
 
     def totals(self) -> dict[str, Any]:
         """Steps, training seconds and batch totals, without pending batches."""

@@ -103,6 +103,7 @@ class LightningReporter(FrameworkReporter):
         """Report the plan. Steps of this process start at the resumed step."""
         session, model = self.session, trainer.lightning_module
         self.counters.set_first_step(trainer.global_step)
+        self.counters.trainer_reports = True
         self._obeyed_at = trainer.global_step
         session.open()
         total, trainable = count_parameters(model)

@@ -37,6 +37,7 @@ class TransformersReporter(FrameworkReporter):
         """Report the plan. Steps of this process start at the resumed step."""
         session = self.session
         self.counters.follow_trainer(state.global_step)
+        self.counters.trainer_reports = True
         session.open()
         total, trainable = count_parameters(model)
         session.report(

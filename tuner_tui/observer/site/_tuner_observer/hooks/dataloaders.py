@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 perf_counter = time.perf_counter
 get_ident = threading.get_ident
 
-ITER_CALLER_DEPTH = 4
-"""Frames from `_prefetches` up to the caller of `DataLoader.__iter__`."""
+PACKAGE = __name__.partition(".")[0]
 
 
 def hook_dataloaders(module: Any, counters: StepCounters, on_settings: SettingsCallback) -> None:
@@ -53,7 +52,7 @@ def _iteration_started(
     if stats is None:
         stats = iterator._tuner_stats = IteratorStats(_prefetches(loader))
     counters.read()
-    stats.start_epoch()
+    stats.start_epoch(counters.next_epoch(loader), _length(loader))
     if not counters.evaluation.is_evaluating():
         counters.batch_requested(began_s, stats)
         stats.wait_s += perf_counter() - began_s
@@ -67,7 +66,9 @@ def _prefetches(loader: Any) -> bool:
     """
     if type(loader).__module__ == "accelerate.data_loader":
         return type(loader).__name__ != "SkipDataLoader"
-    frame = sys._getframe(ITER_CALLER_DEPTH)
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(PACKAGE):
+        frame = frame.f_back  # the caller of `DataLoader.__iter__`
     caller = frame.f_globals.get("__name__", "")
     if caller.endswith("pytorch.utilities.combined_loader"):
         return not _is_sized(loader)
@@ -75,10 +76,14 @@ def _prefetches(loader: Any) -> bool:
 
 
 def _is_sized(loader: Any) -> bool:
+    return _length(loader) is not None
+
+
+def _length(loader: Any) -> int | None:
     try:
-        return len(loader) >= 0
+        return len(loader)
     except (TypeError, NotImplementedError):
-        return False
+        return None
 
 
 def loader_settings(loader: Any) -> dict[str, Any]:

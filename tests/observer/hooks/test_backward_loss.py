@@ -1,0 +1,38 @@
+"""The loss of a loop that prints none, its position, and its length as its variables say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.observer.observed_process import SCRIPTS, last_steps, observe
+from tuner_tui.runs.events.fold import fold_all
+from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.runs.events.types import BACKWARD, Metrics, Plan, Steps
+
+
+@pytest.mark.train
+def test_loss_position_and_length_of_a_loop_that_says_nothing(tmp_path: Path) -> None:
+    found = observe(tmp_path, str(SCRIPTS / "unlogged_loss.py"))
+    assert found.exit_code == 0, found.errors
+    # Gradients are not reset: of (w - 1)² they add up to -6, -9, ... from the weight 0, whose first loss is 1.
+    metrics = found.of(Metrics)
+    assert (metrics[0].loss, metrics[0].source) == (1.0, BACKWARD)
+    assert metrics[-1].step == 6
+    final = last_steps(found.events)
+    assert (final.own_steps, final.micro_steps, final.samples) == (6, 18, 36)
+    assert (final.epoch_batch, final.epoch_batches, final.epochs_started) == (9, 9, 2)
+    assert [(plan.total_steps, plan.guessed) for plan in found.of(Plan) if plan.total_steps] == [(6, True)]
+    state = fold_all(RunState(), found.events)
+    assert (state.total_steps, state.total_guessed, state.position) == (6, True, (9, 9))
+
+
+def test_a_guessed_length_that_proves_wrong_is_dropped() -> None:
+    guess = Plan(t=0.0, rank=0, total_steps=10, guessed=True)
+    steps = [Steps(t=float(step), rank=0, step=step, own_steps=step) for step in (5, 11, 12)]
+    assert fold_all(RunState(), [guess, steps[0]]).total_steps == 10
+    assert fold_all(RunState(), [guess, *steps[:2]]).total_steps == 11  # it counts from 0 to 10
+    assert fold_all(RunState(), [guess, steps[0], Steps(t=9.0, rank=0, step=20, own_steps=20)]).total_steps is None
+    said = Plan(t=0.0, rank=0, total_steps=30)
+    assert fold_all(RunState(), [said, guess]).total_steps == 30

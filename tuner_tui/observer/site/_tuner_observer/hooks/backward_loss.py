@@ -1,0 +1,135 @@
+"""Reads the scalar that `backward()` is called on: the loss of a loop that neither prints nor logs one.
+
+At most once a second, and without waiting for a GPU: its value is copied to pinned memory and read a second later.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from ..import_hooks import call_safely
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from ..counters.step_counters import StepCounters
+    from ..session import Session
+
+perf_counter = time.perf_counter
+get_ident = threading.get_ident
+
+SOURCE = "backward()"
+INTERVAL_S = 1.0
+FORGET_S = 10.0
+"""A place in the code that has not called `backward` for this long is replaced by another."""
+
+
+class BackwardLoss:
+    """Follows the first call of `backward` on a scalar: a loop with several, such as a GAN, has a loss at each."""
+
+    def __init__(self, torch: Any, session: Session, counters: StepCounters) -> None:
+        self._torch = torch
+        self._session = session
+        self._counters = counters
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything, in a forked child."""
+        self._thread = get_ident()
+        self._place: tuple[Any, int] | None = None
+        self._newest: Any = None
+        self._newest_s = self._due_s = 0.0
+        self._copied: tuple[Any, Any] | None = None
+        self._unscaled: tuple[int, Any] | None = None
+        self._written: float | None = None
+        self._loss: float | None = None
+
+    def hook_backward(self, tensor_class: Any) -> None:
+        """Hook `torch.Tensor.backward`."""
+        original = tensor_class.backward
+
+        @functools.wraps(original)
+        def backward(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                self._called(tensor, sys._getframe(1))
+            except Exception:  # noqa: BLE001 - outermost edge inside somebody else's process
+                return original(tensor, *args, **kwargs)
+            return original(tensor, *args, **kwargs)
+
+        tensor_class.backward = backward
+
+    def hook_grad_scaler(self, module: Any) -> None:
+        """Remember the loss that `GradScaler.scale` multiplies."""
+        scaler_class = module.__dict__.get("GradScaler")
+        if scaler_class is None or "scale" not in scaler_class.__dict__:
+            return
+        original = scaler_class.scale
+
+        @functools.wraps(original)
+        def scale(scaler: Any, outputs: Any) -> Any:
+            scaled = original(scaler, outputs)
+            call_safely(self._scaled, outputs, scaled)
+            return scaled
+
+        scaler_class.scale = scale
+
+    def _scaled(self, outputs: Any, scaled: Any) -> None:
+        if scaled is not outputs and isinstance(outputs, self._torch.Tensor):
+            self._unscaled = (id(scaled), outputs.detach())
+
+    def _called(self, tensor: Any, frame: FrameType) -> None:
+        if self._counters.trainer_reports or get_ident() != self._thread or tensor.numel() != 1:
+            return
+        now, place = perf_counter(), (frame.f_code, frame.f_lasti)
+        if place != self._place:
+            if self._place is not None and now - self._newest_s < FORGET_S:
+                return
+            self._place = place
+        unscaled, self._unscaled = self._unscaled, None
+        self._newest = tensor.detach() if unscaled is None or unscaled[0] != id(tensor) else unscaled[1]
+        self._newest_s = now
+        if now >= self._due_s:
+            self._due_s = now + INTERVAL_S
+            self._read()
+
+    def _read(self) -> None:
+        if self._newest.device.type == "cpu":
+            self._loss = float(self._newest)
+        elif self._newest.device.type == "cuda":
+            self._read_copy()
+            if self._copied is None:
+                self._copy()
+
+    def _copy(self) -> None:
+        cuda = self._torch.cuda
+        if cuda.is_current_stream_capturing():
+            return
+        host = self._torch.empty((), dtype=self._newest.dtype, pin_memory=True)
+        host.copy_(self._newest.reshape(()), non_blocking=True)
+        done = cuda.Event()
+        done.record()
+        self._copied = (host, done)
+
+    def _read_copy(self) -> None:
+        if self._copied is not None and self._copied[1].query():
+            self._loss, self._copied = float(self._copied[0]), None
+
+    def write(self) -> None:
+        """Write the loss if there is a new one."""
+        if self._newest is None or self._counters.trainer_reports:
+            return
+        self._read_copy()
+        if self._loss is not None and self._loss != self._written:
+            self._written = self._loss
+            fields = {"step": self._counters.step, "loss": self._loss, "source": SOURCE}
+            self._session.report_counters("metrics", fields)
+
+    def at_exit(self) -> None:
+        """Read the last loss, now that nothing waits for it."""
+        if self._newest is not None and not self._counters.trainer_reports and self._counters.own_steps:
+            self._loss = float(self._newest)
+            self.write()
