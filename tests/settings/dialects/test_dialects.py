@@ -162,3 +162,35 @@ def test_values_that_a_file_leaves_open_are_left_out(
     assert dict(found.settings) == settings
     assert left_out is None or left_out in found.ignored
     assert left_out is None or any(note.startswith(left_out) for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("tool", "values", "settings", "note"),
+    [
+        ("axolotl", {"flash_attention": True}, {"attn_implementation": "flash_attention_2"}, "axolotl 0.19"),
+        ("axolotl", {"flash_attention": False, "seed": 1}, {"seed": 1}, ""),
+        ("axolotl", {"evaluation_strategy": "no"}, {"eval_strategy": "no"}, "transformers 4.51"),
+        ("axolotl", {"adapter": "qlora"}, {"peft_method": "lora"}, "quantized"),
+        ("axolotl", {"warmup_ratio": 0.1}, {"warmup_steps": 0.1}, ""),
+        ("axolotl", {"group_by_length": True}, {"train_sampling_strategy": "group_by_length"}, ""),
+        ("ms-swift", {"train_type": "lora"}, {"peft_method": "lora"}, "ms-swift 4"),
+        ("llama-factory", {"flash_attn": True}, {"attn_implementation": "flash_attention_2"}, "older releases"),
+        ("trl", {"max_seq_length": 64}, {"max_length": 64}, "TRL renamed it in 0.16"),
+        ("trl", {"max_seq_length": 64, "max_length": 32}, {"max_length": 32}, "max_length is given as well"),
+        ("hf", {"warmup_ratio": 0.1}, {"warmup_steps": 0.1}, "transformers 5.15"),
+        ("hf", {"tokenizer": "x", "seed": 1}, {"seed": 1}, "processing_class"),
+        ("hf", {"fp16_opt_level": "O1", "seed": 1}, {"seed": 1}, "Apex"),
+    ],
+)
+def test_keys_of_older_releases_are_translated_with_the_release(
+    tool: str, values: dict[str, Any], settings: dict[str, Any], note: str
+) -> None:
+    found = read_settings(DIALECTS[tool], values)
+    assert dict(found.settings) == settings
+    assert note in "\n".join(found.notes)
+    assert bool(found.notes) == bool(note)
+
+
+def test_an_old_key_goes_when_its_setting_is_written() -> None:
+    assert "flash_attention" in dialect_keys(DIALECTS["axolotl"], "attn_implementation")
+    assert "train_type" in dialect_keys(DIALECTS["ms-swift"], "peft_method")

@@ -149,7 +149,7 @@ def test_old_and_new_spellings_are_read(values, settings):
     [
         ({"fp16_opt_level": "O2"}, "fp16_opt_level left out: it belonged to NVIDIA Apex"),
         ({"output_dir": "out"}, "output_dir left out: an argument of TrainingArguments"),
-        ({"no_cuda": True}, "no_cuda left out: removed from transformers 5"),
+        ({"no_cuda": True}, "no_cuda left out: removed from transformers 5, which calls it use_cpu"),
         ({"model_name_or_path": "gpt2"}, "model_name_or_path left out: no setting; the training script's own"),
         ({"my_own_flag": 1}, "my_own_flag left out: no setting; the training script's own"),
         ({"gradient_checkpointing_kwargs": {"use_reentrant": False}}, "gradient_checkpointing_kwargs left out"),
@@ -171,10 +171,19 @@ def test_what_is_no_setting_is_left_out_with_a_note(values, note):
 @pytest.mark.parametrize(
     ("values", "note"),
     [
-        ({"warmup_ratio": 0.06}, "warmup_ratio is read as warmup_steps 0.06"),
-        ({"evaluation_strategy": "steps"}, "evaluation_strategy is read as eval_strategy steps"),
-        ({"group_by_length": True}, "group_by_length is read as train_sampling_strategy group_by_length"),
-        ({"per_gpu_train_batch_size": 4}, "per_gpu_train_batch_size is read as per_device_train_batch_size 4"),
+        ({"warmup_ratio": 0.06}, "warmup_ratio is read as warmup_steps 0.06: removed by transformers 5.15"),
+        (
+            {"evaluation_strategy": "steps"},
+            "evaluation_strategy is read as eval_strategy steps: removed by transformers 4.51",
+        ),
+        (
+            {"group_by_length": True},
+            "group_by_length is read as train_sampling_strategy group_by_length: renamed in transformers 5.2",
+        ),
+        (
+            {"per_gpu_train_batch_size": 4},
+            "per_gpu_train_batch_size is read as per_device_train_batch_size 4: removed from transformers 5",
+        ),
     ],
 )
 def test_a_translation_is_told(values, note):

@@ -30,6 +30,7 @@ def export(
 ) -> None:
     """Write what the preset sets as YAML for TOOL on standard output; what TOOL has no place for is said."""
     from tuner_tui.settings.apply import dump_config
+    from tuner_tui.settings.dialects.dialect import unflatten
     from tuner_tui.settings.dialects.registry import dialect_by_name
     from tuner_tui.settings.errors import SettingsError
 
@@ -41,7 +42,7 @@ def export(
     if as_json:
         print_json({"tool": tool.name, "values": values, "not_carried": carried.unsupported, "notes": carried.notes})
         return
-    typer.echo(dump_config(values).rstrip())
+    typer.echo(dump_config(unflatten(values) if tool.nested else values).rstrip())
     for why in carried.notes:
         print_note(f"Left out: {why}")
     print_note(f"`{tool.command.replace('{config}', 'FILE')}` reads it.")

@@ -1,6 +1,6 @@
 """axolotl 0.19.0, `axolotl train`: its own schema; names are from its pydantic models."""
 
-from tuner_tui.settings.dialects.dialect import Dialect
+from tuner_tui.settings.dialects.dialect import Dialect, Renamed
 
 UNCHANGED_NAMES = (
     "gradient_accumulation_steps",
@@ -26,6 +26,8 @@ UNCHANGED_NAMES = (
     "logging_steps",
     "seed",
 )
+
+ATTENTION = "deprecated in axolotl 0.19"
 
 AXOLOTL = Dialect(
     name="axolotl",
@@ -66,6 +68,14 @@ AXOLOTL = Dialect(
     read_as={
         "gradient_checkpointing": {"offload": True, "offload_disk": True, "unsloth": True},
         "bf16": {"full": True},  # bf16, in the evaluation too
+    },
+    renamed={
+        "flash_attention": Renamed("attn_implementation", ATTENTION, {True: "flash_attention_2"}),
+        "sdp_attention": Renamed("attn_implementation", ATTENTION, {True: "sdpa"}),
+        "flex_attention": Renamed("attn_implementation", ATTENTION, {True: "flex_attention"}),
+        "eager_attention": Renamed("attn_implementation", ATTENTION, {True: "eager"}),
+        "evaluation_strategy": Renamed("eval_strategy", "removed by transformers 4.51"),
+        "adapter": Renamed("adapter", "LoRA on quantized weights", {"qlora": "lora"}),
     },
     extends_hf=False,
     file_keys=frozenset(

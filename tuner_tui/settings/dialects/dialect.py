@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,25 @@ TEMPLATE = re.compile(r"\$\{.*\}|\{\{.*\}\}|<.*>")
 
 
 @dataclass(frozen=True, slots=True)
+class Renamed:
+    """What an old key of a tool became: `key`, with its value by `values`, unchanged if there is no such table.
+
+    `since` names the release. A value that the table lacks says nothing: `flash_attention: false`.
+    """
+
+    key: str
+    since: str
+    values: Mapping[Any, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Dialect:
     """How one tool spells the settings in its YAML file.
 
     `names` maps a setting to the tool's key for it; the value is unchanged. `values` maps a setting and one of its
     values to the keys and values that express it; a value that is not listed uses `names`. `warmup_ratio` is the key of
-    a warmup given as a fraction of all steps. `read_as` maps a key and a word of the tool to the value closest to it.
+    a warmup given as a fraction of all steps. `read_as` maps a key and a word of the tool to the value closest to it,
+    `renamed` a key of older releases to its own.
     With `extends_hf`, settings in neither table are spelled as in `TrainingArguments`, which the tool extends;
     otherwise they are unsupported. A file belongs to the tool that shares most `file_keys` with it. With `nested`, a
     key such as `optimizer.lr` is in a section.
@@ -41,6 +54,7 @@ class Dialect:
     values: Mapping[str, Mapping[Value, WrittenKeys]] = field(default_factory=dict)
     warmup_ratio: str | None = None
     read_as: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
+    renamed: Mapping[str, Renamed] = field(default_factory=dict)
     extends_hf: bool = True
     file_keys: frozenset[str] = frozenset()
     nested: bool = False
@@ -60,6 +74,18 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[f"{prefix}{key}"] = value
     return flat
+
+
+def unflatten(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted keys as sections."""
+    nested: dict[str, Any] = {}
+    for dotted, value in values.items():
+        section = nested
+        *path, key = dotted.split(".")
+        for name in path:
+            section = section.setdefault(name, {})
+        section[key] = value
+    return nested
 
 
 def write_settings(
@@ -87,6 +113,7 @@ def dialect_keys(dialect: Dialect, name: str) -> frozenset[str]:
     """Every key that may hold the setting `name` in the tool's file."""
     spelled = {key for written in dialect.values.get(name, {}).values() for key in written}
     spelled |= {dialect.names[name]} if name in dialect.names else set()
+    spelled |= {old for old, new in dialect.renamed.items() if new.key in spelled}
     if name == "warmup_steps" and dialect.warmup_ratio is not None:
         spelled |= {"warmup_steps", dialect.warmup_ratio}
     return frozenset(spelled | (set(hf.argument_names(name)) if dialect.extends_hf else set()))
@@ -97,7 +124,8 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
 
     So are values that the file leaves open: `auto`, where the setting has no such choice, and template variables.
     """
-    values = flatten(values) if dialect.nested else values
+    notes: list[str] = []
+    values = _current_keys(dialect, flatten(values) if dialect.nested else values, notes)
     plain: dict[str, Any] = dict(values)
     found: dict[str, Any] = {}
     for name in FIELDS:
@@ -107,7 +135,6 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
         for key in {key for written in dialect.values.get(name, {}).values() for key in written}:
             if name in found:
                 plain.pop(key, None)
-    notes: list[str] = []
     left_open = {key: why for key, value in plain.items() if (why := _left_open(key, value)) is not None}
     for key, why in left_open.items():
         notes.append(f"{shorten_text(key)} {shorten_text(str(plain.pop(key)))} left out: {why}")
@@ -123,9 +150,27 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
         if name not in found and own is not None and own in plain:
             found[name] = plain.pop(own)
     imported = from_hf({**plain, **found}, strict=dialect.extends_hf and not dialect.names)
-    return ImportedSettings(
-        imported.settings, (*left_open, *imported.ignored), (*notes, *imported.notes), imported.unknown
-    )
+    # A key that the tool has by that name is no old spelling, as it would be for transformers.
+    own_keys = [key for key in values if key == dialect.warmup_ratio or _spells(dialect, key)]
+    told = [note for note in imported.notes if not any(note.startswith(f"{key} is read as ") for key in own_keys)]
+    return ImportedSettings(imported.settings, (*left_open, *imported.ignored), (*notes, *told), imported.unknown)
+
+
+def _current_keys(dialect: Dialect, values: Mapping[str, Any], notes: list[str]) -> Mapping[str, Any]:
+    """The values under the keys of the release that the dialect describes."""
+    current = dict(values)
+    for old, new in dialect.renamed.items():
+        value = values.get(old)
+        if value is None or (old != new.key and values.get(new.key) is not None):
+            continue
+        known = new.values is None or (isinstance(value, Hashable) and value in new.values)
+        if not known and old == new.key:
+            continue
+        del current[old]
+        if known:
+            current[new.key] = value if new.values is None else new.values[value]
+            notes.append(f"{old} {shorten_text(str(value))} is read as {new.key} {current[new.key]}: {new.since}")
+    return current
 
 
 def _left_open(key: str, value: object) -> str | None:
@@ -135,6 +180,10 @@ def _left_open(key: str, value: object) -> str | None:
     if value.strip().lower() == "auto" and not (key in FIELDS and "auto" in FIELDS[key].choices):
         return "the tool chooses it when it starts"
     return "a template variable" if TEMPLATE.fullmatch(value.strip()) else None
+
+
+def _spells(dialect: Dialect, key: str) -> bool:
+    return any(key in written for values in dialect.values.values() for written in values.values())
 
 
 def _defines(dialect: Dialect, name: str) -> bool:

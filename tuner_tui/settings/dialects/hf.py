@@ -198,6 +198,17 @@ def from_hf(values: Mapping[str, Any], *, strict: bool = True) -> ImportedSettin
     return ImportedSettings(reader.settings, tuple(reader.ignored), tuple(reader.notes), tuple(reader.unknown))
 
 
+RENAMED_SINCE: Mapping[str, str] = {
+    "evaluation_strategy": "removed by transformers 4.51",
+    "warmup_ratio": "removed by transformers 5.15",
+    "group_by_length": "renamed in transformers 5.2",
+    "per_gpu_train_batch_size": "removed from transformers 5",
+    "per_gpu_eval_batch_size": "removed from transformers 5",
+    "max_seq_length": "TRL renamed it in 0.16 and removed it in 0.20",
+}
+"""Old name of an argument to the release that ended it."""
+
+
 class _HfImporter:
     """Collects settings and notes from arguments, key by key."""
 
@@ -246,7 +257,9 @@ class _HfImporter:
         except FieldError as error:
             raise FieldError(key, str(error) if name == key else f"{key}: {error}") from None
         if key not in (name, "activation_checkpointing"):
-            self.notes.append(f"{key} is read as {name} {format_value(name, self.settings[name])}")
+            since = RENAMED_SINCE.get(key)
+            read = f"{key} is read as {name} {format_value(name, self.settings[name])}"
+            self.notes.append(read if since is None else f"{read}: {since}")
 
     def leave(self, key: str, why: str) -> None:
         self.ignored.append(key)
@@ -394,6 +407,7 @@ _FROM_HF: Mapping[str, Callable[[_HfImporter, str], None]] = {
     "train_sampling_strategy": _sampling_from,
     "use_peft": _peft_from,
     "use_dora": _peft_from,
+    "max_seq_length": _renamed("max_length"),
     "per_gpu_train_batch_size": _renamed("per_device_train_batch_size"),
     "per_gpu_eval_batch_size": _renamed("per_device_eval_batch_size"),
 }

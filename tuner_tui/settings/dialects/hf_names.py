@@ -47,7 +47,7 @@ _REMOVED_ARGUMENTS = _split("""
 _SCRIPT_ARGUMENTS = _split("""
         model_name_or_path model_name model dataset_name dataset_config_name dataset data_path
     train_file validation_file     test_file text_column text_column_name label_column_name
-    max_seq_length max_train_samples max_eval_samples     tokenizer_name config_name cache_dir
+    max_train_samples max_eval_samples     tokenizer_name config_name cache_dir
     model_revision trust_remote_code preprocessing_num_workers num_labels task_name
     early_stopping_patience torch_dtype dtype
 """)
@@ -58,6 +58,14 @@ IGNORED_ARGUMENTS: Mapping[str, str] = {
     **dict.fromkeys(_SCRIPT_ARGUMENTS, "no setting; the training script's own argument"),
     **dict.fromkeys(_REMOVED_ARGUMENTS, "removed from transformers 5"),
     **dict.fromkeys(_ARGUMENTS, "an argument of TrainingArguments that is no setting here"),
+    "no_cuda": "removed from transformers 5, which calls it use_cpu",
+    "use_mps_device": "removed from transformers 5, which takes the device that is there",
+    "tokenizer": "Trainer calls it processing_class; the old name is gone since transformers 5",
+    "use_liger": "transformers calls it use_liger_kernel",
+    "logging_dir": "removed by transformers 5.15, which reads TENSORBOARD_LOGGING_DIR",
+    "push_to_hub_token": "removed from transformers 5, which calls it hub_token",
+    "push_to_hub_model_id": "removed from transformers 5, which calls it hub_model_id",
+    "save_safetensors": "removed from transformers 5, which always saves safetensors",
     **dict.fromkeys(("fp16_opt_level", "fp16_backend", "half_precision_backend"), _APEX),
 }
 """Argument to the reason why it is ignored."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tuner_tui.settings.dialects.dialect import Dialect
+from tuner_tui.settings.dialects.dialect import Dialect, Renamed
 from tuner_tui.settings.errors import SettingsError
 
 TRAINS = frozenset({
@@ -54,6 +54,9 @@ LLAMA_FACTORY = Dialect(
         },
     },
     warmup_ratio="warmup_ratio",
+    renamed={
+        "flash_attn": Renamed("flash_attn", "older releases took on or off", {True: "fa2", False: "disabled"}),
+    },
     file_keys=frozenset({
         "finetuning_type", "cutoff_len", "lora_target", "template", "stage", "dataset_dir", "quantization_bit",
         "infer_backend", "export_dir", "adapter_name_or_path", "plot_loss",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tuner_tui.settings.dialects.dialect import Dialect
+from tuner_tui.settings.dialects.dialect import Dialect, Renamed
 
 
 def choose_command(values: Mapping[str, Any], path: Path) -> str:
@@ -40,6 +40,12 @@ MS_SWIFT = Dialect(
         },
     },
     warmup_ratio="warmup_ratio",
+    renamed={
+        "train_type": Renamed("tuner_type", "renamed in ms-swift 4"),
+        "sft_type": Renamed("tuner_type", "renamed in ms-swift 3 and 4"),
+        "lora_dropout_p": Renamed("lora_dropout", "renamed in ms-swift 3"),
+        "batch_size": Renamed("per_device_train_batch_size", "renamed in ms-swift 3"),
+    },
     file_keys=frozenset(
         {
             "tuner_type",
