@@ -65,6 +65,11 @@ class TuningFolder:
         return self.path / "control"
 
     @property
+    def preset(self) -> Path:
+        """The winner's preset as it is checked, before it is saved among the user's."""
+        return self.path / "winner.yaml"
+
+    @property
     def log(self) -> Path:
         """Standard error of the tuner process."""
         return self.path / "tuner.log"

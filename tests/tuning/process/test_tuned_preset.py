@@ -10,6 +10,8 @@ from tests.fakes.listed_search import measured
 from tests.fakes.situations import box
 from tests.tuning.builders import resolved
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
+from tuner_tui.settings.model import Settings
+from tuner_tui.settings.origin import Resolved
 from tuner_tui.settings.presets.library import preset_path
 from tuner_tui.settings.presets.parser import load_preset
 from tuner_tui.settings.presets.preset import Preset
@@ -42,6 +44,25 @@ def test_it_trains_as_the_winner_did() -> None:
     assert "t004" in preset.source
     assert isinstance(preset.job, CommandJob)
     assert "hf_abc" not in " ".join(preset.job.command)
+
+
+@pytest.mark.parametrize(("own", "won"), [((2, 8), (16, 1)), ((1, 8), (8, 1))])
+def test_a_value_that_won_is_kept_though_it_equals_a_default_of_ours(
+    own: tuple[int, int], won: tuple[int, int]
+) -> None:
+    """Without its accumulation, 16 × 1 would train as 16 × 8, and without both, 8 × 1 as 1 × 8."""
+    micro, accumulation = "per_device_train_batch_size", "gradient_accumulation_steps"
+    seen = Resolved(Settings().changed(**{micro: own[0], accumulation: own[1]}))
+    conclusion = TuningConclusion(winner=Settings().changed(**{micro: won[0], accumulation: won[1]}), sentence="")
+    job = CommandJob(command=("python", "train.py"), apply="inject")
+    assert tuned_preset("mine", conclusion, seen, job, box(), "t004").settings == {micro: won[0], accumulation: won[1]}
+
+
+def test_the_built_in_job_gets_every_tuned_value_lest_others_are_recommended() -> None:
+    preset = tuned_preset("mine", verdict(), START, BuiltinJob(), box(), "t004")
+    assert preset.settings["gradient_accumulation_steps"] == 1
+    assert preset.settings["precision"] == "fp32"
+    assert "tf32" not in preset.settings, "unset"
 
 
 def test_nothing_is_overwritten() -> None:

@@ -10,11 +10,12 @@ from pathlib import Path
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.runs.store.record import redact_job
 from tuner_tui.settings.errors import PresetExistsError
-from tuner_tui.settings.job import Job
+from tuner_tui.settings.job import BuiltinJob, Job
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Resolved
 from tuner_tui.settings.presets.library import preset_path, save_preset
 from tuner_tui.settings.presets.preset import HardwareRequirements, Preset
+from tuner_tui.tuning.search.space import TUNED_FIELDS
 from tuner_tui.tuning.trial import Measurement, TuningConclusion, format_peak_memory, format_throughput
 from tuner_tui.tuning.trials.runner import with_tuned_origins
 
@@ -22,9 +23,16 @@ from tuner_tui.tuning.trials.runner import with_tuned_origins
 def tuned_preset(
     name: str, conclusion: TuningConclusion, start: Resolved, job: Job, inventory: Inventory, tuning: str
 ) -> Preset:
-    """Return the preset of the winner, with all values that were chosen, recommended or tuned."""
+    """Return the preset of the winner, with all values that were chosen, recommended or tuned.
+
+    `start` holds the settings that the command was seen to train with by itself: a value that equals a default of ours
+    but not the command's own was tuned. The built-in job would be given other recommendations: it gets every tuned
+    field.
+    """
     resolved = with_tuned_origins(start, conclusion.winner)
-    values = {field: getattr(conclusion.winner, field) for field in Settings.model_fields if field in resolved.chosen}
+    tuned = {name for name in TUNED_FIELDS if getattr(conclusion.winner, name) is not None}
+    kept = resolved.chosen | tuned if isinstance(job, BuiltinJob) else resolved.chosen
+    values = {field: getattr(conclusion.winner, field) for field in Settings.model_fields if field in kept}
     return Preset(
         name=name,
         about=" ".join(filter(None, [f"Tuned: {conclusion.sentence}", conclusion.learning_rate_note])),

@@ -15,15 +15,24 @@ from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.interpreter.probe import Interpreter, probe_interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.memory.fit import PeakModel
+from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import LaunchRequest, prepare
 from tuner_tui.runs.read.measured_memory import measured_runs
 from tuner_tui.runs.store.folder import RunFolder, runs_dir, state_dir
 from tuner_tui.settings.distributed import read_accelerate_config
-from tuner_tui.settings.errors import PresetError
+from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.fields import format_value
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
+from tuner_tui.settings.presets.library import save_preset
 from tuner_tui.tuning.create import TunerSpec
+from tuner_tui.tuning.process.preset_check import (
+    CHECK_PROTOCOL,
+    ObservedTraining,
+    preset_mismatch,
+    preset_request,
+    run_preset,
+)
 from tuner_tui.tuning.process.time_budget import TimeBudget, minutes_for
 from tuner_tui.tuning.process.trial_log import (
     LogEntry,
@@ -38,10 +47,9 @@ from tuner_tui.tuning.process.trial_log import (
 )
 from tuner_tui.tuning.process.tuned_preset import save_tuned_preset, tuned_preset, tuned_preset_name
 from tuner_tui.tuning.search.search import Search
-from tuner_tui.tuning.search.skip_reasons import only_start_ran
 from tuner_tui.tuning.search.space import SearchSpace, build_space, with_candidates
 from tuner_tui.tuning.store import TuningFolder, TuningRecord, read_tuning_record
-from tuner_tui.tuning.trial import CompletedTrial, SkippedChange, Trial, TuningConclusion
+from tuner_tui.tuning.trial import CompletedTrial, Measurement, SkippedChange, Trial, TuningConclusion
 from tuner_tui.tuning.trials.runner import TrialCallbacks, TrialReport, TrialRunner, end_run
 from tuner_tui.tuning.trials.trial_protocol import TrialProtocol
 
@@ -282,7 +290,7 @@ def tune(folder: TuningFolder, spec: TunerSpec, log: TrialLog) -> TuningEnded:
     ended = tuner.tune(history)
     room_change = describe_room_change(completed_trials(read_entries(folder)))
     ended = replace(ended, sentence=" ".join(filter(None, [ended.sentence, room_change])))
-    return _save_winner(ended, context, folder, entries)
+    return _save_winner(ended, context, request, folder, entries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,8 +380,13 @@ def describe_room_change(trials: Sequence[CompletedTrial]) -> str:
 
 
 def _save_winner(
-    ended: TuningEnded, context: TuningContext, folder: TuningFolder, earlier: Sequence[LogEntry]
+    ended: TuningEnded,
+    context: TuningContext,
+    request: LaunchRequest,
+    folder: TuningFolder,
+    earlier: Sequence[LogEntry],
 ) -> TuningEnded:
+    """Save the preset of a confirmed winner after a run with it has shown that it trains as the winner did."""
     conclusion, record = ended.verdict, context.record
     if (
         ended.status != "finished"
@@ -382,15 +395,31 @@ def _save_winner(
         or conclusion.best.throughput is None
     ):
         return ended
-    if only_start_ran(completed_trials(read_entries(folder))):
+    history = TrialHistory.from_entries(record.resolved.settings, read_entries(folder))
+    if conclusion.winner == history.start:
         return replace(ended, sentence=f"No preset is saved. {ended.sentence}".rstrip())
     # A finished tuning that is resumed keeps its preset.
     before = next((one for one in reversed(earlier) if isinstance(one, TuningEnded)), None)
     if before is not None and before.verdict == conclusion and before.preset and Path(before.preset).exists():
         return replace(ended, preset=before.preset)
     name = record.save_as or tuned_preset_name(record.preset, context.spec.job)
-    preset = tuned_preset(name, conclusion, record.resolved, context.spec.job, context.inventory, folder.id)
+    start = replace(record.resolved, settings=history.start)
+    preset = tuned_preset(name, conclusion, start, context.spec.job, context.inventory, folder.id)
     try:
+        save_preset(preset, folder.preset, overwrite=True)
+        mismatch = _check_preset(conclusion.best, request, folder)
+        if mismatch:
+            return replace(
+                ended, sentence=f"The preset is not saved: run once more, {mismatch}. It is {folder.preset}."
+            )
         return replace(ended, preset=str(save_tuned_preset(preset)))
-    except PresetError as error:
+    except (SettingsError, LaunchError) as error:
         return replace(ended, sentence=f"The winner could not be saved: {error}")
+
+
+def _check_preset(winner: Measurement, request: LaunchRequest, folder: TuningFolder) -> str:
+    """Run the preset in `folder` and return how it differs from the winner's run; empty if it does not."""
+    launch = preset_request(folder.preset, request)
+    measurement = run_preset(launch, TrialRunner(launch, CHECK_PROTOCOL), TrialCallbacks(folder.aborted))
+    observed = (ObservedTraining.of(one, request.environ) for one in (measurement, winner))
+    return preset_mismatch(*observed)
