@@ -24,6 +24,8 @@ HARDWARE = {
 INTERPRETER = python(bitsandbytes="0.49.0")
 Row = tuple[str, int, int | None, int, str | None, int, int | None, dict[str, Any]]
 # name, micro batch, eval batch, accumulation, precision, workers, prefetch, more; None: the preset leaves it open
+PERSISTENT = {"dataloader_persistent_workers": True}
+"""The loader of the notes (004) with 8 workers and prefetch 4 keeps its workers."""
 ROWS: tuple[Row, ...] = (
     ("rtx3070-8gb", 48, 96, 2, None, 4, 2, {"tf32": True}),
     ("rtx3070-8gb-8bit", 64, 128, 2, "fp16", 4, None, {"optim": "adamw_bnb_8bit", "warmup_steps": 0.06}),
@@ -33,15 +35,15 @@ ROWS: tuple[Row, ...] = (
                                                          "attn_implementation": "sdpa", "peft_method": "dora",
                                                          "gradient_checkpointing": True,
                                                          "dataloader_persistent_workers": True}),
-    ("v100-16gb", 32, None, 1, "fp16", 8, 4, {"learning_rate": 4e-5, "max_length": 128}),
+    ("v100-16gb", 32, None, 1, "fp16", 8, 4, {"learning_rate": 4e-5, "max_length": 128, **PERSISTENT}),
     ("rtx3090-24gb", 48, None, 1, "bf16", 8, 4, {"dataloader_persistent_workers": True, "max_length": 128}),
-    ("a100-40gb", 64, None, 1, "bf16", 8, 4, {"max_length": 128}),
-    ("a100-80gb", 128, None, 1, "bf16", 8, 4, {"max_length": 256}),
+    ("a100-40gb", 64, None, 1, "bf16", 8, 4, {"max_length": 128, **PERSISTENT}),
+    ("a100-80gb", 128, None, 1, "bf16", 8, 4, {"max_length": 128, **PERSISTENT}),
     ("k80-12gb", 16, None, 2, "fp32", 4, 2, {"learning_rate": 3e-5}),
     ("conservative", 8, None, 4, None, 2, None, {}),
     ("balanced", 16, None, 2, None, 4, 2, {}),
-    ("optimized", 32, None, 1, None, 8, 4, {}),
-    ("max-performance", 64, None, 1, None, 8, 4, {}),
+    ("optimized", 32, None, 1, None, 8, 4, PERSISTENT),
+    ("max-performance", 64, None, 1, None, 8, 4, PERSISTENT),
 )  # fmt: skip
 
 

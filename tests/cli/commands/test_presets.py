@@ -35,6 +35,28 @@ def own(request: pytest.FixtureRequest) -> str:
     return "own-" + str(abs(hash(request.node.nodeid)))
 
 
+@pytest.mark.parametrize(
+    ("gpus", "first"),
+    [
+        ((Gpu(0, "Tesla T4", capability=(7, 5), memory_total_bytes=16 * 2**30),), ["t4-16gb"]),
+        (
+            (Gpu(0, "NVIDIA A100-SXM4-80GB", capability=(8, 0), memory_total_bytes=80 * 2**30),),
+            ["a100-80gb", "a100-40gb"],
+        ),
+        ((Gpu(0, "NVIDIA A100-SXM4-40GB", capability=(8, 0), memory_total_bytes=40 * 2**30),), ["a100-40gb"]),
+        ((), ["cpu"]),
+        ((Gpu(0, "GeForce GTX 1650", capability=(7, 5), memory_total_bytes=4 * 2**30),), []),
+    ],
+)
+def test_list_has_the_presets_of_this_machine_first(gpus: tuple[Gpu, ...], first: list[str]) -> None:
+    app = typer.Typer()
+    register(app, lambda: T4, lambda: RuleContext(gpus, cores=16))
+    app.callback()(lambda: None)
+    lines = CliRunner().invoke(app, ["presets", "list"]).stdout.splitlines()
+    assert [line.split()[1] for line in lines if line.startswith("* ")] == first
+    assert [line.split()[1] for line in lines[: len(first)]] == first
+
+
 def test_list_names_the_shipped_presets(call):
     result = call("list")
     assert result.exit_code == 0

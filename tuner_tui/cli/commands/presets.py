@@ -27,6 +27,7 @@ from tuner_tui.settings.presets.library import (
     preset_path,
     save_preset,
     shipped_folder,
+    suiting_first,
 )
 from tuner_tui.settings.presets.parser import LoadedPreset
 from tuner_tui.settings.presets.preset import HardwareRequirements, Preset
@@ -45,10 +46,23 @@ def read_rule_facts() -> RuleContext:
     return RuleContext(visible_cards(inventory), python, None, inventory.cpu.usable_cores)
 
 
-def register(app: typer.Typer, read_box: ReadRuleFacts = read_rule_facts) -> None:
-    """Add the group `presets` to `app`; `read_box` reads the machine."""
+def read_hardware_facts() -> RuleContext:
+    """Return the visible GPUs and the cores; the Python is not asked, which takes seconds."""
+    inventory = read_inventory(state_dir())
+    return RuleContext(visible_cards(inventory), None, None, inventory.cpu.usable_cores)
+
+
+def register(
+    app: typer.Typer, read_box: ReadRuleFacts = read_rule_facts, read_hardware: ReadRuleFacts = read_hardware_facts
+) -> None:
+    """Add the group `presets` to `app`; `read_box` reads the machine, `read_hardware` only its GPUs and cores."""
     group = typer.Typer(help="Presets: list, show, save, check.", no_args_is_help=True, rich_markup_mode=None)
-    group.command("list")(list_all)
+
+    @group.command("list")
+    def list_(as_json: AsJson = False) -> None:
+        """All presets, with what they are for; those made for this machine first, marked with *."""
+        list_all(read_hardware(), as_json)
+
     group.command("show")(show)
     group.command("save")(save)
 
@@ -60,14 +74,14 @@ def register(app: typer.Typer, read_box: ReadRuleFacts = read_rule_facts) -> Non
     app.add_typer(group, name="presets")
 
 
-def list_all(as_json: AsJson = False) -> None:
-    """All presets, with what they are for."""
-    found = list_presets()
+def list_all(box: RuleContext, as_json: bool) -> None:
+    """Print all presets, those made for this machine first."""
+    found = suiting_first(list_presets(), box.gpus or (), box.cores)
     if as_json:
-        print_json([_listed(item) for item in found])
+        print_json([{**_listed(item), "suits": suits} for item, suits in found])
         return
-    for item in found:
-        print_line(_line(item))
+    for item, suits in found:
+        print_line(f"{'*' if suits else ' '} {_line(item)}")
 
 
 def show(name: Annotated[str, typer.Argument(help="A preset's name, or a file")], as_json: AsJson = False) -> None:

@@ -16,6 +16,7 @@ from platformdirs import user_config_path
 
 import tuner_tui
 from tuner_tui.core.private_folder import make_private, shared_with
+from tuner_tui.hardware.inventory import Gpu
 from tuner_tui.settings.errors import PresetError, PresetExistsError
 from tuner_tui.settings.fields import closest_match, shorten_text
 from tuner_tui.settings.presets.parser import LoadedPreset, load_preset
@@ -92,6 +93,25 @@ def list_presets(folders: Sequence[Path] | None = None) -> tuple[PresetEntry, ..
     """All presets of the folders, sorted by name; a file that cannot be read is listed with its problem."""
     files = _preset_files(folders)
     return tuple(_load_entry(files[name]) for name in sorted(files))
+
+
+def made_for(preset: Preset, gpus: tuple[Gpu, ...], cores: int | None = None) -> bool:
+    """Whether the preset names this machine's hardware, and not any: one of its GPUs, or that it has none."""
+    hardware = preset.for_
+    return hardware is not None and hardware.gpu is not None and hardware.suits(gpus, cores)
+
+
+def suiting_first(
+    entries: Sequence[PresetEntry], gpus: tuple[Gpu, ...], cores: int | None = None
+) -> tuple[tuple[PresetEntry, bool], ...]:
+    """The entries, and whether each was made for this machine; these come first, the one for most memory before."""
+
+    def least_memory(entry: PresetEntry) -> float:
+        hardware = entry.loaded.preset.for_ if entry.loaded else None
+        return (hardware.min_memory_gib if hardware else None) or 0.0
+
+    marked = [(entry, entry.loaded is not None and made_for(entry.loaded.preset, gpus, cores)) for entry in entries]
+    return tuple(sorted(marked, key=lambda one: (not one[1], -least_memory(one[0]) if one[1] else 0.0)))
 
 
 def find_preset(name_or_path: str, folders: Sequence[Path] | None = None) -> LoadedPreset:
