@@ -58,7 +58,7 @@ def whole_run(root: Path) -> RunFolder:
     write_record(folder, replace(record(), id=folder.id))
     gone = ProcessId(2**22 - 7, 1)
     ended = SupervisorState(
-        this_machine(), gone, 1.0, gone, gone.pid, 9.0, exit_code=0, outcome="completed", sentence="Completed."
+        this_machine(), gone, 1.0, gone, 9.0, exit_code=0, outcome="completed", sentence="Completed."
     )
     write_supervisor_state(folder.state, ended)
     events = Launched(t=2.0, pid=gone.pid), Finished(t=9.0, outcome="completed", sentence="Completed.")

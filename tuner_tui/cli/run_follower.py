@@ -25,7 +25,7 @@ from tuner_tui.runs.events.types import Event, Finished
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.status import RunStatus, continuation_of, read_status, wait_for_fallback
 from tuner_tui.runs.store.codec import encode_event
-from tuner_tui.runs.store.control import Order, send_order
+from tuner_tui.runs.store.control import Order
 from tuner_tui.runs.store.folder import RunFolder
 
 POLL_S = 0.5
@@ -140,11 +140,20 @@ class _RunFollower:
             order, sentence = INTERRUPT_ORDERS[self._pressed]
             self._pressed += 1
             print_note(sentence)
-            send_order(self._folder, order)
+            self._give(order)
         if self._signals.terminated and not self._terminated:
             self._terminated = True
-            send_order(self._folder, "terminate")
+            self._give("terminate")
         return False
+
+    def _give(self, order: Order) -> None:
+        from tuner_tui.runs.launch.command import LaunchError
+        from tuner_tui.runs.launch.give_order import give_order
+
+        try:
+            give_order(self._folder, order, print_note)
+        except (LaunchError, OSError) as error:
+            print_note(f"The order cannot be given: {error}")
 
     def _without_end(self, found: RunStatus) -> int:
         """Return the exit code of a run whose last event was never written: full disk, killed supervisor."""

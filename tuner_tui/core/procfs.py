@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -127,27 +127,31 @@ def is_alive(process: ProcessId | ProcessStat) -> bool:
 
 def children_by_parent(proc: str | Path = PROC) -> dict[int, list[ProcessStat]]:
     """All processes by the pid of their parent. Reads the whole of /proc: not for every second."""
+    return _by_parent(all_processes(proc))
+
+
+def _by_parent(processes: Iterable[ProcessStat]) -> dict[int, list[ProcessStat]]:
     children: dict[int, list[ProcessStat]] = {}
-    for stat in _all_processes(proc):
+    for stat in processes:
         children.setdefault(stat.parent, []).append(stat)
     return children
 
 
 def descendants(pid: int) -> list[ProcessStat]:
     """The running processes below `pid`, parents before children. Reads the whole of /proc."""
-    children = children_by_parent()
+    return descendants_in(all_processes(), [pid])
+
+
+def descendants_in(processes: Iterable[ProcessStat], pids: Iterable[int]) -> list[ProcessStat]:
+    """Those of `processes` that run below one of `pids`, parents before children."""
+    children = _by_parent(processes)
     found: list[ProcessStat] = []
-    pending = [pid]
+    pending = list(pids)
     while pending:
         below = children.pop(pending.pop(), [])
         found += [stat for stat in below if stat.is_running]
         pending += [stat.pid for stat in below]
     return found
-
-
-def session_members(session: int) -> list[ProcessStat]:
-    """The running processes of a session. Reads the whole of /proc."""
-    return [stat for stat in _all_processes(PROC) if stat.session == session and stat.is_running]
 
 
 def read_command(pid: int, proc: str | Path = PROC) -> tuple[str, ...]:
@@ -156,7 +160,8 @@ def read_command(pid: int, proc: str | Path = PROC) -> tuple[str, ...]:
     return tuple(line.split("\0")) if line else ()
 
 
-def _all_processes(proc: str | Path) -> Iterator[ProcessStat]:
+def all_processes(proc: str | Path = PROC) -> Iterator[ProcessStat]:
+    """Every process, also those that have ended and were not reaped."""
     for pid in list_pids(proc):
         stat = read_stat(pid, proc)
         if stat is not None:

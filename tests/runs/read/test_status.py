@@ -129,7 +129,7 @@ def test_one_lock_at_a_time(tmp_path: Path) -> None:
 
 def test_the_state_comes_back(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
-    known = state(exit_code=1, outcome="failed", sentence="ü", problems=("a", "b"), group=7, ended_t=2.5)
+    known = state(exit_code=1, outcome="failed", sentence="ü", problems=("a", "b"), order_ns=7, ended_t=2.5)
     write_supervisor_state(path, known)
     assert read_supervisor_state(path) == known
 

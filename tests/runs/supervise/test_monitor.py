@@ -53,8 +53,8 @@ def watched(folder: RunFolder, child: subprocess.Popen[bytes], order: Order, *ev
     write_order(folder.control, order)
     process = identify_process(child.pid)
     assert process is not None
-    journal = RunWriter(folder, SupervisorState(this_machine(), ProcessId(1, 0), START_T, process, child.pid))
-    return TrainingMonitor(folder, AdoptedTraining(process, child.pid), journal, PATIENCE)
+    journal = RunWriter(folder, SupervisorState(this_machine(), ProcessId(1, 0), START_T, process))
+    return TrainingMonitor(folder, AdoptedTraining(process), journal, PATIENCE)
 
 
 def looks(watch: TrainingMonitor, *moments: tuple[float, float]) -> None:

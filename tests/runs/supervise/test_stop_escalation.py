@@ -79,18 +79,19 @@ def test_a_later_kill_counts_its_grace_from_the_order() -> None:
     assert made.due(unobserved(110.0)) is SIGKILL
 
 
-@pytest.mark.parametrize("order", ["stop", "terminate", "kill"])
+@pytest.mark.parametrize("order", ["stop", "terminate"])
 def test_nothing_while_a_checkpoint_is_written(order: Order) -> None:
     made = ladder(order)
     assert made.due(observed(299.0, saving_since=0.0)) is None
     assert made.due(observed(301.0, saving_since=0.0)) is SIGTERM
 
 
-def test_no_sigkill_into_a_checkpoint_either() -> None:
+def test_a_kill_waits_for_no_checkpoint() -> None:
+    """`stop --now`: SIGTERM at once, SIGKILL ten seconds later."""
     made = ladder("kill")
-    assert made.due(observed(0.0)) is SIGTERM
-    assert made.due(observed(50.0, saving_since=5.0)) is None
-    assert made.due(observed(51.0)) is SIGKILL
+    assert made.due(observed(0.0, saving_since=0.0)) is SIGTERM
+    assert made.due(observed(9.0, saving_since=5.0)) is None
+    assert made.due(observed(10.0, saving_since=5.0)) is SIGKILL
 
 
 def test_a_softer_order_changes_nothing() -> None:

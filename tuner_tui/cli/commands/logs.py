@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tuner_tui.cli.console import DONE, INTERRUPTED, TERMINATED, print_line
+from tuner_tui.cli.console import DONE, FAILED, INTERRUPTED, TERMINATED, fail, print_line
 from tuner_tui.cli.run_lookup import find_run_or_exit
 from tuner_tui.runs.read.log_reader import LogReader, LogWindow
 from tuner_tui.runs.read.status import read_status
@@ -46,9 +46,11 @@ def _follow(folder: RunFolder, printer: LogPrinter) -> int:
 
     with Interrupts() as interrupts:
         while not (interrupts.interrupts or interrupts.terminated):
-            live = read_status(folder).live
-            printer.print_rest(last=not live)
-            if not live:
+            found = read_status(folder)
+            printer.print_rest(last=not found.live)
+            if found.kind == "broken":  # the folder was deleted meanwhile
+                fail(found.sentence, FAILED)
+            if not found.live:
                 return DONE
             interrupts.wait(LOOK_EVERY_S)
     return TERMINATED if interrupts.terminated else INTERRUPTED

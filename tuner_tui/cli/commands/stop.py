@@ -27,13 +27,12 @@ def stop(
     """
     from dataclasses import asdict
 
-    from tuner_tui.core.locks import wait_unlocked
     from tuner_tui.runs.events.run_state import checkpoint_refusal
     from tuner_tui.runs.launch.command import LaunchError
-    from tuner_tui.runs.launch.start import adopt
+    from tuner_tui.runs.launch.give_order import give_order, wait_ended
     from tuner_tui.runs.read.reader import RunReader
     from tuner_tui.runs.read.status import read_status
-    from tuner_tui.runs.store.control import send_order
+    from tuner_tui.runs.store.control import Order
 
     if checkpoint_only and now:
         fail("--checkpoint-only and --now exclude each other.")
@@ -45,10 +44,9 @@ def stop(
         why_not = checkpoint_refusal(RunReader(folder).poll().state)
         if checkpoint_only and why_not is not None:
             fail(why_not, FAILED)
+        order: Order = "checkpoint" if checkpoint_only else "kill" if now else "stop"
         try:
-            if found.kind == "lost":
-                adopt(folder)  # whoever stops a training has to be there when it ends
-            send_order(folder, "checkpoint" if checkpoint_only else "kill" if now else "stop")
+            give_order(folder, order, print_note)
         except (LaunchError, OSError) as error:
             fail(f"The order cannot be given: {error}", FAILED)
         if checkpoint_only:
@@ -58,7 +56,7 @@ def stop(
             print_note(
                 f"Asked run {folder.id} to end; waiting for it.{how}" + ("" if now else " `stop --now` kills it.")
             )
-            wait_unlocked(folder.lock)
+            wait_ended(folder, order, print_note)
         found = read_status(folder)
     if as_json:
         print_json({"run": folder.id, **asdict(found)})

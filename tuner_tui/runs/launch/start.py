@@ -18,10 +18,13 @@ from tuner_tui.core.redaction import redact_env
 from tuner_tui.runs.launch.command import LaunchError, git_revision, has_gpu
 from tuner_tui.runs.launch.duplicate_run import DuplicateRunError, exclusive_launch, find_duplicate_run
 from tuner_tui.runs.launch.prepare import PreparedLaunch
+from tuner_tui.runs.store.control import reserve_control
 from tuner_tui.runs.store.folder import RunFolder, create_folder
 from tuner_tui.runs.store.record import RunRecord, read_record, redact_job, write_record
 from tuner_tui.runs.supervise.launch_spec import LaunchSpec, dump_launch_spec
 
+RUN_VARIABLE = "TUNER_RUN_DIR"
+"""Marks the processes of a run; a supervisor that a training starts belongs to another run."""
 START_TIMEOUT_S = 20.0
 """Seconds to wait for a supervisor. It takes a tenth of a second, and far longer on a machine that swaps."""
 
@@ -81,7 +84,13 @@ def start_supervisor(folder: RunFolder, spec: LaunchSpec | None) -> None:
     log = os.open(folder.supervisor_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         child = subprocess.Popen(
-            argv, cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
+            argv,
+            cwd="/",
+            env={name: value for name, value in os.environ.items() if name != RUN_VARIABLE},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            start_new_session=True,
         )
     finally:
         os.close(log)
@@ -99,6 +108,7 @@ def _write_folder(prepared: PreparedLaunch) -> LaunchSpec:
         write_atomic(folder.config, prepared.applied.config_yaml)
     folder.output.mkdir(mode=0o700)
     write_record(folder, _build_record(prepared))
+    reserve_control(folder)
     limit = request.memory_limit_bytes
     data_limit = limit if limit is not None and not has_gpu(prepared.env) else None
     return LaunchSpec(prepared.argv, str(prepared.cwd), prepared.env, data_limit, request.stop_timeouts)

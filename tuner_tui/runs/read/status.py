@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from dataclasses import dataclass
 from typing import Literal
 
+from tuner_tui.core.line_files import LineTail
 from tuner_tui.core.locks import is_locked, wait_unlocked
 from tuner_tui.core.procfs import Machine, is_alive, this_machine
+from tuner_tui.core.regular_files import read_regular
 from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.runs.events.types import Event
+from tuner_tui.runs.read.event_sampling import sampled_new_lines
+from tuner_tui.runs.store.codec import decode_event
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state
+from tuner_tui.runs.supervise.orphans import find_processes
+from tuner_tui.runs.supervise.settle import recover_state, settle
 
 StatusKind = Literal["starting", "running", "ended", "lost", "foreign", "broken"]
 START_GRACE_S = 15.0
@@ -44,9 +52,10 @@ def read_status(folder: RunFolder, machine: Machine | None = None, now: float | 
     """The status of the run in `folder` for `machine` (default: this one) at `now` (default: the current time)."""
     try:
         known = read_supervisor_state(folder.state)
+        here = machine or this_machine()
         if known is not None:
-            return _status_from_state(folder, known, machine or this_machine())
-        return _status_without_state(folder, time.time() if now is None else now)
+            return _status_from_state(folder, known, here)
+        return _status_without_state(folder, time.time() if now is None else now, here)
     except OSError as error:
         return RunStatus("broken", f"The run folder cannot be read: {error.strerror} ({folder.path}).")
 
@@ -55,14 +64,16 @@ def _status_from_state(folder: RunFolder, known: SupervisorState, here: Machine)
     if known.outcome is not None:
         return _ended(known)
     if known.machine.boot_id != here.boot_id:
-        return _other_boot(known, here)
+        return _other_boot(folder, known, here)
     if known.machine.pid_namespace != here.pid_namespace:
         return RunStatus(
             "foreign",
             f"This run belongs to another container of this machine ({known.machine.host}); look at it there.",
             problems=known.problems,
         )
-    return _supervised(known) if is_locked(folder.lock) else _lost(known)
+    if is_locked(folder.lock) or is_alive(known.supervisor):  # somebody may have deleted the lock
+        return _supervised(known)
+    return _lost(folder, known)
 
 
 def _ended(known: SupervisorState) -> RunStatus:
@@ -76,8 +87,11 @@ def _ended(known: SupervisorState) -> RunStatus:
     )
 
 
-def _other_boot(known: SupervisorState, here: Machine) -> RunStatus:
+def _other_boot(folder: RunFolder, known: SupervisorState, here: Machine) -> RunStatus:
     if known.machine.host == here.host:
+        settled = settle(folder, known, read_events(folder))
+        if settled is not None:
+            return _ended(settled)
         return RunStatus("lost", "The machine was restarted while this run was on; the training is gone.")
     return RunStatus(
         "foreign",
@@ -98,7 +112,7 @@ def _supervised(known: SupervisorState) -> RunStatus:
     )
 
 
-def _lost(known: SupervisorState) -> RunStatus:
+def _lost(folder: RunFolder, known: SupervisorState) -> RunStatus:
     training = known.training
     if training is not None and is_alive(training):
         return RunStatus(
@@ -108,14 +122,45 @@ def _lost(known: SupervisorState) -> RunStatus:
             training_alive=True,
             problems=known.problems,
         )
+    left = None if training is None else find_processes(folder.path, training)
+    names = "" if left is None else left.names()
+    if left is not None and names:
+        return RunStatus(
+            "lost",
+            f"The supervisor and the process it started are gone; processes of the training continue: {names}.",
+            pid=(*left.own, *left.detached)[0].pid,
+            training_alive=True,
+            problems=known.problems,
+        )
+    settled = settle(folder, known, read_events(folder))
+    if settled is not None:
+        return _ended(settled)
     return RunStatus("lost", "The supervisor is gone and so is the training; how it ended is not known.")
 
 
-def _status_without_state(folder: RunFolder, now: float) -> RunStatus:
+def read_events(folder: RunFolder) -> list[Event]:
+    """The events of all ranks, ordered by time; a sample of long files."""
+    lines = (line for path in folder.event_files() for line in sampled_new_lines(LineTail(path)))
+    found = (decode_event(line) if line else None for line in lines)
+    return sorted((event for event in found if event is not None), key=lambda event: event.t)
+
+
+def _is_elsewhere(folder: RunFolder, here: Machine) -> bool:
+    """Whether the run was launched on another machine, according to its record."""
+    try:
+        return bool(json.loads(read_regular(folder.record)).get("host", here.host) != here.host)
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return True
+
+
+def _status_without_state(folder: RunFolder, now: float, here: Machine) -> RunStatus:
     if not folder.path.is_dir():
         return RunStatus("broken", f"There is no run folder {folder.path}.")
     if is_locked(folder.lock):
         return RunStatus("starting", "The supervisor is starting the training.")
+    recovered = None if _is_elsewhere(folder, here) else recover_state(folder, read_events(folder))
+    if recovered is not None:
+        return _status_from_state(folder, recovered, here)
     if os.path.lexists(folder.state):
         return RunStatus(
             "broken", f"{folder.state} is damaged and no supervisor is there: how the run ended is not known."

@@ -32,8 +32,23 @@ def send_order(folder: RunFolder, order: Order) -> None:
 
 
 def write_order(path: Path, order: Order) -> None:
-    """Write an order; it replaces an earlier one. Raises `OSError`."""
-    write_atomic(path, order + "\n")
+    """Write an order over an earlier one, in place. Raises `OSError`."""
+    content = f"{order:<{ORDER_BYTES - 1}}\n".encode("ascii")
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        write_atomic(path, content)
+        return
+    try:
+        os.pwrite(descriptor, content, 0)
+    finally:
+        os.close(descriptor)
+
+
+def reserve_control(folder: RunFolder) -> None:
+    """Create the files of orders with their full size, so that an order needs no disk space. Raises `OSError`."""
+    for path in (folder.control, folder.agreed):
+        write_atomic(path, b"\n".rjust(ORDER_BYTES))
 
 
 def read_order(path: Path) -> tuple[Order, int] | None:

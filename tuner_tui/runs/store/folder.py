@@ -61,6 +61,11 @@ class RunFolder:
         return self.path / "control"
 
     @property
+    def agreed(self) -> Path:
+        """The order and the step at which all ranks follow it, written by rank 0."""
+        return self.path / "agreed"
+
+    @property
     def lock(self) -> Path:
         """Locked by the supervisor while it lives."""
         return self.path / "lock"

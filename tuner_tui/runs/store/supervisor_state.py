@@ -20,19 +20,22 @@ PADDED_BYTES = 8192
 
 @dataclass(frozen=True, slots=True)
 class SupervisorState:
-    """Processes of a run and how it ended. `outcome` is None while it runs; `problems` are sentences."""
+    """Processes of a run and how it ended. `outcome` is None while it runs; `problems` are sentences.
+
+    `order_ns` is the time of the newest order that the supervisor has taken: that of the file `control`.
+    """
 
     machine: Machine
     supervisor: ProcessId
     started_t: float
     training: ProcessId | None = None
-    group: int | None = None
     ended_t: float | None = None
     exit_code: int | None = None
     signal: int | None = None
     outcome: str | None = None
     sentence: str = ""
     problems: tuple[str, ...] = ()
+    order_ns: int | None = None
 
 
 def read_supervisor_state(path: Path) -> SupervisorState | None:

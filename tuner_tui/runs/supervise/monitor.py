@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tuner_tui.core.clock import ClockReading
 from tuner_tui.core.line_files import LineTail
-from tuner_tui.core.procfs import ProcessStat, is_alive
+from tuner_tui.core.procfs import is_alive
 from tuner_tui.hardware.processes.process_roles import LOADER_WORKER
 from tuner_tui.runs.events.fold import fold
 from tuner_tui.runs.events.run_state import RunState
@@ -23,7 +23,7 @@ from tuner_tui.runs.supervise.exit_evidence import (
     logged_kill,
     read_log_evidence,
 )
-from tuner_tui.runs.supervise.orphans import Orphans, find_orphans
+from tuner_tui.runs.supervise.orphans import RunProcesses, find_processes, signal_processes
 from tuner_tui.runs.supervise.outcome import NO_EVIDENCE, determine_outcome
 from tuner_tui.runs.supervise.printed_metrics import PrintedMetrics
 from tuner_tui.runs.supervise.run_writer import RunWriter
@@ -32,6 +32,8 @@ from tuner_tui.runs.supervise.training_process import ExitStatus, SupervisedTrai
 
 SHELL_SIGKILL_CODE = 128 + signal.SIGKILL
 """Exit code of a shell whose command was killed."""
+ORDERED_BY_SIGNAL = -1
+"""In place of the time of an order that came as SIGTERM, not in the file."""
 
 
 class ExitExaminer:
@@ -91,6 +93,8 @@ class TrainingMonitor:
     def terminate(self, now: ClockReading) -> None:
         """Stop the training because the supervisor was asked to end; it is supervised until it has ended."""
         self._ordered("terminate", now)
+        if self._writer.supervision.order_ns != ORDERED_BY_SIGNAL:
+            self._writer.update(lambda known: replace(known, order_ns=ORDERED_BY_SIGNAL))
 
     def done(self, now: ClockReading) -> bool:
         """Check everything once; True when the run is over and recorded."""
@@ -104,7 +108,7 @@ class TrainingMonitor:
             if ended is None:
                 return False
             self._exit, self._ended = ended, now
-        orphans = find_orphans(self._training.group, self._observed())
+        orphans = self._processes()
         if self._runs_in_background(orphans):
             return False
         if self._state.exited is None:
@@ -130,10 +134,17 @@ class TrainingMonitor:
             return
         order, self._last_order_ns = found
         self._ordered(order, now)
+        self._writer.update(lambda known: replace(known, order_ns=found[1]))
 
     def _ordered(self, order: Order, now: ClockReading) -> None:
         if self._escalation.press(order, now.monotonic_s) or order == "checkpoint":
             self._record(StopRequested(t=now.wall_s, how=order))
+
+    def _processes(self) -> RunProcesses:
+        """The living processes of the run; a kill means those that detached themselves too."""
+        run = self._folder.path if self._writer.in_place else None
+        found = find_processes(run, self._training.process, self._observed(), self._training.subreaper)
+        return found.with_marked() if self._escalation.order == "kill" else found
 
     def _observed(self) -> set[int]:
         return {rank.pid for rank in self._state.ranks.values() if rank.pid is not None}
@@ -162,23 +173,24 @@ class TrainingMonitor:
         started in their own sessions are terminated by the launcher, but killed with it. Loader workers are ended by
         their trainer, which needs their batches if it saves on SIGTERM.
         """
-        group = self._training.group
-        alive = self._exit is None and is_alive(self._training.process)
+        leader = self._training.process
+        alive = self._exit is None and is_alive(leader)
         if alive and number == signal.SIGKILL:
-            _signal_group(group, number)
-        for one in find_orphans(group, self._observed()).own:
-            asked = one.session == group and one.comm != LOADER_WORKER
-            if asked or not alive or number == signal.SIGKILL:
-                _signal_process(one, number)
+            _signal_group(leader.pid, number)
+        everybody = not alive or number == signal.SIGKILL
+        own = self._processes().own
+        signal_processes(
+            (one for one in own if everybody or (one.session == leader.pid and one.comm != LOADER_WORKER)), number
+        )
 
-    def _runs_in_background(self, orphans: Orphans) -> bool:
+    def _runs_in_background(self, orphans: RunProcesses) -> bool:
         """Whether the command returned but left the training running, such as a script that ends with `&`."""
         if not orphans.own or self._exit != ExitStatus(exit_code=0) or self._escalation.order is not None:
             return False
         self._writer.problem(f"The command returned, but its training continues: {orphans.names()}.")
         return True
 
-    def _waits_for_orphans(self, orphans: Orphans, now: ClockReading) -> bool:
+    def _waits_for_orphans(self, orphans: RunProcesses, now: ClockReading) -> bool:
         """Whether to wait for processes that an ended training left: first for their own exit, then after SIGTERM."""
         if not orphans.own:
             return False
@@ -186,11 +198,10 @@ class TrainingMonitor:
             return now.monotonic_s - self._terminated_orphans_s < 2 * self._timeouts.orphan_s
         if now.monotonic_s - self._ended.monotonic_s >= self._timeouts.orphan_s:
             self._terminated_orphans_s = now.monotonic_s
-            for one in () if self._escalation.terminated else orphans.own:
-                _signal_process(one, signal.SIGTERM)
+            signal_processes(() if self._escalation.terminated else orphans.own, signal.SIGTERM)
         return True
 
-    def _finish(self, orphans: Orphans, now: ClockReading) -> bool:
+    def _finish(self, orphans: RunProcesses, now: ClockReading) -> bool:
         if self._writer.in_place:
             self._follow()
             self._read_output(now, over=True)
@@ -222,14 +233,7 @@ class TrainingMonitor:
 
 def _signal_group(group: int, number: signal.Signals) -> None:
     try:
-        os.killpg(group, number)
-    except (ProcessLookupError, PermissionError):
-        return
-
-
-def _signal_process(process: ProcessStat, number: signal.Signals) -> None:
-    try:
-        if is_alive(process):
-            os.kill(process.pid, number)
+        if os.getpgid(group) == group:  # it leads its group, unless its identity in the file is damaged
+            os.killpg(group, number)
     except (ProcessLookupError, PermissionError):
         return

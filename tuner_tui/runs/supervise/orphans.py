@@ -1,33 +1,55 @@
-"""Processes that outlive their training; found because the supervisor is their subreaper."""
+"""The processes of a run, and those that outlive its training.
+
+A process belongs to a run if it is below the supervisor, which is their subreaper, or below the training, or if its
+environment names the run folder: that holds after the supervisor and the launcher of the ranks were killed too.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Collection
+import signal
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
-from tuner_tui.core.procfs import ProcessStat, descendants, read_command, session_members
-from tuner_tui.core.redaction import redact_argv
+from tuner_tui.core.procfs import (
+    PROC,
+    ProcessId,
+    ProcessStat,
+    all_processes,
+    descendants_in,
+    is_alive,
+    read_command,
+)
 
 PR_SET_CHILD_SUBREAPER = 36
 MAX_COMMAND_LENGTH = 120
+RUN_VARIABLE = b"TUNER_RUN_DIR="
+"""Set in the environment of every training; its value is the run folder."""
 
 
 @dataclass(frozen=True, slots=True)
-class Orphans:
-    """Processes left by a training: `own` belong to it (its session, or observed), `detached` started their own
-    session."""
+class RunProcesses:
+    """Living processes of a run: `own` are in the session of the training or of an observed rank, or are observed;
+    `detached` started their own session, as a daemon does. `marked` are the pids that name the run folder."""
 
     own: tuple[ProcessStat, ...] = ()
     detached: tuple[ProcessStat, ...] = ()
+    marked: frozenset[int] = frozenset()
 
     def names(self) -> str:
         """Pids and commands in one line; empty if there are none."""
-        orphans = (*self.own, *self.detached)
-        commands = {one.pid: " ".join(redact_argv(read_command(one.pid)))[:MAX_COMMAND_LENGTH] for one in orphans[:3]}
+        processes = (*self.own, *self.detached)
+        commands = {one.pid: " ".join(read_command(one.pid))[:MAX_COMMAND_LENGTH] for one in processes[:3]}
         named = ", ".join(f"{pid} ({command})" for pid, command in commands.items())
-        return named + (f" and {len(orphans) - 3} more" if len(orphans) > 3 else "")
+        return named + (f" and {len(processes) - 3} more" if len(processes) > 3 else "")
+
+    def with_marked(self) -> RunProcesses:
+        """The same, with the detached processes that name the run folder among its own."""
+        marked = tuple(one for one in self.detached if one.pid in self.marked)
+        rest = tuple(one for one in self.detached if one.pid not in self.marked)
+        return RunProcesses((*self.own, *marked), rest, self.marked)
 
 
 def become_subreaper() -> bool:
@@ -35,13 +57,51 @@ def become_subreaper() -> bool:
     return bool(ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 
 
-def find_orphans(session: int, observed: Collection[int]) -> Orphans:
-    """The living processes left by a training of `session`: members of the session, and descendants of this process.
+def find_processes(
+    run: Path | None, training: ProcessId, observed: Collection[int] = (), subreaper: int | None = None
+) -> RunProcesses:
+    """The living processes of a run, the training among them.
 
-    The kernel does not reuse the id of a session while it has members.
+    `run` is its folder; None if that was deleted, as another run may have its name. `observed` are pids that the ranks
+    reported; `subreaper` is the supervisor if it supervised the run from its start. A pid alone proves nothing: it may
+    be another process by now.
     """
-    below = {stat.pid: stat for stat in descendants(os.getpid())}
-    own = {stat.pid: stat for stat in session_members(session)}
-    own |= {pid: stat for pid, stat in below.items() if pid in observed}
-    detached = tuple(stat for pid, stat in below.items() if pid not in own)
-    return Orphans(tuple(own.values()), detached)
+    processes = [one for one in all_processes() if one.is_running]
+    later = (one for one in processes if one.start_ticks >= training.start_ticks and one.pid != os.getpid())
+    marked = frozenset(one.pid for one in later if run is not None and names_run(one.pid, run))
+    found = {one.pid: one for one in processes if one.pid in marked}
+    alive = is_alive(training)
+    roots = ([subreaper] if subreaper is not None else []) + ([training.pid] if alive else [])
+    found |= {one.pid: one for one in descendants_in(processes, roots)}
+    if alive:
+        found |= {one.pid: one for one in processes if one.session == training.pid}
+    sessions = {training.pid, *observed}
+    own = tuple(one for one in found.values() if one.pid in sessions or one.session in sessions)
+    rest = tuple(one for one in found.values() if one.pid not in sessions and one.session not in sessions)
+    return RunProcesses(own, rest, marked)
+
+
+def names_run(pid: int, run: Path) -> bool:
+    """Whether the environment of the process names the run folder."""
+    try:
+        environment = (PROC / str(pid) / "environ").read_bytes()
+    except OSError:
+        return False
+    at = environment.find(RUN_VARIABLE)
+    if at < 0 or (at > 0 and environment[at - 1]):
+        return False
+    named = os.fsdecode(environment[at + len(RUN_VARIABLE) :].partition(b"\0")[0])
+    return named == str(run) or (Path(named).name == run.name and os.path.realpath(named) == os.path.realpath(run))
+
+
+def signal_processes(processes: Iterable[ProcessStat], number: signal.Signals) -> None:
+    """Signal each process that still is the same one, and wake those that are stopped: they would not notice."""
+    for one in processes:
+        try:
+            if not is_alive(one):
+                continue
+            os.kill(one.pid, number)
+            if one.state == "T":
+                os.kill(one.pid, signal.SIGCONT)
+        except (ProcessLookupError, PermissionError):
+            continue

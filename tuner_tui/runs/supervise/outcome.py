@@ -30,7 +30,7 @@ def determine_outcome(state: RunState, exited: Exited, log: LogEvidence = NO_EVI
     An out-of-memory error from which the training recovered does not count: the process must fail after it.
     """
     if exited.exit_code is None and exited.signal is None:
-        return _unwatched_outcome(state)
+        return _unwatched_outcome(state, log)
     if exited.exit_code == 0:
         return _clean_exit_outcome(state)
     memory = _memory_sentence(state, exited, log.out_of_memory)
@@ -41,7 +41,7 @@ def determine_outcome(state: RunState, exited: Exited, log: LogEvidence = NO_EVI
     return RunOutcome("failed", _failure_sentence(state, exited, log.failed_rank, log.error))
 
 
-def _unwatched_outcome(state: RunState) -> RunOutcome:
+def _unwatched_outcome(state: RunState, log: LogEvidence) -> RunOutcome:
     """The training ended without a supervisor; only its own events are known."""
     if state.raised is not None and isinstance(fatal_event(state), OutOfMemory):
         return RunOutcome("out-of-memory", _out_of_memory(state))
@@ -49,6 +49,8 @@ def _unwatched_outcome(state: RunState) -> RunOutcome:
         return RunOutcome(
             "failed", f"{_rank_name(state, state.raised.rank)} failed{_at_step(state)}: {_exception(state)}."
         )
+    if log.out_of_memory is not None:
+        return RunOutcome("out-of-memory", f"Out of memory{_at_step(state)}: {log.out_of_memory}")
     if state.ranks and all(rank.ended for rank in state.ranks.values()):
         return _clean_exit_outcome(state)
     if state.stop_requested is not None:

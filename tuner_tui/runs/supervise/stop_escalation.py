@@ -1,4 +1,4 @@
-"""Escalates a stop: control file, SIGTERM, SIGKILL, each after a timeout and never during a checkpoint.
+"""Escalates a stop: control file, SIGTERM, SIGKILL, each after a timeout; only `kill` interrupts a checkpoint.
 
 stage        sent when                                                          next stage after
 control      a stop is ordered and the training obeys the control file          stop_s, 5 steps, an evaluation
@@ -94,5 +94,7 @@ class StopEscalation:
         return situation.now - self._ordered_at >= grace
 
     def _must_wait_for_save(self, situation: EscalationInput) -> bool:
+        if self._order == "kill":
+            return False
         since = situation.saving_since
         return since is not None and situation.now - since < self._timeouts.saving_s

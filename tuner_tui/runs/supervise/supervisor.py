@@ -17,11 +17,13 @@ from types import FrameType
 from typing import Self
 
 from tuner_tui.core.clock import ClockReading
+from tuner_tui.core.line_files import LineTail
 from tuner_tui.core.locks import LockedError, acquire_lock
-from tuner_tui.core.procfs import ProcessId, identify_process, this_machine
+from tuner_tui.core.procfs import ProcessId, identify_process, is_alive, this_machine
 from tuner_tui.core.redaction import redact_argv
 from tuner_tui.hardware.sampler import Sampler, open_sampler
-from tuner_tui.runs.events.types import Finished, Launched
+from tuner_tui.runs.events.types import Event, Finished, Launched
+from tuner_tui.runs.store.codec import decode_event
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state
 from tuner_tui.runs.supervise.launch_spec import LaunchSpec, load_launch_spec
@@ -29,6 +31,7 @@ from tuner_tui.runs.supervise.monitor import TrainingMonitor
 from tuner_tui.runs.supervise.notify import start_notifying
 from tuner_tui.runs.supervise.orphans import become_subreaper
 from tuner_tui.runs.supervise.run_writer import RunWriter, log_line
+from tuner_tui.runs.supervise.settle import recover_state
 from tuner_tui.runs.supervise.stop_escalation import DEFAULT_TIMEOUTS, StopTimeouts
 from tuner_tui.runs.supervise.training_process import AdoptedTraining, StartedTraining, SupervisedTraining
 
@@ -105,7 +108,7 @@ def _start(folder: RunFolder, spec: LaunchSpec) -> tuple[SupervisedTraining, Run
         _never_started(writer, f"The command could not be started: {_sentence(error)}.")
         raise
     writer.event(Launched(t=time.time(), pid=training.process.pid, argv=redact_argv(spec.argv)))
-    writer.update(lambda known: replace(known, training=training.process, group=training.group))
+    writer.update(lambda known: replace(known, training=training.process))
     return training, writer
 
 
@@ -116,13 +119,20 @@ def _never_started(writer: RunWriter, sentence: str) -> None:
 
 
 def _adopt(folder: RunFolder) -> tuple[SupervisedTraining, RunWriter]:
-    known = read_supervisor_state(folder.state)
+    known = read_supervisor_state(folder.state) or recover_state(folder, _events(folder))
     if known is None or known.training is None or known.outcome is not None:
         raise ValueError("There is no training to adopt.")
     if known.machine != this_machine():
         raise ValueError(f"The training belongs to {known.machine.host}.")
-    training = AdoptedTraining(known.training, known.group or known.training.pid)
+    if is_alive(known.supervisor):  # somebody deleted its lock
+        raise LockedError(str(folder.lock))
+    training = AdoptedTraining(known.training)
     return training, RunWriter(folder, replace(known, supervisor=_this_process()))
+
+
+def _events(folder: RunFolder) -> list[Event]:
+    found = (decode_event(line) for line in LineTail(folder.events).lines())
+    return [event for event in found if event is not None]
 
 
 def _supervise(
@@ -137,6 +147,7 @@ def _supervise(
             if now >= next_sample:
                 _sample(sampler, monitor.pids(), writer)
                 next_sample = max(next_sample + TICK_S, now)
+                writer.restore_state()
             wakeups.wait(max(0.0, next_sample - time.monotonic()))
             if wakeups.terminated:
                 monitor.terminate(ClockReading.now())

@@ -31,8 +31,8 @@ class SupervisedTraining(Protocol):
         """Its identity."""
 
     @property
-    def group(self) -> int:
-        """Its process group and session."""
+    def subreaper(self) -> int | None:
+        """The process that gets its orphans as children, if it has supervised it from its start."""
 
     def collect(self) -> ExitStatus | None:
         """How it ended, or None while it runs."""
@@ -67,9 +67,9 @@ class StartedTraining:
         return self._process
 
     @property
-    def group(self) -> int:
-        """It leads its own group."""
-        return self._process.pid
+    def subreaper(self) -> int:
+        """This process."""
+        return os.getpid()
 
     def collect(self) -> ExitStatus | None:
         """Reap all ended children, including orphans of the training; return the status of the training itself."""
@@ -86,9 +86,8 @@ class StartedTraining:
 class AdoptedTraining:
     """A training whose supervisor died. It is not a child of this process, so its exit status is unknown."""
 
-    def __init__(self, process: ProcessId, group: int) -> None:
+    def __init__(self, process: ProcessId) -> None:
         self._process = process
-        self._group = group
 
     @property
     def process(self) -> ProcessId:
@@ -96,9 +95,9 @@ class AdoptedTraining:
         return self._process
 
     @property
-    def group(self) -> int:
-        """Its process group."""
-        return self._group
+    def subreaper(self) -> None:
+        """None: its orphans go to init."""
+        return None
 
     def collect(self) -> ExitStatus | None:
         """An empty status once it is gone."""

@@ -10,12 +10,12 @@ from tuner_tui.advice.effective_settings import effective_settings
 from tuner_tui.advice.situation import Situation, situation_of_run
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Event, TrialMeasured
+from tuner_tui.runs.launch.give_order import give_order
 from tuner_tui.runs.launch.prepare import LaunchRequest, prepare
 from tuner_tui.runs.launch.restart import wait_supervisor_ended
 from tuner_tui.runs.launch.start import adopt, launch
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.status import read_status
-from tuner_tui.runs.store.control import send_order
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.supervise.stop_escalation import StopTimeouts
 from tuner_tui.settings.job import CommandJob
@@ -167,7 +167,7 @@ class _TrialMonitor:
 
     def _end(self) -> None:
         self._ending = True
-        send_order(self._folder, "kill")
+        give_order(self._folder, "kill")
 
 
 def overdue_reason(state: RunState, protocol: TrialProtocol, now: float) -> str:
@@ -192,9 +192,7 @@ def end_run(folder: RunFolder) -> None:
     found = read_status(folder)
     if found.kind in ("foreign", "broken") or not found.live:
         return
-    if found.kind == "lost":
-        adopt(folder)
-    send_order(folder, "kill")
+    give_order(folder, "kill")
     while not wait_supervisor_ended(folder, POLL_S * 20):
         continue
 

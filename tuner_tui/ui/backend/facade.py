@@ -272,10 +272,10 @@ class Backend:
     @translate_errors()
     def send_order(self, folder: Path, order: Order) -> None:
         """Ask the run to stop, or to save a checkpoint."""
-        from tuner_tui.runs.store.control import send_order
+        from tuner_tui.runs.launch.give_order import give_order
         from tuner_tui.runs.store.folder import RunFolder
 
-        send_order(RunFolder(folder), order)
+        give_order(RunFolder(folder), order)
 
 
 class RunDiagnoser:

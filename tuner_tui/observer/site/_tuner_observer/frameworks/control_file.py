@@ -15,6 +15,7 @@ from .. import process_role
 
 POLL_INTERVAL_S = 1.0
 MAX_CONTROL_BYTES = 256
+RESERVED_BYTES = 64
 
 
 class ControlFile:
@@ -72,10 +73,16 @@ class ControlFile:
         """Rank 0 acts only if the other ranks can read the request."""
         if request is None:
             return
-        fresh = self._agreed_path + ".new"
-        with open(fresh, "w", encoding="utf-8") as file:
-            file.write(f"{request} {step}\n")
-        os.replace(fresh, self._agreed_path)
+        try:  # in place: the launch reserved the space, and the disk may be full
+            descriptor = os.open(self._agreed_path, os.O_WRONLY | os.O_CREAT, 0o600)
+        except OSError:
+            return
+        try:
+            os.pwrite(descriptor, f"{request} {step}".ljust(RESERVED_BYTES - 1).encode("ascii") + b"\n", 0)
+        except OSError:
+            return
+        finally:
+            os.close(descriptor)
         self._agreed = (request, step)
 
     def _listen(self) -> None:

@@ -1,0 +1,249 @@
+"""A run obeys: on a full disk, with a stopped, killed or replaced supervisor, with ranks in sessions of their own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.command_line import start_tuner, tuner
+from tests.runs.sandbox import supervisor_state, wait_gone
+from tuner_tui.core.procfs import ProcessId, identify_process, is_alive
+from tuner_tui.runs.read.status import read_status
+from tuner_tui.runs.store.folder import RunFolder
+from tuner_tui.runs.supervise.orphans import find_processes
+
+WAIT = "import signal, sys\nprint('up', flush=True)\nwhile True: signal.pause()\n"
+DEAF = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + WAIT
+RANKS = """
+import os, signal, subprocess, sys
+ranks = [subprocess.Popen([sys.executable, "rank.py"], start_new_session=True) for _ in range(2)]
+print(*[rank.pid for rank in ranks], flush=True)
+for rank in ranks: rank.wait()
+"""
+
+
+class Run:
+    """A run started by the command line in `state`."""
+
+    def __init__(self, place: Path, state: Path, script: str) -> None:
+        self.state = state
+        (place / "train.py").write_text(script)
+        (place / "rank.py").write_text(DEAF)
+        launched = tuner(state, "run", "--detach", "--", sys.executable, str(place / "train.py"))
+        assert launched.returncode == 0, launched
+        self.folder = RunFolder(state / "runs" / launched.stdout.strip())
+        known = supervisor_state(self.folder)
+        assert known.training is not None
+        self.supervisor, self.training = known.supervisor, known.training
+
+    def first_line(self) -> str:
+        while "\n" not in (text := self.folder.output_log.read_text()):
+            assert is_alive(self.training)
+        return text.splitlines()[0]
+
+    def kill_supervisor(self) -> None:
+        os.kill(self.supervisor.pid, signal.SIGKILL)
+        wait_gone(self.supervisor)
+
+    def close(self) -> None:
+        for process in (self.supervisor, self.training):
+            if is_alive(process):
+                os.kill(process.pid, signal.SIGKILL)
+        for one in find_processes(self.folder.path, self.training).with_marked().own:
+            os.kill(one.pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def runs() -> Iterator[list[Run]]:
+    started: list[Run] = []
+    yield started
+    for run in started:
+        run.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one megabyte."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(place)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("only root can mount")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def start(runs: list[Run], place: Path, script: str, state: Path | None = None) -> Run:
+    run = Run(place, state or place / "state", script)
+    runs.append(run)
+    return run
+
+
+def fill(disk: Path) -> None:
+    with (disk / "filler").open("wb", buffering=0) as file:
+        for size in (65536, 512, 1):
+            try:
+                while True:
+                    file.write(bytes(size))
+            except OSError:
+                continue
+
+
+@pytest.mark.parametrize("words", [(), ("--now",)])
+def test_stop_on_a_full_disk(tmp_path: Path, runs: list[Run], small_disk: Path, words: tuple[str, ...]) -> None:
+    run = start(runs, tmp_path, WAIT, small_disk / "state")
+    run.first_line()
+    fill(small_disk)
+    stopped = tuner(run.state, "stop", run.folder.id, *words)
+    assert stopped.returncode == 0, stopped
+    assert not is_alive(run.training)
+    assert read_status(run.folder).outcome == "stopped"
+
+
+def test_stop_on_a_full_disk_of_a_run_whose_order_file_was_deleted(
+    tmp_path: Path, runs: list[Run], small_disk: Path
+) -> None:
+    run = start(runs, tmp_path, DEAF, small_disk / "state")
+    run.first_line()
+    run.folder.control.unlink()
+    fill(small_disk)
+    stopped = tuner(run.state, "stop", run.folder.id, "--now")
+    assert stopped.returncode == 0, stopped
+    assert "cannot be written" in stopped.stderr
+    assert not is_alive(run.training)
+    assert read_status(run.folder).outcome == "stopped"
+
+
+def test_an_interrupt_on_a_full_disk(tmp_path: Path, runs: list[Run], small_disk: Path) -> None:
+    (tmp_path / "train.py").write_text(WAIT)
+    state = small_disk / "state"
+    state.mkdir()
+    command = start_tuner(state, "run", "--", sys.executable, str(tmp_path / "train.py"))
+    assert command.stderr is not None
+    while "output in" not in (line := command.stderr.readline()):
+        assert line, "it did not start"
+    fill(small_disk)
+    command.send_signal(signal.SIGINT)
+    _, err = command.communicate(timeout=60)
+    assert (command.returncode, "Standard output" in err) == (130, False), err
+
+
+def test_stop_with_a_stopped_supervisor(tmp_path: Path, runs: list[Run]) -> None:
+    run = start(runs, tmp_path, WAIT)
+    os.kill(run.supervisor.pid, signal.SIGSTOP)
+    stopped = tuner(run.state, "stop", run.folder.id, "--now")
+    assert stopped.returncode == 0, stopped
+    assert "does not answer" in stopped.stderr
+    assert not is_alive(run.training)
+    assert read_status(run.folder).outcome == "stopped"
+
+
+def test_stop_of_a_stopped_training(tmp_path: Path, runs: list[Run]) -> None:
+    run = start(runs, tmp_path, WAIT)
+    os.kill(run.training.pid, signal.SIGSTOP)
+    assert tuner(run.state, "stop", run.folder.id).returncode == 0
+    assert not is_alive(run.training)
+
+
+def ranks_of(run: Run) -> list[ProcessId]:
+    found = [identify_process(int(pid)) for pid in run.first_line().split()]
+    return [one for one in found if one is not None]
+
+
+@pytest.mark.parametrize("killed", ["supervisor", "launcher", "both"])
+def test_deaf_ranks_in_sessions_of_their_own_are_killed(tmp_path: Path, runs: list[Run], killed: str) -> None:
+    run = start(runs, tmp_path, RANKS)
+    ranks = ranks_of(run)
+    assert len(ranks) == 2
+    if killed != "launcher":
+        run.kill_supervisor()
+    if killed != "supervisor":
+        os.kill(run.training.pid, signal.SIGKILL)
+        wait_gone(run.training)
+    stopped = tuner(run.state, "stop", run.folder.id, "--now")
+    assert stopped.returncode == 0, stopped
+    left = [rank.pid for rank in ranks if is_alive(rank)]
+    assert all(str(pid) in stopped.stdout for pid in left) if killed == "launcher" else not left
+
+
+def test_ranks_without_launcher_and_supervisor_are_named(tmp_path: Path, runs: list[Run]) -> None:
+    run = start(runs, tmp_path, RANKS)
+    ranks = ranks_of(run)
+    run.kill_supervisor()
+    os.kill(run.training.pid, signal.SIGKILL)
+    wait_gone(run.training)
+    listed = tuner(run.state, "ps").stdout
+    assert all(str(rank.pid) in listed for rank in ranks)
+
+
+def test_a_damaged_group_leads_to_no_stranger(tmp_path: Path, runs: list[Run]) -> None:
+    run = start(runs, tmp_path, DEAF)
+    run.first_line()
+    with subprocess.Popen([sys.executable, "-c", WAIT], start_new_session=True, stdout=subprocess.DEVNULL) as stranger:
+        run.kill_supervisor()
+        text = run.folder.state.read_text().rstrip()
+        run.folder.state.write_text(text[:-1] + f', "group": {stranger.pid}}}')
+        assert tuner(run.state, "stop", run.folder.id, "--now").returncode == 0
+        assert not is_alive(run.training)
+        assert stranger.poll() is None
+        stranger.kill()
+
+
+OBSERVED_END = """
+import json, os, pathlib, time
+folder = pathlib.Path(os.environ["TUNER_RUN_DIR"])
+print("up", flush=True)
+while not (folder / "go").exists(): time.sleep(0.01)
+events = [{"kind": "started", "pid": os.getpid()}, {"kind": "plan", "total_steps": 3}, {"kind": "ended", "step": 3}]
+with (folder / "events.jsonl").open("a") as file:
+    for event in events:
+        file.write(json.dumps({"story": 1, "v": 1, "t": time.time(), "rank": 0, **event}) + "\\n")
+"""
+
+
+def test_an_outcome_is_found_by_whoever_looks_first(tmp_path: Path, runs: list[Run]) -> None:
+    run = start(runs, tmp_path, OBSERVED_END)
+    run.first_line()
+    run.kill_supervisor()
+    (run.folder.path / "go").touch()
+    wait_gone(run.training)
+    assert "completed" in tuner(run.state, "ps").stdout
+    assert tuner(run.state, "attach", run.folder.id).returncode == 0
+    assert supervisor_state(run.folder).outcome == "completed"
+
+
+@pytest.mark.parametrize("name", ["state.json", "lock"])
+@pytest.mark.parametrize("supervised", [True, False])
+def test_a_run_with_a_deleted_file_is_still_that_run(
+    tmp_path: Path, runs: list[Run], name: str, supervised: bool
+) -> None:
+    run = start(runs, tmp_path, WAIT)
+    run.first_line()
+    if not supervised:
+        run.kill_supervisor()
+    (run.folder.path / name).unlink()
+    found = read_status(run.folder)
+    assert found.live
+    assert found.kind == ("lost" if not supervised else "running" if name == "lock" else "starting")
+    assert tuner(run.state, "stop", run.folder.id).returncode == 0
+    assert not is_alive(run.training)
+    assert read_status(run.folder).outcome == "stopped"
+
+
+def test_the_log_of_a_run_that_is_deleted(tmp_path: Path, runs: list[Run]) -> None:
+    run = start(runs, tmp_path, WAIT)
+    run.first_line()
+    command = start_tuner(run.state, "logs", "-f", run.folder.id)
+    assert command.stdout is not None
+    assert command.stdout.readline() == "up\n"
+    shutil.rmtree(run.folder.path)
+    _, err = command.communicate(timeout=60)
+    assert command.returncode == 1
+    assert "no run folder" in err

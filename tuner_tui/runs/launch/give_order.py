@@ -1,0 +1,185 @@
+"""Gives an order to a run and sees that it is obeyed: also on a full disk, and with a supervisor that hangs or is gone.
+
+The supervisor confirms an order in `state.json`. One that does not is continued if it was stopped, else replaced; what
+even that does not reach, this process signals itself.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+from tuner_tui.core.line_files import LineAppender, LineTail
+from tuner_tui.core.procfs import ProcessId, is_alive, read_stat
+from tuner_tui.runs.events.types import Started, StopRequested
+from tuner_tui.runs.launch.command import LaunchError
+from tuner_tui.runs.launch.restart import wait_supervisor_ended
+from tuner_tui.runs.launch.start import adopt
+from tuner_tui.runs.read.status import read_events, read_status
+from tuner_tui.runs.store.codec import decode_event, encode_event
+from tuner_tui.runs.store.control import Order, send_order
+from tuner_tui.runs.store.folder import RunFolder
+from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state
+from tuner_tui.runs.supervise.monitor import ORDERED_BY_SIGNAL
+from tuner_tui.runs.supervise.orphans import RunProcesses, find_processes, signal_processes
+from tuner_tui.runs.supervise.settle import recover_state
+from tuner_tui.runs.supervise.stop_escalation import DEFAULT_TIMEOUTS
+
+PATIENCE_S = 4.0
+"""Seconds for the supervisor to confirm an order; it looks once a second, and when it is woken."""
+POLL_S = 0.1
+KILL_MARGIN_S = 5.0
+"""Seconds after SIGKILL was due in which the supervisor may still be busy with the end of the run."""
+
+
+def give_order(folder: RunFolder, order: Order, note: Callable[[str], None] = lambda sentence: None) -> None:
+    """Give an order to a live run; `note` gets a sentence for every detour.
+
+    Blocks until the supervisor has confirmed it, or until the processes were signalled without one. Raises
+    `LaunchError`, and `OSError` for a checkpoint that cannot be asked for.
+    """
+    found = read_status(folder)
+    if found.kind == "lost" and found.training_alive and not _replace_supervisor(folder, note):
+        _end_directly(folder, order, note)
+        return
+    events = LineTail(folder.events)
+    events.skip_to(events.size())
+    try:
+        send_order(folder, order)
+    except OSError as error:
+        if order == "checkpoint":
+            raise
+        note(f"The order cannot be written ({error.strerror}); the processes get signals instead.")
+        _end_directly(folder, order, note)
+        return
+    if _is_taken(folder, events, note):
+        return
+    if order == "checkpoint":
+        raise LaunchError("The supervisor of the run does not answer.")
+    note("The supervisor does not answer; another one takes its place.")
+    if not _replace_supervisor(folder, note) or not _confirmed(folder, events, PATIENCE_S):
+        _end_directly(folder, order, note)
+
+
+def wait_ended(folder: RunFolder, order: Order, note: Callable[[str], None]) -> None:
+    """Wait until no process of the run is left. A run that was ordered to be killed and still lives is killed here."""
+    deadline = time.monotonic() + DEFAULT_TIMEOUTS.kill_s + KILL_MARGIN_S
+    while read_status(folder).live:
+        if wait_supervisor_ended(folder, POLL_S * 5):
+            time.sleep(POLL_S)
+        if order == "kill" and time.monotonic() > deadline:
+            note("The run still has processes; they get SIGKILL.")
+            _kill(folder)
+            deadline = time.monotonic() + KILL_MARGIN_S
+
+
+def _is_taken(folder: RunFolder, events: LineTail, note: Callable[[str], None]) -> bool:
+    """Whether the supervisor confirms the order; one that was stopped is continued."""
+    if _confirmed(folder, events, PATIENCE_S):
+        return True
+    known = read_supervisor_state(folder.state)
+    stat = None if known is None or not is_alive(known.supervisor) else read_stat(known.supervisor.pid)
+    if stat is None or stat.state not in "Tt":
+        return False
+    note(f"The supervisor, process {stat.pid}, was stopped and does not answer; it is continued.")
+    _signal(ProcessId(stat.pid, stat.start_ticks), signal.SIGCONT)
+    return _confirmed(folder, events, PATIENCE_S)
+
+
+def _confirmed(folder: RunFolder, events: LineTail, timeout_s: float) -> bool:
+    """Whether the supervisor has taken the order in the file, or has ended, within the time."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        known = read_supervisor_state(folder.state)
+        if known is not None and _has_taken(folder, known):
+            return True
+        # The supervisor of an older version only writes the event.
+        if any(isinstance(decode_event(line), StopRequested) for line in events.lines()):
+            return True
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(POLL_S)
+
+
+def _has_taken(folder: RunFolder, known: SupervisorState) -> bool:
+    if known.outcome is not None:
+        return True
+    try:
+        return known.order_ns == folder.control.stat().st_mtime_ns
+    except OSError:
+        return False
+
+
+def _replace_supervisor(folder: RunFolder, note: Callable[[str], None]) -> bool:
+    """End a supervisor that does not answer, and start another one."""
+    known = read_supervisor_state(folder.state)
+    if known is not None:
+        _signal(known.supervisor, signal.SIGKILL)
+        wait_supervisor_ended(folder, PATIENCE_S)
+    try:
+        adopt(folder)
+    except (LaunchError, OSError) as error:
+        note(f"The run gets no new supervisor ({str(error).rstrip('.')}); its processes get signals instead.")
+        return False
+    return True
+
+
+def _end_directly(folder: RunFolder, order: Order, note: Callable[[str], None]) -> None:
+    """SIGTERM, and SIGKILL later if that was ordered, without the help of files."""
+    if order == "checkpoint":
+        raise LaunchError("The run has no supervisor that could pass it on.")
+    known = read_supervisor_state(folder.state)
+    if known is None or not is_alive(known.supervisor) or not _supervisor_terminates(folder, known.supervisor):
+        _record(folder, order)
+        signal_processes(_processes(folder).own, signal.SIGTERM)
+    if order != "kill":
+        return
+    deadline = time.monotonic() + DEFAULT_TIMEOUTS.kill_s
+    while time.monotonic() < deadline and read_status(folder).live:
+        time.sleep(POLL_S)
+    _kill(folder)
+
+
+def _supervisor_terminates(folder: RunFolder, supervisor: ProcessId) -> bool:
+    """Ask the supervisor by SIGTERM, which means the order `terminate`; return whether it confirms that."""
+    _signal(supervisor, signal.SIGTERM)
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        known = read_supervisor_state(folder.state)
+        if known is not None and (known.outcome is not None or known.order_ns == ORDERED_BY_SIGNAL):
+            return True
+        time.sleep(POLL_S)
+    return False
+
+
+def _kill(folder: RunFolder) -> None:
+    signal_processes(_processes(folder).with_marked().own, signal.SIGKILL)
+
+
+def _processes(folder: RunFolder) -> RunProcesses:
+    events = read_events(folder)
+    known = read_supervisor_state(folder.state) or recover_state(folder, events)
+    if known is None or known.training is None or known.outcome is not None:
+        return RunProcesses()
+    ranks = {event.pid for event in events if isinstance(event, Started) and event.pid is not None}
+    return find_processes(folder.path, known.training, ranks)
+
+
+def _record(folder: RunFolder, order: Order) -> None:
+    """Record the order for whoever finds the outcome, if the disk takes it."""
+    try:
+        appender = LineAppender(folder.events)
+        appender.append(encode_event(StopRequested(t=time.time(), how=order)))
+        appender.close()
+    except OSError:
+        return
+
+
+def _signal(process: ProcessId, number: signal.Signals) -> None:
+    try:
+        if is_alive(process):
+            os.kill(process.pid, number)
+    except (ProcessLookupError, PermissionError):
+        return

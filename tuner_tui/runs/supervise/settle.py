@@ -1,0 +1,96 @@
+"""Finds the outcome of a run that ended without a supervisor: whoever looks first records it."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from tuner_tui.core.line_files import LineAppender
+from tuner_tui.core.locks import LockedError, acquire_lock
+from tuner_tui.core.procfs import ProcessId, all_processes, identify_process, this_machine
+from tuner_tui.runs.events.fold import fold
+from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.runs.events.types import Event, Exited, Finished, Launched
+from tuner_tui.runs.store.codec import encode_event
+from tuner_tui.runs.store.folder import RunFolder
+from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state, write_supervisor_state
+from tuner_tui.runs.supervise.exit_evidence import read_log_evidence
+from tuner_tui.runs.supervise.orphans import names_run
+from tuner_tui.runs.supervise.outcome import determine_outcome
+
+
+def settle(folder: RunFolder, known: SupervisorState, events: list[Event]) -> SupervisorState | None:
+    """The state with the outcome of a run whose processes are all gone; None if it cannot be known.
+
+    The outcome is written to the folder if that is possible, as its supervisor would have done.
+    """
+    try:
+        lock = acquire_lock(folder.lock, 0.0)
+    except LockedError:
+        return None  # a supervisor is there after all, or somebody else looks
+    except OSError:
+        return _ended(folder, known, events)
+    try:
+        recorded = read_supervisor_state(folder.state)
+        if recorded is not None and recorded.outcome is not None:
+            return recorded
+        ended = _ended(folder, known, events)
+        if ended is not None:
+            _write(folder, ended, events)
+        return ended
+    finally:
+        os.close(lock)
+
+
+def recover_state(folder: RunFolder, events: list[Event]) -> SupervisorState | None:
+    """The state of a run whose `state.json` is lost, from its events and from /proc; None if it was never launched.
+
+    The supervisor in it is that of no process.
+    """
+    launched = next((event for event in events if isinstance(event, Launched)), None)
+    if launched is None:
+        return None
+    training = _marked_process(launched.pid, folder.path) or ProcessId(launched.pid, 0)
+    state = SupervisorState(this_machine(), ProcessId(0, 0), launched.t, training)
+    finished = next((event for event in events if isinstance(event, Finished)), None)
+    if finished is None:
+        return state
+    return replace(state, ended_t=finished.t, outcome=finished.outcome, sentence=finished.sentence)
+
+
+def _marked_process(pid: int, run: Path) -> ProcessId | None:
+    """Process `pid` if it belongs to the run, else its oldest process."""
+    if names_run(pid, run):
+        return identify_process(pid)
+    marked = [one for one in all_processes() if one.is_running and names_run(one.pid, run)]
+    oldest = min(marked, key=lambda one: one.start_ticks, default=None)
+    return None if oldest is None else ProcessId(oldest.pid, oldest.start_ticks)
+
+
+def _ended(folder: RunFolder, known: SupervisorState, events: list[Event]) -> SupervisorState | None:
+    state = RunState()
+    for event in events:
+        state = fold(state, event)
+    finished = state.finished
+    if finished is not None:
+        return replace(known, ended_t=finished.t, outcome=finished.outcome, sentence=finished.sentence)
+    last_t = state.last_event_t or time.time()
+    judged = determine_outcome(state, state.exited or Exited(t=last_t), read_log_evidence(folder.output_log))
+    if judged.outcome == "lost":
+        return None
+    return replace(known, ended_t=last_t, outcome=judged.outcome, sentence=judged.sentence)
+
+
+def _write(folder: RunFolder, ended: SupervisorState, events: list[Event]) -> None:
+    """Record the outcome. On a full disk or in a folder of another user it is found again by the next who looks."""
+    assert ended.outcome is not None
+    try:
+        if not any(isinstance(event, Finished) for event in events):
+            appender = LineAppender(folder.events)
+            appender.append(encode_event(Finished(t=time.time(), outcome=ended.outcome, sentence=ended.sentence)))
+            appender.close()
+        write_supervisor_state(folder.state, ended)
+    except OSError:
+        return
