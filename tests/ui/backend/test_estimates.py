@@ -280,3 +280,10 @@ async def test_the_figure_is_asked_for_again_when_a_run_has_ended() -> None:
         before = len(asked)
         run.view = ended("completed", "Completed.")
         await until(pilot, lambda: len(asked) > before)
+
+
+def test_that_nothing_fits_is_not_said_where_the_lower_end_fits() -> None:
+    # About 15 GiB ± 30 % at a micro batch of 1: the upper end exceeds 16 GiB, the lower end does not.
+    doubtful = estimated(4, replace(H100, capacity_bytes=16 * GIB), uncertainty=0.3)
+    assert doubtful.largest_batch() == 0
+    assert " · try micro batch 1" in texts(MemoryOutlook(doubtful))[1]

@@ -15,6 +15,7 @@ from tests.ui.pilots import dialog, screen_text, until
 from tuner_tui.runs.read.box_monitor import BoxView
 from tuner_tui.ui.drawing.cells import plain_text
 from tuner_tui.ui.drawing.watch_rows import JobScene, job_rows, sorted_jobs
+from tuner_tui.ui.panels.watch import jobs_by_gpu, training_cards
 from tuner_tui.ui.watch_app import WatchApp
 
 SIZE = (120, 40)
@@ -48,11 +49,12 @@ async def test_cards_host_and_jobs_are_there() -> None:
 
 
 async def test_enter_opens_a_job_and_closes_it() -> None:
+    # The command stands at its GPU, at its job, and at the process of an open job.
     async with watching(view()) as (app, pilot):
         await pilot.press("down", "down", "enter")
-        await until(pilot, lambda: screen_text(app).count("vllm.entrypoints") == 2)
+        await until(pilot, lambda: screen_text(app).count("vllm.entrypoints") == 3)
         await pilot.press("enter")
-        await until(pilot, lambda: screen_text(app).count("vllm.entrypoints") == 1)
+        await until(pilot, lambda: screen_text(app).count("vllm.entrypoints") == 2)
 
 
 async def test_a_opens_all_jobs_and_what_does_not_fit_leaves_a_sign() -> None:
@@ -165,3 +167,10 @@ def test_equal_jobs_keep_their_order_by_age() -> None:
 
 def test_all_cards_of_the_fake_box_are_told_apart() -> None:
     assert [gpu.index for gpu in CARDS] == list(range(8))
+
+
+def test_each_card_names_its_job() -> None:
+    jobs = jobs_by_gpu(view())
+    assert jobs[0] == "r007 llama-1b-sft"
+    assert jobs[4].endswith("finetune.py --config big.yaml")
+    assert training_cards(view()) == {0, 1, 2, 3}

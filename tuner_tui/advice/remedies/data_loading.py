@@ -53,13 +53,15 @@ def more_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     change: dict[str, int | bool] = {"dataloader_num_workers": wanted}
     if workers == 0:
         change["dataloader_persistent_workers"] = True
-    share = situation.state.rates.data_wait_share
+    gain = possible_gain(situation.state.rates.data_wait_share, workers, wanted)
+    if gain is not None and gain < LEAST_GAIN:
+        return
     yield Remedy(
         title=f"workers {workers} → {wanted}",
         why="batches are prepared while the GPU computes" if workers == 0 else "more batches are prepared at once",
         change=change,
-        effect=max_gain(share, wanted / max(1, workers)),
-        rests_on="the measured wait bounds the gain" if share else "",
+        effect="" if gain is None else f"at most {gain:.3g} times the steps a second",
+        rests_on="" if gain is None else "the measured wait bounds the gain",
         source=f"{NOTES_3070_8BIT}, {NOTES_3090}",
     )
 
@@ -128,12 +130,20 @@ def pinned(situation: Situation, settings: Settings) -> Iterator[Remedy]:
         )
 
 
-def max_gain(share: float | None, workers_ratio: float) -> str:
-    """The upper bound of the speed-up: by the measured wait and by the ratio of workers."""
+LEAST_GAIN = 1.02
+"""A remedy that cannot gain as much is not offered."""
+
+
+def possible_gain(share: float | None, workers: int, wanted: int) -> float | None:
+    """The upper bound of the speed-up by more workers, None if the share of the wait is unknown.
+
+    A step takes as long as the slower of computing and loading. Without workers, loading is the wait itself; with
+    workers that are waited for, it takes the whole step.
+    """
     if not share:
-        return ""
-    times = workers_ratio if share >= 1 else min(workers_ratio, 1 / (1 - share))
-    return f"at most {times:.3g} times the steps a second"
+        return None
+    loading = workers / wanted if workers else share / wanted
+    return 1 / max(1 - share, loading)
 
 
 NO_WORKERS_CHANGE: Mapping[str, Value] = {

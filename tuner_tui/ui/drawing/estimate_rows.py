@@ -96,11 +96,17 @@ def _words_row(shown: MemoryOutlook, found: MemoryEstimate, width: int) -> Row:
     most = shown.largest
     words = line(TextSpan(VERDICTS[found.verdict], MARKS[found.verdict][1]))
     if most is not None:
-        words = line(*words, f" · largest micro batch {most:,}" if most else " at any micro batch")
+        words = line(*words, f" · largest micro batch {most:,}" if most else _nothing_fits(found))
     room = width - line_width(words)
     if room >= LEAST_SOURCE:
         words = line(*words, TextSpan(f" · {source(found.rests_on, room - 3)}", "dim"))
     return Row(words)
+
+
+def _nothing_fits(found: MemoryEstimate) -> str:
+    """Say that no micro batch fits only where not even the lower end of the uncertainty does."""
+    lowest = found.peak_bytes(1) * found.low_bytes / found.total_bytes if found.total_bytes else 0.0
+    return " at any micro batch" if found.capacity_bytes and lowest > found.capacity_bytes else " · try micro batch 1"
 
 
 def source(rests_on: str, width: int) -> str:

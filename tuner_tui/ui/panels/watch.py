@@ -11,6 +11,7 @@ from textual.reactive import reactive
 
 from tuner_tui.core.text import wrap_text
 from tuner_tui.hardware.sample import Sample
+from tuner_tui.runs.read.box_monitor import format_command
 from tuner_tui.ui.drawing.cells import WARN, Row, TextSpan, line
 from tuner_tui.ui.drawing.gpu_rows import GpuDetail, GpuScene, gpu_rows
 from tuner_tui.ui.drawing.host_rows import host_rows
@@ -59,8 +60,27 @@ class WatchedCardsPanel(Canvas):
             return [*problem_rows(view.problem.sentence, width), *remark_rows(view.problem.advice, width)]
         if not view.sample.gpus:
             return [Row(line(TextSpan("asking the driver …", "dim")))]
-        rows = gpu_rows(GpuScene(filter_gpus(view.sample, self.only), self._seen), width, GpuDetail())
+        scene = GpuScene(filter_gpus(view.sample, self.only), self._seen, training_cards(view), jobs_by_gpu(view))
+        rows = gpu_rows(scene, width, GpuDetail())
         return rows + [row for note in view.notes for row in remark_rows(note, width)]
+
+
+def training_cards(view: BoxView) -> frozenset[int]:
+    """Return the GPUs of the runs of this program that train now, which should be busy."""
+    return frozenset(
+        gpu for job in view.jobs if job.run is not None and job.run.phase == "training" for gpu in job.gpus
+    )
+
+
+def jobs_by_gpu(view: BoxView) -> dict[int, str]:
+    """Return what runs on each GPU: the run of this program, or the command of the job with most memory."""
+    found: dict[int, str] = {}
+    for job in sorted(view.jobs, key=lambda job: (job.run is not None, job.gpu_memory_bytes or 0)):
+        run = "" if job.run is None else " ".join(filter(None, (job.run.run, job.run.preset)))
+        words = run or format_command(job.command)
+        if words:
+            found.update(dict.fromkeys(job.gpus, words))
+    return found
 
 
 def filter_gpus(sample: Sample, only: Sequence[int]) -> Sample:
