@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given
 
 from tests.settings.strategies import all_settings
-from tuner_tui.settings.dialects.dialect import Dialect, read_settings
+from tuner_tui.settings.dialects.dialect import Dialect, dialect_keys, read_settings, unflatten
 from tuner_tui.settings.dialects.patch import file_changes, patch_text
 from tuner_tui.settings.dialects.registry import DIALECTS, HF
 from tuner_tui.settings.errors import SettingsError
@@ -82,10 +82,16 @@ def test_what_cannot_be_changed_alone_is_refused(text: str, path: tuple[str, ...
         patch_text(text, {path: 5}, "x")
 
 
+def sections(tool: Dialect) -> set[str]:
+    """The sections that hold settings of the tool."""
+    keys = {key for name in FIELDS for key in dialect_keys(tool, name)}
+    return {key.rpartition(".")[0] for key in keys if "." in key} if tool.nested else set()
+
+
 @pytest.mark.parametrize("tool", FOREIGN, ids=lambda tool: tool.name)
 @given(settings=all_settings)
 def test_a_patched_file_gives_the_settings(tool: Dialect, settings: Settings) -> None:
-    own = {"unknown": {"kept": 1}, **({"peft_config": {"name": "lora"}} if tool.nested else {})}
+    own = {"unknown": {"kept": 1}, **unflatten({f"{section}.x": 1 for section in sections(tool)})}
     text = yaml.safe_dump(own)
     changes = file_changes(tool, own, settings, FIELDS)
     patched = yaml.safe_load(patch_text(text, changes.values, "x"))

@@ -41,6 +41,16 @@ LLAMA_FACTORY_V1 = (
     "model: acme/base-1b\nmodel_class: llm\npeft_config: {name: lora, r: 8}\ntrain_dataset: d.yaml\ncutoff_len: 256\n"
 )
 
+TORCHTUNE = (
+    "model: {_component_: torchtune.models.llama3_2.lora_llama3_2_1b, lora_rank: 8}\n"
+    "checkpointer: {checkpoint_dir: acme/base-1b}\ntokenizer: {max_seq_len: 512}\n"
+    "dataset: {_component_: torchtune.datasets.alpaca_dataset}\nepochs: 1\ndtype: bf16\n"
+)
+LITGPT = (
+    "checkpoint_dir: acme/base-1b\nprecision: bf16-true\nlora_r: 8\n"
+    "data: {class_path: litgpt.data.Alpaca}\ntrain: {micro_batch_size: 2, epochs: 2}\n"
+)
+
 
 def opened(folder: Path, text: str, name: str = "my.yaml") -> CommandJob:
     path = folder / name
@@ -60,6 +70,8 @@ def opened(folder: Path, text: str, name: str = "my.yaml") -> CommandJob:
         (TRL, "trl dpo --config FILE", "acme/pairs", {}),
         (HANDBOOK, "accelerate launch scripts/sft.py --config FILE", "acme/a, acme/b", {}),
         (SWIFT, "swift rlhf FILE", "acme/a, acme/b", {}),
+        (TORCHTUNE, "tune run lora_finetune_single_device --config FILE", "torchtune.datasets.alpaca_dataset", {}),
+        (LITGPT, "litgpt finetune_lora acme/base-1b --config FILE", "litgpt.data.Alpaca", {}),
     ],
 )
 def test_a_tools_file_brings_its_job(tmp_path: Path, text: str, command: str, data: str, env: dict[str, str]) -> None:
@@ -131,3 +143,26 @@ def test_a_value_that_no_setting_has_stays_with_the_tool(tmp_path: Path) -> None
     loaded = load_preset(tmp_path / "my.yaml")
     assert loaded.preset.settings == {"per_device_train_batch_size": 2}
     assert any(note.startswith("lora_alpha left out") for note in loaded.notes)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "settings"),
+    [
+        ("t.yaml", TORCHTUNE, {"lora_r": 8, "max_length": 512, "num_train_epochs": 1.0, "precision": "bf16"}),
+        (
+            "l.yaml",
+            LITGPT,
+            {"precision": "bf16", "lora_r": 8, "per_device_train_batch_size": 2, "num_train_epochs": 2.0},
+        ),
+        ("a.yaml", "compute_environment: LOCAL_MACHINE\nmixed_precision: 'no'\n", {"precision": "fp32"}),
+        (
+            "d.json",
+            '{"zero_optimization": {"stage": 2}, "bf16": {"enabled": true}, "gradient_clipping": "auto",'
+            ' "train_micro_batch_size_per_gpu": 4}',
+            {"precision": "bf16", "per_device_train_batch_size": 4},
+        ),
+    ],
+)
+def test_sections_are_read(tmp_path: Path, name: str, text: str, settings: dict[str, object]) -> None:
+    (tmp_path / name).write_text(text)
+    assert load_preset(tmp_path / name).preset.settings == settings

@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
 
 def export(
     preset: Annotated[str, typer.Argument(metavar="PRESET", help="A preset's name or file.")],
-    to: Annotated[str, typer.Option(metavar="TOOL", help="hf, trl, llama-factory, axolotl or ms-swift.")],
+    to: Annotated[str, typer.Option(metavar="TOOL", help="hf, trl, axolotl, llama-factory, ms-swift, litgpt …")],
     as_json: AsJson = False,
 ) -> None:
     """Write what the preset sets as YAML for TOOL on standard output; what TOOL has no place for is said."""

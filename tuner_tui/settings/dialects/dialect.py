@@ -40,7 +40,7 @@ class Dialect:
     `renamed` a key of older releases to its own.
     With `extends_hf`, settings in neither table are spelled as in `TrainingArguments`, which the tool extends;
     otherwise they are unsupported. A file belongs to the tool that shares most `file_keys` with it. With `nested`, a
-    key such as `optimizer.lr` is in a section.
+    key such as `optimizer.lr` is in a section. The tool takes only whole numbers for the settings `whole`.
 
     `command` starts the tool, `choose_command` where that depends on the values and the path of the file; with
     `script_unknown` the user's own script reads the file. `model_keys` and `data_keys` name model and dataset, the
@@ -58,6 +58,7 @@ class Dialect:
     extends_hf: bool = True
     file_keys: frozenset[str] = frozenset()
     nested: bool = False
+    whole: frozenset[str] = frozenset()
     choose_command: Callable[[Mapping[str, Any], Path], str] | None = None
     script_unknown: bool = False
     model_keys: tuple[str, ...] = ("model_name_or_path",)
@@ -130,7 +131,7 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
     found: dict[str, Any] = {}
     for name in FIELDS:
         for value, written in dialect.values.get(name, {}).items():
-            if written and all(key in values and values[key] == wanted for key, wanted in written.items()):
+            if _says(values, written):
                 found[name] = value  # a later entry is more specific: DoRA is LoRA with one more key
         for key in {key for written in dialect.values.get(name, {}).values() for key in written}:
             if name in found:
@@ -182,6 +183,13 @@ def _left_open(key: str, value: object) -> str | None:
     return "a template variable" if TEMPLATE.fullmatch(value.strip()) else None
 
 
+def _says(values: Mapping[str, Any], written: WrittenKeys) -> bool:
+    """Whether the file has the written values; a switch that it lacks is off, if it has another of the keys."""
+    return any(key in values for key in written) and all(
+        values[key] == wanted if key in values else wanted is False for key, wanted in written.items()
+    )
+
+
 def _spells(dialect: Dialect, key: str) -> bool:
     return any(key in written for values in dialect.values.values() for written in values.values())
 
@@ -193,6 +201,8 @@ def _defines(dialect: Dialect, name: str) -> bool:
 def _written_keys(dialect: Dialect, name: str, value: Value) -> WrittenKeys | None:
     if name == "warmup_steps" and dialect.warmup_ratio is not None and isinstance(value, float):
         return {dialect.warmup_ratio: value} if 0 < value < 1 else {"warmup_steps": int(value)}
+    if name in dialect.whole and isinstance(value, float):
+        return {dialect.names[name]: int(value)} if value.is_integer() else None
     special = dialect.values.get(name, {})
     if value in special:
         return special[value]

@@ -8,8 +8,11 @@ from typing import Any
 
 from tuner_tui.settings.dialects.axolotl import AXOLOTL
 from tuner_tui.settings.dialects.dialect import Dialect
+from tuner_tui.settings.dialects.launchers import ACCELERATE, DEEPSPEED
+from tuner_tui.settings.dialects.litgpt import LITGPT
 from tuner_tui.settings.dialects.llama_factory import LLAMA_FACTORY, LLAMA_FACTORY_V1
 from tuner_tui.settings.dialects.ms_swift import MS_SWIFT
+from tuner_tui.settings.dialects.torchtune import TORCHTUNE
 from tuner_tui.settings.dialects.trl import TRL
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.fields import closest_match, shorten_text
@@ -26,7 +29,19 @@ HF = Dialect(
     }),
 )  # fmt: skip
 DIALECTS: Mapping[str, Dialect] = {
-    one.name: one for one in (HF, TRL, LLAMA_FACTORY, LLAMA_FACTORY_V1, AXOLOTL, MS_SWIFT)
+    one.name: one
+    for one in (
+        HF,
+        TRL,
+        LLAMA_FACTORY,
+        LLAMA_FACTORY_V1,
+        AXOLOTL,
+        MS_SWIFT,
+        LITGPT,
+        TORCHTUNE,
+        ACCELERATE,
+        DEEPSPEED,
+    )
 }
 DIALECT_OF_PROGRAM = {
     "trl": TRL,
@@ -34,6 +49,8 @@ DIALECT_OF_PROGRAM = {
     "llamafactory": LLAMA_FACTORY,
     "axolotl": AXOLOTL,
     "swift": MS_SWIFT,
+    "litgpt": LITGPT,
+    "tune": TORCHTUNE,
 }
 """Name of a program to the dialect of the tool."""
 

@@ -28,7 +28,7 @@ def job_of_file(dialect: Dialect, values: Mapping[str, Any], path: Path) -> Comm
     flat = flatten(values) if dialect.nested else values
     file = str(path.absolute())
     return CommandJob(
-        command=tuple(file if word == "{config}" else word for word in shlex.split(command)),
+        command=tuple(file if word == "{config}" else word for word in shlex.split(command) if word),
         apply="yaml",
         dialect=dialect.name,
         model=_first_text(flat, dialect.model_keys),

@@ -1,0 +1,61 @@
+"""litgpt 0.5.13, `litgpt finetune_lora` and its other trainings: jsonargparse's YAML."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tuner_tui.settings.dialects.dialect import Dialect
+
+
+def choose_command(values: Mapping[str, Any], _path: Path) -> str:
+    """The training whose arguments the file has; the checkpoint is the command's first argument."""
+    if "model_name" in values or "initial_checkpoint_dir" in values:
+        return f"litgpt pretrain {shlex.quote(str(values.get('model_name') or ''))} --config {{config}}"
+    kind = "finetune_lora" if "lora_r" in values else "finetune_full"
+    return f"litgpt {kind} {shlex.quote(str(values.get('checkpoint_dir') or ''))} --config {{config}}"
+
+
+LITGPT = Dialect(
+    name="litgpt",
+    tool="litgpt",
+    command="litgpt finetune_lora CHECKPOINT --config {config}",
+    names={
+        "per_device_train_batch_size": "train.micro_batch_size",
+        "learning_rate": "optimizer.init_args.lr",
+        "weight_decay": "optimizer.init_args.weight_decay",
+        "warmup_steps": "train.lr_warmup_steps",
+        "max_grad_norm": "train.max_norm",
+        "num_train_epochs": "train.epochs",
+        "max_steps": "train.max_steps",
+        "max_length": "train.max_seq_length",
+        "dataloader_num_workers": "data.init_args.num_workers",
+        "lora_r": "lora_r",
+        "lora_alpha": "lora_alpha",
+        "lora_dropout": "lora_dropout",
+        "logging_steps": "train.log_interval",
+        "save_steps": "train.save_interval",
+        "seed": "seed",
+    },
+    values={
+        "precision": {
+            "bf16": {"precision": "bf16-mixed"},
+            "fp16": {"precision": "16-mixed"},
+            "fp32": {"precision": "32-true"},
+        },
+        "max_steps": {None: {}},
+    },
+    read_as={"precision": {"bf16-true": "bf16", "16-true": "fp16"}},
+    whole=frozenset({"num_train_epochs", "warmup_steps"}),
+    extends_hf=False,
+    nested=True,
+    file_keys=frozenset({
+        "checkpoint_dir", "out_dir", "train", "eval", "quantize", "lora_query", "lora_projection", "devices",
+        "logger_name", "initial_checkpoint_dir",
+    }),
+    choose_command=choose_command,
+    model_keys=("checkpoint_dir", "model_name"),
+    data_keys=("data.class_path", "data"),
+)  # fmt: skip
