@@ -9,7 +9,7 @@ from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.findings import gpu, host, wall_time
 from tuner_tui.advice.findings.data_loading import data_wait, worker_warning
 from tuner_tui.advice.findings.memory_leak import memory_grows
-from tuner_tui.advice.findings.non_finite import loss_scale, non_finite_values
+from tuner_tui.advice.findings.non_finite import diverged, loss_scale, non_finite_values
 from tuner_tui.advice.findings.not_applied import (
     fallback_cannot_act,
     not_observed,
@@ -27,6 +27,7 @@ RULES: tuple[FindingRule, ...] = (
     gpu.driver_error,
     stalled,
     non_finite_values,
+    diverged,
     memory_grows,
     host.swapping,
     host.cpu_contended,

@@ -1,4 +1,4 @@
-"""Loss or gradients that are nan, infinite, or scaled by the number of accumulated batches."""
+"""Loss or gradients that are nan, infinite, diverged, or scaled by the number of accumulated batches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from tuner_tui.advice import thresholds
 from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.findings.run_metrics import process_steps
 from tuner_tui.advice.remedies.catalog import remedies_for
+from tuner_tui.advice.remedies.training_loop import LARGEST_RATE
 from tuner_tui.advice.situation import Situation
+from tuner_tui.runs.events.run_state import DIVERGED
 from tuner_tui.runs.log_parsing.crash_patterns.pattern import Confidence
 from tuner_tui.runs.log_parsing.lines import LogLine, parse_lines
 from tuner_tui.runs.log_parsing.logged_metrics import LoggedMetrics, count_trailing_non_finite, parse_metrics
@@ -83,6 +85,53 @@ def non_finite_values(situation: Situation) -> Finding | None:
         where="training",
         remedies=remedies_for("nan", situation),
     )
+
+
+HIGH_LOSSES = 3
+"""Consecutive losses far above the lowest: one bad batch does not make a divergence."""
+LARGE_LOSS = 100.0
+"""No usual loss starts there; with a learning rate that no optimizer bears, the training has diverged."""
+
+
+def diverged(situation: Situation) -> Finding | None:
+    """The loss has risen far above its lowest value and stays there, without becoming nan.
+
+    Reported after the end too: such a run completes as if all were well.
+    """
+    state = situation.state
+    if state.outcome not in (None, "completed", "stopped"):
+        return None
+    loss, lowest, high = state.loss, state.lowest_loss, state.high_losses
+    if loss is None:
+        loss, lowest, high = _printed_trend(situation)
+    rate = situation.state.in_effect.get("learning_rate")
+    if loss is None or not math.isfinite(loss):
+        return None
+    if lowest is not None and high >= HIGH_LOSSES:
+        evidence = f"the last {high} losses logged are {DIVERGED:g} times the lowest, {lowest:.4g}, or more"
+    elif loss >= LARGE_LOSS and isinstance(rate, int | float) and rate > LARGEST_RATE:
+        evidence = f"the learning rate {rate:.3g} is larger than any common optimizer bears"
+    else:
+        return None
+    return Finding(
+        cause="diverged",
+        severity="warning",
+        sentence=f"The training has diverged: its loss is {loss:,.4g}",
+        evidence=(evidence,),
+        confidence="likely",
+        where="training",
+        remedies=remedies_for("diverged", situation),
+    )
+
+
+def _printed_trend(situation: Situation) -> tuple[float | None, float | None, int]:
+    """The newest loss in the output, the lowest, and how many of the newest are far above it."""
+    logged = parse_metrics(parse_lines(situation.log))
+    losses = [entry.loss for entry in logged if entry.loss is not None and math.isfinite(entry.loss)]
+    if not losses or min(losses) <= 0:
+        return (losses[-1] if losses else None), None, 0
+    low = [index for index, loss in enumerate(losses) if loss < DIVERGED * min(losses)]
+    return losses[-1], min(losses), len(losses) - 1 - low[-1]
 
 
 def loss_scale(situation: Situation) -> Finding | None:

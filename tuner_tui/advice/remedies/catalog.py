@@ -54,6 +54,7 @@ LADDERS: Mapping[str, Ladder] = {
     "compile-failed": unsupported_features.compiler,
     "missing-package": unsupported_features.package,
     "nan": training_loop.non_finite,
+    "diverged": training_loop.divergence,
     "worker-crash": training_loop.worker_crash,
     "evaluation-share": training_loop.evaluation_share,
     "save-share": training_loop.save_share,

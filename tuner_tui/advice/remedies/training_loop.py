@@ -33,6 +33,14 @@ def non_finite(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     )
 
 
+def divergence(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
+    """Smaller steps."""
+    settings = situation.settings
+    if settings is None:
+        return (LOWER_LEARNING_RATE,)
+    return (*lower_learning_rate(situation, settings), *clipping(settings), *warmup(settings))
+
+
 def wider_precision(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     """bf16 if supported, else fp32, in place of fp16."""
     if settings.precision == "fp16":

@@ -13,7 +13,7 @@ from typing import Any
 from tuner_tui.runs.events import types as ev
 from tuner_tui.runs.events.memory_trend import NO_MINIMA, with_value
 from tuner_tui.runs.events.rates import rates_of, with_counters
-from tuner_tui.runs.events.run_state import RankState, RunState
+from tuner_tui.runs.events.run_state import DIVERGED, RankState, RunState
 
 MAX_EVALUATIONS = 400
 BEFORE_TRAINING = ("starting", "compiling", "skipping")
@@ -184,7 +184,19 @@ def _metrics(state: RunState, event: ev.Metrics) -> RunState:
         known.pop("loss", None)
     if "loss" in known:
         known["loss_source"] = event.source
+        known.update(_loss_trend(state, known["loss"]))
     return replace(state, **known)
+
+
+def _loss_trend(state: RunState, loss: float) -> dict[str, Any]:
+    """The lowest loss so far, and how many of the newest ones are far above it."""
+    lowest = state.lowest_loss
+    if not math.isfinite(loss):
+        return {}
+    if lowest is None or loss < lowest:
+        return {"lowest_loss": loss, "high_losses": 0}
+    high = lowest > 0 and loss >= DIVERGED * lowest
+    return {"high_losses": state.high_losses + 1 if high else 0}
 
 
 def _enter(state: RunState, phase: str, t: float) -> RunState:

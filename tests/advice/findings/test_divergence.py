@@ -1,0 +1,55 @@
+"""A loss that rises and stays high without becoming nan."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.fakes.situations import situation, training
+from tuner_tui.advice.findings.non_finite import diverged
+from tuner_tui.runs.events.fold import fold_all
+from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.runs.events.types import Finished, Metrics
+from tuner_tui.settings.model import Settings
+
+
+def logged(losses: list[float], **changes: Any) -> RunState:
+    """A training after these losses."""
+    return fold_all(
+        training(loss=None, **changes), [Metrics(t=1.0, step=n, loss=loss) for n, loss in enumerate(losses)]
+    )
+
+
+@pytest.mark.parametrize(
+    ("losses", "found"),
+    [
+        ([2.3, 2701.0, 2650.0, 2712.0], True),
+        ([2.3, 0.4, 0.1, 1.2, 3.4, 2.9], True),
+        ([2.3, 2701.0, 2650.0], False),  # it may come back
+        ([2.3, 0.1, 2.0, 0.1, 2.0, 2.1], False),  # two in a row
+        ([2.3, 1.1, 0.4, 0.9, 0.6], False),
+        ([-4.0, 80.0, 90.0, 95.0], False),  # of a negative loss no multiple is known
+    ],
+)
+def test_losses_that_rise_tenfold_and_stay(losses: list[float], found: bool) -> None:
+    assert (diverged(situation(state=logged(losses))) is not None) is found
+
+
+def test_it_is_reported_after_the_end_with_a_smaller_rate() -> None:
+    state = logged([2.3, 2701.0, 2650.0, 2712.0], finished=Finished(t=9.0, outcome="completed"))
+    finding = diverged(situation(state=state, settings=Settings(learning_rate=0.1)))
+    assert finding is not None
+    assert finding.sentence == "The training has diverged: its loss is 2,712"
+    assert finding.remedies[0].title == "learning rate 0.1 → 0.05"
+
+
+def test_a_rate_that_no_optimizer_bears_explains_a_large_first_loss() -> None:
+    state = logged([5312.0], in_effect={"learning_rate": 1e6, "optimizer": "Adadelta"})
+    assert diverged(situation(state=state)) is not None
+
+
+def test_printed_losses_count_where_nothing_else_is_reported() -> None:
+    lines = tuple(f"Train Epoch: 1 Loss: {loss}" for loss in (2.3, 2701.0, 2650.0, 2712.0))
+    assert diverged(situation(state=training(loss=None), log=lines)) is not None
+    assert diverged(situation(state=training(loss=None), log=lines[:3])) is None
