@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from tuner_tui.cli.console import protect_streams, reopen_closed_streams, report_io_errors
+from tuner_tui.cli.console import INTERRUPTED, protect_streams, reopen_closed_streams, report_io_errors
 
 COMMANDS = {
     "screen": "screen",
@@ -37,8 +37,11 @@ def main(argv: list[str] | None = None) -> None:
     """Run `tuner-tui`. Without a command, or with a preset or run in its place, open the screen."""
     reopen_closed_streams()
     protect_streams()
-    with report_io_errors():
-        dispatch(list(sys.argv[1:] if argv is None else argv))
+    try:
+        with report_io_errors():
+            dispatch(list(sys.argv[1:] if argv is None else argv))
+    except KeyboardInterrupt:
+        raise SystemExit(INTERRUPTED) from None
 
 
 def dispatch(words: list[str]) -> None:

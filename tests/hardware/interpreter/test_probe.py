@@ -163,6 +163,11 @@ def test_one_that_is_no_python(tmp_path: Path, body: str, words: str):
     assert words in (probe_versions(script(tmp_path / "python", body)).problem or "")
 
 
+def test_one_that_prints_without_end():
+    found = probe_versions(Path("/usr/bin/yes"), timeout_s=60.0)
+    assert "printed without end" in (found.problem or "")
+
+
 def test_one_that_is_not_there_may_not_run_or_cannot(tmp_path: Path):
     missing = tmp_path / "none"
     assert probe_versions(missing).problem == f"There is no Python at {missing}: choose another interpreter."

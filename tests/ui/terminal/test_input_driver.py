@@ -12,10 +12,10 @@ from queue import SimpleQueue
 from threading import Thread
 
 import pytest_asyncio
-from textual.app import App
 from textual.events import Key
 from textual.message import Message
 
+from tuner_tui.ui.terminal.base_app import BaseApp
 from tuner_tui.ui.terminal.input_driver import BlockingDriver, WakeEvent, select_timeout_s
 
 LONGEST_S = 60
@@ -25,7 +25,7 @@ class Listening(BlockingDriver):
     """Keeps what it would hand to the app."""
 
     def __init__(self) -> None:
-        super().__init__(App())
+        super().__init__(BaseApp("dark", colour=True, ascii_only=False))
         self.heard: SimpleQueue[Message] = SimpleQueue()
 
     def process_message(self, message: Message) -> None:

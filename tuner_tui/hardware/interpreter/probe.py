@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from tuner_tui.core.probe_cache import ProbeCacheEntry, probe_cache_entry
@@ -25,7 +28,12 @@ PROBE_SCRIPT = Path(__file__).with_name("probe_script.py")
 MARK = "tuner-tui-interpreter "
 VERSIONS_TIMEOUT_S = 20.0
 FULL_TIMEOUT_S = 120.0
+MAX_OUTPUT_BYTES = 8 << 20
 """The first import of torch from a cold network disk can take more than a minute."""
+
+
+class EndlessOutputError(OSError):
+    """The program printed more than any answer has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +157,8 @@ def ask_interpreter(path: Path, stages: tuple[str, ...], timeout_s: float) -> tu
     except subprocess.TimeoutExpired as error:
         output = str(error.stdout or "")
         problem = f"{path} did not answer within {timeout_s:.0f} s and was stopped; is its disk slow?"
+    except EndlessOutputError:
+        return {}, f"{path} printed without end and was stopped: it does not seem to be a Python 3.8 or newer."
     except OSError as error:
         return {}, _start_problem(path, error)
     answer: dict[str, Any] = {}
@@ -163,30 +173,44 @@ def run_interpreter(command: list[str], stdin: str, timeout_s: float, *, cwd: st
     """Standard output and exit code of `command`, which sees no GPU.
 
     It runs in a session of its own, so that everything it started ends with it on a timeout or an interrupt. Raises
-    `OSError` where it cannot be started and `TimeoutExpired` with the output so far.
+    `OSError` where it cannot be started or prints without end, and `TimeoutExpired` with the output so far.
     """
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        cwd=cwd,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    )
+    with TemporaryFile() as script:
+        script.write(stdin.encode())
+        script.seek(0)
+        process = subprocess.Popen(
+            command,
+            stdin=script,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=cwd,
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+            start_new_session=True,
+        )
+    assert process.stdout is not None
+    deadline_s = time.monotonic() + timeout_s
+    output = bytearray()
     try:
-        output, _ = process.communicate(stdin, timeout=timeout_s)
-    except subprocess.TimeoutExpired as error:
-        os.killpg(process.pid, signal.SIGKILL)
-        output, _ = process.communicate()
-        raise subprocess.TimeoutExpired(command, timeout_s, output) from error
+        with process.stdout as pipe:
+            while data := _read_before(pipe.fileno(), deadline_s):
+                output += data
+                if len(output) > MAX_OUTPUT_BYTES:
+                    raise EndlessOutputError(f"{command[0]} wrote more than {MAX_OUTPUT_BYTES >> 20} MiB.")
+        process.wait(max(0.0, deadline_s - time.monotonic()))
+    except (TimeoutError, subprocess.TimeoutExpired):
+        raise subprocess.TimeoutExpired(command, timeout_s, output.decode(errors="replace")) from None
     finally:
-        if process.poll() is None:  # an interrupt
+        if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-    return output, process.returncode
+    return output.decode(errors="replace"), process.returncode
+
+
+def _read_before(descriptor: int, deadline_s: float) -> bytes:
+    """The next bytes, empty at the end. Raises `TimeoutError`."""
+    if not select.select([descriptor], [], [], max(0.0, deadline_s - time.monotonic()))[0]:
+        raise TimeoutError
+    return os.read(descriptor, 1 << 16)
 
 
 def marked_lines(output: str, mark: str) -> list[str]:

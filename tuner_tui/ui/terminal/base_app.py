@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import os
 import signal
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 STDIN, STDOUT = 0, 1
 LEAVE_SCREEN = b"\x1b[?1000l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[?1049l\x1b[?25h"
 """Disables mouse and bracketed paste, leaves the alternate screen, shows the cursor."""
+LOST_TIMEOUT_S = 1.0
+LOST_TERMINAL = frozenset({errno.EIO, errno.EPIPE, errno.EBADF})
+"""Errors of writing to a terminal that is gone."""
 EXIT_TIMEOUT_S = 5.0
 """Seconds that the app may take to exit after a signal."""
 ERROR_TIMEOUT_S, NOTE_TIMEOUT_S = 12.0, 5.0
@@ -58,6 +62,7 @@ class BaseApp(App[None]):
         self.theme = (LIGHT if theme == "light" else DARK).name if colour else PLAIN.name
         self.set_class(ascii_only, "-ascii")
         self._cells = TerminalCells()
+        self._event_loop: asyncio.AbstractEventLoop | None = None
         self._terminal_attributes = _terminal_attributes()
 
     def get_driver_class(self) -> type[Driver]:
@@ -84,8 +89,19 @@ class BaseApp(App[None]):
         if self.theme != PLAIN.name:
             self.theme = LIGHT.name if self.theme == DARK.name else DARK.name
 
+    def call_at_terminal_start(self) -> None:
+        """Called by the driver before it changes the terminal."""
+        self.install_signal_handlers()
+        self._event_loop = asyncio.get_running_loop()
+
+    def call_when_terminal_is_lost(self) -> None:
+        """Called from any thread when the terminal is gone: exit as on SIGHUP, without a report of a failure."""
+        if self._event_loop is not None:
+            _force_exit_after(LOST_TIMEOUT_S, 128 + signal.SIGHUP, None)
+            self._event_loop.call_soon_threadsafe(self.exit, None, 128 + signal.SIGHUP)
+
     def install_signal_handlers(self) -> None:
-        """Exit on SIGTERM and SIGHUP and restore the terminal; a training goes on."""
+        """Exit on signals that end a program and restore the terminal; a training goes on."""
         if self.is_headless:
             return
         loop, attributes = asyncio.get_running_loop(), self._terminal_attributes
@@ -95,7 +111,7 @@ class BaseApp(App[None]):
             _force_exit_after(EXIT_TIMEOUT_S, 128 + number, attributes)
             loop.call_soon_threadsafe(self.exit, None, 128 + number)
 
-        for number in (signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
             signal.signal(number, leave)
 
     def freeze_startup_objects(self) -> None:
@@ -112,7 +128,9 @@ class BaseApp(App[None]):
         loop = asyncio.get_running_loop()
 
         def failed(thread: threading.ExceptHookArgs) -> None:
-            if isinstance(thread.exc_value, Exception):
+            if isinstance(thread.exc_value, OSError) and thread.exc_value.errno in LOST_TERMINAL:
+                self.call_when_terminal_is_lost()
+            elif isinstance(thread.exc_value, Exception):
                 loop.call_soon_threadsafe(self._handle_exception, thread.exc_value)
 
         threading.excepthook = failed
@@ -141,7 +159,9 @@ class BaseApp(App[None]):
             self._driver.write(terminal_notification(sentence, os.environ))
 
     def show_note(self, sentence: str, severity: SeverityLevel = "information") -> None:
-        """Show a notification; `sentence` is plain text, not markup."""
+        """Show a notification, unless it is shown already; `sentence` is plain text, not markup."""
+        if any(shown.message == sentence for shown in self._notifications):
+            return
         timeout_s = ERROR_TIMEOUT_S if severity == "error" else NOTE_TIMEOUT_S
         self.notify(sentence, severity=severity, timeout=timeout_s, markup=False)
 

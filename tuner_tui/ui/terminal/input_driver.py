@@ -1,13 +1,17 @@
-"""A Linux terminal driver that sleeps until there is input.
+"""A Linux terminal driver that sleeps until there is input, and survives what happens to its terminal.
 
-Textual's own driver polls for input ten times a second: 0.2 % of a core, a fifth of what the whole screen costs.
+Textual's own driver polls for input ten times a second: 0.2 % of a core, a fifth of what the whole screen costs. It
+starts a second time on a SIGCONT that follows no SIGTSTP, as after Slurm's suspend, and takes an error of a vanished
+terminal for a bug.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import termios
 import time
+import tty
 from codecs import getincrementaldecoder
 from selectors import EVENT_READ, DefaultSelector
 from threading import Event
@@ -16,13 +20,19 @@ from typing import TYPE_CHECKING
 from textual._xterm_parser import XTermParser
 from textual.constants import ESCAPE_DELAY
 from textual.drivers.linux_driver import LinuxDriver
+from textual.events import Key
 
 if TYPE_CHECKING:
-    from textual.app import App
+    from textual.message import Message
+
+    from tuner_tui.ui.terminal.base_app import BaseApp
 
 READ_BYTES = 4096
 ESCAPE_POLL_S = 0.1
 """Poll interval while an escape sequence may be incomplete: a lone escape is a key once nothing follows it."""
+
+KEY_BURST, KEYS_PER_S = 256, 100.0
+"""More keys than anybody types: text pasted without brackets, or replies of a terminal. The rest is dropped."""
 
 
 class WakeEvent(Event):
@@ -52,11 +62,57 @@ class BlockingDriver(LinuxDriver):
     """
 
     def __init__(
-        self, app: App[object], *, debug: bool = False, mouse: bool = True, size: tuple[int, int] | None = None
+        self, app: BaseApp, *, debug: bool = False, mouse: bool = True, size: tuple[int, int] | None = None
     ) -> None:
         super().__init__(app, debug=debug, mouse=mouse, size=size)
         self.exit_event = self._wake_event = WakeEvent()
         self._file = sys.__stdout__ or self._file
+        self._owner = app
+        self._keys_left, self._keys_at_s = float(KEY_BURST), time.monotonic()
+
+    def start_application_mode(self) -> None:
+        """Handle signals from the first change of the terminal on."""
+        self._owner.call_at_terminal_start()
+        super().start_application_mode()  # type: ignore[no-untyped-call]
+
+    def write(self, data: str) -> None:
+        """Write to the terminal; nothing is written after it is gone."""
+        if self._writer_thread is None or self._writer_thread.is_alive():
+            super().write(data)
+
+    def _sigcont_application(self, *_: object) -> None:
+        if self._must_signal_resume:
+            super()._sigcont_application()
+        else:  # stopped by SIGSTOP: the terminal was not restored, but others may have used it
+            self._loop.call_soon_threadsafe(self._take_terminal_again)
+
+    def _take_terminal_again(self) -> None:
+        """Set the modes of the terminal again and repaint; the one to restore at the end stays as it was."""
+        try:
+            if self._writer_thread is None or os.tcgetpgrp(self.fileno) != os.getpgrp():
+                return  # in the background: `fg` sends SIGCONT again
+            attributes = termios.tcgetattr(self.fileno)
+            attributes[tty.LFLAG] = self._patch_lflag(attributes[tty.LFLAG])
+            attributes[tty.IFLAG] = self._patch_iflag(attributes[tty.IFLAG])
+            termios.tcsetattr(self.fileno, termios.TCSANOW, attributes)
+        except (OSError, termios.error):
+            return
+        self.write("\x1b[?1049h\x1b[?25l\x1b[?1004h")
+        self._enable_mouse_support()
+        self._enable_bracketed_paste()
+        self._disable_line_wrap()
+        self._owner.action_redraw()
+
+    def process_message(self, message: Message) -> None:
+        """Pass a message on, unless it is one of more keys than anybody types."""
+        if isinstance(message, Key):
+            now = time.monotonic()
+            self._keys_left = min(float(KEY_BURST), self._keys_left + (now - self._keys_at_s) * KEYS_PER_S)
+            self._keys_at_s = now
+            if self._keys_left < 1:
+                return
+            self._keys_left -= 1
+        super().process_message(message)
 
     def run_input_thread(self) -> None:
         """Parse input and pass it on until the driver exits or the terminal is closed."""
@@ -68,8 +124,12 @@ class BlockingDriver(LinuxDriver):
             while not self.exit_event.is_set():
                 ready = {key.fd for key, _ in selector.select(select_timeout_s(time.monotonic() - last_input_s))}
                 if self.fileno in ready:
-                    data = os.read(self.fileno, READ_BYTES)
+                    try:
+                        data = os.read(self.fileno, READ_BYTES)
+                    except OSError:  # the terminal is gone
+                        data = b""
                     if not data:
+                        self._owner.call_when_terminal_is_lost()
                         return
                     last_input_s = time.monotonic()
                     for message in parser.feed(decode(data)):

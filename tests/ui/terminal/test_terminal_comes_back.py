@@ -1,0 +1,116 @@
+"""Signals, a lost terminal and floods of input, each with the whole program on a real terminal."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks.screen.terminal import Terminal
+
+PROGRAM = [sys.executable, "-m", "tuner_tui"]
+LONGEST_S = 60.0
+LEFT = b"\x1b[?1049l"
+"""Leaves the alternate screen."""
+
+
+class Watch(Terminal):
+    """`tuner-tui watch` on a terminal, whose modes at the start are known."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        self.folder = folder
+        environment = {**os.environ, "TERM": "xterm-256color", "TUNER_STATE_DIR": str(folder / "state")}
+        super().__init__([*PROGRAM, *words], environment, folder)
+        self.at_start = self.modes()
+
+    def modes(self) -> list[int]:
+        """Input, output, control and local modes of the terminal."""
+        return [int(mode) for mode in termios.tcgetattr(self._fd)[:4]]
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def wait_for(self, text: bytes) -> bytes:
+        """Read until `text` was written or the program has ended."""
+        output, deadline = b"", time.monotonic() + LONGEST_S
+        while text not in output and not self.ended and time.monotonic() < deadline:
+            output += self.read(0.2)
+        return output
+
+    def crash_reports(self) -> list[str]:
+        return [path.name for path in self.folder.rglob("crash-*")]
+
+
+@pytest.fixture
+def watch(tmp_path: Path) -> Iterator[Watch]:
+    with Watch(tmp_path, "watch") as terminal:
+        assert b"CPU" in terminal.wait_for(b"CPU")
+        yield terminal
+
+
+def test_a_stop_and_a_continue_leave_it_answering(watch: Watch) -> None:
+    raw = watch.modes()
+    for number in (signal.SIGCONT, signal.SIGSTOP, signal.SIGCONT, signal.SIGCONT):
+        os.kill(watch.pid, number)
+    assert b"\x1b[?1049h" in watch.wait_for(b"\x1b[?1049h")
+    assert watch.modes() == raw
+    watch.press(b"q")
+    assert LEFT in watch.wait_for(LEFT)
+    while not watch.ended:
+        watch.read(0.2)
+    assert watch.modes() == watch.at_start
+
+
+@pytest.mark.parametrize("number", [signal.SIGQUIT, signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_ends_it_restores_the_terminal(watch: Watch, number: int) -> None:
+    os.kill(watch.pid, number)
+    assert LEFT in watch.wait_for(LEFT)
+    while not watch.ended:
+        watch.read(0.2)
+    assert watch.modes() == watch.at_start
+    assert watch.crash_reports() == []
+
+
+@pytest.mark.parametrize(
+    "flood", [b"x" * 10_000, b"\x1b[1;1R" * 1_500, b"\x1b]0;" + b"a" * 40_000], ids=["paste", "replies", "open"]
+)
+def test_a_flood_of_input_is_bounded(watch: Watch, flood: bytes) -> None:
+    for start in range(0, len(flood), 1_000):
+        watch.press(flood[start : start + 1_000])
+        watch.read(0.01)
+    started = time.monotonic()
+    while not watch.ended and time.monotonic() < started + LONGEST_S:
+        watch.press(b"q")
+        watch.read(0.3)
+    assert watch.ended
+    assert time.monotonic() - started < 15.0
+
+
+def test_ctrl_c_before_the_first_frame_says_nothing(tmp_path: Path) -> None:
+    for delay_s in (0.15, 0.3, 0.45):
+        with Watch(tmp_path, "watch") as terminal:
+            time.sleep(delay_s)  # the moment is the case
+            os.kill(terminal.pid, signal.SIGINT)
+            output = b""
+            while not terminal.ended:
+                output += terminal.read(1.0)
+            if b"tuner_tui" in output:
+                assert b"Traceback" not in output
+            assert terminal.crash_reports() == []
+
+
+def test_a_vanished_terminal_is_no_failure_of_the_program(tmp_path: Path) -> None:
+    with Watch(tmp_path, "watch") as terminal:
+        assert b"CPU" in terminal.wait_for(b"CPU")
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nowhere, terminal._fd)  # closes this end of the terminal
+        os.close(nowhere)
+        ended = os.waitid(os.P_PID, terminal.pid, os.WEXITED | os.WNOWAIT)
+        assert ended is not None
+        assert terminal.crash_reports() == []
