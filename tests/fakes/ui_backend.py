@@ -253,7 +253,7 @@ class FakeBackend(Backend):
     def refine_estimate(self, request: EstimateRequest) -> MemoryOutlook | None:
         return None
 
-    def list_presets(self) -> Sequence[PresetListing]:
+    def list_presets(self, inventory: Inventory | None) -> Sequence[PresetListing]:
         return self.box.presets
 
     def load_preset(self, name: str) -> TrainingConfig:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.situations import box, card
 from tests.fakes.tuning_views import FakeTunings
 from tests.fakes.ui_backend import FakeBackend
 from tests.runs.store.test_record import record
@@ -75,3 +76,12 @@ def test_the_interpreter_of_the_command_line_may_be_edited_and_is_not_saved() ->
 def test_the_fake_answers_every_call_itself(real: type, fake: type) -> None:
     calls = {name for name, value in vars(real).items() if callable(value) and not name.startswith("_")}
     assert calls <= vars(fake).keys()
+
+
+def test_the_picker_offers_what_was_made_for_this_machine_first() -> None:
+    listed = Backend(CliOverrides()).list_presets(box(card(name="Tesla T4", capability=(7, 5))))
+    suiting = [one.name for one in listed if one.suits]
+    assert "t4-16gb" in suiting
+    assert "v100-16gb" not in suiting
+    assert [one.name for one in listed[: len(suiting)]] == suiting
+    assert not any(one.suits for one in Backend(CliOverrides()).list_presets(None))

@@ -105,13 +105,20 @@ class Backend:
     # presets
 
     @translate_errors()
-    def list_presets(self) -> Sequence[PresetListing]:
-        """Return all presets, those that cannot be loaded included."""
-        from tuner_tui.settings.presets.library import list_presets
+    def list_presets(self, inventory: Inventory | None) -> Sequence[PresetListing]:
+        """Return all presets, those made for the machine first, those that cannot be loaded included."""
+        from tuner_tui.hardware.environment import visible_cards
+        from tuner_tui.settings.presets.library import list_presets, suiting_first
 
+        found = list_presets()
+        marked = (
+            [(entry, False) for entry in found]
+            if inventory is None
+            else suiting_first(found, visible_cards(inventory), inventory.cpu.usable_cores)
+        )
         return [
-            PresetListing(entry.name, (entry.loaded.preset.about or "") if entry.loaded else "", entry.problem)
-            for entry in list_presets()
+            PresetListing(entry.name, (entry.loaded.preset.about or "") if entry.loaded else "", entry.problem, suits)
+            for entry, suits in marked
         ]
 
     @translate_errors()

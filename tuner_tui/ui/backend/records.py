@@ -112,11 +112,12 @@ class TrainingConfig:
 
 @dataclass(frozen=True, slots=True)
 class PresetListing:
-    """A preset in a list; `problem` says why it cannot be loaded."""
+    """A preset in a list; `problem` says why it cannot be loaded, `suits` that it was made for this machine."""
 
     name: str
     about: str = ""
     problem: str | None = None
+    suits: bool = False
 
 
 @dataclass(frozen=True, slots=True)

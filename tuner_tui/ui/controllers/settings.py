@@ -143,7 +143,8 @@ class SettingsController(Controller):
 
     async def pick_preset(self) -> None:
         """Ask for a preset and load it."""
-        items = preset_items(await to_daemon_thread(self._backend.list_presets))
+        inventory = self._state.inventory
+        items = preset_items(await to_daemon_thread(lambda: self._backend.list_presets(inventory)))
         name = await self._app.push_screen_wait(PickScreen("Presets", items, "There is no preset."))
         if name is None:
             return

@@ -112,7 +112,13 @@ class RunsScreen(PickScreen[RunPicked]):
 def preset_items(presets: Sequence[PresetListing]) -> list[PickerItem[str]]:
     """Return presets as items; a preset that cannot be loaded cannot be picked and says why."""
     return [
-        PickerItem(preset.name, preset.problem or preset.about, preset.name, not preset.problem) for preset in presets
+        PickerItem(
+            preset.name,
+            preset.problem or ("for this machine: " if preset.suits else "") + preset.about,
+            preset.name,
+            not preset.problem,
+        )
+        for preset in presets
     ]
 
 
