@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 
 from .redact import redact
 
@@ -87,12 +88,13 @@ class ExitReporter:
         return PHASE_LOCATIONS.get(session.phase, session.phase)
 
     def write_last_counters(self) -> None:
-        """Write the counters if steps were made since the last `steps` event."""
+        """Write the counters if steps were made since the last `steps` event, or if an evaluation ends the run."""
         counters = self._counters_of()
         if counters is None:
             return
         counters.read()
-        if counters.own_steps > counters.written_steps:
+        evaluates = counters.own_steps > 0 and counters.clock.paused_s(time.perf_counter()) is not None
+        if counters.own_steps > counters.written_steps or evaluates:
             counters.flush()
 
 

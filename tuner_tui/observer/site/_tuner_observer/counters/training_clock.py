@@ -110,6 +110,18 @@ class TrainingClock:
             self._on_pause(now)
         return True
 
+    def save_after_evaluation(self, now: float) -> bool:
+        """Turn a pause for an evaluation into one for a checkpoint. Returns whether there was one."""
+        if self._paused is None or self._paused[0] != "evaluating":
+            return False
+        phase, since, before = self._paused
+        self._add(phase, now - since)
+        self._pauses.append((since, now))
+        self._paused = ("saving", now, before)
+        if self._session.enter_phase("saving"):
+            self._on_pause(now)
+        return True
+
     def paused_s(self, now: float) -> float | None:
         """Seconds of the open pause so far, None without one."""
         return None if self._paused is None else now - self._paused[1]

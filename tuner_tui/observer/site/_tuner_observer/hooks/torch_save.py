@@ -44,6 +44,13 @@ def _wrap_save(original: Any, counters: StepCounters) -> Any:
 
 
 def _pause(counters: StepCounters) -> bool:
-    """Pause only after the first step: earlier saves are not part of the training."""
-    counters.read()
-    return counters.own_steps > 0 and counters.pause("saving", time.perf_counter())
+    """Pause only after the first step: earlier saves are not part of the training.
+
+    A plain loop does not say when its evaluation has ended; a save right after it is no part of it.
+    """
+    counters.invalidate()
+    if counters.own_steps < 1:
+        return False
+    now = time.perf_counter()
+    evaluated = not counters.evaluation.depth and counters.clock.save_after_evaluation(now)
+    return evaluated or counters.pause("saving", now)
