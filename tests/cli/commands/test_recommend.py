@@ -123,6 +123,7 @@ def test_a_tools_file_is_patched_and_the_rest_stays(call: Call, tmp_path: Path) 
     shown = call(str(file), "--patch")
     assert shown.exit_code == 0, shown.stderr
     assert file.read_text() == TOOL_FILE
+    assert "causal language modelling with acme/base-1b, 512 tokens" in call(str(file)).stdout
     assert "-bf16: true\n" in shown.stdout  # a T4 has fp16 only
     assert "+fp16: true\n" in shown.stdout
     assert call(str(file), "--write").exit_code == 0

@@ -23,7 +23,7 @@ from tuner_tui.cli.render.text import (
 from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import format_rough_duration
 from tuner_tui.settings.fields import FIELDS, Value, format_value
-from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job
 from tuner_tui.settings.origin import Resolved
 
 MIN_WIDTH, ONE_LINE_FROM, MAX_WIDTH = 80, 110, 132
@@ -56,11 +56,12 @@ def recommend_report(
 
 
 def _describe_job(job: BuiltinJob | CommandJob, found: Recommendation) -> str:
-    if isinstance(job, CommandJob):
+    modelled = modelled_job(job)
+    if modelled is None:
         return f"your command, taken as a classification of {found.settings.max_length:,} tokens"
-    task = "classification" if job.task == "classification" else "causal language modelling"
+    task = "classification" if modelled.task == "classification" else "causal language modelling"
     whose = ", the job of the field notes" if job == DEFAULT_JOB else ""
-    return f"{task} with {job.model}, {found.settings.max_length:,} tokens a sample{whose}"
+    return f"{task} with {modelled.model}, {found.settings.max_length:,} tokens a sample{whose}"
 
 
 def _batch_line(found: Recommendation) -> str:
