@@ -211,3 +211,18 @@ def test_recent_samples_are_kept_and_bounded(folder: RunFolder) -> None:
     view = RunReader(folder).poll()
     assert view.sample == Sample(RECENT_SAMPLES * 3 - 1.0)
     assert len(view.samples) == RECENT_SAMPLES
+
+
+def test_many_ranks_are_read_as_quickly_as_one(folder: RunFolder) -> None:
+    ranks, lines = 64, 3000
+    counters = b"".join(
+        encode_event(event) for number in range(lines) if isinstance(event := event_number(number), Steps)
+    )
+    for rank in range(ranks):
+        path = folder.path / f"events-rank{rank}.jsonl"
+        path.write_bytes(counters.replace(b'"rank":0', b'"rank":%d' % rank))
+    reader = RunReader(folder)
+    assert len(reader.events()) < 10_000  # of 153,600: decoding all of them takes half a minute
+    assert len(reader.state.ranks) == ranks
+    last = max(event.step for number in range(lines) if isinstance(event := event_number(number), Steps))
+    assert {rank.latest.step for rank in reader.state.ranks.values() if rank.latest is not None} == {last}

@@ -23,16 +23,20 @@ Folder = Callable[[RunState, Any], RunState]
 
 def fold(state: RunState, event: ev.Event) -> RunState:
     """The state after `event`."""
-    step = _FOLDS.get(type(event))
-    after = state if step is None else step(state, event)
-    return replace(after, last_event_t=_latest(state.last_event_t, event.t))
+    return fold_all(state, (event,))
 
 
 def fold_all(state: RunState, events: Iterable[ev.Event]) -> RunState:
-    """The state after all of `events`, in order."""
+    """The state after all of `events`, in order.
+
+    Rates are computed once at the end: they look at all ranks, which at every event of 64 ranks would take minutes.
+    """
+    ranks = state.ranks
     for event in events:
-        state = fold(state, event)
-    return state
+        step = _FOLDS.get(type(event))
+        after = state if step is None else step(state, event)
+        state = replace(after, last_event_t=_latest(state.last_event_t, event.t))
+    return state if state.ranks is ranks else replace(state, rates=rates_of(state.ranks.values()))
 
 
 def _launched(state: RunState, event: ev.Launched) -> RunState:
@@ -142,7 +146,7 @@ def _steps(state: RunState, event: ev.Steps) -> RunState:
     after = with_counters(before, event)
     after = _with_memory(after, event, started=after.recent == (event,))
     ranks = {**state.ranks, number: after}
-    state = replace(state, ranks=ranks, rates=rates_of(ranks.values()), step=_step(state, event), source=event.source)
+    state = replace(state, ranks=ranks, step=_step(state, event), source=event.source)
     state = _without_wrong_guess(state)
     if before.latest is None or event.own_steps > before.latest.own_steps or after.recent == (event,):
         state = _stepped(state, event)

@@ -14,25 +14,31 @@ from tuner_tui.core.regular_files import open_regular
 from tuner_tui.runs.events.types import STORY_PREFIX
 
 WHOLE_BYTES = 2 << 20
-"""Smaller files are read in full."""
+"""Event files of a run are read in full if all of them together are smaller."""
 END_BYTES = 256 << 10
 PROBES = 500
+"""These three are of a whole run: each of its files gets an equal share, so that 64 ranks open as fast as one."""
+MIN_END_BYTES = 8 << 10
+MIN_PROBES = 6
 PROBE_BYTES = 2048
 CHUNK_BYTES = 1 << 20
 MAX_STORY_LINES = 20_000
 """A limit for broken files; story events beyond it are skipped, except in the part at the end that is read in full."""
 
 
-def sampled_new_lines(tail: LineTail) -> Iterator[bytes]:
-    """The lines since the last call; of a long file that is read for the first time, a sample."""
-    if tail.offset == 0 and tail.size() > WHOLE_BYTES:
+def sampled_new_lines(tail: LineTail, files: int = 1) -> Iterator[bytes]:
+    """The lines since the last call; of a long file that is read for the first time, a sample.
+
+    `files` is the number of event files of the run.
+    """
+    if tail.offset == 0 and tail.size() > WHOLE_BYTES // max(1, files):
         end = last_line_end(tail.path)
-        yield from sampled_lines(tail.path, end)
+        yield from sampled_lines(tail.path, end, files)
         tail.skip_to(end)
     yield from tail.lines()
 
 
-def sampled_lines(path: Path, size: int) -> Iterator[bytes]:
+def sampled_lines(path: Path, size: int, files: int = 1) -> Iterator[bytes]:
     """A sample of the first `size` bytes of the file, in order, which ends with the last whole line.
 
     Empty if the file cannot be read.
@@ -42,11 +48,11 @@ def sampled_lines(path: Path, size: int) -> Iterator[bytes]:
     except OSError:
         return
     try:
-        if size <= WHOLE_BYTES:
+        if size <= WHOLE_BYTES // max(1, files):
             yield from os.pread(descriptor, size, 0).split(b"\n")
             return
-        end = _line_start(descriptor, size - END_BYTES)
-        yield from _middle(descriptor, end)
+        end = _line_start(descriptor, max(0, size - max(MIN_END_BYTES, END_BYTES // max(1, files))))
+        yield from _middle(descriptor, end, max(MIN_PROBES, PROBES // max(1, files)))
         yield from os.pread(descriptor, size - end, end).split(b"\n")
     finally:
         os.close(descriptor)
@@ -66,9 +72,9 @@ def last_line_end(path: Path) -> int:
         os.close(descriptor)
 
 
-def _middle(descriptor: int, end: int) -> Iterator[bytes]:
-    """Merges story lines and probes before `end`, ordered by offset."""
-    probes = _probes(descriptor, end)
+def _middle(descriptor: int, end: int, count: int) -> Iterator[bytes]:
+    """Merges story lines and `count` probes before `end`, ordered by offset."""
+    probes = _probes(descriptor, end, count)
     place, line = next(probes, (end, b""))
     for story_place, story in _story(descriptor, end):
         while place < story_place:
@@ -97,9 +103,9 @@ def _story(descriptor: int, end: int) -> Iterator[tuple[int, bytes]]:
         carried = chunk[-(len(needle) - 1) :]
 
 
-def _probes(descriptor: int, end: int) -> Iterator[tuple[int, bytes]]:
-    for number in range(PROBES):
-        offset = end * number // PROBES
+def _probes(descriptor: int, end: int, count: int) -> Iterator[tuple[int, bytes]]:
+    for number in range(count):
+        offset = end * number // count
         place = offset
         block = os.pread(descriptor, PROBE_BYTES, offset)
         for line in block.split(b"\n")[1:-1]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tuner_tui.core.line_files import LineTail
 from tuner_tui.hardware.sample import Sample
-from tuner_tui.runs.events.fold import fold
+from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.history import History, HistoryBuilder
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Event, Finished, Steps
@@ -74,11 +74,12 @@ class RunReader:
 
     def events(self) -> list[Event]:
         """The new events of all ranks, ordered by time and folded into the state; sampled where there are very many."""
-        found = [event for path in self.folder.event_files() for event in self._new_events(path)]
+        paths = self.folder.event_files()
+        found = [event for path in paths for event in self._new_events(path, len(paths))]
         found.sort(key=lambda event: event.t)
         found = self._events_from_log(found) + found  # before the end, where that is among them
+        self._state = fold_all(self._state, found)
         for event in found:
-            self._state = fold(self._state, event)
             self._history.add(event)
         return found
 
@@ -99,9 +100,9 @@ class RunReader:
         over = self._state.finished is not None or any(isinstance(event, Finished) for event in found)
         return self._log_follower.events(time.time(), over=over)
 
-    def _new_events(self, path: Path) -> Iterator[Event]:
+    def _new_events(self, path: Path, files: int) -> Iterator[Event]:
         tail = self._tails.setdefault(path, LineTail(path))
-        for line in sampled_new_lines(tail):
+        for line in sampled_new_lines(tail, files):
             event = decode_event(line) if line else None
             if event is not None:
                 yield event

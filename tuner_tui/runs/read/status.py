@@ -140,7 +140,8 @@ def _lost(folder: RunFolder, known: SupervisorState) -> RunStatus:
 
 def read_events(folder: RunFolder) -> list[Event]:
     """The events of all ranks, ordered by time; a sample of long files."""
-    lines = (line for path in folder.event_files() for line in sampled_new_lines(LineTail(path)))
+    paths = folder.event_files()
+    lines = (line for path in paths for line in sampled_new_lines(LineTail(path), len(paths)))
     found = (decode_event(line) if line else None for line in lines)
     return sorted((event for event in found if event is not None), key=lambda event: event.t)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from tuner_tui.core.line_files import LineAppender
 from tuner_tui.core.locks import LockedError, acquire_lock
 from tuner_tui.core.procfs import ProcessId, all_processes, identify_process, this_machine
-from tuner_tui.runs.events.fold import fold
+from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Event, Exited, Finished, Launched
 from tuner_tui.runs.store.codec import encode_event
@@ -70,9 +70,7 @@ def _marked_process(pid: int, run: Path) -> ProcessId | None:
 
 
 def _ended(folder: RunFolder, known: SupervisorState, events: list[Event]) -> SupervisorState | None:
-    state = RunState()
-    for event in events:
-        state = fold(state, event)
+    state = fold_all(RunState(), events)
     finished = state.finished
     if finished is not None:
         return replace(known, ended_t=finished.t, outcome=finished.outcome, sentence=finished.sentence)
