@@ -44,7 +44,7 @@ class Run:
         self.supervisor, self.training = known.supervisor, known.training
 
     def first_line(self) -> str:
-        while "\n" not in (text := self.folder.output_log.read_text()):
+        while "\n" not in (text := self.folder.output_log.read_text()) or not self.folder.events.exists():
             assert is_alive(self.training)
         return text.splitlines()[0]
 

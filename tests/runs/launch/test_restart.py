@@ -18,7 +18,7 @@ from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.restart import NoCheckpointError, plan_restart, restart
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.codec import encode_event
-from tuner_tui.runs.store.control import send_order
+from tuner_tui.runs.store.control import read_order, send_order
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import read_record
 from tuner_tui.settings.job import CommandJob
@@ -97,7 +97,7 @@ def test_without_a_checkpoint_nothing_is_stopped(box: Sandbox, fifo: Fifo) -> No
     with pytest.raises(NoCheckpointError, match="would start at step 0"):
         plan_restart(folder)
     assert read_status(folder).kind == "running"
-    assert not folder.control.exists()
+    assert read_order(folder.control) is None
     send_order(folder, "kill")
     wait_ended(folder)
 

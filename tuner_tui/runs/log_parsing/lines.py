@@ -65,7 +65,6 @@ ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[
 BAR = re.compile(r"(\d+)/(\d+|\?) \[[^\]\n]{0,80}\]")
 AFTER_BAR = re.compile(r"^(.{0,300}?\d+/(?:\d+|\?) \[[^\]\n]{0,80}\])(\S.*)$")
 LEVEL = r"(?P<level>DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL|[DIWEF])"
-DAY = r"\d{2,4}[-/.]\d\d(?:[-/.]\d{2,4})?"
 DATE = r"\d{4}-\d\d-\d\d[ T_]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
 RANKS = (
     re.compile(r"\[(?:rank|default)(?P<rank>\d{1,5})\]:\s?"),

@@ -8,7 +8,7 @@ from typing import Any
 
 from tuner_tui.settings.dialects.axolotl import AXOLOTL
 from tuner_tui.settings.dialects.dialect import Dialect
-from tuner_tui.settings.dialects.launchers import ACCELERATE, DEEPSPEED
+from tuner_tui.settings.dialects.launcher_configs import ACCELERATE, DEEPSPEED
 from tuner_tui.settings.dialects.litgpt import LITGPT
 from tuner_tui.settings.dialects.llama_factory import LLAMA_FACTORY, LLAMA_FACTORY_V1
 from tuner_tui.settings.dialects.ms_swift import MS_SWIFT

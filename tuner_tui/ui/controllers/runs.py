@@ -145,7 +145,7 @@ class RunController(Controller):
         """Stop the followed run: each further request is stronger, and each asks first."""
         question = next_stop_question(self._state)
         if question is None or self._state.folder is None:
-            self._app.show_note("No training of this screen runs.", severity="warning")
+            self._app.show_note("There is no training to stop.", severity="warning")
             return
         folder = self._state.folder
         if await self._app.push_screen_wait(ConfirmScreen(question.heading, question.question, question.order)):
@@ -155,7 +155,7 @@ class RunController(Controller):
         """Ask the followed run to save a checkpoint."""
         folder = self._state.folder
         if folder is None or not self._state.running:
-            self._app.show_note("No training of this screen runs.", severity="warning")
+            self._app.show_note("There is no training to save.", severity="warning")
             return
         from tuner_tui.runs.events.run_state import checkpoint_refusal
 

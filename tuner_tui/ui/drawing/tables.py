@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tuner_tui.ui.drawing.cells import Line, Row, Style, TextSpan, align_left, align_right, line, text_width
 
@@ -46,44 +45,9 @@ SCALE = 12
 """Cells to the right of a chart, for the value of its full height."""
 
 
-@dataclass(frozen=True, slots=True)
-class LabelledValue:
-    """One labelled value. `style` marks a state; rows with the highest `rank` are dropped first."""
-
-    label: str
-    value: str
-    style: Style = ""
-    rank: int = 1
-
-
 def grid_columns(width: int) -> int:
     """Return the number of columns: a divisor of twelve, so that all rows are full."""
     return next((columns for columns in (6, 4, 3, 2) if width // columns >= NARROWEST), 1)
-
-
-def grid_value_span(width: int) -> tuple[int, int]:
-    """Return first and last cell of the first column's value, for rows that align with the grid."""
-    cell = width // grid_columns(width)
-    value = max(1, min(LONGEST_VALUE, cell - LABEL - 1))
-    return LABEL, LABEL + value
-
-
-def value_grid(figures: Sequence[LabelledValue], width: int) -> list[Row]:
-    """Return labelled values in as many columns as fit, filled row by row."""
-    columns = grid_columns(width)
-    return [_grid_row(figures[start : start + columns], width) for start in range(0, len(figures), columns)]
-
-
-def _grid_row(figures: Sequence[LabelledValue], width: int) -> Row:
-    cell = width // grid_columns(width)
-    start, end = grid_value_span(width)
-    parts = [_grid_cell(figure, cell, start, end) for figure in figures]
-    return Row(line(*parts), min(figure.rank for figure in figures))
-
-
-def _grid_cell(figure: LabelledValue, cell: int, start: int, end: int) -> Line:
-    value = TextSpan(align_right(figure.value, end - start), figure.style)
-    return line(TextSpan(align_left(figure.label, start), "dim"), value, " " * max(0, cell - end))
 
 
 def labelled_row(label: str, *parts: str | TextSpan | Line, rank: int = 1) -> Row:

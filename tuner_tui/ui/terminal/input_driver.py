@@ -15,7 +15,7 @@ import tty
 from codecs import getincrementaldecoder
 from selectors import EVENT_READ, DefaultSelector
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from textual._xterm_parser import XTermParser
 from textual.constants import ESCAPE_DELAY
@@ -23,9 +23,8 @@ from textual.drivers.linux_driver import LinuxDriver
 from textual.events import Key
 
 if TYPE_CHECKING:
+    from textual.app import App
     from textual.message import Message
-
-    from tuner_tui.ui.terminal.base_app import BaseApp
 
 READ_BYTES = 4096
 ESCAPE_POLL_S = 0.1
@@ -55,6 +54,16 @@ class WakeEvent(Event):
         super().clear()
 
 
+class TerminalOwner(Protocol):
+    """What the driver calls on its app."""
+
+    def call_at_terminal_start(self) -> None: ...
+
+    def call_when_terminal_is_lost(self) -> None: ...
+
+    def action_redraw(self) -> None: ...
+
+
 class BlockingDriver(LinuxDriver):
     """Textual's Linux driver with blocking reads, which draws on standard output.
 
@@ -62,12 +71,12 @@ class BlockingDriver(LinuxDriver):
     """
 
     def __init__(
-        self, app: BaseApp, *, debug: bool = False, mouse: bool = True, size: tuple[int, int] | None = None
+        self, app: App[Any], *, debug: bool = False, mouse: bool = True, size: tuple[int, int] | None = None
     ) -> None:
         super().__init__(app, debug=debug, mouse=mouse, size=size)
         self.exit_event = self._wake_event = WakeEvent()
         self._file = sys.__stdout__ or self._file
-        self._owner = app
+        self._owner: TerminalOwner = cast("TerminalOwner", app)
         self._keys_left, self._keys_at_s = float(KEY_BURST), time.monotonic()
 
     def start_application_mode(self) -> None:
