@@ -38,16 +38,9 @@ def side_by_side(one: Sequence[Row], other: Sequence[Row], at: int) -> list[Row]
     return [Row(line(*fit(first, at), *second)) for first, second in pairs]
 
 
-NARROWEST = 18
 LABEL = 10
-LONGEST_VALUE = 9
 SCALE = 12
 """Cells to the right of a chart, for the value of its full height."""
-
-
-def grid_columns(width: int) -> int:
-    """Return the number of columns: a divisor of twelve, so that all rows are full."""
-    return next((columns for columns in (6, 4, 3, 2) if width // columns >= NARROWEST), 1)
 
 
 def labelled_row(label: str, *parts: str | TextSpan | Line, rank: int = 1) -> Row:
