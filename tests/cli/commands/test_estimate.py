@@ -173,3 +173,30 @@ def test_without_a_card_a_limit_is_held_against_private_memory(call: Call) -> No
 def test_a_limit_on_a_card_is_its_capacity(call: Call) -> None:
     found = json.loads(call(*GPT2, "--json", "--memory-limit", "8GiB").stdout)
     assert (found["counts"], found["device"]["capacity_bytes"]) == ("device", 8 * 1024 * MIB)
+
+
+def test_cards_that_are_not_here(call: Call) -> None:
+    result = call(*GPT2, "--set", "per_device_train_batch_size=8", "--on", "T4,A100-80GB", "--json")
+    assert result.exit_code == 0, result.output
+    small, large = json.loads(result.stdout)["cards"]
+    assert (small["card"], large["card"]) == ("T4 16.0 GiB", "A100 80.0 GiB")
+    assert small["estimate"]["device"]["capacity_bytes"] == 16 * 2**30
+    assert small["estimate"]["largest_batch"] < large["estimate"]["largest_batch"]
+    assert large["to_fit"] == {}
+
+
+def test_what_would_make_it_fit_fits(call: Call) -> None:
+    asked = (*GPT2, "--set", "per_device_train_batch_size=64", "--on", "T4", "--json")
+    (card,) = json.loads(call(*asked).stdout)["cards"]
+    assert card["estimate"]["verdict"] == "too large"
+    changes = [word for name, value in card["to_fit"].items() for word in ("--set", f"{name}={value}")]
+    (again,) = json.loads(call(*asked[:-3], *changes, *asked[-3:]).stdout)["cards"]
+    assert again["estimate"]["verdict"] == "fits"
+    settings = again["estimate"]["settings"]
+    assert settings["per_device_train_batch_size"] * settings["gradient_accumulation_steps"] == 64
+
+
+def test_a_card_that_is_unknown(call: Call) -> None:
+    result = call(*GPT2, "--on", "T5000")
+    assert result.exit_code == 2
+    assert "not a card known here" in result.output

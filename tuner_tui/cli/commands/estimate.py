@@ -14,8 +14,9 @@ from tuner_tui.cli.console import fail, print_json, print_note
 from tuner_tui.cli.options import MemoryLimit
 
 if TYPE_CHECKING:
+    from tuner_tui.advice.recommend.card_plan import CardPlan
     from tuner_tui.advice.recommend.memory_estimator import JobMemoryEstimator
-    from tuner_tui.cli.machine import ReadMachine
+    from tuner_tui.cli.machine import LocalMachine, ReadMachine
     from tuner_tui.memory.device import Device
     from tuner_tui.memory.estimate import MemoryEstimate
     from tuner_tui.settings.job import BuiltinJob, Job
@@ -42,6 +43,12 @@ def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
         memory: Annotated[
             str | None, typer.Option(metavar="SIZE", help="What there is, such as 24GiB, in place of this box's.")
         ] = None,
+        on: Annotated[
+            str | None,
+            typer.Option(
+                "--on", metavar="CARDS", help="Plan for cards that are not here: T4,2x3090,A100-80GB or a size, 24GiB."
+            ),
+        ] = None,
         memory_limit: MemoryLimit = None,
         interpreter: Annotated[Path | None, typer.Option(metavar="PATH", help="The Python that trains.")] = None,
         as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
@@ -59,6 +66,11 @@ def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
             resolved, job = resolve_options(file if preset is None else preset, values or [], model, task)
             capacity = None if memory is None else parse_size_option("--memory", memory)
             limit = None if memory_limit is None else parse_size_option("--memory-limit", memory_limit)
+            if on is not None:
+                if capacity is not None or limit is not None:
+                    raise SettingsError("--on names cards with their memory; leave out --memory and --memory-limit.")
+                print_plans(on, (read_box or read_local_machine)(interpreter), resolved, job, as_json)
+                return
         except SettingsError as error:
             fail(str(error))
         found, settings = prepare((read_box or read_local_machine)(interpreter), resolved, job, capacity, limit)
@@ -146,6 +158,39 @@ def print_estimate(found: JobMemoryEstimator, settings: Settings, as_json: bool)
     if problem is not None:
         print_note(f"! Not traced, so less exact: {problem}")
     typer.echo("\n".join(estimate_report(found, settings, best)))
+
+
+def print_plans(on: str, box: LocalMachine, resolved: Resolved, job: BuiltinJob, as_json: bool) -> None:
+    """Print a table of the cards in `on`, or one document with `--json`. Raises `SettingsError` for an unknown card."""
+    from tuner_tui.advice.recommend.card_plan import plan_cards
+    from tuner_tui.cli.render.estimate import plan_report
+    from tuner_tui.hardware.planned import UnknownCardError, parse_cards
+    from tuner_tui.settings.errors import SettingsError
+
+    try:
+        cards = parse_cards(on)
+    except UnknownCardError as error:
+        raise SettingsError(f"--on: {error}") from error
+    plans = [plan_cards(one, box.inventory, box.interpreter, resolved, job) for one in cards]
+    if all(plan.best is None for plan in plans):
+        fail(f"The model {job.model} is not known here. {plans[0].not_traced} A short run would measure it.")
+    if as_json:
+        print_json({"job": job.model_dump(mode="json"), "cards": [_plan_document(plan) for plan in plans]})
+        return
+    typer.echo("\n".join(plan_report(plans)))
+
+
+def _plan_document(plan: CardPlan) -> dict[str, Any]:
+    best = plan.best
+    assert best is not None
+    time = None if plan.duration is None else plan.duration.range_s
+    return {
+        "card": plan.cards.label,
+        "estimate": as_document(plan.estimator, plan.settings, best, plan.not_traced),
+        "to_fit": plan.fitting,
+        "time_s": None if time is None else list(time),
+        "time_rests_on": None if plan.duration is None else plan.duration.rests_on,
+    }
 
 
 def memory_kind(device: Device) -> str:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from tuner_tui.cli.render.text import WIDTH
+from tuner_tui.cli.render.text import WIDTH, format_table
 from tuner_tui.core.text import wrap_text
-from tuner_tui.core.units import GIB, MIB, format_share, format_size
+from tuner_tui.core.units import GIB, MIB, UNKNOWN, format_duration, format_share, format_size
 from tuner_tui.memory.estimate import RESERVE_SHARE
+from tuner_tui.settings.fields import format_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from tuner_tui.advice.recommend.card_plan import CardPlan
     from tuner_tui.advice.recommend.memory_estimator import JobMemoryEstimator
     from tuner_tui.memory.estimate import MemoryEstimate
+    from tuner_tui.settings.fields import Value
     from tuner_tui.settings.model import Settings
 
 BAR_WIDTH = 40
@@ -35,6 +38,67 @@ def estimate_report(estimator: JobMemoryEstimator, settings: Settings, best: Mem
             WIDTH,
         ),
     ]
+
+
+def plan_report(plans: Sequence[CardPlan]) -> list[str]:
+    """Return a table of cards: the recommended batch, the peak, whether it fits, the largest batch, the time."""
+    first = plans[0]
+    header = ("card", "batch", "peak", "fits", "largest batch", "time", "to make it fit")
+    rows = [header, *(_plan_row(plan) for plan in plans)]
+    untraced = [plan.not_traced for plan in plans if plan.not_traced is not None]
+    times = list(dict.fromkeys(plan.duration.rests_on for plan in plans if plan.duration is not None))
+    bases = list(dict.fromkeys(plan.best.rests_on for plan in plans if plan.best is not None))
+    return [
+        f"{first.estimator.job.task} with {first.estimator.job.model} · {first.settings.max_length:,} tokens",
+        "",
+        *format_table(rows, right={1, 2, 4}),
+        "",
+        *wrap_text(
+            "Values that were not chosen are those recommended for each card. The CUDA context and the allocator's "
+            f"slack are assumed; the rest is by {', '.join(bases)}.",
+            WIDTH,
+        ),
+        *(wrap_text(f"Times: {'; '.join(times)}.", WIDTH) if times else []),
+        *(wrap_text(f"Not traced, so less exact: {untraced[0]}", WIDTH) if untraced else []),
+    ]
+
+
+def _plan_row(plan: CardPlan) -> tuple[str, ...]:
+    best, settings = plan.best, plan.settings
+    batch = f"{settings.per_device_train_batch_size} × {settings.gradient_accumulation_steps}"
+    if best is None:
+        return (plan.cards.label, batch, UNKNOWN, "not known", UNKNOWN, UNKNOWN, "")
+    verdict = {"fits": "yes", "tight": "perhaps", "too large": "no", "unknown": "not known"}[best.verdict]
+    largest = best.largest_batch()
+    time = None if plan.duration is None else plan.duration.range_s
+    span = UNKNOWN if time is None else "–".join(dict.fromkeys(map(format_duration, time)))
+    return (
+        plan.cards.label,
+        batch,
+        f"{format_size(best.total_bytes)} ± {format_uncertainty(best)}",
+        verdict,
+        UNKNOWN if largest is None else f"{largest:,}",
+        span,
+        _fitting_text(plan),
+    )
+
+
+def _fitting_text(plan: CardPlan) -> str:
+    if plan.fitting is None:
+        return "nothing that is known; a larger card, or more of them with sharding"
+    names = {
+        "per_device_train_batch_size": "micro batch",
+        "gradient_accumulation_steps": "accumulation",
+        "gradient_checkpointing": "checkpointing",
+        "per_device_eval_batch_size": "eval batch",
+        "peft_method": "adapter",
+        "optim": "optimizer",
+    }
+    words = (
+        f"{names.get(name, name)} {format_value(name, cast('Value', value))}".strip()
+        for name, value in plan.fitting.items()
+    )
+    return ", ".join(words)
 
 
 def _describe_job(estimator: JobMemoryEstimator, settings: Settings) -> str:

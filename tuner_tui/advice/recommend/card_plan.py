@@ -1,0 +1,98 @@
+"""How one training would go on cards that are not in this box: does it fit, how large a batch, how long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tuner_tui.advice.batch_scaling import rebalance
+from tuner_tui.advice.recommend.duration_estimate import DurationEstimate, estimate_duration
+from tuner_tui.advice.recommend.memory_estimator import JobMemoryEstimator
+from tuner_tui.advice.recommend.recommendation import with_recommended
+from tuner_tui.advice.recommend.target import TrainingTarget, target_of
+from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.inventory import Inventory
+from tuner_tui.hardware.planned import PlannedCards, planned_interpreter, planned_inventory
+from tuner_tui.memory.estimate import MemoryEstimate
+from tuner_tui.memory.trace import TraceError
+from tuner_tui.settings.job import BuiltinJob
+from tuner_tui.settings.model import Settings
+from tuner_tui.settings.origin import Resolved
+
+
+@dataclass(frozen=True, slots=True)
+class CardPlan:
+    """The training on `cards` with `settings`; `best` is None if the model is not known.
+
+    `fitting` are the settings to change so that it fits, in the order of least harm; None if nothing known makes it
+    fit, empty if it fits as it is. `not_traced` is why the estimate is a closed form.
+    """
+
+    cards: PlannedCards
+    settings: Settings
+    estimator: JobMemoryEstimator
+    best: MemoryEstimate | None
+    fitting: dict[str, object] | None
+    duration: DurationEstimate | None
+    not_traced: str | None = None
+
+
+def plan_cards(
+    cards: PlannedCards, inventory: Inventory, interpreter: Interpreter, resolved: Resolved, job: BuiltinJob
+) -> CardPlan:
+    """The plan for `cards` in a machine otherwise like this one. May take seconds for a model not traced before.
+
+    Values that nobody chose are those recommended for the cards. Traces run on the CPU with this interpreter; what CUDA
+    adds is that of a card.
+    """
+    there, python = planned_inventory(inventory, cards), planned_interpreter(interpreter)
+    settings = with_recommended(resolved, there, python, job).settings
+    target = target_of(there, python, job)
+    estimator = JobMemoryEstimator(job, target.device, target.processes, interpreter)
+    problem = None
+    best: MemoryEstimate | None
+    try:
+        best = estimator.traced(settings)
+    except TraceError as error:
+        best, problem = estimator.at_once(settings), str(error)
+    fitting = None if best is None else make_fit(estimator, settings, target, best)
+    duration = estimate_duration(job, settings, target.replicas, (), [gpu.name for gpu in cards.gpus])
+    return CardPlan(cards, settings, estimator, best, fitting, duration, problem)
+
+
+def make_fit(
+    estimator: JobMemoryEstimator, settings: Settings, target: TrainingTarget, best: MemoryEstimate
+) -> dict[str, object] | None:
+    """The changes that make `settings` fit, empty if they do; None if none of those tried suffices.
+
+    Tried in the order of least harm, each added to those before: a smaller micro batch with the effective batch held,
+    gradient checkpointing, 8-bit optimizer states, LoRA. Judged by `MemoryEstimate.verdict`.
+    """
+    if best.verdict in ("fits", "unknown"):
+        return {}
+    tried = settings
+    for change in ({}, *_memory_savers(settings)):
+        tried = tried.changed(**change)
+        found = estimator.at_once(tried)
+        largest = None if found is None else found.largest_batch()
+        if largest:
+            micro = min(largest, settings.per_device_train_batch_size)
+            split = rebalance(
+                settings.per_device_train_batch_size, settings.gradient_accumulation_steps, target.replicas, micro
+            ).split
+            tried = tried.changed(
+                per_device_train_batch_size=split.micro, gradient_accumulation_steps=split.accumulation
+            )
+            return {name: value for name, value in tried.model_dump().items() if value != getattr(settings, name)}
+    return None
+
+
+def _memory_savers(settings: Settings) -> Iterator[dict[str, object]]:
+    if settings.per_device_eval_batch_size > 1:
+        yield {"per_device_eval_batch_size": 1}
+    if not settings.gradient_checkpointing:
+        yield {"gradient_checkpointing": True}
+    if "8bit" not in settings.optim and settings.peft_method == "none":
+        yield {"optim": "adamw_bnb_8bit"}
+    if settings.peft_method == "none":
+        yield {"peft_method": "lora", "optim": settings.optim}
