@@ -14,6 +14,7 @@ import pytest
 
 from tests.faults.command_line import start_tuner, tuner
 from tests.runs.sandbox import supervisor_state, wait_gone
+from tuner_tui.core.locks import wait_unlocked
 from tuner_tui.core.procfs import ProcessId, identify_process, is_alive
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder
@@ -43,14 +44,19 @@ class Run:
         assert known.training is not None
         self.supervisor, self.training = known.supervisor, known.training
 
+    def is_launch_recorded(self) -> bool:
+        return self.folder.events.exists() and b'"kind":"launched"' in self.folder.events.read_bytes()
+
     def first_line(self) -> str:
-        while "\n" not in (text := self.folder.output_log.read_text()) or not self.folder.events.exists():
+        """The first line of the output, once the launch is on record too."""
+        while "\n" not in (text := self.folder.output_log.read_text()) or not self.is_launch_recorded():
             assert is_alive(self.training)
         return text.splitlines()[0]
 
     def kill_supervisor(self) -> None:
         os.kill(self.supervisor.pid, signal.SIGKILL)
         wait_gone(self.supervisor)
+        wait_unlocked(self.folder.lock)  # its threads may end a moment later than the process
 
     def close(self) -> None:
         for process in (self.supervisor, self.training):
