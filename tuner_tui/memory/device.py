@@ -1,4 +1,4 @@
-"""The device a training computes on, and the memory a process takes on it beside its tensors."""
+"""The device a training computes on, and the memory a process takes on it besides its tensors."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def classify(failure: Failure) -> CrashPattern | None:
 
 
 def _classify_by_frames(failure: Failure) -> CrashPattern | None:
-    """The cause of an error that is told by the code that raised it: generated code, a fused optimizer."""
+    """The cause of an error recognised by the code that raised it: generated code, a fused optimizer."""
     inner = [f"{file}:{function}" for file, function in failure.frames[-3:]]
     return next(
         (

@@ -16,7 +16,7 @@ METHOD_KEYS: Mapping[str, tuple[str, ...]] = {
     "reward": ("center_rewards_coefficient",),
     "dpo": ("beta", "max_prompt_length", "ref_model_init_kwargs", "precompute_ref_log_probs", "loss_type"),
 }
-"""Keys that only one method has, the most special first: `beta` alone means DPO, beside `reward_funcs` GRPO."""
+"""Keys that only one method has, the most special first: `beta` alone means DPO, with `reward_funcs` GRPO."""
 HANDBOOK_KEYS = frozenset({"dataset_mixer", "dataset_splits"})
 """Keys of the alignment handbook's scripts, which TRL's own commands refuse."""
 

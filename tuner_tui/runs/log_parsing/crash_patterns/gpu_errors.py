@@ -136,4 +136,4 @@ BY_FRAMES: tuple[tuple[re.Pattern[str], re.Pattern[str], CrashPattern], ...] = (
         pattern("fused-unsupported", r"$^", FUSED_MISMATCH),
     ),
 )
-"""Errors that are told by where they were raised: headline, a frame as `file:function`, and the cause."""
+"""Errors recognised by where they were raised: headline, a frame as `file:function`, and the cause."""
