@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner_tui.core.terminal_text import escape_control
+from tuner_tui.core.text import escape_control
 from tuner_tui.runs.events.types import Raised
 from tuner_tui.runs.store.codec import encode_event
 

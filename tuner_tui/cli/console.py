@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from io import TextIOWrapper
 from typing import Any, NoReturn
 
-from tuner_tui.core.terminal_text import escape_control
+from tuner_tui.core.text import escape_control
 
 DONE, FAILED, USAGE, OUT_OF_MEMORY, ALREADY_RUNNING, INTERRUPTED, TERMINATED = 0, 1, 2, 3, 4, 130, 143
 

@@ -7,7 +7,7 @@ import os
 import time
 from pathlib import Path
 
-from tuner_tui.core.regular_files import open_regular
+from tuner_tui.core.files import open_regular
 
 ACQUIRE_TIMEOUT_S = 0.5
 """`is_locked` holds the lock itself for microseconds; `acquire_lock` waits that out."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner_tui.core.private_folder import make_private
+from tuner_tui.core.files import make_private
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from tuner_tui.core.atomic_file import write_atomic
-from tuner_tui.core.private_folder import make_private
+from tuner_tui.core.files import make_private, write_atomic
 
 FORMAT = 1
 

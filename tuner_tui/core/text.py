@@ -1,7 +1,8 @@
-"""Text helpers: line wrapping that keeps paths and options whole."""
+"""Text for people: wrapped lines, and text of others that cannot control the terminal."""
 
 from __future__ import annotations
 
+import re
 import textwrap
 
 
@@ -17,3 +18,22 @@ def wrap_text(
         break_long_words=break_long_words,
         break_on_hyphens=False,
     )
+
+
+_CONTROL = (
+    r"\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0, C1
+    r"\u061c\u200e\u200f\u2028-\u202e\u2060-\u206f"  # direction of writing, line ends, invisible operators
+    r"\ufff9-\ufffb\U000e0000-\U000e007f"  # annotations, tags
+)
+_UNSAFE = re.compile(f"[{_CONTROL}]")
+_NOT_A_CELL = re.compile(rf"[\t\n{_CONTROL}]")
+
+
+def escape_control(text: str) -> str:
+    r"""Return the text with control characters and direction overrides escaped, as `\x1b`; line ends and tabs stay."""
+    return text if text.isprintable() else _UNSAFE.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def drop_control(text: str) -> str:
+    """Return the text of cells of a screen without control characters, which have no width."""
+    return text if text.isprintable() else _NOT_A_CELL.sub("", text)

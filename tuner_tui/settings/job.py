@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.fields import spec_of
-from tuner_tui.settings.oom_fallback import MAX_FALLBACKS
 
 ApplyMode = Literal["placeholders", "hf-args", "hydra", "yaml", "inject", "none"]
 Launcher = Literal["plain", "torchrun", "accelerate"]
+
+MAX_FALLBACKS = 20
+FALLBACK_VARIABLE = "TUNER_FALLBACK"
 
 
 class _BaseJob(BaseModel):
@@ -82,3 +86,16 @@ def modelled_job(job: Job | None) -> BuiltinJob | None:
 def same_training(first: Job, second: Job) -> bool:
     """Whether both jobs are equal apart from `fallback`."""
     return first.model_copy(update={"fallback": 0}) == second.model_copy(update={"fallback": 0})
+
+
+def fallback_limit(flag: int | None, environment: Mapping[str, str]) -> int | None:
+    """The number that the flag gives, else `TUNER_FALLBACK`; None where neither does and the job decides.
+
+    Raises `SettingsError` where the variable is not a number from 0 to `MAX_FALLBACKS`.
+    """
+    text = environment.get(FALLBACK_VARIABLE, "").strip()
+    if flag is not None or not text:
+        return flag
+    if not (text.isascii() and text.isdigit()) or int(text) > MAX_FALLBACKS:
+        raise SettingsError(f"{FALLBACK_VARIABLE}={text[:40]} is no whole number from 0 to {MAX_FALLBACKS}")
+    return int(text)

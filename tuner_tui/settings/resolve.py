@@ -15,9 +15,8 @@ from tuner_tui.settings.apply import default_apply_mode
 from tuner_tui.settings.dialects.registry import dialect_of_command
 from tuner_tui.settings.errors import FieldError, SettingsError
 from tuner_tui.settings.fields import FIELDS, Value, closest_match, parse_value, shorten_text, spec_of
-from tuner_tui.settings.job import ApplyMode, CommandJob, Job, Launcher
+from tuner_tui.settings.job import ApplyMode, CommandJob, Job, Launcher, fallback_limit
 from tuner_tui.settings.model import Settings
-from tuner_tui.settings.oom_fallback import fallback_limit
 from tuner_tui.settings.origin import Origin, OriginKind, Resolved
 from tuner_tui.settings.presets.library import find_preset
 from tuner_tui.settings.presets.parser import LoadedPreset, load_preset

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tuner_tui.core.line_files import LineAppender
+from tuner_tui.core.files import LineAppender
 from tuner_tui.core.locks import acquire_lock, is_locked, wait_unlocked
 from tuner_tui.runs.events.types import FallbackEnded, FellBack
 from tuner_tui.runs.launch.command import LaunchError

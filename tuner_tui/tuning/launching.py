@@ -21,8 +21,7 @@ from tuner_tui.runs.launch.start import launch
 from tuner_tui.runs.store.folder import RunFolder, RunNotFoundError, find_run, runs_dir
 from tuner_tui.runs.store.record import RecordError, read_record
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.job import BuiltinJob
-from tuner_tui.settings.oom_fallback import FALLBACK_VARIABLE
+from tuner_tui.settings.job import FALLBACK_VARIABLE, BuiltinJob
 from tuner_tui.settings.origin import Resolved
 from tuner_tui.settings.resolve import Sources, resolve_training
 from tuner_tui.tuning.fallback_process import attach_fallback

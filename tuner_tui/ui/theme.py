@@ -12,7 +12,7 @@ from rich.segment import Segment
 from textual.filter import LineFilter
 from textual.theme import Theme
 
-from tuner_tui.core.terminal_text import drop_control
+from tuner_tui.core.text import drop_control
 
 if TYPE_CHECKING:
     from textual.color import Color

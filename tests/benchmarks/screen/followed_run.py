@@ -17,7 +17,7 @@ from tests.benchmarks.screen.peers import OURS, commands
 SCRIPT = """
 import math, os, sys, time
 from pathlib import Path
-from tuner_tui.core.line_files import Appender
+from tuner_tui.core.files import Appender
 from tuner_tui.runs.store.codec import encode
 from tuner_tui.runs.events.types import Metrics, Phase, Plan, Started, Steps
 

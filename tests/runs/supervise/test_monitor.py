@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tuner_tui.core.clock import ClockReading
-from tuner_tui.core.line_files import LineAppender
+from tuner_tui.core.files import LineAppender
 from tuner_tui.core.procfs import ProcessId, identify_process, this_machine
 from tuner_tui.runs.events.types import Phase, Plan
 from tuner_tui.runs.store.codec import encode_event

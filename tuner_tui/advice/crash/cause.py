@@ -26,8 +26,7 @@ from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.remedies.renamed_arguments import unknown_argument
 from tuner_tui.advice.remedies.unsupported_features import unsupported_precision
 from tuner_tui.advice.situation import Situation
-from tuner_tui.runs.events.failure import fatal_event, is_memory_error
-from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.runs.events.run_state import RunState, fatal_event, is_memory_error
 from tuner_tui.runs.events.types import OutOfMemory, Raised
 from tuner_tui.runs.log_parsing.crash_patterns import memory_errors
 from tuner_tui.runs.log_parsing.crash_patterns.pattern import Confidence, CrashPattern

@@ -12,7 +12,7 @@ import typer
 
 from tuner_tui.cli.console import ALREADY_RUNNING, DONE, USAGE, fail, print_line, print_note
 from tuner_tui.cli.options import CommandWords, Detached, InterpreterPath, LauncherName, MemoryLimit, ProcessCount
-from tuner_tui.settings.oom_fallback import MAX_FALLBACKS
+from tuner_tui.settings.job import MAX_FALLBACKS
 
 if TYPE_CHECKING:
     from tuner_tui.runs.launch.prepare import LaunchRequest

@@ -11,7 +11,7 @@ import typer
 
 from tuner_tui.cli.console import fail
 from tuner_tui.cli.screen_opener import open_named
-from tuner_tui.settings.oom_fallback import MAX_FALLBACKS
+from tuner_tui.settings.job import MAX_FALLBACKS
 
 
 class ThemeName(StrEnum):

@@ -11,7 +11,7 @@ import signal
 import time
 from collections.abc import Callable
 
-from tuner_tui.core.line_files import LineAppender, LineTail
+from tuner_tui.core.files import LineAppender, LineTail
 from tuner_tui.core.procfs import ProcessId, is_alive, read_stat
 from tuner_tui.runs.events.types import Started, StopRequested
 from tuner_tui.runs.launch.command import LaunchError

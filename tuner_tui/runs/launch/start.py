@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from tuner_tui import __version__
-from tuner_tui.core.atomic_file import write_atomic
+from tuner_tui.core.files import write_atomic
 from tuner_tui.core.procfs import this_machine
 from tuner_tui.core.redaction import redact_env
 from tuner_tui.runs.launch.command import LaunchError, git_revision, has_gpu

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from tuner_tui.core.regular_files import open_regular
+from tuner_tui.core.files import open_regular
 from tuner_tui.runs.log_parsing.pasted_text import (
     HEADER,
     MAX_SPAN,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner_tui.core.regular_files import read_regular
+from tuner_tui.core.files import read_regular
 from tuner_tui.runs.events.types import Checkpoint
 from tuner_tui.runs.read.event_sampling import last_line_end, sampled_lines
 from tuner_tui.runs.store.codec import decode_event

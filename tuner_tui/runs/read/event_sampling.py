@@ -9,8 +9,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from tuner_tui.core.line_files import LineTail
-from tuner_tui.core.regular_files import open_regular
+from tuner_tui.core.files import LineTail, open_regular
 from tuner_tui.runs.events.types import STORY_PREFIX
 
 WHOLE_BYTES = 2 << 20

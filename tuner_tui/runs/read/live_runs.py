@@ -12,8 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner_tui.core.line_files import LineTail
-from tuner_tui.core.regular_files import read_regular
+from tuner_tui.core.files import LineTail, read_regular
 from tuner_tui.runs.events.fold import fold
 from tuner_tui.runs.events.progress import eta, phase_at
 from tuner_tui.runs.events.run_state import RunState

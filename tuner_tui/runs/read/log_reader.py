@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner_tui.core.regular_files import open_regular
+from tuner_tui.core.files import open_regular
 
 MAX_LINE_CHARACTERS = 2000
 """Longer lines are cut."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tuner_tui.core.line_files import LineTail
+from tuner_tui.core.files import LineTail
 from tuner_tui.memory.calibration import MeasuredRun
 from tuner_tui.runs.events.types import Steps
 from tuner_tui.runs.read.reader import RunReader

@@ -8,10 +8,9 @@ import time
 from dataclasses import dataclass
 from typing import Literal
 
-from tuner_tui.core.line_files import LineTail
+from tuner_tui.core.files import LineTail, read_regular
 from tuner_tui.core.locks import is_locked, wait_unlocked
 from tuner_tui.core.procfs import Machine, is_alive, this_machine
-from tuner_tui.core.regular_files import read_regular
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Event
 from tuner_tui.runs.read.event_sampling import sampled_new_lines

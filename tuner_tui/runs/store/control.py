@@ -7,9 +7,8 @@ import signal
 from pathlib import Path
 from typing import Literal, get_args
 
-from tuner_tui.core.atomic_file import write_atomic
+from tuner_tui.core.files import open_regular, write_atomic
 from tuner_tui.core.procfs import is_alive, this_machine
-from tuner_tui.core.regular_files import open_regular
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import read_supervisor_state
 

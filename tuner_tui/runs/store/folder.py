@@ -9,8 +9,8 @@ from pathlib import Path
 
 import platformdirs
 
+from tuner_tui.core.files import is_irregular
 from tuner_tui.core.numbered_folders import NumberedFolders
-from tuner_tui.core.regular_files import is_irregular
 
 RUNS = NumberedFolders("r")
 

@@ -10,10 +10,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from tuner_tui.core.atomic_file import write_atomic
 from tuner_tui.core.clock import LATEST_T
+from tuner_tui.core.files import read_regular, write_atomic
 from tuner_tui.core.redaction import redact_argv, redact_env
-from tuner_tui.core.regular_files import read_regular
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Settings

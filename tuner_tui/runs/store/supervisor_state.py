@@ -8,10 +8,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner_tui.core.atomic_file import write_atomic
+from tuner_tui.core.files import read_regular, write_atomic
 from tuner_tui.core.json_dataclass import from_json, to_json
 from tuner_tui.core.procfs import Machine, ProcessId
-from tuner_tui.core.regular_files import read_regular
 
 STATE_VERSION = 1
 PADDED_BYTES = 8192

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner_tui.core.regular_files import open_regular
+from tuner_tui.core.files import open_regular
 from tuner_tui.runs.log_parsing.launcher_report import LauncherReport, parse_launcher_report
 from tuner_tui.runs.log_parsing.lines import LogLine, parse_lines, read_head_and_tail
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tuner_tui.core.clock import ClockReading
-from tuner_tui.core.line_files import LineTail
+from tuner_tui.core.files import LineTail
 from tuner_tui.core.procfs import is_alive
 from tuner_tui.hardware.processes.process_roles import LOADER_WORKER
 from tuner_tui.runs.events.fold import fold

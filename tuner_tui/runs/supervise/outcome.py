@@ -6,8 +6,7 @@ import re
 import signal
 from dataclasses import dataclass
 
-from tuner_tui.runs.events.failure import fatal_event, is_memory_error
-from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.runs.events.run_state import RunState, fatal_event, is_memory_error
 from tuner_tui.runs.events.types import Exited, OutOfMemory
 from tuner_tui.runs.supervise.exit_evidence import FailedRank, LogEvidence
 

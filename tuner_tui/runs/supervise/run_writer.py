@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from tuner_tui.core.line_files import LineAppender
+from tuner_tui.core.files import LineAppender
 from tuner_tui.core.redaction import redact_text
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events.types import Event, Finished

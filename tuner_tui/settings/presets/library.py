@@ -15,7 +15,7 @@ import yaml
 from platformdirs import user_config_path
 
 import tuner_tui
-from tuner_tui.core.private_folder import make_private, shared_with
+from tuner_tui.core.files import make_private, shared_with
 from tuner_tui.hardware.inventory import Gpu
 from tuner_tui.settings.errors import PresetError, PresetExistsError
 from tuner_tui.settings.fields import closest_match, shorten_text

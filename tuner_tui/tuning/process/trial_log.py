@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, TypeAdapter, ValidationError
 
-from tuner_tui.core.line_files import LineAppender
+from tuner_tui.core.files import LineAppender
 from tuner_tui.tuning.store import TuningFolder
 from tuner_tui.tuning.trial import CompletedTrial, SkippedChange, Trial, TuningConclusion
 

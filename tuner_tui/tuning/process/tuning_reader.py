@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Literal
 
-from tuner_tui.core.line_files import LineTail
+from tuner_tui.core.files import LineTail
 from tuner_tui.runs.store.record import RecordError
 from tuner_tui.tuning.process.trial_log import (
     LogEntry,

@@ -10,7 +10,7 @@ import time
 import traceback
 from pathlib import Path
 
-from tuner_tui.core.private_folder import make_private
+from tuner_tui.core.files import make_private
 
 
 def write_crash_report(error: BaseException, folder: Path) -> str:

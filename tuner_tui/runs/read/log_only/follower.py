@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from tuner_tui.core.regular_files import open_regular
+from tuner_tui.core.files import open_regular
 from tuner_tui.runs.events.types import Evaluated, Event, Metrics, Phase, Plan, Steps
 from tuner_tui.runs.read.log_only.output_lines import ProgressRecord, parse_output
 from tuner_tui.runs.read.log_only.tool_files import find_tool_files, read_tool_file

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tuner_tui.core.regular_files import open_regular
+from tuner_tui.core.files import open_regular
 from tuner_tui.runs.read.log_only.output_lines import ProgressRecord, parse_count, parse_duration, parse_number
 
 MAX_READ_BYTES = 8 << 20

@@ -1,4 +1,4 @@
-"""Folders are private under every umask that lets the user himself in; who else may change a file."""
+"""Files are replaced whole and private; folders are private under every umask that lets the user in."""
 
 from __future__ import annotations
 
@@ -7,8 +7,29 @@ from pathlib import Path
 
 import pytest
 
+from tuner_tui.core.files import make_private, shared_with, write_atomic
 from tuner_tui.core.numbered_folders import NumberedFolders
-from tuner_tui.core.private_folder import make_private, shared_with
+
+
+def test_a_file_is_replaced_and_private(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    path.write_text("old")
+    path.chmod(0o644)
+    write_atomic(path, "new")
+    assert path.read_text() == "new"
+    assert path.stat().st_mode & 0o777 == 0o600
+    write_atomic(path, b"\x00")
+    assert path.read_bytes() == b"\x00"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_where_it_cannot_be_written_the_old_file_stays(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "child").touch()
+    with pytest.raises(OSError, match="directory"):
+        write_atomic(folder, "new")
+    assert list(tmp_path.iterdir()) == [folder]
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o002, 0o022, 0o077])

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.job import BuiltinJob, CommandJob, same_training
-from tuner_tui.settings.oom_fallback import MAX_FALLBACKS, fallback_limit
+from tuner_tui.settings.job import MAX_FALLBACKS, BuiltinJob, CommandJob, fallback_limit, same_training
 from tuner_tui.settings.presets.library import dump_preset
 from tuner_tui.settings.presets.parser import parse_preset
 

@@ -1,0 +1,190 @@
+"""Reads, writes and follows files that other processes or users may change at the same time.
+
+Files of this program are readable by its user alone, whatever the umask. What is opened for reading is a regular file:
+a named pipe, a device or a link in its place is an error, not a wait.
+"""
+
+from __future__ import annotations
+
+import errno
+import grp
+import os
+import pwd
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+MAX_BYTES = 8 << 20
+
+
+def open_regular(path: str | os.PathLike[str], *, follow_links: bool = False) -> int:
+    """Return a descriptor for reading a regular file. Never blocks. Raises `OSError`, also for anything else.
+
+    With `follow_links` the file may be a link, which is usual in folders of the user, not in those of this program.
+    """
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+    try:
+        descriptor = os.open(path, flags if follow_links else flags | os.O_NOFOLLOW)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):  # a link, or a socket
+            raise OSError(errno.EINVAL, "Not a regular file", os.fspath(path)) from None
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "Not a regular file", os.fspath(path))
+    return descriptor
+
+
+def read_regular(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES, *, follow_links: bool = False) -> bytes:
+    """Read a whole regular file. Raises `OSError`, also if it is larger than `max_bytes`."""
+    descriptor = open_regular(path, follow_links=follow_links)
+    with os.fdopen(descriptor, "rb") as file:
+        content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), os.fspath(path))
+    return content
+
+
+def is_irregular(path: Path) -> bool:
+    """Whether something other than a regular file has this name."""
+    try:
+        return not stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def write_atomic(path: Path, content: str | bytes) -> None:
+    """Replaces `path`, readable by this user alone. Raises `OSError` and then leaves the old file as it was.
+
+    Not synced to the disk: it survives the end of the program, not the loss of power.
+    """
+    # In the same folder, as a rename works within one file system only. `tempfile` would cost the supervisor 1 MB.
+    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+        fresh.replace(path)
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise
+
+
+def make_private(folder: Path) -> None:
+    """Create `folder` with its missing parents, each with mode 0700 (`mkdir(parents=True)` leaves the parents to the
+    umask). Raises `OSError`.
+    """
+    if not folder.is_dir():
+        make_private(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def shared_with(path: Path) -> str | None:
+    """Who else may change `path`, such as "every user"; None if only this user and root may. Raises `OSError`.
+
+    A group of which this user is the only member counts as this user: many systems create files writable by it.
+    """
+    found = path.stat()
+    if found.st_uid not in (0, os.getuid()):
+        return f"user {_user_name(found.st_uid)}"
+    if found.st_mode & stat.S_IWOTH:
+        return "every user"
+    if found.st_mode & stat.S_IWGRP and not _is_own_group(found.st_gid):
+        return f"group {_group_name(found.st_gid)}"
+    return None
+
+
+def _is_own_group(gid: int) -> bool:
+    try:
+        group, user = grp.getgrgid(gid), pwd.getpwuid(os.getuid())
+    except KeyError:
+        return False
+    return group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
+
+
+def _user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _group_name(gid: int) -> str:
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)
+
+
+class LineAppender:
+    """Appends whole lines to a file that other processes append to as well. A torn last line is ended first."""
+
+    def __init__(self, path: Path) -> None:
+        """Open or create the file with mode 0600. Raises `OSError`."""
+        self._descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def append(self, line: bytes) -> None:
+        """Write `line`, which ends with a newline. Raises `OSError` if the disk does not take all of it."""
+        if not self._at_line_start():
+            line = b"\n" + line
+        written = os.write(self._descriptor, line)
+        if written < len(line):
+            os.write(self._descriptor, line[written:])  # raises with the reason, such as a full disk
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+    def _at_line_start(self) -> bool:
+        size = os.fstat(self._descriptor).st_size
+        return size == 0 or os.pread(self._descriptor, 1, size - 1) in (b"\n", b"")
+
+
+CHUNK_BYTES = 1 << 20
+LONGEST_LINE_BYTES = 1 << 20
+"""A longer unfinished line is dropped."""
+
+
+class LineTail:
+    """Iterates over the complete lines of a growing file. A missing file is empty; a file that shrank is read again."""
+
+    def __init__(self, path: Path, offset: int = 0) -> None:
+        """Start at byte `offset`, which must be the beginning of a line."""
+        self.path = path
+        self.offset = offset
+        self._torn = b""
+
+    def size(self) -> int:
+        """The size of the file in bytes; 0 if it does not exist."""
+        try:
+            return self.path.stat().st_size
+        except OSError:
+            return 0
+
+    def skip_to(self, offset: int) -> None:
+        """Continue at byte `offset`, the beginning of a line."""
+        self.offset, self._torn = offset, b""
+
+    def lines(self) -> Iterator[bytes]:
+        """The lines completed since the last call, without newlines. At most a chunk is in memory.
+
+        Lines written after the call started are left for the next call, so that a fast writer cannot block a reader.
+        """
+        end = self.size()
+        if end < self.offset:
+            self.skip_to(0)
+        while self.offset < end and (chunk := self._read(end - self.offset)):
+            *whole, self._torn = (self._torn + chunk).split(b"\n")
+            self.offset += len(chunk)
+            if len(self._torn) > LONGEST_LINE_BYTES:
+                self._torn = b""
+            yield from whole
+
+    def _read(self, most: int) -> bytes:
+        try:
+            descriptor = open_regular(self.path)
+        except OSError:
+            return b""
+        try:
+            return os.pread(descriptor, min(CHUNK_BYTES, most), self.offset)
+        finally:
+            os.close(descriptor)
