@@ -194,3 +194,17 @@ def test_notes_of_the_files_are_kept(tmp_path):
     project.write_text("seed: 1\nhub_token: x\n")
     notes = resolve_training(Sources(str(preset), project=project)).notes
     assert [note.partition(" ")[0] for note in notes] == ["group_by_length", f"{project}:"]
+
+
+def test_the_opened_file_of_a_tool_wins_over_the_project_file(tmp_path):
+    opened, project = tmp_path / "my.yml", tmp_path / "tuner.yaml"
+    opened.write_text("base_model: acme/m\ndatasets: [{path: d}]\nlearning_rate: 1e-5\n")
+    project.write_text("settings: {learning_rate: 1e-3, seed: 7}\njob: {kind: command, command: [python, x.py]}\n")
+    training = resolve_training(Sources(str(opened), {}, {"TUNER_SEED": "8"}, project=project))
+    assert isinstance(training.job, CommandJob)
+    assert training.job.command == ("axolotl", "train", str(opened))
+    assert (training.resolved.settings.learning_rate, training.resolved.settings.seed) == (1e-5, 8)
+    assert training.resolved.origin("learning_rate").kind == OriginKind.PRESET
+    opened.write_text("learning_rate: 1e-5\n")  # only its user knows the script that reads it
+    of_project = CommandJob(command=("python", "x.py"))
+    assert resolve_training(Sources(str(opened), project=project)).job == of_project

@@ -1,7 +1,8 @@
 """Resolves settings and job from all their sources, each value with its origin.
 
-Flags win over the environment (`TUNER_<FIELD>`), the environment over `./tuner.yaml`, that over the preset. What is
-recommended for this machine (`advice.recommend`) fills in what none of them gives.
+Flags win over the environment (`TUNER_<FIELD>`), the environment over `./tuner.yaml`, that over the preset. The file
+of a training tool wins over `./tuner.yaml`: whoever opens it wants that training, not the folder's. What is recommended
+for this machine (`advice.recommend`) fills in what none of them gives.
 """
 
 from __future__ import annotations
@@ -73,14 +74,19 @@ class ResolvedTraining:
 def resolve_training(sources: Sources) -> ResolvedTraining:
     """Settings and job from `sources`. Raises `SettingsError` that names the source at fault.
 
-    The job is that of the project file, else of the preset, changed by the job options; a command among the options
-    replaces the command and keeps the other keys of a command job.
+    The job is that of the project file, else of the preset; with the file of a training tool, that of the file, else
+    of the project file. The job options change it; a command among them replaces the command and keeps the other keys
+    of a command job.
     """
     loaded = None if sources.preset is None else find_preset(sources.preset)
     project = load_project(sources.project)
     preset = None if loaded is None else loaded.preset
-    resolved = resolve(flags=sources.flags, environment=sources.environment, project=project, preset=preset)
-    jobs = [file.preset.job for file in (project, loaded) if file is not None and file.preset.job is not None]
+    opened = loaded is not None and loaded.dialect is not None
+    resolved = resolve(
+        flags=sources.flags, environment=sources.environment, project=project, preset=preset, preset_wins=opened
+    )
+    files = (loaded, project) if opened else (project, loaded)
+    jobs = [file.preset.job for file in files if file is not None and file.preset.job is not None]
     job = apply_job_options(jobs[0] if jobs else sources.default_job, sources.job)
     fallback = fallback_limit(sources.fallback, sources.environment)
     if job is not None and fallback is not None:
@@ -97,11 +103,15 @@ def resolve(
     environment: Mapping[str, str] | None = None,
     project: LoadedPreset | None = None,
     preset: Preset | None = None,
+    preset_wins: bool = False,
 ) -> Resolved:
-    """The settings alone, from files already loaded. Raises `SettingsError` that names the source at fault."""
+    """The settings alone, from files already loaded. Raises `SettingsError` that names the source at fault.
+
+    With `preset_wins`, the preset's values win over those of the project file.
+    """
+    files = (_preset_layer(preset), _project_layer(project))
     layers = (
-        _preset_layer(preset),
-        _project_layer(project),
+        *(reversed(files) if preset_wins else files),
         _environment_layer(environment or {}),
         _flag_layer(flags or {}),
     )

@@ -6,7 +6,7 @@ import pytest
 
 from tuner_tui.settings.errors import FieldError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
-from tuner_tui.ui.state.job_form import format_job, job_fields, parse_job
+from tuner_tui.ui.state.job_form import BUILTIN, COMMAND, format_job, job_fields, parse_job
 
 COMMAND_JOB = CommandJob(
     command=("python", "my train.py", "--lr", "{learning_rate}"),
@@ -24,7 +24,14 @@ COMMAND_JOB = CommandJob(
     "job",
     [
         COMMAND_JOB,
-        CommandJob(command=("trl", "sft", "x.yaml"), apply="yaml", dialect="trl"),
+        CommandJob(
+            command=("trl", "sft", "x.yaml"),
+            apply="yaml",
+            dialect="trl",
+            model="gpt2",
+            task="causal-lm",
+            data="acme/chat",
+        ),
         BuiltinJob(),
         BuiltinJob(
             task="causal-lm", model="gpt2", data="a.csv", text_column="t", max_samples=5, trust_remote_code=True
@@ -64,3 +71,10 @@ def test_a_number_of_samples_that_is_none() -> None:
     with pytest.raises(FieldError) as caught:
         parse_job({**format_job(BuiltinJob()), "max_samples": "many"})
     assert caught.value.field == "max_samples"
+
+
+@pytest.mark.parametrize("job", [CommandJob, BuiltinJob])
+def test_every_field_of_a_job_has_a_line(job: type[CommandJob] | type[BuiltinJob]) -> None:
+    """What has no line would be lost when the form is accepted."""
+    kind = COMMAND if job is CommandJob else BUILTIN
+    assert {line.name for line in job_fields(kind)} == job.model_fields.keys() - {"kind"}

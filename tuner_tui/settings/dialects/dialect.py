@@ -42,15 +42,17 @@ class Dialect:
     otherwise they are unsupported. A file belongs to the tool that shares most `file_keys` with it. With `nested`, a
     key such as `optimizer.lr` is in a section. The tool takes only whole numbers for the settings `whole`.
 
-    `command` starts the tool, `choose_command` where that depends on the values and the path of the file; with
-    `script_unknown` the user's own script reads the file. `model_keys` and `data_keys` name model and dataset, the
-    first that is given counts. A key of `environment` that the file sets needs a variable and its value.
+    `command` starts the tool, one of whose `programs` it is, `choose_command` where that depends on the values and the
+    path of the file; with `script_unknown` the user's own script reads the file. `model_keys` and `data_keys` name
+    model and dataset, the first that is given counts. A key of `environment` that the file sets needs a variable and
+    its value.
     """
 
     name: str
     tool: str
     command: str
     names: Mapping[str, str]
+    programs: tuple[str, ...] = ()
     values: Mapping[str, Mapping[Value, WrittenKeys]] = field(default_factory=dict)
     warmup_ratio: str | None = None
     read_as: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)

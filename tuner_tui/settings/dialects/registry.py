@@ -2,57 +2,27 @@
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import PurePath
 from typing import Any
 
-from tuner_tui.settings.dialects.axolotl import AXOLOTL
+from tuner_tui.settings.dialects import tools
 from tuner_tui.settings.dialects.dialect import Dialect
-from tuner_tui.settings.dialects.launcher_configs import ACCELERATE, DEEPSPEED
-from tuner_tui.settings.dialects.litgpt import LITGPT
-from tuner_tui.settings.dialects.llama_factory import LLAMA_FACTORY, LLAMA_FACTORY_V1
-from tuner_tui.settings.dialects.ms_swift import MS_SWIFT
-from tuner_tui.settings.dialects.torchtune import TORCHTUNE
-from tuner_tui.settings.dialects.trl import TRL
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.fields import closest_match, shorten_text
 
-HF = Dialect(
-    name="hf",
-    tool="Hugging Face Trainer",
-    command="python train.py {config}",
-    names={},
-    script_unknown=True,
-    file_keys=frozenset({
-        "dataset_config_name", "task_name", "train_file", "validation_file", "block_size", "max_train_samples",
-        "tokenizer_name", "config_name",
-    }),
-)  # fmt: skip
-DIALECTS: Mapping[str, Dialect] = {
-    one.name: one
-    for one in (
-        HF,
-        TRL,
-        LLAMA_FACTORY,
-        LLAMA_FACTORY_V1,
-        AXOLOTL,
-        MS_SWIFT,
-        LITGPT,
-        TORCHTUNE,
-        ACCELERATE,
-        DEEPSPEED,
-    )
-}
-DIALECT_OF_PROGRAM = {
-    "trl": TRL,
-    "llamafactory-cli": LLAMA_FACTORY,
-    "llamafactory": LLAMA_FACTORY,
-    "axolotl": AXOLOTL,
-    "swift": MS_SWIFT,
-    "litgpt": LITGPT,
-    "tune": TORCHTUNE,
-}
-"""Name of a program to the dialect of the tool."""
+
+def _load_dialects() -> dict[str, Dialect]:
+    """The `DIALECT` of every module in `tools`, the plain Hugging Face one first."""
+    modules = (import_module(f"{tools.__name__}.{found.name}") for found in pkgutil.iter_modules(tools.__path__))
+    found: list[Dialect] = [module.DIALECT for module in modules]
+    return {one.name: one for one in sorted(found, key=lambda one: (one.name != "hf", one.name))}
+
+
+DIALECTS: Mapping[str, Dialect] = _load_dialects()
+HF = DIALECTS["hf"]
 
 
 def dialect_by_name(name: str) -> Dialect:
@@ -66,8 +36,9 @@ def dialect_by_name(name: str) -> Dialect:
 
 def dialect_of_command(command: Sequence[str]) -> Dialect:
     """The dialect of the tool that a command starts, by its program or module; `HF` for any other command."""
+    programs = {program: one for one in DIALECTS.values() for program in one.programs}
     for word in command[:4]:
-        found = DIALECT_OF_PROGRAM.get(PurePath(word).name.partition(".")[0])
+        found = programs.get(PurePath(word).name.partition(".")[0])
         if found is not None:
             return found
     return HF

@@ -15,6 +15,8 @@ from tuner_tui.settings.errors import FieldError
 from tuner_tui.settings.job import ApplyMode, BuiltinJob, CommandJob, Job, Launcher
 
 COMMAND, BUILTIN = "command", "built-in"
+TASKS = ("classification", "causal-lm")
+UNKNOWN_TASK = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +46,13 @@ COMMAND_FIELDS = (
     JobField("apply", "settings by", "how the settings reach the command", get_args(ApplyMode)),
     JobField("dialect", "dialect", "the tool whose option names hf-args, hydra and yaml write", tuple(DIALECTS)),
     JobField("aliases", "aliases", "setting=key pairs, such as learning_rate=optimizer.lr"),
+    JobField("model", "model", "what the command trains, for estimates: a Hub id or a local path; empty: not known"),
+    JobField("task", "task", "what the command teaches the model, for estimates", (UNKNOWN_TASK, *TASKS)),
+    JobField("data", "data", "what the command trains on, for estimates; empty: not known"),
     FALLBACK_FIELD,
 )
 BUILTIN_FIELDS = (
-    JobField("task", "task", "what is learnt", ("classification", "causal-lm")),
+    JobField("task", "task", "what is learnt", TASKS),
     JobField("model", "model", "a Hub id, a local path, or a shape: tiny, bert-base, gpt2, llama-1b"),
     JobField("data", "data", "a CSV, JSONL or Parquet file, a Hub dataset, or stdlib"),
     JobField("text_column", "text column", "empty: detected"),
@@ -90,6 +95,9 @@ def format_job(job: Job) -> dict[str, str]:
         "apply": job.apply,
         "dialect": job.dialect,
         "aliases": _format_pairs(job.aliases),
+        "model": job.model or "",
+        "task": job.task or UNKNOWN_TASK,
+        "data": job.data or "",
         "fallback": str(job.fallback),
     }
 
@@ -112,6 +120,8 @@ def parse_job(texts: Mapping[str, str]) -> Job:
             _validated(BuiltinJob, given | {"trust_remote_code": values["trust_remote_code"] == "on"})
         )
     given["command"] = _split_shell("command", values["command"])
+    if given["task"] == UNKNOWN_TASK:
+        del given["task"]
     for name in ("env", "aliases"):
         given[name] = _parse_pairs(name, values[name])
     return _checked_launcher(_validated(CommandJob, given))

@@ -18,10 +18,11 @@ def choose_command(values: Mapping[str, Any], _path: Path) -> str:
     return f"litgpt {kind} {shlex.quote(str(values.get('checkpoint_dir') or ''))} --config {{config}}"
 
 
-LITGPT = Dialect(
+DIALECT = Dialect(
     name="litgpt",
     tool="litgpt",
     command="litgpt finetune_lora CHECKPOINT --config {config}",
+    programs=("litgpt",),
     names={
         "per_device_train_batch_size": "train.micro_batch_size",
         "learning_rate": "optimizer.init_args.lr",

@@ -21,13 +21,14 @@ def choose_command(values: Mapping[str, Any], _path: Path) -> str:
         raise SettingsError("is for `llamafactory-cli export`, which merges a model and trains nothing")
     if not TRAINS & values.keys():
         raise SettingsError("is for `llamafactory-cli chat`, `webchat` or `api`, which train nothing")
-    return LLAMA_FACTORY.command
+    return DIALECT.command
 
 
-LLAMA_FACTORY = Dialect(
+DIALECT = Dialect(
     name="llama-factory",
     tool="LLaMA-Factory",
     command="llamafactory-cli train {config}",
+    programs=("llamafactory-cli", "llamafactory"),
     names={
         "max_length": "cutoff_len",
         "lora_r": "lora_rank",
@@ -66,44 +67,3 @@ LLAMA_FACTORY = Dialect(
     # DeepSpeed needs torchrun even on one GPU; Ray starts its own workers.
     environment={"deepspeed": ("FORCE_TORCHRUN", "1"), "ray_num_workers": ("USE_RAY", "1")},
 )  # fmt: skip
-
-LLAMA_FACTORY_V1 = Dialect(
-    name="llama-factory-v1",
-    tool="LLaMA-Factory v1",
-    command="llamafactory-cli sft {config}",
-    names={
-        "per_device_train_batch_size": "micro_batch_size",
-        "max_length": "cutoff_len",
-        "learning_rate": "learning_rate",
-        "weight_decay": "weight_decay",
-        "max_grad_norm": "max_grad_norm",
-        "num_train_epochs": "num_train_epochs",
-        "max_steps": "max_steps",
-        "gradient_checkpointing": "enable_activation_checkpointing",
-        "save_steps": "save_steps",
-        "logging_steps": "logging_steps",
-        "seed": "seed",
-        "lora_r": "peft_config.r",
-        "lora_alpha": "peft_config.lora_alpha",
-        "lora_dropout": "peft_config.lora_dropout",
-    },
-    values={"peft_method": {"lora": {"peft_config.name": "lora"}}, "max_steps": {None: {}}},
-    extends_hf=False,
-    nested=True,
-    file_keys=frozenset(
-        {
-            "model_class",
-            "peft_config",
-            "dist_config",
-            "kernel_config",
-            "quant_config",
-            "train_dataset",
-            "init_config",
-            "micro_batch_size",
-            "cutoff_len",
-        }
-    ),
-    model_keys=("model",),
-    data_keys=("train_dataset",),
-    environment={"model": ("USE_V1", "1")},
-)

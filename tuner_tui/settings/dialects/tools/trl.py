@@ -40,10 +40,11 @@ def training_method(values: Mapping[str, Any], path: Path) -> str:
     return next((method for method, keys in METHOD_KEYS.items() if values.keys() & set(keys)), "sft")
 
 
-TRL = Dialect(
+DIALECT = Dialect(
     name="trl",
     tool="TRL",
     command="trl sft --config {config}",
+    programs=("trl",),
     names={
         "gradient_checkpointing": "gradient_checkpointing",  # TRL defines the old name itself, on by default
         "max_length": "max_length",

@@ -15,10 +15,11 @@ def choose_command(values: Mapping[str, Any], path: Path) -> str:
     return f"swift {kind} {{config}}"
 
 
-MS_SWIFT = Dialect(
+DIALECT = Dialect(
     name="ms-swift",
     tool="ms-swift",
     command="swift sft {config}",
+    programs=("swift",),
     names={
         "gradient_checkpointing": "gradient_checkpointing",
         "max_length": "max_length",

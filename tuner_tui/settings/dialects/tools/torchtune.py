@@ -18,10 +18,11 @@ def choose_command(values: Mapping[str, Any], path: Path) -> str:
     return f"tune run {'lora' if lora else 'full'}_finetune_{devices} --config {{config}}"
 
 
-TORCHTUNE = Dialect(
+DIALECT = Dialect(
     name="torchtune",
     tool="torchtune",
     command="tune run full_finetune_single_device --config {config}",
+    programs=("tune",),
     names={
         "per_device_train_batch_size": "batch_size",
         "gradient_accumulation_steps": "gradient_accumulation_steps",

@@ -29,10 +29,11 @@ UNCHANGED_NAMES = (
 
 ATTENTION = "deprecated in axolotl 0.19"
 
-AXOLOTL = Dialect(
+DIALECT = Dialect(
     name="axolotl",
     tool="axolotl",
     command="axolotl train {config}",
+    programs=("axolotl",),
     names={
         **{name: name for name in UNCHANGED_NAMES},
         "per_device_train_batch_size": "micro_batch_size",
