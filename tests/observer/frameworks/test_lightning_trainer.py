@@ -39,7 +39,7 @@ def test_metrics_are_those_of_the_logger(lightning: ObservedProcess) -> None:
 def test_evaluations_and_checkpoints(lightning: ObservedProcess, lightning_output: Path) -> None:
     evaluations = lightning.of(Evaluated)
     assert [event.step for event in evaluations] == [5, 10], "the check before the training is no evaluation"
-    assert all(event.metrics["val_loss"] > 0 and event.seconds for event in evaluations)
+    assert all(event.metrics["eval_loss"] > 0 and event.seconds for event in evaluations)
     checkpoints = lightning.of(Checkpoint)
     assert [event.step for event in checkpoints] == [5, 5, 10, 10]
     assert str(lightning_output / "last.ckpt") in [event.path for event in checkpoints]

@@ -16,6 +16,8 @@ from tuner_tui.runs.events.rates import rates_of, with_counters
 from tuner_tui.runs.events.run_state import DIVERGED, RankState, RunState
 
 MAX_EVALUATIONS = 400
+SAME_EVALUATION_S = 3.0
+"""Evaluations of two sources within this time are one that is both printed and logged."""
 BEFORE_TRAINING = ("starting", "compiling", "skipping")
 
 Folder = Callable[[RunState, Any], RunState]
@@ -99,6 +101,11 @@ def _plan(state: RunState, event: ev.Plan) -> RunState:
 def _evaluated(state: RunState, event: ev.Evaluated) -> RunState:
     if event.rank not in (None, 0):
         return state
+    before = state.evaluations[-1] if state.evaluations else None
+    if before is not None and before.source != event.source and abs(event.t - before.t) <= SAME_EVALUATION_S:
+        known, other = sorted((event, before), key=lambda one: ev.trust(one.source), reverse=True)
+        merged = replace(known, metrics={**other.metrics, **known.metrics}, seconds=known.seconds or other.seconds)
+        return replace(state, evaluations=(*state.evaluations[:-1], merged))
     kept = (*state.evaluations, event)
     if len(kept) > MAX_EVALUATIONS:
         kept = (*kept[:-1:2], kept[-1])
@@ -184,10 +191,11 @@ def _metrics(state: RunState, event: ev.Metrics) -> RunState:
         return state
     names = ("loss", "learning_rate", "grad_norm", "epoch")
     known: dict[str, Any] = {name: value for name in names if (value := getattr(event, name)) is not None}
-    if state.loss is not None and ev.trust(event.source) < ev.trust(state.loss_source):
+    worth = ev.trust(event.source, event.summary)
+    if state.loss is not None and worth < state.loss_trust:
         known.pop("loss", None)
     if "loss" in known:
-        known["loss_source"] = event.source
+        known["loss_source"], known["loss_trust"] = event.source, worth
         known.update(_loss_trend(state, known["loss"]))
     return replace(state, **known)
 

@@ -104,9 +104,10 @@ class HistoryBuilder:
 
     def _metrics(self, event: Event) -> None:
         assert isinstance(event, Metrics)
-        if event.rank in (None, 0) and event.loss is not None and trust(event.source) >= self._loss_trust:
-            if trust(event.source) > self._loss_trust:
-                self._loss, self._loss_trust = DownsampledSeries("loss", ""), trust(event.source)
+        worth = trust(event.source, event.summary)
+        if event.rank in (None, 0) and event.loss is not None and worth >= self._loss_trust:
+            if worth > self._loss_trust:
+                self._loss, self._loss_trust = DownsampledSeries("loss", ""), worth
             self._loss.add(event.step, _finite(event.loss))
 
     def _evaluated(self, event: Event) -> None:

@@ -19,13 +19,13 @@ BACKWARD = "backward()"
 PRINTED = ("log lines", "progress bar")
 
 
-def trust(source: str | None) -> int:
+def trust(source: str | None, summary: bool = False) -> int:
     """How much a metric of this source is worth; a loss of one source is not mixed with that of another.
 
     A Trainer's own is best, then what the script gives to a logger, what it prints, and what `backward()` was called
-    on.
+    on. A `summary` (`Metrics.summary`) comes too seldom to stand for the loss between two of them.
     """
-    if source == BACKWARD:
+    if summary or source == BACKWARD:
         return 0
     return 3 if source is None else 1 if source in PRINTED else 2
 
@@ -316,11 +316,16 @@ class Steps(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics(Event):
-    """What the trainer logged. Values that are not finite are kept."""
+    """What the trainer logged. Values that are not finite are kept.
+
+    `summary`: logged together with an evaluation, so the loss is the mean of an epoch or of other batches than the
+    last.
+    """
 
     kind: ClassVar[str] = "metrics"
     story: ClassVar[bool] = False
     step: int
+    summary: bool = False
     loss: float | None = None
     learning_rate: float | None = None
     grad_norm: float | None = None

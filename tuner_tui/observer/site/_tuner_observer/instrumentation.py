@@ -10,7 +10,7 @@ from .counters.evaluation_detector import EvaluationDetector
 from .counters.planned_length import planned_length
 from .counters.step_counters import StepCounters
 from .frameworks import lightning_trainer, transformers_trainer
-from .hooks import backward_loss, compilation, dataloaders, grad_mode, optimizer_steps, torch_save
+from .hooks import backward_loss, compilation, dataloaders, grad_mode, loggers, optimizer_steps, torch_save
 from .import_hooks import call_safely
 from .inject import injection, resume_checkpoint, sigterm_checkpoint
 from .settings_in_effect import SettingsInEffect
@@ -44,6 +44,8 @@ class Instrumentation:
         self._backward_loss = backward_loss.BackwardLoss(torch, session, self.counters)
         self.counters.on_flush.append(self._backward_loss.write)
         call_safely(self._backward_loss.hook_backward, torch.Tensor)
+        self._logged = loggers.LoggedValues(session, self.counters)
+        self.counters.on_flush.append(self._logged.write)
         call_safely(torch_save.hook_torch_save, torch, self.counters)
         protocol = trial_controller.requested_protocol()
         self._trial = (
@@ -80,6 +82,8 @@ class Instrumentation:
         elif name in LIGHTNING_MODULES:
             lightning_trainer.hook_lightning_trainer(module, self._session, self.counters, self._settings_in_effect)
             resume_checkpoint.hook_lightning_resume(module, self._session)
+        elif name in loggers.LOGGERS:
+            loggers.hook_logger(name, module, self._logged)
         if self._injection_log is not None:
             self._inject(name, module, self._injection_log)
 
@@ -115,6 +119,7 @@ class Instrumentation:
     def at_exit(self) -> None:
         """Finish a trial that is still being measured; report the last loss and settings that found no place."""
         call_safely(self._backward_loss.at_exit)
+        call_safely(self._logged.write)
         if self._injection_log is not None and self._session.is_open:
             self._injection_log.report_missing()
         if self._trial is not None:
@@ -125,3 +130,4 @@ class Instrumentation:
         self.counters.reset()
         self._settings_in_effect.reset()
         self._backward_loss.reset()
+        self._logged.reset()

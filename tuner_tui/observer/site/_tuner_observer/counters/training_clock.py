@@ -122,6 +122,11 @@ class TrainingClock:
             self._on_pause(now)
         return True
 
+    @property
+    def paused_phase(self) -> str | None:
+        """The phase of the open pause, None without one."""
+        return None if self._paused is None else self._paused[0]
+
     def paused_s(self, now: float) -> float | None:
         """Seconds of the open pause so far, None without one."""
         return None if self._paused is None else now - self._paused[1]

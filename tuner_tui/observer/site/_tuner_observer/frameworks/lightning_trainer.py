@@ -11,6 +11,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from ..hooks.loggers import kind_of, training_loss
 from ..import_hooks import call_safely
 from ..settings_in_effect import count_parameters
 from .reporter import FrameworkReporter, as_float, hook_pause
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from ..session import Session
     from ..settings_in_effect import SettingsInEffect
 
-LOSS_NAMES = ("train_loss", "train/loss", "loss", "train_loss_step", "train/loss_step", "loss_step")
 GRAD_NORM_NAMES = ("grad_norm", "train/grad_norm", "grad_2.0_norm_total")
 
 
@@ -59,7 +59,10 @@ def _hook_callbacks(module: Any, reporter: LightningReporter) -> None:
 
 
 def _hook_logger(module: Any, reporter: LightningReporter) -> None:
-    """Read metrics after Lightning has converted them for its loggers, which avoids another synchronisation."""
+    """Read metrics after Lightning has converted them for its loggers, which avoids another synchronisation.
+
+    Without a logger it converts nothing; then those on the CPU are read.
+    """
     connector_class, to_scalars = module._LoggerConnector, module.convert_tensors_to_scalars
     original = connector_class.log_metrics
 
@@ -69,10 +72,10 @@ def _hook_logger(module: Any, reporter: LightningReporter) -> None:
         return scalars
 
     @functools.wraps(original)
-    def log_metrics(self: Any, *args: Any, **kwargs: Any) -> None:
+    def log_metrics(self: Any, metrics: Any, *args: Any, **kwargs: Any) -> None:
         reporter.scalars = None
-        original(self, *args, **kwargs)
-        call_safely(reporter.logged, self.trainer)
+        original(self, metrics, *args, **kwargs)
+        call_safely(reporter.logged, self.trainer, metrics)
 
     module.convert_tensors_to_scalars = functools.wraps(to_scalars)(convert_tensors_to_scalars)
     connector_class.log_metrics = log_metrics
@@ -135,13 +138,13 @@ class LightningReporter(FrameworkReporter):
         if request == "stop":
             trainer.should_stop = True
 
-    def logged(self, trainer: Any) -> None:
+    def logged(self, trainer: Any, metrics: Any) -> None:
         """Report logged metrics; the learning rate is read from the optimizer."""
-        scalars = self.scalars or {}
+        scalars = self.scalars or metrics or {}
         if not trainer.training:
             self._validation.update(scalars)
             return
-        loss = _first(scalars, LOSS_NAMES)
+        loss = training_loss(scalars)
         if loss is None:
             return
         fields = {"step": trainer.global_step, "epoch": as_float(trainer.current_epoch), "loss": loss}
@@ -158,7 +161,7 @@ class LightningReporter(FrameworkReporter):
         if not trainer.sanity_checking:
             kept = getattr(trainer._logger_connector, "_callback_metrics", {})
             unlogged = {name: value for name, value in kept.items() if not name.startswith("train")}
-            self.report_evaluation(trainer.global_step, self._validation or unlogged)
+            self.report_evaluation(trainer.global_step, _with_eval_loss(self._validation or unlogged))
 
     def saved(self, trainer: Any, path: Any) -> None:
         """Report a completed checkpoint."""
@@ -171,6 +174,11 @@ class LightningReporter(FrameworkReporter):
         self.write_metrics()
         self.counters.trainer_ended()
         self.session.enter_phase("ending")
+
+
+def _with_eval_loss(metrics: dict[str, Any]) -> dict[str, Any]:
+    """Rename the loss to `eval_loss`, as all other evaluations name it."""
+    return {"eval_loss" if kind_of(name).key == "eval_loss" else name: value for name, value in metrics.items()}
 
 
 def _first(values: dict[str, Any], names: tuple[str, ...]) -> float | None:

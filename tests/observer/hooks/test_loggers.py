@@ -1,0 +1,159 @@
+"""Names and values that the script gives to its loggers, and loggers that fail."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.observer.observed_process import SCRIPTS, ObservedProcess, observe
+from tuner_tui.observer.site._tuner_observer.hooks.loggers import EVALUATION, IGNORED, LOSS, METRIC, kind_of
+from tuner_tui.runs.events.fold import fold_all
+from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.runs.events.types import BACKWARD, Evaluated, Metrics, Steps
+
+CLASS = "class {name}:\n    def __init__(self, *_, **__): pass\n"
+METHOD = "    def {name}(self, {parameters}): {body}\n"
+STAND_INS = {
+    "wandb": {
+        "wandb/__init__.py": "from wandb.sdk.wandb_run import Run\n\ndef init(**_): return Run()\n",
+        "wandb/sdk/__init__.py": "",
+        "wandb/sdk/wandb_run.py": CLASS.format(name="Run")
+        + METHOD.format(name="log", parameters="data, step=None, commit=None", body="print(sorted(data), step)"),
+    },
+    "tensorboardx": {
+        "tensorboardX/__init__.py": "from tensorboardX.writer import SummaryWriter\n",
+        "tensorboardX/writer.py": CLASS.format(name="SummaryWriter")
+        + METHOD.format(name="add_scalar", parameters="tag, scalar_value, global_step=None", body="print(tag)"),
+    },
+    "mlflow": {
+        "mlflow/__init__.py": "from mlflow.tracking.fluent import log_metrics\n",
+        "mlflow/tracking/__init__.py": "",
+        "mlflow/tracking/fluent.py": "def log_metrics(metrics, step=None, synchronous=None): print(sorted(metrics))\n",
+    },
+    "trackio": {
+        "trackio/__init__.py": "from trackio.run import Run\n\n_run = Run()\n\ndef init(project): return _run\n\n"
+        "def log(metrics, step=None): _run.log(metrics=metrics, step=step)\n",
+        "trackio/run.py": CLASS.format(name="Run")
+        + METHOD.format(name="log", parameters="metrics, step=None", body="print(sorted(metrics))"),
+    },
+}
+"""The signatures of wandb 0.31, tensorboardX 2.6, MLflow 3.17 and trackio 0.43, at the places where those have them."""
+
+
+def install(folder: Path, files: dict[str, str]) -> str:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return str(folder)
+
+
+def logged(tmp_path: Path, name: str, source: str, packages: str = "") -> ObservedProcess:
+    """The loss of each step is a quarter of the last, from 1; the evaluations come after steps 4 and 8."""
+    found = observe(tmp_path, str(SCRIPTS / "logged_metrics.py"), f"{name}_log", first=packages)
+    assert found.exit_code == 0, found.errors
+    theirs = [event for event in found.of(Metrics) if event.source != BACKWARD]
+    assert {event.source for event in theirs} == {source}
+    assert all(event.loss == 0.25 ** (event.step - 1) for event in theirs)
+    assert (theirs[-1].step, theirs[-1].learning_rate) == (8, 0.25)
+    evaluations = [(event.step, event.source, event.metrics) for event in found.of(Evaluated)]
+    assert evaluations == [
+        (4, source, {"eval_loss": 0.25**4, "eval_acc": 0.5}),
+        (8, source, {"eval_loss": 0.25**8, "eval_acc": 0.75}),
+    ]
+    state = fold_all(RunState(), found.events)
+    assert (state.loss, state.loss_source, state.step) == (0.25**7, source, 8)
+    return found
+
+
+@pytest.mark.train
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [("wandb", "wandb"), ("tensorboardx", "tensorboardX"), ("mlflow", "mlflow"), ("trackio", "trackio")],
+)
+def test_what_is_logged_is_seen_and_still_logged(tmp_path: Path, name: str, source: str) -> None:
+    found = logged(tmp_path, name, source, install(tmp_path / "packages", STAND_INS[name]))
+    assert "val_acc" in found.output
+
+
+@pytest.mark.train
+@pytest.mark.parametrize("name", ["accelerate", "tensorboard"])
+def test_loggers_of_installed_packages(tmp_path: Path, name: str) -> None:
+    if importlib.util.find_spec(name) is None:
+        pytest.skip(f"{name} is not installed")
+    logged(tmp_path, name, name)
+
+
+@pytest.mark.train
+def test_a_logger_of_another_form_works_as_without_the_observer(tmp_path: Path) -> None:
+    """Its arguments are not understood, and its own errors are the script's to catch."""
+    wandb = STAND_INS["wandb"] | {
+        "wandb/sdk/wandb_run.py": "class Run:\n    def log(self, *, step, data=None):\n        print('called', step)\n"
+    }
+    script = (
+        "import wandb\nrun = wandb.init()\nrun.log(step=3)\n"
+        "try:\n    run.log()\nexcept TypeError as error:\n    print('raised', 'step' in str(error))\nimport torch\n"
+    )
+    found = observe(tmp_path, "-c", "import torch\n" + script, first=install(tmp_path / "packages", wandb))
+    assert (found.exit_code, found.output.split(os.linesep)) == (0, ["called 3", "raised True", ""]), found.errors
+    assert found.of(Metrics) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "what", "key"),
+    [
+        ("loss", LOSS, "eval_loss"),
+        ("train/loss", LOSS, "eval_train_loss"),
+        ("Loss/train", LOSS, "eval_loss_train"),
+        ("trainLoss", LOSS, "eval_train_loss"),
+        ("mlm_loss", LOSS, "eval_mlm_loss"),
+        ("batch_loss", LOSS, "eval_batch_loss"),
+        ("val/loss", EVALUATION, "eval_loss"),
+        ("Loss/test", EVALUATION, "eval_loss"),
+        ("valid_acc@1", EVALUATION, "eval_acc@1"),
+        ("eval/f1", EVALUATION, "eval_f1"),
+        ("accuracy", METRIC, "eval_accuracy"),
+        ("train/accuracy", IGNORED, ""),
+        ("lr", "learning_rate", ""),
+        ("train/learning_rate", "learning_rate", ""),
+        ("gradNorm", "grad_norm", ""),
+        ("loss_scale", IGNORED, ""),
+        ("best_val_loss", IGNORED, ""),
+        ("eval/step_time", IGNORED, ""),
+        ("iter", IGNORED, ""),
+        ("layer_norm.weight", IGNORED, ""),
+    ],
+)
+def test_a_name_says_what_its_value_is(name: str, what: str, key: str) -> None:
+    assert kind_of(name)[:2] == (what, key)
+
+
+def test_of_several_losses_the_total_is_the_trainings() -> None:
+    orders = [kind_of(name).order for name in ("train_loss", "loss/total", "box_loss", "train_loss_epoch")]
+    assert orders == sorted(set(orders))
+
+
+def metrics(t: float, loss: float, source: str | None, summary: bool = False) -> Metrics:
+    return Metrics(t=t, rank=0, step=int(t), loss=loss, source=source, summary=summary)
+
+
+def test_a_loss_of_an_epoch_does_not_stand_for_the_steps_after_it() -> None:
+    printed = [metrics(1, 5.0, "log lines"), metrics(2, 4.0, "wandb", summary=True), metrics(3, 3.0, "log lines")]
+    assert [fold_all(RunState(), printed[: n + 1]).loss for n in range(3)] == [5.0, 5.0, 3.0]
+    read = [metrics(1, 5.0, BACKWARD), metrics(2, 4.0, "wandb", summary=True), metrics(3, 3.0, BACKWARD)]
+    assert [fold_all(RunState(), read[: n + 1]).loss for n in range(3)] == [5.0, 4.0, 3.0]
+    logged_each_step = [metrics(1, 5.0, "log lines"), metrics(2, 4.0, "wandb"), metrics(3, 3.0, "log lines")]
+    assert [fold_all(RunState(), logged_each_step[: n + 1]).loss for n in range(3)] == [5.0, 4.0, 4.0]
+
+
+def test_an_evaluation_that_is_logged_and_printed_counts_once() -> None:
+    counters = Steps(t=0.0, rank=0, step=9, own_steps=9)
+    logged = Evaluated(t=1.0, rank=0, source="wandb", step=9, metrics={"eval_loss": 2.0})
+    printed = Evaluated(t=2.0, source="log lines", step=10, metrics={"eval_loss": 2.01, "eval_acc": 0.5})
+    [event] = fold_all(RunState(), [counters, logged, printed]).evaluations
+    assert (event.source, event.step, event.metrics) == ("wandb", 9, {"eval_loss": 2.0, "eval_acc": 0.5})
+    later = Evaluated(t=9.0, source="log lines", step=20, metrics={"eval_loss": 1.0})
+    assert len(fold_all(RunState(), [counters, logged, printed, later]).evaluations) == 2

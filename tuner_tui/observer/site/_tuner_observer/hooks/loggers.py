@@ -1,0 +1,285 @@
+"""Reads what the script gives to its loggers: the names and values of Weights & Biases, TensorBoard, MLflow and others.
+
+No logger is imported here: each is hooked when the training has imported it, and works as without the hook.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..frameworks.reporter import as_float
+from ..import_hooks import call_safely
+
+if TYPE_CHECKING:
+    from ..counters.step_counters import StepCounters
+    from ..session import Session
+
+    Reader = Callable[..., "tuple[Mapping[str, Any], Any]"]
+    """Takes the arguments of a logging method; returns the values by their names, and the step."""
+
+perf_counter = time.perf_counter
+get_ident = threading.get_ident
+
+
+def _one(tag: str, scalar_value: Any, global_step: Any = None, *_: Any, **__: Any) -> tuple[Mapping[str, Any], Any]:
+    return {tag: scalar_value}, global_step
+
+
+def _group(
+    main_tag: str, tag_scalar_dict: Mapping[str, Any], global_step: Any = None, *_: Any, **__: Any
+) -> tuple[Mapping[str, Any], Any]:
+    return {main_tag: tag_scalar_dict}, global_step
+
+
+def _key(key: str, value: Any, step: Any = None, *_: Any, **__: Any) -> tuple[Mapping[str, Any], Any]:
+    return {key: value}, step
+
+
+def _metrics(metrics: Mapping[str, Any], step: Any = None, *_: Any, **__: Any) -> tuple[Mapping[str, Any], Any]:
+    return metrics, step
+
+
+def _data(data: Mapping[str, Any], step: Any = None, *_: Any, **__: Any) -> tuple[Mapping[str, Any], Any]:
+    return data, step
+
+
+def _values(values: Mapping[str, Any], step: Any = None, *_: Any, **__: Any) -> tuple[Mapping[str, Any], Any]:
+    return values, step
+
+
+class Logger(NamedTuple):
+    """The logging methods of `owner`, a class of the module, or of the module itself.
+
+    `reads`: they convert tensors at once, so that reading one again does not wait for a GPU.
+    """
+
+    source: str
+    owner: str | None
+    methods: Mapping[str, Reader]
+    reads: bool = True
+
+
+_SUMMARY_WRITER = {"add_scalar": _one, "add_scalars": _group}
+LOGGERS = {
+    "wandb.sdk.wandb_run": Logger("wandb", "Run", {"log": _data}),
+    "torch.utils.tensorboard.writer": Logger("tensorboard", "SummaryWriter", _SUMMARY_WRITER),
+    "tensorboardX.writer": Logger("tensorboardX", "SummaryWriter", _SUMMARY_WRITER),
+    "mlflow.tracking.fluent": Logger("mlflow", None, {"log_metric": _key, "log_metrics": _metrics}),
+    "trackio.run": Logger("trackio", "Run", {"log": _metrics}, reads=False),
+    "accelerate.accelerator": Logger("accelerate", "Accelerator", {"log": _values}, reads=False),
+    "lightning.fabric.fabric": Logger("fabric", "Fabric", {"log_dict": _metrics}),
+    "lightning_fabric.fabric": Logger("fabric", "Fabric", {"log_dict": _metrics}),
+}
+"""By the module that defines them. Each calls its reader with its own arguments, without `self`."""
+
+
+def hook_logger(name: str, module: Any, logged: LoggedValues) -> None:
+    """Hook the methods of `module`, one of `LOGGERS`."""
+    logger = LOGGERS[name]
+    owner = module if logger.owner is None else getattr(module, logger.owner)
+    for method, reader in logger.methods.items():
+        original = getattr(owner, method, None)
+        if original is not None:
+            setattr(owner, method, _wrap_log(original, reader, logger, logged))
+
+
+def _wrap_log(original: Any, reader: Reader, logger: Logger, logged: LoggedValues) -> Any:
+    first = 0 if logger.owner is None else 1
+
+    @functools.wraps(original)
+    def log(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        call_safely(logged.add, logger, reader, args[first:], kwargs)
+        return result
+
+    return log
+
+
+INTERVAL_S = 1.0
+EVALUATIONS_AT_ONCE = 50
+"""Evaluations written as they come, before they are limited to one a second (a loop may evaluate after every step)."""
+MAX_NAMES = 1000
+
+LOSS, METRIC, EVALUATION, IGNORED = "loss", "metric", "evaluation", ""
+_WORDS = re.compile(r"[^a-z0-9@]+")
+_CAMEL_CASE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+def _split(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_EVALUATION_WORDS = _split("val valid validation eval evaluation test testing dev devel heldout")
+_TRAINING_WORDS = frozenset(("train", "training", "tr"))
+_NO_FIGURES = _split(
+    "best lowest min minimum max maximum previous prev last target scale scaler scaling weight coef factor mask time"
+    " seconds runtime size step steps iter iters iteration second sec"
+)
+"""Names with one of these words are neither a loss nor a metric of this moment."""
+_METRICS = _split(
+    "acc accuracy top1 top5 acc@1 acc@5 prec precision recall f1 ppl perplexity bleu rouge auc auroc dice iou miou map"
+    " psnr ssim mse mae rmse wer cer bpc bpb"
+)
+_PLAIN_WORDS = frozenset(("loss", "train", "training", "batch", "mean", "avg", "average", "running", "step"))
+
+
+class Kind(NamedTuple):
+    """What a name says of its value: `what` it is, `key` is its name in an event, and whether it says `trains`.
+
+    Of several losses that of the lowest `order` is the training's.
+    """
+
+    what: str
+    key: str = ""
+    trains: bool = False
+    order: int = 0
+
+
+def kind_of(name: str) -> Kind:
+    """The kind of a logged name such as `train/loss`, `val_acc` or `Loss/test`."""
+    words = [word for word in _WORDS.split(_CAMEL_CASE.sub("_", name).lower()) if word]
+    known, trains = set(words), bool(_TRAINING_WORDS & set(words))
+    if known in ({"lr"}, {"learning", "rate"}) or (
+        trains and known - _TRAINING_WORDS in ({"lr"}, {"learning", "rate"})
+    ):
+        return Kind("learning_rate")
+    if known - _TRAINING_WORDS in ({"grad", "norm"}, {"gradient", "norm"}, {"gradnorm"}, {"gnorm"}):
+        return Kind("grad_norm")
+    if known == {"epoch"}:
+        return Kind("epoch")
+    is_loss = any(word.startswith("loss") or word.endswith("loss") for word in words)
+    if known & _NO_FIGURES - (_PLAIN_WORDS if is_loss else frozenset()):
+        return Kind(IGNORED)
+    rest = [word for word in words if word not in _EVALUATION_WORDS]
+    if len(rest) < len(words) and not trains:
+        return Kind(EVALUATION, "eval_" + "_".join(rest)) if rest else Kind(IGNORED)
+    if is_loss:
+        order = 3 if "epoch" in known else 0 if known <= _PLAIN_WORDS else 1 if "total" in known else 2
+        return Kind(LOSS, "eval_" + "_".join(words), trains, order)
+    return Kind(METRIC, "eval_" + "_".join(words)) if known & _METRICS and not trains else Kind(IGNORED)
+
+
+def training_loss(values: Mapping[str, Any]) -> float | None:
+    """The loss of the training among logged `values`, None if there is none."""
+    losses = {name: kind.order for name in values if (kind := kind_of(str(name))).what == LOSS}
+    return as_float(values[min(losses, key=losses.__getitem__)]) if losses else None
+
+
+class LoggedValues:
+    """Collects what is logged and writes it with the counters, at most once a second.
+
+    A loss that is logged with the metrics of an evaluation is one of an epoch, not of the step: a `summary`.
+    """
+
+    def __init__(self, session: Session, counters: StepCounters) -> None:
+        self._session = session
+        self._counters = counters
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything, in a forked child."""
+        self._thread = get_ident()
+        self._kinds: dict[str, Kind] = {}
+        self._device_read_s: dict[str, float] = {}
+        self._loss_order = 9
+        self._loss_name = ""
+        self._metrics: dict[str, Any] = {}
+        self._evaluated: dict[str, float] = {}
+        self._evaluation: dict[str, Any] = {}
+        self._evaluations_left = float(EVALUATIONS_AT_ONCE)
+        self._evaluation_s = 0.0
+
+    def add(self, logger: Logger, reader: Reader, args: Any, kwargs: Any) -> None:
+        """Add what was logged by a call with these arguments. A Trainer reports by itself."""
+        counters = self._counters
+        if counters.trainer_reports or get_ident() != self._thread:
+            return
+        values, step = reader(*args, **kwargs)
+        known = [(name, self._kind(name), value) for name, value in _flattened(values)]
+        known = [each for each in known if each[1].what != IGNORED]
+        if not known:
+            return
+        place = {"step": self._step(step), "source": logger.source}
+        without_gradients = not counters.evaluation.grad_enabled()
+        evaluating = without_gradients or counters.clock.paused_phase == "evaluating"
+        summary = evaluating or any(kind.what == EVALUATION for _, kind, _ in known)
+        for name, kind, value in known:
+            number = self._number(name, value, logger.reads)
+            if number is None:
+                continue
+            neutral = (kind.what == METRIC and evaluating) or (
+                kind.what == LOSS and without_gradients and not kind.trains
+            )
+            if kind.what == EVALUATION or neutral:
+                self._add_evaluated(kind.key, number, place)
+            elif kind.what == LOSS:
+                self._add_loss(name, kind, number, dict(place, summary=summary or None))
+            elif kind.what != METRIC:
+                self._metrics[kind.what] = number
+        if not counters.own_steps:
+            self.write()
+
+    def _kind(self, name: str) -> Kind:
+        kind = self._kinds.get(name)
+        if kind is None:
+            kind = kind_of(name)
+            if len(self._kinds) < MAX_NAMES:
+                self._kinds[name] = kind
+        return kind
+
+    def _step(self, logged: Any) -> int:
+        """The optimizer step; that of the script where there is no optimizer."""
+        step = self._counters.step
+        own = as_float(logged)
+        return step if self._counters.own_steps or own is None else int(own)
+
+    def _number(self, name: str, value: Any, reads: bool) -> float | None:
+        number = as_float(value)
+        if number is not None or not reads or getattr(value, "is_cpu", True):
+            return number
+        now = perf_counter()
+        if now - self._device_read_s.get(name, float("-inf")) < INTERVAL_S:
+            return None
+        self._device_read_s[name] = now
+        return float(value)
+
+    def _add_loss(self, name: str, kind: Kind, number: float, place: dict[str, Any]) -> None:
+        if name == self._loss_name or kind.order < self._loss_order:
+            self._loss_name, self._loss_order = name, kind.order
+            self._metrics.update(place, loss=number)
+
+    def _add_evaluated(self, key: str, number: float, place: dict[str, Any]) -> None:
+        if self._evaluated and place["step"] != self._evaluation["step"]:
+            self._write_evaluation()
+        self._evaluated[key] = number
+        self._evaluation = place
+
+    def _write_evaluation(self) -> None:
+        now = perf_counter()
+        self._evaluations_left = min(float(EVALUATIONS_AT_ONCE), self._evaluations_left + now - self._evaluation_s)
+        self._evaluation_s = now
+        if self._evaluations_left >= 1:
+            self._evaluations_left -= 1
+            self._session.report("evaluated", metrics=self._evaluated, **self._evaluation)
+        self._evaluated = {}
+
+    def write(self) -> None:
+        """Write what is new. Without steps there is no other occasion than the call itself."""
+        if self._evaluated:
+            self._write_evaluation()
+        if "loss" in self._metrics:
+            self._session.report_counters("metrics", self._metrics)
+            self._metrics = {}
+
+
+def _flattened(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if hasattr(value, "items"):
+            yield from ((f"{name}/{each}", number) for each, number in value.items())
+        else:
+            yield str(name), value
