@@ -16,6 +16,7 @@ from tuner_tui.advice.findings.not_applied import (
     not_resumed,
     settings_not_in_effect,
 )
+from tuner_tui.advice.findings.ranks import slow_rank
 from tuner_tui.advice.findings.wall_time import between_steps, no_steps, stalled
 from tuner_tui.advice.situation import Situation
 
@@ -32,6 +33,7 @@ RULES: tuple[FindingRule, ...] = (
     host.swapping,
     host.cpu_contended,
     data_wait,
+    slow_rank,
     wall_time.evaluation_share,
     wall_time.save_share,
     gpu.throttled,
@@ -61,6 +63,7 @@ breakdown of a step come before rules on single figures."""
 SPEED_RULES: tuple[FindingRule, ...] = (
     host.cpu_contended,
     data_wait,
+    slow_rank,
     gpu.throttled,
     gpu.gpu_underused,
     gpu.launch_bound,

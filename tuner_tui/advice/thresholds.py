@@ -44,6 +44,8 @@ DATA_WAIT_HINT_S = Threshold(0.001, "seconds per step: less than a worker takes 
 EVAL_SHARE = Threshold(0.35, "of wall time", JUDGEMENT)
 SAVE_SHARE = Threshold(0.15, "of wall time", JUDGEMENT)
 BETWEEN_SHARE = Threshold(0.35, "of step time", JUDGEMENT)
+SLOW_RANK_SHARE = Threshold(0.15, "of step time that the other ranks wait for the slowest", JUDGEMENT)
+SLOW_RANK_S = Threshold(0.001, "seconds a step that they wait: less is the cost of a collective itself", JUDGEMENT)
 PADDING_SHARE = Threshold(0.35, "of all tokens", "RTX 3090 notes (003): bucketing and packing gain 15-30 %")
 SHORT_STEP_S = Threshold(0.05, "seconds a micro step", JUDGEMENT)
 

@@ -7,6 +7,7 @@ import re
 from tuner_tui.advice import thresholds
 from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.findings.host import other_programs_share
+from tuner_tui.advice.findings.ranks import find_slow_rank
 from tuner_tui.advice.findings.run_metrics import (
     covers_window,
     cpu_pct,
@@ -20,6 +21,7 @@ from tuner_tui.advice.findings.run_metrics import (
     worker_loads,
 )
 from tuner_tui.advice.remedies.catalog import remedies_for
+from tuner_tui.advice.remedies.slow_ranks import own_data_of
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.units import format_percent, format_share, format_short_duration
 from tuner_tui.hardware.sample import Sample
@@ -35,17 +37,25 @@ def data_wait(situation: Situation) -> Finding | None:
     if not serious and step_s is not None and part * step_s < thresholds.DATA_WAIT_HINT_S.value:
         return None
     where, why = _bottleneck(situation)
+    late = find_slow_rank(situation)
+    rank = late.slow.rank if late is not None and late.by_data else None
     cause = "too-many-workers" if where == "cpu" and has_too_many_workers(situation) else "data-wait"
     return Finding(
         cause=cause,
         severity="warning" if serious else "hint",
-        sentence=f"Training waits for data {format_share(part)} of each step: {why}",
-        evidence=_evidence(situation, part),
+        sentence=f"{_who_waits(rank, format_share(part))}: {why}",
+        evidence=(*_evidence(situation, part), *(late.evidence if late is not None and rank is not None else ())),
         confidence="certain" if serious else "likely",
         where=where,
-        remedies=remedies_for(cause, situation, where),
+        remedies=(*(() if rank is None else (own_data_of(rank),)), *remedies_for(cause, situation, where)),
         lost_share=part * training_share(situation),
     )
+
+
+def _who_waits(rank: int | None, share: str) -> str:
+    if rank is None:
+        return f"Training waits for data {share} of each step"
+    return f"Rank {rank} waits for data {share} of each step, and the other ranks for rank {rank}"
 
 
 WORKER_WARNING = re.compile(

@@ -14,6 +14,7 @@ from tuner_tui.advice.remedies import (
     host,
     out_of_memory,
     renamed_arguments,
+    slow_ranks,
     training_loop,
     unsupported_features,
 )
@@ -29,6 +30,7 @@ RELATIVE_FIELDS = frozenset({
 LADDERS: Mapping[str, Ladder] = {
     "gpu-oom": out_of_memory.ladder,
     "gpu-memory-near-limit": out_of_memory.ladder,
+    "slow-rank": slow_ranks.slow_rank,
     "cpu-contended": lambda situation, where: (data_loading.END_OTHERS,),
     "host-oom": host.memory,
     "host-memory-near-limit": host.memory,

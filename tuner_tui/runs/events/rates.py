@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tuner_tui.runs.events.run_state import RankState, Rates
 from tuner_tui.runs.events.types import Steps
@@ -48,6 +48,44 @@ def mean_rates(ranks: Iterable[RankState]) -> Rates:
         for rank in ranks
         if rank.latest is not None
     )
+
+
+@dataclass(frozen=True, slots=True)
+class RankTimes:
+    """Seconds of one rank per step: the whole step, waiting for data, waiting for other ranks, after the optimizer."""
+
+    rank: int
+    step_s: float
+    data_wait_s: float
+    rank_wait_s: float
+    between_s: float
+
+    @property
+    def own_s(self) -> float:
+        """What is left: the rank's own work, without the computation of gradients."""
+        return max(0.0, self.step_s - self.data_wait_s - self.rank_wait_s)
+
+
+def rank_times(ranks: Iterable[RankState]) -> tuple[RankTimes, ...]:
+    """The times of each rank over the last seconds; empty unless every rank of several has measured them."""
+    found = []
+    for rank in ranks:
+        first, last = (rank.recent[0], rank.recent[-1]) if len(rank.recent) > 1 else (None, None)
+        if first is None or last is None or first.rank_wait_s is None or last.rank_wait_s is None:
+            return ()
+        steps = last.own_steps - first.own_steps
+        if steps <= 0:
+            return ()
+        found.append(
+            RankTimes(
+                rank.rank,
+                step_s=(last.train_s - first.train_s) / steps,
+                data_wait_s=(last.data_wait_s - first.data_wait_s) / steps,
+                rank_wait_s=(last.rank_wait_s - first.rank_wait_s) / steps,
+                between_s=((last.between_s or 0.0) - (first.between_s or 0.0)) / steps,
+            )
+        )
+    return tuple(found) if len(found) > 1 else ()
 
 
 def _window(points: tuple[Steps, ...]) -> tuple[Steps, ...]:

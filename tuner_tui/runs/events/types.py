@@ -275,7 +275,9 @@ class Steps(Event):
     process, including steps that a gradient scaler skipped (`skipped_steps`). `tokens` excludes padding; with
     `tokens_estimated` tokens and padding were counted in some batches only and scaled. `train_s` is wall time without
     evaluation and saving; `data_wait_s` is the part spent waiting for a batch, `between_s` the part from an optimizer
-    step to the next request for a batch (None without a data loader). `slowest_step_s` is of the last window.
+    step to the next request for a batch (None without a data loader). `rank_wait_s` is the part in calls that wait for
+    other ranks, the computation of gradients included (None for a single process and on a GPU). `slowest_step_s` is of
+    the last window.
 
     `epoch_batch` of `epoch_batches` are read in the current epoch of the training's loader, which has started
     `epochs_started`; without a length or loader they are None.
@@ -297,6 +299,7 @@ class Steps(Event):
     train_s: float = 0.0
     data_wait_s: float = 0.0
     between_s: float | None = None
+    rank_wait_s: float | None = None
     eval_s: float = 0.0
     save_s: float = 0.0
     skipped_steps: int = 0

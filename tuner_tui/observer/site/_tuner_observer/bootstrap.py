@@ -26,6 +26,8 @@ HOOKED_MODULES = (
     "torch.nn.modules.module",
     "torch.optim.optimizer",
     "torch.utils.data.dataloader",
+    "torch.distributed.distributed_c10d",
+    "torch.nn.parallel.distributed",
     "torch.amp.grad_scaler",
     "torch.cuda.amp.grad_scaler",
     "torch.amp.autocast_mode",

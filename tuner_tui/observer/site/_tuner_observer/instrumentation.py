@@ -10,7 +10,16 @@ from .counters.evaluation_detector import EvaluationDetector
 from .counters.planned_length import planned_length
 from .counters.step_counters import StepCounters
 from .frameworks import lightning_trainer, transformers_trainer
-from .hooks import backward_loss, compilation, dataloaders, grad_mode, loggers, optimizer_steps, torch_save
+from .hooks import (
+    backward_loss,
+    compilation,
+    dataloaders,
+    grad_mode,
+    loggers,
+    optimizer_steps,
+    rank_waits,
+    torch_save,
+)
 from .import_hooks import call_safely
 from .inject import injection, resume_checkpoint, sigterm_checkpoint
 from .settings_in_effect import SettingsInEffect
@@ -46,6 +55,8 @@ class Instrumentation:
         call_safely(self._backward_loss.hook_backward, torch.Tensor)
         self._logged = loggers.LoggedValues(session, self.counters)
         self.counters.on_flush.append(self._logged.write)
+        self._rank_waits = rank_waits.RankWaits(self.counters)
+        call_safely(self._rank_waits.hook_backward, torch.Tensor)
         call_safely(torch_save.hook_torch_save, torch, self.counters)
         protocol = trial_controller.requested_protocol()
         self._trial = (
@@ -68,6 +79,10 @@ class Instrumentation:
             call_safely(self._backward_loss.hook_grad_scaler, module)
         elif name == "torch.amp.autocast_mode":
             self._settings_in_effect.hook_autocast(module)
+        elif name == "torch.distributed.distributed_c10d":
+            self._rank_waits.hook_collectives([module, sys.modules["torch.distributed"]])
+        elif name == "torch.nn.parallel.distributed":
+            self._rank_waits.hook_ddp(module.DistributedDataParallel)
         elif name == "torch._dynamo.callback":
             compilation.hook_compilation(module, (self.counters.compiling, self._settings_in_effect.set_compiled))
         elif name == "transformers.trainer":

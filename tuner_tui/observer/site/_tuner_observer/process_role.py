@@ -47,6 +47,15 @@ def rank_and_world() -> tuple[int, int]:
     return _number("RANK", 0), max(1, _number("WORLD_SIZE", 1))
 
 
+def is_distributed() -> bool:
+    """Whether torch.distributed is initialised with several ranks."""
+    distributed = sys.modules.get("torch.distributed")
+    try:
+        return distributed is not None and distributed.is_initialized() and distributed.get_world_size() > 1
+    except (AttributeError, RuntimeError, ValueError):
+        return False
+
+
 def _number(name: str, default: int) -> int:
     try:
         return int(os.environ[name])

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from ..process_role import is_distributed
 from .batch_stats import ALWAYS_COUNTED_MASKS, BatchLayout, TrainingTotals
 from .evaluation_detector import EvaluationDetector
 from .record_buffer import TRAINER_KEY, RecordBuffer
@@ -33,7 +34,8 @@ class StepCounters:
 
     Every method that reads or changes the counters reads the buffer first; `own_steps` is as of the last read.
     `on_step` is called after every step if it is set, as in a trial. `trainer_reports`: a Trainer tells the loss and
-    the length of the training; `planned` is what the variables of another loop say of its length.
+    the length of the training; `planned` is what the variables of another loop say of its length. `wait_is_known`: the
+    training computes on the CPU, where the time in a call is that of its work.
     """
 
     def __init__(
@@ -60,6 +62,9 @@ class StepCounters:
         self.clock = TrainingClock(self.session, self._before_pause)
         self._gap_classifier = StepGapClassifier()
         self.first_step = self.own_steps = self.written_steps = self._skipped_steps = 0
+        self._rank_wait_s = 0.0
+        self._distributed = False
+        self.wait_is_known = True
         self._totals = TrainingTotals()
         self._masked: BatchLayout | None = None
         self._pending: list[IteratorStats] = []
@@ -151,6 +156,11 @@ class StepCounters:
         for iterator in self._pending:
             iterator.keep_last(accumulation)
         self.clock.restart(perf_counter())
+
+    def waited_for_ranks(self, seconds: float) -> None:
+        """Add time in a call that waits for other ranks, outside evaluations and checkpoints."""
+        if self.clock.is_running:
+            self._rank_wait_s += seconds
 
     # pauses
 
@@ -298,6 +308,11 @@ class StepCounters:
             self._planned_steps = steps
             self.session.report("plan", total_steps=steps, epochs=epochs, guessed=True)
 
+    def _has_ranks(self) -> bool:
+        """Whether this is one of several ranks; a script may leave the process group before its last counters."""
+        self._distributed = self._distributed or is_distributed()
+        return self._distributed
+
     def totals(self) -> dict[str, Any]:
         """Steps, training seconds and batch totals, without pending batches."""
         self.read()
@@ -310,5 +325,6 @@ class StepCounters:
             "skipped_steps": self._skipped_steps,
             **self._totals.fields(),
             **self.clock.fields(perf_counter()),
+            "rank_wait_s": round(self._rank_wait_s, 6) if self.wait_is_known and self._has_ranks() else None,
             **self._memory_fields(),
         }

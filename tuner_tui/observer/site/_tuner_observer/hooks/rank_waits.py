@@ -1,0 +1,82 @@
+"""Measures time in calls that wait for other ranks: `backward`, collectives, and the buffers that DDP broadcasts.
+
+A rank that is late at a collective keeps the others waiting there, so its own share of this time is the smallest.
+`backward` holds the all-reduce of DDP; the gradients computed in it take all ranks about as long. On a GPU, calls
+return before their work is done: nothing is measured there.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from typing import TYPE_CHECKING, Any
+
+from .compilation import is_compiling_function
+
+if TYPE_CHECKING:
+    from ..counters.step_counters import StepCounters
+
+perf_counter = time.perf_counter
+
+COLLECTIVES = (
+    "all_reduce", "all_reduce_coalesced", "reduce", "broadcast", "all_gather", "all_gather_into_tensor",
+    "all_gather_object", "broadcast_object_list", "gather", "gather_object", "scatter", "scatter_object_list",
+    "reduce_scatter", "reduce_scatter_tensor", "all_to_all", "all_to_all_single", "barrier", "monitored_barrier",
+    "send", "recv",
+)  # fmt: skip
+
+
+class RankWaits:
+    """Adds the seconds of waiting calls to the counters; of nested calls the outermost counts."""
+
+    def __init__(self, counters: StepCounters) -> None:
+        self._counters = counters
+        self._is_compiling = is_compiling_function()
+        self._depth = 0
+
+    def wrap(self, original: Any) -> Any:
+        """`original`, measured while a training runs."""
+
+        @functools.wraps(original)
+        def measured(*args: Any, **kwargs: Any) -> Any:
+            if self._is_compiling() or self._depth:
+                return original(*args, **kwargs)
+            self._depth += 1
+            began_s = perf_counter()
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self._depth -= 1
+                self._counters.waited_for_ranks(perf_counter() - began_s)
+
+        return measured
+
+    def hook_backward(self, tensor_class: Any) -> None:
+        """Hook `torch.Tensor.backward`, on the CPU."""
+        original = tensor_class.backward
+        measured = self.wrap(original)
+
+        @functools.wraps(original)
+        def backward(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            if tensor.is_cpu:
+                return measured(tensor, *args, **kwargs)
+            self._counters.wait_is_known = False
+            return original(tensor, *args, **kwargs)
+
+        tensor_class.backward = backward
+
+    def hook_collectives(self, modules: Any) -> None:
+        """Hook the functions in each of `modules`: `torch.distributed` has its own names for them."""
+        measured = {}
+        for module in modules:
+            for name in COLLECTIVES:
+                original = getattr(module, name, None)
+                if original is not None:
+                    if original not in measured:
+                        measured[original] = self.wrap(original)
+                    setattr(module, name, measured[original])
+
+    def hook_ddp(self, ddp_class: Any) -> None:
+        """Hook the broadcast of buffers at the start of `forward`."""
+        if "_sync_buffers" in ddp_class.__dict__:
+            ddp_class._sync_buffers = self.wrap(ddp_class._sync_buffers)
