@@ -24,6 +24,7 @@ from tuner_tui.tuning.store import (
     tunings_dir,
     write_tuning_record,
 )
+from tuner_tui.tuning.trial import Objective
 from tuner_tui.tuning.trials.trial_protocol import DEFAULT_MINUTES
 
 MAX_TITLE = 80
@@ -34,11 +35,15 @@ TUNER_MODULE = "tuner_tui.tuning.process.daemon"
 
 @dataclass(frozen=True, slots=True)
 class TuningOptions:
-    """How to tune. With `free_batch`, the effective batch may change. `save_as` is the name of the winner's preset."""
+    """How to tune. With `free_batch`, the effective batch may change. `save_as` is the name of the winner's preset.
+
+    `objective` is what is made faster: the whole job where its length is known, or its steady throughput.
+    """
 
     free_batch: bool = False
     most_minutes: float = DEFAULT_MINUTES
     save_as: str | None = None
+    objective: Objective = "job"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,7 @@ def create_tuning(request: LaunchRequest, options: TuningOptions) -> TuningFolde
             free_batch=options.free_batch,
             most_minutes=options.most_minutes,
             save_as=options.save_as,
+            objective=options.objective,
         )
         write_tuning_record(folder, record)
     except OSError as error:

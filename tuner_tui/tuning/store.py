@@ -17,6 +17,7 @@ from tuner_tui.runs.store.folder import state_dir
 from tuner_tui.runs.store.record import RecordError, parse_record, resolved_from_json
 from tuner_tui.settings.job import Job
 from tuner_tui.settings.origin import Resolved
+from tuner_tui.tuning.trial import Objective
 
 TUNINGS = NumberedFolders("t")
 ABORT = "abort"
@@ -148,6 +149,7 @@ class TuningRecord(BaseModel):
         free_batch: Whether the effective batch may change.
         most_minutes: The time that the tuning may take.
         save_as: Name of the winner's preset; None to derive it from the preset or the command.
+        objective: What is made faster: the whole job where its length is known, or its steady throughput.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -166,6 +168,7 @@ class TuningRecord(BaseModel):
     free_batch: bool = False
     most_minutes: float
     save_as: str | None = None
+    objective: Objective = "job"
 
     @property
     def resolved(self) -> Resolved:

@@ -43,6 +43,9 @@ class Measurement:
         sentence: What happened if nothing was measured, else what the figures leave out.
         not_applied: Fields that the training was seen to ignore, for the outcome `not-applied`.
         passing: The trial was ended from outside (killed, or stalled), which says little about its settings.
+        overhead_s: Seconds from the launch to steady training beyond what its steps take at the measured speed:
+            start-up, compilation, the first evaluation. None if unknown.
+        job_steps: Optimizer steps that the whole training would take; None if unknown.
     """
 
     outcome: TrialOutcome
@@ -61,6 +64,13 @@ class Measurement:
     sentence: str = ""
     not_applied: tuple[str, ...] = ()
     passing: bool = False
+    overhead_s: float | None = None
+    job_steps: int | None = None
+
+    @property
+    def step_samples(self) -> float | None:
+        """Samples of an optimizer step over all ranks; None if unknown."""
+        return self.samples_s * self.step_time_s if self.samples_s and self.step_time_s else None
 
     @property
     def throughput(self) -> float | None:
@@ -71,6 +81,44 @@ class Measurement:
     def unit(self) -> str:
         """Unit of `throughput`."""
         return "tokens/s" if self.tokens_s is not None else "samples/s"
+
+
+Objective = Literal["job", "steady"]
+"""What is made faster: the whole job, start-up and compilation included, or its steady throughput."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeJob:
+    """The length of the training that is tuned.
+
+    Attributes:
+        steps: Optimizer steps with the settings of the start.
+        samples: Samples of all of these steps.
+        tokens_a_sample: Tokens without padding, or None if they are not counted.
+        pauses_s: Seconds of evaluation and saving, as far as they are known.
+    """
+
+    steps: int
+    samples: float
+    tokens_a_sample: float | None = None
+    pauses_s: float = 0.0
+
+    @staticmethod
+    def of(start: Measurement, pauses_s: float = 0.0) -> WholeJob | None:
+        """Return the job of which `start` measured the first steps; None if its length is unknown."""
+        step_samples, samples_s, tokens_s = start.step_samples, start.samples_s, start.tokens_s
+        if not start.job_steps or not step_samples or not samples_s:
+            return None
+        tokens = tokens_s / samples_s if tokens_s else None
+        return WholeJob(
+            steps=start.job_steps, samples=start.job_steps * step_samples, tokens_a_sample=tokens, pauses_s=pauses_s
+        )
+
+    def amount(self, tokens: bool) -> float | None:
+        """Return all tokens (else all samples); None if tokens are not counted."""
+        if not tokens:
+            return self.samples
+        return None if self.tokens_a_sample is None else self.samples * self.tokens_a_sample
 
 
 Purpose = Literal["start", "noise", "batch", "knob", "confirm"]
@@ -117,9 +165,10 @@ class SkippedChange:
 class TuningConclusion:
     """The result of a search.
 
-    `ratio` is the winner's throughput over the start's, measured alternately, with the 95 % confidence interval
-    `ratio_low` to `ratio_high`; None if it was not confirmed. `start` and `best` are representative measurements.
-    `learning_rate_note` is set if the effective batch changed.
+    `ratio` is the winner's speed over the start's, measured alternately, with the 95 % confidence interval `ratio_low`
+    to `ratio_high`; None if it was not confirmed. With the `objective` `job` it compares the time of all `job_steps`,
+    `start_job_s` and `best_job_s`, and `steady_ratio` compares the throughput; else `ratio` does. `start` and `best`
+    are representative measurements. `learning_rate_note` is set if the effective batch changed.
     """
 
     winner: Settings
@@ -130,6 +179,11 @@ class TuningConclusion:
     start: Measurement | None = None
     best: Measurement | None = None
     learning_rate_note: str = ""
+    objective: Objective = "steady"
+    job_steps: int | None = None
+    start_job_s: float | None = None
+    best_job_s: float | None = None
+    steady_ratio: float | None = None
 
 
 def format_throughput(measurement: Measurement) -> str:

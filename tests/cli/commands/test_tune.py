@@ -53,6 +53,12 @@ def preset_of(shell: Shell) -> Any:
     return load_preset(Path(view.preset)).preset
 
 
+def test_an_objective_is_the_whole_job_or_steady_speed(tuner: Shell) -> None:
+    done = tune(tuner, "--objective", "fast", *START, "--", *LOOP)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--objective 'fast' is none of job, steady." in done.stderr
+
+
 @pytest.mark.train
 @pytest.mark.alone
 def test_a_plain_loop_that_waits_for_its_data_gets_workers(tuner: Shell) -> None:

@@ -39,6 +39,8 @@ def test_it_trains_as_the_winner_did() -> None:
         "per_device_train_batch_size": 8, "learning_rate": 1e-3, "dataloader_num_workers": 2,
     }  # fmt: skip
     assert (preset.before, preset.after) == ("100 samples/s, 1.00 GiB, run r001", "15,000 samples/s, run r009")
+    whole = tuned_preset("mine", verdict(start_job_s=41.1, best_job_s=34.9, job_steps=400), START, job, box(), "t004")
+    assert whole.before == "100 samples/s, 41 s for 400 steps, 1.00 GiB, run r001"
     assert preset.about == "Tuned: Confirmed: 1.50×. Take 2e-3."
     assert preset.source is not None
     assert "t004" in preset.source

@@ -188,3 +188,19 @@ def test_what_the_figure_leaves_out_is_said() -> None:
     stream = rank(longest="the longest batch was not put first: the data is a stream", evaluated="one batch, x")
     assert measurement(stream).sentence == "the longest batch was not put first: the data is a stream"
     assert measurement(rank(longest="longest batch first, of 9 samples: up to 3")).sentence == ""
+
+
+def test_the_overhead_is_what_start_up_takes_beyond_the_steps_of_the_warm_up() -> None:
+    """Launched at 1 s, measured from 13 s: of these 12 s, 5 steps take 1 s and looking for the longest batch 2 s."""
+    one = rank(begun_t=13.0, warmup_steps=5, lookup_s=2.0, evaluation_s=0.5, planned_steps=400)
+    found = measurement(one)
+    assert found.overhead_s == pytest.approx(12 - 1 - 2 + 0.5)
+    assert found.job_steps == 400
+    slower = rank(1, begun_t=14.0, warmup_steps=5)
+    assert measurement(one, slower).overhead_s == pytest.approx(13 - 1 + 0.5)
+
+
+def test_the_overhead_and_the_length_of_the_job_may_be_unknown() -> None:
+    assert measurement(rank()).overhead_s is None
+    assert measurement(rank()).job_steps is None
+    assert measurement(rank(), run=state(total_steps=90)).job_steps == 90

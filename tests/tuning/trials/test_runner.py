@@ -37,6 +37,7 @@ from tuner_tui.tuning.trials.trial_protocol import TrialProtocol
 __all__ = ["box"]
 
 LOOP = Path(__file__).parents[1] / "scripts" / "plain_loop.py"
+HF_SCRIPT = LOOP.with_name("hf_script.py")
 ENVIRON = {**os.environ, "OMP_NUM_THREADS": "1"}
 QUICK = TrialProtocol(spread=0.2, least_s=0.1, most_s=1.0)
 START: dict[str, Any] = {"per_device_train_batch_size": 8, "dataloader_num_workers": 0}
@@ -96,6 +97,49 @@ def test_a_trial_is_a_run_like_any_other(trials: Trials) -> None:
     assert record.argv[2] == "16"
     assert record.resolved.origin("per_device_train_batch_size").kind is OriginKind.TUNED
     assert record.resolved.origin("dataloader_num_workers").kind is OriginKind.PRESET
+
+
+EPOCHS = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+data = TensorDataset(torch.rand(320, 8), torch.rand(320, 1))
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+num_epochs = 500
+for epoch in range(num_epochs):
+    for inputs, targets in DataLoader(data, batch_size=8, shuffle=True):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(inputs), targets).backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.train
+def test_a_trial_measures_the_start_up_and_finds_the_length_of_the_whole_job(trials: Trials) -> None:
+    found = trials.run(trials.runner(trials.script(EPOCHS))).measurement
+    assert found.outcome == "measured", found.sentence
+    assert found.job_steps == 500 * 320 // 8
+    assert found.overhead_s is not None
+    assert 0.1 < found.overhead_s < found.seconds
+
+
+@pytest.mark.train
+@pytest.mark.parametrize(("max_steps", "steps"), [(None, 51), (7, 7)])
+def test_a_trainer_would_take_its_own_number_of_steps(trials: Trials, max_steps: int | None, steps: int) -> None:
+    """200 samples, 6 × 2 a step and 3 epochs: 17 steps an epoch. The trial itself sets another `max_steps`."""
+    text = HF_SCRIPT.read_text()
+    own = text if max_steps is None else text.replace("use_cpu=True", f"use_cpu=True, max_steps={max_steps}")
+    (trials.root / "train.py").write_text(own)
+    job = CommandJob(command=(sys.executable, "train.py", str(trials.root / "out")), apply="inject")
+    request = LaunchRequest(
+        job=job, resolved=resolved(), interpreter=sys.executable, cwd=trials.root, environ=ENVIRON,
+        root=trials.root / "runs", tuning="t007",
+    )  # fmt: skip
+    found = trials.run(TrialRunner(request, QUICK)).measurement
+    assert found.outcome == "measured", found.sentence
+    assert found.job_steps == steps
 
 
 @pytest.mark.train

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
@@ -25,11 +25,12 @@ from tuner_tui.cli.render.tuning_progress import TuningLines
 from tuner_tui.tuning.process.trial_log import LogEntry, TrialCompleted, TuningEnded, encode_entry
 from tuner_tui.tuning.process.tuning_reader import TuningReader
 from tuner_tui.tuning.store import TuningFolder
+from tuner_tui.tuning.trial import Objective
 from tuner_tui.tuning.trials.trial_protocol import DEFAULT_MINUTES
 
 if TYPE_CHECKING:
     from tuner_tui.settings.resolve import JobOptions
-    from tuner_tui.tuning.create import TunerSpec
+    from tuner_tui.tuning.create import TunerSpec, TuningOptions
     from tuner_tui.tuning.launching import LaunchOptions
 
 
@@ -108,6 +109,14 @@ def tune(
         bool,
         typer.Option("--free-batch", help="The effective batch may change; the learning rate for it is then said."),
     ] = False,
+    objective: Annotated[
+        str,
+        typer.Option(
+            metavar="GOAL",
+            help="job: the shortest time for the whole training, start-up and compiling included, where its number of "
+            "steps is known; steady: the highest throughput.",
+        ),
+    ] = "job",
     most_minutes: Annotated[float, typer.Option(metavar="M", min=0.1, help="The time it may take.")] = DEFAULT_MINUTES,
     save_as: Annotated[
         str | None, typer.Option(metavar="NAME", help="The preset to save the winner as; else PRESET-tuned.")
@@ -128,14 +137,15 @@ def tune(
     from tuner_tui.runs.launch.command import LaunchError
     from tuner_tui.settings.errors import SettingsError
     from tuner_tui.settings.resolve import JobOptions
-    from tuner_tui.tuning.create import start_tuning
+    from tuner_tui.tuning.create import TuningOptions, start_tuning
     from tuner_tui.tuning.store import AlreadyTuningError
 
     job = JobOptions(tuple(command or ()), apply, launcher, processes)
     try:
         if resume is None:
             options = parse_launch_options(job, preset, values, memory_limit, interpreter)
-            folder, orders = _new_tuning(options, free_batch, most_minutes, save_as)
+            wanted = TuningOptions(free_batch, most_minutes, save_as, parse_objective(objective))
+            folder, orders = _new_tuning(options, wanted)
         else:
             if any((preset, values, memory_limit, interpreter)):
                 raise SettingsError(
@@ -153,20 +163,28 @@ def tune(
     raise typer.Exit(code)
 
 
-def _new_tuning(
-    options: LaunchOptions, free_batch: bool, minutes: float, save_as: str | None
-) -> tuple[TuningFolder, TunerSpec]:
+def parse_objective(text: str) -> Objective:
+    """Parse `--objective`. Raises `SettingsError`."""
+    from tuner_tui.settings.errors import SettingsError
+
+    for goal in get_args(Objective):
+        if text == goal:
+            return cast("Objective", goal)
+    raise SettingsError(f"--objective {text!r} is none of {', '.join(get_args(Objective))}.")
+
+
+def _new_tuning(options: LaunchOptions, wanted: TuningOptions) -> tuple[TuningFolder, TunerSpec]:
     """Create a tuning. Raises `SettingsError` and `LaunchError`, leaving no folder behind."""
     from tuner_tui.cli.launch_request import check_interpreter, print_announcement
     from tuner_tui.cli.machine import read_local_machine
     from tuner_tui.runs.launch.duplicate_run import find_duplicate_run
     from tuner_tui.runs.launch.prepare import prepare
     from tuner_tui.settings.presets.library import preset_path
-    from tuner_tui.tuning.create import TunerSpec, TuningOptions, create_tuning, ensure_tunable
+    from tuner_tui.tuning.create import TunerSpec, create_tuning, ensure_tunable
     from tuner_tui.tuning.launching import build_request
 
-    if save_as is not None:
-        preset_path(save_as)
+    if wanted.save_as is not None:
+        preset_path(wanted.save_as)
     request = build_request(options, read_local_machine)
     ensure_tunable(request.job)
     twin = find_duplicate_run(request)
@@ -175,8 +193,8 @@ def _new_tuning(
     prepared = prepare(request)
     check_interpreter(options.interpreter, request, prepared)
     print_announcement(prepared)
-    folder = create_tuning(request, TuningOptions(free_batch, minutes, save_as))
-    return folder, TunerSpec(request.job, request.environ, minutes)
+    folder = create_tuning(request, wanted)
+    return folder, TunerSpec(request.job, request.environ, wanted.most_minutes)
 
 
 def _resumed_tuning(name: str, job_options: JobOptions, minutes: float) -> tuple[TuningFolder, TunerSpec]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tuner_tui.core.units import GIB, format_share, format_short_duration
+from tuner_tui.core.units import GIB, format_duration, format_share, format_short_duration
 from tuner_tui.settings.fields import FIELDS, format_value
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.process.trial_log import LogEntry, TrialCompleted, TrialStarted, TuningEnded, TuningStarted
@@ -73,6 +73,9 @@ class TuningLines:
         for label, measured in (("start", verdict.start), ("best", verdict.best)):
             if measured is not None and measured.throughput is not None:
                 yield f"{label:<9} {format_measurement(measured)}"
+        if verdict.start_job_s is not None and verdict.best_job_s is not None and verdict.job_steps is not None:
+            start, best = format_duration(verdict.start_job_s), format_duration(verdict.best_job_s)
+            yield f"whole job {verdict.job_steps:,} steps: {start} → {best}, start-up included"
         if self._initial is not None and (changes := differences(self._initial, verdict.winner)):
             yield f"changed   {', '.join(changes)}"
         if verdict.learning_rate_note:

@@ -225,7 +225,9 @@ class Raised(Event):
 class TrialMeasured(Event):
     """The measurement of a trial, one for each rank; the process ends after it.
 
-    `steps` optimizer steps took `seconds`, after `warmup_steps` that are not measured. `samples`, `tokens` (without
+    `steps` optimizer steps took `seconds` from `begun_t` (seconds since the epoch), after `warmup_steps` that are not
+    measured, and of `planned_steps` that the training would take without the trial. `lookup_s` went into looking for
+    the longest batch before, `evaluation_s` into evaluating one batch afterwards. `samples`, `tokens` (without
     padding), `padding_tokens`, `data_wait_s` and `optimizer_s` (time inside the optimizers) belong to those steps.
     `spread` is the half width of the 95 % confidence interval of the speed, relative to it. Peaks are of the whole
     process; `data_peak_bytes` is its private memory, where a limit applies to that. `batch_peak_bytes` (forward and
@@ -257,6 +259,10 @@ class TrialMeasured(Event):
     device_total_bytes: int | None = None
     longest: str = ""
     evaluated: str = ""
+    begun_t: float | None = None
+    lookup_s: float = 0.0
+    evaluation_s: float | None = None
+    planned_steps: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

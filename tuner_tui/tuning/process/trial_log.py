@@ -13,7 +13,7 @@ from pydantic import Discriminator, TypeAdapter, ValidationError
 
 from tuner_tui.core.files import LineAppender
 from tuner_tui.tuning.store import TuningFolder
-from tuner_tui.tuning.trial import CompletedTrial, SkippedChange, Trial, TuningConclusion
+from tuner_tui.tuning.trial import CompletedTrial, SkippedChange, Trial, TuningConclusion, WholeJob
 
 LOG_VERSION = 1
 TuningEndStatus = Literal["finished", "aborted", "failed"]
@@ -53,6 +53,7 @@ class TrialCompleted:
         skipped: The changes that are not tried, as far as known now.
         unreachable: Fields that this trial showed not to reach the training.
         capacity_bytes, limit_bytes: Memory for the next trials.
+        whole_job: The training whose time is compared, None if throughput is.
     """
 
     t: float
@@ -63,6 +64,7 @@ class TrialCompleted:
     unreachable: tuple[str, ...] = ()
     capacity_bytes: int | None = None
     limit_bytes: int | None = None
+    whole_job: WholeJob | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

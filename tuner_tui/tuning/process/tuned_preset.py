@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
+from tuner_tui.core.units import format_duration
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.runs.store.record import redact_job
 from tuner_tui.settings.errors import PresetExistsError
@@ -38,8 +39,8 @@ def tuned_preset(
         about=" ".join(filter(None, [f"Tuned: {conclusion.sentence}", conclusion.learning_rate_note])),
         for_=_hardware(inventory),
         source=f"measured by tuning {tuning} on {inventory.hostname}",
-        before=_figures(conclusion.start),
-        after=_figures(conclusion.best),
+        before=_figures(conclusion.start, conclusion.start_job_s, conclusion.job_steps),
+        after=_figures(conclusion.best, conclusion.best_job_s, conclusion.job_steps),
         settings=values,
         job=redact_job(job),
     )
@@ -76,10 +77,10 @@ def _hardware(inventory: Inventory) -> HardwareRequirements:
     return HardwareRequirements(gpu=f"*{cards.pop()}*" if len(cards) == 1 else "none" if not cards else None)
 
 
-def _figures(measured: Measurement | None) -> str | None:
-    """`1,234 tokens/s, 1.2 GiB, run r007`."""
+def _figures(measured: Measurement | None, job_s: float | None, steps: int | None) -> str | None:
+    """`1,234 tokens/s, 41 s for 400 steps, 1.2 GiB, run r007`."""
     if measured is None or measured.throughput is None:
         return None
-    return ", ".join(
-        filter(None, [format_throughput(measured), format_peak_memory(measured), f"run {measured.run_id}"])
-    )
+    whole = "" if job_s is None or steps is None else f"{format_duration(job_s)} for {steps:,} steps"
+    figures = [format_throughput(measured), whole, format_peak_memory(measured), f"run {measured.run_id}"]
+    return ", ".join(filter(None, figures))

@@ -26,6 +26,7 @@ from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.presets.library import save_preset
 from tuner_tui.tuning.create import TunerSpec
+from tuner_tui.tuning.earlier_runs import NO_EARLIER_RUNS, EarlierRuns, read_earlier_runs
 from tuner_tui.tuning.process.preset_check import (
     CHECK_PROTOCOL,
     ObservedTraining,
@@ -49,7 +50,7 @@ from tuner_tui.tuning.process.tuned_preset import save_tuned_preset, tuned_prese
 from tuner_tui.tuning.search.search import Search
 from tuner_tui.tuning.search.space import SearchSpace, build_space, with_candidates
 from tuner_tui.tuning.store import TuningFolder, TuningRecord, read_tuning_record
-from tuner_tui.tuning.trial import CompletedTrial, Measurement, SkippedChange, Trial, TuningConclusion
+from tuner_tui.tuning.trial import CompletedTrial, Measurement, SkippedChange, Trial, TuningConclusion, WholeJob
 from tuner_tui.tuning.trials.runner import TrialCallbacks, TrialReport, TrialRunner, end_run
 from tuner_tui.tuning.trials.trial_protocol import TrialProtocol
 
@@ -219,6 +220,7 @@ class Tuner:
             unreachable=tuple(sorted(report.unreachable)),
             capacity_bytes=search.space.capacity_bytes,
             limit_bytes=None if limit is None else int(limit),
+            whole_job=search.space.whole_job,
         )
         self.log.add(entry)
 
@@ -278,7 +280,8 @@ def tune(folder: TuningFolder, spec: TunerSpec, log: TrialLog) -> TuningEnded:
     prior = estimate_prior(
         limit_gpu_memory(inventory, record.memory_limit_bytes), interpreter, spec, record.resolved.settings
     )
-    context = TuningContext(record, spec, inventory, interpreter, prior)
+    earlier = read_earlier_runs(spec.job, runs_dir(spec.environ))
+    context = TuningContext(record, spec, inventory, interpreter, prior, earlier)
     history = TrialHistory.from_entries(record.resolved.settings, entries)
     deadline_t = time.time() + spec.minutes * 60
     space = context.space(history)
@@ -288,20 +291,22 @@ def tune(folder: TuningFolder, spec: TunerSpec, log: TrialLog) -> TuningEnded:
         folder, log, TrialRunner(request, TrialProtocol.within(spec.minutes)), context.search_from(), deadline_t
     )
     ended = tuner.tune(history)
-    room_change = describe_room_change(completed_trials(read_entries(folder)))
-    ended = replace(ended, sentence=" ".join(filter(None, [ended.sentence, room_change])))
+    trials = completed_trials(read_entries(folder))
+    notes = (ended.sentence, describe_room_change(trials), _objective_note(record, ended))
+    ended = replace(ended, sentence=" ".join(filter(None, notes)))
     return _save_winner(ended, context, request, folder, entries)
 
 
 @dataclass(frozen=True, slots=True)
 class TuningContext:
-    """What is tuned, and where. `prior` is the memory estimate made before any run."""
+    """What is tuned, and where. `prior` is the memory estimate made before any run; `earlier` are runs of the job."""
 
     record: TuningRecord
     spec: TunerSpec
     inventory: Inventory
     interpreter: Interpreter
     prior: PeakModel | None = None
+    earlier: EarlierRuns = NO_EARLIER_RUNS
 
     def space(self, history: TrialHistory) -> SearchSpace:
         """Return the search space after the trials so far. Raises `SettingsError`."""
@@ -318,7 +323,15 @@ class TuningContext:
             accelerate=read_accelerate_config(self.spec.job, self.spec.environ, Path(self.record.cwd)),
         )
         unreachable = space.unreachable | history.unreachable
-        return with_candidates(replace(space, unreachable=unreachable), history.start)
+        whole_job = self._whole_job(history) if self.record.objective == "job" else None
+        return with_candidates(replace(space, unreachable=unreachable, whole_job=whole_job), history.start)
+
+    def _whole_job(self, history: TrialHistory) -> WholeJob | None:
+        """The training of which the first trial measured some steps; None if its length is unknown."""
+        measured = (one.measurement for one in history.trials if one.measurement.outcome == "measured")
+        first = next(measured, None)
+        job = None if first is None else WholeJob.of(first)
+        return None if job is None else replace(job, pauses_s=job.steps * (self.earlier.pause_s or 0.0))
 
     def search_from(self) -> SearchFactory:
         """Return the factory of searches."""
@@ -377,6 +390,14 @@ def describe_room_change(trials: Sequence[CompletedTrial]) -> str:
         return ""
     change, least = (max(rooms) - min(rooms)) / GIB, min(rooms) / GIB
     return f"What other programs held of the card moved by {change:.1f} GiB; the least room was {least:.1f} GiB."
+
+
+def _objective_note(record: TuningRecord, ended: TuningEnded) -> str:
+    """Return a sentence if the whole job was to be made faster, but its length is not known; else empty."""
+    compared = ended.verdict is not None and ended.verdict.ratio is not None
+    if record.objective == "steady" or not compared or ended.verdict is None or ended.verdict.objective == "job":
+        return ""
+    return "Steady throughput was compared, because it is not known how many steps the whole job takes."
 
 
 def _save_winner(

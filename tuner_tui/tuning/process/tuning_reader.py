@@ -17,7 +17,7 @@ from tuner_tui.tuning.process.trial_log import (
     decode_entry,
 )
 from tuner_tui.tuning.store import TuningFolder, TuningRecord, read_tuning_record
-from tuner_tui.tuning.trial import CompletedTrial, SkippedChange, Trial, TuningConclusion
+from tuner_tui.tuning.trial import CompletedTrial, SkippedChange, Trial, TuningConclusion, WholeJob
 
 TuningStatus = Literal["running", "finished", "aborted", "failed", "killed"]
 """`killed`: the tuner process is gone without having finished; the tuning can be resumed."""
@@ -30,6 +30,7 @@ class TuningView:
     Attributes:
         current, current_run, current_since_t: The running trial, its run, and when it was started.
         capacity_bytes, limit_bytes: Memory of the card, and the part that a trial may take; None if unknown.
+        whole_job: The training whose time is compared, None if throughput is.
         left_low_s, left_high_s: Estimate of the time left.
         preset: File of the winner's preset.
         trouble: What went wrong, or notes on the result.
@@ -46,6 +47,7 @@ class TuningView:
     skipped: tuple[SkippedChange, ...] = ()
     capacity_bytes: int | None = None
     limit_bytes: int | None = None
+    whole_job: WholeJob | None = None
     left_low_s: float | None = None
     left_high_s: float | None = None
     verdict: TuningConclusion | None = None
@@ -119,6 +121,7 @@ class TuningReader:
             skipped=() if state.completed is None else state.completed.skipped,
             capacity_bytes=None if state.memory is None else state.memory.capacity_bytes,
             limit_bytes=None if state.memory is None else state.memory.limit_bytes,
+            whole_job=None if state.completed is None else state.completed.whole_job,
             left_low_s=None if current is None else current.left_low_s,
             left_high_s=None if current is None else current.left_high_s,
             verdict=None if ended is None else ended.verdict,

@@ -86,10 +86,16 @@ class Candidates:
         if change.bound is not None and change.bound <= 0:
             return f"it could not gain: {change.reason}"
         min_gain = max(MIN_RETRY_GAIN, results.noise / RETRY_NOISE_FACTOR) if retry else results.noise
-        if change.bound is not None and change.bound <= min_gain:
-            noise = _format_bound(results.noise).lstrip("+")
-            return f"at most {_format_bound(change.bound)} ({change.reason}), within the noise of {noise}"
+        gain = self._gain(change)
+        if gain is not None and gain <= min_gain:
+            noise, whole = _format_bound(results.noise).lstrip("+"), " of the whole job" if results.job else ""
+            return f"at most {_format_bound(gain)}{whole} ({change.reason}), within the noise of {noise}"
         return None
+
+    def _gain(self, change: KnobChange) -> float | None:
+        """The most that the change can gain; of the whole job, if its time counts."""
+        best = self.context.best
+        return change.bound if change.bound is None or best is None or change.from_other else best.gain(change.bound)
 
     def _retries(self) -> list[KnobChange]:
         best = self.context.best

@@ -12,7 +12,8 @@ from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.search.baseline import refused_trial
 from tuner_tui.tuning.search.context import SearchContext
 from tuner_tui.tuning.search.paired_test import MAX_PAIRS, MIN_PAIRS, PairedTest
-from tuner_tui.tuning.search.results import SettingsResult
+from tuner_tui.tuning.search.payback import MIN_OVERHEAD_S, format_steps, payback_steps, rejected_for_overhead
+from tuner_tui.tuning.search.results import SearchResults, SettingsResult, job_rate, throughputs
 from tuner_tui.tuning.search.skip_reasons import main_reasons, only_start_ran
 from tuner_tui.tuning.trial import Measurement, SkippedChange, Trial, TuningConclusion
 
@@ -84,7 +85,9 @@ class Confirmation:
         if winner is None:
             return TuningConclusion(winner=requested, sentence=self._nothing_ran())
         if winner.settings == self.context.start:
-            return self._conclude(winner, self._start_stays(skipped) + self._noise_warning())
+            late = rejected_for_overhead(winner, self.context.results)
+            stays = " ".join(filter(None, [self._start_stays(skipped), late]))
+            return self._conclude(winner, stays + self._noise_warning())
         if not self._start_runs:
             return self._conclude(winner, "The start does not run here; these are the fastest settings that do.")
         return self._compare(winner)
@@ -104,17 +107,34 @@ class Confirmation:
             if start_fits:
                 return self._conclude(start, "Not confirmed: nothing was run in turn with the start, which stays.")
             return self._conclude(winner, "The start leaves too little memory free; these are the fastest that fit.")
-        ratio, low, high = test.interval
-        count = len(test.ratios)
-        spread = f"{ratio:.2f}× the start ({low:.2f} … {high:.2f}, {count} {'pair' if count == 1 else 'pairs'})"
+        spread = self._spread(test)
         if test.confirmed:
-            return self._conclude(winner, f"Confirmed in turn with the start: {spread}.", test)
+            sentence = f"Confirmed in turn with the start: {spread}.{self._payback(winner, start)}"
+            return self._conclude(winner, sentence, test)
         if not start_fits:
             return self._conclude(winner, f"The start leaves too little memory free: {spread}.", test)
         sentence = (
             f"Not confirmed: in turn with the start the fastest came to {spread}, {_doubt(test)}: the start stays."
         )
-        return self._conclude(start, sentence + self._noise_warning())
+        late = rejected_for_overhead(start, self.context.results)
+        return self._conclude(start, " ".join(filter(None, [sentence, late])) + self._noise_warning())
+
+    def _spread(self, test: PairedTest) -> str:
+        """`1.12× the start over the whole job of 400 steps (1.08 … 1.16, 2 pairs), 1.30× in steady state`."""
+        ratio, low, high = test.interval or (1.0, 1.0, 1.0)
+        count, job = len(test.ratios), self.context.results.job
+        over = "" if job is None else f" over the whole job of {job.steps:,} steps"
+        steady = "" if job is None or test.steady_ratio is None else f", {test.steady_ratio:.2f}× in steady state"
+        pairs = f"{count} {'pair' if count == 1 else 'pairs'}"
+        return f"{ratio:.2f}× the start{over} ({low:.2f} … {high:.2f}, {pairs}){steady}"
+
+    def _payback(self, winner: SettingsResult, start: SettingsResult) -> str:
+        """After how many steps a winner pays that starts later, and what would pay in a longer job."""
+        results = self.context.results
+        steps = payback_steps(winner, start, results)
+        extra_s = (winner.overhead_s or 0.0) - (start.overhead_s or 0.0)
+        pays = f"It pays after {format_steps(steps)} steps." if steps and extra_s >= MIN_OVERHEAD_S else ""
+        return "".join(f" {text}" for text in (pays, rejected_for_overhead(winner, results)) if text)
 
     def _conclude(self, winner: SettingsResult, sentence: str, test: PairedTest | None = None) -> TuningConclusion:
         ratio, low, high = (test and test.interval) or (None, None, None)
@@ -123,6 +143,7 @@ class Confirmation:
         after = median_run(winner)
         if test is not None and test.pairs:
             before, after = (mean_run(runs) for runs in zip(*test.pairs, strict=True))
+        results, job = self.context.results, self.context.results.job
         change = batch_change(self.context.requested, winner.settings, self.context.space.processes)
         return TuningConclusion(
             winner=winner.settings,
@@ -133,6 +154,11 @@ class Confirmation:
             start=before,
             best=after,
             learning_rate_note="" if change is None else change.sentence,
+            objective="steady" if job is None else "job",
+            job_steps=None if job is None else job.steps,
+            start_job_s=_job_s(before, start, results),
+            best_job_s=_job_s(after, winner, results),
+            steady_ratio=None if test is None else test.steady_ratio,
         )
 
     def _noise_warning(self) -> str:
@@ -157,6 +183,15 @@ class Confirmation:
     def _start_runs(self) -> bool:
         start = self.context.start_result
         return start is not None and start.measured
+
+
+def _job_s(run: Measurement | None, result: SettingsResult | None, results: SearchResults) -> float | None:
+    """The seconds of the whole job at the throughput of `run`; None if its time is not compared."""
+    amount = None if results.job is None else results.job.amount(results.tokens)
+    rates = [] if run is None else throughputs([run], results.tokens)
+    if amount is None or result is None or not rates:
+        return None
+    return amount / job_rate(rates[0], result.overhead_s, results.job, results.tokens)
 
 
 def median_run(result: SettingsResult) -> Measurement:

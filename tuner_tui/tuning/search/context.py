@@ -28,7 +28,7 @@ class SearchContext:
     def results(self) -> SearchResults:
         """The results of all trials whose micro batch the dataset can fill (its size is learned from the first one)."""
         trials = (one for one in self.trials if one.trial.settings.per_device_train_batch_size <= self.space.max_micro)
-        return SearchResults.of(trials, self.space.limit_bytes)
+        return SearchResults.of(trials, self.space.limit_bytes, self.space.whole_job)
 
     @property
     def best(self) -> SettingsResult | None:

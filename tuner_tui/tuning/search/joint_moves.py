@@ -164,7 +164,7 @@ class JointMoves:
         return value in self.context.space.candidates.get(name, ())
 
     def _ratio_to_best(self, result: SettingsResult) -> float:
-        return (result.throughput or 0.0) / (self.best.throughput or 1.0)
+        return (result.speed or 0.0) / (self.best.speed or 1.0)
 
     def _change(self, knob: str, after: Settings, bound: float | None, reason: str) -> KnobChange:
         from_other = knobs_of(after) != knobs_of(self.best.settings) and knob != CHECKPOINTING

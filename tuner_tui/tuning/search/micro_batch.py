@@ -235,7 +235,7 @@ def group_by_knobs(results: Iterable[SettingsResult]) -> list[list[SettingsResul
 def fastest_fitting(group: Iterable[SettingsResult], results: SearchResults) -> SettingsResult | None:
     """Return the fastest of `group` that fits, or None."""
     fitting = (one for one in group if results.fits(one))
-    return max(fitting, key=lambda one: one.throughput or 0.0, default=None)
+    return max(fitting, key=lambda one: one.speed or 0.0, default=None)
 
 
 def _typical_model(point: PeakPoint) -> PeakModel:

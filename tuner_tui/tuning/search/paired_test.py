@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.search.context import SearchContext
-from tuner_tui.tuning.search.results import steady_runs, throughputs
+from tuner_tui.tuning.search.results import job_rate, steady_runs, throughputs
 from tuner_tui.tuning.trial import Measurement
 
 MIN_PAIRS = 2
@@ -43,9 +43,25 @@ class PairedTest:
 
     @property
     def ratios(self) -> list[float]:
-        """The winner's throughput over the start's for each of `pairs`."""
+        """The winner's speed over the start's for each of `pairs`: over the whole job if its time counts.
+
+        The overhead is that of all runs of the same settings, which is less noisy than a single one.
+        """
+        results = self.context.results
+        start_s, winner_s = self._overhead_s(self.context.start), self._overhead_s(self.winner)
+        ratios = []
+        for pair in self.pairs:
+            before, after = throughputs(pair, results.tokens)
+            before = job_rate(before, start_s, results.job, results.tokens)
+            after = job_rate(after, winner_s, results.job, results.tokens)
+            ratios.append(after / before)
+        return ratios
+
+    @property
+    def steady_ratio(self) -> float | None:
+        """The mean ratio of throughput; None before the first pair."""
         rates = [throughputs(pair, self.context.results.tokens) for pair in self.pairs]
-        return [after / before for before, after in rates]
+        return statistics.geometric_mean(after / before for before, after in rates) if rates else None
 
     @property
     def in_both_orders(self) -> bool:
@@ -96,11 +112,17 @@ class PairedTest:
 
     @property
     def start_noise(self) -> float:
-        """Standard deviation of the start's confirming runs as a share of their throughput; 0 if it ran once.
+        """Standard deviation of the start's confirming runs as a share of their speed; 0 if it ran once.
 
-        Unlike the noise of the search it is not pulled towards a prior, so that it shows a busy machine.
+        Unlike the noise of the search it is not pulled towards a prior, so that it shows a busy machine, and each run
+        has its own overhead.
         """
-        rates = throughputs(self._runs(self.context.start), self.context.results.tokens)
+        results = self.context.results
+        runs = self._runs(self.context.start)
+        rates = [
+            job_rate(rate, run.overhead_s, results.job, results.tokens)
+            for run, rate in zip(runs, throughputs(runs, results.tokens), strict=True)
+        ]
         return statistics.stdev(map(math.log, rates)) if len(rates) > 1 else 0.0
 
     def next(self) -> Settings:
@@ -109,6 +131,10 @@ class PairedTest:
         if start != winner:
             return self.context.start if start < winner else self.winner
         return self.context.start if start % 2 == 0 else self.winner
+
+    def _overhead_s(self, settings: Settings) -> float | None:
+        result = self.context.results.get(settings)
+        return None if result is None else result.overhead_s
 
     @property
     def _pairs_run(self) -> int:

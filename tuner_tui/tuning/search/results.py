@@ -10,7 +10,7 @@ from functools import cached_property
 from operator import attrgetter
 
 from tuner_tui.settings.model import Settings
-from tuner_tui.tuning.trial import CompletedTrial, Measurement, StepBreakdown
+from tuner_tui.tuning.trial import CompletedTrial, Measurement, StepBreakdown, WholeJob
 
 MIN_NOISE = 0.01
 """Minimum noise, as a share of throughput: few runs are compared, so their agreement may be chance."""
@@ -42,11 +42,15 @@ _memory_key = attrgetter(*(name for name in Settings.model_fields if name not in
 
 @dataclass(frozen=True)
 class SettingsResult:
-    """All runs of the same settings, oldest first, without aborted ones. If they differ, the worst counts."""
+    """All runs of the same settings, oldest first, without aborted ones. If they differ, the worst counts.
+
+    `job` is the whole training, if its time is what counts; None if steady throughput does.
+    """
 
     settings: Settings
     runs: tuple[Measurement, ...]
     tokens: bool = True
+    job: WholeJob | None = None
 
     @property
     def micro(self) -> int:
@@ -72,6 +76,25 @@ class SettingsResult:
     def throughput(self) -> float | None:
         """Geometric mean of `rates`; None if nothing was measured."""
         return statistics.geometric_mean(self.rates) if self.rates else None
+
+    @cached_property
+    def overhead_s(self) -> float | None:
+        """Start-up, compilation and the first evaluation: the median, or the shorter of two, as a first run may find
+        cold caches."""
+        known = [run.overhead_s for run in self.runs if run.outcome == "measured" and run.overhead_s is not None]
+        return statistics.median_low(known) if known else None
+
+    @cached_property
+    def speed(self) -> float | None:
+        """What results are compared by: the throughput, averaged over the whole job if its time counts."""
+        return None if self.throughput is None else job_rate(self.throughput, self.overhead_s, self.job, self.tokens)
+
+    def gain(self, bound: float) -> float:
+        """Return the gain in `speed` from a gain in throughput of `bound`, as a share, with the same overhead."""
+        if not self.throughput or not self.speed:
+            return bound
+        faster = job_rate(self.throughput * (1 + bound), self.overhead_s, self.job, self.tokens)
+        return faster / self.speed - 1
 
     @cached_property
     def peak_bytes(self) -> int | None:
@@ -104,26 +127,36 @@ class SearchResults:
     """The results of a search, in the order in which their settings were first tried.
 
     `limit_bytes` is the peak memory that leaves the reserve free. Throughput counts tokens if `tokens`, else samples.
+    `job` is the whole training if its time is compared, None if throughput is.
     """
 
     results: tuple[SettingsResult, ...]
     limit_bytes: float | None = None
     tokens: bool = True
+    job: WholeJob | None = None
     _by_settings: dict[Settings, SettingsResult] = field(default_factory=dict, compare=False)
 
     @classmethod
-    def of(cls, trials: Iterable[CompletedTrial], limit_bytes: float | None) -> SearchResults:
-        """Group `trials` by settings. Throughput counts tokens if every measured run counted them."""
+    def of(
+        cls, trials: Iterable[CompletedTrial], limit_bytes: float | None, job: WholeJob | None = None
+    ) -> SearchResults:
+        """Group `trials` by settings. Throughput counts tokens if every measured run counted them.
+
+        The time of the whole `job` is compared if the overhead of every measured run is known, else throughput.
+        """
         kept = [one for one in trials if one.measurement.outcome != "aborted"]
-        tokens = all(one.measurement.tokens_s for one in kept if one.measurement.outcome == "measured")
+        measured = [one.measurement for one in kept if one.measurement.outcome == "measured"]
+        tokens = all(one.tokens_s for one in measured)
+        if job is not None and (job.amount(tokens) is None or any(one.overhead_s is None for one in measured)):
+            job = None
         runs: dict[Settings, list[Measurement]] = {}
         for one in kept:
             runs.setdefault(one.trial.settings, []).append(one.measurement)
         results = {
-            one: SettingsResult(one, without_transient_failures(found, limit_bytes), tokens)
+            one: SettingsResult(one, without_transient_failures(found, limit_bytes), tokens, job)
             for one, found in runs.items()
         }
-        return cls(tuple(results.values()), limit_bytes, tokens, results)
+        return cls(tuple(results.values()), limit_bytes, tokens, job, results)
 
     def get(self, settings: Settings) -> SettingsResult | None:
         """Return the result of these settings, or None if they were not tried."""
@@ -210,9 +243,18 @@ def throughputs(runs: Iterable[Measurement], tokens: bool) -> list[float]:
     return [rate for rate in found if rate]
 
 
+def job_rate(throughput: float, overhead_s: float | None, job: WholeJob | None, tokens: bool) -> float:
+    """Return the throughput averaged over the whole job; the throughput itself if there is no job to average over."""
+    amount = None if job is None else job.amount(tokens)
+    if job is None or amount is None or overhead_s is None:
+        return throughput
+    seconds = overhead_s + job.pauses_s + amount / throughput
+    return amount / seconds if seconds > 0 else throughput
+
+
 def is_better(result: SettingsResult, than: SettingsResult, noise: float) -> bool:
     """Return whether `result` is faster by more than the noise, or as fast with less memory."""
-    ratio = (result.throughput or 0.0) / (than.throughput or 1.0)
+    ratio = (result.speed or 0.0) / (than.speed or 1.0)
     if ratio > 1 + min_difference(result, than, noise):
         return True
     if ratio < 1 or result.peak_bytes is None or than.peak_bytes is None:

@@ -151,10 +151,10 @@ class Retries:
         for group in group_by_knobs(results.results):
             fastest = fastest_fitting(group, results)
             size = None if fastest is None else self._sizes(fastest).optimistic()
-            if fastest is None or size is None or not fastest.throughput or not self.best.throughput:
+            if fastest is None or size is None or not fastest.speed or not self.best.speed:
                 continue
             bound = size.micro / fastest.micro - 1 if size.bound is None else size.bound
-            gain = fastest.throughput / self.best.throughput * (1 + bound) - 1
+            gain = fastest.speed / self.best.speed * (1 + bound) - 1
             if gain >= MIN_OPTIMISTIC_GAIN:
                 after = self._sizes(fastest).with_micro(size.micro)
                 yield KnobChange(MICRO, changed_values(after, self.best.settings, MICRO), gain, size.reason, True)

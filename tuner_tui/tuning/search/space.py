@@ -21,7 +21,7 @@ from tuner_tui.settings.rules.check import find_problems
 from tuner_tui.settings.rules.problem import Problem, RuleContext
 from tuner_tui.tuning.search.batch_search import RESERVE
 from tuner_tui.tuning.search.skip_reasons import NOT_REACHED
-from tuner_tui.tuning.trial import SkippedChange
+from tuner_tui.tuning.trial import SkippedChange, WholeJob
 
 MICRO, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
 WORKERS, PREFETCH = "dataloader_num_workers", "dataloader_prefetch_factor"
@@ -69,6 +69,7 @@ class SearchSpace:
         candidates: For each field, the values that can run here, the start's own included.
         unreachable: Fields that do not reach the job.
         rejected: Values that cannot run here.
+        whole_job: The training whose time is to be shortest; None if throughput counts, or its length is unknown.
     """
 
     box: RuleContext = field(default_factory=RuleContext)
@@ -82,6 +83,7 @@ class SearchSpace:
     candidates: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
     unreachable: frozenset[str] = frozenset()
     rejected: tuple[SkippedChange, ...] = ()
+    whole_job: WholeJob | None = None
 
     @property
     def limit_bytes(self) -> float | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from tuner_tui.advice.crash.cause import crash_findings
 from tuner_tui.advice.situation import Situation
 from tuner_tui.advice.verification import differing_settings, format_setting
+from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import TrialMeasured
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.fallback import out_of_memory_finding
@@ -94,7 +95,31 @@ def _figures(finished: FinishedTrial) -> Measurement:
         dataset_samples=next((rank.dataset_samples for rank in ranks if rank.dataset_samples is not None), None),
         room_bytes=min((room for room in map(_room, ranks) if room is not None), default=None),
         sentence=_caveats(ranks[0]),
+        overhead_s=_overhead_s(ranks, finished.situation.state),
+        job_steps=_job_steps(ranks, finished.situation.state),
     )
+
+
+def _overhead_s(ranks: Sequence[TrialMeasured], state: RunState) -> float | None:
+    """Seconds from the launch to steady training beyond the time of the steps taken, and the evaluation of one batch.
+
+    That is start-up, compilation and what the first steps take longer. Looking for the longest batch is the trial's.
+    """
+    launched = state.launched_t
+    late = [
+        rank.begun_t - launched - rank.lookup_s - rank.warmup_steps * rank.seconds / rank.steps
+        for rank in ranks
+        if rank.begun_t is not None and launched is not None and rank.steps
+    ]
+    if len(late) < len(ranks):
+        return None
+    return max(0.0, *late) + max((rank.evaluation_s or 0.0 for rank in ranks), default=0.0)
+
+
+def _job_steps(ranks: Sequence[TrialMeasured], state: RunState) -> int | None:
+    """Optimizer steps of the whole training: what the ranks found, else the plan that a framework reported."""
+    found = next((rank.planned_steps for rank in ranks if rank.planned_steps), None)
+    return found or state.total_steps or None
 
 
 def _rate(ranks: Sequence[TrialMeasured], of: Callable[[TrialMeasured], int | None]) -> float | None:

@@ -40,7 +40,7 @@ class TuningSummary:
         """Summarise the trials so far."""
         from tuner_tui.tuning.search.results import SearchResults
 
-        results = SearchResults.of(view.tried, view.limit_bytes)
+        results = SearchResults.of(view.tried, view.limit_bytes, view.whole_job)
         given = view.tried[0].trial.settings if view.tried else None
         first = results.get(given) if given is not None else None
         fastest = None if results.best is None else results.best.settings

@@ -299,14 +299,19 @@ class StepCounters:
 
     def _report_plan(self, fields: dict[str, Any]) -> None:
         """Report the length of a plain loop, which is a guess, if it changed."""
-        steps, epochs, batches = self.planned.get("steps"), self.planned.get("epochs"), fields["epoch_batches"]
-        if steps is None and epochs and batches:
-            left = epochs - self.planned.get("start", 0)
-            each = max(1, round(fields["micro_steps"] / self.own_steps))
-            steps = left * -(-batches // each) if left > 0 else None
+        steps = self.planned_steps(fields)
         if steps is not None and steps != self._planned_steps:
             self._planned_steps = steps
-            self.session.report("plan", total_steps=steps, epochs=epochs, guessed=True)
+            self.session.report("plan", total_steps=steps, epochs=self.planned.get("epochs"), guessed=True)
+
+    def planned_steps(self, totals: dict[str, Any]) -> int | None:
+        """Steps of a plain loop by its variables and `totals`; None if they do not say."""
+        steps, epochs, batches = self.planned.get("steps"), self.planned.get("epochs"), totals["epoch_batches"]
+        if steps is None and epochs and batches and self.own_steps:
+            left = epochs - self.planned.get("start", 0)
+            each = max(1, round(totals["micro_steps"] / self.own_steps))
+            steps = left * -(-batches // each) if left > 0 else None
+        return steps
 
     def _has_ranks(self) -> bool:
         """Whether this is one of several ranks; a script may leave the process group before its last counters."""

@@ -69,6 +69,11 @@ class InjectionLog:
         self._session.open()
         self._session.report("injected", values=values, not_found=missing, options=self.options if missing else None)
 
+    def set_values(self, arguments: Any, values: dict[str, Any]) -> None:
+        """Set the values of TrainingArguments."""
+        for name, value in values.items():
+            setattr(arguments, name, value)
+
     def has_found(self, name: str) -> bool:
         """Whether some place has taken the setting `name`."""
         return name in self._found
@@ -154,8 +159,7 @@ def _set_before_post_init(arguments_class: Any, log: InjectionLog) -> None:
 def _set_fields(arguments: Any, log: InjectionLog) -> None:
     fields = arguments.__dataclass_fields__
     values = {name: value for name, value in log.settings.items() if name in fields}
-    for name, value in values.items():
-        setattr(arguments, name, value)
+    log.set_values(arguments, values)
     log.arguments_built = True
     log.report(type(arguments).__name__, values, last=True)
 

@@ -19,7 +19,7 @@ from .. import process_role
 from ..import_hooks import call_safely
 from ..process_exit import is_out_of_memory
 from ..redact import redact
-from . import longest_batch
+from . import longest_batch, whole_job
 from .throughput import GpuStopwatch, ThroughputEstimate
 from .trial_memory import TrialMemory
 
@@ -31,12 +31,15 @@ if TYPE_CHECKING:
 
 def evaluate_one_batch(
     trainer: Any, evaluation: EvaluationDetector, session: Session, alone: bool, within_s: float
-) -> str:
-    """Evaluate the longest batch with a Trainer and describe the result. Reports out of memory and ends the process."""
+) -> tuple[str, float | None]:
+    """Evaluate the longest batch with a Trainer; describe the result and return its seconds.
+
+    Reports out of memory and ends the process.
+    """
     if trainer is None:
-        return "no evaluation: only a Trainer shows how it evaluates"
+        return "no evaluation: only a Trainer shows how it evaluates", None
     if not alone:
-        return "no evaluation: several processes"
+        return "no evaluation: several processes", None
     evaluation.depth += 1
     session.enter_phase("evaluating")
     try:
@@ -44,7 +47,7 @@ def evaluate_one_batch(
     except Exception as error:  # noqa: BLE001 - outermost edge inside somebody else's process
         kind = type(error).__name__
         if not is_out_of_memory(kind, str(error)):
-            return f"no evaluation: {kind}: {redact(str(error)).partition(chr(10))[0][:200]}"
+            return f"no evaluation: {kind}: {redact(str(error)).partition(chr(10))[0][:200]}", None
         session.open()
         session.report(
             "out-of-memory", message=redact(str(error)[:4000]) or kind, where="evaluating", step=session.step
@@ -54,14 +57,15 @@ def evaluate_one_batch(
         evaluation.depth -= 1
 
 
-def _predict_longest_batch(trainer: Any, within_s: float) -> str:
+def _predict_longest_batch(trainer: Any, within_s: float) -> tuple[str, float | None]:
     if trainer.eval_dataset is None:
-        return "no evaluation: there is no data for it"
+        return "no evaluation: there is no data for it", None
     loader = trainer.get_eval_dataloader()
     first = [True]
     result = longest_batch.put_longest_batch_first(
         getattr(loader, "base_dataloader", loader), lambda: bool(first and first.pop()), within_s
     )
+    since_s = time.perf_counter()
     batch = next(iter(loader))
     model = trainer.model_wrapped
     was_training = model.training
@@ -70,7 +74,7 @@ def _predict_longest_batch(trainer: Any, within_s: float) -> str:
         trainer.prediction_step(model, batch, prediction_loss_only=trainer.compute_metrics is None)
     finally:
         model.train(was_training)
-    return f"one batch, {result}"
+    return f"one batch, {result}", round(time.perf_counter() - since_s, 6)
 
 
 DEFAULT_PROTOCOL = {"warmup_steps": 2, "warmup_s": 0.5, "least_steps": 3, "least_s": 1.0, "spread": 0.02, "most_s": 8.0,
@@ -104,6 +108,7 @@ class TrialController:
         self._trainer: Any = None
         self._longest = "no loader was seen"
         self._samples: int | None = None
+        self._lookup_s = 0.0
         self._backlog = 0
         self._longest_given = 0
         self._has_loader = False
@@ -136,7 +141,9 @@ class TrialController:
         self._memory.begin()
         self._samples = longest_batch.dataset_size(loader.dataset)
         self._backlog = loader.num_workers * (loader.prefetch_factor or 0)
+        since_s = time.perf_counter()
         self._longest = longest_batch.put_longest_batch_first(loader, self._longest_due, self._protocol["lengths_s"])
+        self._lookup_s = time.perf_counter() - since_s
 
     def _longest_due(self) -> bool:
         """True for the first batch, and for the first batch requested after an optimizer step."""
@@ -164,7 +171,7 @@ class TrialController:
             if time.perf_counter() - self._finished_s > MAX_WAIT_FOR_RANKS_S:
                 _exit_process()
             return
-        now = self._counters.totals()
+        now = {**self._counters.totals(), "t": time.time()}
         steps = now["own_steps"]
         if steps == self._totals_now.get("own_steps", 0):
             return
@@ -233,19 +240,34 @@ class TrialController:
         self._finished_s = time.perf_counter()
         self._stopwatch.end()
         alone = process_role.rank_and_world()[1] == 1
-        evaluated = "it was not asked for"
+        evaluated, evaluation_s = "it was not asked for", None
+        trainer = None if self._trainer is None else self._trainer()
         if self._protocol["evaluate"]:
-            trainer = None if self._trainer is None else self._trainer()
-            evaluated = evaluate_one_batch(
+            evaluated, evaluation_s = evaluate_one_batch(
                 trainer, self._counters.evaluation, self._session, alone, self._protocol["lengths_s"]
             )
         self._session.open()
-        self._session.report("trial", **self._figures(), evaluated=evaluated)
+        self._session.report(
+            "trial",
+            **self._figures(),
+            evaluated=evaluated,
+            evaluation_s=evaluation_s,
+            planned_steps=self._planned_steps(trainer),
+        )
         if alone:
             self._counters.flush()
             self._session.enter_phase("ending")
             self._session.report("ended", step=self._counters.step)
             _exit_process()
+
+    def _planned_steps(self, trainer: Any) -> int | None:
+        """Steps that the training would take without the trial; None if they are not known, or a framework's plan."""
+        steps: int | None = None
+        if trainer is not None:
+            steps = call_safely(whole_job.trainer_steps, trainer)
+        elif not self._counters.trainer_reports:
+            steps = call_safely(self._counters.planned_steps, self._totals_now)
+        return steps
 
     def _counts_from(self) -> dict[str, Any]:
         """Totals at which the measured span starts: after warm-up, or after `warmup_steps` if too few steps followed.
@@ -268,6 +290,8 @@ class TrialController:
         return {
             "steps": steps,
             "warmup_steps": start["own_steps"],
+            "begun_t": round(start["t"], 3),
+            "lookup_s": round(self._lookup_s, 6),
             "micro_steps": end["micro_steps"] - start["micro_steps"],
             "seconds": round(self._stopwatch.corrected(seconds) if timed else seconds, 6),
             **counted,

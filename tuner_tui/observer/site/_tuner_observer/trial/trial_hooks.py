@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..hooks.compilation import is_compiling_function
 from ..import_hooks import call_safely
 from ..inject.injection import InjectionLog, inject_training_arguments
+from .whole_job import MAX_STEPS_KEPT
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -71,7 +72,11 @@ def hook_trial_trainer(module: Any, trial: TrialController) -> None:
 
 
 class _SilentInjection(InjectionLog):
-    """Injects without a report: these are not settings of the user."""
+    """Injects without a report: these are not settings of the user. The training's own `max_steps` is kept aside."""
+
+    def set_values(self, arguments: Any, values: dict[str, Any]) -> None:
+        arguments.__dict__.setdefault(MAX_STEPS_KEPT, getattr(arguments, "max_steps", None))
+        super().set_values(arguments, values)
 
     def report(self, place: str, values: dict[str, Any], last: bool = False) -> None:
         return None
