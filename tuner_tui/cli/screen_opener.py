@@ -100,8 +100,11 @@ def newest_live_run() -> Path | None:
     """Return the folder of the newest live run, if there is one."""
     from tuner_tui.runs.read.status import read_status
     from tuner_tui.runs.store.folder import list_runs, runs_dir
+    from tuner_tui.runs.supervise.orphans import ProcessSnapshot
 
-    return next((folder.path for folder in list_runs(runs_dir()) if read_status(folder).live), None)
+    snapshot = ProcessSnapshot()
+    folders = list_runs(runs_dir())
+    return next((folder.path for folder in folders if read_status(folder, snapshot=snapshot).live), None)
 
 
 def last_preset() -> str | None:

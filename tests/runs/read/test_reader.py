@@ -13,8 +13,8 @@ from tests.runs.store.test_codec import events
 from tuner_tui.hardware.sample import GpuSample, HostSample, ProcessSample, Sample
 from tuner_tui.runs.events.history import MAX_POINTS, DownsampledSeries, HistoryBuilder
 from tuner_tui.runs.events.types import Checkpoint, Event, Finished, Launched, Metrics, OutOfMemory, Plan, Steps
-from tuner_tui.runs.read.event_sampling import WHOLE_BYTES
-from tuner_tui.runs.read.reader import RECENT_SAMPLES, RunReader
+from tuner_tui.runs.read.event_sampling import HISTORY, NEWEST
+from tuner_tui.runs.read.reader import RECENT_SAMPLES, RunReader, read_brief
 from tuner_tui.runs.store.codec import decode_sample, encode_event, encode_sample
 from tuner_tui.runs.store.folder import RunFolder, create_folder
 
@@ -82,7 +82,7 @@ class TestLong:
     @pytest.fixture
     def long(self, folder: RunFolder) -> RunFolder:
         write_events(folder.events, self.COUNT)
-        assert folder.events.stat().st_size > 2 * WHOLE_BYTES
+        assert folder.events.stat().st_size > 2 * HISTORY.whole_bytes
         return folder
 
     def test_its_end_is_read_in_full(self, long: RunFolder) -> None:
@@ -104,6 +104,23 @@ class TestLong:
         assert sum(isinstance(event, Checkpoint) for event in found) == sum(
             isinstance(event_number(number), Checkpoint) for number in range(self.COUNT - 4)
         )
+
+    def test_its_line_in_a_list_has_the_same_state(self, long: RunFolder) -> None:
+        brief, whole = read_brief(long).state, RunReader(long).poll().state
+        for name in ("step", "total_steps", "loss", "phase", "evaluations", "checkpoint", "launched_t"):
+            assert getattr(brief, name) == getattr(whole, name), name
+        assert brief.ranks[0].latest == whole.ranks[0].latest
+        assert brief.rates.steps_s == pytest.approx(whole.rates.steps_s, rel=0.01)
+
+    @pytest.mark.parametrize("counted", [True, False], ids=["counted", "older"])
+    def test_of_one_that_ended_the_list_has_its_steps(self, long: RunFolder, counted: bool) -> None:
+        newest = RunReader(long).poll().state
+        step, total = (newest.step, newest.total_steps) if counted else (None, None)
+        append(long.events, Finished(t=1e6, outcome="completed", step=step, total_steps=total))
+        state = read_brief(long).state
+        assert (state.step, state.outcome) == (newest.step, "completed")
+        if counted:
+            assert state.total_steps == newest.total_steps
 
     def test_its_history_has_no_gap(self, long: RunFolder) -> None:
         loss = RunReader(long).poll().history.loss
@@ -221,8 +238,12 @@ def test_many_ranks_are_read_as_quickly_as_one(folder: RunFolder) -> None:
     for rank in range(ranks):
         path = folder.path / f"events-rank{rank}.jsonl"
         path.write_bytes(counters.replace(b'"rank":0', b'"rank":%d' % rank))
+    brief = RunReader(folder, NEWEST)
+    assert len(brief.events()) < 1_000
+    assert len(brief.state.ranks) == ranks
     reader = RunReader(folder)
     assert len(reader.events()) < 10_000  # of 153,600: decoding all of them takes half a minute
     assert len(reader.state.ranks) == ranks
     last = max(event.step for number in range(lines) if isinstance(event := event_number(number), Steps))
-    assert {rank.latest.step for rank in reader.state.ranks.values() if rank.latest is not None} == {last}
+    for state in (brief.state, reader.state):
+        assert {rank.latest.step for rank in state.ranks.values() if rank.latest is not None} == {last}

@@ -15,6 +15,7 @@ from tuner_tui.runs.store.folder import RunFolder, list_runs, runs_dir
 
 if TYPE_CHECKING:
     from tuner_tui.runs.read.reader import RunView
+    from tuner_tui.runs.supervise.orphans import ProcessSnapshot
 
 HEADINGS = ("RUN", "STATUS", "STEP", "LEFT", "STARTED", "WHAT")
 
@@ -55,7 +56,10 @@ class RunRow:
 def ps(as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False) -> None:
     """List the runs, newest first."""
     now = time.time()
-    rows = (list_run_or_damage(folder, now) for folder in list_runs(runs_dir()))
+    from tuner_tui.runs.supervise.orphans import ProcessSnapshot
+
+    snapshot = ProcessSnapshot()
+    rows = (list_run_or_damage(folder, now, snapshot) for folder in list_runs(runs_dir()))
     if as_json:
         print_json([asdict(row) for row in rows])
         return
@@ -96,10 +100,10 @@ def _supervise_again(folder: RunFolder) -> None:
         print_note(f"It stays without one: {error}")
 
 
-def list_run_or_damage(folder: RunFolder, now: float) -> RunRow:
+def list_run_or_damage(folder: RunFolder, now: float, snapshot: ProcessSnapshot | None = None) -> RunRow:
     """Return the row of a run; of one that cannot be read, a row that says so."""
     try:
-        return list_run(folder, now)
+        return list_run(folder, now, snapshot)
     except Exception as error:  # noqa: BLE001  whatever is wrong with one run, the others are listed
         problem = f"{type(error).__name__}: {error}"
         return RunRow(folder.id, "broken", problem, str(folder.path), damage=damage_line(folder, problem))
@@ -121,12 +125,12 @@ def _damage(folder: RunFolder, view: RunView) -> str:
     return "" if view.record_problem is None or starting else damage_line(folder, view.record_problem)
 
 
-def list_run(folder: RunFolder, now: float) -> RunRow:
+def list_run(folder: RunFolder, now: float, snapshot: ProcessSnapshot | None = None) -> RunRow:
     """Return the row of a run at `now`, in seconds since the epoch."""
     from tuner_tui.runs.events.progress import eta, phase_at
-    from tuner_tui.runs.read.reader import RunReader
+    from tuner_tui.runs.read.reader import read_brief
 
-    view = RunReader(folder).poll()
+    view = read_brief(folder, snapshot)
     state, record = view.state, view.record
     left = eta(state, now) if view.status.live else None
     return RunRow(

@@ -33,12 +33,13 @@ def fold_all(state: RunState, events: Iterable[ev.Event]) -> RunState:
 
     Rates are computed once at the end: they look at all ranks, which at every event of 64 ranks would take minutes.
     """
-    ranks = state.ranks
+    ranks, last_event_t = state.ranks, state.last_event_t
     for event in events:
         step = _FOLDS.get(type(event))
-        after = state if step is None else step(state, event)
-        state = replace(after, last_event_t=_latest(state.last_event_t, event.t))
-    return state if state.ranks is ranks else replace(state, rates=rates_of(state.ranks.values()))
+        state = state if step is None else step(state, event)
+        last_event_t = _latest(last_event_t, event.t)
+    rates = state.rates if state.ranks is ranks else rates_of(state.ranks.values())
+    return replace(state, last_event_t=last_event_t, rates=rates)
 
 
 def _launched(state: RunState, event: ev.Launched) -> RunState:
@@ -54,8 +55,9 @@ def _exited(state: RunState, event: ev.Exited) -> RunState:
 
 
 def _finished(state: RunState, event: ev.Finished) -> RunState:
-    after = replace(_enter(state, "ended", event.t), finished=event)
-    return after if event.step is None else replace(after, step=_greater(state.step, event.step))
+    step = state.step if event.step is None else _greater(state.step, event.step)
+    total = event.total_steps if state.total_steps is None else state.total_steps
+    return replace(_enter(state, "ended", event.t), finished=event, step=step, total_steps=total)
 
 
 def _fell_back(state: RunState, event: ev.FellBack) -> RunState:
@@ -149,23 +151,24 @@ def _ended(state: RunState, event: ev.Ended) -> RunState:
 
 def _steps(state: RunState, event: ev.Steps) -> RunState:
     number = event.rank or 0
-    before = state.ranks.get(number, RankState(rank=number))
+    before = state.ranks.get(number) or RankState(rank=number)
     after = with_counters(before, event)
-    after = _with_memory(after, event, started=after.recent == (event,))
-    ranks = {**state.ranks, number: after}
-    state = replace(state, ranks=ranks, step=_step(state, event), source=event.source)
-    state = _without_wrong_guess(state)
-    if before.latest is None or event.own_steps > before.latest.own_steps or after.recent == (event,):
-        state = _stepped(state, event)
-    return state
+    first = len(after.recent) == 1 and after.recent[0] is event
+    after = _with_memory(after, event, started=first)
+    step = _step(state, before, event)
+    changed: dict[str, Any] = {"ranks": {**state.ranks, number: after}, "step": step, "source": event.source}
+    changed |= _without_wrong_guess(state, step)
+    if before.latest is None or event.own_steps > before.latest.own_steps or first:
+        changed |= _stepped(state, event)
+    return replace(state, **changed)
 
 
-def _without_wrong_guess(state: RunState) -> RunState:
+def _without_wrong_guess(state: RunState, step: int) -> dict[str, Any]:
     """Drops a guessed length that the training exceeds; by one step it is a loop that counts from 0 to the last."""
-    if not state.total_guessed or state.step is None or state.total_steps is None or state.step <= state.total_steps:
-        return state
-    nearly = state.step == state.total_steps + 1
-    return replace(state, total_steps=state.step if nearly else None, total_guessed=nearly)
+    if not state.total_guessed or state.total_steps is None or step <= state.total_steps:
+        return {}
+    nearly = step == state.total_steps + 1
+    return {"total_steps": step if nearly else None, "total_guessed": nearly}
 
 
 def _with_memory(rank: RankState, event: ev.Steps, started: bool) -> RankState:
@@ -177,13 +180,12 @@ def _with_memory(rank: RankState, event: ev.Steps, started: bool) -> RankState:
     )
 
 
-def _stepped(state: RunState, event: ev.Steps) -> RunState:
+def _stepped(state: RunState, event: ev.Steps) -> dict[str, Any]:
     if event.own_steps < 1:
-        return state
-    state = replace(state, last_step_t=_latest(state.last_step_t, event.t))
-    if state.training_since_t is None:
-        state = replace(state, training_since_t=event.t)
-    return _enter(state, "training", event.t) if state.phase in BEFORE_TRAINING else state
+        return {}
+    since = event.t if state.training_since_t is None else state.training_since_t
+    changed = {"last_step_t": _latest(state.last_step_t, event.t), "training_since_t": since}
+    return changed | ({"phase": "training", "phase_since_t": event.t} if state.phase in BEFORE_TRAINING else {})
 
 
 def _metrics(state: RunState, event: ev.Metrics) -> RunState:
@@ -218,15 +220,10 @@ def _enter(state: RunState, phase: str, t: float) -> RunState:
     return replace(state, phase=phase, phase_since_t=t, training_since_t=since)
 
 
-def _step(state: RunState, event: ev.Steps) -> int:
-    newest = max((rank.latest.step for rank in state.ranks.values() if rank.latest is not None), default=event.step)
-    restarted = event.own_steps < _own_steps(state.ranks, event.rank or 0)
-    return event.step if restarted else max(newest, event.step)
-
-
-def _own_steps(ranks: Mapping[int, RankState], rank: int) -> int:
-    known = ranks.get(rank)
-    return -1 if known is None or known.latest is None else known.latest.own_steps
+def _step(state: RunState, before: RankState, event: ev.Steps) -> int:
+    """The step of the run: that of the rank that is ahead, or of one that started again."""
+    restarted = before.latest is not None and event.own_steps < before.latest.own_steps
+    return event.step if restarted else _greater(state.step, event.step)
 
 
 def _latest(one: float | None, other: float) -> float:

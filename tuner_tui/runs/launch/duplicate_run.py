@@ -13,6 +13,7 @@ from tuner_tui.runs.launch.prepare import LaunchRequest, working_folder
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder, list_runs, runs_dir
 from tuner_tui.runs.store.record import RecordError, read_record, redact_job
+from tuner_tui.runs.supervise.orphans import ProcessSnapshot
 from tuner_tui.settings.job import same_training
 
 LAUNCH_LOCK = "launch.lock"
@@ -46,8 +47,9 @@ def exclusive_launch(root: Path) -> Iterator[None]:
 
 def find_duplicate_run(request: LaunchRequest) -> RunFolder | None:
     """A live run of the same job, chosen settings and folder; or the run to resume, if it is still live."""
+    snapshot = ProcessSnapshot()
     for folder in list_runs(request.root or runs_dir(request.environ)):
-        if read_status(folder).live and (_same(folder, request) or _is_parent(folder, request)):
+        if read_status(folder, snapshot=snapshot).live and (_same(folder, request) or _is_parent(folder, request)):
             return folder
     return None
 

@@ -7,58 +7,90 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tuner_tui.core.files import LineTail, open_regular
 from tuner_tui.runs.events.types import STORY_PREFIX
 
-WHOLE_BYTES = 2 << 20
-"""Event files of a run are read in full if all of them together are smaller."""
-END_BYTES = 256 << 10
-PROBES = 500
-"""These three are of a whole run: each of its files gets an equal share, so that 64 ranks open as fast as one."""
-MIN_END_BYTES = 8 << 10
-MIN_PROBES = 6
 PROBE_BYTES = 2048
 CHUNK_BYTES = 1 << 20
 MAX_STORY_LINES = 20_000
 """A limit for broken files; story events beyond it are skipped, except in the part at the end that is read in full."""
 
 
-def sampled_new_lines(tail: LineTail, files: int = 1) -> Iterator[bytes]:
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How much of the events of a run is read; each of its files gets an equal share, so that 64 ranks open as fast as
+    one.
+
+    Files are read in full if all of them together have at most `whole_bytes`; of larger ones the last `end_bytes`,
+    and before them the story events, where wanted, and the counters at `probes` places. A file gets at least the last
+    `min_end_bytes` and `min_probes` places.
+    """
+
+    whole_bytes: int
+    end_bytes: int
+    min_end_bytes: int
+    probes: int = 0
+    min_probes: int = 0
+    story: bool = True
+
+    def shared_by(self, files: int) -> Sampling:
+        """The share of one of that many files."""
+        files = max(1, files)
+        return replace(
+            self,
+            whole_bytes=self.whole_bytes // files,
+            end_bytes=max(self.min_end_bytes, self.end_bytes // files),
+            probes=max(self.min_probes, self.probes // files),
+        )
+
+
+HISTORY = Sampling(whole_bytes=2 << 20, end_bytes=256 << 10, min_end_bytes=8 << 10, probes=500, min_probes=6)
+"""For the plots of a run."""
+NEWEST = Sampling(whole_bytes=32 << 10, end_bytes=16 << 10, min_end_bytes=2 << 10)
+"""For the newest state of a run."""
+END = Sampling(whole_bytes=4 << 10, end_bytes=4 << 10, min_end_bytes=2 << 10, story=False)
+"""For how a run ended."""
+
+
+def sampled_new_lines(tail: LineTail, files: int = 1, sampling: Sampling = HISTORY) -> Iterator[bytes]:
     """The lines since the last call; of a long file that is read for the first time, a sample.
 
     `files` is the number of event files of the run.
     """
-    if tail.offset == 0 and tail.size() > WHOLE_BYTES // max(1, files):
+    if tail.offset == 0 and tail.size() > sampling.shared_by(files).whole_bytes:
         end = last_line_end(tail.path)
-        yield from sampled_lines(tail.path, end, files)
+        yield from sampled_lines(tail.path, end, files, sampling)
         tail.skip_to(end)
     yield from tail.lines()
 
 
-def sampled_lines(path: Path, size: int, files: int = 1) -> Iterator[bytes]:
+def sampled_lines(path: Path, size: int, files: int = 1, sampling: Sampling = HISTORY) -> Iterator[bytes]:
     """A sample of the first `size` bytes of the file, in order, which ends with the last whole line.
 
     Empty if the file cannot be read.
     """
+    share = sampling.shared_by(files)
     try:
         descriptor = open_regular(path)
     except OSError:
         return
     try:
-        if size <= WHOLE_BYTES // max(1, files):
+        if size <= share.whole_bytes:
             yield from os.pread(descriptor, size, 0).split(b"\n")
             return
-        end = _line_start(descriptor, max(0, size - max(MIN_END_BYTES, END_BYTES // max(1, files))))
-        yield from _middle(descriptor, end, max(MIN_PROBES, PROBES // max(1, files)))
+        end = _line_start(descriptor, max(0, size - share.end_bytes))
+        if share.story:
+            yield from _middle(descriptor, end, share.probes)
         yield from os.pread(descriptor, size - end, end).split(b"\n")
     finally:
         os.close(descriptor)
 
 
 def last_line_end(path: Path) -> int:
-    """The offset after the last newline of the file; 0 if there is none near its end."""
+    """The offset after the last newline of the file; a place in the last line if that is longer than a chunk."""
     try:
         descriptor = open_regular(path)
     except OSError:

@@ -21,6 +21,7 @@ from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.codec import decode_event
 from tuner_tui.runs.store.folder import RunFolder, list_runs
 from tuner_tui.runs.store.supervisor_state import read_supervisor_state
+from tuner_tui.runs.supervise.orphans import ProcessSnapshot
 
 SCAN_INTERVAL_S = 3.0
 
@@ -60,11 +61,11 @@ class LiveRuns:
         return tuple(followed.read(now_s) for followed in self._followed.values())
 
     def _look(self) -> None:
-        followed = {}
+        followed, snapshot = {}, ProcessSnapshot()
         for folder in list_runs(self._root):
             if folder.id in self._ended:
                 continue
-            found = read_status(folder)
+            found = read_status(folder, snapshot=snapshot)
             if found.live:
                 followed[folder.id] = self._followed.get(folder.id) or _Followed(folder)
             elif found.kind in ("ended", "broken"):

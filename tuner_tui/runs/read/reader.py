@@ -15,16 +15,19 @@ from tuner_tui.runs.events.history import History, HistoryBuilder
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Event, Finished, Steps
 from tuner_tui.runs.read.checkpoints import output_dirs
-from tuner_tui.runs.read.event_sampling import sampled_new_lines
-from tuner_tui.runs.read.log_only.follower import LogOnlyFollower
+from tuner_tui.runs.read.event_sampling import END, HISTORY, NEWEST, Sampling, sampled_new_lines
+from tuner_tui.runs.read.log_only.follower import FIRST_LOOK_BYTES, LogOnlyFollower
 from tuner_tui.runs.read.status import RunStatus, read_status
 from tuner_tui.runs.store.codec import decode_event, decode_sample
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import RecordError, RunRecord, read_record
+from tuner_tui.runs.supervise.orphans import ProcessSnapshot
 
 RECENT_SAMPLES = 300
 """Five minutes of samples, for sparklines."""
 SAMPLES_TAIL_BYTES = 2 << 20
+BRIEF_LOOK_BYTES = 64 << 10
+"""Of the output of a run without observer, for its line in a list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +49,12 @@ class RunView:
 class RunReader:
     """Follows one run. The first `poll` of a long run reads its story events, a sample of its counters, and its end."""
 
-    def __init__(self, folder: RunFolder) -> None:
+    def __init__(
+        self, folder: RunFolder, sampling: Sampling = HISTORY, first_look_bytes: int = FIRST_LOOK_BYTES
+    ) -> None:
         self.folder = folder
+        self._sampling = sampling
+        self._first_look_bytes = first_look_bytes
         self._state = RunState()
         self._history = HistoryBuilder()
         self._tails: dict[Path, LineTail] = {}
@@ -61,7 +68,7 @@ class RunReader:
         """Read what is new and return the current view. Reads files: not for an event loop."""
         self.events()
         self._read_samples()
-        record, problem = self._read_record()
+        record, problem = self.record()
         return RunView(
             state=self._state,
             history=self._history.history(),
@@ -90,19 +97,21 @@ class RunReader:
 
     def _events_from_log(self, found: list[Event]) -> list[Event]:
         """Events derived from the output, until the observer reports a step."""
-        self._observed = self._observed or any(isinstance(event, Steps) for event in found)
-        record = None if self._observed else self._read_record()[0]
+        self._observed = self._observed or any(_is_observed(event) for event in found)
+        record = None if self._observed else self.record()[0]
         if record is None:
             return []
         if self._log_follower is None:
             folders = (*output_dirs(self.folder, record), Path(record.cwd))
-            self._log_follower = LogOnlyFollower(self.folder.output_log, folders, record.created_t)
+            self._log_follower = LogOnlyFollower(
+                self.folder.output_log, folders, record.created_t, self._first_look_bytes
+            )
         over = self._state.finished is not None or any(isinstance(event, Finished) for event in found)
         return self._log_follower.events(time.time(), over=over)
 
     def _new_events(self, path: Path, files: int) -> Iterator[Event]:
         tail = self._tails.setdefault(path, LineTail(path))
-        for line in sampled_new_lines(tail, files):
+        for line in sampled_new_lines(tail, files, self._sampling):
             event = decode_event(line) if line else None
             if event is not None:
                 yield event
@@ -116,10 +125,33 @@ class RunReader:
             if sample is not None:
                 self._samples.append(sample)
 
-    def _read_record(self) -> tuple[RunRecord | None, str | None]:
+    def record(self) -> tuple[RunRecord | None, str | None]:
+        """The record, or None and a sentence that says what is wrong with it."""
         if self._record is None:
             try:
                 self._record = read_record(self.folder)
             except RecordError as error:
                 return None, str(error)
         return self._record, None
+
+
+def _is_observed(event: Event) -> bool:
+    """Whether an observer counted steps: those of other runs are read from their output and are in no event file."""
+    return isinstance(event, Steps) or (isinstance(event, Finished) and event.step is not None)
+
+
+def read_brief(folder: RunFolder, snapshot: ProcessSnapshot | None = None) -> RunView:
+    """The newest state of a run without its history and samples, for its line in a list.
+
+    Of a run that ended only the end of its events is read, which says how far it came.
+    """
+    status = read_status(folder, snapshot=snapshot)
+    reader = RunReader(folder, END if status.outcome is not None else NEWEST, BRIEF_LOOK_BYTES)
+    reader.events()
+    finished = reader.state.finished
+    counted = finished is not None and (finished.step is None or reader.state.total_steps is not None)
+    if status.outcome is not None and not counted:  # written by an older version, or not at all
+        reader = RunReader(folder, NEWEST, BRIEF_LOOK_BYTES)
+        reader.events()
+    record, problem = reader.record()
+    return RunView(reader.state, History(), status, record=record, record_problem=problem)

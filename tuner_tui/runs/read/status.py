@@ -17,7 +17,7 @@ from tuner_tui.runs.read.event_sampling import sampled_new_lines
 from tuner_tui.runs.store.codec import decode_event
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state
-from tuner_tui.runs.supervise.orphans import find_processes
+from tuner_tui.runs.supervise.orphans import ProcessSnapshot, find_processes
 from tuner_tui.runs.supervise.settle import recover_state, settle
 
 StatusKind = Literal["starting", "running", "ended", "lost", "foreign", "broken"]
@@ -47,19 +47,29 @@ class RunStatus:
         return self.kind in ("starting", "running") or self.training_alive
 
 
-def read_status(folder: RunFolder, machine: Machine | None = None, now: float | None = None) -> RunStatus:
-    """The status of the run in `folder` for `machine` (default: this one) at `now` (default: the current time)."""
+def read_status(
+    folder: RunFolder,
+    machine: Machine | None = None,
+    now: float | None = None,
+    snapshot: ProcessSnapshot | None = None,
+) -> RunStatus:
+    """The status of the run in `folder` for `machine` (default: this one) at `now` (default: the current time).
+
+    Whoever looks at many runs passes a `snapshot`; a run without supervisor would have every process looked at anew.
+    """
     try:
         known = read_supervisor_state(folder.state)
         here = machine or this_machine()
         if known is not None:
-            return _status_from_state(folder, known, here)
-        return _status_without_state(folder, time.time() if now is None else now, here)
+            return _status_from_state(folder, known, here, snapshot)
+        return _status_without_state(folder, time.time() if now is None else now, here, snapshot)
     except OSError as error:
         return RunStatus("broken", f"The run folder cannot be read: {error.strerror} ({folder.path}).")
 
 
-def _status_from_state(folder: RunFolder, known: SupervisorState, here: Machine) -> RunStatus:
+def _status_from_state(
+    folder: RunFolder, known: SupervisorState, here: Machine, snapshot: ProcessSnapshot | None
+) -> RunStatus:
     if known.outcome is not None:
         return _ended(known)
     if known.machine.boot_id != here.boot_id:
@@ -72,7 +82,7 @@ def _status_from_state(folder: RunFolder, known: SupervisorState, here: Machine)
         )
     if is_locked(folder.lock) or is_alive(known.supervisor):  # somebody may have deleted the lock
         return _supervised(known)
-    return _lost(folder, known)
+    return _lost(folder, known, snapshot)
 
 
 def _ended(known: SupervisorState) -> RunStatus:
@@ -111,7 +121,7 @@ def _supervised(known: SupervisorState) -> RunStatus:
     )
 
 
-def _lost(folder: RunFolder, known: SupervisorState) -> RunStatus:
+def _lost(folder: RunFolder, known: SupervisorState, snapshot: ProcessSnapshot | None) -> RunStatus:
     training = known.training
     if training is not None and is_alive(training):
         return RunStatus(
@@ -121,7 +131,7 @@ def _lost(folder: RunFolder, known: SupervisorState) -> RunStatus:
             training_alive=True,
             problems=known.problems,
         )
-    left = None if training is None else find_processes(folder.path, training)
+    left = None if training is None else find_processes(folder.path, training, snapshot=snapshot)
     names = "" if left is None else left.names()
     if left is not None and names:
         return RunStatus(
@@ -153,14 +163,14 @@ def _is_elsewhere(folder: RunFolder, here: Machine) -> bool:
         return True
 
 
-def _status_without_state(folder: RunFolder, now: float, here: Machine) -> RunStatus:
+def _status_without_state(folder: RunFolder, now: float, here: Machine, snapshot: ProcessSnapshot | None) -> RunStatus:
     if not folder.path.is_dir():
         return RunStatus("broken", f"There is no run folder {folder.path}.")
     if is_locked(folder.lock):
         return RunStatus("starting", "The supervisor is starting the training.")
     recovered = None if _is_elsewhere(folder, here) else recover_state(folder, read_events(folder))
     if recovered is not None:
-        return _status_from_state(folder, recovered, here)
+        return _status_from_state(folder, recovered, here, snapshot)
     if os.path.lexists(folder.state):
         return RunStatus(
             "broken", f"{folder.state} is damaged and no supervisor is there: how the run ended is not known."

@@ -11,6 +11,7 @@ import os
 import signal
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from tuner_tui.core.procfs import (
@@ -57,8 +58,30 @@ def become_subreaper() -> bool:
     return bool(ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 
 
+class ProcessSnapshot:
+    """The running processes at the moment when they are first asked for. Whoever looks at many runs takes one."""
+
+    def __init__(self) -> None:
+        self._named: dict[int, str | None] = {}
+
+    @cached_property
+    def processes(self) -> list[ProcessStat]:
+        """All running processes."""
+        return [one for one in all_processes() if one.is_running]
+
+    def names_run(self, pid: int, run: Path) -> bool:
+        """Whether the environment of the process names the run folder."""
+        if pid not in self._named:
+            self._named[pid] = named_run(pid)
+        return is_named(run, self._named[pid])
+
+
 def find_processes(
-    run: Path | None, training: ProcessId, observed: Collection[int] = (), subreaper: int | None = None
+    run: Path | None,
+    training: ProcessId,
+    observed: Collection[int] = (),
+    subreaper: int | None = None,
+    snapshot: ProcessSnapshot | None = None,
 ) -> RunProcesses:
     """The living processes of a run, the training among them.
 
@@ -66,9 +89,10 @@ def find_processes(
     reported; `subreaper` is the supervisor if it supervised the run from its start. A pid alone proves nothing: it may
     be another process by now.
     """
-    processes = [one for one in all_processes() if one.is_running]
+    snapshot = snapshot or ProcessSnapshot()
+    processes = snapshot.processes
     later = (one for one in processes if one.start_ticks >= training.start_ticks and one.pid != os.getpid())
-    marked = frozenset(one.pid for one in later if run is not None and names_run(one.pid, run))
+    marked = frozenset(one.pid for one in later if run is not None and snapshot.names_run(one.pid, run))
     found = {one.pid: one for one in processes if one.pid in marked}
     alive = is_alive(training)
     roots = ([subreaper] if subreaper is not None else []) + ([training.pid] if alive else [])
@@ -83,14 +107,26 @@ def find_processes(
 
 def names_run(pid: int, run: Path) -> bool:
     """Whether the environment of the process names the run folder."""
+    return is_named(run, named_run(pid))
+
+
+def named_run(pid: int) -> str | None:
+    """The run folder that the environment of the process names; None if it names none or cannot be read."""
     try:
-        environment = (PROC / str(pid) / "environ").read_bytes()
+        with open(f"{PROC}/{pid}/environ", "rb") as file:  # noqa: PTH123  read for every process of the machine
+            environment = file.read()
     except OSError:
-        return False
+        return None
     at = environment.find(RUN_VARIABLE)
     if at < 0 or (at > 0 and environment[at - 1]):
+        return None
+    return os.fsdecode(environment[at + len(RUN_VARIABLE) :].partition(b"\0")[0])
+
+
+def is_named(run: Path, named: str | None) -> bool:
+    """Whether `named` is a path of the run folder."""
+    if named is None:
         return False
-    named = os.fsdecode(environment[at + len(RUN_VARIABLE) :].partition(b"\0")[0])
     return named == str(run) or (Path(named).name == run.name and os.path.realpath(named) == os.path.realpath(run))
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from tuner_tui.core.files import LineAppender
 from tuner_tui.core.locks import LockedError, acquire_lock
 from tuner_tui.core.procfs import ProcessId, all_processes, identify_process, this_machine
+from tuner_tui.core.redaction import redact_text
 from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Event, Exited, Finished, Launched
@@ -78,7 +79,7 @@ def _ended(folder: RunFolder, known: SupervisorState, events: list[Event]) -> Su
     judged = determine_outcome(state, state.exited or Exited(t=last_t), read_log_evidence(folder.output_log))
     if judged.outcome == "lost":
         return None
-    return replace(known, ended_t=last_t, outcome=judged.outcome, sentence=judged.sentence)
+    return replace(known, ended_t=last_t, outcome=judged.outcome, sentence=redact_text(judged.sentence))
 
 
 def _write(folder: RunFolder, ended: SupervisorState, events: list[Event]) -> None:
@@ -86,8 +87,13 @@ def _write(folder: RunFolder, ended: SupervisorState, events: list[Event]) -> No
     assert ended.outcome is not None
     try:
         if not any(isinstance(event, Finished) for event in events):
+            state = fold_all(RunState(), events)
+            finished = Finished(
+                t=time.time(), outcome=ended.outcome, sentence=ended.sentence, step=state.step,
+                total_steps=state.total_steps,
+            )  # fmt: skip
             appender = LineAppender(folder.events)
-            appender.append(encode_event(Finished(t=time.time(), outcome=ended.outcome, sentence=ended.sentence)))
+            appender.append(encode_event(finished))
             appender.close()
         write_supervisor_state(folder.state, ended)
     except OSError:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tuner_tui.runs.read.reader import RunView
     from tuner_tui.runs.store.folder import RunFolder
     from tuner_tui.runs.store.record import RunRecord
+    from tuner_tui.runs.supervise.orphans import ProcessSnapshot
     from tuner_tui.settings.origin import Resolved
     from tuner_tui.ui.backend.records import TrainingConfig
 
@@ -24,15 +25,17 @@ MAX_LISTED_RUNS = 200
 def list_newest_runs() -> Sequence[RunListing]:
     """Return the newest runs, newest first."""
     from tuner_tui.runs.store.folder import list_runs, runs_dir
+    from tuner_tui.runs.supervise.orphans import ProcessSnapshot
 
-    return [_listing(folder) for folder in list_runs(runs_dir())[:MAX_LISTED_RUNS]]
+    snapshot = ProcessSnapshot()
+    return [_listing(folder, snapshot) for folder in list_runs(runs_dir())[:MAX_LISTED_RUNS]]
 
 
-def _listing(folder: RunFolder) -> RunListing:
+def _listing(folder: RunFolder, snapshot: ProcessSnapshot) -> RunListing:
     from tuner_tui.runs.read.status import read_status
     from tuner_tui.runs.store.record import RecordError, read_record
 
-    status = read_status(folder)
+    status = read_status(folder, snapshot=snapshot)
     try:
         trains = read_record(folder).title
     except RecordError:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 
-from tuner_tui.runs.read.log_only.output_lines import BARS, LOG, ProgressRecord, parse_duration, parse_output
+from tuner_tui.runs.read.log_only.output_lines import BARS, LOG, MAX_BARS, ProgressRecord, parse_duration, parse_output
 
 
 @pytest.mark.parametrize(
@@ -90,3 +91,22 @@ def test_durations(text: str, expected: float) -> None:
 @pytest.mark.parametrize("text", ["", "soon", "::", "a:b", "x day, 0:01"])
 def test_what_is_no_duration(text: str) -> None:
     assert parse_duration(text) is None or text == "x day, 0:01"
+
+
+def test_of_very_many_states_of_a_bar_its_ends_and_its_course_remain() -> None:
+    epochs, steps = 3, 5 * MAX_BARS
+    drawn = "".join(
+        f"\r{step * 100 // steps:3d}%|#| {step}/{steps} [00:01<00:01, 9.0it/s, loss=0.5]{chr(10) * (step == steps)}"
+        for _ in range(epochs)
+        for step in range(1, steps + 1)
+    )
+    found = [record.step or 0 for record in parse_output(drawn + "{'eval_loss': 0.5}\n") if record.bar]
+    assert len(found) < 2 * MAX_BARS
+    assert found.count(steps) == epochs
+    assert found.count(1) >= 1
+    assert max(b - a for a, b in pairwise(found)) < 3 * epochs * steps // MAX_BARS
+
+
+def test_of_a_line_without_an_end_the_end_is_parsed() -> None:
+    (record,) = list(parse_output("x" * 300_000 + " step 7 loss 0.5"))
+    assert (record.step, record.loss) == (7, 0.5)

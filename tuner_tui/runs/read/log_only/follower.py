@@ -137,7 +137,6 @@ class LogEventBuilder:
 
 
 FIRST_LOOK_BYTES = 4 << 20
-"""Of a long log, only this much of its end is read at first."""
 PIECE_BYTES = 64 << 10
 GRACE_S = 3.0
 """Seconds after the first step in which events are held back. An observer would report within a second."""
@@ -145,12 +144,18 @@ FILES_EVERY_S = 5.0
 
 
 class LogOnlyFollower:
-    """Reads what is new in `log` and in the tool files below `folders` that are newer than `since_t`."""
+    """Reads what is new in `log` and in the tool files below `folders` that are newer than `since_t`.
 
-    def __init__(self, log: Path, folders: tuple[Path, ...], since_t: float) -> None:
+    Of a long log, only the last `first_look_bytes` are read at first.
+    """
+
+    def __init__(
+        self, log: Path, folders: tuple[Path, ...], since_t: float, first_look_bytes: int = FIRST_LOOK_BYTES
+    ) -> None:
         self._log = log
         self._folders = folders
         self._since_t = since_t
+        self._first_look_bytes = first_look_bytes
         self._offset: int | None = None
         self._rest = b""
         self._builder = LogEventBuilder()
@@ -194,8 +199,8 @@ class LogOnlyFollower:
             return b""
         try:
             size = os.fstat(descriptor).st_size
-            if self._offset is None or self._offset > size or size - self._offset > FIRST_LOOK_BYTES:
-                self._offset = max(0, size - FIRST_LOOK_BYTES)
+            if self._offset is None or self._offset > size or size - self._offset > self._first_look_bytes:
+                self._offset = max(0, size - self._first_look_bytes)
             data = os.pread(descriptor, size - self._offset, self._offset)
         finally:
             os.close(descriptor)

@@ -78,14 +78,48 @@ _TRAINS = re.compile(
     r"\W*(?:(?:global |train(?:ing)? ?)?(?:steps?|iter(?:ation)?s?)|train(?:ing)?|epochs?)\b", re.IGNORECASE
 )
 _EVALUATES = re.compile(r"\W*(?:eval\w*|valid\w*|test\w*|predict\w*|sanity\w*)\b", re.IGNORECASE)
+_COUNT = re.compile(r"(\d+)/(\d+) \[")
 _EPOCHS = re.compile(r"epochs?\W{0,3}\d+ ?(?:/|of) ?(\d+)", re.IGNORECASE)
 _LOGGED = re.compile(r"\{'(?:loss|grad_norm|learning_rate|epoch|eval_\w+)': [^{}\r\n]*\}")
 
 
+MAX_BARS = 2000
+"""A bar is drawn ten times a second: of more states of bars than this, as many are parsed."""
+MAX_PIECE_CHARACTERS = 64 << 10
+"""Of a longer line the end is parsed."""
+
+
 def parse_output(text: str) -> Iterator[ProgressRecord]:
-    """The progress records in `text`, which consists of whole lines or parts that end with a carriage return."""
-    for piece in re.split(r"[\r\n]+", text):
-        yield from _parse_piece(piece)
+    """The progress records in `text`, which consists of whole lines or parts that end with a carriage return.
+
+    Of very many states of bars, records are given at even distances and where a bar ends or begins.
+    """
+    for piece in _thinned(re.split(r"[\r\n]+", text)):
+        yield from _parse_piece(piece[-MAX_PIECE_CHARACTERS:])
+
+
+def _thinned(pieces: list[str]) -> Iterator[str]:
+    """The pieces without most of the states of bars that a later state of the same bar follows."""
+    bars = [number for number, piece in enumerate(pieces) if "%|" in piece]
+    stride = len(bars) // MAX_BARS
+    if stride < 2:
+        yield from pieces
+        return
+    counts = {number: _COUNT.findall(pieces[number][-MAX_PIECE_CHARACTERS:]) for number in bars}
+    kept = {
+        number
+        for place, (number, following) in enumerate(zip(bars, [*bars[1:], None], strict=True))
+        if place % stride == 0 or following is None or not _goes_on(counts[number], counts[following])
+    }
+    yield from (piece for number, piece in enumerate(pieces) if number not in counts or number in kept)
+
+
+def _goes_on(counts: list[tuple[str, str]], later: list[tuple[str, str]]) -> bool:
+    """Whether both are states of one bar, the later one further on."""
+    if len(counts) != 1 or len(later) != 1:
+        return False
+    (done, total), (later_done, later_total) = counts[0], later[0]
+    return total == later_total and int(done[-18:]) <= int(later_done[-18:])
 
 
 def _parse_piece(piece: str) -> Iterator[ProgressRecord]:
