@@ -16,10 +16,13 @@ import tuner_tui
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.settings.argv import remove_options
 from tuner_tui.settings.dialects import hf
-from tuner_tui.settings.dialects.dialect import Dialect, dialect_keys, read_settings, write_settings
+from tuner_tui.settings.dialects.dialect import Dialect, dialect_keys, write_settings
 from tuner_tui.settings.dialects.hf import ExportedSettings
 from tuner_tui.settings.dialects.hf_names import SCRIPT_FIELDS
+from tuner_tui.settings.dialects.patch import file_changes
 from tuner_tui.settings.dialects.registry import HF, dialect_by_name, dialect_of_command
+from tuner_tui.settings.dialects.tools.hf_args import to_arguments
+from tuner_tui.settings.dialects.tools.hydra import format_override, set_override
 from tuner_tui.settings.errors import FieldError, SettingsError
 from tuner_tui.settings.fields import FIELDS, closest_match
 from tuner_tui.settings.job import ApplyMode, BuiltinJob, CommandJob
@@ -143,7 +146,7 @@ def apply_hf_args(
     carried = _export_with_aliases(settings, names, targets, aliases, tool)
     gone = {spelling for name in names if name not in carried.unsupported for spelling in dialect_keys(tool, name)}
     gone |= {aliases[name] for name in names if name in aliases}
-    words = (*remove_options(argv, gone), *hf.to_arguments(carried.values))
+    words = (*remove_options(argv, gone), *to_arguments(carried.values))
     return AppliedCommand(words, not_applied=carried.unsupported, notes=carried.notes)
 
 
@@ -161,15 +164,20 @@ def apply_hydra(
     overrides). The keys of any other Hydra application are unknown.
     """
     words = list(argv)
+    aliased = [name for name in _in_field_order(names) if name in aliases]
     missing = [name for name in _in_field_order(names) if name not in aliases]
     notes: tuple[str, ...] = ("a Hydra command takes only settings that have an alias",) if missing else ()
-    overrides = {aliases[name]: getattr(settings, name) for name in _in_field_order(names) if name in aliases}
-    if tool.name != "hf":
+    overrides: dict[str, Any] = {}
+    for name in aliased:
+        spelled = tuple(write_settings(tool, settings, targets, [name]).values.values())
+        own_words = tool.form == "overrides" and len(spelled) == 1
+        overrides[aliases[name]] = spelled[0] if own_words else getattr(settings, name)
+    if tool.form != "overrides" and tool is not HF:  # the sections of another Hydra application are not known
         carried = write_settings(tool, settings, targets, missing)
         overrides |= {key: value for key, value in carried.values.items() if value is not None}
         missing, notes = list(carried.unsupported), carried.notes
     for key, value in overrides.items():
-        _set_override(words, key, format_argument(value, empty="null"))
+        set_override(words, key, format_override(value))
     return AppliedCommand(tuple(words), not_applied=tuple(missing), notes=notes)
 
 
@@ -191,27 +199,15 @@ def apply_yaml(
     if place is None:
         raise SettingsError(f"apply: yaml needs {CONFIG} in the command, where the path of the file goes")
     values: dict[str, Any] = copy.deepcopy(dict(own or {}))
-    changed = changed_settings(tool, values, settings, names)
-    carried = _export_with_aliases(settings, changed, targets, aliases, tool)
-    for name in set(changed) - set(carried.unsupported) - set(aliases):
-        for key in dialect_keys(tool, name):
-            _set_nested(values, key.split(".") if tool.nested else [key], None)
-    for key, value in carried.values.items():
-        nested = tool.nested or key in aliases.values()
-        _set_nested(values, key.split(".") if nested else [key], value)
+    plain = [name for name in names if name not in aliases]
+    changes = file_changes(tool, values, settings, plain, targets)
+    for path, value in changes.values.items():
+        _set_nested(values, path, value)
+    for name in _in_field_order(names):
+        if name in aliases:
+            _set_nested(values, aliases[name].split("."), getattr(settings, name))
     words = tuple(CONFIG if index == place and CONFIG not in word else word for index, word in enumerate(argv))
-    return AppliedCommand(words, dump_config(values), None, carried.unsupported, carried.notes)
-
-
-def changed_settings(
-    tool: Dialect, own: Mapping[str, Any], settings: Settings, names: Collection[str]
-) -> tuple[str, ...]:
-    """The settings `names` whose value is not the one that the tool's file gives already.
-
-    The file may say more than the setting: `adapter: qlora` is LoRA on quantized weights, and must stay.
-    """
-    given = read_settings(tool, own).settings
-    return tuple(name for name in _in_field_order(names) if name not in given or given[name] != getattr(settings, name))
+    return AppliedCommand(words, dump_config(values), None, changes.unsupported, changes.notes)
 
 
 def find_config_argument(argv: Sequence[str]) -> int | None:
@@ -237,10 +233,8 @@ def apply_inject(
     return AppliedCommand(tuple(argv), None, carried.values, carried.unsupported, carried.notes)
 
 
-def format_argument(value: Any, empty: str = "") -> str:
-    """A value as a command-line argument: `true`, `4e-05`, `bf16`; `empty` for None."""
-    if value is None:
-        return empty
+def format_argument(value: Any) -> str:
+    """A value as a command-line argument: `true`, `4e-05`, `bf16`."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -293,15 +287,6 @@ def _set_nested(values: dict[str, Any], path: Sequence[str], value: Any) -> None
         values.pop(path[-1], None)
     else:
         values[path[-1]] = value
-
-
-def _set_override(words: list[str], key: str, value: str) -> None:
-    for index, word in enumerate(words):
-        left, equals, _ = word.partition("=")
-        if equals and left.lstrip("+") == key:
-            words[index] = f"{left}={value}"
-            return
-    words.append(f"{key}={value}")
 
 
 def _in_field_order(names: Collection[str]) -> tuple[str, ...]:

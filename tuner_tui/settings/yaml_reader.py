@@ -57,19 +57,19 @@ class MappingNode:
 Node = ScalarNode | SequenceNode | MappingNode
 
 
-def read_text(path: Path) -> str:
-    """The text of a regular UTF-8 file of at most `MAX_BYTES` bytes. Raises `PresetError`."""
+def read_text(path: Path, most_bytes: int = MAX_BYTES) -> str:
+    """The text of a regular UTF-8 file of at most `most_bytes` bytes. Raises `PresetError`."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise PresetError(f"{path}: is not a file")
         with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
+            raw = file.read(most_bytes + 1)
     except OSError as error:
         raise PresetError(f"{path}: cannot be read: {error.strerror or error}") from None
     except ValueError:
         raise PresetError(f"{shorten_text(str(path))}: is not a file name") from None
-    if len(raw) > MAX_BYTES:
-        raise PresetError(f"{path}: is larger than {MAX_BYTES // 1024} KiB, too large for a preset")
+    if len(raw) > most_bytes:
+        raise PresetError(f"{path}: is larger than {most_bytes // 1024} KiB, too large for a preset")
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -96,10 +96,14 @@ def parse_yaml(text: str, source: str) -> MappingNode:
 
 @dataclass(frozen=True, slots=True)
 class ToolFile:
-    """The values in a tool's configuration file, and the line of each key at its top, counted from 1."""
+    """The values in a tool's configuration file, and the line of each key at its top, counted from 1.
+
+    `command` is the training command of a shell script.
+    """
 
     values: dict[str, Any]
     lines: dict[str, int] = field(default_factory=dict)
+    command: tuple[str, ...] = ()
 
 
 def read_tool_file(path: Path) -> ToolFile:

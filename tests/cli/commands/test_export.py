@@ -78,3 +78,48 @@ def test_a_file_that_gives_nothing(tmp_path: Path, text: str, said: str) -> None
     result = run("import", str(written(tmp_path, text)), "--name", "x")
     assert result.exit_code == 2
     assert said in result.stderr
+
+
+MANY = "settings: {warmup_steps: 0.1, max_length: 64, learning_rate: 1e-5, train_sampling_strategy: sequential}\n"
+
+
+def test_the_release_that_reads_it_decides_the_names(tmp_path: Path) -> None:
+    result = run("export", str(written(tmp_path, MANY)), "--to", "hf", "--for-version", "4.57")
+    assert yaml.safe_load(result.stdout) == {"warmup_ratio": 0.1, "warmup_steps": 0, "learning_rate": 1e-5}
+    for left_out in ("max_length", "train_sampling_strategy sequential"):
+        assert f"# Left out: {left_out}" in result.stdout
+        assert f"Left out: {left_out}" in result.stderr
+    newest = run("export", str(written(tmp_path, MANY)), "--to", "hf-yaml")
+    assert yaml.safe_load(newest.stdout)["train_sampling_strategy"] == "sequential"
+    assert run("export", "demo", "--to", "hf", "--for-version", "newest").exit_code == 2
+
+
+def test_an_interpreter_without_transformers_is_said(tmp_path: Path) -> None:
+    result = run("export", "demo", "--to", "hf", "--interpreter", "/bin/false")
+    assert result.exit_code == 2
+    assert "--interpreter" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("tool", "start"),
+    [
+        ("hf-args", "--learning_rate 1e-05 "),
+        ("hf-python", 'training_arguments = TrainingArguments(\n    output_dir="output",\n    learning_rate=1e-05,'),
+        ("unsloth", 'training_arguments = SFTConfig(\n    output_dir="output",\n    learning_rate=1e-05,'),
+        ("hydra", "model.optimizer.lr=1e-05 "),
+        ("lightning", "optimizer:\n  init_args:\n    lr: 1.0e-05\n"),
+        ("deepspeed", '{\n  "optimizer": {\n    "params": {\n      "lr": 1e-05\n'),
+    ],
+)
+def test_each_form_of_text(tmp_path: Path, tool: str, start: str) -> None:
+    result = run("export", str(written(tmp_path, MANY)), "--to", tool)
+    text = "".join(line for line in result.stdout.splitlines(keepends=True) if not line.startswith("#"))
+    assert text.startswith(start), text
+
+
+def test_one_tools_file_for_another(tmp_path: Path) -> None:
+    file = written(tmp_path, "base_model: acme/m\nmicro_batch_size: 2\nadapter: lora\nsequence_len: 64\n", "a.yml")
+    exported = yaml.safe_load(run("export", str(file), "--to", "llama-factory").stdout)
+    assert exported == {
+        "model_name_or_path": "acme/m", "per_device_train_batch_size": 2, "cutoff_len": 64, "finetuning_type": "lora",
+    }  # fmt: skip

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 
 from tests.settings.strategies import all_settings
-from tuner_tui.settings.dialects.hf import argument_names, from_hf, to_arguments, to_hf
+from tuner_tui.settings.dialects.hf import argument_names, from_hf, to_hf
 from tuner_tui.settings.dialects.hf_names import IGNORED_ARGUMENTS, SCRIPT_FIELDS
+from tuner_tui.settings.dialects.tools.hf_args import to_arguments
 from tuner_tui.settings.errors import FieldError
 from tuner_tui.settings.fields import FIELDS
 from tuner_tui.settings.model import Settings

@@ -1,4 +1,4 @@
-"""`tuner-tui export` writes a preset as a tool's YAML file; `tuner-tui import` makes a preset of one."""
+"""`tuner-tui export` writes a preset as a tool's file; `tuner-tui import` makes a preset of one."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import typer
 from tuner_tui.cli.console import fail, print_json, print_note
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from tuner_tui.settings.dialects.hf import ExportedSettings
     from tuner_tui.settings.presets.parser import LoadedPreset
 
@@ -24,32 +26,44 @@ def register(app: typer.Typer) -> None:
 
 
 def export(
-    preset: Annotated[str, typer.Argument(metavar="PRESET", help="A preset's name or file.")],
-    to: Annotated[str, typer.Option(metavar="TOOL", help="hf, trl, axolotl, llama-factory, ms-swift, litgpt …")],
+    preset: Annotated[str, typer.Argument(metavar="PRESET", help="A preset's name or file, or the file of a tool.")],
+    to: Annotated[str, typer.Option(metavar="TOOL", help="hf, hf-args, hf-python, trl, axolotl, llama-factory …")],
+    for_version: Annotated[
+        str | None, typer.Option("--for-version", metavar="V", help="The release of transformers that reads it: 4.57.")
+    ] = None,
+    interpreter: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="The Python whose transformers reads it, which is asked.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write what the preset sets as YAML for TOOL on standard output; what TOOL has no place for is said."""
-    from tuner_tui.settings.apply import dump_config
-    from tuner_tui.settings.dialects.dialect import unflatten
+    """Write what the preset sets for TOOL on standard output; what TOOL has no place for is said, in a comment too.
+
+    Without --for-version and --interpreter the names are those of the newest transformers.
+    """
+    from tuner_tui.settings.dialects.file_formats import render_file
     from tuner_tui.settings.dialects.registry import dialect_by_name
     from tuner_tui.settings.errors import SettingsError
 
     try:
-        tool, carried = dialect_by_name(to), _carried(preset, to)
+        tool, carried = dialect_by_name(to), _carried(preset, to, _targets(for_version, interpreter))
     except SettingsError as error:
         fail(str(error))
     values = {name: value for name, value in carried.values.items() if value is not None}
     if as_json:
         print_json({"tool": tool.name, "values": values, "not_carried": carried.unsupported, "notes": carried.notes})
         return
-    typer.echo(dump_config(unflatten(values) if tool.nested else values).rstrip())
+    if tool.form != "json":  # which has no comments
+        for why in carried.notes:
+            typer.echo(f"# Left out: {why}")
+    typer.echo(render_file(tool, values))
     for why in carried.notes:
         print_note(f"Left out: {why}")
-    print_note(f"`{tool.command.replace('{config}', 'FILE')}` reads it.")
+    if tool.form in ("yaml", "json"):
+        print_note(f"`{tool.command.replace('{config}', 'FILE').replace('{script}', 'train.py')}` reads it.")
 
 
 def import_file(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A tool's YAML file.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A tool's file, a script or a notebook.")],
     name: Annotated[str | None, typer.Option(help="The preset's name; else the file's.")] = None,
     tool: Annotated[str | None, typer.Option("--from", metavar="TOOL", help="Whose file it is; else guessed.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Replace a preset of that name.")] = False,
@@ -80,19 +94,45 @@ def import_file(
     typer.echo(f"Saved {path}")
 
 
-def _carried(preset: str, to: str) -> ExportedSettings:
+def _targets(for_version: str | None, interpreter: Path | None) -> Collection[str] | None:
+    """The arguments of the transformers that reads the file; None for the newest. Raises `SettingsError`."""
+    from tuner_tui.hardware.interpreter.probe import probe_interpreter
+    from tuner_tui.settings.dialects.hf import arguments_of_release
+    from tuner_tui.settings.errors import SettingsError
+
+    if for_version is not None and interpreter is not None:
+        raise SettingsError("--for-version and --interpreter both say which transformers reads the file: give one.")
+    if for_version is not None:
+        return arguments_of_release(for_version)
+    if interpreter is None:
+        return None
+    asked = probe_interpreter(interpreter)
+    if asked.training_arguments is None:
+        raise SettingsError(f"--interpreter: {asked.problem or f'{interpreter} has no transformers'}")
+    return asked.training_arguments.keys()
+
+
+def _carried(preset: str, to: str, targets: Collection[str] | None) -> ExportedSettings:
+    """The settings of the preset in the words of the tool, and the model that its job trains."""
+    from dataclasses import replace
+
     from tuner_tui.settings.dialects.dialect import write_settings
     from tuner_tui.settings.dialects.registry import dialect_by_name
     from tuner_tui.settings.presets.library import find_preset
     from tuner_tui.settings.resolve import resolve
 
-    resolved = resolve(preset=find_preset(preset).preset)
-    return write_settings(dialect_by_name(to), resolved.settings, None, resolved.chosen)
+    loaded, tool = find_preset(preset).preset, dialect_by_name(to)
+    resolved = resolve(preset=loaded)
+    carried = write_settings(tool, resolved.settings, targets, resolved.chosen)
+    if loaded.job is None or loaded.job.model is None or not tool.programs:
+        return carried
+    return replace(carried, values={tool.model_keys[0]: loaded.job.model, **carried.values})
 
 
 def _imported(file: Path, tool: str | None) -> LoadedPreset:
+    from tuner_tui.settings.dialects.file_formats import parse_file, read_file_text
     from tuner_tui.settings.dialects.registry import dialect_by_name
     from tuner_tui.settings.presets.parser import import_tool_file
-    from tuner_tui.settings.yaml_reader import read_tool_file
 
-    return import_tool_file(read_tool_file(file), str(file), file, None if tool is None else dialect_by_name(tool))
+    own = parse_file(read_file_text(file), file)
+    return import_tool_file(own, str(file), file, None if tool is None else dialect_by_name(tool))

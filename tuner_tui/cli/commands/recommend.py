@@ -110,13 +110,13 @@ def print_patch(box: LocalMachine, resolved: Resolved, job: BuiltinJob | Command
     from tuner_tui.advice.recommend.recommendation import recommend
     from tuner_tui.cli.console import print_note
     from tuner_tui.settings.dialects.dialect import dialect_keys
-    from tuner_tui.settings.dialects.patch import file_changes, patch_text
+    from tuner_tui.settings.dialects.file_formats import form_of_file, parse_file, patch_file, read_file_text
+    from tuner_tui.settings.dialects.patch import file_changes
     from tuner_tui.settings.dialects.registry import dialect_of_file
     from tuner_tui.settings.errors import SettingsError
     from tuner_tui.settings.origin import OriginKind
     from tuner_tui.settings.presets.library import write_durable
     from tuner_tui.settings.presets.parser import PRESET_KEYS
-    from tuner_tui.settings.yaml_reader import parse_tool_text, read_text
 
     flags = {name for name in resolved.chosen if resolved.origins[name].kind == OriginKind.FLAG}
     given = {name: getattr(resolved.settings, name) for name in resolved.chosen if name not in SPEED_SETTINGS}
@@ -124,17 +124,16 @@ def print_patch(box: LocalMachine, resolved: Resolved, job: BuiltinJob | Command
     found = recommend(box.inventory, box.interpreter, job, given)
     names = flags | {one.name for one in found.advised if one.name in SPEED_SETTINGS}
     targets = None if box.interpreter is None else box.interpreter.training_arguments
-    suffix = path.suffix.lower()
     try:
-        text = read_text(path)
-        own = parse_tool_text(text, str(path), suffix).values
+        text = read_file_text(path)
+        own = parse_file(text, path).values
         if PRESET_KEYS & own.keys():
             fail(f"{path} is a preset, which `tuner-tui` itself saves; --write is for the file of a training tool.")
-        tool = dialect_of_file(own)
+        tool = dialect_of_file(own, form_of_file(path))
         left_open = {name for name in names - flags if any(own.get(key) == "auto" for key in dialect_keys(tool, name))}
         names -= left_open  # the tool chooses these itself
         changes = file_changes(tool, own, found.settings, names, targets)
-        patched = patch_text(text, changes.values, str(path), suffix)
+        patched = patch_file(text, changes.values, path)
         if write and patched != text:
             write_durable(path, patched.encode(), overwrite=True)
     except SettingsError as error:

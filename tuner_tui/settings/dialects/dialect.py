@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tuner_tui.settings.dialects import hf
 from tuner_tui.settings.dialects.hf import ExportedSettings, ImportedSettings, from_hf
@@ -14,6 +14,8 @@ from tuner_tui.settings.fields import FIELDS, Value, shorten_text
 from tuner_tui.settings.model import Settings
 
 WrittenKeys = Mapping[str, Any]
+Form = Literal["yaml", "json", "arguments", "overrides", "python"]
+"""Text that holds the values: a file, `--key value`, Hydra's `key=value`, or keyword arguments of Python calls."""
 TEMPLATE = re.compile(r"\$\{.*\}|\{\{.*\}\}|<.*>")
 """A value that is filled in before the tool reads the file, such as `${BF16}`."""
 
@@ -32,7 +34,7 @@ class Renamed:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How one tool spells the settings in its YAML file.
+    """How one tool spells the settings in its configuration, which has the form `form`.
 
     `names` maps a setting to the tool's key for it; the value is unchanged. `values` maps a setting and one of its
     values to the keys and values that express it; a value that is not listed uses `names`. `warmup_ratio` is the key of
@@ -46,6 +48,11 @@ class Dialect:
     path of the file; with `script_unknown` the user's own script reads the file. `model_keys` and `data_keys` name
     model and dataset, the first that is given counts. A key of `environment` that the file sets needs a variable and
     its value.
+
+    Where files of a tool are free in their sections, `leaves` holds how a key may end in its place (`optimizer.lr` for
+    `optimizer.init_args.lr`); it counts where just one key of the file ends so. `certain_keys` are in no other tool's
+    files. `script_marker` is a pattern in the source of the script that reads the file; the command's `{script}` is the
+    one script near the file that has it. `render` writes values in a form of the tool's own.
     """
 
     name: str
@@ -55,7 +62,7 @@ class Dialect:
     programs: tuple[str, ...] = ()
     values: Mapping[str, Mapping[Value, WrittenKeys]] = field(default_factory=dict)
     warmup_ratio: str | None = None
-    read_as: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
+    read_as: Mapping[str, Mapping[str | int, Value]] = field(default_factory=dict)
     renamed: Mapping[str, Renamed] = field(default_factory=dict)
     extends_hf: bool = True
     file_keys: frozenset[str] = frozenset()
@@ -66,6 +73,11 @@ class Dialect:
     model_keys: tuple[str, ...] = ("model_name_or_path",)
     data_keys: tuple[str, ...] = ("dataset_name", "dataset")
     environment: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    form: Form = "yaml"
+    leaves: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    certain_keys: frozenset[str] = frozenset()
+    script_marker: str | None = None
+    render: Callable[[Mapping[str, Any]], str] | None = None
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -128,7 +140,10 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
     So are values that the file leaves open: `auto`, where the setting has no such choice, and template variables.
     """
     notes: list[str] = []
-    values = _current_keys(dialect, flatten(values) if dialect.nested else values, notes)
+    flat = flatten(values) if dialect.nested else values
+    places = own_keys(dialect, flat)
+    flat = {**flat, **{key: flat[place] for key, place in places.items()}}
+    values = _current_keys(dialect, {key: flat[key] for key in flat if key not in set(places.values())}, notes)
     plain: dict[str, Any] = dict(values)
     found: dict[str, Any] = {}
     for name in FIELDS:
@@ -145,7 +160,7 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
         plain.pop("fp16", None)
     for key, words in dialect.read_as.items():
         word = plain.get(key)
-        if isinstance(word, str) and word in words:
+        if isinstance(word, str | int) and word in words:
             plain[key] = words[word]
             notes.append(f"{key} {word} is read as {'on' if words[word] is True else words[word]}")
     for name in FIELDS:
@@ -154,9 +169,26 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
             found[name] = plain.pop(own)
     imported = from_hf({**plain, **found}, strict=dialect.extends_hf and not dialect.names)
     # A key that the tool has by that name is no old spelling, as it would be for transformers.
-    own_keys = [key for key in values if key == dialect.warmup_ratio or _spells(dialect, key)]
-    told = [note for note in imported.notes if not any(note.startswith(f"{key} is read as ") for key in own_keys)]
+    spelled = [key for key in values if key == dialect.warmup_ratio or _spells(dialect, key)]
+    told = [note for note in imported.notes if not any(note.startswith(f"{key} is read as ") for key in spelled)]
     return ImportedSettings(imported.settings, (*left_open, *imported.ignored), (*notes, *told), imported.unknown)
+
+
+def own_keys(dialect: Dialect, flat: Mapping[str, Any]) -> dict[str, str]:
+    """The dialect's keys to those that the file has in their places, by `leaves`."""
+    found: dict[str, str] = {}
+    for key, leaves in dialect.leaves.items():
+        if key in flat:
+            continue
+        for leaf in leaves:
+            ending = [own for own in flat if f".{own}".endswith(f".{leaf}")]
+            literal = [own for own in ending if _left_open(own, flat[own]) is None]
+            if len(literal) == 1:
+                found[key] = literal[0]
+                break
+            if ending:
+                break  # several, of which none is known to be meant
+    return found
 
 
 def _current_keys(dialect: Dialect, values: Mapping[str, Any], notes: list[str]) -> Mapping[str, Any]:
@@ -182,7 +214,7 @@ def _left_open(key: str, value: object) -> str | None:
         return None
     if value.strip().lower() == "auto" and not (key in FIELDS and "auto" in FIELDS[key].choices):
         return "the tool chooses it when it starts"
-    return "a template variable" if TEMPLATE.fullmatch(value.strip()) else None
+    return "filled in when it starts" if TEMPLATE.fullmatch(value.strip()) else None
 
 
 def _says(values: Mapping[str, Any], written: WrittenKeys) -> bool:

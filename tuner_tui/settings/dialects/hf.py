@@ -7,15 +7,17 @@ release can be imported; nothing is dropped without a note.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuner_tui.settings.dialects.hf_names import IGNORED_ARGUMENTS, SCRIPT_FIELDS
-from tuner_tui.settings.errors import FieldError
+from tuner_tui.settings.dialects.hf_names import ARGUMENT_RELEASES, IGNORED_ARGUMENTS, SCRIPT_FIELDS
+from tuner_tui.settings.errors import FieldError, SettingsError
 from tuner_tui.settings.fields import FIELDS, Value, check_value, closest_match, format_value, parse_value, shorten_text
 from tuner_tui.settings.model import Settings
 
+JIT = "enable_jit_checkpoint"
 ARGUMENT_NAMES: Mapping[str, tuple[str, ...]] = {
     "precision": ("bf16", "fp16"),
     "warmup_steps": ("warmup_steps", "warmup_ratio"),
@@ -69,6 +71,24 @@ def to_hf(
     return ExportedSettings(values, tuple(missing), tuple(notes))
 
 
+def arguments_of_release(version: str) -> frozenset[str]:
+    """The arguments that stand for settings in a release of transformers, such as 4.46; none that it warns of.
+
+    Raises `SettingsError` for text that is no version.
+    """
+    match = re.fullmatch(r"v?(\d{1,3})(?:\.(\d{1,4})(?:[.a-z+-]\S*)?)?", version.strip())
+    if match is None:
+        raise SettingsError(f"'{shorten_text(version)}' is no release of transformers; write one such as 4.57")
+    release = (int(match[1]), int(match[2] or 0))
+    names = {spelled for name in FIELDS if name not in SCRIPT_FIELDS for spelled in argument_names(name)} | {JIT}
+    gone = {
+        name
+        for name, (first, end) in ARGUMENT_RELEASES.items()
+        if (first is not None and release < first) or (end is not None and release >= end)
+    }
+    return frozenset(names - gone)
+
+
 def argument_names(name: str) -> tuple[str, ...]:
     """Every name of the setting `name` on a command line."""
     return ARGUMENT_NAMES.get(name, (name,))
@@ -114,7 +134,8 @@ def _precision_to(value: str, names: Collection[str] | None) -> dict[str, Any]:
 
 def _warmup_to(value: float, names: Collection[str] | None) -> dict[str, Any]:
     share = 0 < value < 1
-    if not _has_argument(names, "warmup_ratio", newest=False):
+    # Since 5.0, where enable_jit_checkpoint came, warmup_steps takes a share and warmup_ratio is deprecated.
+    if not _has_argument(names, "warmup_ratio", newest=False) or _has_argument(names, JIT, newest=True):
         return {"warmup_steps": value if share else int(value)}
     # Where both exist, steps above 0 win over the ratio.
     return {"warmup_ratio": value if share else 0.0, "warmup_steps": 0 if share else int(value)}
@@ -149,17 +170,6 @@ _TO_HF: Mapping[str, Callable[[Any, Collection[str] | None], dict[str, Any]]] = 
     "eval_strategy": _evaluate_to,
     "max_steps": _max_steps_to,
 }
-
-
-def to_arguments(values: Mapping[str, Any]) -> list[str]:
-    """`--key value` for every value that is not None; booleans as `HfArgumentParser` reads them."""
-    return [
-        word for name, value in values.items() if value is not None for word in (f"--{name}", _format_argument(value))
-    ]
-
-
-def _format_argument(value: Any) -> str:
-    return repr(value) if isinstance(value, float) else str(value)
 
 
 PRESET_SPELLINGS: Mapping[str, str] = {

@@ -97,3 +97,15 @@ BITSANDBYTES_OPTIMIZERS = _split("""
 
 TORCHAO_OPTIMIZERS = ("adamw_torch_4bit", "adamw_torch_8bit")
 """Optimizers that come from torchao."""
+
+ARGUMENT_RELEASES: Mapping[str, tuple[tuple[int, int] | None, tuple[int, int] | None]] = {
+    "evaluation_strategy": (None, (4, 41)),  # there until 4.50, with a warning
+    "eval_strategy": ((4, 41), None),
+    "group_by_length": (None, (5, 2)),
+    "train_sampling_strategy": ((5, 2), None),
+    "warmup_ratio": (None, (5, 0)),  # there until 5.14, with a warning
+    "enable_jit_checkpoint": ((5, 0), None),
+    "gradient_checkpointing": (None, (5, 23)),  # there, with a warning
+    "activation_checkpointing": ((5, 23), None),
+}
+"""Argument to the first release that has it, and the first that lacks it or warns of it; None where there is none."""

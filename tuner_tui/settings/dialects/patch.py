@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from tuner_tui.settings.dialects.dialect import Dialect, dialect_keys, flatten, read_settings, write_settings
+from tuner_tui.settings.dialects.dialect import Dialect, dialect_keys, flatten, own_keys, read_settings, write_settings
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.fields import FIELDS
 from tuner_tui.settings.model import Settings
@@ -20,9 +20,13 @@ KeyPath = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class FileChanges:
-    """Values to set in a tool's file by the path of their key, None for a key to remove; `notes` says what is not."""
+    """Values to set in a tool's file by the path of their key, None for a key to remove.
+
+    `unsupported` names settings that the file has no place for, `notes` says why.
+    """
 
     values: Mapping[KeyPath, Any]
+    unsupported: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -40,21 +44,27 @@ def file_changes(
     names: Collection[str],
     targets: Collection[str] | None = None,
 ) -> FileChanges:
-    """The keys of the tool's file `own` that must change to give it the settings `names`."""
+    """The keys of the tool's file `own` that must change to give it the settings `names`.
+
+    A key whose setting has the value already stays: it may say more, as `adapter: qlora` is LoRA on quantized weights.
+    """
     given = read_settings(dialect, own).settings
     changed = [n for n in FIELDS if n in names and (n not in given or given[n] != getattr(settings, n))]
     written = write_settings(dialect, settings, targets, changed)
     flat = flatten(own) if dialect.nested else own
+    places = own_keys(dialect, flat)
     values: dict[KeyPath, Any] = {}
     for name in (one for one in changed if one not in written.unsupported):
-        gone = sorted(key for key in dialect_keys(dialect, name) if key in flat and written.values.get(key) is None)
+        gone = sorted(key for key in dialect_keys(dialect, name) if written.values.get(key) is None)
+        gone = [place for place in (places.get(key, key) for key in gone) if place in flat]
         values |= {_path(dialect, key): None for key in gone}
     for key, value in written.values.items():
-        if key == "fp16" and value is False and flat.get(key) is None:
+        place = places.get(key, key)
+        if key == "fp16" and value is False and flat and flat.get(place) is None:
             continue  # off in every tool; bf16 is on in some
-        if value is not None and (key not in flat or flat[key] != value):
-            values[_path(dialect, key)] = value
-    return FileChanges(values, written.notes)
+        if value is not None and (place not in flat or flat[place] != value):
+            values[_path(dialect, place)] = value
+    return FileChanges(values, written.unsupported, written.notes)
 
 
 def patch_text(text: str, changes: Mapping[KeyPath, Any], source: str, suffix: str = ".yaml") -> str:
@@ -78,7 +88,8 @@ def patch_text(text: str, changes: Mapping[KeyPath, Any], source: str, suffix: s
 
 
 def _path(dialect: Dialect, key: str) -> KeyPath:
-    return tuple(key.split(".")) if dialect.nested else (key,)
+    """The sections and the key in them; a keyword argument is found by its whole name, `LoraConfig.r`."""
+    return tuple(key.split(".")) if dialect.nested and dialect.form != "python" else (key,)
 
 
 def _edit(text: str, root: yaml.MappingNode, path: KeyPath, value: Any, source: str) -> _Edit:

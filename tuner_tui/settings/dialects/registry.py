@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 from tuner_tui.settings.dialects import tools
-from tuner_tui.settings.dialects.dialect import Dialect
+from tuner_tui.settings.dialects.dialect import Dialect, Form, flatten
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.fields import closest_match, shorten_text
 
@@ -23,10 +23,15 @@ def _load_dialects() -> dict[str, Dialect]:
 
 DIALECTS: Mapping[str, Dialect] = _load_dialects()
 HF = DIALECTS["hf"]
+OTHER_NAMES = {"hf-yaml": "hf"}
+PLAIN: Mapping[Form, str] = {"python": "hf-python", "arguments": "hf-args"}
+CERTAIN = 10
+"""What a key that only one tool has counts for, in keys that others may have as well."""
 
 
 def dialect_by_name(name: str) -> Dialect:
     """The dialect `name`. Raises `SettingsError`, which suggests the closest one."""
+    name = OTHER_NAMES.get(name, name)
     if name in DIALECTS:
         return DIALECTS[name]
     near = closest_match(name, DIALECTS)
@@ -44,7 +49,11 @@ def dialect_of_command(command: Sequence[str]) -> Dialect:
     return HF
 
 
-def dialect_of_file(values: Mapping[str, Any]) -> Dialect:
-    """The dialect that shares most of its `file_keys` with these keys; `HF` if none does."""
-    best = max(DIALECTS.values(), key=lambda one: len(one.file_keys & values.keys()))
-    return best if best.file_keys & values.keys() else HF
+def dialect_of_file(values: Mapping[str, Any], form: Form = "yaml") -> Dialect:
+    """The dialect that shares most keys with these; where none does, the plain Hugging Face one of the form."""
+    flat = flatten(values).keys()
+    keys = flat | values.keys()
+    files: tuple[Form, ...] = ("yaml", "json", "overrides")
+    candidates = [one for one in DIALECTS.values() if one.form in (files if form in files else (form,))]
+    best = max(candidates, key=lambda one: len(one.file_keys & keys) + CERTAIN * len(one.certain_keys & flat))
+    return best if (best.file_keys | best.certain_keys) & keys else DIALECTS[PLAIN.get(form, HF.name)]

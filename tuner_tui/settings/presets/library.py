@@ -17,13 +17,14 @@ from platformdirs import user_config_path
 import tuner_tui
 from tuner_tui.core.files import make_private, shared_with
 from tuner_tui.hardware.inventory import Gpu
+from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS
 from tuner_tui.settings.errors import PresetError, PresetExistsError
 from tuner_tui.settings.fields import closest_match, shorten_text
 from tuner_tui.settings.presets.parser import LoadedPreset, load_preset
 from tuner_tui.settings.presets.preset import Preset
 
 SUFFIXES = (".yaml", ".yml")
-TOOL_FILE_SUFFIXES = (*SUFFIXES, ".json", ".toml")
+TOOL_FILE_SUFFIXES = (*SUFFIXES, ".json", ".toml", *SCRIPT_FORMS)
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 

@@ -10,8 +10,9 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from tuner_tui.settings.dialects.dialect import Dialect, read_settings
+from tuner_tui.settings.dialects.file_formats import form_of_file, parse_file, read_file_text
 from tuner_tui.settings.dialects.hf import PRESET_SPELLINGS
-from tuner_tui.settings.dialects.registry import dialect_of_file
+from tuner_tui.settings.dialects.registry import HF, dialect_of_command, dialect_of_file
 from tuner_tui.settings.dialects.tool_job import job_of_file
 from tuner_tui.settings.errors import FieldError, PresetError, SettingsError
 from tuner_tui.settings.fields import Value, closest_match, parse_value, shorten_text
@@ -25,10 +26,10 @@ from tuner_tui.settings.yaml_reader import (
     ToolFile,
     parse_tool_text,
     parse_yaml,
-    read_text,
 )
 
 TOP_LEVEL_KEYS = tuple(info.alias or name for name, info in Preset.model_fields.items())
+PRESET_SUFFIXES = (".yaml", ".yml", "")
 PRESET_KEYS = frozenset({"version", "settings", "job"})
 
 
@@ -47,11 +48,14 @@ class LoadedPreset:
 
 
 def load_preset(path: Path) -> LoadedPreset:
-    """Read a preset, or the configuration file of a training tool. Raises `PresetError` with file and line."""
-    text = read_text(path)
-    if path.suffix.lower() in (".json", ".toml"):
-        return import_tool_file(parse_tool_text(text, str(path), path.suffix.lower()), str(path), path)
-    return parse_preset(text, str(path), path)
+    """Read a preset, or the file of a training tool: configuration, script, notebook, shell script.
+
+    Raises `PresetError` with file and line.
+    """
+    text = read_file_text(path)
+    if path.suffix.lower() in PRESET_SUFFIXES:
+        return parse_preset(text, str(path), path)
+    return import_tool_file(parse_file(text, path), str(path), path)
 
 
 def parse_preset(text: str, source: str, path: Path | None = None) -> LoadedPreset:
@@ -67,10 +71,14 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
 
     The job's configuration is the file itself, so that keys that are no setting reach the tool unchanged.
     """
-    dialect = dialect_of_file(file.values) if tool is None else tool
+    form = "yaml" if path is None else form_of_file(path)
+    plain = dialect_of_file(file.values, form)
+    dialect = tool or (dialect_of_command(file.command) if file.command else plain)
+    if form == "arguments" and dialect is HF:
+        dialect = plain
     try:
         imported = read_settings(dialect, file.values)
-        job = None if path is None else job_of_file(dialect, file.values, path)
+        job = None if path is None else job_of_file(dialect, file, path)
     except FieldError as error:
         line = file.lines.get(error.field, file.lines.get(dialect.names.get(error.field, "")))
         raise PresetError(f"{source}{'' if line is None else f':{line}'}: {error}") from None
@@ -80,7 +88,7 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
         raise PresetError(f"{source}: is neither a preset (`settings:` with `name: value` lines) nor a file of a tool")
     preset = Preset(name=_default_name(path), settings=dict(imported.settings), job=job)
     notes, ignored = imported.notes, imported.ignored
-    if job is not None:
+    if job is not None or form == "python":
         # The tool reads its other keys from the file: nothing is lost.
         ignored = tuple(key for key in ignored if key not in {*dialect.model_keys, *dialect.data_keys})
         notes = tuple(note for note in notes if note not in imported.unknown)

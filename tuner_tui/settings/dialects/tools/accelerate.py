@@ -25,4 +25,6 @@ DIALECT = Dialect(
         "deepspeed_config", "main_training_function", "downcast_bf16", "num_processes",
     }),
     script_unknown=True,
+    model_keys=(),
+    data_keys=(),
 )  # fmt: skip

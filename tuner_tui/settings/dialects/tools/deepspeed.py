@@ -28,4 +28,7 @@ DIALECT = Dialect(
         "zero_allow_untested_optimizer", "steps_per_print", "wall_clock_breakdown",
     }),
     script_unknown=True,
+    model_keys=(),
+    data_keys=(),
+    form="json",
 )  # fmt: skip

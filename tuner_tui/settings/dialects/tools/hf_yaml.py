@@ -5,9 +5,9 @@ from tuner_tui.settings.dialects.dialect import Dialect
 DIALECT = Dialect(
     name="hf",
     tool="Hugging Face Trainer",
-    command="python train.py {config}",
+    command="python {script} {config}",
     names={},
-    script_unknown=True,
+    script_marker=r"\.parse_(yaml|json)_file\(",
     file_keys=frozenset({
         "dataset_config_name", "task_name", "train_file", "validation_file", "block_size", "max_train_samples",
         "tokenizer_name", "config_name",

@@ -1,0 +1,52 @@
+"""What is written for a release of transformers: only arguments that its `TrainingArguments` has without a warning."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+
+from tests.settings.dialects.record_fields import RELEASES, read_record
+from tests.settings.strategies import all_settings
+from tuner_tui.settings.dialects.hf import arguments_of_release, to_hf
+from tuner_tui.settings.dialects.hf_names import SCRIPT_FIELDS
+from tuner_tui.settings.errors import SettingsError
+from tuner_tui.settings.fields import FIELDS
+from tuner_tui.settings.model import Settings
+
+RECORD = read_record()
+NAMES = [name for name in FIELDS if name not in SCRIPT_FIELDS]
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@given(settings=all_settings)
+def test_no_argument_is_unknown_or_deprecated(release: str, settings: Settings) -> None:
+    fields = {name: letters[RELEASES.index(release)] for name, letters in RECORD.items()}
+    asked = [name for name, letter in fields.items() if letter != "-"]
+    for names in (arguments_of_release(release), asked):
+        written = to_hf(settings, names, only=NAMES)
+        assert {name: fields.get(name) for name in written.values} == dict.fromkeys(written.values, "p")
+        # Nothing is lost but sequential sampling, which came with train_sampling_strategy.
+        lost = settings.train_sampling_strategy == "sequential" and fields.get("train_sampling_strategy", "-") == "-"
+        assert written.unsupported == (("train_sampling_strategy",) if lost else ())
+
+
+@pytest.mark.parametrize(
+    ("release", "written"),
+    [
+        ("4.40", {"evaluation_strategy": "no", "warmup_ratio": 0.1, "warmup_steps": 0, "group_by_length": True}),
+        ("4.57", {"eval_strategy": "no", "warmup_ratio": 0.1, "warmup_steps": 0, "group_by_length": True}),
+        ("5.0", {"eval_strategy": "no", "warmup_steps": 0.1, "group_by_length": True}),
+        ("5.5.0", {"eval_strategy": "no", "warmup_steps": 0.1, "train_sampling_strategy": "group_by_length"}),
+        ("v5.23.0.dev0", {"eval_strategy": "no", "warmup_steps": 0.1, "train_sampling_strategy": "group_by_length"}),
+    ],
+)
+def test_the_spelling_of_a_release(release: str, written: dict[str, object]) -> None:
+    settings = Settings(eval_strategy="no", warmup_steps=0.1, train_sampling_strategy="group_by_length")
+    only = ("eval_strategy", "warmup_steps", "train_sampling_strategy")
+    assert to_hf(settings, arguments_of_release(release), only=only).values == written
+
+
+@pytest.mark.parametrize("text", ["", "latest", "4.x", "-5", "5." + "1" * 10])
+def test_what_is_no_release_is_said(text: str) -> None:
+    with pytest.raises(SettingsError, match="is no release of transformers"):
+        arguments_of_release(text)

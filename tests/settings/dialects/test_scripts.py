@@ -1,0 +1,261 @@
+"""Python scripts, notebooks and shell scripts as files of a training: values read, changed in place, and the job."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+
+from tuner_tui.settings.apply import build_command
+from tuner_tui.settings.dialects.file_formats import form_of_file, parse_file, patch_file
+from tuner_tui.settings.dialects.patch import file_changes
+from tuner_tui.settings.dialects.registry import dialect_of_file
+from tuner_tui.settings.errors import PresetError, SettingsError
+from tuner_tui.settings.fields import Value
+from tuner_tui.settings.job import CommandJob
+from tuner_tui.settings.model import Settings
+from tuner_tui.settings.presets.parser import load_preset
+from tuner_tui.settings.resolve import Sources, resolve_training
+
+TRAINER = """import sys
+from datasets import load_dataset
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trainer, TrainingArguments
+
+CHECKPOINT = "acme/base"
+BATCH = 4 * 8
+data = load_dataset("acme/reviews")
+tokenizer = AutoTokenizer.from_pretrained("acme/other")
+model = AutoModelForSequenceClassification.from_pretrained(CHECKPOINT, num_labels=2, attn_implementation="sdpa")
+arguments = TrainingArguments(
+    output_dir="out",  # über
+    per_device_train_batch_size=BATCH, learning_rate=2e-5,
+    bf16=torch.cuda.is_bf16_supported(),
+    num_train_epochs=-1 + 4,
+    evaluation_strategy="epoch")
+Trainer(model, arguments).train()
+"""
+UNSLOTH = """from unsloth import FastLanguageModel
+from trl import SFTTrainer, SFTConfig
+model, tokenizer = FastLanguageModel.from_pretrained(model_name="acme/llama", max_seq_length=2048, load_in_4bit=True)
+model = FastLanguageModel.get_peft_model(model, r=16, lora_alpha=16, use_gradient_checkpointing="unsloth")
+trainer = SFTTrainer(model=model, args=SFTConfig(per_device_train_batch_size=2, max_steps=60, seed=3407))
+"""
+PLAIN = """import torch
+loader = torch.utils.data.DataLoader(data, batch_size=64, num_workers=4, shuffle=True)
+test_loader = torch.utils.data.DataLoader(test, batch_size=128)
+"""
+
+
+def opened(folder: Path, name: str, text: str) -> tuple[dict[str, Value], CommandJob | None]:
+    path = folder / name
+    path.write_text(text)
+    preset = load_preset(path).preset
+    assert preset.job is None or isinstance(preset.job, CommandJob)
+    return preset.settings, preset.job
+
+
+def test_a_script_brings_its_settings_and_its_job(tmp_path: Path) -> None:
+    settings, job = opened(tmp_path, "train.py", TRAINER)
+    assert settings == {
+        "per_device_train_batch_size": 32, "learning_rate": 2e-5, "num_train_epochs": 3.0, "eval_strategy": "epoch",
+        "attn_implementation": "sdpa",
+    }  # fmt: skip
+    assert job is not None
+    assert (job.command, job.apply) == (("python", str(tmp_path / "train.py")), "inject")
+    assert (job.model, job.task, job.data) == ("acme/base", "classification", "acme/reviews")
+
+
+def test_a_cell_of_unsloth(tmp_path: Path) -> None:
+    settings, job = opened(tmp_path, "cell.py", UNSLOTH)
+    assert settings == {
+        "per_device_train_batch_size": 2, "max_steps": 60, "seed": 3407, "max_length": 2048, "lora_r": 16,
+        "lora_alpha": 16, "peft_method": "lora", "gradient_checkpointing": True,
+    } | ({"quantization": settings["quantization"]} if "quantization" in settings else {})  # fmt: skip
+    assert job is not None
+    assert (job.model, job.task) == ("acme/llama", "causal-lm")
+
+
+def test_a_plain_loop_gives_the_loader_that_comes_first(tmp_path: Path) -> None:
+    settings, job = opened(tmp_path, "loop.py", PLAIN)
+    assert settings == {"per_device_train_batch_size": 64, "dataloader_num_workers": 4}
+    assert job is not None
+    assert job.apply == "inject"
+
+
+def patched(path: Path, settings: Settings, *names: str) -> str:
+    text = path.read_text()
+    own = parse_file(text, path).values
+    changes = file_changes(dialect_of_file(own, form_of_file(path)), own, settings, names)
+    return patch_file(text, changes.values, path)
+
+
+def test_only_the_arguments_change(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(TRAINER)
+    settings = Settings(learning_rate=1e-4, dataloader_num_workers=2, attn_implementation="eager", seed=1)
+    found = patched(path, settings, "learning_rate", "dataloader_num_workers", "attn_implementation", "seed")
+    assert found == TRAINER.replace("2e-5", "0.0001").replace('="sdpa"', "='eager'").replace(
+        '    evaluation_strategy="epoch")',
+        '    evaluation_strategy="epoch",\n    dataloader_num_workers=2,\n    seed=1)',
+    )
+    ast.parse(found)
+    path.write_text("TrainingArguments('ü', seed=1, max_steps=5, bf16=True)\n")
+    assert (
+        patched(path, Settings(), "seed", "precision") == "TrainingArguments('ü', seed=42, max_steps=5, bf16=False)\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "said"),
+    [
+        (TRAINER, "per_device_train_batch_size", "computed in the script"),
+        ("x = 1\n", "seed", "has no call"),
+    ],
+)
+def test_what_cannot_be_changed_is_refused(tmp_path: Path, text: str, name: str, said: str) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(text)
+    with pytest.raises(SettingsError, match=said):
+        patched(path, Settings(per_device_train_batch_size=3, seed=5), name)
+
+
+def notebook(*sources: str) -> str:
+    cells: list[dict[str, object]] = [
+        {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": [], "source": one.splitlines(True)}
+        for one in sources
+    ]
+    cells.insert(1, {"cell_type": "markdown", "metadata": {}, "source": ["TrainingArguments(seed=9)"]})
+    return json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}, indent=1) + "\n"
+
+
+def test_a_notebook_is_read_and_changed_in_its_cells(tmp_path: Path) -> None:
+    text = notebook("%%bash\npip install x", "!pip install unsloth\n%matplotlib inline\n" + UNSLOTH)
+    settings, job = opened(tmp_path, "train.ipynb", text)
+    assert (settings["max_steps"], job) == (60, None)
+    found = patched(tmp_path / "train.ipynb", Settings(max_steps=61, lora_r=16), "max_steps", "lora_r")
+    assert found == text.replace("max_steps=60", "max_steps=61")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.py", "def f(:\n", "a.py:1: is not valid Python"),
+        ("a.ipynb", "{}", "is not a notebook"),
+        ("a.ipynb", "[" * 5000, "is not a notebook"),
+        ("a.sh", "echo hello\n", "has no command"),
+        ("a.py", "(" * 5000, "is not valid Python"),
+    ],
+)
+def test_what_is_no_training_ends_in_a_sentence(tmp_path: Path, name: str, text: str, said: str) -> None:
+    with pytest.raises(PresetError, match=said):
+        opened(tmp_path, name, text)
+
+
+SHELL = """#!/bin/bash
+# fine-tunes
+export MODEL=acme/base
+LR=${LR:-3e-5}
+pip install x && echo done
+CUDA_VISIBLE_DEVICES=0 torchrun --nproc_per_node 2 run_clm.py \\
+    --model_name_or_path $MODEL --per_device_train_batch_size=4 \\
+    --learning_rate "$LR" --bf16 --no_gradient_checkpointing \\
+    --evaluation_strategy steps > log.txt
+"""
+
+
+def test_a_shell_script_is_its_training_command(tmp_path: Path) -> None:
+    settings, job = opened(tmp_path, "train.sh", SHELL)
+    assert settings == {
+        "per_device_train_batch_size": 4, "learning_rate": 3e-5, "precision": "bf16", "eval_strategy": "steps",
+        "gradient_checkpointing": False,
+    }  # fmt: skip
+    assert job is not None
+    assert (job.command[:4], job.apply, job.model) == (
+        ("torchrun", "--nproc_per_node", "2", "run_clm.py"),
+        "hf-args",
+        "acme/base",
+    )
+    applied = build_command(job, Settings(learning_rate=1e-5), None, "out", chosen={"learning_rate"})
+    assert applied.argv[-2:] == ("--learning_rate", "1e-05")
+    assert "3e-5" not in applied.argv
+
+
+def test_a_shell_script_that_needs_the_shell_is_run_whole(tmp_path: Path) -> None:
+    settings, job = opened(tmp_path, "train.sh", 'python train.py --seed 3 --output_dir "$SCRATCH/x" "$@"\n')
+    assert settings == {"seed": 3}
+    assert job is not None
+    assert (job.command, job.apply) == (("bash", str(tmp_path / "train.sh")), "inject")
+
+
+def test_a_file_of_arguments(tmp_path: Path) -> None:
+    settings, job = opened(tmp_path, "train.args", "--seed 3\n--fp16\n--warmup_ratio 0.1\n")
+    assert (settings, job) == ({"seed": 3, "precision": "fp16", "warmup_steps": 0.1}, None)
+
+
+HYDRA = """defaults: [_self_, {data: imdb}]
+model:
+  name: acme/base
+  optimizer: {_target_: torch.optim.AdamW, lr: 1e-4}
+data: {batch_size: 32, num_workers: 4}
+trainer: {max_epochs: 5, precision: bf16-mixed}
+eval_data: {num_workers: '${data.num_workers}'}
+seed: 1
+"""
+
+
+def test_a_hydra_file_gives_its_own_keys(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "src" / "train.py").write_text(
+        "import hydra\n@hydra.main(config_path='../configs')\ndef main(c): ...\n"
+    )
+    settings, job = opened(tmp_path, "configs/run.yaml", HYDRA)
+    assert settings == {
+        "per_device_train_batch_size": 32, "learning_rate": 1e-4, "dataloader_num_workers": 4, "num_train_epochs": 5.0,
+        "precision": "bf16", "seed": 1,
+    }  # fmt: skip
+    assert job is not None
+    command = ("python", f"{tmp_path}/src/train.py", "--config-path", f"{tmp_path}/configs", "--config-name", "run")
+    assert (job.command, job.apply, job.model) == (command, "hydra", "acme/base")
+    wanted = Settings(learning_rate=1e-5, precision="fp16", num_train_epochs=2.0, seed=4)
+    applied = build_command(job, wanted, None, "out", chosen={"learning_rate", "precision", "num_train_epochs", "seed"})
+    assert set(applied.argv[6:]) == {
+        "model.optimizer.lr=1e-05", "trainer.precision=16-mixed", "trainer.max_epochs=2", "seed=4",
+    }  # fmt: skip
+
+
+LIGHTNING = """seed_everything: 7
+trainer: {accelerator: gpu, precision: 16-mixed, max_epochs: 3, accumulate_grad_batches: 2, gradient_clip_val: 0.5}
+model: {class_path: my.Module, init_args: {lr: 1e-4, model_name_or_path: acme/base}}
+data: {class_path: my.Data, init_args: {train_batch_size: 8, num_workers: 3}}
+"""
+
+
+def test_a_lightning_file_trains_by_the_script_with_the_cli(tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text("from lightning.pytorch.cli import LightningCLI\nLightningCLI(Module, Data)\n")
+    (tmp_path / "other.py").write_text("print(1)\n")
+    settings, job = opened(tmp_path, "config.yaml", LIGHTNING)
+    assert settings == {
+        "seed": 7, "precision": "fp16", "num_train_epochs": 3.0, "gradient_accumulation_steps": 2, "max_grad_norm": 0.5,
+        "learning_rate": 1e-4, "per_device_train_batch_size": 8, "dataloader_num_workers": 3,
+    }  # fmt: skip
+    assert job is not None
+    assert job.command == ("python", f"{tmp_path}/main.py", "fit", "--config", f"{tmp_path}/config.yaml")
+    assert (job.model, job.dialect, job.apply) == ("acme/base", "lightning", "yaml")
+    found = patched(tmp_path / "config.yaml", Settings(learning_rate=1e-5), "learning_rate")
+    assert found == LIGHTNING.replace("lr: 1e-4", "lr: 1.0e-05")
+
+
+def test_of_two_scripts_neither_is_taken(tmp_path: Path) -> None:
+    for name in ("a.py", "b.py"):
+        (tmp_path / name).write_text("LightningCLI(Module)\n")
+    assert opened(tmp_path, "config.yaml", LIGHTNING)[1] is None
+
+
+def test_the_opened_script_is_what_runs(tmp_path: Path) -> None:
+    opened(tmp_path, "train.py", TRAINER)
+    training = resolve_training(Sources(str(tmp_path / "train.py"), project=None))
+    assert isinstance(training.job, CommandJob)
+    assert training.resolved.settings.learning_rate == 2e-5

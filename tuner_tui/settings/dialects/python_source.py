@@ -1,0 +1,304 @@
+"""Keyword arguments of the calls in a Python script or notebook that configure a training: read, changed, written.
+
+The calls are `TrainingArguments(...)` and its subclasses, whose arguments have their own names here, and those of
+`SECTIONS`, whose arguments are called `LoraConfig.r`. Nothing is imported or run: a value counts if it is a literal,
+arithmetic of literals, or a name that the source binds once to such a value.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tuner_tui.settings.errors import PresetError, SettingsError
+from tuner_tui.settings.fields import shorten_text
+from tuner_tui.settings.yaml_reader import ToolFile
+
+ARGUMENTS = re.compile(r"\w*TrainingArguments|(SFT|DPO|GRPO|RLOO|KTO|Reward|ORPO|CPO|GKD|PPO|OnlineDPO|PRM|BCO)Config")
+MODEL_CLASS = re.compile(r"(AutoModel|Fast)\w*|\w+(For[A-Z]\w+|Model)|SentenceTransformer|CrossEncoder")
+SECTIONS = frozenset({"LoraConfig", "BitsAndBytesConfig", "get_peft_model", "DataLoader", "tokenizer", "load_dataset"})
+FIRST_ARGUMENT = {"from_pretrained": "model_name", "load_dataset": "path"}
+"""Name under which a section keeps its first positional argument."""
+CLASS = "class"
+UNSLOTH = "unsloth"
+"""Key of a source that imports Unsloth, whose calls have the same names as those of others."""
+CALLED = "()"
+"""What follows the name of a section that the source has a call of."""
+_OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+}
+_MAGIC = re.compile(r"^(?P<indent>[ \t]*)(?P<magic>[%!].{3,})$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A call and the section that its arguments belong to, empty for `TrainingArguments`."""
+
+    section: str
+    node: ast.Call
+
+
+def read_python(text: str, source: str) -> ToolFile:
+    """The arguments of the calls in Python source. Raises `PresetError` if it does not parse."""
+    return _read([text], source)
+
+
+def read_notebook(text: str, source: str) -> ToolFile:
+    """The arguments of the calls in the code cells of a notebook. Raises `PresetError`."""
+    return _read([_without_magics(code) for code in _cells(text, source)], source)
+
+
+def patch_python(text: str, changes: Mapping[tuple[str, ...], Any], source: str) -> str:
+    """`text` with the keyword arguments changed. Raises `SettingsError` for one whose call the source does not have."""
+    (patched,) = _patch([text], [text], changes, source)
+    return patched
+
+
+def patch_notebook(text: str, changes: Mapping[tuple[str, ...], Any], source: str) -> str:
+    """`text` with the keyword arguments changed in its cells. Raises `SettingsError` as `patch_python` does."""
+    notebook = json.loads(text)
+    end = "\n" if text.endswith("\n") else ""
+    layout = next(
+        (
+            (indent, ascii_only)
+            for indent in (1, 2, 4, None)
+            for ascii_only in (False, True)
+            if json.dumps(notebook, indent=indent, ensure_ascii=ascii_only) + end == text
+        ),
+        None,
+    )
+    if layout is None:
+        raise SettingsError(f"{source}: its layout does not let these values be changed without touching others")
+    codes = [cell for cell in notebook["cells"] if cell.get("cell_type") == "code"]
+    written = [_source_of(cell) for cell in codes]
+    patched = _patch(written, [_without_magics(code) for code in written], changes, source)
+    for cell, code in zip(codes, patched, strict=True):
+        cell["source"] = code if isinstance(cell["source"], str) else code.splitlines(keepends=True)
+    return json.dumps(notebook, indent=layout[0], ensure_ascii=layout[1]) + end
+
+
+def render_calls(values: Mapping[str, Any], arguments: str, calls: Mapping[str, str]) -> str:
+    """`values` as calls: `arguments` is the class of those without a section, `calls` the beginning of each section's.
+
+    A section without a call in `calls` is an error of the dialect.
+    """
+    sections: dict[str, dict[str, Any]] = {"": {}}
+    for key, value in values.items():
+        section, _, name = key.rpartition(".")
+        if key.endswith(CALLED):
+            sections.setdefault(key.removesuffix(CALLED), {})
+        else:
+            sections.setdefault(section, {})[name] = value
+    lines = []
+    for section, given in sections.items():
+        begin = calls[section] if section else f'training_arguments = {arguments}(\n    output_dir="output",'
+        if section or given:
+            lines += [begin, *(f"    {name}={value!r}," for name, value in given.items()), ")"]
+    return "\n".join(lines)
+
+
+def _read(codes: list[str], source: str) -> ToolFile:
+    values: dict[str, Any] = {}
+    lines: dict[str, int] = {}
+    trees = [_parsed(code, source) for code in codes]
+    names = _constants(trees)
+    if any(UNSLOTH in _imported(tree) for tree in trees):
+        values[UNSLOTH] = True
+    for code, tree in zip(codes, trees, strict=True):
+        for call in _calls(tree):
+            keywords = {one.arg: one.value for one in call.node.keywords if one.arg is not None}
+            first = FIRST_ARGUMENT.get(call.section)
+            if first is not None and call.node.args:
+                keywords = {first: call.node.args[0]} | keywords
+            found = {name: _value(node, names, code) for name, node in keywords.items()}
+            if call.section:
+                prefix = f"{call.section}."
+                found = {f"{prefix}{name}": value for name, value in found.items()} | {f"{call.section}{CALLED}": True}
+                if call.section == "from_pretrained" and isinstance(call.node.func, ast.Attribute):
+                    found[prefix + CLASS] = _last_name(call.node.func.value)
+            for key, value in found.items():  # of several calls the first counts: of two loaders that is the training's
+                values.setdefault(key, value)
+                lines.setdefault(key, call.node.lineno)
+    return ToolFile(values, lines)
+
+
+def _patch(codes: list[str], python: list[str], changes: Mapping[tuple[str, ...], Any], source: str) -> list[str]:
+    """`codes` changed; `python` is what of them can be parsed, with every place where it is in `codes`."""
+    trees = [_parsed(code, source) for code in python]
+    patched = list(codes)
+    edits: list[tuple[int, int, int, str]] = []
+    for (key,), value in changes.items():
+        section, _, name = key.rpartition(".")
+        calls = [(index, call) for index, tree in enumerate(trees) for call in _calls(tree)]
+        places = [(index, call.node) for index, call in calls if call.section == section]
+        if not places or key.endswith(CALLED):
+            raise SettingsError(f"{source}: has no call of {key.removesuffix(CALLED)} that could take {name}")
+        edits.append(_edit(codes, places, name, value, source))
+    for index, start, end, text in sorted(edits, reverse=True):
+        patched[index] = patched[index][:start] + text + patched[index][end:]
+    return patched
+
+
+def _edit(
+    codes: list[str], places: list[tuple[int, ast.Call]], name: str, value: Any, source: str
+) -> tuple[int, int, int, str]:
+    """Cell, start, end and new text of one changed argument; a value of None removes it."""
+    for index, node in places:
+        keyword = next((one for one in node.keywords if one.arg == name), None)
+        if keyword is None:
+            continue
+        offsets = _line_offsets(codes[index])
+        start, end = _span(keyword.value, codes[index], offsets)
+        if not isinstance(keyword.value, ast.Constant | ast.UnaryOp):
+            raise SettingsError(f"{source}:{node.lineno}: {name} is computed in the script; change it by hand")
+        if value is not None:
+            return index, start, end, repr(value)
+        start = _offset(keyword.lineno, keyword.col_offset, codes[index], offsets)
+        rest = re.match(r"[ \t]*,[ \t]*(\n[ \t]*)?", codes[index][end:])
+        return index, start, end + (rest.end() if rest else 0), ""
+    index, node = places[0]
+    if value is None:
+        return index, 0, 0, ""
+    code, offsets = codes[index], _line_offsets(codes[index])
+    arguments: list[ast.expr] = [*node.args, *(one.value for one in node.keywords)]
+    if not arguments:
+        end = _offset(node.end_lineno or 0, (node.end_col_offset or 1) - 1, code, offsets)
+        return index, end, end, f"{name}={value!r}"
+    last = max(arguments, key=lambda one: (one.end_lineno or 0, one.end_col_offset or 0))
+    end = _span(last, code, offsets)[1]
+    begin = next((one for one in node.keywords if one.value is last), None)
+    column = last.col_offset if begin is None else begin.col_offset
+    line = begin.lineno if begin is not None else last.lineno
+    own_line = not code[offsets[line - 1] : _offset(line, column, code, offsets)].strip()
+    return index, end, end, f",\n{' ' * column}{name}={value!r}" if own_line else f", {name}={value!r}"
+
+
+def _line_offsets(code: str) -> list[int]:
+    found = [0]
+    for line in code.split("\n"):  # where `ast` ends a line; str.splitlines also ends one at a form feed
+        found.append(found[-1] + len(line) + 1)
+    return found
+
+
+def _offset(line: int, column: int, code: str, offsets: list[int]) -> int:
+    """The index of a place that `ast` gives as line and UTF-8 byte."""
+    text = code[offsets[line - 1] : offsets[line]]
+    return offsets[line - 1] + len(text.encode()[:column].decode())
+
+
+def _span(node: ast.expr, code: str, offsets: list[int]) -> tuple[int, int]:
+    return (
+        _offset(node.lineno, node.col_offset, code, offsets),
+        _offset(node.end_lineno or node.lineno, node.end_col_offset or 0, code, offsets),
+    )
+
+
+def _parsed(code: str, source: str) -> ast.Module:
+    try:
+        return ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        where = f"{source}:{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else source
+        reason = shorten_text(str(error.args[0] if error.args else error), 120)
+        raise PresetError(f"{where}: is not valid Python: {reason}") from None
+
+
+def _calls(tree: ast.Module) -> Iterator[_Call]:
+    """The calls that configure a training, in the order of the source."""
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    for node in sorted(found, key=lambda one: (one.lineno, one.col_offset)):
+        section = _section(node)
+        if section is not None:
+            yield _Call(section, node)
+
+
+def _imported(tree: ast.Module) -> set[str]:
+    """The packages that a module imports."""
+    found = {one.name for node in ast.walk(tree) if isinstance(node, ast.Import) for one in node.names}
+    found |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    return {name.partition(".")[0] for name in found}
+
+
+def _section(call: ast.Call) -> str | None:
+    name = _last_name(call.func)
+    if name is None:
+        return None
+    if name == "from_pretrained" and isinstance(call.func, ast.Attribute):
+        owner = _last_name(call.func.value) or ""
+        return name if MODEL_CLASS.fullmatch(owner) else None
+    if ARGUMENTS.fullmatch(name):
+        return ""
+    return name if name in SECTIONS else None
+
+
+def _last_name(node: ast.expr) -> str | None:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else None
+
+
+def _constants(trees: list[ast.Module]) -> dict[str, Any]:
+    """Names that the sources bind once, to a value that is known."""
+    bound: dict[str, list[ast.expr]] = {}
+    for node in (node for tree in trees for node in ast.walk(tree)):
+        if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+            continue
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            if isinstance(target, ast.Name):
+                bound.setdefault(target.id, []).append(node.value)
+    found: dict[str, Any] = {}
+    for name, values in bound.items():
+        try:
+            if len(values) == 1:
+                found[name] = _evaluated(values[0], found)
+        except (ValueError, TypeError, ArithmeticError):
+            continue
+    return found
+
+
+def _value(node: ast.expr, names: Mapping[str, Any], code: str) -> Any:
+    """The value of an argument; source in `<>` for one that is only known when the script runs."""
+    try:
+        return _evaluated(node, names)
+    except (ValueError, TypeError, ArithmeticError):
+        return f"<{' '.join((ast.get_source_segment(code, node) or '…').split())}>"
+
+
+def _evaluated(node: ast.expr, names: Mapping[str, Any]) -> Any:
+    """The value of a literal, a known name or arithmetic of them. Raises `ValueError` for anything else."""
+    if isinstance(node, ast.Name) and node.id in names:
+        return names[node.id]
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+        left, right = _evaluated(node.left, names), _evaluated(node.right, names)
+        if all(isinstance(one, int | float) for one in (left, right)):
+            return _OPERATORS[type(node.op)](left, right)
+    return ast.literal_eval(node)
+
+
+def _without_magics(code: str) -> str:
+    """A cell with `pass` for lines of IPython (`%time`, `!pip install`), each as long; empty if it is no Python."""
+    plain = _MAGIC.sub(lambda match: match["indent"] + "pass".ljust(len(match["magic"])), code)
+    try:
+        ast.parse(plain)
+    except (SyntaxError, ValueError):
+        return ""
+    return plain
+
+
+def _cells(text: str, source: str) -> list[str]:
+    try:
+        notebook = json.loads(text)
+        return [_source_of(cell) for cell in notebook["cells"] if cell.get("cell_type") == "code"]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise PresetError(f"{source}: is not a notebook") from None
+
+
+def _source_of(cell: Mapping[str, Any]) -> str:
+    written = cell["source"]
+    return written if isinstance(written, str) else "".join(written)
