@@ -85,6 +85,8 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     except SettingsError as error:
         raise PresetError(f"{source}: {error}") from None
     if not imported.settings and job is None:
+        if dialect.file_keys & file.values.keys():
+            raise PresetError(f"{source}: is a file of {dialect.tool} that has no setting of this program")
         raise PresetError(f"{source}: is neither a preset (`settings:` with `name: value` lines) nor a file of a tool")
     preset = Preset(name=_default_name(path), settings=dict(imported.settings), job=job)
     notes, ignored = imported.notes, imported.ignored
