@@ -27,7 +27,8 @@ from tuner_tui.settings.model import Settings
 
 MEMORY_FIELDS = frozenset({
     "per_device_train_batch_size", "per_device_eval_batch_size", "precision", "optim", "gradient_checkpointing",
-    "attn_implementation", "max_length", "peft_method", "lora_r",
+    "attn_implementation", "max_length", "peft_method", "lora_r", "weights_dtype", "quantization",
+    "bnb_4bit_use_double_quant",
 })  # fmt: skip
 """Settings that change the peak. `torch_compile` is not one: it saves memory or leaves it (0.57 to 1.03, measured)."""
 GROWING_SHARE = (7.8 - 7.0) / 7.0 / (48 / 32 - 1)

@@ -22,6 +22,7 @@ from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import RunRecord
 from tuner_tui.settings.job import Job
 from tuner_tui.settings.model import Precision, Settings
+from tuner_tui.settings.rules.weights import overflows_fp16
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +81,15 @@ class Situation:
 
     @property
     def best_precision(self) -> Precision:
-        """The fastest precision known to run: bf16, else fp16, else fp32."""
+        """The fastest precision known to run: bf16, else fp16 unless the model overflows in it, else fp32."""
         if self.supports("bf16"):
             return "bf16"
-        return "fp16" if self.supports("fp16") else "fp32"
+        return "fp16" if self.supports("fp16") and not self.overflows_fp16 else "fp32"
+
+    @property
+    def overflows_fp16(self) -> bool:
+        """Whether the model is known to overflow in fp16."""
+        return self.job is not None and overflows_fp16(self.job.model)
 
     @property
     def usable_cores(self) -> int | None:

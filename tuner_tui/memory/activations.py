@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tuner_tui.memory.device import Device
-from tuner_tui.memory.model_shape import Family, ModelShape
+from tuner_tui.memory.model_shape import Family, ModelShape, loaded_shape
 from tuner_tui.memory.parameter_count import linear_layers
 from tuner_tui.settings.model import Settings
 
@@ -200,6 +200,7 @@ class ActivationBytes:
 
 def activation_bytes(shape: ModelShape, settings: Settings, device: Device) -> ActivationBytes:
     """The activations of one sample of `max_length` tokens."""
+    shape = loaded_shape(shape, settings)
     n = number_sizes(shape, settings, device)
     adapted = settings.peft_method != "none"
     tokens = min(settings.max_length, shape.positions)

@@ -15,7 +15,7 @@ CALIBRATED_UNCERTAINTY = 0.03
 """Uncertainty between two runs whose settings differ only in the batch; judgement."""
 MEMORY_SETTINGS = (
     "precision", "optim", "gradient_checkpointing", "attn_implementation", "torch_compile", "max_length",
-    "peft_method", "lora_r",
+    "peft_method", "lora_r", "weights_dtype", "quantization", "bnb_4bit_use_double_quant",
 )  # fmt: skip
 """Settings in which a run must agree to be comparable: all that take memory, except the batch."""
 

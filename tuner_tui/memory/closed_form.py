@@ -9,8 +9,13 @@ from dataclasses import dataclass, replace
 
 from tuner_tui.memory.activations import ActivationBytes, activation_bytes
 from tuner_tui.memory.device import Device
-from tuner_tui.memory.model_shape import ModelShape
-from tuner_tui.memory.parameter_count import ParameterCounts, count_parameters, linear_layers, position_parameters
+from tuner_tui.memory.model_shape import ModelShape, loaded_shape
+from tuner_tui.memory.parameter_count import (
+    ParameterCounts,
+    count_parameters,
+    linear_layers,
+    position_parameters,
+)
 from tuner_tui.settings.model import Settings
 
 
@@ -88,7 +93,7 @@ class FixedSizes:
     which comes first. `norms` is what DoRA needs for the weight norms of the widest layer: a unit matrix of its inputs,
     and the low-rank product twice. `earlier` are the gradients that exist when the backward pass reaches the first
     block. `summed` is memory of the first card at the end of DataParallel's backward pass, where the sum of all
-    gradients exists next to its own.
+    gradients exists next to its own. `dequantized` is the largest quantized matrix in 16 bit, as it computes.
     """
 
     weights: float
@@ -104,6 +109,7 @@ class FixedSizes:
     earlier: float
     numbers: ParameterCounts
     summed: float = 0.0
+    dequantized: float = 0.0
 
     @property
     def before_a_sample(self) -> float:
@@ -118,6 +124,7 @@ def memory_phases(
 
     `foreach` says whether the optimizer works on all tensors at once; None: as torch chooses on `device`.
     """
+    shape = loaded_shape(shape, settings)
     acts, sizes = (
         gather_logits(activation_bytes(shape, settings, device), device),
         fixed_sizes(shape, settings, processes),
@@ -129,7 +136,7 @@ def memory_phases(
         _optimizer_step(shape, settings, sizes, together),
         MemoryPhase(
             "evaluation", sizes.weights + sizes.cached, sizes.buckets, sizes.states,
-            sizes.norms + acts.evaluation * settings.per_device_eval_batch_size, 0,
+            sizes.norms + sizes.dequantized + acts.evaluation * settings.per_device_eval_batch_size, 0,
         ),
     )  # fmt: skip
 
@@ -144,28 +151,70 @@ def gather_logits(acts: ActivationBytes, device: Device) -> ActivationBytes:
 
 def fixed_sizes(shape: ModelShape, settings: Settings, processes: int = 1) -> FixedSizes:
     """The fixed sizes of one of `processes`."""
+    shape = loaded_shape(shape, settings)
     numbers = count_parameters(shape, settings)
-    each, full = shape.weight_bytes, settings.peft_method == "none"
-    gradients = float(numbers.trainable * each)
-    casts = settings.precision != "fp32" and each == 4
-    block_copies = float(2 * (numbers.layer_linear + numbers.adapter)) if casts else 0.0
+    full, mixed = settings.peft_method == "none", settings.precision != "fp32"
+    each, trained = shape.weight_bytes, trained_bytes(shape, settings)
+    gradients = float(numbers.trainable * trained)
+    casts, adapters_cast = mixed and each == 4, mixed and trained == 4
+    block_copies = float(2 * (casts * numbers.layer_linear + adapters_cast * numbers.adapter))
     head = 2.0 * shape.vocab * shape.hidden if casts and shape.language_model else 0.0
+    if settings.quantization != "none":  # each layer is dequantized when it computes, in forward and backward
+        block_copies = 2.0 * numbers.adapter
+    dequantized = 0.0 if settings.quantization == "none" else 2.0 * max(one.weights for one in linear_layers(shape))
     copies = shape.layers * block_copies + head
     return FixedSizes(
-        weights=float(numbers.total * each),
+        weights=weight_bytes(shape, settings, numbers),
         gradients=gradients,
-        states=numbers.trainable * optimizer_bytes(settings.optim, True, each).kept,
+        states=numbers.trainable * optimizer_bytes(settings.optim, True, trained).kept,
         copies=copies,
         block_copies=block_copies + head,
-        cached=copies if full else (2.0 * numbers.trainable if casts else 0.0),
+        cached=copies if full else (2.0 * numbers.trainable if adapters_cast else 0.0),
         buckets=gradients if processes > 1 else 0.0,
         accumulated=gradients if settings.gradient_accumulation_steps > 1 else 0.0,
         word_matrix=float(shape.vocab * shape.hidden * each) if full and shape.language_model else 0.0,
         norms=_dora_norm_bytes(shape) if settings.peft_method == "dora" else 0.0,
-        earlier=each
+        dequantized=dequantized,
+        earlier=trained
         * float(numbers.trainable - numbers.layer_trainable - (_pre_block_parameters(shape, numbers) if full else 0)),
         numbers=numbers,
     )
+
+
+ABSMAX_BLOCK, NESTED_BLOCK = 64, 256
+"""Numbers that share a scale (absmax): of 4-bit weights, and of quantized scales (bitsandbytes.functional)."""
+
+
+def quantized_bytes(settings: Settings, numbers: int, rows: int) -> float:
+    """Bytes of quantized weight matrices with their scales, as bitsandbytes keeps them.
+
+    int8 has an fp32 scale per row. 4-bit weights have one per 64 numbers, which double quantization keeps in 8 bits,
+    with an fp32 scale per 256 of those.
+    """
+    if settings.quantization == "int8":
+        return numbers + 4.0 * rows
+    scale = 1 + 4 / NESTED_BLOCK if settings.bnb_4bit_use_double_quant else 4.0
+    return numbers / 2 + numbers / ABSMAX_BLOCK * scale
+
+
+def weight_bytes(shape: ModelShape, settings: Settings, numbers: ParameterCounts) -> float:
+    """Bytes of all weights of the loaded `shape`: adapters and their heads train in fp32, whatever lies under them.
+
+    bitsandbytes quantizes the linear layers of the blocks; embeddings, norms, biases and the output layer stay.
+    """
+    if settings.peft_method == "none":
+        return float(numbers.total * shape.weight_bytes)
+    frozen = float((numbers.total - numbers.trainable) * shape.weight_bytes)
+    if settings.quantization != "none":
+        layers = linear_layers(shape)
+        weights, rows = sum(one.weights for one in layers), sum(one.outputs for one in layers)
+        frozen += shape.layers * (quantized_bytes(settings, weights, rows) - weights * shape.weight_bytes)
+    return frozen + numbers.trainable * trained_bytes(shape, settings)
+
+
+def trained_bytes(shape: ModelShape, settings: Settings) -> int:
+    """Bytes of a number that trains: adapters are fp32, all weights as loaded."""
+    return shape.weight_bytes if settings.peft_method == "none" else 4
 
 
 def _pre_block_parameters(shape: ModelShape, numbers: ParameterCounts) -> int:
@@ -193,17 +242,17 @@ def _forward_and_backward(
         return MemoryPhase(name, sizes.weights + copied, held, sizes.states, temporary, sample)
 
     return (
-        phase("forward", before, 0, sizes.norms, kept + again),
+        phase("forward", before, 0, sizes.norms + sizes.dequantized, kept + again),
         phase("loss", before, 0, 0, kept + acts.loss_forward),
         phase("loss", copies, 0, 0, kept + acts.loss_backward),
-        phase("backward", copies, sizes.word_matrix, 0, kept + again + acts.block_extra),
-        phase("backward's end", 0, sizes.earlier, 0, acts.ends + acts.block + acts.block_extra),
+        phase("backward", copies, sizes.word_matrix, sizes.dequantized, kept + again + acts.block_extra),
+        phase("backward's end", 0, sizes.earlier, sizes.dequantized, acts.ends + acts.block + acts.block_extra),
         phase("backward's end", 0, sizes.gradients, max(tied, sizes.summed), acts.checkpoint),
     )
 
 
 def _optimizer_step(shape: ModelShape, settings: Settings, sizes: FixedSizes, together: bool) -> MemoryPhase:
-    each = optimizer_bytes(settings.optim, together, shape.weight_bytes)
+    each = optimizer_bytes(settings.optim, together, trained_bytes(shape, settings))
     numbers = sizes.numbers
     full = settings.peft_method == "none"
     largest = (

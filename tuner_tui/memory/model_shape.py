@@ -15,6 +15,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
+from tuner_tui.memory.known_models import known_config
+from tuner_tui.settings.model import Settings
+
 Family = Literal["bert", "modernbert", "gpt2", "llama"]
 Task = Literal["classification", "causal-lm"]
 
@@ -28,10 +31,10 @@ POSITIONS = 8192
 class ModelShape:
     """The sizes of one model, as counts. `head_dim` is the width of one attention head.
 
-    `weight_bytes` is the size of one weight as loaded, `labels` the number of outputs of a classifier. `qkv_bias` and
-    `query_norm` distinguish relatives of Llama, `dense_head` relatives of BERT: a classifier of two layers instead of a
-    pooling layer and one layer. `approximates` is the architecture that this family stands for; empty for the family
-    itself.
+    `weight_bytes` is the size of one weight as saved (`loaded_shape` has it as loaded), `labels` the number of outputs
+    of a classifier. `qkv_bias` and `query_norm` distinguish relatives of Llama, `dense_head` relatives of BERT: a
+    classifier of two layers instead of a pooling layer and one layer. `approximates` is the architecture that this
+    family stands for; empty for the family itself.
     """
 
     name: str
@@ -61,6 +64,16 @@ class ModelShape:
         return self.task == "causal-lm"
 
 
+def loaded_shape(shape: ModelShape, settings: Settings) -> ModelShape:
+    """The shape with `weight_bytes` as the weights are loaded: fp32 where all train, as saved under an adapter.
+
+    The built-in job loads them by the same rule (`trainer/models/load.py`, `weights_dtype`).
+    """
+    by_rule = shape.weight_bytes if settings.peft_method != "none" else 4
+    each = {"auto": by_rule, "saved": shape.weight_bytes, "fp32": 4, "bf16": 2}[settings.weights_dtype]
+    return shape if each == shape.weight_bytes else replace(shape, weight_bytes=each)
+
+
 def bert_shape(name: str, layers: int, hidden: int, heads: int) -> ModelShape:
     """A BERT of the usual proportions (Devlin et al. 2018)."""
     return ModelShape(
@@ -85,7 +98,7 @@ BUILT_IN: Mapping[tuple[str, Task], ModelShape] = {
 
 
 def known_shape(model: str, task: Task) -> ModelShape | None:
-    """The shape of a built-in name, a local folder, or a Hub id that was downloaded before.
+    """The shape of a built-in name, a local folder, or a Hub id that was downloaded before or is well known.
 
     None without a readable `config.json` or for an architecture without a closed form. Reads at most one small file,
     cached while it is unchanged.
@@ -94,7 +107,8 @@ def known_shape(model: str, task: Task) -> ModelShape | None:
         return BUILT_IN[model, task]
     path = config_path(model) if model else None
     if path is None:
-        return None
+        config = known_config(model)
+        return None if config is None else shape_from_config(config, model, task)
     try:
         return _read_config(path, path.stat().st_mtime_ns, model, task)
     except OSError:
@@ -148,7 +162,7 @@ def _builder(config: Mapping[str, Any]) -> Callable[[Mapping[str, Any], str, Tas
 
 
 def _weight_bytes(config: Mapping[str, Any]) -> int:
-    """Bytes per weight; Transformers 5 loads weights in the type in which they were saved."""
+    """Bytes per weight as saved."""
     return DTYPE_BYTES.get(str(config.get("dtype") or config.get("torch_dtype") or "float32"), 4)
 
 

@@ -18,9 +18,14 @@ class LinearLayer:
     bias: bool = True
 
     @property
+    def weights(self) -> int:
+        """The number of weights, without biases."""
+        return self.inputs * self.outputs
+
+    @property
     def parameters(self) -> int:
         """The number of weights and biases."""
-        return self.inputs * self.outputs + (self.outputs if self.bias else 0)
+        return self.weights + (self.outputs if self.bias else 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
@@ -17,14 +17,14 @@ from typing import Any
 from tuner_tui import __file__ as package
 from tuner_tui.core.probe_cache import ProbeCacheEntry, probe_cache_entry
 from tuner_tui.hardware.interpreter.probe import Interpreter, marked_lines, run_interpreter
-from tuner_tui.memory.closed_form import MemoryPhase, optimizer_bytes
+from tuner_tui.memory.closed_form import MemoryPhase, optimizer_bytes, quantized_bytes
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.estimate import MemoryEstimate, estimate_from_phases
 from tuner_tui.memory.model_shape import config_path
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 
-FORMAT = 2
+FORMAT = 3
 MARK = "tuner-tui-trace "
 TRAINER = Path(package).parent / "trainer"
 TRACED_BATCHES = (2, 8, 32, 128)
@@ -51,6 +51,22 @@ class TracedPeak:
 
 
 @dataclass(frozen=True, slots=True)
+class QuantizableWeights:
+    """The frozen linear layers that bitsandbytes quantizes: their bytes as loaded, numbers, rows, and the largest."""
+
+    total_bytes: int = 0
+    numbers: int = 0
+    rows: int = 0
+    largest: int = 0
+
+    def saved_bytes(self, settings: Settings) -> int:
+        """What `settings.quantization` saves of them; 0 without it."""
+        if settings.quantization == "none" or not self.rows:
+            return 0
+        return round(self.total_bytes - quantized_bytes(settings, self.numbers, self.rows))
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryTrace:
     """What tracing found, in bytes.
 
@@ -67,6 +83,7 @@ class MemoryTrace:
     step_bytes: int
     train: tuple[TracedPeak, ...]
     evaluation: tuple[TracedPeak, ...]
+    quantizable: QuantizableWeights = QuantizableWeights()
 
 
 def trace_memory(
@@ -116,6 +133,7 @@ def trace_request(job: BuiltinJob, settings: Settings, device: Device, labels: i
             "lora_r": settings.lora_r,
             "lora_alpha": settings.lora_alpha,
             "lora_dropout": settings.lora_dropout,
+            "weights_dtype": settings.weights_dtype,
         },
         "settings": {
             **{name: getattr(settings, name) for name in TRACED_SETTINGS},
@@ -172,14 +190,23 @@ def trace_from_answer(answer: Mapping[str, Any]) -> MemoryTrace:
         step_bytes=answer["step"],
         train=tuple(TracedPeak(**one) for one in answer["train"]),
         evaluation=tuple(TracedPeak(**one) for one in answer["evaluation"]),
+        quantizable=QuantizableWeights(**answer.get("quantizable", {})),
     )
 
 
 def estimate_from_trace(trace: MemoryTrace, settings: Settings, device: Device, processes: int = 1) -> MemoryEstimate:
     """The estimate that a trace makes for the micro batch of `settings`; sizes of one process."""
-    return estimate_from_phases(
-        phases_from_trace(trace, settings, device, processes), settings, device, TRACED_UNCERTAINTY, "traced"
+    phases = phases_from_trace(trace, settings, device, processes)
+    saved = trace.quantizable.saved_bytes(settings)
+    if not saved:
+        return estimate_from_phases(phases, settings, device, TRACED_UNCERTAINTY, "traced")
+    computed = 2 * trace.quantizable.largest  # one matrix at a time, in 16 bit
+    quantized = tuple(
+        replace(line, weights=line.weights - saved, temporary=line.temporary + (computed if line.sample else 0))
+        for line in phases
     )
+    words = f"traced, with weights in {settings.quantization}"
+    return estimate_from_phases(quantized, settings, device, TRACED_UNCERTAINTY, words)
 
 
 def phases_from_trace(

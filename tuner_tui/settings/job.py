@@ -12,6 +12,8 @@ from tuner_tui.settings.fields import spec_of
 
 ApplyMode = Literal["placeholders", "hf-args", "hydra", "yaml", "inject", "none"]
 Launcher = Literal["plain", "torchrun", "accelerate"]
+SHAPES = ("tiny", "bert-base", "bert-large", "gpt2", "llama-1b")
+"""The built-in models, which start from random weights."""
 
 MAX_FALLBACKS = 20
 FALLBACK_VARIABLE = "TUNER_FALLBACK"

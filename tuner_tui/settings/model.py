@@ -1,7 +1,8 @@
 """The settings of a training, declared once; form, `--set`, YAML, help and validation are derived from this model.
 
-Names are those of Hugging Face `TrainingArguments` where it has one; `precision` stands for its `bf16` and
-`fp16` pair, `max_length`, `attn_implementation` and the LoRA fields for what a script passes elsewhere.
+Names are those of Hugging Face `TrainingArguments` where it has one; `precision` stands for its `bf16` and `fp16` pair;
+`max_length`, `attn_implementation`, `weights_dtype`, the LoRA fields and those of quantization (`bnb_4bit_…` as in
+`BitsAndBytesConfig`) for what a script passes elsewhere.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field
 Precision = Literal["fp32", "fp16", "bf16"]
 IntervalStrategy = Literal["no", "steps", "epoch"]
 Attention = Literal["auto", "eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention"]
+WeightsDtype = Literal["auto", "saved", "fp32", "bf16"]
+Quantization = Literal["none", "int8", "nf4", "fp4"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,21 @@ class Settings(BaseModel):
     )
     lora_dropout: Annotated[float, FieldDisplay("LoRA dropout", "Memory")] = Field(
         0.0, ge=0, lt=1, description="Dropout in front of the adapters."
+    )
+    weights_dtype: Annotated[WeightsDtype, FieldDisplay("weights", "Memory")] = Field(
+        "auto",
+        description="auto trains fp32 weights, and keeps frozen ones under an adapter as saved; bf16 trains pure bf16, "
+        "which rounds small updates away.",
+    )
+    quantization: Annotated[Quantization, FieldDisplay("quantization", "Memory")] = Field(
+        "none",
+        description="Frozen weights under an adapter in 8 or 4 bits, by bitsandbytes; nf4 with LoRA is QLoRA.",
+    )
+    bnb_4bit_compute_dtype: Annotated[
+        Literal["auto", "fp32", "fp16", "bf16"], FieldDisplay("4-bit compute", "Memory")
+    ] = Field("auto", description="What 4-bit weights are computed in; auto takes that of precision.")
+    bnb_4bit_use_double_quant: Annotated[bool, FieldDisplay("double quant", "Memory")] = Field(
+        False, description="Quantize the scales of 4-bit weights, too: 0.4 bits a weight less."
     )
     dataloader_num_workers: Annotated[int, FieldDisplay("workers", "Data loading", "processes")] = Field(
         0,

@@ -41,6 +41,8 @@ def train_from(path: str) -> int:
     values = load_yaml(path)
     if values.get("peft_method", "none") != "none":
         require_packages(("peft",))
+    if values.get("quantization", "none") != "none":
+        require_packages(("bitsandbytes",))
     if needs_hub(values):
         go_offline_if_unreachable()
     from .job.config import parse_config

@@ -20,7 +20,9 @@ A10, RTX3090, RTX4060 = card("A10", gib=22.5), card("RTX 3090"), card("RTX 4060"
 A100_40, A100_80, H100, H200 = card("A100", gib=40), card("A100", gib=80), card("H100", gib=79.6), card("H200")
 GB10, P40 = card("GB10"), card("P40")
 GPT2 = BuiltinJob(task="causal-lm", model="gpt2")
-LLAMA = BuiltinJob(task="causal-lm", model="llama-1b")
+LLAMA = BuiltinJob(task="causal-lm", model="meta-llama/Llama-3.2-1B")
+RANDOM_LLAMA = BuiltinJob(task="causal-lm", model="llama-1b")
+QWEN_7B = BuiltinJob(task="causal-lm", model="Qwen/Qwen2.5-7B")
 COMMAND = CommandJob(command=("python", "train.py"))
 BNB = python(bitsandbytes="0.49.0")
 
@@ -64,7 +66,7 @@ def test_the_most_the_notes_got_onto_a_card_is_shown_and_not_taken(gpu, most):
         (RTX3090, GPT2, 1024, 6, 8),
         (H200, GPT2, 1024, 16, 8),
         (V100, BuiltinJob(model="bert-large"), 512, 8, 4),
-        (RTX3090, LLAMA, 1024, 6, 8),
+        (RTX3090, LLAMA, 1024, 4, 12),
         (card("T4", gib=4.0), DEFAULT_JOB, 128, 8, 4),
         (RTX3090, BuiltinJob(task="causal-lm", model="org/unheard-of"), 1024, 4, 12),
     ],
@@ -139,6 +141,38 @@ def test_what_cannot_fit_in_full_gets_adapters_and_their_learning_rate():
     lacking = recommend(box(T4), bare, LLAMA)
     assert lacking.settings.peft_method == "none"
     assert "pip install peft" in left(lacking, "peft_method", "lora")
+
+
+def test_adapters_are_not_recommended_on_random_weights():
+    found = recommend(box(T4), python(), RANDOM_LLAMA)
+    assert found.settings.peft_method == "none"
+    assert "starts from random weights" in left(found, "peft_method", "lora")
+
+
+def test_lora_is_not_recommended_where_it_is_on():
+    found = recommend(box(T4), BNB, LLAMA, {"peft_method": "lora"})
+    assert "peft_method" not in {*found.values, *(one.name for one in found.rejected)}
+
+
+@pytest.mark.parametrize(("gpu", "quantization"), [(RTX3090, "nf4"), (T4, "nf4"), (A100_40, "none"), (A100_80, "none")])
+def test_a_7b_model_is_quantized_where_its_weights_take_more_than_half_of_the_card(gpu, quantization):
+    """7.62 billion weights of 2 bytes are 14.2 GiB: more than half of 24 GiB, less than half of 40."""
+    found = recommend(box(gpu), BNB, QWEN_7B)
+    assert (found.settings.peft_method, found.settings.quantization) == ("lora", quantization)
+    assert found.settings.bnb_4bit_use_double_quant is (quantization == "nf4")
+
+
+def test_quantization_without_bitsandbytes_names_its_install_line():
+    found = recommend(box(RTX3090), python(), QWEN_7B)
+    assert found.settings.quantization == "none"
+    assert "pip install bitsandbytes" in left(found, "quantization", "nf4")
+
+
+@pytest.mark.parametrize("model", ["google/gemma-3-1b-it", "google/flan-t5-large", "/models/mt5-small"])
+@pytest.mark.parametrize(("gpu", "precision"), [(T4, "fp32"), (V100, "fp32"), (A10, "bf16")])
+def test_fp16_is_not_recommended_for_models_that_overflow_in_it(model, gpu, precision):
+    found = recommend(box(gpu), BNB, BuiltinJob(task="causal-lm", model=model))
+    assert found.settings.precision == precision
 
 
 @pytest.mark.parametrize("model", ["bert-base", "bert-large"])

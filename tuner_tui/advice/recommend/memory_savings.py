@@ -9,12 +9,16 @@ from tuner_tui.memory.closed_form import fixed_sizes
 from tuner_tui.memory.estimate import estimate
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
+from tuner_tui.settings.rules.weights import FOUR_BIT_LEAST
 
 MEMORY_SHORT_SHARE = 1 / 3
 """Weights, gradients and AdamW states above this share of the GPU leave too little for a batch."""
 HOPELESS_SHARE = 0.75
 BITSANDBYTES_LEAST = (7, 0)
 COMFORTABLE_BATCH = 4
+QUANTIZE_SHARE = 0.5
+"""Frozen weights above this share of the GPU leave too little for a batch."""
+QLORA = "QLoRA (Dettmers et al. 2023)"
 
 
 def optimizer(draft: RecommendationDraft, workload: Workload) -> None:
@@ -54,19 +58,51 @@ def _eight_bit(draft: RecommendationDraft, workload: Workload) -> bool:
 
 
 def adapter(draft: RecommendationDraft, workload: Workload) -> None:
-    """Recommends LoRA if a full training cannot fit at any batch size."""
+    """Recommends LoRA if a full training cannot fit at any batch size, on quantized weights where they are large."""
     target, memory = draft.target, draft.target.memory_bytes
     if memory is None or not isinstance(target.job, BuiltinJob):
         return
+    model = workload.model
     least = _full_bytes(workload, "adamw_bnb_8bit" if target.has("bitsandbytes") else "adamw_torch")
+    needed = f"a full training of {model.label} would take {_gb(least)} before the first sample"
     if least < HOPELESS_SHARE * memory:
-        why = f"a full training of {workload.model.label} fits; LoRA and DoRA train a few percent of the parameters"
+        why = f"a full training of {model.label} fits; LoRA and DoRA train a few percent of the parameters"
         draft.reject("peft_method", "lora", why, NOTES_3090)
+    elif not model.pretrained:
+        why = f"{needed}; but it starts from random weights, on which adapters learn next to nothing"
+        draft.reject("peft_method", "lora", why, "LoRA (Hu et al. 2021)")
     elif target.has("peft"):
-        why = f"a full training of {workload.model.label} would take {_gb(least)} before the first sample"
-        draft.advise("peft_method", "lora", f"{why}; adapters leave the weights as they are", NOTES_3090)
+        draft.advise("peft_method", "lora", f"{needed}; adapters leave the weights as they are", NOTES_3090)
     else:
-        draft.reject("peft_method", "lora", "it is needed, but peft is not installed (pip install peft)", NOTES_3090)
+        draft.reject("peft_method", "lora", f"{needed}; peft is not installed (pip install peft)", NOTES_3090)
+    if draft.settings.peft_method != "none" and model.pretrained:
+        _quantization(draft, workload, memory)
+
+
+def _quantization(draft: RecommendationDraft, workload: Workload, memory: int) -> None:
+    """Recommends 4-bit weights under an adapter if the weights as saved take more than half of the card."""
+    target, model = draft.target, workload.model
+    saved = _frozen_bytes(workload, Settings(peft_method="lora"))
+    if saved <= QUANTIZE_SHARE * memory:
+        return
+    small = _frozen_bytes(workload, Settings(peft_method="lora", quantization="nf4", bnb_4bit_use_double_quant=True))
+    why = f"the frozen weights of {model.label} take {_gb(small)} in 4 bits, {_gb(saved)} as saved"
+    card = target.weakest
+    if card is None or card.capability is None or card.capability < FOUR_BIT_LEAST:
+        draft.reject("quantization", "nf4", f"{why}; but bitsandbytes needs capability 7.0", QLORA)
+    elif not target.has("bitsandbytes"):
+        draft.reject(
+            "quantization", "nf4", f"{why}; but bitsandbytes is not installed (pip install bitsandbytes)", QLORA
+        )
+    else:
+        draft.advise("quantization", "nf4", f"{why}: QLoRA", QLORA)
+        if draft.settings.quantization in ("nf4", "fp4"):
+            draft.advise("bnb_4bit_use_double_quant", True, "the scales, too: 0.4 bits a weight less", QLORA)
+
+
+def _frozen_bytes(workload: Workload, settings: Settings) -> float:
+    """Bytes of the model's weights under an adapter."""
+    return fixed_sizes(workload.model.shape, settings).weights
 
 
 def checkpointing(draft: RecommendationDraft, workload: Workload) -> None:

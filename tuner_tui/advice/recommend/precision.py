@@ -6,6 +6,7 @@ from tuner_tui.advice.recommend.draft import RecommendationDraft
 from tuner_tui.advice.thresholds import NOTES_3070, NOTES_3090, NOTES_T4, NOTES_UTILISATION
 from tuner_tui.hardware.gpu.capabilities import FP16_SLOW
 from tuner_tui.settings.rules.speed import TRITON_MIN_CAPABILITY
+from tuner_tui.settings.rules.weights import overflows_fp16
 
 PRECISION_SOURCE = f"{NOTES_T4}, {NOTES_3090}, {NOTES_UTILISATION}; CUDA C++ Programming Guide"
 TENSOR_CORES = (7, 0)
@@ -31,6 +32,12 @@ def _before_ampere(draft: RecommendationDraft, capability: tuple[int, int]) -> N
     label = draft.target.card_label
     emulated = f"{label} only emulates bf16 (torch.cuda.is_bf16_supported() says yes nevertheless)"
     draft.reject("precision", "bf16", emulated, PRECISION_SOURCE)
+    model = draft.target.job.model
+    if overflows_fp16(model):
+        why = f"{model} was trained in bf16, and its activations overflow fp16: the loss becomes nan"
+        draft.reject("precision", "fp16", why, "transformers: notes on Gemma and T5")
+        draft.advise("precision", "fp32", f"{label} has no bf16, and in fp16 this model's loss becomes nan", "PyTorch")
+        return
     if capability >= TENSOR_CORES:
         reason = f"{label} has fp16 tensor cores and no bf16; a loss scaler comes with it"
         draft.advise("precision", "fp16", reason, PRECISION_SOURCE)

@@ -97,7 +97,8 @@ BUILT_IN_LABELS = {
 def _shape_of_size(parameters: float, task: Task) -> ModelShape:
     """A decoder with `parameters` in the proportions of Llama: as many heads of 128 as layers."""
     vocab = 128_256 if parameters >= 4e8 else 50_257
-    guess = ModelShape("", "llama", task, 1, HEAD, 1, 1, HEAD, 4 * HEAD, vocab, 131_072)
+    # Decoders that carry their size in their names are saved in 16 bit.
+    guess = ModelShape("", "llama", task, 1, HEAD, 1, 1, HEAD, 4 * HEAD, vocab, 131_072, weight_bytes=2)
     # A block of hidden size h has about 15 h² parameters with an MLP four times as wide: in all a cube of the layers.
     while count_parameters(guess, Settings()).total < parameters:
         layers = guess.layers + 1

@@ -7,6 +7,7 @@ not load.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -22,6 +23,7 @@ from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.reach import has_own_loop
 from tuner_tui.advice.situation import Situation
 from tuner_tui.advice.thresholds import NOTES_3070, NOTES_3070_8BIT, NOTES_3090, NOTES_T4, NOTES_UTILISATION
+from tuner_tui.settings.job import SHAPES, BuiltinJob
 from tuner_tui.settings.model import Settings
 
 RemedyBuilder = Callable[[Situation, Settings], Iterator[Remedy]]
@@ -33,13 +35,22 @@ def ladder(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     """The remedies for out-of-memory at `where`: training, evaluation, loading, optimizer-step, checkpoint or None."""
     settings = situation.settings
     if settings is None:
-        return IN_WORDS.get(where or "training", IN_WORDS["training"])
+        remedies = IN_WORDS.get(where or "training", IN_WORDS["training"])
+        return tuple(one for one in remedies if one is not ADAPTERS or not log_shows_adapters(situation))
     rungs = ANYWHERE if where is None else BUILDERS.get(where, ANYWHERE)
     remedies = tuple(remedy for rung in rungs for remedy in rung(situation, settings))
     unknown = smaller_micro_batch in rungs and not situation.is_known("per_device_train_batch_size")
     half = HALVE_BATCH if has_own_loop(situation) else HALVE
     after = AFTER.get(where or "", ())
     return (*((half,) if unknown else ()), *remedies, *after, *automatic_fallback(situation))
+
+
+ADAPTERS_IN_LOG = re.compile(r"trainable%|\bpeft[/.]|\bqlora\b|\blora_[AB]\b|PeftModel", re.IGNORECASE)
+
+
+def log_shows_adapters(situation: Situation) -> bool:
+    """Whether the log shows that adapters are trained already: peft prints their share, a traceback names its files."""
+    return any(ADAPTERS_IN_LOG.search(line) for line in situation.log)
 
 
 def automatic_fallback(situation: Situation) -> Iterator[Remedy]:
@@ -182,7 +193,9 @@ def eight_bit_optimizer(situation: Situation, settings: Settings) -> Iterator[Re
 
 
 def adapters(situation: Situation, settings: Settings) -> Iterator[Remedy]:
-    if settings.peft_method == "none" and situation.has_package("peft") is not False:
+    """LoRA on trained weights; on random ones it learns next to nothing."""
+    fits = settings.peft_method == "none" and not starts_from_random_weights(situation)
+    if fits and situation.has_package("peft") is not False:
         yield Remedy(
             title="train adapters: LoRA",
             why="gradients and optimizer states only for the adapters; the training is another one than before",
@@ -190,6 +203,27 @@ def adapters(situation: Situation, settings: Settings) -> Iterator[Remedy]:
             effect="gradients and optimizer states of the frozen weights go, about 12 bytes a parameter",
             rests_on="92 % fewer trainable parameters, as noted there",
             source=NOTES_3090,
+        )
+
+
+def starts_from_random_weights(situation: Situation) -> bool:
+    """Whether the job trains a built-in shape."""
+    return isinstance(situation.job, BuiltinJob) and situation.job.model in SHAPES
+
+
+def quantized_base(situation: Situation, settings: Settings) -> Iterator[Remedy]:
+    """The frozen weights under an adapter in 4 bits, unless bitsandbytes is known to be missing."""
+    adapted = settings.peft_method != "none" and settings.quantization in ("none", "int8")
+    if not adapted or situation.has_package("bitsandbytes") is False or situation.has_gpu is False:
+        return
+    if not starts_from_random_weights(situation):
+        yield Remedy(
+            title="quantize the frozen weights: 4 bits (QLoRA)",
+            why="only the adapters train; what lies under them is read, and dequantized layer by layer",
+            change={"quantization": "nf4", "bnb_4bit_use_double_quant": True},
+            effect="the weights of the linear layers take about a quarter of 16 bits; a step is slower",
+            rests_on="0.52 bytes a weight in place of 2",
+            source="QLoRA (Dettmers et al. 2023)",
         )
 
 
@@ -298,7 +332,7 @@ DEVICE_MAP = Remedy(
     source="accelerate: big model inference; transformers: FSDP",
 )
 FOUR_BIT = Remedy(
-    title="quantise the base: 4 bits with LoRA (QLoRA)",
+    title="quantize the base: 4 bits with LoRA (QLoRA)",
     why="`BitsAndBytesConfig(load_in_4bit=True)`: the frozen weights take about half a byte a parameter",
     effect="a quarter of 16-bit weights; only the adapters are trained",
     source="QLoRA (Dettmers et al. 2023)",
@@ -311,7 +345,7 @@ STATE_ON_HOST = Remedy(
     source="PyTorch: FSDP state dicts; transformers: DeepSpeed",
 )
 IN_WORDS: dict[str, tuple[Remedy, ...]] = {
-    "training": (HALVE, CHECKPOINTING, SHORTER, LESS_OPTIMIZER, ADAPTERS),
+    "training": (HALVE, CHECKPOINTING, SHORTER, LESS_OPTIMIZER, ADAPTERS, FOUR_BIT),
     "evaluation": (HALVE_EVAL, OFFLOAD_PREDICTIONS, METRICS_ON_DEVICE),
     "optimizer-step": (LESS_OPTIMIZER, PAGED_OPTIMIZER, ADAPTERS, HALVE),
     "loading": (SMALLER_DTYPE, DEVICE_MAP, FOUR_BIT),
@@ -321,15 +355,15 @@ IN_WORDS: dict[str, tuple[Remedy, ...]] = {
 
 ANYWHERE: tuple[RemedyBuilder, ...] = (
     smaller_micro_batch, checkpointing, mixed_precision, smaller_eval_batch, shorter_sequences, eight_bit_optimizer,
-    adapters, safe_batch,
+    adapters, quantized_base, safe_batch,
 )  # fmt: skip
 """The ladder where it is not known in which phase the memory ran out."""
 BUILDERS: dict[str, tuple[RemedyBuilder, ...]] = {
     "training": tuple(rung for rung in ANYWHERE if rung is not smaller_eval_batch),
     "evaluation": (smaller_eval_batch, mixed_precision, shorter_sequences),
-    "optimizer-step": (eight_bit_optimizer, adapters, smaller_micro_batch, checkpointing),
-    "loading": (adapters, eight_bit_optimizer),
-    "checkpoint": (smaller_micro_batch, eight_bit_optimizer, adapters),
+    "optimizer-step": (eight_bit_optimizer, adapters, quantized_base, smaller_micro_batch, checkpointing),
+    "loading": (quantized_base, adapters, eight_bit_optimizer),
+    "checkpoint": (smaller_micro_batch, eight_bit_optimizer, adapters, quantized_base),
 }  # fmt: skip
 AFTER: dict[str, tuple[Remedy, ...]] = {
     "evaluation": (OFFLOAD_PREDICTIONS, METRICS_ON_DEVICE),

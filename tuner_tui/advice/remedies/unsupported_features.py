@@ -81,7 +81,7 @@ def _precision_for(situation: Situation, where: str | None) -> tuple[Remedy, ...
     wanted: Precision = situation.best_precision if situation.inventory is not None else "fp32"
     refused_bf16 = where == "bf16" or (settings is not None and settings.precision == "bf16")
     if situation.has_gpu is not False and refused_bf16 and (situation.inventory is None or wanted == "bf16"):
-        wanted = "fp16"
+        wanted = "fp32" if situation.overflows_fp16 else "fp16"
     if where == "both" and situation.inventory is None:
         wanted = "bf16"
     tf32 = settings is not None and bool(settings.tf32) and situation.supports("tf32") is not True

@@ -397,6 +397,38 @@ def _peft_from(reader: _HfImporter, _key: str) -> None:
     reader.settings["peft_method"] = method
 
 
+DTYPE_WORDS: Mapping[str, str] = {
+    "float32": "fp32", "fp32": "fp32", "bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "fp16": "fp16",
+    "half": "fp16", "auto": "saved",
+}  # fmt: skip
+
+
+def _dtype_word(value: Any) -> str:
+    """A dtype as the settings spell it: `torch.bfloat16` is `bf16`; other words unchanged."""
+    word = str(value).removeprefix("torch.")
+    return DTYPE_WORDS.get(word, word)
+
+
+def _dtype_from(name: str) -> Callable[[_HfImporter, str], None]:
+    def take(reader: _HfImporter, key: str) -> None:
+        value = reader.values[key]
+        word = value if value in FIELDS[name].choices and key == name else _dtype_word(value)
+        if value is None or word in FIELDS[name].choices:
+            reader.put(name, key, None if value is None else word)
+        else:
+            reader.leave(key, f"{shorten_text(str(value))} has no place in the settings")
+
+    return take
+
+
+def _quantization_from(reader: _HfImporter, _key: str) -> None:
+    if reader.flag("load_in_4bit"):
+        kind = reader.values.get("bnb_4bit_quant_type") or "nf4"  # TRL's default; that of Transformers is fp4
+        reader.put("quantization", "quantization", kind)
+    else:
+        reader.settings["quantization"] = "int8" if reader.flag("load_in_8bit") else "none"
+
+
 _FROM_HF: Mapping[str, Callable[[_HfImporter, str], None]] = {
     "bf16": _precision_from,
     "fp16": _precision_from,
@@ -415,6 +447,13 @@ _FROM_HF: Mapping[str, Callable[[_HfImporter, str], None]] = {
     "gradient_checkpointing": _checkpointing_from,
     "group_by_length": _group_from,
     "train_sampling_strategy": _sampling_from,
+    "dtype": _dtype_from("weights_dtype"),
+    "torch_dtype": _dtype_from("weights_dtype"),
+    "bnb_4bit_compute_dtype": _dtype_from("bnb_4bit_compute_dtype"),
+    "load_in_4bit": _quantization_from,
+    "load_in_8bit": _quantization_from,
+    "bnb_4bit_quant_type": _quantization_from,
+    "use_bnb_nested_quant": _renamed("bnb_4bit_use_double_quant"),
     "use_peft": _peft_from,
     "use_dora": _peft_from,
     "max_seq_length": _renamed("max_length"),

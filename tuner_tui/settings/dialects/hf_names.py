@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-SCRIPT_FIELDS = frozenset({"max_length", "attn_implementation", "peft_method", "lora_r", "lora_alpha", "lora_dropout"})
+SCRIPT_FIELDS = frozenset({
+    "max_length", "attn_implementation", "peft_method", "lora_r", "lora_alpha", "lora_dropout", "weights_dtype",
+    "quantization", "bnb_4bit_compute_dtype", "bnb_4bit_use_double_quant",
+})  # fmt: skip
 """Settings that no TrainingArguments has: a script passes them to the tokenizer, the model or the adapter."""
 
 
@@ -49,7 +52,7 @@ _SCRIPT_ARGUMENTS = _split("""
     train_file validation_file     test_file text_column text_column_name label_column_name
     max_train_samples max_eval_samples     tokenizer_name config_name cache_dir
     model_revision trust_remote_code preprocessing_num_workers num_labels task_name
-    early_stopping_patience torch_dtype dtype
+    early_stopping_patience
 """)
 
 _APEX = "it belonged to NVIDIA Apex, which transformers 5 no longer uses; precision is all that is needed"

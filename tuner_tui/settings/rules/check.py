@@ -8,10 +8,10 @@ from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Gpu
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
-from tuner_tui.settings.rules import data_loading, intervals, optimizer, speed
+from tuner_tui.settings.rules import data_loading, intervals, optimizer, speed, weights
 from tuner_tui.settings.rules.problem import Problem, Rule, RuleContext
 
-RULES: tuple[Rule, ...] = (*speed.RULES, *optimizer.RULES, *data_loading.RULES, *intervals.RULES)
+RULES: tuple[Rule, ...] = (*speed.RULES, *optimizer.RULES, *weights.RULES, *data_loading.RULES, *intervals.RULES)
 
 
 def find_problems(

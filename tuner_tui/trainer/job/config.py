@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hin
 import torch
 
 from ..errors import JobError, first_line
+from ..hub import SHAPES
 
 if TYPE_CHECKING:
     from transformers import TrainingArguments
 
 TASKS = ("classification", "causal-lm")
 PEFT_METHODS = ("none", "lora", "dora")
+WEIGHTS_DTYPES = ("auto", "saved", "fp32", "bf16")
+QUANTIZATIONS = ("none", "int8", "nf4", "fp4")
+COMPUTE_DTYPES = ("auto", "fp32", "fp16", "bf16")
 
 
 @dataclass
@@ -37,6 +41,17 @@ class JobArguments:
     lora_r: int = field(default=16, metadata={"help": "Rank of the adapters"})
     lora_alpha: int = field(default=32, metadata={"help": "Adapter scale: alpha divided by rank"})
     lora_dropout: float = field(default=0.0, metadata={"help": "Dropout in front of the adapters"})
+    weights_dtype: str = field(
+        default="auto",
+        metadata={"help": "auto: fp32 where all weights train, as saved under adapters", "choices": WEIGHTS_DTYPES},
+    )
+    quantization: str = field(
+        default="none", metadata={"help": "Frozen weights under adapters in 8 or 4 bits", "choices": QUANTIZATIONS}
+    )
+    bnb_4bit_compute_dtype: str = field(
+        default="auto", metadata={"help": "auto: that of the precision", "choices": COMPUTE_DTYPES}
+    )
+    bnb_4bit_use_double_quant: bool = field(default=False, metadata={"help": "Quantize the scales of 4-bit weights"})
 
 
 def parse_config(values: dict[str, Any], path: str = "config") -> tuple[JobArguments, TrainingArguments]:
@@ -98,6 +113,10 @@ def check_job(job: JobArguments, path: str) -> JobArguments:
         value = getattr(job, item.name)
         if choices and value not in choices:
             raise JobError(f"{path}: `{item.name}` must be one of {', '.join(choices)}, not {value!r}")
+    if job.quantization != "none" and job.peft_method == "none":
+        raise JobError(f"{path}: weights in {job.quantization} cannot be trained themselves; set `peft_method: lora`")
+    if job.quantization != "none" and job.model in SHAPES:
+        raise JobError(f"{path}: {job.model} starts from random weights; `quantization` is for a trained model")
     for name in ("max_samples", "max_length", "lora_r", "lora_alpha"):
         value = getattr(job, name)
         if value is not None and value < 1:

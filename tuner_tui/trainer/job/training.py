@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import DataCollatorWithPadding, TrainingArguments, default_data_collator, set_seed
 
 from ..data.tokenization import SplitData, TokenizedData, open_split_data, tokenize_data
@@ -75,11 +76,26 @@ def find_checkpoint(arguments: TrainingArguments) -> str | None:
 def prepare_model(job: JobArguments, arguments: TrainingArguments, tokenizer: Any, opened: SplitData) -> Any:
     """The model with its adapters; prints its size."""
     set_seed(arguments.seed)  # the weights must not depend on random numbers drawn for the data
-    model = add_adapters(load_model(job, tokenizer, opened.class_names), job, arguments.gradient_checkpointing)
+    precision = "bf16" if arguments.bf16 else "fp16" if arguments.fp16 else "fp32"
+    loaded = load_model(job, tokenizer, opened.class_names, precision)
+    model = add_adapters(loaded, job, arguments.gradient_checkpointing)
     model.config.use_cache = False
+    if precision == "fp16":
+        refuse_16_bit_gradients(job, model)
     total, trained = count_parameters(model)
     print(f"model {job.model}: {total:,} parameters, {trained:,} trained ({100 * trained / total:.2f} %)")
     return model
+
+
+def refuse_16_bit_gradients(job: JobArguments, model: Any) -> None:
+    """Raise `JobError` if weights in 16 bit train: torch's loss scaler fails on their gradients in the first step."""
+    kinds = {weight.dtype for weight in model.parameters() if weight.requires_grad} - {torch.float32}
+    if kinds:
+        kind = str(kinds.pop()).removeprefix("torch.")
+        raise JobError(
+            f"weights_dtype {job.weights_dtype} trains {job.model} in {kind}, whose gradients the loss scaler of fp16 "
+            "does not take: set `weights_dtype: auto`, or train in bf16"
+        )
 
 
 def build_trainer(

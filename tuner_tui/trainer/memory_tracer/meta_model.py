@@ -8,7 +8,6 @@ from typing import Any
 import torch
 import transformers
 
-from ..hub import SHAPES
 from ..job.config import JobArguments
 from ..models.adapters import add_adapters
 from ..models.load import model_class, model_config, model_options
@@ -58,10 +57,7 @@ def empty_on_cpu(tensor: torch.Tensor) -> torch.Tensor:
 def trace_config(job: JobArguments, labels: int) -> Any:
     """The configuration, with `labels` outputs for a classifier."""
     names = None if job.task == "causal-lm" else [str(number) for number in range(labels)]
-    config = model_config(job, TOKENS, names)
-    if job.model not in SHAPES and int(transformers.__version__.partition(".")[0]) < 5:
-        config.torch_dtype = torch.float32  # before 5, weights were loaded in fp32 whatever they were saved in
-    return config
+    return model_config(job, TOKENS, names)
 
 
 def build_optimizer(model: Any, name: str, foreach: bool) -> Any | None:

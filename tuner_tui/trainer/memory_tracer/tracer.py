@@ -132,4 +132,27 @@ def model_sizes(traced: Any) -> dict[str, Any]:
         "weight_bytes": sum(storage.nbytes() for storage in stored),
         "gradient_bytes": sum(one.nbytes for one in trained),
         "state_bytes": states,
+        "quantizable": quantizable_weights(traced.model),
+    }
+
+
+def quantizable_weights(model: Any) -> dict[str, int]:
+    """The frozen linear layers, without the output layer and heads, which bitsandbytes leaves as they are."""
+    from torch.nn import Linear
+    from transformers.pytorch_utils import Conv1D
+
+    output = model.get_output_embeddings()
+    frozen = [
+        module.weight
+        for name, module in model.named_modules()
+        if isinstance(module, (Linear, Conv1D))
+        and module is not output
+        and not module.weight.requires_grad
+        and "original_module" not in name
+    ]
+    return {
+        "total_bytes": sum(one.nbytes for one in frozen),
+        "numbers": sum(one.numel() for one in frozen),
+        "rows": sum(one.shape[0] for one in frozen),
+        "largest": max((one.numel() for one in frozen), default=0),
     }

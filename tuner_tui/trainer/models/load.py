@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import torch
+import transformers
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,
     AutoTokenizer,
+    BitsAndBytesConfig,
     PreTrainedTokenizerBase,
 )
 
@@ -33,10 +36,16 @@ def load_tokenizer(job: JobArguments) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def load_model(job: JobArguments, tokenizer: PreTrainedTokenizerBase, class_names: list[str] | None) -> Any:
+DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+DTYPE_ARGUMENT = "dtype" if int(transformers.__version__.partition(".")[0]) >= 5 else "torch_dtype"
+
+
+def load_model(
+    job: JobArguments, tokenizer: PreTrainedTokenizerBase, class_names: list[str] | None, precision: str = "fp32"
+) -> Any:
     """The model for `job.task`; `class_names` become the names of a classifier's outputs. Raises `JobError`.
 
-    Weights come from the Hub or a folder; a shape has random ones.
+    Weights come from the Hub or a folder; a shape has random ones. `precision` is what the training computes in.
     """
     try:
         config = model_config(job, tokenizer, class_names)
@@ -44,9 +53,11 @@ def load_model(job: JobArguments, tokenizer: PreTrainedTokenizerBase, class_name
         family, options = model_class(job), model_options(job)
         if job.model in SHAPES:
             return family.from_config(config, **options)
-        extra = {"ignore_mismatched_sizes": True} if class_names else {}
-        return family.from_pretrained(job.model, config=config, **extra, **options)
-    except (OSError, ValueError, ImportError) as error:
+        extra: dict[str, Any] = {"ignore_mismatched_sizes": True} if class_names else {}
+        if job.quantization != "none":
+            extra["quantization_config"] = quantization_config(job, precision)
+        return family.from_pretrained(job.model, config=config, **extra, **{DTYPE_ARGUMENT: "auto"} | options)
+    except (OSError, ValueError, ImportError, RuntimeError) as error:
         raise model_error(job.model, error) from error
 
 
@@ -60,7 +71,34 @@ def model_options(job: JobArguments) -> dict[str, Any]:
     options: dict[str, Any] = {"trust_remote_code": job.trust_remote_code}
     if job.attn_implementation not in (None, "auto"):
         options["attn_implementation"] = job.attn_implementation
+    if (dtype := weights_dtype(job)) is not None:
+        options[DTYPE_ARGUMENT] = dtype
     return options
+
+
+def weights_dtype(job: JobArguments) -> torch.dtype | None:
+    """The dtype in which weights are loaded; None: as they were saved.
+
+    Weights that train are fp32 unless chosen otherwise: autocast computes in 16 bit all the same, updates smaller than
+    the rounding of 16 bits are not lost, and the loss scaler of fp16 takes no other gradients. Frozen weights need none
+    of that. `memory.model_shape.loaded_shape` is the same rule for the estimate.
+    """
+    if job.weights_dtype == "auto":
+        return torch.float32 if job.peft_method == "none" else None
+    return DTYPES.get(job.weights_dtype)
+
+
+def quantization_config(job: JobArguments, precision: str) -> Any:
+    """How bitsandbytes keeps the linear layers. Embeddings, norms and the output layer stay as they were saved."""
+    if job.quantization == "int8":
+        return BitsAndBytesConfig(load_in_8bit=True)
+    compute = precision if job.bnb_4bit_compute_dtype == "auto" else job.bnb_4bit_compute_dtype
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type=job.quantization,
+        bnb_4bit_compute_dtype=DTYPES[compute],
+        bnb_4bit_use_double_quant=job.bnb_4bit_use_double_quant,
+    )
 
 
 def model_config(job: JobArguments, tokenizer: Any, class_names: list[str] | None) -> Any:
@@ -102,5 +140,11 @@ def model_error(model: str, error: BaseException) -> JobError:
 
 def count_parameters(model: Any) -> tuple[int, int]:
     """The number of all parameters and of trained ones."""
-    sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
+    sizes = [(unpacked_size(parameter), parameter.requires_grad) for parameter in model.parameters()]
     return sum(size for size, _ in sizes), sum(size for size, trained in sizes if trained)
+
+
+def unpacked_size(parameter: Any) -> int:
+    """The number of weights in a parameter, of which bitsandbytes packs two of 4 bits into one element."""
+    state = getattr(parameter, "quant_state", None)
+    return int(parameter.numel() if state is None else state.shape.numel())

@@ -52,9 +52,23 @@ DIALECT = Dialect(
         "lora_r": "lora_r",
         "lora_alpha": "lora_alpha",
         "lora_dropout": "lora_dropout",
+        "bnb_4bit_use_double_quant": "use_bnb_nested_quant",
     },
     values={
         "attn_implementation": {"auto": {}},
+        "weights_dtype": {
+            "auto": {},
+            "saved": {"dtype": "auto"},
+            "fp32": {"dtype": "float32"},
+            "bf16": {"dtype": "bfloat16"},
+        },
+        "quantization": {
+            "none": {"load_in_4bit": False, "load_in_8bit": False},
+            "int8": {"load_in_8bit": True},
+            "nf4": {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},
+            "fp4": {"load_in_4bit": True, "bnb_4bit_quant_type": "fp4"},
+        },
+        "bnb_4bit_compute_dtype": {"auto": {}},  # TRL computes in the dtype of the weights
         "peft_method": {
             "none": {"use_peft": False},
             "lora": {"use_peft": True},

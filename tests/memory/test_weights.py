@@ -1,0 +1,122 @@
+"""Bytes of weights in every dtype, by hand and as bitsandbytes has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tuner_tui.memory.closed_form import fixed_sizes, quantized_bytes
+from tuner_tui.memory.device import Device
+from tuner_tui.memory.estimate import MemoryEstimate, estimate
+from tuner_tui.memory.known_models import CONFIGS, known_config
+from tuner_tui.memory.model_shape import known_shape, loaded_shape, shape_from_config
+from tuner_tui.memory.parameter_count import count_parameters
+from tuner_tui.settings.model import Settings
+
+GIB = 2**30
+PUBLISHED_MILLIONS = {
+    "llama-2-7b": 6_738, "llama-3.1-8b": 8_030, "llama-3.2-1b": 1_236, "llama-3.2-3b": 3_213, "mistral-7b": 7_248,
+    "tinyllama-1.1b": 1_100, "smollm2-135m": 135, "smollm2-360m": 362, "smollm2-1.7b": 1_711, "qwen2.5-0.5b": 494,
+    "qwen2.5-1.5b": 1_544, "qwen2.5-3b": 3_086, "qwen2.5-7b": 7_616, "qwen2.5-14b": 14_770, "qwen2.5-32b": 32_764,
+    "qwen3-0.6b": 596, "qwen3-8b": 8_191, "gemma-3-1b": 1_000, "gemma-2-2b": 2_614, "gemma-2b": 2_506,
+    "bert-base-uncased": 109, "bert-large-uncased": 335, "roberta-base": 125, "roberta-large": 355,
+    "xlm-roberta-base": 278, "deberta-v3-base": 184, "deberta-v3-large": 435, "distilbert-base-uncased": 67,
+    "modernbert-base": 150, "modernbert-large": 396,
+}  # fmt: skip
+"""Parameters as the models' pages on the Hub count them (encoders with a classifier of two classes), in millions."""
+
+
+def shape(name: str) -> Any:
+    found = known_shape(name, "causal-lm" if "torch_dtype" in CONFIGS[name] else "classification")
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(("name", "millions"), PUBLISHED_MILLIONS.items())
+def test_well_known_models_have_their_published_size(name: str, millions: int) -> None:
+    assert count_parameters(shape(name), Settings()).total / 1e6 == pytest.approx(millions, rel=0.01, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("Qwen/Qwen2.5-7B-Instruct", "qwen2.5-7b"), ("meta-llama/Llama-3.2-1B", "llama-3.2-1b"),
+        ("google/gemma-3-1b-it", "gemma-3-1b"), ("microsoft/deberta-v3-base", "deberta-v3-base"),
+        ("Qwen/Qwen2.5-72B", None), ("unsloth/Qwen2.5-7B-bnb-4bit", None), ("org/llama-3.2-1base", None),
+    ],
+)  # fmt: skip
+def test_a_hub_id_is_known_by_the_beginning_of_its_name(model: str, name: str | None) -> None:
+    assert known_config(model) == (None if name is None else CONFIGS[name])
+
+
+@pytest.mark.parametrize(
+    ("values", "each"),
+    [
+        ({}, 4), ({"precision": "bf16"}, 4), ({"peft_method": "lora"}, 2), ({"weights_dtype": "bf16"}, 2),
+        ({"weights_dtype": "saved"}, 2), ({"weights_dtype": "fp32", "peft_method": "dora"}, 4),
+    ],
+)  # fmt: skip
+def test_weights_that_train_are_fp32_and_frozen_ones_as_saved(values: dict[str, Any], each: int) -> None:
+    """`test_load.py` of the trainer holds the built-in job to the same rule."""
+    assert loaded_shape(shape("llama-3.2-1b"), Settings.model_validate(values)).weight_bytes == each
+
+
+def test_full_training_of_a_bf16_model_keeps_fp32_weights_gradients_and_states() -> None:
+    """16 bytes for each of 1,235,814,400 parameters."""
+    sizes = fixed_sizes(shape("llama-3.2-1b"), Settings(precision="bf16", optim="adamw_torch_fused"))
+    assert sizes.before_a_sample == 16 * 1_235_814_400
+
+
+def test_adapters_train_in_fp32_on_16_bit_weights() -> None:
+    settings = Settings(precision="bf16", peft_method="lora", optim="adamw_torch_fused")
+    numbers = count_parameters(shape("llama-3.2-1b"), settings)
+    sizes = fixed_sizes(shape("llama-3.2-1b"), settings)
+    assert sizes.weights == 2 * 1_235_814_400 + 4 * numbers.trainable
+    assert (sizes.gradients, sizes.states) == (4 * numbers.trainable, 8 * numbers.trainable)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"quantization": "nf4"}, 4096 * 4096 * (0.5 + 4 / 64)),
+        ({"quantization": "fp4"}, 4096 * 4096 * (0.5 + 4 / 64)),
+        ({"quantization": "nf4", "bnb_4bit_use_double_quant": True}, 4096 * 4096 * (0.5 + 1 / 64 + 4 / 64 / 256)),
+        ({"quantization": "int8"}, 4096 * 4096 + 4 * 4096),
+    ],
+)
+def test_quantized_matrix_by_hand(values: dict[str, Any], expected: float) -> None:
+    assert quantized_bytes(Settings.model_validate(values), 4096 * 4096, 4096) == expected
+
+
+def test_embeddings_norms_and_output_layer_stay_as_saved() -> None:
+    """Qwen2.5-7B: 2 × 152,064 × 3,584 embeddings, 28 blocks; their 233,046,016 linear weights are 4 bits each."""
+    settings = Settings(peft_method="lora", quantization="nf4", bnb_4bit_use_double_quant=True)
+    numbers = count_parameters(shape("qwen2.5-7b"), settings)
+    linear = 28 * (2 * 3584 * 3584 + 2 * 3584 * 512 + 3 * 3584 * 18_944)
+    frozen = 7_615_616_512 - linear
+    expected = 2 * frozen + linear * (0.5 + 1 / 64 + 4 / 64 / 256) + 4 * numbers.trainable
+    assert fixed_sizes(shape("qwen2.5-7b"), settings).weights == pytest.approx(expected, rel=1e-9)
+
+
+def qwen(**values: Any) -> MemoryEstimate:
+    settings = Settings.model_validate({
+        "per_device_train_batch_size": 1, "per_device_eval_batch_size": 1, "max_length": 1024, "precision": "bf16",
+        "optim": "adamw_torch_fused", "gradient_checkpointing": True, "peft_method": "lora", **values,
+    })  # fmt: skip
+    return estimate(shape("qwen2.5-7b"), settings, Device(True, (8, 6), 24 * GIB))
+
+
+def test_an_estimate_by_name_is_that_by_configuration() -> None:
+    by_config = shape_from_config(CONFIGS["qwen2.5-7b"], "any", "causal-lm")
+    by_name = known_shape("Qwen/Qwen2.5-7B", "causal-lm")
+    assert by_config is not None
+    assert by_name is not None
+    assert count_parameters(by_config, Settings()) == count_parameters(by_name, Settings())
+    assert (by_config.weight_bytes, by_name.weight_bytes) == (2, 2)
+    assert qwen().total_bytes / GIB == pytest.approx(17.4, abs=0.4)
+
+
+def test_quantization_takes_a_7b_model_from_17_to_8_gib() -> None:
+    assert qwen(quantization="int8").total_bytes / GIB == pytest.approx(11.3, abs=0.3)
+    assert qwen(quantization="nf4", bnb_4bit_use_double_quant=True).total_bytes / GIB == pytest.approx(8.3, abs=0.3)

@@ -1,0 +1,141 @@
+"""A real 16-bit checkpoint, loaded in full, under adapters and quantized: dtypes, and the bytes of the estimate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers")
+pytest.importorskip("peft")
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
+
+from tuner_tui.memory.closed_form import fixed_sizes
+from tuner_tui.memory.model_shape import known_shape
+from tuner_tui.settings.model import Settings
+from tuner_tui.trainer.errors import JobError
+from tuner_tui.trainer.job.config import JobArguments, check_job
+from tuner_tui.trainer.job.training import refuse_16_bit_gradients
+from tuner_tui.trainer.models.adapters import add_adapters
+from tuner_tui.trainer.models.load import count_parameters, load_model
+from tuner_tui.trainer.models.tokenizer import shape_tokenizer
+
+pytestmark = [
+    pytest.mark.train,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning"),
+]
+BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
+
+
+@pytest.fixture(scope="module", params=[BF16, FP16], ids=["bf16", "fp16"])
+def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, torch.dtype]:
+    """A checkpoint of a small Llama with an output layer of its own, in 16 bit."""
+    folder = tmp_path_factory.mktemp("checkpoint")
+    tokenizer = shape_tokenizer()
+    config = LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        intermediate_size=384, pad_token_id=tokenizer.pad_token_id, tie_word_embeddings=False,
+    )  # fmt: skip
+    AutoModelForCausalLM.from_config(config).to(request.param).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder, request.param
+
+
+def load(folder: Path, precision: str = "bf16", classes: list[str] | None = None, **values: Any) -> Any:
+    """The job's model with its adapters."""
+    task = "causal-lm" if classes is None else "classification"
+    job = JobArguments(task=task, model=str(folder), **values)
+    return add_adapters(load_model(job, AutoTokenizer.from_pretrained(folder), classes, precision), job, False)
+
+
+def dtypes(model: Any, trained: bool) -> set[torch.dtype]:
+    return {one.dtype for one in model.parameters() if one.requires_grad is trained}
+
+
+@pytest.mark.parametrize(
+    ("values", "trained", "frozen"),
+    [
+        ({}, FP32, None), ({"weights_dtype": "saved"}, "saved", None), ({"weights_dtype": "bf16"}, BF16, None),
+        ({"peft_method": "lora"}, FP32, "saved"), ({"peft_method": "dora"}, FP32, "saved"),
+        ({"peft_method": "lora", "weights_dtype": "fp32"}, FP32, FP32),
+    ],
+)  # fmt: skip
+def test_what_trains_is_fp32_and_what_is_frozen_is_as_saved(
+    saved: tuple[Path, torch.dtype], values: dict[str, Any], trained: Any, frozen: Any
+) -> None:
+    folder, kind = saved
+    model = load(folder, **values)
+    assert dtypes(model, True) == {kind if trained == "saved" else trained}
+    assert dtypes(model, False) == (set() if frozen is None else {kind if frozen == "saved" else frozen})
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_a_head_trains_in_fp32_on_16_bit_weights(saved: tuple[Path, torch.dtype], autocast: bool) -> None:
+    model = load(saved[0], classes=["a", "b", "c"], peft_method="lora")
+    assert dtypes(model, True) == {FP32}
+    with torch.autocast("cpu", BF16, enabled=autocast):
+        outputs = model(input_ids=torch.ones(2, 8, dtype=torch.int64))
+    outputs["logits"].float().sum().backward()
+    assert all(one.grad is not None and one.grad.dtype is FP32 for one in model.parameters() if one.requires_grad)
+
+
+def test_16_bit_weights_do_not_reach_the_loss_scaler(saved: tuple[Path, torch.dtype]) -> None:
+    folder, _ = saved
+    job = JobArguments(task="causal-lm", model=str(folder), weights_dtype="saved")
+    with pytest.raises(JobError, match=r"weights_dtype saved trains .* the loss scaler of fp16 does not take"):
+        refuse_16_bit_gradients(job, load(folder, "fp16", weights_dtype="saved"))
+    refuse_16_bit_gradients(job, load(folder, "fp16"))
+    refuse_16_bit_gradients(job, load(folder, "fp16", peft_method="lora"))
+
+
+@pytest.mark.parametrize(
+    ("job", "sentence"),
+    [
+        (JobArguments(model="org/m", quantization="nf4"), "set `peft_method: lora`"),
+        (JobArguments(model="tiny", quantization="nf4", peft_method="lora"), "starts from random weights"),
+        (JobArguments(quantization="4bit"), "must be one of none, int8, nf4, fp4"),
+    ],
+)
+def test_quantization_that_cannot_train_is_refused(job: JobArguments, sentence: str) -> None:
+    with pytest.raises(JobError, match=sentence):
+        check_job(job, "job.yaml")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"quantization": "nf4"}, {"quantization": "fp4"}, {"quantization": "int8"}, {"quantization": "none"},
+        {"quantization": "nf4", "bnb_4bit_use_double_quant": True},
+    ],
+    ids=lambda values: " ".join(map(str, values.values())),
+)  # fmt: skip
+def test_quantized_weights_train_an_adapter_and_take_what_is_estimated(
+    saved: tuple[Path, torch.dtype], values: dict[str, Any]
+) -> None:
+    """Counted in the loaded model: weights and the scales beside them, without lookup tables of a few KiB."""
+    pytest.importorskip("bitsandbytes")
+    folder, kind = saved
+    model = load(folder, peft_method="lora", **values)
+    assert count_parameters(model)[0] == sum(
+        one.numel() for one in load(folder, peft_method="lora").parameters()
+    )  # fmt: skip
+    model(input_ids=torch.ones(1, 8, dtype=torch.int64), labels=torch.ones(1, 8, dtype=torch.int64))["loss"].backward()
+    assert dtypes(model, True) == {FP32}
+    assert {one.dtype for one in (model.get_output_embeddings().weight, model.get_input_embeddings().weight)} == {kind}
+    shape = known_shape(str(folder), "causal-lm")
+    assert shape is not None
+    expected = fixed_sizes(shape, Settings.model_validate({"peft_method": "lora", **values})).weights
+    assert sum(map(stored_bytes, model.parameters())) == pytest.approx(expected, rel=0.01)
+
+
+def stored_bytes(parameter: Any) -> int:
+    """Bytes of a parameter and its scales."""
+    total = int(parameter.nbytes)
+    state = getattr(parameter, "quant_state", None)
+    if state is not None:
+        total += state.absmax.nbytes + (state.state2.absmax.nbytes if state.nested else 0)
+    scales = getattr(parameter, "SCB", None)
+    return total + (0 if scales is None else scales.nbytes)
