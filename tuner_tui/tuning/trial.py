@@ -46,6 +46,7 @@ class Measurement:
         overhead_s: Seconds from the launch to steady training beyond what its steps take at the measured speed:
             start-up, compilation, the first evaluation. None if unknown.
         job_steps: Optimizer steps that the whole training would take; None if unknown.
+        others_cpu_share: Share of the usable cores that other processes used meanwhile; None if unknown.
     """
 
     outcome: TrialOutcome
@@ -66,6 +67,7 @@ class Measurement:
     passing: bool = False
     overhead_s: float | None = None
     job_steps: int | None = None
+    others_cpu_share: float | None = None
 
     @property
     def step_samples(self) -> float | None:

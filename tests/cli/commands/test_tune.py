@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,32 @@ def test_a_plain_loop_that_waits_for_its_data_gets_workers(tuner: Shell) -> None
     for folder in list_runs(runs_dir(tuner.environ)):
         assert read_record(folder).tuning == "t001"
         assert not read_status(folder).live
+
+
+@pytest.fixture
+def spinning() -> Iterator[None]:
+    """Half of the cores are kept busy."""
+    cores = len(os.sched_getaffinity(0))
+    spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(max(2, cores // 2))]
+    yield
+    for process in spinning:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.train
+@pytest.mark.alone
+def test_on_a_busy_machine_nothing_is_confirmed_or_saved(tuner: Shell, spinning: None) -> None:
+    done = tune(tuner, "--most-minutes", "4", *START, "--", *LOOP, "slow")
+    assert "busy      Other processes use" in done.stdout
+    assert "python -c" in done.stdout or "cores" in done.stdout
+    view = TuningReader(tuning(tuner)).poll()
+    assert view.status == "finished", done.stdout + done.stderr
+    assert view.busy
+    assert any(one.trial.settings.dataloader_num_workers for one in view.tried), "measuring goes on"
+    assert view.verdict is not None
+    assert view.verdict.ratio is None, done.stdout
+    assert view.preset is None
 
 
 @pytest.mark.train

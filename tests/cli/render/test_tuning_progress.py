@@ -59,6 +59,22 @@ def test_memory_and_verdict() -> None:
     ]
 
 
+def test_a_busy_machine_and_the_time_of_the_whole_job() -> None:
+    verdict = TuningConclusion(
+        winner=AFTER, sentence="Confirmed.", objective="job", job_steps=4000, start_job_s=405.2, best_job_s=342.0
+    )
+    told = lines(
+        TuningStarted(t=1.0, busy="other processes use 52 % of the processor (python spin.py 2.0 cores)"),
+        TuningEnded(t=2.0, status="finished", verdict=verdict),
+    )
+    assert told == [
+        "busy      Other processes use 52 % of the processor (python spin.py 2.0 cores): trials are measured, but "
+        "nothing is confirmed or saved while this goes on.",
+        "verdict   Confirmed.",
+        "whole job 4,000 steps: 6 min 45 s → 5 min 42 s, start-up included",
+    ]
+
+
 def test_what_a_figure_leaves_out_is_said_once() -> None:
     entry = done(START, measured(sentence="no evaluation: several processes"))
     told = lines(entry, entry)

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from tests.fakes.situations import box
 from tests.tuning.builders import SCRIPT, oom_situation, oom_state, resolved
 from tuner_tui.advice.situation import Situation
+from tuner_tui.hardware.sample import HostSample, ProcessSample, Sample
 from tuner_tui.runs.events.run_state import RankState, RunState
 from tuner_tui.runs.events.types import Exited, Finished, Raised, TrialMeasured
 from tuner_tui.tuning.trial import Measurement, Trial
@@ -204,3 +206,15 @@ def test_the_overhead_and_the_length_of_the_job_may_be_unknown() -> None:
     assert measurement(rank()).overhead_s is None
     assert measurement(rank()).job_steps is None
     assert measurement(rank(), run=state(total_steps=90)).job_steps == 90
+
+
+def test_what_others_use_of_the_processor_is_what_the_run_does_not() -> None:
+    """Of four cores 75 % are busy, and the training with its worker uses one and a half."""
+    mine = (ProcessSample(1, "main", 100.0), ProcessSample(2, "worker", 50.0))
+    seen = Sample(time_s=3.0, host=HostSample(cpu_pct=75.0), processes=mine)
+    starting = Sample(time_s=2.0, host=HostSample(cpu_pct=90.0), processes=(*mine, ProcessSample(3, "worker")))
+    four = box(cores=4)
+    found = measurement(rank(), inventory=four, samples=(starting, seen))
+    assert found.others_cpu_share == pytest.approx(0.75 - 1.5 / 4)
+    assert measurement(rank(), inventory=four, samples=(starting,)).others_cpu_share is None
+    assert measurement(rank(), inventory=None, samples=(seen,)).others_cpu_share is None

@@ -273,6 +273,18 @@ def test_the_head_says_what_is_tried_why_and_how_long_it_may_take() -> None:
     assert shown_rows[2].startswith("best    ×2.47 of the start · 52.6k tokens/s · 44.0 GiB · trial 6: precision bf16")
 
 
+def test_what_makes_the_machine_busy_is_said_and_the_whole_job_is_timed() -> None:
+    view = under_way(busy="other processes use 52 % of the processor (python spin.py 2.0 cores)")
+    shown_rows = " ".join(plain_text(row.line).strip() for row in tuning_rows(view, START_S, 116))
+    assert "busy    other processes use 52 % of the processor (python spin.py 2.0 cores)" in shown_rows
+    assert "nothing is confirmed or saved" in shown_rows
+    verdict = at_its_end().verdict
+    assert verdict is not None
+    whole = replace(verdict, objective="job", job_steps=400, start_job_s=41.1, best_job_s=35.2)
+    first = plain_text(tuning_rows(at_its_end(verdict=whole), None, 116)[0].line)
+    assert first.strip().endswith("of the start's speed over all 400 steps: 41 s → 35 s")
+
+
 def test_the_verdict_has_its_spread_and_says_what_to_do_with_it() -> None:
     shown_rows = [plain_text(row.line) for row in tuning_rows(at_its_end(), None, 116)]
     assert shown_rows[0] == "✓ ×2.69 (×2.64 … ×2.73) of the start's throughput"

@@ -18,6 +18,7 @@ from tuner_tui.tuning.trial import (
     format_throughput,
 )
 
+BUSY_NOTE = "trials are measured, but nothing is confirmed or saved while this goes on."
 KNOBS_SHOWN = 4
 REASONS_SHOWN = 8
 
@@ -35,6 +36,8 @@ class TuningLines:
         match entry:
             case TuningStarted():
                 yield from self._memory_lines(entry)
+                if entry.busy:
+                    yield f"busy      {entry.busy[0].upper()}{entry.busy[1:]}: {BUSY_NOTE}"
             case TrialStarted():
                 left = "" if entry.left_high_s is None else f"  (about {_time_left(entry)} left)"
                 yield f"trial {entry.trial.number:<3} {self._describe(entry.trial)}: {entry.trial.reason}{left}"

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, TypeAdapter, ValidationError
 
 from tuner_tui.core.files import LineAppender
+from tuner_tui.hardware.processes.other_load import OtherLoad
 from tuner_tui.tuning.store import TuningFolder
 from tuner_tui.tuning.trial import CompletedTrial, SkippedChange, Trial, TuningConclusion, WholeJob
 
@@ -21,7 +22,10 @@ TuningEndStatus = Literal["finished", "aborted", "failed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningStarted:
-    """A tuner process has started. `limit_bytes` is the share of `capacity_bytes` that a trial may take."""
+    """A tuner process has started. `limit_bytes` is the share of `capacity_bytes` that a trial may take.
+
+    `load` is what other processes used of the machine; `busy` says what they are if it is too much to measure on.
+    """
 
     t: float
     kind: Literal["begun"] = "begun"
@@ -29,6 +33,8 @@ class TuningStarted:
     capacity_bytes: int | None = None
     limit_bytes: int | None = None
     deadline_t: float | None = None
+    load: OtherLoad | None = None
+    busy: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

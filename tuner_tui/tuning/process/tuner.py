@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -14,6 +14,8 @@ from tuner_tui.core.units import GIB
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.interpreter.probe import Interpreter, probe_interpreter
 from tuner_tui.hardware.inventory import Inventory
+from tuner_tui.hardware.processes.other_load import OtherLoad, measure_other_load
+from tuner_tui.hardware.sampler import open_sampler
 from tuner_tui.memory.fit import PeakModel
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import LaunchRequest, prepare
@@ -47,6 +49,7 @@ from tuner_tui.tuning.process.trial_log import (
     read_entries,
 )
 from tuner_tui.tuning.process.tuned_preset import save_tuned_preset, tuned_preset, tuned_preset_name
+from tuner_tui.tuning.quiet import Quiet
 from tuner_tui.tuning.search.search import Search
 from tuner_tui.tuning.search.space import SearchSpace, build_space, with_candidates
 from tuner_tui.tuning.store import TuningFolder, TuningRecord, read_tuning_record
@@ -263,6 +266,8 @@ class Tuner:
         return f"Time was short: the next trial needs {minutes} min; `{resume} --most-minutes {minutes}` tries it."
 
 
+GPU_TIMEOUT_S = 5.0
+"""Maximum wait for the GPU driver before the load of the cards counts as unknown."""
 MIN_ROOM_CHANGE = 0.02
 """Minimum relative change of the memory available on a card between trials that is reported."""
 
@@ -286,7 +291,18 @@ def tune(folder: TuningFolder, spec: TunerSpec, log: TrialLog) -> TuningEnded:
     deadline_t = time.time() + spec.minutes * 60
     space = context.space(history)
     limit = None if space.limit_bytes is None else int(space.limit_bytes)
-    log.add(TuningStarted(t=time.time(), capacity_bytes=space.capacity_bytes, limit_bytes=limit, deadline_t=deadline_t))
+    load = _other_load(inventory, spec)
+    context = replace(context, quiet=Quiet.after(load, space.on_gpu))
+    log.add(
+        TuningStarted(
+            t=time.time(),
+            capacity_bytes=space.capacity_bytes,
+            limit_bytes=limit,
+            deadline_t=deadline_t,
+            load=load,
+            busy=context.quiet.busy,
+        )
+    )
     tuner = Tuner(
         folder, log, TrialRunner(request, TrialProtocol.within(spec.minutes)), context.search_from(), deadline_t
     )
@@ -297,9 +313,22 @@ def tune(folder: TuningFolder, spec: TunerSpec, log: TrialLog) -> TuningEnded:
     return _save_winner(ended, context, request, folder, entries)
 
 
+def _other_load(inventory: Inventory, spec: TunerSpec) -> OtherLoad:
+    """What other processes use of the machine before the first trial."""
+    sampler = open_sampler(state_dir(spec.environ))
+    try:
+        sampler.wait_ready(GPU_TIMEOUT_S)
+        return measure_other_load(sampler, inventory.cpu.usable_cores)
+    finally:
+        sampler.close()
+
+
 @dataclass(frozen=True, slots=True)
 class TuningContext:
-    """What is tuned, and where. `prior` is the memory estimate made before any run; `earlier` are runs of the job."""
+    """What is tuned, and where. `prior` is the memory estimate made before any run; `earlier` are runs of the job.
+
+    `quiet` says when a trial is undisturbed by other programs.
+    """
 
     record: TuningRecord
     spec: TunerSpec
@@ -307,6 +336,7 @@ class TuningContext:
     interpreter: Interpreter
     prior: PeakModel | None = None
     earlier: EarlierRuns = NO_EARLIER_RUNS
+    quiet: Quiet = field(default_factory=Quiet)
 
     def space(self, history: TrialHistory) -> SearchSpace:
         """Return the search space after the trials so far. Raises `SettingsError`."""
@@ -324,7 +354,9 @@ class TuningContext:
         )
         unreachable = space.unreachable | history.unreachable
         whole_job = self._whole_job(history) if self.record.objective == "job" else None
-        return with_candidates(replace(space, unreachable=unreachable, whole_job=whole_job), history.start)
+        return with_candidates(
+            replace(space, unreachable=unreachable, whole_job=whole_job, quiet=self.quiet), history.start
+        )
 
     def _whole_job(self, history: TrialHistory) -> WholeJob | None:
         """The training of which the first trial measured some steps; None if its length is unknown."""

@@ -31,6 +31,7 @@ class TuningView:
         current, current_run, current_since_t: The running trial, its run, and when it was started.
         capacity_bytes, limit_bytes: Memory of the card, and the part that a trial may take; None if unknown.
         whole_job: The training whose time is compared, None if throughput is.
+        busy: What keeps the machine too busy to measure on; empty if it was quiet at the start.
         left_low_s, left_high_s: Estimate of the time left.
         preset: File of the winner's preset.
         trouble: What went wrong, or notes on the result.
@@ -48,6 +49,7 @@ class TuningView:
     capacity_bytes: int | None = None
     limit_bytes: int | None = None
     whole_job: WholeJob | None = None
+    busy: str = ""
     left_low_s: float | None = None
     left_high_s: float | None = None
     verdict: TuningConclusion | None = None
@@ -122,6 +124,7 @@ class TuningReader:
             capacity_bytes=None if state.memory is None else state.memory.capacity_bytes,
             limit_bytes=None if state.memory is None else state.memory.limit_bytes,
             whole_job=None if state.completed is None else state.completed.whole_job,
+            busy="" if state.started is None else state.started.busy,
             left_low_s=None if current is None else current.left_low_s,
             left_high_s=None if current is None else current.left_high_s,
             verdict=None if ended is None else ended.verdict,

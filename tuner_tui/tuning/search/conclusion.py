@@ -114,7 +114,7 @@ class Confirmation:
         if not start_fits:
             return self._conclude(winner, f"The start leaves too little memory free: {spread}.", test)
         sentence = (
-            f"Not confirmed: in turn with the start the fastest came to {spread}, {_doubt(test)}: the start stays."
+            f"Not confirmed: in turn with the start the fastest came to {spread}, {self._doubt(test)}: the start stays."
         )
         late = rejected_for_overhead(start, self.context.results)
         return self._conclude(start, " ".join(filter(None, [sentence, late])) + self._noise_warning())
@@ -160,6 +160,27 @@ class Confirmation:
             best_job_s=_job_s(after, winner, results),
             steady_ratio=None if test is None else test.steady_ratio,
         )
+
+    def _doubt(self, test: PairedTest) -> str:
+        """Return why a comparison does not confirm its winner."""
+        ratio, low, high = test.interval or (1.0, 1.0, 1.0)
+        if test.disturbed:
+            return self._disturbance(test)
+        if high < 1:
+            return "slower"
+        if low <= 1 or ratio <= 1:
+            return "within the noise"
+        if len(test.ratios) < MIN_PAIRS or not test.in_both_orders:
+            return f"and {MIN_PAIRS} undisturbed pairs in both orders are needed"
+        return f"within the {format_share(test.start_noise, 1)} by which runs of the start differ"
+
+    def _disturbance(self, test: PairedTest) -> str:
+        """Return what kept the machine busy during the comparison."""
+        quiet, share = self.context.space.quiet, test.others_cpu_share
+        if quiet.gpu_in_use or share is None:
+            return f"on a busy machine ({quiet.busy})"
+        before = f"; before, {quiet.busy}" if quiet.busy else ""
+        return f"while other programs used {format_share(share)} of the processor{before}"
 
     def _noise_warning(self) -> str:
         noise = self.context.results.noise
@@ -216,18 +237,6 @@ def mean_run(runs: Sequence[Measurement]) -> Measurement:
         samples_s=mean([run.samples_s for run in runs]),
         peak_bytes=max((run.peak_bytes for run in runs if run.peak_bytes is not None), default=None),
     )
-
-
-def _doubt(test: PairedTest) -> str:
-    """Return why a comparison does not confirm its winner."""
-    ratio, low, high = test.interval or (1.0, 1.0, 1.0)
-    if high < 1:
-        return "slower"
-    if low <= 1 or ratio <= 1:
-        return "within the noise"
-    if len(test.ratios) < MIN_PAIRS or not test.in_both_orders:
-        return f"and {MIN_PAIRS} undisturbed pairs in both orders are needed"
-    return f"within the {format_share(test.start_noise, 1)} by which runs of the start differ"
 
 
 def _trial(settings: Settings, reason: str) -> Trial:

@@ -38,7 +38,7 @@ class PairedTest:
 
     @property
     def pairs(self) -> list[tuple[Measurement, Measurement]]:
-        """The runs of start and winner in each pair; disturbed pairs count only if there are no others."""
+        """The runs of start and winner in each pair; disturbed pairs are taken only if there are no others."""
         return [pair for _, pair in self._counted]
 
     @property
@@ -72,6 +72,7 @@ class PairedTest:
     def _counted(self) -> list[tuple[int, tuple[Measurement, Measurement]]]:
         start = self.context.start
         pairs = list(enumerate(zip(self._runs(start), self._runs(self.winner), strict=False)))
+        pairs = [one for one in pairs if not self._is_disturbed(one[1])] or pairs
         steady = [one for one in pairs if self._is_steady(start, one[1][0]) and self._is_steady(self.winner, one[1][1])]
         return steady or pairs
 
@@ -93,9 +94,21 @@ class PairedTest:
         return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
 
     @property
+    def disturbed(self) -> bool:
+        """Whether other programs kept the machine busy in every pair, so that nothing can be confirmed."""
+        return any(map(self._is_disturbed, self.pairs))
+
+    @property
+    def others_cpu_share(self) -> float | None:
+        """The largest share of the cores that other programs used in one of `pairs`; None if unknown."""
+        shares = (run.others_cpu_share for pair in self.pairs for run in pair)
+        return max((share for share in shares if share is not None), default=None)
+
+    @property
     def decided(self) -> bool:
-        """Whether no more pairs are needed: the winner is faster or not, or the maximum is reached."""
-        if self._pairs_run >= MAX_PAIRS:
+        """Whether no more pairs are needed: the winner is faster or not, the maximum is reached, or the machine is
+        too busy."""
+        if self._pairs_run >= MAX_PAIRS or (self._pairs_run >= MIN_PAIRS and self.disturbed):
             return True
         if len(self.ratios) < MIN_PAIRS or not self.in_both_orders:
             return False
@@ -104,9 +117,9 @@ class PairedTest:
 
     @property
     def confirmed(self) -> bool:
-        """Whether the winner is faster: by at least `MIN_PAIRS` pairs in both orders, whose whole interval lies above 1
-        and above the noise of the start itself."""
-        if len(self.ratios) < MIN_PAIRS or not self.in_both_orders or self.interval is None:
+        """Whether the winner is faster: by at least `MIN_PAIRS` undisturbed pairs in both orders, whose whole interval
+        lies above 1 and above the noise of the start itself."""
+        if len(self.ratios) < MIN_PAIRS or not self.in_both_orders or self.interval is None or self.disturbed:
             return False
         return self.interval[1] > 1 + self.start_noise
 
@@ -144,6 +157,9 @@ class PairedTest:
         trials = [one for one in self.context.trials if one.trial.purpose == "confirm"]
         runs = [one.measurement for one in trials if one.trial.settings == settings]
         return [run for run in runs if throughputs([run], self.context.results.tokens)]
+
+    def _is_disturbed(self, pair: tuple[Measurement, Measurement]) -> bool:
+        return any(map(self.context.space.quiet.is_disturbed, pair))
 
     def _is_steady(self, settings: Settings, run: Measurement) -> bool:
         result = self.context.results.get(settings)

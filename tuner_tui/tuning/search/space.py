@@ -19,6 +19,7 @@ from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.rules.check import find_problems
 from tuner_tui.settings.rules.problem import Problem, RuleContext
+from tuner_tui.tuning.quiet import Quiet
 from tuner_tui.tuning.search.batch_search import RESERVE
 from tuner_tui.tuning.search.skip_reasons import NOT_REACHED
 from tuner_tui.tuning.trial import SkippedChange, WholeJob
@@ -69,6 +70,7 @@ class SearchSpace:
         candidates: For each field, the values that can run here, the start's own included.
         unreachable: Fields that do not reach the job.
         rejected: Values that cannot run here.
+        quiet: When a run counts as undisturbed by other programs.
         whole_job: The training whose time is to be shortest; None if throughput counts, or its length is unknown.
     """
 
@@ -84,6 +86,7 @@ class SearchSpace:
     unreachable: frozenset[str] = frozenset()
     rejected: tuple[SkippedChange, ...] = ()
     whole_job: WholeJob | None = None
+    quiet: Quiet = field(default_factory=Quiet)
 
     @property
     def limit_bytes(self) -> float | None:

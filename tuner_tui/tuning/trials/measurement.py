@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -97,7 +98,22 @@ def _figures(finished: FinishedTrial) -> Measurement:
         sentence=_caveats(ranks[0]),
         overhead_s=_overhead_s(ranks, finished.situation.state),
         job_steps=_job_steps(ranks, finished.situation.state),
+        others_cpu_share=_others_cpu_share(finished.situation),
     )
+
+
+def _others_cpu_share(situation: Situation) -> float | None:
+    """Share of the usable cores that other processes used, over the samples in which all of the run's were seen."""
+    cores = situation.usable_cores
+    if not cores:
+        return None
+    shares = []
+    for sample in situation.samples:
+        own = [process.cpu_pct for process in sample.processes]
+        known = [pct for pct in own if pct is not None]
+        if sample.host.cpu_pct is not None and known and len(known) == len(own):
+            shares.append(max(0.0, sample.host.cpu_pct - sum(known) / cores) / 100)
+    return statistics.fmean(shares) if shares else None
 
 
 def _overhead_s(ranks: Sequence[TrialMeasured], state: RunState) -> float | None:

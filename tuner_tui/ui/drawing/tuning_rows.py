@@ -40,8 +40,10 @@ def tuning_rows(view: TuningView | None, now_s: float | None, width: int) -> lis
     if view is None:
         return [Row(line(TextSpan("Reading the tuning.", "dim")))]
     rows = _ended_rows(view, width) if view.status != "running" else _running_rows(view, now_s, width)
+    busy = f"{view.busy}: nothing is confirmed or saved while this goes on" if view.busy else ""
     return (
         rows
+        + (_labelled_rows("busy", busy, width, "warn") if busy and view.verdict is None else [])
         + _best_rows(view, width)
         + (_verdict_rows(view.verdict, view.preset, is_start_best(view), width) if view.verdict else [])
     )
@@ -91,7 +93,12 @@ def _verdict_rows(verdict: TuningConclusion, preset: str | None, stays: bool, wi
         if verdict.ratio_low is not None and verdict.ratio_high is not None:
             spread = f" ({format_ratio(verdict.ratio_low)} … {format_ratio(verdict.ratio_high)})"
         rows.append(
-            Row(line(TextSpan(f"{GOOD} {format_ratio(verdict.ratio)}", "good"), f"{spread} of the start's throughput"))
+            Row(
+                line(
+                    TextSpan(f"{GOOD} {format_ratio(verdict.ratio)}", "good"),
+                    f"{spread} of the start's {_compared(verdict)}",
+                )
+            )
         )
     rows += [Row(line(text)) for text in wrap_text(verdict.sentence, max(20, width))]
     if verdict.learning_rate_note:
@@ -101,6 +108,14 @@ def _verdict_rows(verdict: TuningConclusion, preset: str | None, stays: bool, wi
     if stays:
         return rows
     return [*rows, *_labelled_rows("next", "a shows what it would change, and puts it into the settings", width)]
+
+
+def _compared(verdict: TuningConclusion) -> str:
+    """`throughput`, or `speed over all 400 steps: 41 s → 35 s`."""
+    if verdict.job_steps is None or verdict.start_job_s is None or verdict.best_job_s is None:
+        return "throughput"
+    times = f"{format_duration(verdict.start_job_s)} → {format_duration(verdict.best_job_s)}"
+    return f"speed over all {verdict.job_steps:,} steps: {times}"
 
 
 def skipped_rows(view: TuningView | None, width: int) -> list[Row]:
