@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.observer.observed_process import SCRIPTS, ObservedProcess, last_steps, observe, split_by_process
+from tests.observer.scripts import estimated_loss
 from tests.observer.scripts import implicit_evaluations as script
-from tuner_tui.runs.events.types import Steps
+from tuner_tui.runs.events.types import Phase, Steps
 
 pytestmark = pytest.mark.train
 
@@ -57,3 +58,14 @@ def test_time_in_eval_mode_without_a_loader_is_evaluation(tmp_path: Path) -> Non
     assert final.eval_s >= 2 * 0.2
     assert final.slowest_step_s is not None
     assert final.slowest_step_s < final.eval_s
+
+
+def test_an_estimate_without_gradients_is_evaluation_while_it_lasts(tmp_path: Path) -> None:
+    seen = observe(tmp_path, str(SCRIPTS / "estimated_loss.py"))
+    assert seen.exit_code == 0, seen.errors
+    final = last_steps(seen.events)
+    steps = estimated_loss.STEPS + 1
+    assert (final.own_steps, final.micro_steps, final.samples) == (steps, steps * estimated_loss.ACCUMULATION, 0)
+    assert final.eval_s == pytest.approx(float(seen.output), rel=0.1)
+    phases = [(event.phase, event.step) for event in seen.of(Phase)]
+    assert phases[1:6] == [("training", 1), ("evaluating", 4), ("training", 4), ("evaluating", 8), ("training", 8)]

@@ -81,6 +81,8 @@ def _started(state: RunState, event: ev.Started) -> RunState:
 def _phase(state: RunState, event: ev.Phase) -> RunState:
     if event.rank not in (None, 0):  # ranks move together; the first speaks for all
         return state
+    if event.phase == "evaluating" and event.step is not None:
+        state = replace(state, evaluation_step=event.step)
     return _enter(state, event.phase, event.t)
 
 

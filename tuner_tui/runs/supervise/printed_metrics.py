@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tuner_tui.core.clock import ClockReading
@@ -51,6 +52,8 @@ class PrintedMetrics:
             for record in parse_output(line.decode("utf-8", "replace")):
                 evaluates = evaluates or bool(record.evaluation)
                 found += self._events_of(record, step, now.wall_s)
+                if self._evaluated is not None and first <= (state.evaluation_step or -1) <= state.step:
+                    self._evaluated = replace(self._evaluated, step=state.evaluation_step)
         if over or not evaluates:  # an evaluation may print many lines, of which the last one counts
             found += self._take_evaluation()
         return found

@@ -49,7 +49,7 @@ class Instrumentation:
             self.counters.on_flush.append(self._injection_log.report_missing)
             call_safely(injection.report_after_backward, torch.autograd, self._injection_log)
         call_safely(memory_peaks.limit_gpu_memory, torch)
-        call_safely(grad_mode.hook_grad_mode, torch.autograd.grad_mode, self.counters.buffer, torch.is_grad_enabled)
+        call_safely(grad_mode.hook_grad_mode, torch.autograd.grad_mode, self.counters)
         self._backward_loss = backward_loss.BackwardLoss(torch, session, self.counters)
         self.counters.on_flush.append(self._backward_loss.write)
         call_safely(self._backward_loss.hook_backward, torch.Tensor)

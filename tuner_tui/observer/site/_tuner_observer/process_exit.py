@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 
 from .redact import redact
 
@@ -88,13 +87,12 @@ class ExitReporter:
         return PHASE_LOCATIONS.get(session.phase, session.phase)
 
     def write_last_counters(self) -> None:
-        """Write the counters if steps were made since the last `steps` event, or if an evaluation ends the run."""
+        """Write the counters if they changed since the last `steps` event, or if an evaluation ends the run."""
         counters = self._counters_of()
         if counters is None:
             return
         counters.read()
-        evaluates = counters.own_steps > 0 and counters.clock.paused_s(time.perf_counter()) is not None
-        if counters.own_steps > counters.written_steps or evaluates:
+        if counters.own_steps > counters.written_steps or (counters.own_steps and counters.clock.has_paused_since()):
             counters.flush()
 
 

@@ -290,6 +290,10 @@ class TrainingTotals:
             self._padding = iterator.padding + (self._padding or 0)
         self._estimated = self._estimated or iterator.estimated
 
+    def add_micro_batches(self, count: int) -> None:
+        """Add micro batches of which no loader tells anything."""
+        self._batches += count
+
     def fields(self) -> dict[str, Any]:
         """Fields of a `steps` event."""
         return {

@@ -22,8 +22,9 @@ class EvaluationDetector:
     """
 
     def __init__(self, grad_enabled: Callable[[], bool]) -> None:
-        """`grad_enabled`: torch.is_grad_enabled."""
+        """`grad_enabled`: torch.is_grad_enabled. `on_eval` is called when a model that trains enters eval mode."""
         self.grad_enabled = grad_enabled
+        self.on_eval: Callable[[], None] = _nothing
         self.reset()
 
     def reset(self) -> None:
@@ -33,6 +34,7 @@ class EvaluationDetector:
         self._model: Any = None
         self._since_s: float | None = None
         self._trusts_mode = True
+        self._frozen: weakref.WeakSet[Any] = weakref.WeakSet()
         self._thread = get_ident()
 
     def hook_eval_mode(self, module_class: Any, before: Callable[[], None]) -> None:
@@ -44,18 +46,34 @@ class EvaluationDetector:
 
         @functools.wraps(original)
         def eval_(module: Any) -> Any:
+            result = original(module)
             if self._trusts_mode and get_ident() == self._thread:
                 call_safely(self._eval_called, module, before)
-            return original(module)
+            return result
 
         module_class.eval = eval_
 
     def _eval_called(self, module: Any, before: Callable[[], None]) -> None:
+        if module in self._frozen:
+            return
         before()
-        if self.has_stepped:
-            self._model = weakref.ref(module)
-            if self._since_s is None:
-                self._since_s = time.perf_counter()
+        if not self.has_stepped:
+            return
+        if not any(each.requires_grad for each in module.parameters()):
+            self._frozen.add(module)  # a teacher, whose mode says nothing of the training
+            return
+        self._model = weakref.ref(module)
+        if self._since_s is None:
+            self._since_s = time.perf_counter()
+        self.on_eval()
+
+    @property
+    def is_in_eval_mode(self) -> bool:
+        """Whether the model that entered eval mode last is still in it."""
+        if self._model is None:
+            return False
+        model = self._model()
+        return model is not None and not model.training
 
     @property
     def is_ruled_out(self) -> bool:
@@ -92,3 +110,7 @@ class EvaluationDetector:
             if model is not None and not model.training:
                 self._trusts_mode = False
             self._model = None
+
+
+def _nothing() -> None:
+    return None

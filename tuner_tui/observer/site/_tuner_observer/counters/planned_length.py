@@ -21,6 +21,8 @@ STEP_NAMES = frozenset(
     {"maxiters", "maxiter", "maxsteps", "maxtrainsteps", "numiters", "numiterations", "niters", "iterations",
      "totaliters", "totaliterations", "numtrainingsteps", "numtrainsteps", "maxiterations", "trainiters", "trainsteps"}
 )  # fmt: skip
+MEMBER_EPOCH_NAMES = frozenset({"epoch"})
+"""Names of a number of epochs among settings; as a variable it is the epoch that runs."""
 START_NAMES = frozenset({"startepoch", "startingepoch", "resumeepoch", "firstepoch"})
 OWNERS = frozenset(
     {"args", "arguments", "opt", "opts", "options", "config", "cfg", "conf", "hparams", "hps", "params", "flags",
@@ -38,18 +40,19 @@ def planned_length(frame: FrameType | None) -> dict[str, int]:
         if frame is None:
             break
         if not any(part in frame.f_code.co_filename for part in LIBRARIES):
-            for name, value in _named_values(frame):
-                _add(found, name, value)
+            for name, value, is_setting in _named_values(frame):
+                _add(found, name, value, is_setting)
         frame = frame.f_back
     return found
 
 
-def _named_values(frame: FrameType) -> Iterator[tuple[str, Any]]:
+def _named_values(frame: FrameType) -> Iterator[tuple[str, Any, bool]]:
+    """Names and values, and whether each is a member of settings."""
     for variables in (frame.f_locals, frame.f_globals):
         for name, value in list(variables.items()):
-            yield name, value
+            yield name, value, False
             if name.strip("_").lower() in OWNERS:
-                yield from _members(value)
+                yield from ((member, each, name != "self") for member, each in _members(value))
 
 
 def _members(owner: Any) -> Iterator[tuple[str, Any]]:
@@ -62,11 +65,12 @@ def _members(owner: Any) -> Iterator[tuple[str, Any]]:
             yield from [each for each in list(vars(value).items()) if isinstance(each[0], str)]
 
 
-def _add(found: dict[str, int], name: str, value: Any) -> None:
+def _add(found: dict[str, int], name: str, value: Any, is_setting: bool) -> None:
     if type(value) not in (int, float) or value != value or not 0 < value < MAX_LENGTH or value != int(value):
         return
     plain = name.replace("_", "").lower()
-    kinds = (("epochs", EPOCH_NAMES), ("steps", STEP_NAMES), ("start", START_NAMES))
+    epochs = EPOCH_NAMES | MEMBER_EPOCH_NAMES if is_setting else EPOCH_NAMES
+    kinds = (("epochs", epochs), ("steps", STEP_NAMES), ("start", START_NAMES))
     for kind, names in kinds:
         if plain in names:
             found.setdefault(kind, int(value))

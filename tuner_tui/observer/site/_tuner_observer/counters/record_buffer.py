@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     BatchRecord = tuple[IteratorStats, float, float, int, BatchMeasure]
     """Iterator, start and end of the wait for the batch, waiting thread, and contents."""
-    StepRecord = tuple[int, float]
-    """`id` of the optimizer or `TRAINER_KEY`, and when the step finished."""
+    StepRecord = tuple[int, float, int]
+    """`id` of the optimizer or `TRAINER_KEY`, when the step finished, and `RecordBuffer.backwards` at that time."""
 
 TRAINER_KEY = 0
 """Key of a step reported by a Trainer instead of an optimizer."""
@@ -35,9 +35,10 @@ class RecordBuffer:
     `due_s`: time of `perf_counter` after which the next hook calls the counters.
     `optimizers`: weak references to known optimizers, by id.
     `no_grad_spans`: (start, end) of spans without gradients, oldest first.
+    `backwards`: calls of `backward` so far, at the place in the code where the loss is read.
     """
 
-    __slots__ = ("_taken", "due_s", "no_grad_spans", "optimizers", "records", "steady")
+    __slots__ = ("_taken", "backwards", "due_s", "no_grad_spans", "optimizers", "records", "steady")
 
     def __init__(self) -> None:
         self.records: list[BatchRecord | StepRecord] = []
@@ -51,6 +52,7 @@ class RecordBuffer:
         self.records.clear()
         self.optimizers.clear()
         self.no_grad_spans.clear()
+        self.backwards = 0
         self.due_s = 0.0
         self.steady = False
 

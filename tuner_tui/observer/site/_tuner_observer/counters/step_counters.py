@@ -75,6 +75,8 @@ class StepCounters:
         self.trainer_reports = False
         self.planned: dict[str, int] = {}
         self._planned_steps: int | None = None
+        self._gradients_s: float | None = None
+        self._backwards = 0
         self._thread = threading.get_ident()
 
     @property
@@ -86,7 +88,7 @@ class StepCounters:
     def read(self) -> None:
         """Process the buffered records."""
         for record in self.buffer.take():
-            if len(record) == 2:
+            if len(record) == 3:
                 self._optimizer_called(*record)
             else:
                 iterator, began_s, ended_s, thread, measured = record
@@ -167,12 +169,20 @@ class StepCounters:
     def pause(self, phase: str, now: float) -> bool:
         """Pause for an evaluation or a checkpoint. Returns whether training was running."""
         self.invalidate()
+        self._gradients_s = None
         return self.clock.pause(phase, now)
 
     def end_pause(self) -> None:
         """Resume training after a pause."""
         self.read()
         self.clock.end_pause(perf_counter())
+
+    def gradients_follow(self, now: float) -> None:
+        """Gradients are enabled at `now`. An evaluation ends with that, unless its model remains in eval mode."""
+        if not self.evaluation.depth and not self.evaluation.is_in_eval_mode:
+            self.read()
+            self.clock.end_pause(now)
+        self._gradients_s = now
 
     def compiling(self) -> None:
         """Enter the phase `compiling`, which the next step ends."""
@@ -197,7 +207,7 @@ class StepCounters:
         self.read()
         self._skipped_steps += 1
         now = perf_counter()
-        self._optimizer_called(id(optimizer), now)
+        self._optimizer_called(id(optimizer), now, self.buffer.backwards)
         self.process_step(now)
 
     def set_first_step(self, global_step: int) -> None:
@@ -213,7 +223,7 @@ class StepCounters:
     def trainer_stepped(self) -> None:
         """Record a step reported by the Trainer."""
         now = perf_counter()
-        self.buffer.records.append((TRAINER_KEY, now))
+        self.buffer.records.append((TRAINER_KEY, now, self.buffer.backwards))
         if now >= self.buffer.due_s:
             self.process_step(now)
 
@@ -226,10 +236,10 @@ class StepCounters:
         self.buffer.invalidate()
         self.clock.stop()
 
-    def _optimizer_called(self, key: int, now: float) -> None:
+    def _optimizer_called(self, key: int, now: float, backwards: int) -> None:
         """Count a step. Several optimizers that alternate make one step together."""
         if self._trainer_calls is not None:
-            self._optimizer_called_by_trainer(key, now)
+            self._optimizer_called_by_trainer(key, now, backwards)
         elif key == TRAINER_KEY:
             return
         elif self.buffer.is_alternating(key, self._alternating):
@@ -237,27 +247,33 @@ class StepCounters:
             self.clock.optimizer_stepped(now)
         else:
             self._alternating = {key}
-            self._step_done(now)
+            self._step_done(now, backwards)
 
-    def _optimizer_called_by_trainer(self, key: int, now: float) -> None:
+    def _optimizer_called_by_trainer(self, key: int, now: float, backwards: int) -> None:
         """Count only steps reported by the Trainer, unless it turns out to report none."""
         if key == TRAINER_KEY:
             self._trainer_calls = 0
-            self._step_done(now)
+            self._step_done(now, backwards)
             return
         assert self._trainer_calls is not None
         self._trainer_calls += 1
         if self._trainer_calls > MAX_OPTIMIZER_CALLS:
             self._trainer_calls = None
 
-    def _step_done(self, now: float) -> None:
+    def _step_done(self, now: float, backwards: int) -> None:
         self.own_steps += 1
         self.evaluation.step_done()
-        self._commit(now)
+        if self._gradients_s is not None and not self.evaluation.depth:
+            self.clock.end_pause(self._gradients_s)  # an evaluation that no batch of the training ended
+        self._gradients_s = None
+        self._commit(now, backwards)
         self.clock.step(now, resumes=not self.evaluation.depth)
 
-    def _commit(self, now: float) -> None:
-        """Add the pending batches to the totals, except those that prove to be an evaluation's."""
+    def _commit(self, now: float, backwards: int) -> None:
+        """Add the pending batches to the totals, except those that prove to be an evaluation's.
+
+        A step without any has a micro batch for each call of `backward`, and at least one.
+        """
         spans, trained = self.buffer.no_grad_spans, self._pending
         if len(self._pending) < 2 and (not spans or spans[0][1] > now):
             self._gap_classifier.steps_without_spans += 1
@@ -270,6 +286,9 @@ class StepCounters:
             self.clock.batch_requested(trained[0].first_s)
         for iterator in trained:
             self._totals.add(iterator)
+        if not trained:
+            self._totals.add_micro_batches(max(1, backwards - self._backwards))
+        self._backwards = backwards
         for iterator in self._pending:
             iterator.clear()
         self._pending.clear()

@@ -31,7 +31,7 @@ class TrainingClock:
         self._pauses: list[tuple[float, float]] = []
         self._between_s: float | None = None
         self._stepped_s = 0.0
-        self._train_s = self._eval_s = self._save_s = self._slowest_s = 0.0
+        self._train_s = self._eval_s = self._save_s = self._slowest_s = self._written_s = 0.0
 
     @property
     def train_s(self) -> float:
@@ -127,6 +127,10 @@ class TrainingClock:
         """The phase of the open pause, None without one."""
         return None if self._paused is None else self._paused[0]
 
+    def has_paused_since(self) -> bool:
+        """Whether there was a pause since the last call of `fields`, or still is."""
+        return self._paused is not None or self._eval_s + self._save_s > self._written_s
+
     def paused_s(self, now: float) -> float | None:
         """Seconds of the open pause so far, None without one."""
         return None if self._paused is None else now - self._paused[1]
@@ -163,4 +167,5 @@ class TrainingClock:
             "slowest_step_s": round(self._slowest_s, 6) or None,
         }
         self._slowest_s = 0.0
+        self._written_s = self._eval_s + self._save_s
         return fields

@@ -89,6 +89,7 @@ class BackwardLoss:
             if self._place is not None and now - self._newest_s < FORGET_S:
                 return
             self._place = place
+        self._counters.buffer.backwards += 1
         unscaled, self._unscaled = self._unscaled, None
         self._newest = tensor.detach() if unscaled is None or unscaled[0] != id(tensor) else unscaled[1]
         self._newest_s = now

@@ -1,6 +1,6 @@
 """Hooks no_grad and inference_mode, as contexts and as decorators, and records the spans without gradients.
 
-Which spans are evaluations is decided later, by `counters.step_gap`. Optimizers disable gradients in another way, which
+Which spans of a model that is not in eval mode are evaluations is decided later, by `counters.step_gap`. Optimizers disable gradients in another way, which
 is not hooked.
 """
 
@@ -9,10 +9,12 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..counters.record_buffer import RecordBuffer
+from ..import_hooks import call_safely
+
+if TYPE_CHECKING:
+    from ..counters.step_counters import StepCounters
 
 perf_counter = time.perf_counter
 get_ident = threading.get_ident
@@ -22,16 +24,21 @@ MIN_SPAN_S = 1e-3
 
 
 class NoGradTracker:
-    """Nesting depth of these contexts in the training's thread, and when the outermost one was entered."""
+    """Nesting depth of these contexts in the training's thread, and when the outermost one was entered.
 
-    __slots__ = ("buffer", "count", "grad_enabled", "since_s", "thread")
+    A model in eval mode without gradients is an evaluation that the counters show while it lasts.
+    """
 
-    def __init__(self, buffer: RecordBuffer, grad_enabled: Callable[[], bool]) -> None:
-        self.buffer = buffer
-        self.grad_enabled = grad_enabled
+    __slots__ = ("count", "counters", "evaluation", "since_s", "spans", "thread")
+
+    def __init__(self, counters: StepCounters) -> None:
+        self.counters = counters
+        self.evaluation = counters.evaluation
+        self.spans = counters.buffer.no_grad_spans
         self.thread = get_ident()
         self.count = 0
         self.since_s = 0.0
+        self.evaluation.on_eval = self.eval_called
 
     def enter(self) -> None:
         """Enter a context."""
@@ -40,20 +47,32 @@ class NoGradTracker:
                 self.since_s = perf_counter()
             self.count += 1
 
+    def entered(self) -> None:
+        """Called when the gradients are disabled, unless it is `inference_mode(False)`."""
+        if self.count == 1 and self.evaluation.is_in_eval_mode and get_ident() == self.thread:
+            self.eval_called()
+
+    def eval_called(self) -> None:
+        """Begin an evaluation if there are no gradients: a model is in eval mode now."""
+        if self.count and not self.evaluation.grad_enabled():
+            self.counters.pause("evaluating", self.since_s)
+
     def leave(self) -> None:
         """Leave a context, recording the outermost one unless it was `inference_mode(False)`."""
         if get_ident() != self.thread or not self.count:
             return
         self.count -= 1
-        if not self.count:
+        if not self.count and not self.evaluation.grad_enabled():
             now = perf_counter()
-            if now - self.since_s >= MIN_SPAN_S and not self.grad_enabled():
-                self.buffer.no_grad_spans.append((self.since_s, now))
+            if now - self.since_s >= MIN_SPAN_S:
+                self.spans.append((self.since_s, now))
+            if self.counters.clock.paused_phase == "evaluating":
+                self.counters.gradients_follow(now)
 
 
-def hook_grad_mode(grad_mode: Any, buffer: RecordBuffer, grad_enabled: Callable[[], bool]) -> None:
+def hook_grad_mode(grad_mode: Any, counters: StepCounters) -> None:
     """Hook those contexts of `torch.autograd.grad_mode` that this version of torch has."""
-    depth = NoGradTracker(buffer, grad_enabled)
+    depth = NoGradTracker(counters)
     for name in ("no_grad", "inference_mode"):
         context = grad_mode.__dict__.get(name)
         if context is not None and {"__enter__", "__exit__"} <= context.__dict__.keys():
@@ -66,11 +85,13 @@ def _wrap_context(context: Any, depth: NoGradTracker) -> None:
     @functools.wraps(enter)
     def __enter__(self: Any) -> Any:
         depth.enter()
-        return enter(self)
+        result = enter(self)
+        call_safely(depth.entered)
+        return result
 
     @functools.wraps(leave)
     def __exit__(self: Any, *error: Any) -> Any:
-        depth.leave()
+        call_safely(depth.leave)
         return leave(self, *error)
 
     context.__enter__, context.__exit__ = __enter__, __exit__

@@ -125,7 +125,8 @@ _METRICS = _split(
     "acc accuracy top1 top5 acc@1 acc@5 prec precision recall f1 ppl perplexity bleu rouge auc auroc dice iou miou map"
     " psnr ssim mse mae rmse wer cer bpc bpb"
 )
-_PLAIN_WORDS = frozenset(("loss", "train", "training", "batch", "mean", "avg", "average", "running", "step"))
+_MEANS = frozenset(("mean", "avg", "average"))
+_PLAIN_WORDS = frozenset(("loss", "train", "training", "batch", "running", "step")) | _MEANS
 
 
 class Kind(NamedTuple):
@@ -155,8 +156,8 @@ def kind_of(name: str) -> Kind:
     is_loss = any(word.startswith("loss") or word.endswith("loss") for word in words)
     if known & _NO_FIGURES - (_PLAIN_WORDS if is_loss else frozenset()):
         return Kind(IGNORED)
-    rest = [word for word in words if word not in _EVALUATION_WORDS]
-    if len(rest) < len(words) and not trains:
+    rest = [word for word in words if word not in _EVALUATION_WORDS | _MEANS]
+    if known & _EVALUATION_WORDS and not trains:
         return Kind(EVALUATION, "eval_" + "_".join(rest)) if rest else Kind(IGNORED)
     if is_loss:
         order = 3 if "epoch" in known else 0 if known <= _PLAIN_WORDS else 1 if "total" in known else 2
@@ -251,6 +252,8 @@ class LoggedValues:
     def _add_loss(self, name: str, kind: Kind, number: float, place: dict[str, Any]) -> None:
         if name == self._loss_name or kind.order < self._loss_order:
             self._loss_name, self._loss_order = name, kind.order
+            if self._evaluation.get("step") == place["step"]:
+                place = dict(place, summary=True)
             self._metrics.update(place, loss=number)
 
     def _add_evaluated(self, key: str, number: float, place: dict[str, Any]) -> None:
@@ -258,6 +261,8 @@ class LoggedValues:
             self._write_evaluation()
         self._evaluated[key] = number
         self._evaluation = place
+        if self._metrics.get("step") == place["step"]:
+            self._metrics["summary"] = True
 
     def _write_evaluation(self) -> None:
         now = perf_counter()

@@ -29,7 +29,7 @@ def hook_optimizers(
     `peaks`, given if torch supports CUDA, reads memory around some of the steps.
     """
     is_compiling, buffer = is_compiling_function(), counters.buffer
-    records, known = buffer.records, buffer.optimizers
+    records, known, counted = buffer.records, buffer.optimizers, [0]
 
     def before(optimizer: Any, args: Any, kwargs: Any) -> None:
         if peaks is not None and not is_compiling():
@@ -40,7 +40,10 @@ def hook_optimizers(
             return
         try:
             now, key = perf_counter(), id(optimizer)
-            records.append((key, now))
+            if buffer.backwards > counted[0] + 1 and _closure(args, kwargs) is not None:
+                buffer.backwards = counted[0] + 1  # it computes the loss of one batch several times
+            counted[0] = buffer.backwards
+            records.append((key, now, buffer.backwards))
             seen = known.get(key)
             if seen is None or seen() is not optimizer:  # the id of a deleted optimizer may be reused
                 known[key] = ref(optimizer)
@@ -58,6 +61,11 @@ def hook_optimizers(
         module.register_optimizer_step_post_hook(after)
     else:
         _wrap_steps(module.Optimizer, before, after)
+
+
+def _closure(args: Any, kwargs: Any) -> Any:
+    """The closure that an optimizer's `step` was called with, None without one."""
+    return args[1] if len(args) > 1 else kwargs.get("closure")
 
 
 def _wrap_steps(optimizer_class: Any, before: StepHook, after: StepHook) -> None:
@@ -79,7 +87,7 @@ def _wrap_step(original: Any, before: StepHook, after: StepHook) -> Any:
     def step(self: Any, *args: Any, **kwargs: Any) -> Any:
         before(self, args, kwargs)
         result = original(self, *args, **kwargs)
-        after(self, args, kwargs)
+        after(self, (self, *args), kwargs)
         return result
 
     step._tuner_wrapped = True  # type: ignore[attr-defined]
