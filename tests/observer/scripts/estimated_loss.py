@@ -18,13 +18,13 @@ def batch() -> torch.Tensor:
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
-def estimate_loss() -> float:
+def estimate_loss() -> torch.Tensor:
     model.eval()
     losses = torch.zeros(20)
     for k in range(20):
         losses[k] = model(batch()).pow(2).mean().item()
     model.train()
-    return losses.mean().item()
+    return losses.mean()
 
 
 def main() -> None:

@@ -162,8 +162,8 @@ def test_without_a_loader_the_data_wait_is_unknown() -> None:
         points = (steps(0.0, 0, 0.0), steps(10.0, 10, 10.0, **last))
         return rates_of([RankState(0, latest=points[1], recent=points)]).data_wait_share
 
-    assert share() is None
-    assert share(micro_steps=10) == 0.0
+    assert share(micro_steps=10) is None
+    assert share(micro_steps=10, between_s=0.5) == 0.0
     assert share(micro_steps=10, data_wait_s=2.5) == 0.25
 
 

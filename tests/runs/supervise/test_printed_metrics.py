@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
+
 from tuner_tui.core.clock import ClockReading
 from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.run_state import RunState
-from tuner_tui.runs.events.types import BACKWARD, Evaluated, Event, Metrics, Plan, Steps
-from tuner_tui.runs.supervise.printed_metrics import PrintedMetrics
+from tuner_tui.runs.events.types import BACKWARD, Evaluated, Event, Metrics, Phase, Plan, Steps
+from tuner_tui.runs.read.log_only.line_figures import parse_line
+from tuner_tui.runs.supervise.printed_metrics import PrintedMetrics, planned_steps
 
 
 def at(second: float) -> ClockReading:
@@ -77,3 +80,46 @@ def test_much_output_costs_little(tmp_path: Path) -> None:
     found = printed.events(stepped(1000), at(0), over=False)
     assert time.thread_time() - began < 0.1
     assert 6 <= len(found) <= 7
+
+
+LOADER = {"epoch_batch": 5, "epoch_batches": 94, "epochs_started": 3}
+
+
+@pytest.mark.parametrize(
+    ("line", "counters", "total"),
+    [
+        ("Epoch 3/10", LOADER, 940),
+        ("Epoch [3/10], Loss: 0.5", LOADER | {"micro_steps": 800}, 240),  # 94 batches are 24 steps of 4
+        ("Epoch [1/5], Step [100/600], Loss: 2.1", {}, 3000),
+        ("[0/25][10/100] Loss_D: 1.2312 Loss_G: 3.4123", {}, 2500),
+        ("Epoch: [2][11/15]  Loss 2.3", {"epoch_batches": 15, "epoch_batch": 11}, None),
+        ("iter 200/5000 loss 2.3", {}, 5000),
+        ("iter 40/5000 loss 2.3", {}, None),  # it counts something else
+        ("batch 200/5000 loss 2.3", {}, None),  # of an epoch, and nothing says how many there are
+        ("Epoch 200/300, loss 1.0", {}, 300),  # a step each
+        ("Accuracy: 150/200 (75%)", LOADER, None),
+    ],
+)
+def test_the_length_of_the_training_by_a_printed_position(
+    line: str, counters: dict[str, int], total: int | None
+) -> None:
+    steps = [Steps(t=float(step), rank=0, step=step, own_steps=step, **counters) for step in (150, 200)]  # type: ignore[arg-type]
+    assert planned_steps(parse_line(line), fold_all(RunState(), steps), 150) == total
+
+
+def test_a_printed_position_gives_the_time_left_unless_the_length_is_known(tmp_path: Path) -> None:
+    log = tmp_path / "output.log"
+    log.write_text("Epoch 1/4\n----------\ntrain Loss: 0.5\nAccuracy: 3/4\n")
+    state = fold_all(RunState(), [Steps(t=0.0, rank=0, step=3, own_steps=3, epoch_batch=3, epoch_batches=10)])
+    [plan] = [event for event in PrintedMetrics(log).events(state, at(1), over=False) if isinstance(event, Plan)]
+    assert (plan.total_steps, plan.guessed, plan.source) == (40, True, "log lines")
+    known = fold_all(state, [Plan(t=0.0, rank=0, total_steps=50)])
+    assert not [event for event in PrintedMetrics(log).events(known, at(1), over=False) if isinstance(event, Plan)]
+
+
+def test_a_printed_evaluation_is_of_the_step_at_which_its_phase_began(tmp_path: Path) -> None:
+    log = tmp_path / "output.log"
+    log.write_text("loss: 4.0\nval loss: 3.0\nloss: 2.0\nloss: 1.0\n")
+    state = fold_all(stepped(20), [Phase(t=0.0, rank=0, phase="evaluating", step=10)])
+    [evaluated] = [e for e in PrintedMetrics(log).events(state, at(1), over=True) if isinstance(e, Evaluated)]
+    assert evaluated.step == 10

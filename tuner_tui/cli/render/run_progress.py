@@ -56,7 +56,8 @@ def _plan(event: ev.Plan) -> str | None:
     if event.total_steps is None:
         return None
     resumed = f", from step {event.first_step:,}" if event.first_step else ""
-    guessed = ", a guess from the script's variables" if event.guessed else ""
+    basis = "the script's variables" if event.source is None else "what it prints"
+    guessed = f", a guess from {basis}" if event.guessed else ""
     return f"plan        {event.total_steps:,} steps{resumed}{guessed}"
 
 

@@ -129,6 +129,6 @@ def _data_wait_share(spans: list[tuple[Steps, Steps]]) -> float | None:
 def data_wait_share(first: Steps, last: Steps) -> float | None:
     """Share of one rank's step time between two counters spent waiting for data; None without a data loader."""
     seconds = last.train_s - first.train_s
-    if seconds <= 0 or not (last.samples or last.data_wait_s):
+    if seconds <= 0 or (last.between_s is None and not last.data_wait_s):
         return None
     return (last.data_wait_s - first.data_wait_s) / seconds

@@ -6,14 +6,16 @@ The supervisor reads them while they are printed, so that each belongs to a step
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from tuner_tui.core.clock import ClockReading
 from tuner_tui.runs.events.run_state import RunState
-from tuner_tui.runs.events.types import Evaluated, Event, Metrics
-from tuner_tui.runs.read.log_only.output_lines import ProgressRecord, parse_output
+from tuner_tui.runs.events.types import Evaluated, Event, Metrics, Plan
+from tuner_tui.runs.read.log_only.line_figures import LineFigures, parse_line
+from tuner_tui.runs.read.log_only.output_lines import LOG, ProgressRecord, parse_output
 
 INTERVAL_S = 1.0
 MAX_BYTES = 16 << 10
@@ -21,7 +23,12 @@ MAX_BYTES = 16 << 10
 MAX_LINES = 6
 """Lines parsed in a second, of a training and of evaluations; a parsed line takes a tenth of a millisecond."""
 
+MAX_POSITIONS = 2
+"""Lines with a position in the training that are parsed in a second while its length is not known."""
+MAX_LINE_BYTES = 1000
+
 _FIGURES = (b"loss", b"cost", b"acc", b"ppl", b"perplexity", b"f1", b"psnr", b"bleu", b"dice", b"iou")
+_POSITION = re.compile(rb"\d\s{0,2}(?:/|of)\s{0,2}\d")
 _EVALUATION = (b"val", b"test", b"dev", b"acc@", b"accuracy of", b"accuracy on", b"'accuracy'")
 
 
@@ -52,8 +59,10 @@ class PrintedMetrics:
             for record in parse_output(line.decode("utf-8", "replace")):
                 evaluates = evaluates or bool(record.evaluation)
                 found += self._events_of(record, step, now.wall_s)
-                if self._evaluated is not None and first <= (state.evaluation_step or -1) <= state.step:
-                    self._evaluated = replace(self._evaluated, step=state.evaluation_step)
+                began = state.evaluation_step
+                if self._evaluated is not None and began is not None and first <= began <= state.step:
+                    self._evaluated = replace(self._evaluated, step=began)
+        found += self._plan(lines, state, first, now.wall_s)
         if over or not evaluates:  # an evaluation may print many lines, of which the last one counts
             found += self._take_evaluation()
         return found
@@ -72,6 +81,18 @@ class PrintedMetrics:
             earlier = {} if self._evaluated is None else self._evaluated.metrics
             self._evaluated = Evaluated(t=t, source=record.source, step=step, metrics={**earlier, **record.evaluation})
         return found
+
+    def _plan(self, lines: Sequence[bytes], state: RunState, first: int, t: float) -> list[Event]:
+        """The length of the training by the newest printed position, unless it is known already."""
+        if state.total_steps is not None:
+            return []
+        for line in [line for line in lines if _POSITION.search(line)][: -MAX_POSITIONS - 1 : -1]:
+            text = line[-MAX_LINE_BYTES:].decode("utf-8", "replace")
+            position = next(parse_output(text), None) if "%|" in text else parse_line(text)
+            total = None if position is None else planned_steps(position, state, first)
+            if total is not None and total >= (state.step or 0):
+                return [Plan(t=t, source=LOG, total_steps=total, first_step=state.first_step, guessed=True)]
+        return []
 
     def _take_evaluation(self) -> list[Event]:
         found, self._evaluated = self._evaluated, None
@@ -102,6 +123,28 @@ class PrintedMetrics:
             os.close(descriptor)
         self._offset += len(data)
         return data
+
+
+def planned_steps(position: ProgressRecord | LineFigures, state: RunState, first: int) -> int | None:
+    """The optimizer steps of the whole training by a printed `position`, which was printed after step `first`.
+
+    A count that keeps up with the optimizer's steps counts them; an epoch has the batches that the line says, or else
+    those of the loader.
+    """
+    batches = state.position[1] if state.position is not None else None
+    if position.per_epoch:
+        batches = position.total_steps or batches
+    elif position.step is None or position.total_steps != batches:
+        of_epochs = position.step is None
+        count, total = (position.epoch, position.epochs) if of_epochs else (position.step, position.total_steps)
+        keeps_up = count is not None and first - 1 <= count <= (state.step or 0) + 1 and 2 * first >= count > 1
+        if keeps_up and total is not None:
+            return total
+    if position.epochs is None or batches is None:
+        return None
+    counters = state.ranks[min(state.ranks)].latest
+    accumulation = 1 if counters is None else max(1, round(counters.micro_steps / max(1, counters.own_steps)))
+    return position.epochs * -(-batches // accumulation)
 
 
 def _thinned(lines: Sequence[bytes]) -> list[tuple[float, bytes]]:

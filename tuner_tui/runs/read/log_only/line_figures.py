@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 VALUE = r"(?P<value>[-+]?(?:nan|inf(?:inity)?|\d[\d.]*(?:e[+-]?\d+)?))(?![\w])"
 ASSIGNED = rf"['\"\])]?\s{{0,3}}(?:[:=]\s{{0,8}})?['\"(\[]?\s{{0,6}}(?:tensor\()?{VALUE}"
@@ -48,6 +48,8 @@ _STEP = re.compile(
 _BATCHES = re.compile(
     r"(?P<count>\d+)\s?/\s{0,6}(?P<total>\d+)\s?(?P<name>batches|steps|iter(?:ation)?s)\b", re.IGNORECASE
 )
+_EPOCH_AND_BATCH = re.compile(r"\s*\[(?P<epoch>\d+)/(?P<epochs>\d+)\]\s?\[(?P<count>\d+)/(?P<total>\d+)\]")
+"""dcgan's main.py and its many copies print both without a word."""
 _EPOCH = re.compile(
     r"(?<![\w/])ep(?:och)?\b['\"]?[ \t:=#\[(]{0,5}(?P<count>\d+(?:\.\d+)?)(?:\s{0,2}(?:/|of)\s{0,2}(?P<total>\d+))?",
     re.IGNORECASE,
@@ -82,6 +84,17 @@ _CANDIDATE = re.compile(r"loss|\bcost\b|acc[@u]|\bacc\b|ppl|perplexity|\bf1\b|ps
 
 def parse_line(text: str) -> LineFigures:
     """The figures of one line."""
+    figures = _figures_of(text)
+    both = _EPOCH_AND_BATCH.match(text)
+    if both is None:
+        return figures
+    return replace(
+        figures, step=int(both["count"]), total_steps=int(both["total"]), per_epoch=True,
+        epoch=float(both["epoch"]), epochs=int(both["epochs"]),
+    )  # fmt: skip
+
+
+def _figures_of(text: str) -> LineFigures:
     loss, evaluation = _losses(text)
     evaluates = loss is None and (bool(evaluation) or _DICTIONARY.search(text) is not None)
     evaluation.update(_metrics(text, evaluates))

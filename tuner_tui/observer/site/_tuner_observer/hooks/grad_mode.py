@@ -1,7 +1,7 @@
 """Hooks no_grad and inference_mode, as contexts and as decorators, and records the spans without gradients.
 
-Which spans of a model that is not in eval mode are evaluations is decided later, by `counters.step_gap`. Optimizers disable gradients in another way, which
-is not hooked.
+Which spans of a model that is not in eval mode are evaluations is decided later, by `counters.step_gap`. Optimizers
+disable gradients in another way, which is not hooked.
 """
 
 from __future__ import annotations
