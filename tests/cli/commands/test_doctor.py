@@ -52,3 +52,16 @@ def test_data_that_is_not_there_is_told_before_the_training(tmp_path: Path) -> N
 
 def test_bad_input_ends_with_2() -> None:
     assert call(box(), "--preset", "dmo").exit_code == 2
+
+
+def test_a_tools_file_is_checked(tmp_path: Path) -> None:
+    file = tmp_path / "my.yml"
+    file.write_text(
+        f"base_model: gpt2\nsequence_len: 4096\nadapter: lora\ndatasets: [{{path: {tmp_path}/gone.jsonl}}]\n"
+    )
+    result = call(box(card("T4", gib=15.0)), str(file))
+    said = " ".join(result.stdout.split())
+    assert result.exit_code == 1
+    assert f"the data {tmp_path}/gone.jsonl is not there" in said
+    assert "max_length 4,096 is more than the 1,024 positions of gpt2. → --set max_length=1024" in said
+    assert "axolotl is not found on the PATH. → pip install axolotl" in said

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tuner_tui.cli.console import FAILED, print_json
 
 if TYPE_CHECKING:
+    from tuner_tui.advice.file_preflight import FileSystem
     from tuner_tui.advice.preflight import PreflightCheck
     from tuner_tui.cli.machine import ReadMachine
 
@@ -23,35 +26,84 @@ def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
 
     @app.command("doctor")
     def doctor(
+        file: Annotated[
+            str | None, typer.Argument(metavar="[FILE]", help="A file of a training tool, a script, or a preset.")
+        ] = None,
         preset: Annotated[str | None, typer.Option(metavar="P", help="A preset, checked against this box.")] = None,
         values: Annotated[list[str] | None, typer.Option("--set", metavar="K=V", help="A setting.")] = None,
         interpreter: Annotated[Path | None, typer.Option(metavar="PATH", help="The Python that trains.")] = None,
         as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
     ) -> None:
-        """Check box, Python and settings before a training.
+        """Check box, Python and settings before a training, and what a training's file needs.
 
         Exit codes: 0 nothing is wrong, 1 something is, 2 bad input.
         """
+        from tuner_tui.advice.file_preflight import TrainingFile, file_checks
         from tuner_tui.advice.preflight import PreflightCheck, preflight_checks
         from tuner_tui.advice.recommend.recommendation import with_recommended
         from tuner_tui.cli.commands.recommend import resolve_options
         from tuner_tui.cli.machine import read_local_machine
         from tuner_tui.hardware.detect import BRIEF_TIMEOUT_S
         from tuner_tui.runs.launch.prepare import missing_path_problem
-        from tuner_tui.settings.job import BuiltinJob
+        from tuner_tui.runs.launch.training_python import training_python
+        from tuner_tui.runs.store.folder import state_dir
+        from tuner_tui.settings.job import BuiltinJob, CommandJob
 
+        preset = file if preset is None else preset
         chosen, job = resolve_options(preset, values or [])
+        if interpreter is None and isinstance(job, CommandJob):
+            interpreter = training_python(job, os.environ, Path.cwd())
         box = read_local_machine(interpreter, BRIEF_TIMEOUT_S) if read_box is None else read_box(interpreter)
         settings = with_recommended(chosen, box.inventory, box.interpreter, job).settings
         missing = missing_path_problem(job, Path.cwd()) if preset is not None and isinstance(job, BuiltinJob) else None
         files = () if missing is None else (PreflightCheck("Files", "wrong", missing),)
         checks = (*preflight_checks(box.inventory, box.interpreter, settings, job), *files)
+        opened = None if preset is None else _tool_values(preset)
+        if opened is not None:
+            path, own = opened
+            training = TrainingFile(path, own, chosen, job)
+            cwd = Path.cwd() if isinstance(job, BuiltinJob) else Path(job.cwd or Path.cwd())
+            local = local_files(cwd)
+            checks = (*checks, *file_checks(training, box.inventory, box.interpreter, local, str(state_dir())))
         if as_json:
             print_json([asdict(check) for check in checks])
         else:
             typer.echo("\n".join(line for check in checks for line in _check_lines(check)))
         if any(check.state == "wrong" for check in checks):
             raise typer.Exit(FAILED)
+
+
+def _tool_values(name: str) -> tuple[Path, dict[str, Any]] | None:
+    """Return path and values of a tool's file; None for a preset."""
+    from tuner_tui.settings.dialects.file_formats import parse_file, read_file_text
+    from tuner_tui.settings.presets.library import find_preset
+
+    loaded = find_preset(name)
+    if loaded.dialect is None or loaded.path is None:
+        return None
+    return loaded.path, parse_file(read_file_text(loaded.path), loaded.path).values
+
+
+def local_files(cwd: Path) -> FileSystem:
+    """Return this machine's files as a training sees them that starts in `cwd`."""
+    from tuner_tui.advice.file_preflight import FileSystem
+
+    def nearest(name: str) -> Path:
+        path = cwd / Path(name).expanduser()
+        return next((one for one in (path, *path.parents) if os.path.exists(one)), Path("/"))  # noqa: PTH110
+
+    def free_bytes(name: str) -> int | None:
+        try:
+            return shutil.disk_usage(nearest(name)).free
+        except OSError:
+            return None
+
+    return FileSystem(
+        exists=lambda name: nearest(name) == cwd / Path(name).expanduser(),
+        can_write=lambda name: os.access(nearest(name), os.W_OK | os.X_OK),
+        free_bytes=free_bytes,
+        find_program=shutil.which,
+    )
 
 
 def _check_lines(check: PreflightCheck) -> list[str]:

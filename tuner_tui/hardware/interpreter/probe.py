@@ -23,6 +23,7 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from tuner_tui.core.probe_cache import ProbeCacheEntry, probe_cache_entry
+from tuner_tui.hardware.interpreter.probe_script import DISTRIBUTIONS
 
 PROBE_SCRIPT = Path(__file__).with_name("probe_script.py")
 MARK = "tuner-tui-interpreter "
@@ -219,7 +220,7 @@ def marked_lines(output: str, mark: str) -> list[str]:
 
 
 def _cache_entry(path: Path, folder: Path | None) -> ProbeCacheEntry:
-    return probe_cache_entry("interpreters", str(path), folder)
+    return probe_cache_entry("interpreters", [str(path), sorted(DISTRIBUTIONS)], folder)
 
 
 def _start_problem(path: Path, error: OSError) -> str:

@@ -23,6 +23,16 @@ DISTRIBUTIONS = {
     "trl": ("trl",),
     "lightning": ("lightning", "pytorch-lightning"),
     "deepspeed": ("deepspeed",),
+    "liger-kernel": ("liger-kernel", "liger-kernel-nightly"),
+    "flash-attn-3": ("flash-attn-3", "flash_attn_3"),
+    "xformers": ("xformers",),
+    "unsloth": ("unsloth",),
+    "vllm": ("vllm",),
+    "wandb": ("wandb",),
+    "tensorboard": ("tensorboard", "tensorboardX"),
+    "mlflow": ("mlflow", "mlflow-skinny"),
+    "swanlab": ("swanlab",),
+    "trackio": ("trackio",),
 }
 
 

@@ -1,0 +1,123 @@
+"""What a training's file needs and the machine does not have."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.inventories import box, python
+from tuner_tui.advice.file_preflight import FileSystem, TrainingFile, checkpoint_bytes, file_checks
+from tuner_tui.advice.preflight import PreflightCheck
+from tuner_tui.core.units import GIB
+from tuner_tui.memory.model_shape import GPT2
+from tuner_tui.settings.dialects.requirements import named_paths, required_packages
+from tuner_tui.settings.job import CommandJob
+from tuner_tui.settings.model import Settings
+from tuner_tui.settings.origin import Origin, OriginKind, Resolved
+
+JOB = CommandJob(command=("axolotl", "train", "/work/my.yml"), apply="yaml", model="gpt2", task="causal-lm")
+
+
+def resolved(**values: Any) -> Resolved:
+    return Resolved(Settings(**values), dict.fromkeys(values, Origin(OriginKind.PRESET)))
+
+
+def checks(
+    values: dict[str, Any], found: Resolved, there: tuple[str, ...] = (), free_gib: float = 100, **changes: Any
+) -> dict[str, PreflightCheck]:
+    files = FileSystem(
+        exists=lambda name: name in there,
+        can_write=lambda name: name != "/read-only",
+        free_bytes=lambda name: int(free_gib * GIB),
+        find_program=lambda name: None if name == "axolotl" and "axolotl" not in there else f"/bin/{name}",
+    )
+    file = TrainingFile(Path("/work/my.yml"), values, found, JOB)
+    folder = changes.pop("state_folder", "/state")
+    inventory = replace(box(), **changes)
+    all_checks = file_checks(file, inventory, python(accelerate="1.15.0"), files, folder)
+    return {one.name: one for one in all_checks if one.state != "good"}
+
+
+def test_a_file_that_needs_nothing_more(tmp_path: Path) -> None:
+    assert checks({"datasets": [{"path": "acme/chat"}]}, resolved(max_length=512), ("axolotl",)) == {}
+
+
+@pytest.mark.parametrize(
+    ("values", "there", "name", "advice"),
+    [
+        ({}, (), "Program", "pip install axolotl"),
+        ({"flash_attention": True}, (), "Packages", "/env/bin/python -m pip install flash-attn --no-build-isolation"),
+        ({"deepspeed": "acme/zero3"}, (), "Packages", "/env/bin/python -m pip install deepspeed"),
+        (
+            {"datasets": [{"path": "x", "data_files": "chat.jsonl"}]},
+            (),
+            "Files",
+            "Put it there, or change datasets.data_files",
+        ),
+        ({"datasets": [{"path": "./chat"}]}, ("/work/chat",), "Files", "cd /work"),
+        ({"deepspeed": "ds/zero3.json"}, (), "Files", "change deepspeed in /work/my.yml"),
+    ],
+)
+def test_what_is_missing_names_the_remedy(
+    values: dict[str, Any], there: tuple[str, ...], name: str, advice: str
+) -> None:
+    found = checks(values, resolved(), there)[name]
+    assert found.state == "wrong"
+    assert advice in found.advice
+
+
+def test_the_model_the_disk_and_the_machine() -> None:
+    long = checks({}, resolved(max_length=2048))["Length"]
+    assert (long.state, long.advice) == ("wrong", "--set max_length=1024")  # GPT-2 has 1,024 positions
+    full = checks({"output_dir": "out"}, resolved(save_total_limit=3), free_gib=2)["Checkpoints"]
+    assert full.advice.startswith("--set save_total_limit=")
+    assert (
+        "4 checkpoints of about 1.4 GiB"
+        in checks({}, resolved(save_total_limit=3, save_strategy="steps"), free_gib=2)["Checkpoints"].sentence
+    )
+    assert checks({}, resolved(), state_folder="/read-only")["State folder"].advice.startswith(
+        "export TUNER_STATE_DIR="
+    )
+    ends = checks({}, resolved(), logout_warning="systemd ends it. To keep it: `loginctl enable-linger me`.")["Logout"]
+    assert ends.advice == "To keep it: `loginctl enable-linger me`."
+
+
+def test_the_size_of_a_checkpoint() -> None:
+    """GPT-2 has 124,439,808 parameters (its model card): 4 bytes each, and Adam's two moments of 4 bytes."""
+    assert checkpoint_bytes(GPT2, Settings()) == pytest.approx(124_439_808 * 12, rel=0.01)
+    assert checkpoint_bytes(GPT2, Settings(peft_method="lora", lora_r=8)) < 40e6
+
+
+@pytest.mark.parametrize(
+    ("values", "packages"),
+    [
+        ({"load_in_4bit": True, "adapter": "qlora"}, ["bitsandbytes"]),
+        ({"load_in_4bit": False, "flash_attention": None, "deepspeed": ""}, []),
+        ({"attn_implementation": "flash_attention_2", "use_liger_kernel": True}, ["flash-attn", "liger-kernel"]),
+        (
+            {"plugins": ["axolotl.integrations.liger.LigerPlugin"], "optimizer": "paged_adamw_8bit"},
+            ["liger-kernel", "bitsandbytes"],
+        ),
+        ({"distributed_type": "DEEPSPEED", "report_to": ["wandb", "none"]}, ["deepspeed", "wandb"]),
+        ({"flash_attn": "fa2", "quantization_bit": 4, "report_to": "none"}, ["flash-attn", "bitsandbytes"]),
+        ({"train": {"x": 1}, "quantize": "bnb.nf4"}, ["bitsandbytes"]),
+        ({"deepspeed": "${DS}"}, []),
+    ],
+)
+def test_the_packages_that_values_ask_for(values: dict[str, Any], packages: list[str]) -> None:
+    assert [one.package for one in required_packages(values)] == packages
+
+
+def test_the_files_that_values_name() -> None:
+    values = {
+        "base_model": "acme/llama", "model_name_or_path": "/models/llama", "dataset": ["acme/chat#500", "my.jsonl#20"],
+        "train_file": "data/a.csv", "deepspeed": "ds.json", "output_dir": "./out", "path": "https://x/y.json",
+        "resume_from_checkpoint": None,
+    }  # fmt: skip
+    assert [one.path for one in named_paths(values)] == ["/models/llama", "my.jsonl", "data/a.csv", "ds.json"]
+    names = named_paths({"stage": "sft", "dataset": "identity,mine"})
+    assert [one.path for one in names] == ["data/dataset_info.json"]
+    assert named_paths({"stage": "sft", "dataset": "identity", "dataset_dir": "ONLINE"}) == ()
