@@ -87,12 +87,14 @@ def _phase(state: RunState, event: ev.Phase) -> RunState:
 
 
 def _plan(state: RunState, event: ev.Plan) -> RunState:
-    if event.guessed and state.total_steps is not None and not state.total_guessed:
+    certain = state.total_steps is not None and not state.total_guessed
+    if event.guessed and certain and (event.source is not None or state.total_source is None):
         return state
     return replace(
         state,
         total_steps=state.total_steps if event.total_steps is None else event.total_steps,
         total_guessed=state.total_guessed if event.total_steps is None else event.guessed,
+        total_source=state.total_source if event.total_steps is None else event.source,
         first_step=event.first_step,
         accepts_orders=state.accepts_orders or event.obeys,
         parameters=state.parameters if event.parameters is None else event.parameters,
@@ -152,6 +154,9 @@ def _ended(state: RunState, event: ev.Ended) -> RunState:
 
 
 def _steps(state: RunState, event: ev.Steps) -> RunState:
+    if state.source is not None and event.source is None and state.total_source is not None:
+        # The observer counts from here on: what was taken for the training's bar may have been that of its data.
+        state = replace(state, total_steps=None, total_guessed=False, total_source=None)
     number = event.rank or 0
     before = state.ranks.get(number) or RankState(rank=number)
     after = with_counters(before, event)

@@ -49,13 +49,14 @@ class Rates:
 class RunState:
     """What is known of a run. Times are seconds since the epoch.
 
-    `total_guessed`: `total_steps` is a guess (`Plan.guessed`). `source` names the file that steps were read from when
-    there is no observer. `accepts_orders`: an observed trainer that obeys the control file. `last_step_t` is when a
-    step last completed. `evaluations` are downsampled to a few hundred, newest last. `evaluation_step`: where the last
-    evaluation began. `loss_source`: where the loss is read, None for a Trainer's own; `loss_trust` is its `trust`.
-    `high_losses`: how many of the newest losses in a row are `DIVERGED` times `lowest_loss` or more. `options` are
-    those of the script's argument parser. `unobserved`: why the observer does not run. `fell_back`: the fallback
-    continued the run; `fallback_ended`: why it did not.
+    `total_guessed`: `total_steps` is a guess (`Plan.guessed`). `total_source` is where the output says it, None for
+    what the observer reports. `source` names the file that steps were read from when there is no observer.
+    `accepts_orders`: an observed trainer that obeys the control file. `last_step_t` is when a step last completed.
+    `evaluations` are downsampled to a few hundred, newest last. `evaluation_step`: where the last evaluation began.
+    `loss_source`: where the loss is read, None for a Trainer's own; `loss_trust` is its `trust`. `high_losses`: how
+    many of the newest losses in a row are `DIVERGED` times `lowest_loss` or more. `options` are those of the script's
+    argument parser. `unobserved`: why the observer does not run. `fell_back`: the fallback continued the run;
+    `fallback_ended`: why it did not.
     """
 
     phase: str = "starting"
@@ -68,6 +69,7 @@ class RunState:
     step: int | None = None
     total_steps: int | None = None
     total_guessed: bool = False
+    total_source: str | None = None
     first_step: int = 0
     accepts_orders: bool = False
     source: str | None = None

@@ -13,7 +13,7 @@ from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.history import History, HistoryBuilder
 from tuner_tui.runs.events.run_state import RunState
-from tuner_tui.runs.events.types import Event, Finished, Steps
+from tuner_tui.runs.events.types import Event, Finished, Started, Steps
 from tuner_tui.runs.read.checkpoints import output_dirs
 from tuner_tui.runs.read.event_sampling import END, HISTORY, NEWEST, Sampling, sampled_new_lines
 from tuner_tui.runs.read.log_only.follower import FIRST_LOOK_BYTES, LogOnlyFollower
@@ -107,7 +107,8 @@ class RunReader:
                 self.folder.output_log, folders, record.created_t, self._first_look_bytes
             )
         over = self._state.finished is not None or any(isinstance(event, Finished) for event in found)
-        return self._log_follower.events(time.time(), over=over)
+        started = bool(self._state.ranks) or any(isinstance(event, Started) for event in found)
+        return self._log_follower.events(time.time(), over=over, observed=started)
 
     def _new_events(self, path: Path, files: int) -> Iterator[Event]:
         tail = self._tails.setdefault(path, LineTail(path))

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.runs.sandbox import Sandbox, wait_ended
 from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.run_state import RunState
-from tuner_tui.runs.events.types import Evaluated, Event, Metrics, Steps
+from tuner_tui.runs.events.types import Evaluated, Event, Metrics, Plan, Steps
 from tuner_tui.runs.read.log_only.follower import LogEventBuilder, LogOnlyFollower
 from tuner_tui.runs.read.log_only.output_lines import parse_output
 from tuner_tui.runs.read.reader import RunReader
@@ -106,6 +106,26 @@ def test_it_waits_for_the_observer_to_speak_first(tmp_path: Path) -> None:
     assert step_numbers(seen.events(104.1, over=False)) == [1, 3]
     say(tmp_path, "\r  5%|  | 5/100 [00:05<01:35,  1.0it/s]")
     assert step_numbers(seen.events(105.0, over=False)) == [5]
+
+
+def test_a_bar_before_the_observers_first_step_is_not_taken_for_the_training(tmp_path: Path) -> None:
+    log = tmp_path / "output.log"
+    log.write_text(bar(24, 24, 1) + "\r")
+    follower = LogOnlyFollower(log, (tmp_path,), 0.0)
+    assert follower.events(1000.0, over=False, observed=True) == []
+    assert follower.events(1030.0, over=False, observed=True) == []
+    assert follower.events(1060.0, over=False, observed=True)
+
+
+def test_the_observer_replaces_the_total_of_a_bar() -> None:
+    state, _ = told(bar(24, 24, 1))
+    assert (state.step, state.total_steps) == (24, 24)
+    state = fold_all(state, [Plan(t=200.0, rank=0, total_steps=6, guessed=True)])
+    assert state.total_steps == 6
+    state = fold_all(state, [Steps(t=201.0, rank=0, step=1, own_steps=1, train_s=1.0)])
+    assert (state.step, state.total_steps, state.total_guessed) == (1, 6, True)
+    without_plan = fold_all(told(bar(24, 24, 1))[0], [Steps(t=201.0, rank=0, step=1, own_steps=1, train_s=1.0)])
+    assert (without_plan.step, without_plan.total_steps) == (1, None)
 
 
 def test_events_of_an_ended_run_are_released_at_once(tmp_path: Path) -> None:

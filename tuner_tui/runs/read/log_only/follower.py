@@ -22,11 +22,12 @@ MAX_EPOCH_BAR = 1000
 class LogEventBuilder:
     """Makes events of progress records: adds up bars that restart each epoch, and separates evaluation from training.
 
-    `advanced`: whether a step was completed.
+    `advanced`: whether a step was completed; `bars_alone`: whether only progress bars say so, without a loss.
     """
 
     def __init__(self) -> None:
         self.advanced = False
+        self.bars_alone = True
         self._bar_total: int | None = None
         self._bar_done = 0
         self._before_steps = 0
@@ -67,6 +68,7 @@ class LogEventBuilder:
         if record.evaluation:
             found.append(Evaluated(t=now, source=record.source, step=step, metrics=record.evaluation))
         if record.loss is not None:
+            self.bars_alone = False
             found.append(
                 Metrics(
                     t=now, source=record.source, step=step, loss=record.loss, learning_rate=record.learning_rate,
@@ -140,6 +142,8 @@ FIRST_LOOK_BYTES = 4 << 20
 PIECE_BYTES = 64 << 10
 GRACE_S = 3.0
 """Seconds after the first step in which events are held back. An observer would report within a second."""
+BAR_GRACE_S = 60.0
+"""The same where an observer has started and only a progress bar moved, which may be that of the data."""
 FILES_EVERY_S = 5.0
 
 
@@ -166,8 +170,11 @@ class LogOnlyFollower:
         self._files_t = 0.0
         self._file_records = 0
 
-    def events(self, now: float, *, over: bool) -> list[Event]:
-        """The new events at `now` (seconds since the epoch); held back for `GRACE_S` unless the run is `over`."""
+    def events(self, now: float, *, over: bool, observed: bool = False) -> list[Event]:
+        """The new events at `now` (seconds since the epoch); held back at first unless the run is `over`.
+
+        `observed`: an observer has started in the training, and may still report steps.
+        """
         records = list(parse_output(self._new_text(over)))
         self._log_has_steps = self._log_has_steps or any(record.step for record in records)
         if not self._log_has_steps:
@@ -175,8 +182,9 @@ class LogOnlyFollower:
         self._held += self._builder.events(records, now)
         if self._builder.advanced and self._advanced_t is None:
             self._advanced_t = now
+        grace_s = BAR_GRACE_S if observed and self._builder.bars_alone else GRACE_S
         self._released = self._released or (
-            self._advanced_t is not None and (over or now - self._advanced_t >= GRACE_S)
+            self._advanced_t is not None and (over or now - self._advanced_t >= grace_s)
         )
         if not self._released:
             return []
