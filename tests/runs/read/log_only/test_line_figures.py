@@ -37,7 +37,10 @@ from tuner_tui.runs.read.log_only.line_figures import LineFigures, may_have_figu
             "2026-11-22 04:20:35.123 | INFO     | __main__:train:45 - step 10 loss 0.5123",
             LineFigures(step=10, loss=0.5123),
         ),
-        ("[0/25][10/100] Loss_D: 1.2312 Loss_G: 3.4123 D(x): 0.5", LineFigures(loss=1.2312)),
+        (
+            "[0/25][10/100] Loss_D: 1.2312 Loss_G: 3.4123 D(x): 0.5",
+            LineFigures(step=10, total_steps=100, per_epoch=True, epoch=0.0, epochs=25, loss=1.2312),
+        ),
         ("reconstruction loss: 3.0, kl loss: 1.0, total loss: 4.0", LineFigures(loss=4.0)),
     ],
 )
