@@ -92,12 +92,14 @@ class ListedRunner:
     unreachable: frozenset[str] = frozenset()
     ran: list[Trial] = field(default_factory=list)
     starts: list[Settings] = field(default_factory=list)
+    callbacks: list[TrialCallbacks] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._answers = iter(self.answers)
 
     def run(self, trial: Trial, callbacks: TrialCallbacks) -> TrialReport:
         self.ran.append(trial)
+        self.callbacks.append(callbacks)
         callbacks.launched(RunFolder(Path(f"/nowhere/r{len(self.ran):03d}")))
         self.before(len(self.ran))
         if callbacks.aborted():

@@ -11,7 +11,7 @@ from tests.fakes.live_run import START_S
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.process.tuning_reader import TuningView
 from tuner_tui.tuning.trial import CompletedTrial, Measurement, Purpose, SkippedChange, Trial, TuningConclusion
-from tuner_tui.ui.backend.records import TrainingConfig, TuningListing, TuningSnapshot
+from tuner_tui.ui.backend.records import TrainingConfig, TuningListing, TuningPlan, TuningSnapshot, TuningWish
 from tuner_tui.ui.backend.tunings import Tunings
 
 GIB = 2**30
@@ -114,14 +114,18 @@ class FakeTunings(Tunings):
     begins: TuningView = field(default_factory=under_way)
     asked: list[tuple[str, str]] = field(default_factory=list)
     minutes: list[float] = field(default_factory=list)
+    objectives: list[str | None] = field(default_factory=list)
+    least_minutes: float = 1.0
     seen: TuningView | None = None
 
-    def plan(self, config: TrainingConfig) -> Sequence[tuple[str, str]]:
-        return (("Tunes", f"{config.preset}, from the settings shown"), ("Does", "short real runs, one after another"))
+    def plan(self, config: TrainingConfig) -> TuningPlan:
+        tunes = f"{config.preset}, from the settings shown"
+        return TuningPlan((("Tunes", tunes), ("Does", "short real runs, one after another")), self.least_minutes)
 
-    def start(self, config: TrainingConfig, minutes: float) -> Path:
+    def start(self, config: TrainingConfig, wish: TuningWish) -> Path:
         self.asked.append(("start", config.preset or ""))
-        self.minutes.append(minutes)
+        self.minutes.append(wish.minutes)
+        self.objectives.append(wish.objective)
         self.views = {"t004": self.begins, **self.views}
         return Path("/tunings/t004")
 

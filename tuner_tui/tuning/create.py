@@ -14,6 +14,8 @@ from tuner_tui.runs.store.record import redact_job, resolved_to_json
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob, Job
 from tuner_tui.tuning.detached_process import ProcessSpec, start_detached
+from tuner_tui.tuning.earlier_runs import read_earlier_runs
+from tuner_tui.tuning.process.time_budget import least_minutes
 from tuner_tui.tuning.store import (
     WHY_EXCLUSIVE,
     AlreadyTuningError,
@@ -89,6 +91,31 @@ def ensure_tunable(job: Job) -> None:
         raise SettingsError(
             "No setting reaches this command: choose a way with --apply, such as inject or placeholders."
         )
+
+
+@dataclass(frozen=True, slots=True)
+class TimeNeeded:
+    """The minutes of the shortest tuning that may confirm something, and a sentence on what they rest on."""
+
+    minutes: int
+    sentence: str
+
+    def ensure(self, minutes: float) -> None:
+        """Raise `SettingsError` if a tuning of so many minutes is too short."""
+        if minutes < self.minutes:
+            raise SettingsError(f"{minutes:g} min hold no tuning of this training. {self.sentence}")
+
+
+def time_needed(request: LaunchRequest) -> TimeNeeded:
+    """Return the time that a tuning of `request` needs at least. Reads earlier runs of the job."""
+    trial_s = read_earlier_runs(request.job, request.runs_root).trial_s
+    minutes = least_minutes(trial_s)
+    takes = "at least 5 s" if trial_s is None else f"about {trial_s:.0f} s, by earlier runs"
+    return TimeNeeded(
+        minutes,
+        f"The least that makes sense is {minutes} min, for the start, one change and two comparisons of both: a trial "
+        f"takes {takes}.",
+    )
 
 
 def tuning_title(preset: str | None, job: Job) -> str:

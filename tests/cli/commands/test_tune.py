@@ -82,6 +82,13 @@ def test_a_plain_loop_that_waits_for_its_data_gets_workers(tuner: Shell) -> None
         assert not read_status(folder).live
 
 
+def test_minutes_that_hold_nothing_are_refused(tuner: Shell) -> None:
+    done = tune(tuner, "--most-minutes", "0.3", *START, "--", *LOOP)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "The least that makes sense is 1 min" in done.stderr
+    assert not tunings_dir(tuner.environ).exists()
+
+
 @pytest.fixture
 def spinning() -> Iterator[None]:
     """Half of the cores are kept busy."""

@@ -12,7 +12,7 @@ from tests.fakes.listed_search import measured
 from tuner_tui.cli.commands.tune import follow_tuning
 from tuner_tui.cli.interrupts import Interrupts
 from tuner_tui.settings.model import Settings
-from tuner_tui.tuning.process.time_budget import TimeBudget
+from tuner_tui.tuning.process.time_budget import TimeBudget, give_up_s
 from tuner_tui.tuning.process.trial_log import TrialLog, TuningEnded, TuningStarted
 from tuner_tui.tuning.store import TuningFolder
 from tuner_tui.tuning.trial import CompletedTrial, Trial, TuningConclusion
@@ -80,3 +80,8 @@ def test_time_that_held_nothing_but_the_start_is_no_success(
     log.add(TuningEnded(t=2.0, status="finished", verdict=verdict, early=early, preset=preset))
     with Interrupts() as interrupts:
         assert follow_tuning(folder, True, interrupts) == code
+
+
+def test_a_trial_is_given_up_at_four_times_its_prediction_and_half_a_minute_at_least() -> None:
+    assert give_up_s(20.0) == 80.0
+    assert give_up_s(5.0) == 35.0

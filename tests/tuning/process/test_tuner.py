@@ -181,6 +181,16 @@ def test_too_little_time_for_any_trial_says_how_much_is_needed(tmp_path: Path) -
     assert "--most-minutes 5`" in ended.sentence, "forty seconds and some, two pairs and the check"
 
 
+def test_a_trial_is_predicted_before_it_starts_and_limited_once_one_was_measured(bench: Bench) -> None:
+    runner = ListedRunner([measured(100, seconds=20.0), measured(150), measured(120), measured(151)])
+    log = TrialLog(bench.folder)
+    tuner = Tuner(bench.folder, log, runner, ListedSearch, bench.deadline, lambda: bench.time, predicted_s=12.0)
+    tuner.tune(TrialHistory(START))
+    started = [entry for entry in read_entries(bench.folder) if isinstance(entry, TrialStarted)]
+    assert [one.expected_s for one in started[:2]] == [12.0, 20.0]
+    assert [(one.expected_s, one.give_up_s) for one in runner.callbacks[:2]] == [(12.0, None), (20.0, 80.0)]
+
+
 def test_a_second_tuning_is_refused_while_one_is_under_way(bench: Bench) -> None:
     ensure_no_other_tuning(bench.folder.path.parent)
     lock = acquire_lock(bench.folder.lock)

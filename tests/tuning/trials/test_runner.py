@@ -260,6 +260,14 @@ def test_patience(state: RunState, now: float, words: str) -> None:
     assert bool(why) == bool(words)
 
 
+def test_a_trial_that_takes_several_times_its_prediction_is_given_up(trials: Trials) -> None:
+    """It starts and trains no step, for which the protocol alone would wait five minutes."""
+    job = trials.script("import signal, torch\nsignal.pause()")
+    found = trials.run(trials.runner(job), TrialCallbacks(expected_s=1.0, give_up_s=2.0)).measurement
+    assert (found.outcome, found.passing) == ("no-step", False)
+    assert found.sentence.startswith("It was predicted to take 1 s, and was given up after ")
+
+
 def test_who_gives_more_time_waits_longer_for_the_first_step() -> None:
     assert TrialProtocol.within(9.0).first_step_s == 300
     assert TrialProtocol.within(60.0).first_step_s == 1200

@@ -37,7 +37,9 @@ def tuning(job: BuiltinJob | CommandJob | None = None) -> TuningFolder:
 
 
 def test_a_plan_says_what_is_done_and_what_is_saved() -> None:
-    said = dict(Tunings().plan(opened()))
+    plan = Tunings().plan(opened())
+    said = dict(plan.lines)
+    assert (plan.least_minutes, "The least that makes sense is 1 min" in said["Needs"]) == (1, True)
     assert "short real runs" in said["Does"]
     assert said["Holds"].startswith("the effective batch, 8")
     assert "demo-tuned" in said["Saves"]

@@ -61,6 +61,19 @@ async def test_the_first_tuning_starts_once_what_it_does_and_its_minutes_are_agr
         await pilot.press("1", "2", "up", "x", "enter")
         await until(pilot, lambda: shown(pilot) == under_way(id="t004"))
         assert (box.tuner.asked, box.tuner.minutes) == ([("start", "llama-1b-sft")], [15.0])
+        assert box.tuner.objectives == ["job"]
+
+
+async def test_too_few_minutes_are_refused_and_another_goal_is_chosen() -> None:
+    box = FakeBox(tuner=FakeTunings(least_minutes=7.0))
+    async with on_screen(box) as pilot:
+        await pilot.press("o")
+        await until(pilot, lambda: dialog(pilot) == "Tune")
+        await pilot.press("backspace", "3", "enter")
+        await until(pilot, lambda: "The least that makes sense here is 7 min." in screen_text(pilot.app))
+        await pilot.press("backspace", "8", "tab", "right", "enter")
+        await until(pilot, lambda: shown(pilot) == under_way(id="t004"))
+        assert (box.tuner.minutes, box.tuner.objectives) == ([8.0], ["steady"])
 
 
 @pytest.mark.parametrize(

@@ -180,7 +180,7 @@ def _new_tuning(options: LaunchOptions, wanted: TuningOptions) -> tuple[TuningFo
     from tuner_tui.runs.launch.duplicate_run import find_duplicate_run
     from tuner_tui.runs.launch.prepare import prepare
     from tuner_tui.settings.presets.library import preset_path
-    from tuner_tui.tuning.create import TunerSpec, create_tuning, ensure_tunable
+    from tuner_tui.tuning.create import TunerSpec, create_tuning, ensure_tunable, time_needed
     from tuner_tui.tuning.launching import build_request
 
     if wanted.save_as is not None:
@@ -193,6 +193,7 @@ def _new_tuning(options: LaunchOptions, wanted: TuningOptions) -> tuple[TuningFo
     prepared = prepare(request)
     check_interpreter(options.interpreter, request, prepared)
     print_announcement(prepared)
+    time_needed(request).ensure(wanted.most_minutes)
     folder = create_tuning(request, wanted)
     return folder, TunerSpec(request.job, request.environ, wanted.most_minutes)
 

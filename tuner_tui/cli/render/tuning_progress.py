@@ -39,7 +39,9 @@ class TuningLines:
                 if entry.busy:
                     yield f"busy      {entry.busy[0].upper()}{entry.busy[1:]}: {BUSY_NOTE}"
             case TrialStarted():
-                left = "" if entry.left_high_s is None else f"  (about {_time_left(entry)} left)"
+                takes = "" if entry.expected_s is None else f"takes about {format_short_duration(entry.expected_s)}"
+                total = "" if entry.left_high_s is None else f"about {_time_left(entry)} left"
+                left = f"  ({', '.join(filter(None, (takes, total)))})" if takes or total else ""
                 yield f"trial {entry.trial.number:<3} {self._describe(entry.trial)}: {entry.trial.reason}{left}"
             case TrialCompleted():
                 if self._initial is None:

@@ -9,7 +9,7 @@ from statistics import fmean
 
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.search.paired_test import MIN_PAIRS
-from tuner_tui.tuning.trial import CompletedTrial, Trial
+from tuner_tui.tuning.trial import CompletedTrial, Measurement, Trial
 
 SLACK = 1.3
 """Safety factor on the expected time of a trial."""
@@ -17,6 +17,12 @@ COMPILE_FACTOR = 3.0
 """Factor on the time of a trial that compiles, until one was run."""
 MIN_STEPS = 4
 """Optimizer steps that every trial takes, warm-up included, however long they are."""
+SHORTEST_TRIAL_S = 5.0
+"""Seconds of the shortest trial: Python and torch are imported, and a second of training is measured."""
+GIVE_UP_FACTOR = 4.0
+"""Factor on the expected time of a trial after which it is given up,"""
+MIN_EXCESS_S = 30.0
+"""but not before it has taken so many seconds more than expected."""
 TRIALS_AFTER_NOISE = 7
 """Trials, each as long as the start's, that must still be possible after the start is repeated for the noise."""
 
@@ -82,6 +88,29 @@ class TimeBudget:
         following = range(done, max(2 * MIN_PAIRS, done + done % 2))
         runs = (start if number % 4 in (0, 3) else winner for number in following)  # the order of a pair alternates
         return sum(map(self.expected_s, runs))
+
+
+def least_s(trial_s: float) -> float:
+    """Return the seconds of the shortest tuning that may confirm something, if each trial takes `trial_s`.
+
+    That is the start, and a change with the comparison that has to follow it.
+    """
+    settings = Settings()
+    start = CompletedTrial(
+        Trial(number=1, purpose="start", settings=settings, reason=""), Measurement(outcome="measured", seconds=trial_s)
+    )
+    change = Trial(number=2, purpose="knob", settings=settings, reason="")
+    return trial_s + TimeBudget([start], settings, 0.0).needed_s(change)
+
+
+def least_minutes(trial_s: float | None) -> int:
+    """Return the whole minutes of the shortest tuning that makes sense; `trial_s` is None before any run of the job."""
+    return minutes_for(least_s(SHORTEST_TRIAL_S if trial_s is None else trial_s))
+
+
+def give_up_s(expected_s: float) -> float:
+    """Return the seconds after which a trial is given up that was expected to take `expected_s`."""
+    return max(GIVE_UP_FACTOR * expected_s, expected_s + MIN_EXCESS_S)
 
 
 def minutes_for(seconds: float) -> int:

@@ -39,7 +39,10 @@ class TuningStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialStarted:
-    """`trial` was started as `run`. The tuning needs `left_low_s` to `left_high_s` seconds, this trial included."""
+    """`trial` was started as `run`. The tuning needs `left_low_s` to `left_high_s` seconds, this trial included.
+
+    `expected_s` is the predicted time of the trial; None before any run of the job.
+    """
 
     t: float
     trial: Trial
@@ -48,6 +51,7 @@ class TrialStarted:
     v: int = LOG_VERSION
     left_low_s: float | None = None
     left_high_s: float | None = None
+    expected_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

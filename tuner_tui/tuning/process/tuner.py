@@ -36,7 +36,7 @@ from tuner_tui.tuning.process.preset_check import (
     preset_request,
     run_preset,
 )
-from tuner_tui.tuning.process.time_budget import TimeBudget, minutes_for
+from tuner_tui.tuning.process.time_budget import TimeBudget, give_up_s, minutes_for
 from tuner_tui.tuning.process.trial_log import (
     LogEntry,
     TrialCompleted,
@@ -162,6 +162,7 @@ class Tuner:
         early: The search was cut short for lack of time.
         needed_s: Seconds that the next trial would have needed.
         lacking_time: The changes that were given up for lack of time.
+        predicted_s: Seconds of a trial by earlier runs of the job, until one was run; None if there are none.
     """
 
     folder: TuningFolder
@@ -173,6 +174,7 @@ class Tuner:
     early: bool = False
     needed_s: float | None = None
     lacking_time: tuple[SkippedChange, ...] = ()
+    predicted_s: float | None = None
 
     def tune(self, history: TrialHistory) -> TuningEnded:
         """Run trials to the end. Returns the last log entry without writing it. Raises `LaunchError`, `OSError`."""
@@ -181,7 +183,7 @@ class Tuner:
             search, trial = self._next(history)
             if trial is None:
                 return self._end("finished", search.conclusion)
-            report = runner.run(trial, self._callbacks(trial, search))
+            report = runner.run(trial, self._callbacks(trial, search, history))
             if report.measurement.outcome == "aborted":
                 break
             history = history.after(trial, report)
@@ -206,12 +208,19 @@ class Tuner:
         best = search.best
         return TimeBudget(history.trials, None if best is None else best.trial.settings, self.deadline_t - self.now())
 
-    def _callbacks(self, trial: Trial, search: SearchLike) -> TrialCallbacks:
+    def _callbacks(self, trial: Trial, search: SearchLike, history: TrialHistory) -> TrialCallbacks:
+        expected_s = self._budget(history, search).expected_s(trial.settings) if history.trials else self.predicted_s
+
         def launched(run: RunFolder) -> None:
             low, high = search.remaining_s() or (None, None)
-            self.log.add(TrialStarted(t=self.now(), trial=trial, run=run.id, left_low_s=low, left_high_s=high))
+            entry = TrialStarted(
+                t=self.now(), trial=trial, run=run.id, left_low_s=low, left_high_s=high, expected_s=expected_s
+            )
+            self.log.add(entry)
 
-        return TrialCallbacks(self.folder.aborted, launched, self.deadline_t)
+        measured = any(one.measurement.outcome == "measured" for one in history.trials)
+        limit_s = give_up_s(expected_s) if measured and expected_s is not None else None
+        return TrialCallbacks(self.folder.aborted, launched, self.deadline_t, expected_s, limit_s)
 
     def _write(self, history: TrialHistory, report: TrialReport) -> None:
         search = self.search_from(history, False)
@@ -304,7 +313,12 @@ def tune(folder: TuningFolder, spec: TunerSpec, log: TrialLog) -> TuningEnded:
         )
     )
     tuner = Tuner(
-        folder, log, TrialRunner(request, TrialProtocol.within(spec.minutes)), context.search_from(), deadline_t
+        folder,
+        log,
+        TrialRunner(request, TrialProtocol.within(spec.minutes)),
+        context.search_from(),
+        deadline_t,
+        predicted_s=earlier.trial_s,
     )
     ended = tuner.tune(history)
     trials = completed_trials(read_entries(folder))

@@ -29,6 +29,7 @@ class TuningView:
 
     Attributes:
         current, current_run, current_since_t: The running trial, its run, and when it was started.
+        current_expected_s: The predicted time of the running trial; None if unknown.
         capacity_bytes, limit_bytes: Memory of the card, and the part that a trial may take; None if unknown.
         whole_job: The training whose time is compared, None if throughput is.
         busy: What keeps the machine too busy to measure on; empty if it was quiet at the start.
@@ -45,6 +46,7 @@ class TuningView:
     current: Trial | None = None
     current_run: str | None = None
     current_since_t: float | None = None
+    current_expected_s: float | None = None
     skipped: tuple[SkippedChange, ...] = ()
     capacity_bytes: int | None = None
     limit_bytes: int | None = None
@@ -120,6 +122,7 @@ class TuningReader:
             current=current.trial if current is not None and running else None,
             current_run=current.run if current is not None and running else None,
             current_since_t=current.t if current is not None and running else None,
+            current_expected_s=current.expected_s if current is not None and running else None,
             skipped=() if state.completed is None else state.completed.skipped,
             capacity_bytes=None if state.memory is None else state.memory.capacity_bytes,
             limit_bytes=None if state.memory is None else state.memory.limit_bytes,

@@ -59,11 +59,21 @@ class TrialCallbacks:
     """Callbacks of a running trial.
 
     `aborted` returns whether to abort it, `launched` is called with its run. It ends at `deadline_t` (epoch seconds).
+    It was predicted to take `expected_s`, and is given up after `give_up_s`; both are None if that is not known.
     """
 
     aborted: Callable[[], bool] = _never
     launched: Callable[[RunFolder], None] = _ignore
     deadline_t: float | None = None
+    expected_s: float | None = None
+    give_up_s: float | None = None
+
+    def overdue_reason(self, state: RunState, now: float) -> str:
+        """Return a sentence if the trial takes several times as long as predicted, else empty."""
+        launched = state.launched_t
+        if self.give_up_s is None or self.expected_s is None or launched is None or now - launched < self.give_up_s:
+            return ""
+        return f"It was predicted to take {self.expected_s:.0f} s, and was given up after {now - launched:.0f} s."
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +160,9 @@ class _TrialMonitor:
         state = self.reader.state
         self.aborted = self._abort_reason(now)
         if not self.aborted and not self._all_measured(state):
-            self.stop_reason = overdue_reason(state, self._protocol, now)
-            self.transient = state.last_step_t is not None
+            stalled = overdue_reason(state, self._protocol, now)
+            self.stop_reason = stalled or self._callbacks.overdue_reason(state, now)
+            self.transient = bool(stalled) and state.last_step_t is not None
         if self.aborted or self.stop_reason or self._all_measured(state):
             self._end()
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tuner_tui.settings.origin import Resolved
     from tuner_tui.settings.presets.preset import Preset
     from tuner_tui.tuning.process.tuning_reader import TuningView
+    from tuner_tui.tuning.trial import Objective
 
 
 class BackendError(Exception):
@@ -198,6 +199,22 @@ class MemoryOutlook:
     def largest(self) -> int | None:
         """The largest micro batch that fits, or None if unknown."""
         return self.measured_largest if self.measured or self.estimate is None else self.estimate.largest_batch()
+
+
+@dataclass(frozen=True, slots=True)
+class TuningPlan:
+    """Labelled lines on what a tuning would do, and the minutes that it needs at least."""
+
+    lines: Sequence[tuple[str, str]]
+    least_minutes: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TuningWish:
+    """How long a tuning may take, and what it makes faster; None for a tuning that is resumed."""
+
+    minutes: float
+    objective: Objective | None = None
 
 
 @dataclass(frozen=True, slots=True)

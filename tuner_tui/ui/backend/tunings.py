@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tuner_tui.ui.backend.records import BackendError, TuningListing, TuningSnapshot, translate_errors
+from tuner_tui.ui.backend.records import BackendError, TuningListing, TuningPlan, TuningSnapshot, translate_errors
 from tuner_tui.ui.backend.runs import launch_request
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tuner_tui.settings.job import Job
     from tuner_tui.tuning.process.tuning_reader import TuningReader, TuningView
     from tuner_tui.tuning.store import TuningRecord
-    from tuner_tui.ui.backend.records import TrainingConfig
+    from tuner_tui.ui.backend.records import TrainingConfig, TuningWish
 
 MAX_LISTED_TUNINGS = 100
 UNREACHABLE = "No setting reaches this command: e edits the job; choose a way such as inject or placeholders."
@@ -30,30 +30,35 @@ class Tunings:
     """The tunings on this machine. Calls may block on files; those that can fail raise `BackendError`."""
 
     @translate_errors()
-    def plan(self, config: TrainingConfig) -> Sequence[tuple[str, str]]:
-        """Return labelled lines that say what a tuning of `config` would do."""
+    def plan(self, config: TrainingConfig) -> TuningPlan:
+        """Return what a tuning of `config` would do, and the time that it needs."""
         from tuner_tui.runs.launch.prepare import prepare
         from tuner_tui.runs.launch.summary import launch_summary
+        from tuner_tui.tuning.create import time_needed
         from tuner_tui.tuning.process.tuned_preset import tuned_preset_name
 
-        launch_lines = launch_summary(prepare(_tunable_request(config)))
+        request = _tunable_request(config)
+        launch_lines, needed = launch_summary(prepare(request)), time_needed(request)
         batch = config.resolved.settings.effective_batch(1)
         preset = tuned_preset_name(config.preset, config.job)
-        return [
+        lines = [
             ("Does", PLAN_SUMMARY),
+            ("Needs", needed.sentence),
             ("Holds", f"the effective batch, {batch} a process, so that the learning rate stays right"),
             ("Saves", f"the winner as the preset {preset}; the settings shown stay as they are"),
             *launch_lines,
         ]
+        return TuningPlan(lines, needed.minutes)
 
     @translate_errors()
-    def start(self, config: TrainingConfig, minutes: float) -> Path:
-        """Start a detached tuning of at most `minutes` and return its folder."""
+    def start(self, config: TrainingConfig, wish: TuningWish) -> Path:
+        """Start a detached tuning and return its folder."""
         from tuner_tui.tuning.create import TunerSpec, TuningOptions, create_tuning, start_tuning
 
         request = _tunable_request(config)
-        folder = create_tuning(request, TuningOptions(most_minutes=minutes))
-        start_tuning(folder, TunerSpec(request.job, request.environ, minutes))
+        options = TuningOptions(most_minutes=wish.minutes, objective=wish.objective or "job")
+        folder = create_tuning(request, options)
+        start_tuning(folder, TunerSpec(request.job, request.environ, wish.minutes))
         return folder.path
 
     @translate_errors()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tuner_tui.core.daemon_thread import to_daemon_thread
 from tuner_tui.ui.backend.feeds import PollingFeed
+from tuner_tui.ui.backend.records import TuningPlan, TuningWish
 from tuner_tui.ui.controllers.controller import Controller
 from tuner_tui.ui.drawing.tuning_text import can_resume
 from tuner_tui.ui.messages import TuningArrived, TuningStatusArrived
@@ -15,10 +16,10 @@ from tuner_tui.ui.screens.pickers import PickerItem, PickScreen
 from tuner_tui.ui.screens.remedy import DiffScreen
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from tuner_tui.tuning.process.tuning_reader import TuningView
+    from tuner_tui.tuning.trial import Objective
     from tuner_tui.ui.backend.records import TuningSnapshot
     from tuner_tui.ui.screens.tune import TuneScreen
 
@@ -34,6 +35,7 @@ class TuningController(Controller):
     _folder: Path | None = None
     _status_feed: PollingFeed[TuningView | None] | None = None
     _minutes: float | None = None
+    _objective: Objective = "job"
 
     async def watch_status(self) -> None:
         """Post whether a tuning runs on this box, once everything needed to start one is read."""
@@ -131,20 +133,22 @@ class TuningController(Controller):
         if current is None or refusal:
             self._app.show_note(refusal, severity="warning")
             return None
-        lines = await to_daemon_thread(lambda: self._backend.tunings.plan(current))
-        minutes = await self._ask_minutes("Tune", lines)
-        return (
-            None if minutes is None else await to_daemon_thread(lambda: self._backend.tunings.start(current, minutes))
-        )
+        plan = await to_daemon_thread(lambda: self._backend.tunings.plan(current))
+        wish = await self._ask("Tune", plan, self._objective)
+        if wish is None:
+            return None
+        self._objective = wish.objective or self._objective
+        return await to_daemon_thread(lambda: self._backend.tunings.start(current, wish))
 
-    async def _ask_minutes(self, heading: str, lines: Sequence[tuple[str, str]]) -> float | None:
-        """Return the minutes that a tuning may take, or None if it is not wanted. The last answer is the default."""
+    async def _ask(self, heading: str, plan: TuningPlan, objective: Objective | None = None) -> TuningWish | None:
+        """Return how to tune, or None if it is not wanted. The last answer is the default."""
         from tuner_tui.tuning.trials.trial_protocol import DEFAULT_MINUTES
         from tuner_tui.ui.screens.tune import TuneStartScreen
 
-        minutes = await self._app.push_screen_wait(TuneStartScreen(lines, self._minutes or DEFAULT_MINUTES, heading))
-        self._minutes = minutes or self._minutes
-        return minutes
+        default = TuningWish(max(self._minutes or DEFAULT_MINUTES, plan.least_minutes or 0.0), objective)
+        wish = await self._app.push_screen_wait(TuneStartScreen(plan, default, heading))
+        self._minutes = self._minutes if wish is None else wish.minutes
+        return wish
 
     async def abort(self) -> None:
         """End the tuning shown, after a confirmation."""
@@ -166,10 +170,10 @@ class TuningController(Controller):
             lines = [("Keeps", "every trial that was measured; what was tried is not tried again")]
             if snapshot is not None and snapshot.view.trouble:
                 lines.insert(0, ("Stands", snapshot.view.trouble))
-            minutes = await self._ask_minutes(f"Go on with {folder.name}", lines)
-            if minutes is not None:
+            wish = await self._ask(f"Go on with {folder.name}", TuningPlan(lines))
+            if wish is not None:
                 current = self._state.current
-                await to_daemon_thread(lambda: self._backend.tunings.resume(folder, current, minutes))
+                await to_daemon_thread(lambda: self._backend.tunings.resume(folder, current, wish.minutes))
                 self._follow(folder)
 
     async def pick(self) -> None:

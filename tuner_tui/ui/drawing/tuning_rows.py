@@ -56,6 +56,8 @@ def _running_rows(view: TuningView, now_s: float | None, width: int) -> list[Row
     given = view.tried[0].trial.settings if view.tried else None
     since = None if now_s is None or view.current_since_t is None else now_s - view.current_since_t
     for_how_long = "" if since is None else f" · for {format_duration(since)}"
+    if since is not None and view.current_expected_s is not None:
+        for_how_long += f" of about {format_duration(view.current_expected_s)}"
     first = line(
         TextSpan(f"▸ trial {trial.number}", "strong"),
         f" · {format_changes(trial, given)}{for_how_long}",

@@ -11,54 +11,69 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.reactive import reactive
 from textual.widgets import Input, Label, Static
 
+from tuner_tui.ui.backend.records import TuningWish
 from tuner_tui.ui.drawing.tuning_text import can_resume, is_start_best
 from tuner_tui.ui.keys import TUNE_KEYS
 from tuner_tui.ui.messages import TuningWanted
 from tuner_tui.ui.panels.tuning import SkippedPanel, TrialsPanel, TuningHead, TuningPanel, TuningPlots
 from tuner_tui.ui.screens.dialogs import Dialog, launch_table
 from tuner_tui.ui.screens.sub_screen import SubScreen
+from tuner_tui.ui.widgets.choice import Choice
 from tuner_tui.ui.widgets.key_footer import KeyFooter
 from tuner_tui.ui.widgets.page_tabs import PageTabs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping
 
     from textual.app import ComposeResult
     from textual.binding import BindingType
     from textual.widget import Widget
 
-    from tuner_tui.ui.backend.records import TuningSnapshot
+    from tuner_tui.tuning.trial import Objective
+    from tuner_tui.ui.backend.records import TuningPlan, TuningSnapshot
 
 
 GAP = 2
 MIN_MINUTES = 0.1
 INVALID_MINUTES = "A number of minutes, such as 9 or 2.5."
 MINUTES_NOTE = "min; x ends it sooner, and keeps what was measured"
-MINUTES_LABEL = "At most"
+MINUTES_LABEL, GOAL_LABEL = "At most", "Goal"
+GOALS: Mapping[Objective, str] = {
+    "job": "the shortest whole job",
+    "steady": "the highest steady speed",
+}
 
 
-class TuneStartScreen(Dialog[float]):
-    """Shows labelled `lines` about the tuning; returns the minutes that it may take."""
+class TuneStartScreen(Dialog[TuningWish]):
+    """Shows the plan of a tuning; returns the minutes that it may take and, unless it is resumed, the objective."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "step(1)", "More", id="tune-start.more", show=False),
         Binding("down", "step(-1)", "Less", id="tune-start.less", show=False),
+        Binding("enter", "accept", "Start", id="tune-start.accept", show=False),
     ]
-    hint = "type or ↑ ↓ minutes · enter start · esc back"
 
-    def __init__(self, lines: Sequence[tuple[str, str]], minutes: float, heading: str = "Tune") -> None:
+    def __init__(self, plan: TuningPlan, wish: TuningWish, heading: str = "Tune") -> None:
         super().__init__()
         self.heading = heading
-        self._lines = lines
-        self._minutes = minutes
+        goal = "" if wish.objective is None else "tab goal · "
+        self.hint = f"type or ↑ ↓ minutes · {goal}enter start · esc back"
+        self._plan = plan
+        self._wish = wish
 
     def body(self) -> Iterable[Widget]:
-        yield VerticalScroll(Static(launch_table(self._lines)), can_focus=False)
-        minutes = Input(f"{self._minutes:g}", compact=True, restrict=r"[0-9]{0,5}\.?[0-9]{0,2}", id="minutes")
+        yield VerticalScroll(Static(launch_table(self._plan.lines)), can_focus=False)
+        minutes = Input(f"{self._wish.minutes:g}", compact=True, restrict=r"[0-9]{0,5}\.?[0-9]{0,2}", id="minutes")
         minutes.cursor_blink = False
-        label = Label(MINUTES_LABEL, classes="label")
-        label.styles.width = max(map(len, (MINUTES_LABEL, *(label for label, _ in self._lines)))) + GAP
-        yield Horizontal(label, minutes, Label(MINUTES_NOTE, classes="note"), classes="row")
+        yield Horizontal(self._label(MINUTES_LABEL), minutes, Label(MINUTES_NOTE, classes="note"), classes="row")
+        if self._wish.objective is not None:
+            goal = Choice(tuple(GOALS.values()), GOALS[self._wish.objective], id="goal")
+            yield Horizontal(self._label(GOAL_LABEL), goal, classes="row")
+
+    def _label(self, text: str) -> Label:
+        label = Label(text, classes="label")
+        label.styles.width = max(map(len, (MINUTES_LABEL, *(label for label, _ in self._plan.lines)))) + GAP
+        return label
 
     def on_mount(self) -> None:
         self.query_one(Input).focus()
@@ -66,19 +81,30 @@ class TuneStartScreen(Dialog[float]):
     def action_step(self, by: int) -> None:
         """Increase or decrease the minutes."""
         field = self.query_one(Input)
-        field.value = f"{next_minutes(parse_minutes(field.value) or self._minutes, by > 0):g}"
+        field.value = f"{next_minutes(parse_minutes(field.value) or self._wish.minutes, by > 0):g}"
         field.cursor_position = len(field.value)
 
     @on(Input.Submitted)
     def action_accept(self) -> None:
-        """Return the minutes, or show that the text is not valid."""
-        minutes = parse_minutes(self.query_one(Input).value)
+        """Return the minutes and the objective, or show why the minutes are not valid."""
+        minutes, least = parse_minutes(self.query_one(Input).value), self._plan.least_minutes
         if minutes is None:
-            note = self.query_one(".note", Label)
-            note.update(INVALID_MINUTES)
-            note.add_class("-wrong")
+            self._refuse(INVALID_MINUTES)
+        elif least is not None and minutes < least:
+            self._refuse(f"The least that makes sense here is {least:g} min.")
         else:
-            self.dismiss(minutes)
+            self.dismiss(TuningWish(minutes, self._objective()))
+
+    def _objective(self) -> Objective | None:
+        if self._wish.objective is None:
+            return None
+        chosen = self.query_one(Choice).value
+        return next(objective for objective, text in GOALS.items() if text == chosen)
+
+    def _refuse(self, reason: str) -> None:
+        note = self.query_one(".note", Label)
+        note.update(reason)
+        note.add_class("-wrong")
 
 
 def parse_minutes(text: str) -> float | None:
