@@ -8,13 +8,14 @@ from typing import Literal
 
 from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.advice.recommend.data_loading import SMALL_SHM_BYTES
-from tuner_tui.advice.recommend.target import other_processes_bytes
+from tuner_tui.advice.recommend.target import describe_cards, other_processes_bytes, select_cards
 from tuner_tui.advice.thresholds import DISK_FREE_BYTES
 from tuner_tui.core.units import GIB
 from tuner_tui.hardware.environment import visible_cards
 from tuner_tui.hardware.interpreter.compatibility import find_incompatibilities
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import GpuProblemKind, Inventory, Space
+from tuner_tui.settings.distributed import best_kind, is_same_kind, training_cards
 from tuner_tui.settings.fields import format_value
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
@@ -87,9 +88,11 @@ def gpu_checks(inventory: Inventory) -> Iterator[PreflightCheck]:
         names = ", ".join(f"{card.index} {card.name}" for card in cards)
         rest = f" ({len(inventory.gpus) - len(cards)} hidden)" if len(cards) < len(inventory.gpus) else ""
         yield PreflightCheck("GPU", "good", f"A training sees {names}{rest}.")
-    if len({card.name for card in cards}) > 1:
-        advice = f"CUDA_VISIBLE_DEVICES={cards[0].index} uses only the first."
-        yield PreflightCheck("GPU", "warning", "The cards differ: the weakest determines speed and precision.", advice)
+    if any(not is_same_kind(card, cards[0]) for card in cards):
+        sentence = "The cards differ: in a training on all of them the weakest determines speed and precision."
+        best = best_kind(cards)
+        advice = f"{select_cards(best)} trains on {describe_cards(best)} alone, as the built-in job does."
+        yield PreflightCheck("GPU", "warning", sentence, advice)
     for card in cards:
         if held := other_processes_bytes(card):
             sentence = f"Other programs hold {held / GIB:.1f} GiB of GPU {card.index}."
@@ -166,7 +169,9 @@ def settings_checks(
 ) -> Iterator[PreflightCheck]:
     """Checks that the settings fit together and fit the box."""
     cores_here = inventory.cpu.usable_cores
-    found = find_problems(settings, gpus=visible_cards(inventory), interpreter=interpreter, job=job, cores=cores_here)
+    found = find_problems(
+        settings, gpus=training_cards(inventory, job), interpreter=interpreter, job=job, cores=cores_here
+    )
     for problem in found:
         right = " ".join(f"--set {name}={format_value(name, value)}" for name, value in problem.fix.items())
         state: CheckState = "wrong" if problem.severity == "error" else "warning"

@@ -10,7 +10,7 @@ from tuner_tui.advice.effective_settings import chosen_settings, effective_setti
 from tuner_tui.core.procfs import this_machine
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.environment import visible_cards
-from tuner_tui.hardware.gpu.capabilities import MINIMUM_CAPABILITY
+from tuner_tui.hardware.gpu.capabilities import MINIMUM_CAPABILITY, has_tensor_cores
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.hardware.sample import Sample
@@ -84,7 +84,9 @@ class Situation:
         """The fastest precision known to run: bf16, else fp16 unless the model overflows in it, else fp32."""
         if self.supports("bf16"):
             return "bf16"
-        return "fp16" if self.supports("fp16") and not self.overflows_fp16 else "fp32"
+        cards = () if self.inventory is None else visible_cards(self.inventory)
+        able = all(card.capability is not None and has_tensor_cores(card.name, card.capability) for card in cards)
+        return "fp16" if cards and able and not self.overflows_fp16 else "fp32"
 
     @property
     def overflows_fp16(self) -> bool:

@@ -103,4 +103,4 @@ def complete_gpu(gpu: Gpu) -> Gpu:
         )
     # In a container the pids are the host's and would name the wrong processes.
     processes = tuple(map(with_command_line, gpu.processes)) if sees_host_pids() else gpu.processes
-    return replace(gpu, abilities=abilities(gpu.capability, gpu.architecture), processes=processes)
+    return replace(gpu, abilities=abilities(gpu.capability, gpu.architecture, gpu.name), processes=processes)

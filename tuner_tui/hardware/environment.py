@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tuner_tui.core.procfs import read_text
@@ -57,9 +58,30 @@ def visible_gpus(gpus: Sequence[Gpu], cuda_visible_devices: str | None) -> tuple
 
 
 def visible_cards(inventory: Inventory) -> tuple[Gpu, ...]:
-    """The GPUs that `CUDA_VISIBLE_DEVICES` leaves visible, in the driver's order."""
-    indexes = visible_gpus(inventory.gpus, inventory.cuda_visible_devices)
-    return tuple(gpu for gpu in inventory.gpus if gpu.index in indexes)
+    """The GPUs that `CUDA_VISIBLE_DEVICES` leaves visible, in the driver's order.
+
+    Of a card in MIG mode it is the slice that CUDA shows a process: the named one, else the first.
+    """
+    named = inventory.cuda_visible_devices
+    indexes = visible_gpus(inventory.gpus, named)
+    return tuple(with_slice(gpu, named) for gpu in inventory.gpus if gpu.index in indexes)
+
+
+def with_slice(gpu: Gpu, named: str | None) -> Gpu:
+    """The slice of `gpu` that is visible, as a GPU of its own; `gpu` itself without slices."""
+    if not gpu.mig or not gpu.slices:
+        return gpu
+    entry = "" if named is None else named.split(",")[0].strip()
+    chosen = next((one for one in gpu.slices if entry and (one.uuid or "").startswith(entry)), gpu.slices[0])
+    return replace(
+        gpu,
+        name=chosen.name,
+        uuid=chosen.uuid,
+        memory_total_bytes=chosen.memory_total_bytes,
+        memory_used_bytes=chosen.memory_used_bytes,
+        memory_reserved_bytes=None,
+        mig=None if chosen.memory_total_bytes else True,
+    )
 
 
 def gpu_index(entry: str, gpus: Sequence[Gpu]) -> int | None:
@@ -73,7 +95,8 @@ def gpu_index(entry: str, gpus: Sequence[Gpu]) -> int | None:
 def gpu_of_mig_slice(entry: str, gpus: Sequence[Gpu]) -> tuple[int, ...]:
     """The card of a MIG slice: the named one (`MIG-GPU-<uuid>/1/0`, older drivers), else the first with MIG enabled."""
     sliced = [gpu for gpu in gpus if gpu.mig]
-    named = [gpu.index for gpu in sliced if gpu.uuid and entry.removeprefix(MIG).startswith(f"{gpu.uuid}/")]
+    named = [gpu.index for gpu in sliced if any((one.uuid or "").startswith(entry) for one in gpu.slices)]
+    named += [gpu.index for gpu in sliced if gpu.uuid and entry.removeprefix(MIG).startswith(f"{gpu.uuid}/")]
     return tuple(named or [gpu.index for gpu in sliced])[:1]
 
 

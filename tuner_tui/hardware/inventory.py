@@ -53,8 +53,18 @@ class Ability:
 
 
 @dataclass(frozen=True, slots=True)
+class MigSlice:
+    """One slice of a card in MIG mode, by the driver's name for it: `NVIDIA A100-SXM4-40GB MIG 3g.20gb`."""
+
+    name: str
+    uuid: str | None = None
+    memory_total_bytes: int | None = None
+    memory_used_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Gpu:
-    """One card. Sizes in bytes, power in watts, clocks in MHz."""
+    """One card. Sizes in bytes, power in watts, clocks in MHz. `slices` are those of a card in MIG mode."""
 
     index: int
     name: str
@@ -70,6 +80,7 @@ class Gpu:
     mig: bool | None = None
     processes: tuple[GpuProcess, ...] = ()
     abilities: tuple[Ability, ...] = ()
+    slices: tuple[MigSlice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,8 @@ from typing import Any
 
 import yaml
 
+from tuner_tui.hardware.environment import visible_cards
+from tuner_tui.hardware.inventory import Gpu, Inventory
 from tuner_tui.settings.argv import parse_long_options
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 
@@ -128,6 +130,33 @@ ACCELERATE_MULTI_PROCESS_OPTIONS = frozenset({"multi_gpu", "tpu", "use_fsdp", "u
 MULTI_PROCESS_TOOLS = frozenset({"llamafactory-cli", "llamafactory"})
 """Tools that start one process for each of several GPUs."""
 NUMBER = re.compile(r"[0-9]{1,6}")
+
+
+def training_cards(inventory: Inventory, job: BuiltinJob | CommandJob | None) -> tuple[Gpu, ...]:
+    """The visible GPUs that a training uses.
+
+    Of unequal ones the built-in job takes the best alone where one process would split each batch: every step would
+    wait for the slowest card, and the smallest would limit the batch.
+    """
+    cards = visible_cards(inventory)
+    best = best_kind(cards)
+    if not isinstance(job, BuiltinJob) or job.launcher != "plain" or best == cards:
+        return cards
+    return best[:1]
+
+
+def best_kind(cards: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+    """The cards of the kind with most memory, then of the newest generation; all, if one of them is unknown."""
+    if any(card.memory_total_bytes is None or card.capability is None for card in cards):
+        return cards
+    best = max(cards, key=lambda card: (card.memory_total_bytes or 0, card.capability or (0, 0)), default=None)
+    return tuple(card for card in cards if best is not None and is_same_kind(card, best))
+
+
+def is_same_kind(first: Gpu, second: Gpu) -> bool:
+    """Whether two cards have the same name and, within 5 %, the same memory."""
+    sizes = sorted((first.memory_total_bytes or 0, second.memory_total_bytes or 0))
+    return first.name == second.name and sizes[0] >= 0.95 * sizes[1]
 
 
 def process_count(

@@ -13,6 +13,7 @@ from tuner_tui.advice.recommend.memory_savings import largest_batch
 from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, Recommendation, recommend
 from tuner_tui.advice.recommend.target import target_of
 from tuner_tui.advice.recommend.workload import workload_of
+from tuner_tui.hardware.inventory import MigSlice
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 
 T4, V100, K80 = card("T4", gib=15.0), card("V100", gib=15.8), card("K80", gib=11.2)
@@ -39,7 +40,7 @@ def left(found: Recommendation, name: str, value: Any) -> str:
 @pytest.mark.parametrize(
     ("gpu", "batch", "accumulation"),
     [
-        (K80, 16, 2), (RTX4060, 16, 2), (T4, 32, 1), (V100, 32, 1), (A10, 48, 1), (RTX3090, 48, 1),
+        (K80, 16, 2), (RTX4060, 48, 2), (T4, 32, 1), (V100, 32, 1), (A10, 48, 1), (RTX3090, 48, 1),
         (card("RTX 4090"), 48, 1), (A100_40, 64, 1), (card("L40S", gib=45.0), 64, 1), (A100_80, 128, 1),
         (H100, 128, 1), (H200, 128, 1), (card("B200"), 128, 1), (GB10, 8, 4),
     ],
@@ -63,8 +64,8 @@ def test_the_most_the_notes_got_onto_a_card_is_shown_and_not_taken(gpu, most):
     [
         (T4, DEFAULT_JOB, 192, 16, 2),
         (T4, GPT2, 1024, 4, 8),
-        (RTX3090, GPT2, 1024, 6, 8),
-        (H200, GPT2, 1024, 16, 8),
+        (RTX3090, GPT2, 1024, 12, 4),
+        (H200, GPT2, 1024, 64, 2),
         (V100, BuiltinJob(model="bert-large"), 512, 8, 4),
         (RTX3090, LLAMA, 1024, 4, 12),
         (card("T4", gib=4.0), DEFAULT_JOB, 128, 8, 4),
@@ -279,10 +280,62 @@ def test_a_card_that_torch_has_no_code_for_is_said():
     assert any("CUDA 12 dropped it" in note for note in k80.notes)
 
 
-def test_among_different_cards_the_weakest_decides():
-    found = recommend(box(A100_80, card("T4", 1, 15.0)), python())
+def test_of_different_cards_the_built_in_job_takes_the_best_alone_and_says_why():
+    found = recommend(box(card("T4", 0, 15.0), card("A100", 1, gib=80)), python())
+    assert (found.settings.precision, found.settings.per_device_train_batch_size) == ("bf16", 128)
+    (note,) = (note for note in found.notes if "differ" in note)
+    assert "takes GPU 1 (A100) alone" in note
+    assert "15 GiB of GPU 0 (T4) would limit every batch" in note
+
+
+def test_a_command_on_different_cards_gets_values_for_the_weakest_and_the_way_to_the_best():
+    found = recommend(box(A100_80, card("T4", 1, 15.0)), python(), COMMAND)
     assert (found.settings.precision, found.settings.per_device_train_batch_size) == ("fp16", 32)
-    assert any("weakest determines" in note for note in found.notes)
+    assert any("CUDA_VISIBLE_DEVICES=0" in note and "fit all of them" in note for note in found.notes)
+    assert not any("torchrun" in note for note in found.notes)
+
+
+def test_two_equal_cards_get_the_flags_of_a_launcher():
+    pair = box(RTX3090, card("RTX 3090", 1))
+    assert any("--launcher torchrun --processes 2" in note for note in recommend(pair, python()).notes)
+    assert any("torchrun --nproc_per_node 2" in note for note in recommend(pair, python(), COMMAND).notes)
+    launched = recommend(pair, python(), BuiltinJob(launcher="torchrun", processes=2))
+    assert not any("--launcher" in note for note in launched.notes)
+
+
+@pytest.mark.parametrize("name", ["GeForce GTX 1660 Ti", "GeForce GTX 1650", "GeForce MX450", "T1000"])
+def test_turing_without_tensor_cores_is_not_sent_to_fp16(name):
+    found = recommend(box(replace(card("T4", gib=6.0), name=f"NVIDIA {name}")), python())
+    assert found.settings.precision == "fp32"
+    assert "without tensor cores" in left(found, "precision", "fp16")
+
+
+def test_8_gb_with_an_8_bit_optimizer_take_64_times_2():
+    found = recommend(box(card("RTX 3070")), BNB, DEFAULT_JOB, {"optim": "adamw_bnb_8bit"})
+    assert (found.settings.per_device_train_batch_size, found.settings.gradient_accumulation_steps) == (64, 2)
+
+
+def test_the_batch_names_what_fits_by_estimate_and_who_measures():
+    words = reason(recommend(box(RTX3090), python()), "per_device_train_batch_size")
+    assert words.startswith("24 GB and more: 48; by estimate 379 of bert-base-uncased")
+    assert words.endswith("`tune` measures")
+
+
+def test_a_slice_of_a_card_is_a_card_of_its_own():
+    """3g.20gb of an A100 with 40 GB has 19,968 MiB: the notes' rung of 16 GB."""
+    slices = (MigSlice("NVIDIA A100 MIG 3g.20gb", "MIG-a", 19_968 * 2**20, 0),
+              MigSlice("NVIDIA A100 MIG 1g.5gb", "MIG-b", 4_864 * 2**20, 0))  # fmt: skip
+    sliced = card("A100", gib=39.4, mig=True, slices=slices)
+    found = recommend(box(sliced), python())
+    assert found.cards == ("NVIDIA A100 MIG 3g.20gb",)
+    assert (found.settings.precision, found.settings.per_device_train_batch_size) == ("bf16", 32)
+    assert any("CUDA_VISIBLE_DEVICES=MIG-a" in note for note in found.notes)
+    small = recommend(box(sliced, cuda_visible_devices="MIG-b"), python())
+    assert small.cards == ("NVIDIA A100 MIG 1g.5gb",)
+    assert small.settings.per_device_train_batch_size < 16
+
+
+def test_hiding_cards_is_respected():
     hidden = recommend(box(A100_80, card("T4", 1, 15.0), cuda_visible_devices="0"), python())
     assert hidden.settings.precision == "bf16"
     assert recommend(box(A100_80, cuda_visible_devices=""), python()).settings.precision == "fp32"

@@ -140,7 +140,8 @@ def test_a_model_known_by_its_name_alone_is_estimated_with_more_doubt(call: Call
     document = json.loads(call("--model", "org/some-7b", "--task", "causal-lm", "--json").stdout)
     assert document["rests_on"] == "closed form, shape guessed from the name some-7b"
     assert document["high_bytes"] == pytest.approx(1.3 * document["total_bytes"])
-    assert document["parts"]["weights"] == pytest.approx(4 * 7e9, rel=0.15)
+    # LoRA is recommended for it, on frozen weights in 16 bit.
+    assert document["parts"]["weights"] == pytest.approx(2 * 7e9, rel=0.15)
 
 
 def test_a_preset_without_a_job_needs_a_model(call: Call) -> None:

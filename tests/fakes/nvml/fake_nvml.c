@@ -36,7 +36,8 @@ static double rule_of(const Rule *rules, int count, const char *function, double
 /* The toll every call on a card pays: its delay, then whether the card is still there and can answer. */
 static int enter(Card *card, const char *function) {
     if (!initialised) return UNINITIALIZED;
-    if (card < scenario.cards || card >= scenario.cards + scenario.card_count) return INVALID_ARGUMENT;
+    int slice = card && !card->mig && card->slice_count < 0;
+    if (!slice && (card < scenario.cards || card >= scenario.cards + scenario.card_count)) return INVALID_ARGUMENT;
     note(function, card->index);
     wait_s(rule_of(card->delays, card->delay_count, function, card->latency_s));
     long call = __atomic_add_fetch(&card->calls, 1, __ATOMIC_RELAXED);
@@ -152,7 +153,13 @@ int nvmlDeviceGetMigMode(Card *card, unsigned *current, unsigned *pending) {
     *current = *pending = card->mig;
     return OK;
 }
-int nvmlDeviceGetMaxMigDeviceCount(Card *card, unsigned *count) { ENTER(); *count = 0; return OK; }
+int nvmlDeviceGetMaxMigDeviceCount(Card *card, unsigned *count) { ENTER(); *count = MAX_SLICES; return OK; }
+int nvmlDeviceGetMigDeviceHandleByIndex(Card *card, unsigned index, Card **slice) {
+    ENTER();
+    if (!card->mig || (int)index >= card->slice_count) return NOT_FOUND;
+    *slice = card->slices[index];
+    return OK;
+}
 int nvmlDeviceIsMigDeviceHandle(Card *card, unsigned *is_mig) { ENTER(); *is_mig = 0; return OK; }
 int nvmlDeviceGetPersistenceMode(Card *card, unsigned *mode) { ENTER(); *mode = 1; return OK; }
 int nvmlDeviceGetComputeMode(Card *card, unsigned *mode) { ENTER(); *mode = 0; return OK; }

@@ -6,9 +6,10 @@
 #define MAX_PROCESSES 16
 #define MAX_RULES 32
 #define MAX_XIDS 16
+#define MAX_SLICES 7
 
 enum {
-    OK = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, INSUFFICIENT_SIZE = 7, TIMEOUT = 10, GPU_IS_LOST = 15,
+    OK = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, TIMEOUT = 10, GPU_IS_LOST = 15,
     UNKNOWN_ERROR = 999
 };
 
@@ -24,7 +25,7 @@ typedef struct { char function[64]; double value; } Rule;
 /* A critical error: its number, and when it happens, in seconds since the library's load. */
 typedef struct { unsigned number; double at_s; } Xid;
 
-typedef struct {
+typedef struct Card {
     int index;
     char name[96], uuid[96];
     unsigned architecture, major, minor, mig;
@@ -40,6 +41,8 @@ typedef struct {
     int xid_count;
     Rule delays[MAX_RULES], errors[MAX_RULES];
     int delay_count, error_count;
+    struct Card *slices[MAX_SLICES]; /* of MIG: cards of their own, which share the figures of this one */
+    int slice_count;
 } Card;
 
 typedef struct {

@@ -67,6 +67,19 @@ static void add_xid(Card *card, const char *text) {
     if (card->xid_count < MAX_XIDS && sscanf(text, "%u %lf", &xid->number, &xid->at_s) == 2) card->xid_count++;
 }
 
+/* `total used uuid name`: a slice has the figures of its card, but name and memory of its own. */
+static void add_slice(Card *card, const char *text) {
+    Card *slice = malloc(sizeof *slice);
+    int end = 0;
+    if (!slice || card->slice_count == MAX_SLICES) return;
+    *slice = *card;
+    slice->mig = 0, slice->memory_reserved = 0, slice->process_count = 0, slice->slice_count = -1;
+    slice->memory_used = (Wave){0};
+    if (sscanf(text, "%llu %lf %95s %n", &slice->memory_total, &slice->memory_used.base, slice->uuid, &end) < 3) return;
+    snprintf(slice->name, sizeof slice->name, "%s", text + end);
+    card->slices[card->slice_count++] = slice;
+}
+
 static void copy_text(char *target, size_t size, const char *text) { snprintf(target, size, "%s", text); }
 
 static void card_line(Card *card, const char *key, const char *text) {
@@ -95,6 +108,7 @@ static void card_line(Card *card, const char *key, const char *text) {
     else if (!strcmp(key, "error")) add_rule(card->errors, &card->error_count, text);
     else if (!strcmp(key, "process")) add_process(card, text);
     else if (!strcmp(key, "xid")) add_xid(card, text);
+    else if (!strcmp(key, "slice")) add_slice(card, text);
     else fprintf(stderr, "fake nvml: unknown key '%s'\n", key);
 }
 

@@ -57,6 +57,7 @@ class FakeProcess:
 class FakeGpu:
     """One card of a scenario. `errors` and `delays_s` are by NVML function name; None leaves a field NOT_SUPPORTED.
 
+    `slices` are those of MIG: UUID, name, total and used bytes.
     `xids` are critical errors: a number, and when it happens, in seconds after the library's load.
     """
 
@@ -78,6 +79,7 @@ class FakeGpu:
     clock_memory_max_mhz: int = 1593
     reasons: int = 0
     mig: bool = False
+    slices: tuple[tuple[str, str, int, int], ...] = ()
     processes: tuple[FakeProcess, ...] = (FakeProcess(None, 38 * GIB),)
     latency_s: float = 0.0
     lost_at_s: float | None = None
@@ -114,7 +116,8 @@ class FakeGpu:
         rows += [f"process {process}" for process in self.processes]
         rows += [f"xid {number} {at_s}" for number, at_s in self.xids]
         rows += [f"delay {function} {seconds}" for function, seconds in self.delays_s.items()]
-        return rows + [f"error {function} {code}" for function, code in self.errors.items()]
+        rows += [f"error {function} {code}" for function, code in self.errors.items()]
+        return rows + [f"slice {total} {used} {uuid} {name}" for uuid, name, total, used in self.slices]
 
 
 def milli(wave: Wave) -> Wave:

@@ -141,6 +141,17 @@ def test_an_old_driver_answers_by_the_first_interfaces(box: BoxOf):
     assert sample["throttle"] == ["thermal slowdown (hardware)"]
 
 
+def test_the_slices_of_mig_are_described_by_their_own_handles(box: BoxOf):
+    """As an A100 with 40 GB reports them: 3g.20gb has 19,968 MiB, 2g.10gb 9,856."""
+    slices = (
+        ("MIG-aaaa", "NVIDIA A100-SXM4-40GB MIG 3g.20gb", 19_968 * 2**20, 38 * 2**20),
+        ("MIG-bbbb", "NVIDIA A100-SXM4-40GB MIG 2g.10gb", 9_856 * 2**20, 25 * 2**20),
+    )
+    gpu = box(Scenario((FakeGpu(name="NVIDIA A100-SXM4-40GB", mig=True, slices=slices),))).python(INVENTORY)["gpus"][0]
+    assert [tuple(one[key] for key in ("uuid", "name", "memory_total_bytes", "memory_used_bytes"))
+            for one in gpu["slices"]] == list(slices)  # fmt: skip
+
+
 def test_mig_is_shown_and_its_utilisation_unknown(box: BoxOf):
     machine = box(Scenario((FakeGpu(mig=True),)))
     assert machine.python(INVENTORY)["gpus"][0]["mig"] is True

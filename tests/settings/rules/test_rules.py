@@ -60,7 +60,7 @@ WRONG = [
         {"dataloader_persistent_workers": True},
         A100, None, "error", "Persistent", {"dataloader_persistent_workers": False},
     ),
-    ({"dataloader_num_workers": 17}, A100, None, "warning", "17 workers on 16", {"dataloader_num_workers": 16}),
+    ({"dataloader_num_workers": 17}, A100, None, "warning", "17 workers on 16", {"dataloader_num_workers": 8}),
     ({"precision": "bf16"}, T4, None, "error", "Tesla T4 (capability 7.5) has no bf16", {"precision": "fp16"}),
     ({"precision": "bf16"}, V100, None, "error", "Tesla V100 (capability 7.0) has no bf16", {"precision": "fp16"}),
     ({"precision": "bf16"}, MIXED, None, "error", "Tesla T4", {"precision": "fp16"}),

@@ -2,17 +2,19 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 pytest.importorskip("transformers")
 
+import torch
 from transformers import TrainingArguments
 
 from tuner_tui.trainer.errors import JobError
 from tuner_tui.trainer.hub import needs_hub
-from tuner_tui.trainer.job.config import parse_config
+from tuner_tui.trainer.job.config import parse_config, use_one_kind_of_card
 from tuner_tui.trainer.main import load_yaml, main
 
 
@@ -101,3 +103,14 @@ def test_only_what_is_not_here_needs_the_hub(tmp_path: Path) -> None:
     assert not needs_hub({"model": "gpt2", "data": str(tmp_path / "train.csv")})
     assert needs_hub({"model": "bert-base-uncased"})
     assert needs_hub({"data": "imdb"})
+
+
+@pytest.mark.parametrize(("names", "used"), [(("RTX 3090", "RTX 4060"), 1), (("RTX 3090", "RTX 3090"), 2)])
+def test_of_different_cards_only_the_first_trains(
+    names: tuple[str, ...], used: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cards = [SimpleNamespace(name=name, total_memory=24 * 2**30) for name in names]
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: cards[number])
+    arguments: Any = SimpleNamespace(n_gpu=len(cards), _n_gpu=len(cards))
+    use_one_kind_of_card(arguments)
+    assert arguments._n_gpu == used

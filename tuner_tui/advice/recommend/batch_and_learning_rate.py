@@ -21,7 +21,7 @@ SMALL_GIB = 8
 MAX_EFFECTIVE_BATCH = 256
 MIN_STEPS = 50
 MAX_EVAL_BATCH = int(FIELDS["per_device_eval_batch_size"].maximum or 0)
-STARTING_POINT = "a starting point, to be measured"
+STARTING_POINT = "a starting point, `tune` measures"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,7 @@ class NotedBatch:
     share: int
     label: str
     most: int | None = None
+    source: str = NOTES_UTILISATION
 
 
 BY_MEMORY = (
@@ -40,54 +41,77 @@ BY_MEMORY = (
     (24, NotedBatch(48, 48, "24 GB and more: 48", 80)),
     (16, NotedBatch(32, 32, "16 GB and more: 32", 48)),
     (11, NotedBatch(16, 32, "below 16 GB: 16 × 2", 24)),
+    (8, NotedBatch(48, 96, "8 GB: 48 × 2", source=NOTES_3070)),
     (0, NotedBatch(16, 32, "below 16 GB: 16 × 2")),
 )
 """GiB as sold, and what the notes use for classification of 128 tokens."""
+SMALL_8BIT = NotedBatch(64, 128, "8 GB with 8-bit AdamW: 64 × 2", source=NOTES_3070_8BIT)
 NO_GPU = NotedBatch(8, 32, "no GPU: 8 × 4, which works everywhere")
 MEMORY_UNKNOWN = NotedBatch(8, 32, "the free memory of the card is not known: 8 × 4, which works everywhere")
 
 
 def recommend_batch(draft: RecommendationDraft, workload: Workload) -> None:
     """Recommends micro batch, accumulation and evaluation batch."""
-    noted = noted_batch(draft.target)
-    limit, scaled = max_micro_batch(draft, workload, noted.micro)
+    noted = noted_batch(draft.target, draft.settings.optim)
+    limit = limit_micro_batch(draft, workload, noted.micro)
     share = samples_per_card(draft.target, noted.share)
-    _micro_batch(draft, share, limit, f"{noted.label}{scaled}", workload)
-    if noted.most is not None and not scaled:
+    _micro_batch(draft, share, limit, noted, workload)
+    if noted.most is not None and limit.from_notes:
         why = "the most that fitted such a card in the notes: no room for longer batches or another model"
         draft.reject("per_device_train_batch_size", noted.most, why, NOTES_UTILISATION)
     _accumulation(draft, share)
     _eval_batch(draft, workload)
 
 
-def noted_batch(target: TrainingTarget) -> NotedBatch:
-    """The notes' batch for the GPU with the least memory."""
+def noted_batch(target: TrainingTarget, optim: str) -> NotedBatch:
+    """The notes' batch for the GPU with the least memory, where 8-bit optimizer states leave room for more."""
     if not target.on_gpu:
         return NO_GPU
     memory = target.memory_bytes
     if memory is None:
         return MEMORY_UNKNOWN
-    return next(noted for gib, noted in BY_MEMORY if memory >= gib * SOLD_SHARE * GIB)
+    size, noted = next((gib, noted) for gib, noted in BY_MEMORY if memory >= gib * SOLD_SHARE * GIB)
+    return SMALL_8BIT if size == SMALL_GIB and "8bit" in optim else noted
 
 
-def max_micro_batch(draft: RecommendationDraft, workload: Workload, micro: int) -> tuple[int, str]:
-    """The largest micro batch to start with, and the scaling of the notes' batch as text."""
+@dataclass(frozen=True, slots=True)
+class MicroBatchLimit:
+    """The largest micro batch to start with, what it rests on, and whether that is the notes' batch as it is."""
+
+    micro: int
+    words: str
+    from_notes: bool
+
+
+def limit_micro_batch(draft: RecommendationDraft, workload: Workload, micro: int) -> MicroBatchLimit:
+    """The notes' batch `micro` where the job is of their kind and it fits by estimate; else what fits.
+
+    The notes classify texts. For a language model of known size the estimate alone decides; where the size is not known
+    their batch is scaled to its tokens.
+    """
     memory, scaled_to = draft.target.memory_bytes, []
+    fits = largest_batch(draft, workload)
+    if fits == 0:
+        draft.note(
+            f"By estimate not one sample of {_describe_model(workload)} fits: take a smaller model, LoRA, quantized "
+            "weights or more cards."
+        )
+    if workload.language_model and fits is not None and not workload.model.guessed:
+        words = f"by estimate {fits} of {workload.tokens:,} tokens fit of {_describe_model(workload)}"
+        return MicroBatchLimit(max(1, fits), words, False)
     if memory is not None and memory < SMALL_GIB * SOLD_SHARE * GIB:
         micro = max(1, int(micro * memory / (SMALL_GIB * GIB)))
         scaled_to.append(f"{memory / GIB:.1f} GiB")
     if workload.tokens > NOTES_TOKENS:
         micro = max(1, micro * NOTES_TOKENS // workload.tokens)
         scaled_to.append(f"{workload.tokens:,} tokens")
-    fits = largest_batch(draft, workload)
     if fits is not None and fits < micro:
         micro = max(1, fits)
         scaled_to.append(f"{_describe_model(workload)} ({fits} fit by estimate)")
-    if fits == 0:
-        draft.note(
-            f"By estimate not one sample of {_describe_model(workload)} fits: take a smaller model, LoRA or more cards."
-        )
-    return micro, f" at {NOTES_TOKENS} tokens, scaled to {', '.join(scaled_to)}" if scaled_to else ""
+    words = f" at {NOTES_TOKENS} tokens, scaled to {', '.join(scaled_to)}" if scaled_to else ""
+    if fits is not None and fits > micro and not workload.model.guessed:
+        words += f"; by estimate {fits} of {_describe_model(workload)} fit"
+    return MicroBatchLimit(micro, words, not scaled_to)
 
 
 def samples_per_card(target: TrainingTarget, wanted: int) -> int:
@@ -99,11 +123,15 @@ def samples_per_card(target: TrainingTarget, wanted: int) -> int:
     return share
 
 
-def _micro_batch(draft: RecommendationDraft, share: int, limit: int, rule: str, workload: Workload) -> None:
-    split = rebalance(share, 1, draft.target.replicas, min(limit, share)).split
-    source = f"{NOTES_UTILISATION}, for 128-token classification"
+def _micro_batch(
+    draft: RecommendationDraft, share: int, limit: MicroBatchLimit, noted: NotedBatch, workload: Workload
+) -> None:
+    split = rebalance(share, 1, draft.target.replicas, min(limit.micro, share)).split
+    estimated = limit.words.startswith("by estimate")
+    source = "estimate" if estimated else f"{noted.source}, for 128-token classification"
+    rule = limit.words if estimated else f"{noted.label}{limit.words}"
     guess = f"; the size of {workload.model.label} is not known" if workload.model.guessed else ""
-    few = f"; {share} per card keep the effective batch reasonable" if share < limit else ""
+    few = f"; {share} per card keep the effective batch reasonable" if share < limit.micro else ""
     draft.advise("per_device_train_batch_size", split.micro, f"{rule}{guess}{few}; {STARTING_POINT}", source)
 
 

@@ -7,8 +7,8 @@ from tuner_tui.advice.recommend.target import TrainingTarget
 from tuner_tui.advice.thresholds import JUDGEMENT, NOTES_3070, NOTES_3090, NOTES_T4, NOTES_UTILISATION
 from tuner_tui.core.units import GIB
 from tuner_tui.settings.job import CommandJob
+from tuner_tui.settings.rules.data_loading import MAX_WORKERS, SPARE_CORES
 
-MAX_WORKERS, SPARE_CORES = 8, 2
 MAX_WORKERS_HEAVY, SPARE_CORES_HEAVY = 16, 1
 MANY_WORKERS = 8
 PREFETCH, PREFETCH_LITTLE = 4, 2

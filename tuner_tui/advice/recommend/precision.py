@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from tuner_tui.advice.recommend.draft import RecommendationDraft
 from tuner_tui.advice.thresholds import NOTES_3070, NOTES_3090, NOTES_T4, NOTES_UTILISATION
-from tuner_tui.hardware.gpu.capabilities import FP16_SLOW
+from tuner_tui.hardware.gpu.capabilities import FP16_SLOW, has_tensor_cores
 from tuner_tui.settings.rules.speed import TRITON_MIN_CAPABILITY
 from tuner_tui.settings.rules.weights import overflows_fp16
 
 PRECISION_SOURCE = f"{NOTES_T4}, {NOTES_3090}, {NOTES_UTILISATION}; CUDA C++ Programming Guide"
-TENSOR_CORES = (7, 0)
 
 
 def precision(draft: RecommendationDraft) -> None:
@@ -38,7 +37,7 @@ def _before_ampere(draft: RecommendationDraft, capability: tuple[int, int]) -> N
         draft.reject("precision", "fp16", why, "transformers: notes on Gemma and T5")
         draft.advise("precision", "fp32", f"{label} has no bf16, and in fp16 this model's loss becomes nan", "PyTorch")
         return
-    if capability >= TENSOR_CORES:
+    if all(has_tensor_cores(card.name, capability) for card in draft.target.cards):
         reason = f"{label} has fp16 tensor cores and no bf16; a loss scaler comes with it"
         draft.advise("precision", "fp16", reason, PRECISION_SOURCE)
         return

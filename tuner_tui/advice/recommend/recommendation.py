@@ -14,13 +14,14 @@ from tuner_tui.advice.recommend import (
 )
 from tuner_tui.advice.recommend.batch_and_learning_rate import recommend_batch
 from tuner_tui.advice.recommend.draft import RecommendationDraft, RecommendedValue, RejectedValue
-from tuner_tui.advice.recommend.target import other_processes_bytes, target_of
+from tuner_tui.advice.recommend.target import describe_cards, other_processes_bytes, select_cards, target_of
 from tuner_tui.advice.recommend.workload import workload_of
 from tuner_tui.core.units import GIB
+from tuner_tui.hardware.environment import visible_cards
 from tuner_tui.hardware.interpreter.compatibility import find_incompatibilities
 from tuner_tui.hardware.interpreter.probe import Interpreter
-from tuner_tui.hardware.inventory import Inventory
-from tuner_tui.settings.distributed import AccelerateConfig
+from tuner_tui.hardware.inventory import Gpu, Inventory
+from tuner_tui.settings.distributed import AccelerateConfig, best_kind, is_same_kind
 from tuner_tui.settings.fields import FIELDS, Value
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
@@ -139,20 +140,21 @@ def _note_interpreter(draft: RecommendationDraft) -> None:
 def _note_gpus(draft: RecommendationDraft) -> None:
     target = draft.target
     inventory = target.inventory
-    names = sorted({card.name for card in target.cards})
-    if len(names) > 1:
+    visible = visible_cards(inventory)
+    if target.cards and any(not is_same_kind(card, visible[0]) for card in visible):
+        _note_unequal_gpus(draft, visible)
+    if target.replicas > 1 and target.processes == 1 and not isinstance(target.job, CommandJob):
         draft.note(
-            f"Different cards ({', '.join(names)}): the weakest determines the precision, the smallest the batch."
+            f"One process spreads each batch over {target.replicas} cards. One process a card is faster: "
+            f"`--launcher torchrun --processes {target.replicas}`."
         )
-    if target.replicas > 1 and not isinstance(target.job, CommandJob):
-        draft.note(
-            f"One process spreads each batch over {target.replicas} cards; a command started by torchrun, one process "
-            "a card, is faster."
-        )
-    if not target.spread_known:
+    if not target.spread_known and all(is_same_kind(card, visible[0]) for card in visible):
+        count = len(target.cards)
         draft.note(
             "The batch counts for one card. If the command uses a Trainer, its single process splits each step among "
-            f"{len(target.cards)} cards, and the effective batch is that many times larger: its first steps show which."
+            f"{count} cards, and the effective batch is that many times larger: its first steps show which. One "
+            f"process a card is faster: `tuner-tui run --launcher torchrun --processes {count} -- …`, or "
+            f"`torchrun --nproc_per_node {count} …`."
         )
     if inventory.gpus and not target.cards and inventory.cuda_visible_devices is not None:
         draft.note(
@@ -163,8 +165,34 @@ def _note_gpus(draft: RecommendationDraft) -> None:
             draft.note(
                 f"{card.name} is sliced (MIG): the driver reports the memory of the whole card, not of the slice."
             )
+        elif " MIG " in card.name:
+            draft.note(
+                f"{card.name} is a slice of a card (MIG), and these values are for its memory. CUDA shows a process "
+                f"one slice: {select_cards([card])}."
+            )
         elif card.memory_total_bytes is None:
             draft.note(f"The driver does not report the memory of {card.name}, which may share it with the CPU.")
+
+
+def _note_unequal_gpus(draft: RecommendationDraft, visible: tuple[Gpu, ...]) -> None:
+    best = best_kind(visible)
+    others = [card for card in visible if card not in best]
+    if not others:
+        names = ", ".join(sorted({card.name for card in visible}))
+        draft.note(f"Different cards ({names}): the weakest determines the precision, the smallest the batch.")
+        return
+    least = min(others, key=lambda card: card.memory_total_bytes or 0)
+    why = (
+        f"each step would wait for the slowest card, and the {(least.memory_total_bytes or 0) / GIB:.0f} GiB of "
+        f"{describe_cards([least])} would limit every batch"
+    )
+    if len(draft.target.cards) < len(visible):
+        draft.note(f"The cards differ. The training takes {describe_cards(best[:1])} alone: {why}.")
+    else:
+        draft.note(
+            f"The cards differ. Train on {describe_cards(best)} alone ({select_cards(best)}): {why}. The values below "
+            "fit all of them."
+        )
 
 
 def _note_shared_gpus(draft: RecommendationDraft) -> None:

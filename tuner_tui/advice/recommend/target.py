@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tuner_tui.advice.thresholds import OTHER_PROCESS_BYTES
-from tuner_tui.hardware.environment import visible_cards
 from tuner_tui.hardware.gpu.capabilities import MINIMUM_CAPABILITY, describe_generation
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Gpu, Inventory
 from tuner_tui.memory.device import Device
-from tuner_tui.settings.distributed import AccelerateConfig, devices_per_process, process_count
+from tuner_tui.settings.distributed import AccelerateConfig, devices_per_process, process_count, training_cards
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.rules.problem import RuleContext
 
@@ -89,7 +89,7 @@ def target_of(
     accelerate: AccelerateConfig | None = None,
 ) -> TrainingTarget:
     """The target of a training. `accelerate` is the configuration found for `accelerate launch`."""
-    cards = visible_cards(inventory)
+    cards = training_cards(inventory, job)
     if RuleContext(cards, interpreter, job).no_gpu:
         cards = ()
     launched = process_count(job, len(cards), accelerate)
@@ -97,6 +97,17 @@ def target_of(
     if launched > 1:
         cards = cards[:launched]
     return TrainingTarget(inventory, interpreter, job, cards, launched * (each or 1), launched, each is not None)
+
+
+def select_cards(cards: Sequence[Gpu]) -> str:
+    """The environment variable that leaves only `cards` visible; by UUID, as CUDA may count in another order."""
+    return f"CUDA_VISIBLE_DEVICES={','.join(card.uuid or str(card.index) for card in cards)}"
+
+
+def describe_cards(cards: Sequence[Gpu]) -> str:
+    """`GPU 0 (RTX 3090)`, or `2 × RTX 3090`."""
+    name = cards[0].name.removeprefix("NVIDIA ").removeprefix("GeForce ")
+    return f"GPU {cards[0].index} ({name})" if len(cards) == 1 else f"{len(cards)} × {name}"
 
 
 def limit_gpu_memory(inventory: Inventory, limit_bytes: int | None) -> Inventory:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
@@ -66,33 +67,38 @@ MINIMUM_CAPABILITY: Mapping[str, Capability] = {need.name: need.least for need i
 """Minimum capability per ability."""
 FP16_TENSOR_CORES = (7, 0)
 FP16_SLOW = (6, 1)
+_NO_TENSOR_CORES = re.compile(r"\bGTX 16\d\d|\bMX ?[45]50\b|\bT(?:400|500|550|600|1000|1200)\b", re.IGNORECASE)
+"""Turing cards of capability 7.5 with the small TU116 and TU117 chips, which have no tensor cores."""
 FLASH_3 = (9, 0)
 # PyTorch's RELEASE.md, "PyTorch CUDA Support Matrix": CUDA 13 builds begin at 7.5, CUDA 12.6 builds at 5.0.
 TORCH_CUDA_13 = (7, 5)
 TORCH_CUDA_12_6 = (5, 0)
 
 
-def abilities(capability: Capability | None, architecture: str | None = None) -> tuple[Ability, ...]:
-    """The abilities of a card of this capability, each with its reason; all unknown without a capability."""
+def abilities(capability: Capability | None, architecture: str | None = None, name: str = "") -> tuple[Ability, ...]:
+    """The abilities of a card of this capability, each with its reason; all unknown without a capability.
+
+    `name` is the driver's name of the card, by which those without tensor cores are known.
+    """
     if capability is None:
         unknown = "The driver does not report this card's compute capability."
-        return tuple(Ability(name, None, unknown) for name in [need.name for need in REQUIREMENTS] + ["torch"])
+        return tuple(Ability(one, None, unknown) for one in [need.name for need in REQUIREMENTS] + ["torch"])
     has = describe_generation(capability, architecture)
-    answers = [check_requirement(need, capability, has) for need in REQUIREMENTS]
+    answers = [check_requirement(need, capability, has, has_tensor_cores(name, capability)) for need in REQUIREMENTS]
     return (*answers, torch_ability(capability, has))
 
 
-def check_requirement(need: Requirement, capability: Capability, has: str) -> Ability:
+def check_requirement(need: Requirement, capability: Capability, has: str, tensor_cores: bool) -> Ability:
     able = capability >= need.least
     reason = (need.able if able else need.unable).format(has=has)
-    return Ability(need.name, able, " ".join([reason, *remarks(need.name, capability)]))
+    return Ability(need.name, able, " ".join([reason, *remarks(need.name, capability, tensor_cores)]))
 
 
-def remarks(name: str, capability: Capability) -> list[str]:
+def remarks(name: str, capability: Capability, tensor_cores: bool) -> list[str]:
     """Restrictions of an ability that the card has."""
     if name == "fp16" and capability == FP16_SLOW:
         return ["Here it runs at 1/64 of FP32's speed: it saves memory, not time."]
-    if name == "fp16" and MINIMUM_CAPABILITY["fp16"] <= capability < FP16_TENSOR_CORES:
+    if name == "fp16" and capability >= MINIMUM_CAPABILITY["fp16"] and not tensor_cores:
         return ["It has no tensor cores, so little speed is won."]
     if name == "flash" and capability == FLASH_3:
         return ["FlashAttention-3 is written for this card."]
@@ -115,6 +121,11 @@ def torch_ability(capability: Capability, has: str, arch_list: Collection[str] =
             "(pip install torch --index-url https://download.pytorch.org/whl/cu126).",
         )
     return Ability("torch", False, f"No torch wheel of today runs on {has}: CUDA 12 dropped it.")
+
+
+def has_tensor_cores(name: str, capability: Capability) -> bool:
+    """Whether a card has tensor cores, which make fp16 worth its loss scaler; `name` is the driver's."""
+    return capability >= FP16_TENSOR_CORES and _NO_TENSOR_CORES.search(name) is None
 
 
 def build_supports(capability: Capability, arch_list: Collection[str]) -> bool:

@@ -7,6 +7,7 @@ PCIe throughput (20 ms a call by definition) and graphics processes (4.5 ms meas
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +19,7 @@ from tuner_tui.hardware.gpu.driver import (
     SlowFigures,
     gpu_problem,
 )
-from tuner_tui.hardware.inventory import Gpu, GpuProblemKind, GpuProcess
+from tuner_tui.hardware.inventory import Gpu, GpuProblemKind, GpuProcess, MigSlice
 
 THROTTLE_REASONS: tuple[tuple[int, str], ...] = (
     (0x040, "thermal slowdown (hardware)"),
@@ -158,7 +159,29 @@ class NvmlCard:
             clock_memory_max_mhz=self._query("nvmlDeviceGetMaxClockInfo", CLOCK_MEMORY),
             mig=None if mig is None else bool(mig[0]),
             processes=self._processes() or (),
+            slices=tuple(self._slices()) if mig is not None and mig[0] else (),
         )
+
+    def _slices(self) -> Iterator[MigSlice]:
+        """The slices of a card in MIG mode, each described by its own handle."""
+        for number in range(self._query("nvmlDeviceGetMaxMigDeviceCount") or 0):
+            handle = self._query("nvmlDeviceGetMigDeviceHandleByIndex", number)
+            if handle is None:
+                continue
+            memory = self._ask(handle, "nvmlDeviceGetMemoryInfo")
+            yield MigSlice(
+                decode_text(self._ask(handle, "nvmlDeviceGetName")) or f"MIG slice {number}",
+                decode_text(self._ask(handle, "nvmlDeviceGetUUID")),
+                None if memory is None else int(memory.total),
+                None if memory is None else int(memory.used),
+            )
+
+    def _ask(self, handle: Any, function: str) -> Any:
+        """The result of an NVML function on a slice, or None where it fails."""
+        try:
+            return getattr(self._nvml, function)(handle)
+        except (UnicodeDecodeError, self._nvml.NVMLError):
+            return None
 
     def fast(self) -> FastFigures:
         rates = self._query("nvmlDeviceGetUtilizationRates")

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tuner_tui.settings.distributed import process_count
+from tuner_tui.settings.fields import Value
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.rules.problem import Problem, RuleContext
+
+MAX_WORKERS, SPARE_CORES = 8, 2
+"""Loader workers of one training: at most 8, and two cores are left to the training itself (field notes 004)."""
 
 
 def workers(settings: Settings, context: RuleContext) -> Iterator[Problem]:
@@ -26,7 +30,8 @@ def workers(settings: Settings, context: RuleContext) -> Iterator[Problem]:
     elif context.cores is not None and settings.dataloader_num_workers > context.cores:
         many = f"{settings.dataloader_num_workers} workers on {_cores(context.cores)}"
         sentence = f"{many} take turns with one another and with the training."
-        yield Problem(("dataloader_num_workers",), "warning", sentence, {"dataloader_num_workers": context.cores})
+        fewer: dict[str, Value] = {"dataloader_num_workers": max(1, min(MAX_WORKERS, context.cores - SPARE_CORES))}
+        yield Problem(("dataloader_num_workers",), "warning", sentence, fewer)
 
 
 def _cores(count: int) -> str:

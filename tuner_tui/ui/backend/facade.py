@@ -81,10 +81,10 @@ class Backend:
         self, settings: Settings, inventory: Inventory | None, interpreter: Interpreter | None, job: Job
     ) -> tuple[Problem, ...]:
         """Return what is wrong with the settings, on the GPUs that a training started here would see."""
-        from tuner_tui.hardware.environment import visible_cards
+        from tuner_tui.settings.distributed import training_cards
         from tuner_tui.settings.rules.check import find_problems
 
-        gpus = None if inventory is None else visible_cards(inventory)
+        gpus = None if inventory is None else training_cards(inventory, job)
         cores = None if inventory is None else inventory.cpu.usable_cores
         return find_problems(settings, gpus=gpus, interpreter=interpreter, job=job, cores=cores)
 
