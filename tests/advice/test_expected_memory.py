@@ -10,12 +10,17 @@ import pytest
 from tests.fakes.situations import GB, NOW, box, card, counters, samples, situation, training
 from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.advice.expected_memory import ExpectedPeak, expected_peak
+from tuner_tui.advice.recommend.memory_estimator import JobMemoryEstimator, limit_device_memory
 from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.units import GIB
+from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.inventory import HostMemory
+from tuner_tui.memory.calibration import MeasuredRun
+from tuner_tui.memory.device import Device
 from tuner_tui.runs.events.run_state import RankState, RunState
-from tuner_tui.runs.events.types import OutOfMemory
-from tuner_tui.settings.job import BuiltinJob
+from tuner_tui.runs.events.types import Exited, Finished, OutOfMemory
+from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 
 
@@ -142,3 +147,68 @@ def test_counters_without_an_allocator_are_no_measurement() -> None:
     assert expected_peak(situation(samples=(), state=training()), batch(96)) is None
     ranks = {0: RankState(0, 1, counters(), (counters(),))}
     assert expected_peak(situation(samples=(), state=replace(training(), ranks=ranks)), {"optim": "sgd"}) is None
+
+
+def out_of_host_memory(**known: Any) -> Situation:
+    """A Trainer on the CPU whose allocator was refused memory."""
+    message = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 201326592 bytes."
+    state = RunState(
+        out_of_memory=OutOfMemory(t=NOW, rank=0, message=message, where="training"),
+        in_effect={"n_gpu": 0},
+        exited=Exited(t=NOW, exit_code=1),
+        finished=Finished(t=NOW, outcome="out-of-memory", sentence="Out of memory while training."),
+    )
+    return situation(state=state, samples=(), **known)
+
+
+def test_a_batch_far_too_large_for_the_host_is_cut_to_what_fits_in_one_step() -> None:
+    """The memory bar shows the same estimate: what it calls the largest micro batch is the upper end of the step."""
+    settings = Settings(per_device_train_batch_size=4096, max_length=128)
+    job, limit = BuiltinJob(model="bert-base"), 24 * GIB
+    now = out_of_host_memory(settings=settings, job=job, memory_limit_bytes=limit)
+    [finding] = [one for one in diagnose(now) if one.cause == "host-oom"]
+    remedy = finding.remedies[0]
+    device = limit_device_memory(Device(False, None, 64 * GB), limit, None)
+    estimate = JobMemoryEstimator(job, device).closed_form(settings)
+    assert estimate is not None
+    largest = estimate.largest_batch()
+    micro, accumulation = (remedy.change[name] for name in batch(1))
+    assert largest is not None
+    assert isinstance(micro, int)
+    assert isinstance(accumulation, int)
+    assert largest // 4 < micro <= largest
+    assert micro * accumulation == 4096
+    assert remedy.title == f"micro batch 4096 → {micro}, accumulation 1 → {accumulation}"
+    assert remedy.peak is not None
+    assert remedy.peak.verdict == "fits"
+    assert finding.sentence == "The run's own limit of 24 GiB (the host's memory) is used up"
+
+
+def test_earlier_runs_of_a_command_say_which_batch_fits() -> None:
+    """6, 8 and 10 GB at 64, 96 and 128 samples are 2 GB and 1/16 GB a sample: 256 take 18 GB, 512 take 34."""
+    runs = tuple(
+        MeasuredRun(f"r{size}", Settings(per_device_train_batch_size=size), resident_bytes=int(taken * GB))
+        for size, taken in ((128, 10), (96, 8), (64, 6))
+    )
+    now = out_of_host_memory(
+        settings=Settings(per_device_train_batch_size=4096),
+        job=CommandJob(command=("python", "train.py"), apply="inject"),
+        chosen=frozenset(batch(1)),
+        inventory=replace(box(), memory=HostMemory(24 * GB)),
+        measured=runs,
+    )
+    [finding] = [one for one in diagnose(now) if one.cause == "host-oom"]
+    remedy = finding.remedies[0]
+    assert remedy.change == batch(256, 16)
+    assert remedy.peak is not None
+    assert remedy.peak.peak_bytes == pytest.approx(18 * GB, rel=0.01)
+
+
+def test_a_cpu_torch_beside_cards_is_judged_by_the_memory_of_the_host() -> None:
+    """The cards are there, but this training does not use them."""
+    cpu_torch = Interpreter("/opt/python", packages={"torch": "2.13.0+cpu"})
+    assert situation(interpreter=cpu_torch).has_gpu is False
+    assert situation(state=training(in_effect={"device": "cpu"})).has_gpu is False
+    assert situation(state=training(in_effect={"device": "cuda:0"}), inventory=None).has_gpu is True
+    assert situation().has_gpu is True
+    assert situation(inventory=None).has_gpu is None

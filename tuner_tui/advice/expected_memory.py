@@ -1,4 +1,5 @@
-"""The GPU memory that changed settings lead to: the estimate, corrected by what the run measured.
+"""The memory that changed settings lead to, of a GPU or, for a training on the CPU, of the host: the estimate,
+corrected by what the run and earlier runs of the job measured.
 
 Without an estimate for the job (a command), the run's own figures are scaled: what the allocator holds between steps
 stays, the rest grows with the micro batch. Where not even that was measured, the share that grows is a guess, and its
@@ -13,16 +14,16 @@ from functools import lru_cache
 from typing import Literal
 
 from tuner_tui.advice.findings.run_metrics import gpu_indexes
-from tuner_tui.advice.recommend.memory_estimator import JobMemoryEstimator
+from tuner_tui.advice.recommend.memory_estimator import JobMemoryEstimator, limit_device_memory
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.units import format_size
 from tuner_tui.hardware.environment import visible_cards
 from tuner_tui.hardware.sample import GpuSample
-from tuner_tui.memory.calibration import CALIBRATED_UNCERTAINTY
+from tuner_tui.memory.calibration import CALIBRATED_UNCERTAINTY, MeasuredEstimate, MeasuredRun, estimate_from_runs
 from tuner_tui.memory.device import CONTEXT_BYTES, Device
 from tuner_tui.memory.estimate import CLOSED_FORM_UNCERTAINTY, RESERVE_SHARE
 from tuner_tui.settings.fields import Value
-from tuner_tui.settings.job import BuiltinJob
+from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job
 from tuner_tui.settings.model import Settings
 
 MEMORY_FIELDS = frozenset({
@@ -36,6 +37,8 @@ GROWING_SHARE = (7.8 - 7.0) / 7.0 / (48 / 32 - 1)
 of the notes (000)."""
 MAX_GUESSED_GROWTH = 1.5
 """A larger step than this is not offered on a guess."""
+GRADIENT_BYTES = 4
+"""A gradient in fp32."""
 CHECKPOINTING_FACTOR = 1.7
 """Activations without gradient checkpointing relative to those with it: about 40 % less (T4 notes, 001)."""
 
@@ -44,7 +47,7 @@ PeakVerdict = Literal["fits", "tight", "too large"]
 
 @dataclass(frozen=True, slots=True)
 class ExpectedPeak:
-    """The peak of one GPU's memory that a remedy leads to, its bounds, and what the GPU has, in bytes."""
+    """The peak of a GPU's or the host's memory that a remedy leads to, its bounds, and what there is, in bytes."""
 
     peak_bytes: int
     low_bytes: int
@@ -88,21 +91,45 @@ class _MeasuredPeak:
 
 
 def expected_peak(situation: Situation, change: Mapping[str, Value]) -> ExpectedPeak | None:
-    """The peak after `change`; None where it is not known, or the change does not affect the GPU's memory."""
+    """The peak after `change`; None where it is not known, or the change does not affect that memory.
+
+    The host's memory is predicted for a training that ran out of it only: while it runs, the GPU's is what counts.
+    """
     settings = situation.settings
-    if settings is None or not change.keys() & MEMORY_FIELDS or situation.has_gpu is False:
+    if settings is None or not change.keys() & MEMORY_FIELDS:
+        return None
+    if situation.has_gpu is False and not situation.ran_out_of_memory:
         return None
     changed = settings.changed(**change)
     measured = _measured_peak(situation)
     return (
-        _by_estimate(situation, settings, changed, measured)
+        _by_earlier_runs(situation, settings, changed)
+        or _by_estimate(situation, settings, changed, measured)
         or (None if measured is None else _by_scaling(situation, settings, changed, measured))
     )  # fmt: skip
 
 
+def _by_earlier_runs(situation: Situation, settings: Settings, changed: Settings) -> ExpectedPeak | None:
+    """The peak that earlier runs of the same command imply, as the memory bar of the screen shows it.
+
+    Where they did not accumulate and the change does, the gradients are added that then stay between micro batches.
+    """
+    device = _device(situation, None)
+    if not isinstance(situation.job, CommandJob) or device is None or device.capacity_bytes is None:
+        return None
+    as_before = changed.changed(gradient_accumulation_steps=settings.gradient_accumulation_steps)
+    gradients = GRADIENT_BYTES * (situation.state.trainable_parameters or 0)
+    for comparable, extra in ((changed, 0), (as_before, gradients)):
+        found = estimate_from_runs(situation.measured, comparable, device, changed.per_device_train_batch_size)
+        if isinstance(found, MeasuredEstimate):
+            peak = found.estimate
+            return _around(peak.total_bytes + extra, peak.uncertainty, device.capacity_bytes, peak.rests_on)
+    return None
+
+
 def _measured_peak(situation: Situation) -> _MeasuredPeak | None:
     """The measured peak of the fullest GPU of the training; None without a sample, or if memory ran out."""
-    if situation.state.out_of_memory is not None or situation.state.outcome == "out-of-memory":
+    if situation.ran_out_of_memory or situation.has_gpu is False:
         return None
     full = _fullest_gpu(situation)
     if full is None or not full.memory_used_bytes or not full.memory_total_bytes:
@@ -131,16 +158,16 @@ def _fullest_gpu(situation: Situation) -> GpuSample | None:
 def _by_estimate(
     situation: Situation, settings: Settings, changed: Settings, measured: _MeasuredPeak | None
 ) -> ExpectedPeak | None:
-    job, device = situation.job, _device(situation, measured)
-    if not isinstance(job, BuiltinJob) or device is None or device.capacity_bytes is None:
+    job, device = modelled_job(situation.job), _device(situation, measured)
+    if job is None or device is None or device.capacity_bytes is None:
         return None
-    before, after = _tensor_bytes(job, device, settings), _tensor_bytes(job, device, changed)
+    runs = situation.measured if isinstance(situation.job, BuiltinJob) else ()
+    before, after = (_estimated(job, device, one, runs) for one in (settings, changed))
     if before is None or after is None:
         return None
     capacity = device.capacity_bytes
     if measured is None:
-        ran_out = situation.state.out_of_memory is not None or situation.state.outcome == "out-of-memory"
-        factor = max(1.0, capacity / before.total) if ran_out else 1.0
+        factor = max(1.0, capacity / before.total) if situation.ran_out_of_memory else 1.0
         words = "by the estimate, raised to what did not fit" if factor > 1 else "by the estimate"
         return _around(after.total * factor, after.uncertainty, capacity, words)
     inside = measured.used_bytes - measured.outside_bytes
@@ -158,8 +185,8 @@ class _Estimated:
 
 
 @lru_cache(maxsize=256)
-def _tensor_bytes(job: BuiltinJob, device: Device, settings: Settings) -> _Estimated | None:
-    found = JobMemoryEstimator(job, device).closed_form(settings)
+def _estimated(job: BuiltinJob, device: Device, settings: Settings, runs: tuple[MeasuredRun, ...]) -> _Estimated | None:
+    found = JobMemoryEstimator(job, device, runs=runs).closed_form(settings)
     if found is None:
         return None
     batch = settings.per_device_train_batch_size
@@ -167,7 +194,9 @@ def _tensor_bytes(job: BuiltinJob, device: Device, settings: Settings) -> _Estim
 
 
 def _device(situation: Situation, measured: _MeasuredPeak | None) -> Device | None:
-    """The device of one process: the weakest GPU with the memory of the smallest."""
+    """The device of one process: the weakest GPU with the memory of the smallest, or the host with its limit."""
+    if situation.has_gpu is False:
+        return _host_device(situation)
     cards = () if situation.inventory is None else visible_cards(situation.inventory)
     sizes = [card.memory_total_bytes for card in cards]
     known = [size for size in sizes if size]
@@ -176,6 +205,14 @@ def _device(situation: Situation, measured: _MeasuredPeak | None) -> Device | No
         return None
     capability = min((card.capability for card in cards if card.capability is not None), default=None)
     return Device(True, capability, capacity if known or measured else None)
+
+
+def _host_device(situation: Situation) -> Device | None:
+    if situation.inventory is None:
+        return None
+    device = Device(False, None, situation.inventory.memory.usable_bytes)
+    limit = situation.memory_limit_bytes
+    return device if limit is None else limit_device_memory(device, limit, situation.import_footprint)
 
 
 def _by_scaling(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 from tuner_tui.advice.effective_settings import chosen_settings, effective_settings
@@ -14,12 +15,16 @@ from tuner_tui.hardware.gpu.capabilities import MINIMUM_CAPABILITY, has_tensor_c
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.hardware.sample import Sample
+from tuner_tui.memory.calibration import MeasuredRun
+from tuner_tui.memory.device import ImportFootprint
+from tuner_tui.memory.import_footprint import cached_import_footprint
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Finished
 from tuner_tui.runs.log_parsing.lines import read_head_and_tail, read_tail
+from tuner_tui.runs.read.measured_memory import measured_runs
 from tuner_tui.runs.read.reader import RunReader, RunView
-from tuner_tui.runs.store.folder import RunFolder
-from tuner_tui.runs.store.record import RunRecord
+from tuner_tui.runs.store.folder import RunFolder, runs_dir
+from tuner_tui.runs.store.record import RecordError, RunRecord, read_record
 from tuner_tui.settings.job import Job
 from tuner_tui.settings.model import Precision, Settings
 from tuner_tui.settings.rules.weights import overflows_fp16
@@ -32,7 +37,8 @@ class Situation:
     Everything but the state may be unknown: the settings of a mere log file, the inventory of another machine.
     `samples` are ordered oldest first; `log` are the lines of the log window. `chosen` names the settings passed to a
     command, None if all were passed; `not_applied` those that its way of passing settings cannot carry. `resumed_from`
-    is the checkpoint named at launch, `memory_limit_bytes` the limit set at launch.
+    is the checkpoint named at launch, `memory_limit_bytes` the limit set at launch. `measured` are the memory peaks of
+    earlier runs of the job, newest first, and `import_footprint` that of the imports: read where memory ran out.
     """
 
     state: RunState
@@ -47,6 +53,8 @@ class Situation:
     resumed_from: str | None = None
     not_applied: tuple[str, ...] = ()
     memory_limit_bytes: int | None = None
+    measured: tuple[MeasuredRun, ...] = ()
+    import_footprint: ImportFootprint | None = None
 
     def is_known(self, name: str) -> bool:
         """Whether `settings` holds the training's own value: always, but for a command that was not given it."""
@@ -59,8 +67,26 @@ class Situation:
 
     @property
     def has_gpu(self) -> bool | None:
-        """Whether the training sees a GPU; None if the inventory is unknown."""
+        """Whether this training uses a GPU: as observed in it, else by its torch and the GPUs it sees; None if unknown.
+
+        A GPU in the machine is not enough: the training may have a torch without CUDA, or train on the CPU by choice.
+        """
+        device, cards = self.state.in_effect.get("device"), self.state.in_effect.get("n_gpu")
+        if isinstance(device, str) and device:
+            return device != "cpu"
+        if cards == 0 or self.has_cpu_torch:
+            return False
         return None if self.inventory is None else bool(visible_cards(self.inventory))
+
+    @property
+    def has_cpu_torch(self) -> bool:
+        """Whether torch of the training is known to be a build for the CPU only, by its version."""
+        return self.interpreter is not None and self.interpreter.packages.get("torch", "").endswith("+cpu")
+
+    @property
+    def ran_out_of_memory(self) -> bool:
+        """Whether memory, of a GPU or of the host, ran out."""
+        return self.state.out_of_memory is not None or self.state.outcome == "out-of-memory"
 
     def has_package(self, name: str) -> bool | None:
         """Whether the training interpreter has the package; None if the interpreter is unknown."""
@@ -128,13 +154,36 @@ def build_situation(view: RunView, *, now_s: float, inventory: Inventory | None,
     """
     state = _with_outcome(view)
     ended = state.finished is not None
+    situation = situation_of_state(state, view.record)
+    if ended and situation.ran_out_of_memory and inventory is not None and _is_local(view.record):
+        situation = _with_measured_memory(situation, view.record, inventory)
     return replace(
-        situation_of_state(state, view.record),
+        situation,
         now_s=(state.last_event_t or now_s) if ended else now_s,
         inventory=inventory if _is_local(view.record) else None,
         samples=view.samples,
         log=log,
     )
+
+
+def _with_measured_memory(situation: Situation, record: RunRecord | None, inventory: Inventory) -> Situation:
+    """Add what is measured on this machine: it says which smaller batch fits."""
+    if record is None or situation.interpreter is None or situation.state.finished is None:
+        return situation
+    return replace(
+        situation,
+        measured=_earlier_runs(runs_dir(), record.id, situation.state.finished.t),
+        import_footprint=cached_import_footprint(situation.interpreter, inventory.cpu.usable_cores),
+    )
+
+
+@lru_cache(maxsize=4)
+def _earlier_runs(folder: Path, run: str, ended_t: float) -> tuple[MeasuredRun, ...]:
+    """The measured runs of the job of `run`. Cached, as a screen asks each second about a run that has ended."""
+    try:
+        return measured_runs(read_record(RunFolder(folder / run)).job, folder)
+    except RecordError:
+        return ()
 
 
 class LogWindowReader:

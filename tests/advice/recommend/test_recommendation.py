@@ -271,7 +271,7 @@ def test_without_a_gpu():
 def test_a_torch_for_the_cpu_leaves_the_card_alone_and_says_so():
     found = recommend(box(A100_80), python("2.13.0+cpu", None))
     assert found.settings.precision == "fp32"
-    assert any("built without CUDA" in note for note in found.notes)
+    assert any("CPU-only" in note for note in found.notes)
 
 
 def test_a_card_that_torch_has_no_code_for_is_said():

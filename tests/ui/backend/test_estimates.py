@@ -27,7 +27,7 @@ from tuner_tui.runs.store.folder import create_folder
 from tuner_tui.runs.store.record import write_record
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
-from tuner_tui.ui.backend.estimates import UNKNOWN_FOR_COMMAND, MemoryEstimator
+from tuner_tui.ui.backend.estimates import UNKNOWN_FOR_COMMAND, UNMEASURED_IMPORTS, MemoryEstimator
 from tuner_tui.ui.backend.feeds import EstimateFeed
 from tuner_tui.ui.backend.records import EstimateRequest, MemoryOutlook
 from tuner_tui.ui.drawing.cells import line_width, plain_text
@@ -225,12 +225,19 @@ def test_the_memory_of_a_command_is_known_from_its_runs(tmp_path: Path, monkeypa
     assert MemoryEstimator().quick(other).unknown == UNKNOWN_FOR_COMMAND
 
 
+def test_what_does_not_fit_by_a_guess_of_the_imports_is_unknown() -> None:
+    """With an empty cache: the imports reserve a gigabyte or more, which the limit counts."""
+    box = replace(live_run.inventory(), gpus=())
+    shown = MemoryEstimator().quick(request(inventory=box, memory_limit_bytes=2 * GIB))
+    assert " ".join(texts(shown, 60)) == f"peak memory {UNMEASURED_IMPORTS}"
+
+
 def test_without_a_card_the_host_or_the_limit_bounds_it() -> None:
     box = replace(live_run.inventory(0), memory=HostMemory(24 * GIB, 20 * GIB))
     host = MemoryEstimator().quick(request(inventory=box))
     assert (host.against, host.estimate and host.estimate.capacity_bytes) == ("host memory", 24 * GIB)
-    limited = MemoryEstimator().quick(request(inventory=box, memory_limit_bytes=3 * GIB))
-    assert (limited.against, limited.estimate and limited.estimate.capacity_bytes) == ("limit", 3 * GIB)
+    limited = MemoryEstimator().quick(request(inventory=box, memory_limit_bytes=12 * GIB))
+    assert (limited.against, limited.estimate and limited.estimate.capacity_bytes) == ("limit", 12 * GIB)
     card = MemoryEstimator().quick(request(memory_limit_bytes=30 * GIB))
     assert (card.against, card.estimate and card.estimate.capacity_bytes) == ("limit", 30 * GIB)
 

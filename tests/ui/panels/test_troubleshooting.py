@@ -19,7 +19,7 @@ async def test_apply_changes_the_settings_at_once() -> None:
         await until(pilot, lambda: value(pilot, WORKERS) == 4)
         assert dialog(pilot) == ""
         assert value(pilot, "dataloader_persistent_workers")
-        assert "next run" in said(pilot)
+        assert "Applied. R restarts this run with it" in said(pilot)
         editing = app_of(pilot).state.editing
         assert editing is not None
         assert editing.current.origin(WORKERS).kind is OriginKind.REMEDY

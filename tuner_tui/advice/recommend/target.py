@@ -75,8 +75,10 @@ class TrainingTarget:
     def card_label(self) -> str:
         """The weakest GPU in words: `Tesla T4 (Turing 7.5)`."""
         card = self.weakest
+        if card is None and self.box.cpu_build and self.inventory.gpus:
+            return "PyTorch here is CPU-only; the GPUs will not be used"
         if card is None:
-            return "this box has no GPU for the training"
+            return "no GPU is visible" if self.inventory.gpus else "this machine has no GPU"
         if card.capability is None:
             return f"{card.name} (capability unknown)"
         return f"{card.name} ({describe_generation(card.capability, card.architecture)})"

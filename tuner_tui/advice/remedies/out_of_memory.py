@@ -8,7 +8,7 @@ not load.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from tuner_tui.advice.batch_scaling import (
@@ -60,40 +60,49 @@ def automatic_fallback(situation: Situation) -> Iterator[Remedy]:
 
 
 def smaller_micro_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
-    """The next smaller micro batch that keeps the effective batch; also the nearest inexact one if that is far."""
+    """The largest smaller micro batch that fits and keeps the effective batch; also the nearest inexact one if far.
+
+    One step to what fits: a batch that may still be too large would cost another start. Where no peak is known, it is
+    the next smaller one.
+    """
     micro, accumulation = settings.per_device_train_batch_size, settings.gradient_accumulation_steps
     if has_own_loop(situation):
         yield from _smaller_batch(situation, settings)
         return
-    smaller = [size for size in smaller_micro_batches(micro, accumulation) if _may_fit(situation, settings, size)]
-    if not smaller:
-        smaller = list(smaller_micro_batches(micro, accumulation)[-1:])
-    if not smaller:
+    sizes = smaller_micro_batches(micro, accumulation)
+    if not sizes:
         return
-    if smaller[0] == smaller_micro_batches(micro, accumulation)[0] and 2 * smaller[0] < micro:
+    largest = _largest_fitting(situation, settings, sizes) or sizes[-1]
+    if largest == sizes[0] and 2 * largest < micro:
         yield _inexact_split(rebalance(micro, accumulation, situation.replicas, micro * 3 // 4), settings)
-    yield _exact_split(BatchSplit(smaller[0], micro * accumulation // smaller[0], situation.replicas), settings)
+    yield _exact_split(BatchSplit(largest, micro * accumulation // largest, situation.replicas), settings)
 
 
-def _may_fit(situation: Situation, settings: Settings, micro: int) -> bool:
-    """Whether the micro batch is not known to be too large still."""
+def _largest_fitting(situation: Situation, settings: Settings, sizes: Sequence[int]) -> int | None:
+    """The first of `sizes` that is known to fit, else the first that may fit; None if all are too large."""
     share = settings.per_device_train_batch_size * settings.gradient_accumulation_steps
-    peak = expected_peak(situation, BatchSplit(micro, share // micro, situation.replicas).change)
-    return peak is None or peak.verdict != "too large"
+    possible = None
+    for size in sizes:
+        peak = expected_peak(situation, BatchSplit(size, max(1, share // size), situation.replicas).change)
+        if peak is not None and peak.verdict == "fits":
+            return size
+        if peak is None or peak.verdict == "tight":
+            possible = possible or size
+    return possible
 
 
 def _smaller_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     """For a loop without accumulation: the half, or the largest power of two of it that may fit."""
     batch = settings.per_device_train_batch_size
     halves = [batch >> shift for shift in range(1, batch.bit_length())]
-    smaller = next((size for size in halves if _may_fit(situation, settings, size)), None)
+    smaller = _largest_fitting(situation, settings, halves)
     if smaller is not None:
         yield Remedy(
             title=f"batch size {batch} → {smaller}",
             why="activations shrink with the batch; this loop accumulates no gradients, so the effective batch shrinks "
             "as well, and the learning rate may have to follow",
             change={"per_device_train_batch_size": smaller},
-            effect=f"activation memory × {smaller / batch:.2f}; weights and optimizer unchanged",
+            effect=f"activation memory {_times(smaller, batch)}; weights and optimizer unchanged",
             rests_on="activations are proportional to the batch",
             source=f"{NOTES_3070}, {NOTES_T4}",
         )
@@ -106,7 +115,7 @@ def _exact_split(split: BatchSplit, settings: Settings) -> Remedy:
         why=f"activations shrink with the micro batch; the effective batch stays {split.effective}, "
         "so the learning rate stays",
         change=split.change,
-        effect=f"activation memory × {split.micro / settings.per_device_train_batch_size:.2f}; "
+        effect=f"activation memory {_times(split.micro, settings.per_device_train_batch_size)}; "
         "weights and optimizer unchanged",
         rests_on="activations are proportional to the micro batch",
         source=f"{NOTES_3070}, {NOTES_T4}",
@@ -121,10 +130,15 @@ def _inexact_split(new: RebalancedBatch, settings: Settings) -> Remedy:
         f"{new.wanted} → {new.split.effective}, learning rate {rate:.3g}",
         why=f"no divisor of {new.wanted} lies near: the effective batch changes, and the learning rate by {rule}",
         change={**new.split.change, "learning_rate": rate},
-        effect=f"activation memory × {new.split.micro / settings.per_device_train_batch_size:.2f}",
+        effect=f"activation memory {_times(new.split.micro, settings.per_device_train_batch_size)}",
         rests_on="activations are proportional to the micro batch",
         source=f"{NOTES_3070}, {rule}",
     )
+
+
+def _times(after: int, before: int) -> str:
+    """The factor `× 0.75`, or `÷ 64` where that would round to nothing."""
+    return f"× {after / before:.2f}" if 10 * after > before else f"÷ {before / after:.3g}"
 
 
 def checkpointing(situation: Situation, settings: Settings) -> Iterator[Remedy]:
@@ -237,7 +251,7 @@ def safe_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
             title=f"back to a safe batch: {split.micro} × {split.accumulation}",
             why=f"the conservative preset's batch; the effective batch stays {split.effective}",
             change=split.change,
-            effect=f"activation memory × {split.micro / micro:.2f}",
+            effect=f"activation memory {_times(split.micro, micro)}",
             rests_on="activations are proportional to the micro batch",
             source=NOTES_UTILISATION,
         )

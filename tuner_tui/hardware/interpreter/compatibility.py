@@ -32,8 +32,9 @@ def find_incompatibilities(inventory: Inventory, interpreter: Interpreter) -> tu
 
 def no_cuda(torch_version: str, driver_cuda: str | None) -> Incompatibility:
     """A torch built without CUDA: for the CPU, or for cards of another vendor."""
+    built = "not built for CUDA" if "rocm" in torch_version or "xpu" in torch_version else "CPU-only"
     return Incompatibility(
-        f"The torch of this Python ({torch_version}) is built without CUDA: it will not use the GPU.",
+        f"PyTorch here is {built} ({torch_version}); the GPUs will not be used.",
         f"Install a CUDA build there: {INSTALL_COMMAND}{wheels_for(driver_cuda)}",
     )
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 
 UNKNOWN_FOR_COMMAND = "not known for a command: its run measures it"
+UNMEASURED_IMPORTS = "not known yet: the memory that the imports take has not been measured"
 MICRO = "per_device_train_batch_size"
 
 
@@ -40,7 +41,7 @@ class MemoryEstimator:
                 return outlook
             job = modelled
         estimator, target, against = self._estimator(request, job)
-        return _outlook(estimator.at_once(request.settings), target, against, job)
+        return _outlook(estimator.at_once(request.settings), target, against, estimator)
 
     def refined(self, request: EstimateRequest) -> MemoryOutlook:
         """Return the estimate by the newest runs, and by a trace where that is worth it. It may take 30 s."""
@@ -61,7 +62,7 @@ class MemoryEstimator:
                 estimate = estimator.traced(request.settings)
             except TraceError:
                 self._untraceable.add((job.model, job.task))
-        return _outlook(estimate, target, against, job)
+        return _outlook(estimate, target, against, estimator)
 
     def _may_trace(self, request: EstimateRequest, job: BuiltinJob) -> bool:
         """Trace only settings that the user works on, and only while the CPU is idle."""
@@ -134,7 +135,13 @@ def _device(request: EstimateRequest, target: TrainingTarget, against: str, meas
     return limit_device_memory(device, device.capacity_bytes, footprint)
 
 
-def _outlook(estimate: MemoryEstimate | None, target: TrainingTarget, against: str, job: BuiltinJob) -> MemoryOutlook:
+def _outlook(
+    estimate: MemoryEstimate | None, target: TrainingTarget, against: str, estimator: JobMemoryEstimator
+) -> MemoryOutlook:
+    device = estimator.device
     if estimate is None:
-        return MemoryOutlook(unknown=f"not known for {job.model} yet")
+        return MemoryOutlook(unknown=f"not known for {estimator.job.model} yet")
+    if device.limited and device.import_footprint is None and estimate.verdict != "fits":
+        # The limit counts what the imports reserve, a gigabyte and more: a guess of it must not say "does not fit".
+        return MemoryOutlook(unknown=UNMEASURED_IMPORTS)
     return MemoryOutlook(estimate, target.on_gpu, against)

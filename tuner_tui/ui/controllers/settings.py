@@ -109,7 +109,8 @@ class SettingsController(Controller):
             self._app.show_note(f"{remedy.title}: the settings have these values already.")
             return
         self._store.update(self._state.with_changes(remedy.change, OriginKind.REMEDY, finding.cause))
-        self._app.show_note(f"{remedy.title}: set for the next run. u undoes it.")
+        next_key = "R restarts this run with it" if self._state.running else "t tries it"
+        self._app.show_note(f"{remedy.title}\nApplied. {next_key}; u undoes it.")
 
     def _use_command(self, remedy: Remedy) -> None:
         """Launch the command of `remedy` from now on, with the settings in its placeholders."""
