@@ -21,16 +21,31 @@ had 0.43, which the reserve then covers."""
 
 @dataclass(frozen=True, slots=True)
 class PeakPoint:
-    """One measurement: micro batch, peak and, where measured separately, the peak of forward and backward alone."""
+    """One measurement: micro batch, peak and, where measured separately, the peak of forward and backward alone.
+
+    `resident_bytes` is a lower bound of what does not depend on the batch, such as weights and optimizer states.
+    """
 
     batch: int
     peak_bytes: int
     batch_peak_bytes: int | None = None
+    resident_bytes: int | None = None
 
     @property
     def line_bytes(self) -> int:
         """The peak that depends on the batch: on the line where it was measured separately, else at or above it."""
         return self.peak_bytes if self.batch_peak_bytes is None else self.batch_peak_bytes
+
+    @property
+    def steepest_slope(self) -> float | None:
+        """The most that each further sample can take; None without `resident_bytes`.
+
+        Each phase of a step begins with at least the resident bytes and grows in a straight line, so no phase is
+        steeper than the line from there to this point.
+        """
+        if self.resident_bytes is None:
+            return None
+        return (self.line_bytes * (1 + NOISE_SHARE) - self.resident_bytes) / self.batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +115,17 @@ def fit(points: Sequence[PeakPoint], prior: PeakModel | None = None) -> PeakMode
         floor_bytes=_floor(points, base, slope),
         largest_measured=last.batch,
         uncertainty_bytes=max(noise, spread),
-        slope_uncertainty_bytes=max(noise / (last.batch - sloped[0].batch), _bend(last, slope, prior)),
+        slope_uncertainty_bytes=_slope_uncertainty(sloped, slope, prior),
     )
+
+
+def _slope_uncertainty(points: Sequence[PeakPoint], slope: float, prior: PeakModel | None) -> float:
+    """By how much the slope beyond the last of `points` may exceed `slope`: by noise or by a bend, within its bound."""
+    last, steepest = points[-1], points[-1].steepest_slope
+    bend = _bend(last, slope, prior) if steepest is None else max(0.0, steepest - slope)
+    if len(points) > 2:  # the further they are apart on one line, the less likely is a bend just beyond them
+        bend *= points[0].batch / last.batch
+    return max(NOISE_SHARE * last.line_bytes / (last.batch - points[0].batch), bend)
 
 
 def _bend(last: PeakPoint, slope: float, prior: PeakModel | None) -> float:

@@ -38,6 +38,7 @@ class Measurement:
         spread: Half width of the 95 % confidence interval of the throughput, relative to it.
         peak_bytes: Peak memory of the training.
         batch_peak_bytes: Peak of forward and backward alone, if known separately from the optimizer step's.
+        resident_bytes: Lower bound of the memory that does not depend on the micro batch.
         dataset_samples: Number of training samples.
         room_bytes: Memory of the card available to the training: all but its context and other programs' memory.
         sentence: What happened if nothing was measured, else what the figures leave out.
@@ -59,6 +60,7 @@ class Measurement:
     step_time_s: float | None = None
     peak_bytes: int | None = None
     batch_peak_bytes: int | None = None
+    resident_bytes: int | None = None
     breakdown: StepBreakdown = StepBreakdown()
     dataset_samples: int | None = None
     room_bytes: int | None = None

@@ -11,7 +11,7 @@ import gc
 import statistics
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.benchmarks.tuning.simulated_gpu import SimulatedGpu, random_gpu
 from tuner_tui.memory.fit import PeakModel
@@ -23,10 +23,24 @@ MOST = 2048
 
 
 def search(machine: SimulatedGpu, most: int) -> tuple[int, list[BatchProbe]]:
-    """The result of this program's search, and its runs."""
+    """The result of this program's search, and its runs, with an estimate."""
     base, slope = machine.prior_errors
     prior = PeakModel(machine.base * (1 + base), machine.slope * (1 + slope), machine.floor * (1 + base))
-    state = BatchSearch(machine.capacity, most, prior if machine.seed % 4 else None)
+    return complete(BatchSearch(machine.capacity, most, prior), machine)
+
+
+def search_without_estimate(machine: SimulatedGpu, most: int) -> tuple[int, list[BatchProbe]]:
+    """The same without an estimate: the first run shows weights and optimizer states."""
+    return complete(BatchSearch(machine.capacity, most), machine)
+
+
+def search_by_peaks_alone(machine: SimulatedGpu, most: int) -> tuple[int, list[BatchProbe]]:
+    """The same where runs show nothing but their peaks, as with a torch older than 2."""
+    return search_without_estimate(replace(machine, resident=None), most)
+
+
+def complete(state: BatchSearch, machine: SimulatedGpu) -> tuple[int, list[BatchProbe]]:
+    """The result of a search and its runs."""
     while (proposal := state.propose()) is not None:
         state = state.record(machine.run(proposal.batch))
     return (state.best.batch if state.best else 0), list(state.probes)
@@ -79,6 +93,13 @@ def line(name: str, found: list[Found]) -> str:
     )
 
 
+SEARCHES: dict[str, Finder] = {
+    "with estimate": search,
+    "without": search_without_estimate,
+    "by peaks alone": search_by_peaks_alone,
+}
+
+
 def main() -> None:
     """Print the table: this program, this program on the others' GPUs, the others."""
     from tests.benchmarks.tuning import batch_finders
@@ -87,8 +108,9 @@ def main() -> None:
     # Both packages collect garbage before every run; what is alive already need not be looked through each time.
     gc.freeze()
     machines = [random_gpu(seed) for seed in range(first, first + count)]
-    print(line(f"tuner-tui, {count}", finds(search, machines)))
-    print(line(f"tuner-tui, {peers}", finds(search, machines[:peers])))
+    for name, finder in SEARCHES.items():
+        print(line(f"{name}, {count}", finds(finder, machines)))
+        print(line(f"{name}, {peers}", finds(finder, machines[:peers])))
     for finder in (batch_finders.lightning_power, batch_finders.lightning_binsearch, batch_finders.accelerate_finder):
         print(line(finder.__name__, finds(finder, machines[:peers])))
 

@@ -1,7 +1,8 @@
 """Simulated GPUs with a model, for the search for the largest batch.
 
-Each has a true maximum between 1 and 512, a base (weights, optimizer, context), an optimizer-step floor, slightly
-nonlinear activations, fragmentation and noise.
+Each has a true maximum between 1 and 512, a base (weights, optimizer, context) of up to 70 % of its memory, an
+optimizer-step floor, slightly nonlinear activations, fragmentation and noise. Weights and optimizer states are 75 to
+100 % of the base: copies of weights in 16 bit, gradients and buffers are the rest.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class SimulatedGpu:
     prior_errors: tuple[float, float]
     knows_parts: bool
     seed: int
+    resident: float | None = None
 
     def needed(self, batch: int) -> float:
         """Bytes needed by a run at `batch`, including fragmentation that cannot be reclaimed."""
@@ -48,17 +50,20 @@ class SimulatedGpu:
             return BatchProbe(batch, None)
         jitter = 1 + random.Random(self.seed * 7919 + batch).gauss(0, self.noise)
         line = self.base + self.slope * batch * (1 + self.bend * batch / 512)
-        return BatchProbe(batch, int(self.allocated(batch) * jitter), int(line * jitter) if self.knows_parts else None)
+        resident = None if self.resident is None else int(self.resident)
+        line_bytes = int(line * jitter) if self.knows_parts else None
+        return BatchProbe(batch, int(self.allocated(batch) * jitter), line_bytes, resident)
 
 
 def random_gpu(seed: int) -> SimulatedGpu:
     rng = random.Random(seed)
     capacity = rng.choice([8, 11, 16, 24, 40, 48, 80, 141]) * GIB
     true_max = int(2 ** rng.uniform(0, 9))
-    base = capacity * rng.uniform(0.03, 0.6)
+    base = capacity * rng.uniform(0.03, 0.7)
     slope = (capacity - base) / (true_max + rng.random())
     floor = base * rng.choice([1.0, rng.uniform(1.0, 1.6)])
     return SimulatedGpu(
         capacity, base, slope, min(floor, capacity * 0.9), rng.uniform(0, 0.02), rng.uniform(0, 0.03),
         rng.uniform(0, 0.002), (rng.gauss(0, 0.1), rng.gauss(0, 0.1)), rng.random() < 0.7, seed,
+        base * rng.uniform(0.75, 1.0),
     )  # fmt: skip

@@ -34,7 +34,7 @@ class Card:
 
     def __init__(self) -> None:
         self.ms = 0.0
-        self.peak = self.reserved = self.now_reserved = 0
+        self.peak = self.reserved = self.now_reserved = self.now_allocated = 0
         self.synchronised = False
         self.Event = lambda enable_timing: Event(self)
 
@@ -49,6 +49,9 @@ class Card:
 
     def max_memory_reserved(self) -> int:
         return self.reserved
+
+    def memory_allocated(self) -> int:
+        return self.now_allocated
 
     def memory_reserved(self) -> int:
         return self.now_reserved
@@ -129,3 +132,7 @@ def test_without_a_card_the_programs_clock_is_all() -> None:
     watch.end()
     assert watch.corrected(2.0) == 2.0
     assert watch.optimizer_s(10) is None
+
+
+def test_without_an_optimizer_step_nothing_is_known_to_be_resident(card: Card) -> None:
+    assert TrialMemory(SimpleNamespace(cuda=card)).fields()["resident_bytes"] is None

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import statistics
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.benchmarks.tuning.batch_search import finds, quantile, search
+from tests.benchmarks.tuning.batch_search import (
+    Finder,
+    finds,
+    quantile,
+    search,
+    search_by_peaks_alone,
+    search_without_estimate,
+)
 from tests.benchmarks.tuning.simulated_gpu import SimulatedGpu, random_gpu
 from tuner_tui.advice.batch_scaling import divisors
 from tuner_tui.memory.fit import PeakModel
@@ -64,18 +72,80 @@ def test_the_dataset_bounds_the_batch() -> None:
     assert roomy.record(BatchProbe(7, 2 * GIB, 2 * GIB)).propose() is None
 
 
-def test_targets_over_many_machines() -> None:
-    found = finds(search, [random_gpu(seed) for seed in range(5_000_000, 5_000_150)])
+@pytest.mark.parametrize("finder", [search, search_without_estimate], ids=["estimate", "no-estimate"])
+def test_targets_over_many_machines(finder: Finder) -> None:
+    """Weights and optimizer states take up to 70 % of the card."""
+    found = finds(finder, [random_gpu(seed) for seed in range(5_000_000, 5_000_400)])
     probes = [float(len(one.probes)) for one in found]
     shares = [one.best / one.true_maximum for one in found]
     ooms = [one.ooms for one in found]
     assert all(one.tested and one.fits for one in found)
     assert statistics.median(probes) <= 4
     assert quantile(probes, 0.9) <= 6
-    assert statistics.mean(ooms) <= 0.1
+    assert statistics.mean(ooms) <= 0.05
     assert max(ooms) <= 1
-    assert statistics.median(shares) >= 0.92
-    assert quantile(shares, 0.1) >= 0.85
+    assert statistics.median(shares) >= 0.95
+    assert quantile(shares, 0.1) >= 0.88
+
+
+def test_peaks_alone_lead_to_most_of_the_card() -> None:
+    found = finds(search_by_peaks_alone, [random_gpu(seed) for seed in range(5_000_000, 5_000_400)])
+    assert statistics.median(one.best / one.true_maximum for one in found) >= 0.93
+    assert statistics.mean(one.ooms for one in found) <= 0.15
+    assert max(one.ooms for one in found) <= 2
+
+
+def test_one_sample_that_takes_two_thirds_of_the_card_does_not_end_the_search() -> None:
+    """24 GiB, of which weights and optimizer states take 15.9 GiB, a sample 16 MiB: 409 samples leave 3 % free."""
+    machine = SimulatedGpu(24 * GIB, 16 * GIB, GIB / 64, 16 * GIB, 0.0, 0.0, 0.0, (0.0, 0.0), True, 1, 15.9 * GIB)
+    best, probes = search_without_estimate(machine, 2048)
+    assert probes[0].batch == 1
+    assert len(probes) <= 4
+    assert all(probe.peak_bytes is not None for probe in probes)
+    assert best >= 0.95 * 465  # (24 × 0.97 - 16) × 64 = 465.9
+    assert search_by_peaks_alone(machine, 2048)[0] >= 0.95 * 465
+
+
+def test_one_run_proves_a_batch_by_what_is_resident() -> None:
+    """A first sample took 12 of 24 GiB, 10 of them resident: at most 2.05 GiB each, 23.28 hold 6, and 12 + 5.5 × 2."""
+    searched = BatchSearch(24 * GIB, max_batch=64).record(BatchProbe(1, 12 * GIB, 12 * GIB, 10 * GIB))
+    proposal = searched.propose()
+    assert proposal is not None
+    assert (proposal.batch, proposal.reason) == (6, "proved safe by the last run")
+
+
+def test_a_phase_that_is_steeper_beyond_the_measured_sizes_is_within_the_proof() -> None:
+    """The loss takes more per sample than what sets the peak of one and of three samples (Llama-1B on 80 GiB)."""
+    resident = int(14.4 * GIB)
+
+    def peak(batch: int) -> int:
+        return int(max(19.2 + 0.1 * batch, 14.8 + 1.5 * batch) * GIB)
+
+    state = BatchSearch(80 * GIB, max_batch=512)
+    while (proposal := state.propose()) is not None:
+        size = peak(proposal.batch)
+        assert size <= 80 * GIB, proposal
+        state = state.record(BatchProbe(proposal.batch, size, size, resident))
+    assert state.best is not None
+    assert state.best.batch in (40, 41, 42)  # (77.6 - 14.8) / 1.5 = 41.9
+
+
+def test_below_a_size_that_took_too_much_the_line_through_both_is_followed() -> None:
+    """10 took 12 GiB and 20 took 23.5 of 24, which leaves less than the reserve: 23.28 less 0.4 % are at 19.7."""
+    searched = BatchSearch(24 * GIB, max_batch=64)
+    for batch, gib in ((10, 12.0), (20, 23.5)):
+        searched = searched.record(BatchProbe(batch, int(gib * GIB), int(gib * GIB)))
+    proposal = searched.propose()
+    assert proposal is not None
+    assert proposal.batch == 19
+
+
+def test_after_running_out_of_memory_far_above_what_fits_the_next_size_is_between() -> None:
+    """Two samples fit and 128 do not: 16 is the geometric mean."""
+    searched = BatchSearch(24 * GIB, max_batch=512).record(BatchProbe(2, 6 * GIB)).record(BatchProbe(128, None))
+    proposal = searched.propose()
+    assert proposal is not None
+    assert 2 < proposal.batch <= 16
 
 
 @given(st.integers(0, 10_000_000), st.sampled_from([1, 7, 13, 24, 60, 64, 96, 128, 210, 512]))

@@ -232,8 +232,9 @@ class TrialMeasured(Event):
     `spread` is the half width of the 95 % confidence interval of the speed, relative to it. Peaks are of the whole
     process; `data_peak_bytes` is its private memory, where a limit applies to that. `batch_peak_bytes` (forward and
     backward) and `optimizer_peak_bytes` come from CUDA's allocator and count allocated bytes. `device_outside_bytes` is
-    memory of the GPU outside the allocator: the context, and other processes. `longest` and `evaluated` say whether the
-    longest batch was used and one batch was evaluated.
+    memory of the GPU outside the allocator: the context, and other processes. `resident_bytes` is at most what exists
+    when a forward pass begins: weights, optimizer states, and accumulated gradients. `longest` and `evaluated` say
+    whether the longest batch was used and one batch was evaluated.
     """
 
     kind: ClassVar[str] = "trial"
@@ -255,6 +256,7 @@ class TrialMeasured(Event):
     data_peak_bytes: int | None = None
     batch_peak_bytes: int | None = None
     optimizer_peak_bytes: int | None = None
+    resident_bytes: int | None = None
     device_outside_bytes: int | None = None
     device_total_bytes: int | None = None
     longest: str = ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from tuner_tui.memory.fit import PeakModel, PeakPoint, fit
+from tuner_tui.memory.fit import NOISE_SHARE, PeakModel, PeakPoint, fit
 
 RESERVE = 0.03
 """Share of the card left free: fragmentation grows over a long run, and sample lengths differ from batch to batch."""
@@ -13,9 +13,11 @@ PRIOR_UNCERTAINTY = 1.3
 """Factor by which an estimate made before any run may be too small (two standard deviations)."""
 CORRECTED_UNCERTAINTY = 1.06
 """The same after scaling the estimate to one measured run."""
-MIN_BASE_SHARE = 0.4
-"""Minimum share of weights, gradients and optimizer state in the peak of a very small batch."""
-MIN_GROWTH = 0.04
+USUAL_SHARE = 0.35
+"""Usual share of its samples in the peak of a very small batch; the rest are weights, optimizer states and buffers."""
+LIKELY_SHARE = 0.87
+"""The same of what is not resident."""
+MIN_GROWTH = 0.03
 """Minimum relative growth of the batch for another probe."""
 CAUTIOUS_UNCERTAINTY = 1.25
 """Replaces `CORRECTED_UNCERTAINTY` after the training ran out of memory with other settings."""
@@ -26,12 +28,14 @@ MAX_PROBES = 7
 class BatchProbe:
     """Peak memory of one short run at `batch`; both peaks are None if it ran out of memory.
 
-    `batch_peak_bytes` is the peak of forward and backward alone, if known separately from the optimizer step's.
+    `batch_peak_bytes` is the peak of forward and backward alone, if known separately from the optimizer step's;
+    `resident_bytes` is a lower bound of what does not depend on the batch.
     """
 
     batch: int
     peak_bytes: int | None
     batch_peak_bytes: int | None = None
+    resident_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +95,11 @@ class BatchSearch:
 
     @property
     def _points(self) -> list[PeakPoint]:
-        return [PeakPoint(p.batch, p.peak_bytes, p.batch_peak_bytes) for p in self.probes if p.peak_bytes is not None]
+        return [
+            PeakPoint(p.batch, p.peak_bytes, p.batch_peak_bytes, p.resident_bytes)
+            for p in self.probes
+            if p.peak_bytes is not None
+        ]
 
     def propose(self) -> BatchProposal | None:
         """Return the next batch to run, or None at the end of the search."""
@@ -102,13 +110,32 @@ class BatchSearch:
         proposal = self._next()
         best = self.best.batch if self.best else 0
         if proposal.batch >= self._failed and self._failed <= self.max_batch:
-            proposal = BatchProposal((best + self._failed) // 2, "half way to the size that failed")
+            proposal = self._below_failure()
         if best and len(self._points) == 1 and proposal.batch > (between := math.isqrt(best * self._failed)):
             proposal = self._between_known(proposal, between)
         proposal = self._allowed_below(proposal)
         if proposal.batch <= best or (len(self.probes) > 1 and proposal.batch < best * (1 + MIN_GROWTH)):
             return self._second_point(best)
         return proposal
+
+    def _below_failure(self) -> BatchProposal:
+        """Return the size between the largest that fits and the smallest that does not, on the line through both.
+
+        The peak is convex in the batch, so it lies below that line. A run that ran out of memory took at least the
+        whole card.
+        """
+        best, failed = self.best, next(probe for probe in self.probes if probe.batch == self._failed)
+        if best is None or best.peak_bytes is None:
+            return BatchProposal(self._failed // 2, "half the size that failed")
+        if failed.peak_bytes is None and failed.batch > 2 * best.batch:
+            return BatchProposal(math.isqrt(best.batch * failed.batch), "far below the size that failed")
+        if failed.peak_bytes is None:
+            room, grown = self.limit_bytes * (1 - self.reserve), self.capacity_bytes
+        else:
+            room, grown = self.limit_bytes * (1 - NOISE_SHARE), failed.peak_bytes
+        share = (room - best.peak_bytes) / max(1, grown - best.peak_bytes)
+        batch = best.batch + int(share * (failed.batch - best.batch))
+        return BatchProposal(min(batch, failed.batch - 1), "below the size that failed, by what both took")
 
     def _between_known(self, proposal: BatchProposal, between: int) -> BatchProposal:
         # One run and a failed size: the estimate has been refuted, so stay at the geometric mean of the two.
@@ -139,15 +166,20 @@ class BatchSearch:
         return BatchProposal(max(1, min(batch, self.max_batch)), "safe even if the estimate is 30 % too small")
 
     def _next(self) -> BatchProposal:
-        """Use the fitted model, else the corrected estimate, else what is proved safe."""
+        """Use the fitted model, else the corrected estimate, else what is likely; never less than is proved safe."""
         if not self._points:
             return self._below_failed()
+        last = max(self._points, key=lambda point: point.batch)
         model = fit(self._points)
         if model is not None:
-            return BatchProposal(model.largest_batch(self.limit_bytes), "the largest that fits by the fitted model")
-        if self.prior is not None:
-            return BatchProposal(self._by_prior(self.prior), "the estimate, corrected by the first run")
-        return BatchProposal(self._proved(self._points[-1]), "proved safe by the last run")
+            one_more = min(last.batch + 1, model.straight().largest_batch(self.limit_bytes))
+            batch = max(model.largest_batch(self.limit_bytes), one_more)
+            found = BatchProposal(batch, "the largest that fits by the fitted model")
+        elif self.prior is not None:
+            found = BatchProposal(self._by_prior(self.prior), "the estimate, corrected by the first run")
+        else:
+            found = BatchProposal(self._likely(last), "likely to fit: most memory of a small batch is not its samples'")
+        return max(BatchProposal(self._proved(last), "proved safe by the last run"), found, key=_batch)
 
     def _below_failed(self) -> BatchProposal:
         # Nothing has fitted yet. The failed size took at least the whole card: scale the estimate up accordingly.
@@ -161,21 +193,38 @@ class BatchSearch:
 
     def _by_prior(self, prior: PeakModel) -> int:
         """Return the largest size by the estimate, scaled to the last run, with a margin for its uncertainty."""
-        last = self._points[-1]
+        last = max(self._points, key=lambda point: point.batch)
         known = last.batch_peak_bytes is not None
         expected = prior.base_bytes + prior.slope_bytes * last.batch if known else prior.peak_bytes(last.batch)
         doubt = CAUTIOUS_UNCERTAINTY if self._is_cautious else CORRECTED_UNCERTAINTY
-        corrected = prior.scaled(last.line_bytes / expected * doubt)
-        return max(corrected.largest_batch(self.limit_bytes), self._proved(last))
+        corrected = prior.scaled(last.line_bytes / expected)
+        one_more = corrected.peak_bytes(last.batch + 1) <= self.limit_bytes and not self._is_cautious
+        return max(corrected.scaled(doubt).largest_batch(self.limit_bytes), last.batch + one_more)
+
+    def _likely(self, last: PeakPoint) -> int:
+        """Return a size that the runs make likely to fit, if neither a fit nor an estimate says more; 0 for none.
+
+        It is one more sample after runs of one size, and more if runs of several sizes took nearly the same.
+        """
+        if self._is_cautious:
+            return 0
+        first = min(self._points, key=lambda point: point.batch)
+        steepest = last.steepest_slope
+        usual = USUAL_SHARE * last.line_bytes / last.batch if steepest is None else LIKELY_SHARE * steepest
+        room = self.limit_bytes - last.line_bytes
+        if first.batch == last.batch:
+            return last.batch + (usual <= room)
+        if last.batch_peak_bytes is not None:
+            grown = max(0, last.line_bytes - first.line_bytes) + NOISE_SHARE * last.line_bytes
+            usual = min(usual, grown / (last.batch - first.batch))
+        return last.batch + int(room / usual)
 
     def _proved(self, point: PeakPoint) -> int:
-        """Return the size that one run proves to fit: at worst, memory is proportional to the batch.
+        """Return the size that one run proves to fit: no sample takes more than its share of what is not resident."""
+        slope = point.steepest_slope or point.line_bytes / point.batch
+        proved = point.batch + int((self.limit_bytes - point.line_bytes) / slope)
+        return max(proved, point.batch)
 
-        If that is no growth, return one sample more if it fits with `MIN_BASE_SHARE` of the run being independent of
-        the batch.
-        """
-        proved = int(point.batch * self.limit_bytes / point.line_bytes)
-        if self._is_cautious:
-            return proved
-        one_more = point.line_bytes * (1 + (1 - MIN_BASE_SHARE) / point.batch)
-        return point.batch + 1 if proved <= point.batch and one_more <= self.limit_bytes else proved
+
+def _batch(proposal: BatchProposal) -> int:
+    return proposal.batch

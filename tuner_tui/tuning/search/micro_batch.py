@@ -183,7 +183,8 @@ class MicroBatchSizes:
         for one in self._same_line(self.current):
             if not one.out_of_memory and one.peak_bytes is None:
                 continue
-            probe = BatchProbe(one.micro, None if one.out_of_memory else one.peak_bytes, one.batch_peak_bytes)
+            peak = None if one.out_of_memory else one.peak_bytes
+            probe = BatchProbe(one.micro, peak, one.batch_peak_bytes, one.resident_bytes)
             known = probes.setdefault(one.micro, probe)
             if known.peak_bytes is not None and (probe.peak_bytes is None or probe.peak_bytes > known.peak_bytes):
                 probes[one.micro] = probe  # the worse counts
@@ -194,7 +195,7 @@ class MicroBatchSizes:
 
     def _memory_points(self, result: SettingsResult) -> list[PeakPoint]:
         return [
-            PeakPoint(one.micro, one.peak_bytes, one.batch_peak_bytes)
+            PeakPoint(one.micro, one.peak_bytes, one.batch_peak_bytes, one.resident_bytes)
             for one in self._same_line(result)
             if one.peak_bytes is not None
         ]

@@ -107,6 +107,11 @@ class SettingsResult:
         return max((run.batch_peak_bytes for run in self.runs if run.batch_peak_bytes is not None), default=None)
 
     @property
+    def resident_bytes(self) -> int | None:
+        """The lowest of the lower bounds of what does not depend on the micro batch."""
+        return min((run.resident_bytes for run in self.runs if run.resident_bytes is not None), default=None)
+
+    @property
     def line_bytes(self) -> int | None:
         """Peak memory that depends on the micro batch: of forward and backward if known, else the total peak."""
         return self.peak_bytes if self.batch_peak_bytes is None else self.batch_peak_bytes

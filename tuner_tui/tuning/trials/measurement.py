@@ -92,6 +92,7 @@ def _figures(finished: FinishedTrial) -> Measurement:
         step_time_s=max(seconds) / steps if steps else None,
         peak_bytes=max(known, default=None),
         batch_peak_bytes=max(batch, default=None),
+        resident_bytes=min((rank.resident_bytes for rank in ranks if rank.resident_bytes is not None), default=None),
         breakdown=_breakdown(ranks, finished.situation),
         dataset_samples=next((rank.dataset_samples for rank in ranks if rank.dataset_samples is not None), None),
         room_bytes=min((room for room in map(_room, ranks) if room is not None), default=None),

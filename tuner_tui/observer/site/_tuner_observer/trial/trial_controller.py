@@ -158,10 +158,13 @@ class TrialController:
             self._memory.before_step()
             self._stopwatch.optimizer_begins()
 
-    def optimizer_ends(self) -> None:
-        if self._finished_s is None and not self._closure:
+    def optimizer_ends(self, optimizer: Any) -> None:
+        if self._finished_s is not None:
+            return
+        if not self._closure:
             self._stopwatch.optimizer_ends()
             self._memory.after_step()
+        self._memory.first_stepped(optimizer)
 
     # steps
 
@@ -284,6 +287,7 @@ class TrialController:
         end, start = self._totals_now, self._counts_from()
         timed = start is self._start_totals  # the stopwatch ran for the same span
         names = ("samples", "tokens", "padding_tokens", "data_wait_s")
+        accumulates = end["micro_steps"] >= 2 * end["own_steps"] >= 4  # a loader may be one batch ahead
         counted = {name: _rounded_difference(end[name], start[name]) for name in names}
         steps = end["own_steps"] - start["own_steps"]
         seconds = end["train_s"] - start["train_s"]
@@ -300,7 +304,7 @@ class TrialController:
             "batch_shape": end["batch_shape"],
             "dataset_samples": self._samples,
             "longest": self._longest,
-            **self._memory.fields(),
+            **self._memory.fields(accumulates),
         }
 
 

@@ -42,9 +42,9 @@ def hook_trial_optimizers(module: Any, trial: TrialController) -> None:
         if not is_compiling():
             call_safely(trial.optimizer_begins, args, kwargs)
 
-    def ends(*_: Any) -> None:
+    def ends(optimizer: Any, args: Any, kwargs: Any) -> None:
         if not is_compiling():
-            call_safely(trial.optimizer_ends)
+            call_safely(trial.optimizer_ends, optimizer)
 
     module.register_optimizer_step_pre_hook(begins)
     module.register_optimizer_step_post_hook(ends)

@@ -3,6 +3,8 @@
 With CUDA the allocator's peaks are reset between the two, which only a trial does. Without CUDA the process is polled
 1,000 times a second during warm-up, which contains the longest batch: the kernel keeps no peak of the private memory
 that `RLIMIT_DATA` limits. There the two cannot be separated, since the process keeps memory freed to its allocator.
+
+What does not grow with the batch is seen apart: what exists before the first batch, and the optimizer's states.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import os
 import threading
 from typing import Any
 
-from ..counters.memory_peaks import RESIDENT_PEAK, status_bytes
+from ..counters.memory_peaks import RESIDENT, RESIDENT_PEAK, status_bytes
 
 SAMPLE_INTERVAL_S = 0.001
 
@@ -24,9 +26,12 @@ class TrialMemory:
         self._batch = self._optimizer = self._reserved = self._data = 0
         self._stop: threading.Event | None = None
         self._warm = False
+        self._before_first_batch = 0
+        self._resident: dict[int, tuple[int, int, int]] = {}
 
     def begin(self) -> None:
-        """Start polling, unless the training runs on a GPU."""
+        """Read what exists before the first batch, and start polling unless the training runs on a GPU."""
+        self._before_first_batch = self._held()
         if self._stop is None and not self._torch.cuda.is_initialized() and has_data_limit():
             self._stop = threading.Event()
             threading.Thread(target=self._watch, args=(self._stop,), daemon=True, name="tuner-trial-memory").start()
@@ -41,15 +46,29 @@ class TrialMemory:
         if not self._warm and self._torch.cuda.is_initialized():
             self._optimizer = max(self._optimizer, self._allocated())
 
+    def first_stepped(self, optimizer: Any) -> None:
+        """Add up weights, gradients and states of each optimizer once, after its first step."""
+        if id(optimizer) not in self._resident:
+            weights = [one for group in optimizer.param_groups for one in group["params"]]
+            states = [one for state in optimizer.state.values() for one in state.values()]
+            self._resident[id(optimizer)] = (
+                sum(map(self._size, weights)),
+                sum(self._size(one.grad) for one in weights),
+                sum(map(self._size, states)),
+            )
+
     def warm(self) -> None:
         """Stop measuring after warm-up, because it costs time."""
         self._warm = True
         if self._stop is not None:
             self._stop.set()
 
-    def fields(self) -> dict[str, int | None]:
-        """Memory fields of the `trial` event."""
-        fields: dict[str, int | None] = {"rss_peak_bytes": status_bytes(RESIDENT_PEAK)[0]}
+    def fields(self, accumulates: bool = False) -> dict[str, int | None]:
+        """Memory fields of the `trial` event. `accumulates`: gradients persist from one micro batch to the next."""
+        fields: dict[str, int | None] = {
+            "rss_peak_bytes": status_bytes(RESIDENT_PEAK)[0],
+            "resident_bytes": self._resident_bytes(accumulates),
+        }
         if self._torch.cuda.is_initialized():
             return {**fields, **self._cuda_fields()}
         if has_data_limit():
@@ -68,6 +87,33 @@ class TrialMemory:
             "device_outside_bytes": total - free - cuda.memory_reserved(),
             "device_total_bytes": total,
         }
+
+    def _resident_bytes(self, accumulates: bool) -> int | None:
+        """At most what exists when a forward pass begins; None before the first step.
+
+        Frozen weights are in no optimizer, but they exist before the first batch.
+        """
+        if not self._resident:
+            return None
+        weights, gradients, states = map(sum, zip(*self._resident.values()))  # noqa: B905 - no `strict` in Python 3.8
+        return int(max(self._before_first_batch, weights) + states + (gradients if accumulates else 0))
+
+    def _held(self) -> int:
+        """What the process holds now, in the memory that its peak counts."""
+        if self._torch.cuda.is_initialized():
+            return int(self._torch.cuda.memory_allocated())
+        return (private_writable_bytes() if has_data_limit() else status_bytes(RESIDENT)[0]) or 0
+
+    def _size(self, value: Any) -> int:
+        """Bytes of a tensor (of a sharded one, this process's part) in the memory that the peak counts, else 0.
+
+        Wrappers, such as quantised states, may take less than their shape says, so they count as 0.
+        """
+        tensor, plain = getattr(value, "_local_tensor", value), self._torch.Tensor
+        if not isinstance(tensor, plain) or type(tensor).__torch_dispatch__ != plain.__torch_dispatch__:
+            return 0
+        counted = "cuda" if self._torch.cuda.is_initialized() else "cpu"
+        return int(tensor.numel() * tensor.element_size()) if tensor.device.type == counted else 0
 
     def _allocated(self) -> int:
         """Peak since the last call."""
