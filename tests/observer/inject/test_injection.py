@@ -75,16 +75,3 @@ def test_what_finds_no_place_is_reported_at_the_end_of_a_process_that_never_trai
     settings = {"TUNER_INJECT": json.dumps({"learning_rate": 0.5})}
     run = observe(tmp_path, "-c", "import torch", settings=settings)
     assert [event.not_found for event in run.of(events.Injected)] == [("learning_rate",)]
-
-
-def test_the_options_of_the_scripts_parser_are_reported_with_what_found_no_place(tmp_path: Path) -> None:
-    code = """
-import argparse, torch
-parser = argparse.ArgumentParser()
-parser.add_argument("-b", "--batch-size", type=int)
-parser.add_argument("--no-cuda", action="store_true")
-parser.add_argument("data", nargs="?")
-parser.parse_args()
-"""
-    run = observe(tmp_path, "-c", code, settings={"TUNER_INJECT": json.dumps({"learning_rate": 0.5})})
-    assert [event.options for event in run.of(events.Injected)] == [("-b --batch-size",)]

@@ -130,7 +130,15 @@ def _injected(state: RunState, event: ev.Injected) -> RunState:
     """Several places may take settings; what remains in `not_injected` was taken by none."""
     injected = {**state.injected, **event.values}
     left = (name for name in dict.fromkeys((*state.not_injected, *event.not_found)) if name not in injected)
-    return replace(state, injected=injected, not_injected=tuple(left), options=event.options or state.options)
+    return replace(state, injected=injected, not_injected=tuple(left))
+
+
+def _options(state: RunState, event: ev.Options) -> RunState:
+    return replace(state, options=event.options, switches=event.switches)
+
+
+def _saved(state: RunState, event: ev.Saved) -> RunState:
+    return replace(state, saved=event)
 
 
 def _unobserved(state: RunState, event: ev.Unobserved) -> RunState:
@@ -255,6 +263,8 @@ _FOLDS: Mapping[type[ev.Event], Folder] = {
     ev.Checkpoint: _checkpoint,
     ev.InEffect: _in_effect,
     ev.Injected: _injected,
+    ev.Options: _options,
+    ev.Saved: _saved,
     ev.Unobserved: _unobserved,
     ev.OutOfMemory: _out_of_memory,
     ev.Raised: _raised,

@@ -7,7 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tuner_tui.runs.events.memory_trend import NO_MINIMA, WindowMinima
-from tuner_tui.runs.events.types import Checkpoint, Evaluated, Exited, FellBack, Finished, OutOfMemory, Raised, Steps
+from tuner_tui.runs.events.types import (
+    Checkpoint,
+    Evaluated,
+    Exited,
+    FellBack,
+    Finished,
+    OutOfMemory,
+    Raised,
+    Saved,
+    Steps,
+)
 
 DIVERGED = 10.0
 """A loss that many times the lowest one is far beyond the noise of a batch."""
@@ -54,9 +64,9 @@ class RunState:
     `accepts_orders`: an observed trainer that obeys the control file. `last_step_t` is when a step last completed.
     `evaluations` are downsampled to a few hundred, newest last. `evaluation_step`: where the last evaluation began.
     `loss_source`: where the loss is read, None for a Trainer's own; `loss_trust` is its `trust`. `high_losses`: how
-    many of the newest losses in a row are `DIVERGED` times `lowest_loss` or more. `options` are those of the script's
-    argument parser. `unobserved`: why the observer does not run. `fell_back`: the fallback continued the run;
-    `fallback_ended`: why it did not.
+    many of the newest losses in a row are `DIVERGED` times `lowest_loss` or more. `options` and `switches` are those
+    of the script's argument parsers. `saved` is what the script itself saved last. `unobserved`: why the observer does
+    not run. `fell_back`: the fallback continued the run; `fallback_ended`: why it did not.
     """
 
     phase: str = "starting"
@@ -92,6 +102,8 @@ class RunState:
     injected: Mapping[str, Any] = field(default_factory=dict)
     not_injected: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
+    switches: tuple[str, ...] = ()
+    saved: Saved | None = None
     unobserved: str | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     stop_requested: str | None = None

@@ -181,15 +181,33 @@ class InEffect(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Injected(Event):
-    """Values that `inject` set inside the process, and names that it found no place for.
-
-    `options` are those of the script's argument parser, each with its aliases: `-b --batch-size`.
-    """
+    """Values that `inject` set inside the process, and names that it found no place for."""
 
     kind: ClassVar[str] = "injected"
     values: Mapping[str, Any] = field(default_factory=dict)
     not_found: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options(Event):
+    """The options of the script's argument parsers, each with its aliases: `-b --batch-size`.
+
+    `switches` are those that take no value.
+    """
+
+    kind: ClassVar[str] = "options"
     options: tuple[str, ...] = ()
+    switches: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved(Event):
+    """The script itself saved a file or folder. `resumable`: it holds more than weights."""
+
+    kind: ClassVar[str] = "saved"
+    step: int
+    path: str
+    resumable: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -347,6 +365,7 @@ EVENT_TYPES: Mapping[str, type[Event]] = {
     cls.kind: cls
     for cls in (
         Launched, StopRequested, Exited, Finished, FellBack, FallbackEnded, Started, Phase, Plan, Evaluated,
-        Checkpoint, InEffect, Injected, Unobserved, OutOfMemory, Raised, TrialMeasured, Ended, Steps, Metrics,
+        Checkpoint, InEffect, Injected, Options, Saved, Unobserved, OutOfMemory, Raised, TrialMeasured,
+        Ended, Steps, Metrics,
     )
 }  # fmt: skip

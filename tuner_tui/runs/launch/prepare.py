@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tuner_tui.core.redaction import redact_argv
@@ -25,9 +25,11 @@ from tuner_tui.runs.launch.command import (
     with_config,
 )
 from tuner_tui.runs.launch.launchers import launcher_command
+from tuner_tui.runs.launch.own_resume import OwnResume, find_own_resume
 from tuner_tui.runs.launch.resume import RESUME_VARIABLE, accepts_checkpoint, with_checkpoint
 from tuner_tui.runs.launch.training_python import training_python
 from tuner_tui.runs.read.checkpoints import lineage_checkpoint
+from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.store.folder import RunFolder, next_folder, runs_dir
 from tuner_tui.runs.store.record import RecordError, RunRecord
 from tuner_tui.runs.supervise.stop_escalation import DEFAULT_TIMEOUTS, StopTimeouts
@@ -123,7 +125,8 @@ class PreparedLaunch:
     """A checked launch of `request` in `folder`, which does not exist yet.
 
     `argv` is the command as it will run, including secrets. `added_env` is what the launch adds to the environment.
-    `accelerate` is the configuration file that accelerate will read.
+    `own_resume` is how the script itself takes the checkpoint. `accelerate` is the configuration file that accelerate
+    will read.
     """
 
     request: LaunchRequest
@@ -134,6 +137,7 @@ class PreparedLaunch:
     interpreter: Interpreter
     applied: AppliedCommand
     checkpoint: Path | None = None
+    own_resume: OwnResume | None = None
     warning: str | None = None
     accelerate: AccelerateConfig | None = None
 
@@ -151,7 +155,7 @@ class PreparedLaunch:
         """The same launch in another run folder; the interpreter is not asked again."""
         if folder.path == self.folder.path:
             return self
-        return _assemble(self.request, folder, self.interpreter, self.checkpoint, self.warning)
+        return _assemble(self.request, folder, self.interpreter, self.checkpoint, self.own_resume, self.warning)
 
 
 def prepare(request: LaunchRequest, interpreter: Interpreter | None = None) -> PreparedLaunch:
@@ -159,7 +163,7 @@ def prepare(request: LaunchRequest, interpreter: Interpreter | None = None) -> P
 
     Pass `interpreter` where it was already probed for the same job. Raises `LaunchError`.
     """
-    checkpoint = _checkpoint_to_resume(request)
+    checkpoint, own_resume = _checkpoint_to_resume(request)
     cwd = working_folder(request)
     limit_problem = memory_limit_problem(request.memory_limit_bytes, request.environ)
     if isinstance(request.job, BuiltinJob) and (problem := missing_path_problem(request.job, cwd) or limit_problem):
@@ -167,14 +171,19 @@ def prepare(request: LaunchRequest, interpreter: Interpreter | None = None) -> P
     if interpreter is None:
         python = request.interpreter or training_python(request.job, request.environ, cwd)
         interpreter = probe_training_python(Path(python), request.job, request.resolved)
-    prepared = _assemble(request, next_folder(request.runs_root), interpreter, checkpoint, limit_problem)
+    prepared = _assemble(request, next_folder(request.runs_root), interpreter, checkpoint, own_resume, limit_problem)
     check_command(prepared.argv, cwd, prepared.env)
     check_launcher(request.job, prepared.env, prepared.accelerate)
     return prepared
 
 
 def _assemble(
-    request: LaunchRequest, folder: RunFolder, interpreter: Interpreter, checkpoint: Path | None, warning: str | None
+    request: LaunchRequest,
+    folder: RunFolder,
+    interpreter: Interpreter,
+    checkpoint: Path | None,
+    own_resume: OwnResume | None,
+    warning: str | None,
 ) -> PreparedLaunch:
     """Fill in everything that depends on the run folder. Raises `LaunchError`."""
     job, cwd = request.job, working_folder(request)
@@ -189,15 +198,19 @@ def _assemble(
         )
     except SettingsError as error:
         raise LaunchError(str(error)) from error
-    applied = with_checkpoint(applied, job, checkpoint)
+    applied = with_checkpoint(applied, job, checkpoint if own_resume is None else None)
+    if own_resume is not None:
+        applied = replace(applied, argv=own_resume.applied_to(applied.argv))
     argv = launcher_command(job.launcher, with_config(applied, folder), job.processes, interpreter.path)
     added_env = added_environment(job, request.environ, folder, applied.inject, request.memory_limit_bytes)
-    if checkpoint is not None and isinstance(job, CommandJob):
+    if checkpoint is not None and own_resume is None and isinstance(job, CommandJob):
         added_env[RESUME_VARIABLE] = str(checkpoint)
     if checkpoints_on_sigterm(request, interpreter):
         added_env[SIGTERM_CHECKPOINT_VARIABLE] = "1"
     accelerate = read_accelerate_config(job, {**request.environ, **added_env}, request.cwd)
-    return PreparedLaunch(request, folder, argv, cwd, added_env, interpreter, applied, checkpoint, warning, accelerate)
+    return PreparedLaunch(
+        request, folder, argv, cwd, added_env, interpreter, applied, checkpoint, own_resume, warning, accelerate
+    )
 
 
 def checkpoints_on_sigterm(request: LaunchRequest, interpreter: Interpreter) -> bool:
@@ -214,18 +227,26 @@ def working_folder(request: LaunchRequest) -> Path:
     return Path(request.cwd, own or "").absolute()
 
 
-def _checkpoint_to_resume(request: LaunchRequest) -> Path | None:
-    """The checkpoint to resume from; None for a start at step 0. Raises `LaunchError` where there is none."""
+def _checkpoint_to_resume(request: LaunchRequest) -> tuple[Path | None, OwnResume | None]:
+    """The checkpoint to resume from, and how the script takes it if not the observer or the command does.
+
+    None for a start at step 0. Raises `LaunchError` where there is no checkpoint, or no way to pass it.
+    """
     if request.parent is None or request.from_scratch:
-        return None
+        return None, None
     try:
         found = lineage_checkpoint(request.parent)
     except RecordError as error:
         raise LaunchError(str(error)) from error
     if found is None:
         raise LaunchError(f"Run {request.parent.id} has no complete checkpoint to resume from.")
-    if not found.by_trainer and not accepts_checkpoint(request.job):
+    if found.by_trainer or accepts_checkpoint(request.job):
+        return found.path, None
+    state = RunReader(request.parent).poll().state
+    own_resume = find_own_resume(request.job, working_folder(request), state, found.path)
+    if own_resume is None:
         raise LaunchError(
-            "This command takes no checkpoint: write {checkpoint} where its path goes, or use apply: hf-args."
+            f"Run {request.parent.id} has saved {found.path}, but no option of its script to resume from it was found: "
+            "write {checkpoint} where its path goes, or use apply: hf-args."
         )
-    return found.path
+    return found.path, own_resume

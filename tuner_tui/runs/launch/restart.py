@@ -13,8 +13,10 @@ from dataclasses import dataclass, replace
 
 from tuner_tui.core.procfs import is_alive
 from tuner_tui.core.redaction import HIDDEN
+from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.launch.command import LaunchError
-from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch, prepare
+from tuner_tui.runs.launch.own_resume import find_own_resume
+from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch, prepare, working_folder
 from tuner_tui.runs.launch.resume import accepts_checkpoint
 from tuner_tui.runs.launch.start import adopt, launch
 from tuner_tui.runs.read.checkpoints import FoundCheckpoint, lineage_checkpoint
@@ -90,7 +92,7 @@ def plan_restart(
     live = view.status.live
     saves = live and _saves_on_stop(view, record)
     try:
-        _check_resumable(folder, request.job, checkpoint, live=live, saves=saves)
+        _check_resumable(folder, request, view.state, checkpoint, live=live, saves=saves)
     except LaunchError:
         if not allow_from_scratch:
             raise
@@ -137,16 +139,23 @@ def _saves_on_stop(view: RunView, record: RunRecord) -> bool:
 
 
 def _check_resumable(
-    folder: RunFolder, job: Job, checkpoint: FoundCheckpoint | None, *, live: bool, saves: bool
+    folder: RunFolder,
+    request: LaunchRequest,
+    state: RunState,
+    checkpoint: FoundCheckpoint | None,
+    *,
+    live: bool,
+    saves: bool,
 ) -> None:
     """Raise `NoCheckpointError` or `LaunchError` where a new run could not resume from a checkpoint."""
-    if checkpoint is None and not saves:
+    if saves or (checkpoint is not None and (checkpoint.by_trainer or accepts_checkpoint(request.job))):
+        return
+    if checkpoint is None:
         reason = "saves none when asked to and has no complete one" if live else "has no complete one"
         raise NoCheckpointError(
             f"Run {folder.id} cannot resume from a checkpoint: it {reason}. It would start at step 0."
         )
-    by_trainer = saves or (checkpoint is not None and checkpoint.by_trainer)
-    if not by_trainer and not accepts_checkpoint(job):
+    if find_own_resume(request.job, working_folder(request), state, checkpoint.path) is None:
         raise LaunchError(
             f"Run {folder.id} has a checkpoint, but its command takes none: write {{checkpoint}} where its path goes."
         )

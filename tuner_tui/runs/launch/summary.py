@@ -7,6 +7,8 @@ from pathlib import Path
 
 from tuner_tui.runs.launch.command import SIGTERM_CHECKPOINT_VARIABLE
 from tuner_tui.runs.launch.prepare import PreparedLaunch
+from tuner_tui.settings.job import CommandJob
+from tuner_tui.settings.training_script import may_use_trainer
 
 
 def launch_summary(prepared: PreparedLaunch) -> list[tuple[str, str]]:
@@ -18,10 +20,11 @@ def launch_summary(prepared: PreparedLaunch) -> list[tuple[str, str]]:
     if prepared.accelerate is not None:
         lines.append(("accelerate", prepared.accelerate.summary))
     if prepared.checkpoint is not None:
-        lines.append(("Resumes", str(prepared.checkpoint)))
+        own = prepared.own_resume
+        lines.append(("Resumes", str(prepared.checkpoint) if own is None else own.sentence))
     if applied.inject:
         lines.append(("Set inside", ", ".join(f"{name} {value}" for name, value in applied.inject.items())))
-    if SIGTERM_CHECKPOINT_VARIABLE in prepared.added_env:
+    if _saves_on_sigterm(prepared):
         lines.append(("On SIGTERM", "a Trainer saves and ends, where nothing else is set (enable_jit_checkpoint)"))
     fallback = prepared.request.job.fallback
     if fallback:
@@ -34,3 +37,11 @@ def launch_summary(prepared: PreparedLaunch) -> list[tuple[str, str]]:
         lines += [("", why) for why in applied.notes]
     lines += [("Note", note) for note in prepared.request.notes]
     return lines
+
+
+def _saves_on_sigterm(prepared: PreparedLaunch) -> bool:
+    """Whether the observer will make a Trainer save: where the command is seen to have one."""
+    job = prepared.request.job
+    if SIGTERM_CHECKPOINT_VARIABLE not in prepared.added_env or not isinstance(job, CommandJob):
+        return False
+    return may_use_trainer(job.command, prepared.cwd)

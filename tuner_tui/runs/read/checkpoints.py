@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from tuner_tui.core.files import read_regular
-from tuner_tui.runs.events.types import Checkpoint
+from tuner_tui.runs.events.types import Checkpoint, Event, Saved
 from tuner_tui.runs.read.event_sampling import last_line_end, sampled_lines
 from tuner_tui.runs.store.codec import decode_event
 from tuner_tui.runs.store.folder import RunFolder
@@ -30,7 +32,7 @@ MAX_STATE_BYTES = 256 << 20
 UNFINISHED_FILE = "checkpoint-is-incomplete.txt"
 """Transformers keeps this file in a checkpoint written on SIGTERM until it is complete."""
 OUTPUT_LINE = re.compile(r"^output_dir: *(\S.*?) *$", re.MULTILINE)
-CHECKPOINT_WORD = b'"checkpoint"'
+E = TypeVar("E", bound=Event)
 OPTIMIZER_FILES = ("optimizer.pt", "optimizer.bin", "scheduler.pt")
 
 
@@ -85,13 +87,13 @@ def lineage_checkpoint(folder: RunFolder) -> FoundCheckpoint | None:
 
 
 def newest_checkpoint(folder: RunFolder) -> FoundCheckpoint | None:
-    """The newest complete checkpoint that this run wrote: as reported by its events, in its own output folder, or in a
-    folder named by its command. None if there is none or the record cannot be read."""
+    """The newest complete checkpoint that this run wrote: as reported by its events, in its own output folder, in a
+    folder named by its command, or saved by the script itself. None if there is none or the record cannot be read."""
     try:
         record = read_record(folder)
     except RecordError:
         return None
-    reported = _checkpoint_events(folder)
+    reported = _reported(folder, Checkpoint)
     for one in reversed(reported):
         saved = _existing_checkpoint(one)
         if saved is not None:
@@ -102,16 +104,27 @@ def newest_checkpoint(folder: RunFolder) -> FoundCheckpoint | None:
     ]
     own += complete_checkpoints(Path(record.output_dir))
     newest = max(own, key=lambda saved: saved.step, default=None)
-    return None if newest is None else FoundCheckpoint(newest.path, newest.step, by_trainer=bool(reported))
+    if newest is None:
+        return _saved_by_script(folder)
+    return FoundCheckpoint(newest.path, newest.step, by_trainer=bool(reported))
 
 
-def _checkpoint_events(folder: RunFolder) -> list[Checkpoint]:
-    """The checkpoints that the events report, in order."""
+def _saved_by_script(folder: RunFolder) -> FoundCheckpoint | None:
+    """The newest file or folder with more than weights that a script saved itself and that is still there."""
+    for event in reversed(_reported(folder, Saved)):
+        if event.resumable and os.path.exists(event.path):  # noqa: PTH110  Path.exists raises where it may not look
+            return FoundCheckpoint(Path(event.path), event.step)
+    return None
+
+
+def _reported(folder: RunFolder, kind: type[E]) -> list[E]:
+    """The events of one kind, in order."""
+    word = f'"{kind.kind}"'.encode()
     found = []
     for file in folder.event_files():
         for line in sampled_lines(file, last_line_end(file)):
-            event = decode_event(line) if CHECKPOINT_WORD in line else None
-            if isinstance(event, Checkpoint):
+            event = decode_event(line) if word in line else None
+            if isinstance(event, kind):
                 found.append(event)
     return found
 

@@ -18,6 +18,7 @@ from .hooks import (
     loggers,
     optimizer_steps,
     rank_waits,
+    script_options,
     torch_save,
 )
 from .import_hooks import call_safely
@@ -57,7 +58,11 @@ class Instrumentation:
         self.counters.on_flush.append(self._logged.write)
         self._rank_waits = rank_waits.RankWaits(self.counters)
         call_safely(self._rank_waits.hook_backward, torch.Tensor)
-        call_safely(torch_save.hook_torch_save, torch, self.counters)
+        self._script_options = script_options.ScriptOptions(session)
+        self.counters.on_flush.append(self._script_options.write)
+        self._saved = torch_save.SavedFiles(session, self.counters)
+        self.counters.on_flush.append(self._saved.write)
+        call_safely(torch_save.hook_torch_save, torch, self.counters, self._saved)
         protocol = trial_controller.requested_protocol()
         self._trial = (
             None if protocol is None else trial_controller.TrialController(torch, session, self.counters, protocol)
@@ -67,7 +72,9 @@ class Instrumentation:
         """Install the hooks that belong to the module `name`."""
         if self._trial is not None:
             self._hook_trial(name, module, self._trial)
-        if name == "torch.nn.modules.module":
+        if name == "argparse":
+            self._script_options.hook_argparse(module)
+        elif name == "torch.nn.modules.module":
             self.counters.evaluation.hook_eval_mode(module.Module, self.counters.invalidate)
             self._settings_in_effect.hook_models(module.Module)
         elif name == "torch.optim.optimizer":
@@ -99,13 +106,13 @@ class Instrumentation:
             resume_checkpoint.hook_lightning_resume(module, self._session)
         elif name in loggers.LOGGERS:
             loggers.hook_logger(name, module, self._logged)
+            if name == "accelerate.accelerator":
+                torch_save.hook_save_state(module, self._saved)
         if self._injection_log is not None:
             self._inject(name, module, self._injection_log)
 
     def _inject(self, name: str, module: Any, log: injection.InjectionLog) -> None:
-        if name == "argparse":
-            injection.record_options(module, log)
-        elif name == "torch.utils.data.dataloader":
+        if name == "torch.utils.data.dataloader":
             injection.inject_dataloaders(module, log, lambda: not self.counters.evaluation.is_evaluating())
         elif name == "transformers.training_args":
             injection.inject_training_arguments(module, log)
@@ -134,6 +141,7 @@ class Instrumentation:
     def at_exit(self) -> None:
         """Finish a trial that is still being measured; report the last loss and settings that found no place."""
         call_safely(self._backward_loss.at_exit)
+        call_safely(self._saved.write, True)
         call_safely(self._logged.write)
         if self._injection_log is not None and self._session.is_open:
             self._injection_log.report_missing()

@@ -1,21 +1,98 @@
-"""Hooks torch.save and safetensors.torch.save_file: training is paused while a plain loop writes weights."""
+"""Hooks what saves: training is paused while a plain loop writes weights, and the newest checkpoint is reported."""
 
 from __future__ import annotations
 
 import functools
+import os
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 from ..import_hooks import call_safely
+from ..process_role import rank_and_world
 
 if TYPE_CHECKING:
     from ..counters.step_counters import StepCounters
+    from ..session import Session
+
+INTERVAL_S = 1.0
 
 
-def hook_torch_save(torch: Any, counters: StepCounters) -> None:
+class SavedFiles:
+    """Reports what the script itself saves, at most once a second; a Trainer's checkpoints are reported by it.
+
+    `in_folder`: what is being saved is a part of a folder that is reported when it is complete.
+    """
+
+    def __init__(self, session: Session, counters: StepCounters) -> None:
+        self._session = session
+        self._counters = counters
+        self._newest: dict[str, Any] | None = None
+        self._written_s = 0.0
+        self.in_folder = False
+
+    def saved(self, path: Any, resumable: bool) -> None:
+        """Note a file or folder. `resumable`: it holds more than weights."""
+        counters = self._counters
+        if self.in_folder or counters.trainer_reports or counters.own_steps < 1 or rank_and_world()[0] != 0:
+            return
+        if self._newest is not None and self._newest["resumable"] and not resumable:
+            self.write(now=True)  # the weights beside a checkpoint do not hide it
+        path = os.path.abspath(os.fspath(path))
+        self._newest = {"step": counters.step, "path": path, "resumable": resumable or None}
+        self.write()
+
+    def write(self, now: bool = False) -> None:
+        """Write the newest if it was not written."""
+        if self._newest is not None and (now or time.perf_counter() - self._written_s >= INTERVAL_S):
+            self._written_s = time.perf_counter()
+            newest, self._newest = self._newest, None
+            self._session.report("saved", **newest)
+
+
+def hook_torch_save(torch: Any, counters: StepCounters, files: SavedFiles) -> None:
     """Hook `torch.save` under both its names."""
-    torch.save = torch.serialization.save = _wrap_save(torch.serialization.save, counters)
+    pausing = _wrap_save(torch.serialization.save, counters)
+
+    @functools.wraps(pausing)
+    def save(*args: Any, **kwargs: Any) -> Any:
+        result = pausing(*args, **kwargs)
+        call_safely(_report_file, torch, files, args, kwargs)
+        return result
+
+    torch.save = torch.serialization.save = save
+
+
+def _report_file(torch: Any, files: SavedFiles, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Report a file by its path; `f` may be a file object."""
+    obj, f = (*args, kwargs["f"] if len(args) < 2 else None)[:2] if args else (kwargs["obj"], kwargs["f"])
+    path = f if isinstance(f, (str, os.PathLike)) else getattr(f, "name", None)
+    if isinstance(path, (str, os.PathLike)):
+        parts = list(obj.values()) if isinstance(obj, dict) else obj if isinstance(obj, (tuple, list)) else []
+        files.saved(path, resumable=any(_has_weights(torch, part) for part in parts))
+
+
+def _has_weights(torch: Any, part: Any) -> bool:
+    """Whether a part of what is saved is a model or its weights: then the whole is more than weights."""
+    tensors = isinstance(part, dict) and len(part) > 0 and all(isinstance(one, torch.Tensor) for one in part.values())
+    return tensors or isinstance(part, torch.nn.Module)
+
+
+def hook_save_state(module: Any, files: SavedFiles) -> None:
+    """Hook `Accelerator.save_state`, which returns the folder that it wrote. `module` is `accelerate.accelerator`."""
+    original = module.Accelerator.save_state
+
+    @functools.wraps(original)
+    def save_state(*args: Any, **kwargs: Any) -> Any:
+        files.in_folder = True
+        try:
+            folder = original(*args, **kwargs)
+        finally:
+            files.in_folder = False
+        call_safely(files.saved, folder, True)
+        return folder
+
+    module.Accelerator.save_state = save_state
 
 
 def hook_safetensors(module: Any, counters: StepCounters) -> None:

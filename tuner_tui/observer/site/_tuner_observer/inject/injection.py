@@ -51,7 +51,6 @@ class InjectionLog:
         self.settings = settings
         self.arguments_built = False
         self.building: set[int] = set()
-        self.options: list[str] = []
         self._session = session
         self._reported: set[tuple[str, str]] = set()
         self._found: set[str] = set()
@@ -67,7 +66,7 @@ class InjectionLog:
         missing = sorted(set(self.settings) - self._found) if last else []
         self._reported_missing = missing or self._reported_missing
         self._session.open()
-        self._session.report("injected", values=values, not_found=missing, options=self.options if missing else None)
+        self._session.report("injected", values=values, not_found=missing)
 
     def set_values(self, arguments: Any, values: dict[str, Any]) -> None:
         """Set the values of TrainingArguments."""
@@ -83,26 +82,6 @@ class InjectionLog:
         missing = sorted(set(self.settings) - self._found)
         if missing and missing != self._reported_missing:
             self.report("", {}, last=True)
-
-
-MAX_OPTIONS = 400
-
-
-def record_options(module: Any, log: InjectionLog) -> None:
-    """Note the options of the script's parser, through which a setting may reach it. `module` is argparse."""
-    original = module.ArgumentParser.parse_known_args
-
-    @functools.wraps(original)
-    def parse_known_args(self: Any, *args: Any, **kwargs: Any) -> Any:
-        call_safely(_note_options, self, log)
-        return original(self, *args, **kwargs)
-
-    module.ArgumentParser.parse_known_args = parse_known_args
-
-
-def _note_options(parser: Any, log: InjectionLog) -> None:
-    found = [" ".join(action.option_strings) for action in parser._actions if action.nargs != 0]
-    log.options = [option for option in found if option][:MAX_OPTIONS]
 
 
 BACKWARD_CALLS = 3

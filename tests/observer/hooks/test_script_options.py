@@ -1,0 +1,47 @@
+"""The options of argument parsers, and what a script saves, as the observer reports them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.observer.observed_process import observe
+from tuner_tui.runs.events.types import Options, Saved
+
+PARSER = """
+import argparse, torch
+parser = argparse.ArgumentParser()
+parser.add_argument("-b", "--batch-size", type=int)
+parser.add_argument("--resume", action="store_true")
+parser.add_argument("data", nargs="?")
+for _ in range(2):
+    parser.parse_args([])
+"""
+SAVES = """
+import torch
+model = torch.nn.Linear(2, 1)
+torch.save({"model": model.state_dict()}, "before.pt")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model(torch.ones(1, 2)).sum().backward()
+optimizer.step()
+torch.save({"model": model.state_dict(), "epoch": 1}, f="full.pt")
+with open("weights.pt", "wb") as file:
+    torch.save(obj=model.state_dict(), f=file)
+"""
+
+
+@pytest.mark.train
+def test_the_options_of_the_scripts_parser_are_reported_once(tmp_path: Path) -> None:
+    [event] = observe(tmp_path, "-c", PARSER).of(Options)
+    assert (event.options, event.switches) == (("-b --batch-size",), ("--resume",))
+
+
+@pytest.mark.train
+def test_saved_files_are_reported_after_the_first_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    saved = observe(tmp_path, "-c", SAVES).of(Saved)
+    assert [(event.step, event.path, event.resumable) for event in saved] == [
+        (1, str(tmp_path / "full.pt"), True),
+        (1, str(tmp_path / "weights.pt"), False),
+    ]
