@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from tuner_tui.core.daemon_thread import to_daemon_thread
 from tuner_tui.ui.backend.feeds import EstimateFeed, FollowerFeed, SamplerFeed
@@ -17,7 +17,7 @@ from tuner_tui.ui.controllers.comparison import ComparisonController
 from tuner_tui.ui.controllers.runs import RunController
 from tuner_tui.ui.controllers.settings import SettingsController
 from tuner_tui.ui.controllers.tuning import TuningController
-from tuner_tui.ui.keys import KeyCommandProvider
+from tuner_tui.ui.keys import MAIN_KEYS, PAGE_KEYS
 from tuner_tui.ui.screens.main import MainScreen
 from tuner_tui.ui.state.state_store import StateStore
 from tuner_tui.ui.state.status_text import exit_message
@@ -25,8 +25,6 @@ from tuner_tui.ui.terminal.base_app import BaseApp
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from textual.command import Provider
 
     from tuner_tui.hardware.interpreter.probe import Interpreter
     from tuner_tui.runs.read.reader import RunView
@@ -49,7 +47,6 @@ class TunerApp(BaseApp):
 
     CSS_PATH = "app.tcss"
     TITLE = "tuner-tui"
-    COMMANDS: ClassVar[set[Callable[[], type[Provider]]]] = {lambda: KeyCommandProvider}  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -124,6 +121,18 @@ class TunerApp(BaseApp):
 
     def on_quit_wanted(self) -> None:
         self.exit(message=exit_message(self.state))
+
+    def action_command_palette(self) -> None:
+        """Open the command palette over the main screen; the other screens have keys of their own."""
+        if self.screen is self.main:
+            self.run_task(self._run_command())
+
+    async def _run_command(self) -> None:
+        from tuner_tui.ui.screens.palette import PaletteScreen
+
+        action = await self.push_screen_wait(PaletteScreen((*MAIN_KEYS, *PAGE_KEYS)))
+        if action is not None:
+            await self.main.run_action(action)
 
     def on_theme_wanted(self) -> None:
         self.change_theme()

@@ -2,17 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING
-
 from textual.binding import Binding
-from textual.command import DiscoveryHit, Hit, Hits, Provider
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from textual.types import IgnoreReturnCallbackType
-
 
 KEY_LABELS = {
     "question_mark": "?", "slash": "/", "plus": "+", "equals_sign": "=", "minus": "-",
@@ -133,23 +123,3 @@ WATCH_KEYS = (
     _key("T", "theme", "Dark/light", "watch.theme", "Dark or light", PROGRAM, False),
     _key("q,ctrl+c", "leave", "Quit", "watch.quit", "Leave; what is watched goes on", PROGRAM),
 )
-
-
-class KeyCommandProvider(Provider):
-    """Offers one command for each key of the main screen."""
-
-    async def discover(self) -> Hits:
-        for title, call, tip in self._commands():
-            yield DiscoveryHit(title, call, help=tip)
-
-    async def search(self, query: str) -> Hits:
-        matcher = self.matcher(query)
-        for title, call, tip in self._commands():
-            score = max(matcher.match(title), matcher.match(tip))
-            if score > 0:
-                yield Hit(score, matcher.highlight(title), call, help=tip)
-
-    def _commands(self) -> Iterator[tuple[str, IgnoreReturnCallbackType, str]]:
-        for key in (*MAIN_KEYS, *PAGE_KEYS):
-            title = f"{key.description} ({key_label(key.key.split(',')[0])})"
-            yield title, partial(self.screen.run_action, key.action), key.tooltip

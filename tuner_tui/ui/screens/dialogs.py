@@ -13,6 +13,8 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
+from tuner_tui.ui.screens.dismissal import DismissedOnce
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -52,7 +54,7 @@ def launch_table(lines: Iterable[tuple[str, str]]) -> Table:
 Result = TypeVar("Result")
 
 
-class Dialog(ModalScreen[Result]):
+class Dialog(DismissedOnce[Result], ModalScreen[Result]):
     """A modal box with a heading and a line of hints. Escape returns None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

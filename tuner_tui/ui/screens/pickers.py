@@ -37,6 +37,18 @@ class PickerItem(Generic[T]):
     open: bool = True
 
 
+class PagedList(OptionList):
+    """An option list that ignores page keys before its first layout; Textual's fails with a `KeyError`."""
+
+    def action_page_up(self) -> None:
+        if self.scrollable_content_region:
+            super().action_page_up()  # type: ignore[no-untyped-call]
+
+    def action_page_down(self) -> None:
+        if self.scrollable_content_region:
+            super().action_page_down()  # type: ignore[no-untyped-call]
+
+
 class PickScreen(Dialog[T]):
     """Shows `items` and returns the value of the picked one; shows `empty` if there are none."""
 
@@ -66,7 +78,7 @@ class PickScreen(Dialog[T]):
             )
             for item in self._items
         ]
-        yield OptionList(*options, compact=True)
+        yield PagedList(*options, compact=True)
 
     def on_mount(self) -> None:
         for options in self.query(OptionList):

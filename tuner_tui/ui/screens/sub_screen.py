@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.content import Content
 
 from tuner_tui.ui.messages import ThemeWanted
+from tuner_tui.ui.screens.dismissal import DismissedOnce
 from tuner_tui.ui.screens.help import HelpScreen
 from tuner_tui.ui.terminal.full_screen import FullScreen
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from textual.widget import Widget
 
 
-class SubScreen(FullScreen):
+class SubScreen(DismissedOnce[None], FullScreen):
     """A screen with keys and a glossary of its own."""
 
     HELP_KEYS: ClassVar[Sequence[Binding]] = ()

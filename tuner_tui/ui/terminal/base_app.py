@@ -15,7 +15,8 @@ from threading import Timer
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.text import Text
-from textual.app import App
+from textual.app import App, ScreenStackError
+from textual.events import Event, InputEvent, Paste
 from textual.filter import NoColor
 
 from tuner_tui.core.terminal_notification import terminal_notification
@@ -79,6 +80,15 @@ class BaseApp(App[None]):
 
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
         super()._display(screen, self._cells.wrap(renderable))
+
+    async def on_event(self, event: Event) -> None:
+        """Drop keys and clicks that arrive while the app closes: no screen is left to take them."""
+        try:
+            self.screen  # noqa: B018  raises
+        except ScreenStackError:
+            if isinstance(event, InputEvent | Paste):
+                return
+        await super().on_event(event)
 
     def action_redraw(self) -> None:
         """Write every cell again, for a terminal that another program has written to."""

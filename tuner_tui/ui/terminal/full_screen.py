@@ -29,6 +29,8 @@ class FullScreen(Backdrop, Screen[None]):
     painted, and one that was painted whole, as when a dialog opens, is painted whole from then on.
     """
 
+    ALLOW_SELECT = False  # panels draw cells: there is no text to select, and no style for what is selected
+
     def _compositor_refresh(self) -> None:
         top = self.app.screen
         if self is top or self not in self.app._background_screens:

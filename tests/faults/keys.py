@@ -1,0 +1,78 @@
+"""Random keys, pastes, clicks and sizes for the screens, by a seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+from textual import events
+from textual.app import App
+from textual.pilot import Pilot
+
+from tests.fakes.ui_backend import busy_box, failed_box
+from tests.fakes.watched_box import FakeWatch, view
+from tuner_tui.ui.backend.records import RunListing
+from tuner_tui.ui.keys import MAIN_KEYS, PAGE_KEYS, SETTINGS_KEYS, TUNE_KEYS, WATCH_JOB_KEYS
+from tuner_tui.ui.watch_app import WatchApp
+
+BOUND = tuple(
+    sorted({key for keys in (MAIN_KEYS, PAGE_KEYS, SETTINGS_KEYS, TUNE_KEYS, WATCH_JOB_KEYS) for one in keys
+            for key in one.key.split(",")} - {"ctrl+c"})
+)  # fmt: skip
+MOVES = (
+    "ctrl+p", "pageup", "pagedown", "up", "down", "left", "right", "home", "end", "ctrl+home", "ctrl+end", "shift+home",
+    "shift+end", "enter", "escape", "tab", "shift+tab", "space", "backspace", "delete", "ctrl+a", "ctrl+k", "ctrl+u",
+    "ctrl+w", "ctrl+left", "ctrl+right", "ctrl+z", "ctrl+d", "f1", "f2", "f12", "insert", "ctrl+@",
+)  # fmt: skip
+TYPED = ("0", "1", "9", "-", ".", "e", "x", "ß", "中", "é", "[", "]", "{", "%", "\\", "'", '"', "𝟘")
+PASTES = ("", "64", "1e400", "[red]", "\x1b[31m", "a" * 5000, "ＬＯＲＡ\u202e", "\n\n", "--set=1")
+SIZES = ((120, 40), (80, 24), (20, 5), (1, 1), (300, 90), (200, 3))
+MAX_TOASTS = 12
+"""Notes that a screen may show at once, however many keys were refused."""
+
+
+def apps() -> dict[str, Callable[[], App[None]]]:
+    """The screens over boxes of their own."""
+
+    def busy() -> App[None]:
+        runs = [RunListing(f"r{n:03d}", Path(f"/runs/r{n:03d}"), "completed", "Completed.", "train") for n in range(30)]
+        return busy_box(runs=runs).app()
+
+    return {
+        "busy": busy,
+        "failed": lambda: failed_box().app(ascii_only=True),
+        "watch": lambda: WatchApp(lambda: FakeWatch(view()), None, None, heading="box42"),
+    }
+
+
+async def press_random_keys(app: App[None], seed: int, count: int) -> None:
+    """Press keys as fast as they are taken, with pauses now and then; raises what the app fails with.
+
+    A key that leaves the program ends it early.
+    """
+    chosen = random.Random(seed)
+    async with app.run_test(size=SIZES[0]) as pilot:
+        await pilot.pause()
+        for _ in range(count):
+            if not app.is_running or app._exit:
+                return
+            await act(app, pilot, chosen)
+            if chosen.random() < 0.2:
+                await pilot.pause()
+                assert len(app._notifications) <= MAX_TOASTS, [note.message for note in app._notifications]
+
+
+async def act(app: App[None], pilot: Pilot[None], chosen: random.Random) -> None:
+    """One key, paste, click or change of the size."""
+    kind = chosen.random()
+    if kind < 0.90:
+        app.simulate_key(chosen.choice(chosen.choice((BOUND, MOVES, MOVES, TYPED))))
+    elif kind < 0.94:
+        app.post_message(events.Paste(chosen.choice(PASTES)))
+    elif kind < 0.99:
+        x, y = chosen.randrange(app.size.width), chosen.randrange(app.size.height)
+        for event in (events.MouseMove, events.MouseDown, events.MouseUp):
+            app.post_message(event(None, x, y, 0, 0, 1, False, False, False, x, y))
+    else:
+        await pilot.resize_terminal(*chosen.choice(SIZES))
