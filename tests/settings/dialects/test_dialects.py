@@ -14,6 +14,7 @@ from tests.settings.strategies import all_settings
 from tuner_tui.settings.dialects.dialect import Dialect, dialect_keys, read_settings, write_settings
 from tuner_tui.settings.dialects.file_formats import parse_file, render_file
 from tuner_tui.settings.dialects.hf import to_hf
+from tuner_tui.settings.dialects.patch import file_changes
 from tuner_tui.settings.dialects.registry import DIALECTS, HF, dialect_by_name, dialect_of_command, dialect_of_file
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.fields import FIELDS
@@ -187,7 +188,6 @@ def test_values_that_a_file_leaves_open_are_left_out(
         ("axolotl", {"flash_attention": True}, {"attn_implementation": "flash_attention_2"}, "axolotl 0.19"),
         ("axolotl", {"flash_attention": False, "seed": 1}, {"seed": 1}, ""),
         ("axolotl", {"evaluation_strategy": "no"}, {"eval_strategy": "no"}, "transformers 4.51"),
-        ("axolotl", {"adapter": "qlora"}, {"peft_method": "lora"}, "quantized"),
         ("axolotl", {"warmup_ratio": 0.1}, {"warmup_steps": 0.1}, ""),
         ("axolotl", {"group_by_length": True}, {"train_sampling_strategy": "group_by_length"}, ""),
         ("ms-swift", {"train_type": "lora"}, {"peft_method": "lora"}, "ms-swift 4"),
@@ -211,3 +211,53 @@ def test_keys_of_older_releases_are_translated_with_the_release(
 def test_an_old_key_goes_when_its_setting_is_written() -> None:
     assert "flash_attention" in dialect_keys(DIALECTS["axolotl"], "attn_implementation")
     assert "train_type" in dialect_keys(DIALECTS["ms-swift"], "peft_method")
+
+
+QUANTIZED = {"peft_method": "lora", "quantization": "nf4"}
+
+
+@pytest.mark.parametrize(
+    ("tool", "values", "settings"),
+    [
+        ("axolotl", {"adapter": "qlora", "load_in_4bit": True, "load_in_8bit": False}, QUANTIZED),
+        ("axolotl", {"adapter": "lora", "load_in_8bit": True}, {"peft_method": "lora", "quantization": "int8"}),
+        ("axolotl", {"adapter": "lora", "load_in_4bit": False}, {"peft_method": "lora", "quantization": "none"}),
+        ("llama-factory", {"finetuning_type": "lora", "quantization_bit": 4}, QUANTIZED),
+        ("llama-factory", {"quantization_bit": 4, "quantization_type": "fp4"}, {"quantization": "fp4"}),
+        ("llama-factory", {"quantization_bit": 8, "quantization_method": "bitsandbytes"}, {"quantization": "int8"}),
+        ("llama-factory", {"quantization_bit": 4, "quantization_method": "hqq"}, {}),
+        ("llama-factory", {"quantization_bit": 4, "double_quantization": False},
+         {"quantization": "nf4", "bnb_4bit_use_double_quant": False}),
+        ("llama-factory-v1", {"peft_config": {"name": "lora"}, "quant_config": {"name": "bnb", "quantization_bit": 4}},
+         QUANTIZED),
+        ("ms-swift", {"tuner_type": "lora", "quant_bits": 4, "quant_method": "bnb"}, QUANTIZED),
+        ("ms-swift", {"tuner_type": "lora", "quant_bits": 4, "quant_method": "hqq"}, {"peft_method": "lora"}),
+        ("trl", {"use_peft": True, "load_in_4bit": True}, QUANTIZED),
+        ("trl", {"load_in_4bit": True, "bnb_4bit_quant_type": "fp4", "use_bnb_nested_quant": True},
+         {"quantization": "fp4", "bnb_4bit_use_double_quant": True}),
+        ("litgpt", {"quantize": "bnb.nf4-dq", "lora_r": 8},
+         {**QUANTIZED, "lora_r": 8, "bnb_4bit_use_double_quant": True}),
+        ("torchtune", {"model": {"_component_": "torchtune.models.llama3_1.qlora_llama3_1_8b", "lora_rank": 8}},
+         {**QUANTIZED, "lora_r": 8, "bnb_4bit_use_double_quant": True}),
+        ("unsloth", {"from_pretrained.load_in_4bit": True, "get_peft_model()": True}, QUANTIZED),
+        ("hf-python",
+         {"BitsAndBytesConfig.load_in_4bit": True, "BitsAndBytesConfig.bnb_4bit_quant_type": "nf4",
+          "BitsAndBytesConfig.bnb_4bit_compute_dtype": "bfloat16", "LoraConfig()": True},
+         {**QUANTIZED, "bnb_4bit_compute_dtype": "bf16"}),
+        ("hf", {"load_in_8bit": True}, {"quantization": "int8"}),
+    ],
+)  # fmt: skip
+def test_quantized_weights_are_read(tool: str, values: dict[str, Any], settings: dict[str, Any]) -> None:
+    assert dict(read_settings(DIALECTS[tool], values).settings) == settings
+
+
+def test_a_qlora_file_keeps_an_adapter_when_it_is_changed() -> None:
+    own = {"base_model": "m", "adapter": "qlora", "load_in_4bit": True}
+    axolotl = DIALECTS["axolotl"]
+    off = file_changes(axolotl, own, Settings(peft_method="lora"), ["quantization"]).values
+    assert off == {("load_in_4bit",): False, ("load_in_8bit",): False, ("adapter",): "lora"}
+    dora = file_changes(axolotl, own, Settings(peft_method="dora", quantization="nf4"), ["peft_method"]).values
+    assert dora == {("peft_use_dora",): True}
+    plain = {"base_model": "m", "adapter": "lora"}
+    on = file_changes(axolotl, plain, Settings(peft_method="lora", quantization="nf4"), ["quantization"]).values
+    assert on == {("load_in_4bit",): True, ("load_in_8bit",): False, ("adapter",): "qlora"}

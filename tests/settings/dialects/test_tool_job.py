@@ -148,11 +148,21 @@ def test_a_value_that_no_setting_has_stays_with_the_tool(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("name", "text", "settings"),
     [
-        ("t.yaml", TORCHTUNE, {"lora_r": 8, "max_length": 512, "num_train_epochs": 1.0, "precision": "bf16"}),
+        (
+            "t.yaml",
+            TORCHTUNE,
+            {"lora_r": 8, "max_length": 512, "num_train_epochs": 1.0, "precision": "bf16", "peft_method": "lora"},
+        ),
         (
             "l.yaml",
             LITGPT,
-            {"precision": "bf16", "lora_r": 8, "per_device_train_batch_size": 2, "num_train_epochs": 2.0},
+            {
+                "precision": "bf16",
+                "lora_r": 8,
+                "per_device_train_batch_size": 2,
+                "num_train_epochs": 2.0,
+                "peft_method": "lora",
+            },
         ),
         ("a.yaml", "compute_environment: LOCAL_MACHINE\nmixed_precision: 'no'\n", {"precision": "fp32"}),
         (

@@ -53,6 +53,11 @@ class Dialect:
     `optimizer.init_args.lr`); it counts where just one key of the file ends so. `certain_keys` are in no other tool's
     files. `script_marker` is a pattern in the source of the script that reads the file; the command's `{script}` is the
     one script near the file that has it. `render` writes values in a form of the tool's own.
+
+    Beyond the tables: `also_read` holds more keys and values that say a value of a setting, `read_more` reads what no
+    table can say, `assumed` is what the tool takes for a key that the file lacks, and `defaults` its settings where
+    the file says nothing. `complete` gives keys that depend on several settings, from all values that the file will
+    have.
     """
 
     name: str
@@ -78,6 +83,11 @@ class Dialect:
     certain_keys: frozenset[str] = frozenset()
     script_marker: str | None = None
     render: Callable[[Mapping[str, Any]], str] | None = None
+    also_read: Mapping[str, tuple[tuple[WrittenKeys, Value], ...]] = field(default_factory=dict)
+    read_more: Callable[[Mapping[str, Any]], Mapping[str, Value]] | None = None
+    complete: Callable[[Mapping[str, Any]], WrittenKeys] | None = None
+    assumed: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, Value] = field(default_factory=dict)
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -104,9 +114,16 @@ def unflatten(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_settings(
-    dialect: Dialect, settings: Settings, targets: Collection[str] | None, only: Collection[str]
+    dialect: Dialect,
+    settings: Settings,
+    targets: Collection[str] | None,
+    only: Collection[str],
+    own: Mapping[str, Any] | None = None,
 ) -> ExportedSettings:
-    """The settings `only` as the tool spells them. `targets` are the fields of the installed `TrainingArguments`."""
+    """The settings `only` as the tool spells them, to be put into a file with the values `own`.
+
+    `targets` are the fields of the installed `TrainingArguments`.
+    """
     values: dict[str, Any] = {}
     missing: list[str] = []
     notes: list[str] = []
@@ -121,12 +138,14 @@ def write_settings(
             notes += why
         else:
             values.update(written)
+    if dialect.complete is not None:
+        values |= dialect.complete({**(own or {}), **values})
     return ExportedSettings(values, tuple(missing), tuple(notes))
 
 
 def dialect_keys(dialect: Dialect, name: str) -> frozenset[str]:
     """Every key that may hold the setting `name` in the tool's file."""
-    spelled = {key for written in dialect.values.get(name, {}).values() for key in written}
+    spelled = {key for _, written in _spellings(dialect, name) for key in written}
     spelled |= {dialect.names[name]} if name in dialect.names else set()
     spelled |= {old for old, new in dialect.renamed.items() if new.key in spelled}
     if name == "warmup_steps" and dialect.warmup_ratio is not None:
@@ -146,11 +165,14 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
     values = _current_keys(dialect, {key: flat[key] for key in flat if key not in set(places.values())}, notes)
     plain: dict[str, Any] = dict(values)
     found: dict[str, Any] = {}
+    if dialect.read_more is not None:
+        found |= dialect.read_more(values)
     for name in FIELDS:
-        for value, written in dialect.values.get(name, {}).items():
-            if _says(values, written):
+        spellings = _spellings(dialect, name)
+        for value, written in spellings:
+            if _says(values, written, dialect.assumed):
                 found[name] = value  # a later entry is more specific: DoRA is LoRA with one more key
-        for key in {key for written in dialect.values.get(name, {}).values() for key in written}:
+        for key in {key for _, written in spellings for key in written}:
             if name in found:
                 plain.pop(key, None)
     left_open = {key: why for key, value in plain.items() if (why := _left_open(key, value)) is not None}
@@ -217,15 +239,21 @@ def _left_open(key: str, value: object) -> str | None:
     return "filled in when it starts" if TEMPLATE.fullmatch(value.strip()) else None
 
 
-def _says(values: Mapping[str, Any], written: WrittenKeys) -> bool:
-    """Whether the file has the written values; a switch that it lacks is off, if it has another of the keys."""
+def _spellings(dialect: Dialect, name: str) -> list[tuple[Value, WrittenKeys]]:
+    """The values of a setting with the keys and values that say them, the more specific later."""
+    more = [(value, written) for written, value in dialect.also_read.get(name, ())]
+    return [*dialect.values.get(name, {}).items(), *more]
+
+
+def _says(values: Mapping[str, Any], written: WrittenKeys, assumed: Mapping[str, Any]) -> bool:
+    """Whether the file has the written values; a key that it lacks is as `assumed`, a switch off, if it has another."""
     return any(key in values for key in written) and all(
-        values[key] == wanted if key in values else wanted is False for key, wanted in written.items()
+        values.get(key, assumed.get(key, False)) == wanted for key, wanted in written.items()
     )
 
 
 def _spells(dialect: Dialect, key: str) -> bool:
-    return any(key in written for values in dialect.values.values() for written in values.values())
+    return any(key in written for name in FIELDS for _, written in _spellings(dialect, name))
 
 
 def _defines(dialect: Dialect, name: str) -> bool:

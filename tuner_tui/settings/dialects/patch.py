@@ -50,8 +50,8 @@ def file_changes(
     """
     given = read_settings(dialect, own).settings
     changed = [n for n in FIELDS if n in names and (n not in given or given[n] != getattr(settings, n))]
-    written = write_settings(dialect, settings, targets, changed)
     flat = flatten(own) if dialect.nested else own
+    written = write_settings(dialect, settings, targets, changed, flat)
     places = own_keys(dialect, flat)
     values: dict[KeyPath, Any] = {}
     for name in (one for one in changed if one not in written.unsupported):

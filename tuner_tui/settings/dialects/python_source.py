@@ -158,7 +158,7 @@ def _edit(
             continue
         offsets = _line_offsets(codes[index])
         start, end = _span(keyword.value, codes[index], offsets)
-        if not isinstance(keyword.value, ast.Constant | ast.UnaryOp):
+        if not isinstance(keyword.value, ast.Constant | ast.UnaryOp | ast.Attribute):
             raise SettingsError(f"{source}:{node.lineno}: {name} is computed in the script; change it by hand")
         if value is not None:
             return index, start, end, repr(value)
@@ -274,6 +274,8 @@ def _evaluated(node: ast.expr, names: Mapping[str, Any]) -> Any:
     """The value of a literal, a known name or arithmetic of them. Raises `ValueError` for anything else."""
     if isinstance(node, ast.Name) and node.id in names:
         return names[node.id]
+    if isinstance(node, ast.Attribute) and _last_name(node.value) == "torch":
+        return node.attr  # torch.bfloat16, which the libraries take as text, too
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
         left, right = _evaluated(node.left, names), _evaluated(node.right, names)
         if all(isinstance(one, int | float) for one in (left, right)):

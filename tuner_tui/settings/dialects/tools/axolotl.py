@@ -1,5 +1,10 @@
 """axolotl 0.19.0, `axolotl train`: its own schema; names are from its pydantic models."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
 from tuner_tui.settings.dialects.dialect import Dialect, Renamed
 
 UNCHANGED_NAMES = (
@@ -26,6 +31,14 @@ UNCHANGED_NAMES = (
     "logging_steps",
     "seed",
 )
+
+
+def name_adapter(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The adapter's name, which says whether the weights under it are in 4 bits."""
+    if values.get("adapter") not in ("lora", "qlora"):
+        return {}
+    return {"adapter": "qlora" if values.get("load_in_4bit") is True else "lora"}
+
 
 ATTENTION = "deprecated in axolotl 0.19"
 
@@ -64,6 +77,15 @@ DIALECT = Dialect(
             "lora": {"adapter": "lora"},
             "dora": {"adapter": "lora", "peft_use_dora": True},
         },
+        # Its 4-bit weights are always nf4 with double quantization.
+        "quantization": {
+            "none": {"load_in_4bit": False, "load_in_8bit": False},
+            "int8": {"load_in_4bit": False, "load_in_8bit": True},
+            "nf4": {"load_in_4bit": True, "load_in_8bit": False},
+        },
+        "bnb_4bit_use_double_quant": {True: {}},
+        "bnb_4bit_compute_dtype": {"auto": {}},
+        "weights_dtype": {"auto": {}},
     },
     warmup_ratio="warmup_ratio",
     read_as={
@@ -76,7 +98,17 @@ DIALECT = Dialect(
         "flex_attention": Renamed("attn_implementation", ATTENTION, {True: "flex_attention"}),
         "eager_attention": Renamed("attn_implementation", ATTENTION, {True: "eager"}),
         "evaluation_strategy": Renamed("eval_strategy", "removed by transformers 4.51"),
-        "adapter": Renamed("adapter", "LoRA on quantized weights", {"qlora": "lora"}),
+    },
+    complete=name_adapter,
+    also_read={
+        "peft_method": (
+            ({"adapter": "qlora"}, "lora"),
+            ({"adapter": "qlora", "peft_use_dora": True}, "dora"),
+        ),
+    },
+    defaults={
+        "per_device_train_batch_size": 1, "max_length": 512, "num_train_epochs": 1.0, "optim": "adamw_torch_fused",
+        "lr_scheduler_type": "cosine", "bnb_4bit_use_double_quant": True,
     },
     extends_hf=False,
     file_keys=frozenset(
@@ -96,4 +128,4 @@ DIALECT = Dialect(
     ),
     model_keys=("base_model",),
     data_keys=("datasets", "pretraining_dataset"),
-)
+)  # fmt: skip

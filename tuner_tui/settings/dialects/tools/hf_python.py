@@ -10,6 +10,7 @@ from tuner_tui.settings.dialects.python_source import render_calls
 
 CALLS = {
     "LoraConfig": "lora_config = LoraConfig(",
+    "BitsAndBytesConfig": "quantization_config = BitsAndBytesConfig(",
     "from_pretrained": "model = AutoModelForCausalLM.from_pretrained(\n    MODEL,",
     "tokenizer": "tokens = tokenizer(\n    TEXT,\n    truncation=True,",
 }
@@ -30,6 +31,7 @@ DIALECT = Dialect(
         "lora_r": "LoraConfig.r",
         "lora_alpha": "LoraConfig.lora_alpha",
         "lora_dropout": "LoraConfig.lora_dropout",
+        "bnb_4bit_use_double_quant": "BitsAndBytesConfig.bnb_4bit_use_double_quant",
     },
     values={
         "attn_implementation": {"auto": {}},
@@ -38,6 +40,31 @@ DIALECT = Dialect(
             "lora": {"LoraConfig()": True},
             "dora": {"LoraConfig()": True, "LoraConfig.use_dora": True},
         },
+        "quantization": {
+            "none": {},
+            "int8": {"BitsAndBytesConfig.load_in_8bit": True},
+            "nf4": {"BitsAndBytesConfig.load_in_4bit": True, "BitsAndBytesConfig.bnb_4bit_quant_type": "nf4"},
+            "fp4": {"BitsAndBytesConfig.load_in_4bit": True, "BitsAndBytesConfig.bnb_4bit_quant_type": "fp4"},
+        },
+        "weights_dtype": {
+            "auto": {},
+            "saved": {"from_pretrained.dtype": "auto"},
+            "fp32": {"from_pretrained.dtype": "float32"},
+            "bf16": {"from_pretrained.dtype": "bfloat16"},
+        },
+        "bnb_4bit_compute_dtype": {
+            "auto": {},
+            "fp32": {"BitsAndBytesConfig.bnb_4bit_compute_dtype": "float32"},
+            "bf16": {"BitsAndBytesConfig.bnb_4bit_compute_dtype": "bfloat16"},
+            "fp16": {"BitsAndBytesConfig.bnb_4bit_compute_dtype": "float16"},
+        },
+    },
+    assumed={"BitsAndBytesConfig.bnb_4bit_quant_type": "fp4"},
+    also_read={
+        "quantization": (
+            ({"from_pretrained.load_in_4bit": True}, "fp4"),
+            ({"from_pretrained.load_in_8bit": True}, "int8"),
+        ),
     },
     nested=True,
     leaves={
@@ -46,6 +73,7 @@ DIALECT = Dialect(
         "dataloader_pin_memory": ("DataLoader.pin_memory",),
         "dataloader_persistent_workers": ("DataLoader.persistent_workers",),
         "dataloader_prefetch_factor": ("DataLoader.prefetch_factor",),
+        "from_pretrained.dtype": ("from_pretrained.torch_dtype",),
         "tokenizer.max_length": ("max_length", "max_seq_length"),
     },
     form="python",

@@ -64,6 +64,11 @@ DIALECT = Dialect(
         },
         "max_steps": {None: {"trainer.max_steps": -1}},
         "dataloader_prefetch_factor": {None: {}},
+        "quantization": {
+            "none": {"model.load_in_4bit": False, "model.load_in_8bit": False},
+            "int8": {"model.load_in_4bit": False, "model.load_in_8bit": True},
+            "nf4": {"model.load_in_4bit": True, "model.load_in_8bit": False},
+        },
     },
     read_as={
         "trainer.precision": {
@@ -99,6 +104,8 @@ DIALECT = Dialect(
         "trainer.log_every_n_steps": ("logging_steps", "log_every_n_steps", "log_interval"),
         "seed": ("seed", "random_seed"),
         "trainer.precision": ("precision", "mixed_precision"),
+        "model.load_in_4bit": ("load_in_4bit",),
+        "model.load_in_8bit": ("load_in_8bit",),
     },
     certain_keys=frozenset({
         "defaults", "hydra", "hydra.run.dir", "hydra.sweep.dir", "hydra.job.chdir", "hydra.output_subdir",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner_tui.settings.dialects.dialect import Dialect
+from tuner_tui.settings.fields import Value
 
 
 def choose_command(values: Mapping[str, Any], _path: Path) -> str:
@@ -16,6 +17,16 @@ def choose_command(values: Mapping[str, Any], _path: Path) -> str:
         return f"litgpt pretrain {shlex.quote(str(values.get('model_name') or ''))} --config {{config}}"
     kind = "finetune_lora" if "lora_r" in values else "finetune_full"
     return f"litgpt {kind} {shlex.quote(str(values.get('checkpoint_dir') or ''))} --config {{config}}"
+
+
+def read_adapter(values: Mapping[str, Any]) -> Mapping[str, Value]:
+    """LoRA for a file with its rank, since the command says how to train; and the micro batches of a global batch."""
+    found: dict[str, Value] = {"peft_method": "lora"} if "lora_r" in values else {}
+    whole, micro = values.get("train.global_batch_size"), values.get("train.micro_batch_size", 1)
+    devices = values.get("devices", 1)
+    if all(isinstance(one, int) and one > 0 for one in (whole, micro, devices)):
+        found["gradient_accumulation_steps"] = max(1, whole // (micro * devices))
+    return found
 
 
 DIALECT = Dialect(
@@ -47,7 +58,22 @@ DIALECT = Dialect(
             "fp32": {"precision": "32-true"},
         },
         "max_steps": {None: {}},
+        "quantization": {
+            "none": {"quantize": None},
+            "int8": {"quantize": "bnb.int8-training"},
+            "nf4": {"quantize": "bnb.nf4"},
+            "fp4": {"quantize": "bnb.fp4"},
+        },
+        "bnb_4bit_use_double_quant": {False: {}},
+        "bnb_4bit_compute_dtype": {"auto": {}},
+        "weights_dtype": {"auto": {}},
     },
+    also_read={
+        "quantization": (({"quantize": "bnb.nf4-dq"}, "nf4"), ({"quantize": "bnb.fp4-dq"}, "fp4")),
+        "bnb_4bit_use_double_quant": (({"quantize": "bnb.nf4-dq"}, True), ({"quantize": "bnb.fp4-dq"}, True)),
+    },
+    read_more=read_adapter,
+    defaults={"per_device_train_batch_size": 1, "num_train_epochs": 5.0, "warmup_steps": 100.0},
     read_as={"precision": {"bf16-true": "bf16", "16-true": "fp16"}},
     whole=frozenset({"num_train_epochs", "warmup_steps"}),
     extends_hf=False,

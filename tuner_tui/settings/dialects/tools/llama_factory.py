@@ -34,6 +34,7 @@ DIALECT = Dialect(
         "lora_r": "lora_rank",
         "lora_alpha": "lora_alpha",
         "lora_dropout": "lora_dropout",
+        "bnb_4bit_use_double_quant": "double_quantization",
     },
     values={
         # It never looks at Trainer's gradient_checkpointing.
@@ -53,10 +54,26 @@ DIALECT = Dialect(
             "lora": {"finetuning_type": "lora"},
             "dora": {"finetuning_type": "lora", "use_dora": True},
         },
+        "quantization": {
+            "none": {"quantization_bit": None},
+            "int8": {"quantization_bit": 8, "quantization_method": "bnb"},
+            "nf4": {"quantization_bit": 4, "quantization_method": "bnb", "quantization_type": "nf4"},
+            "fp4": {"quantization_bit": 4, "quantization_method": "bnb", "quantization_type": "fp4"},
+        },
+        "bnb_4bit_compute_dtype": {"auto": {}},
+        "weights_dtype": {"auto": {}, "bf16": {"pure_bf16": True}},
     },
     warmup_ratio="warmup_ratio",
     renamed={
+        "quantization_method": Renamed(
+            "quantization_method", "renamed in LLaMA-Factory 0.9.3", {"bitsandbytes": "bnb"}
+        ),
         "flash_attn": Renamed("flash_attn", "older releases took on or off", {True: "fa2", False: "disabled"}),
+    },
+    assumed={"quantization_method": "bnb", "quantization_type": "nf4"},
+    defaults={
+        "max_length": 2048, "gradient_checkpointing": True, "peft_method": "lora", "lora_r": 8, "lora_alpha": 16,
+        "bnb_4bit_use_double_quant": True,
     },
     file_keys=frozenset({
         "finetuning_type", "cutoff_len", "lora_target", "template", "stage", "dataset_dir", "quantization_bit",

@@ -22,7 +22,17 @@ DIALECT = Dialect(
         "lora_alpha": "peft_config.lora_alpha",
         "lora_dropout": "peft_config.lora_dropout",
     },
-    values={"peft_method": {"lora": {"peft_config.name": "lora"}}, "max_steps": {None: {}}},
+    values={
+        "peft_method": {"lora": {"peft_config.name": "lora"}},
+        "max_steps": {None: {}},
+        "quantization": {
+            "none": {},
+            "int8": {"quant_config.name": "bnb", "quant_config.quantization_bit": 8},
+            "nf4": {"quant_config.name": "bnb", "quant_config.quantization_bit": 4},
+        },
+        "bnb_4bit_compute_dtype": {"auto": {}},
+        "weights_dtype": {"auto": {}},
+    },
     extends_hf=False,
     nested=True,
     file_keys=frozenset(

@@ -27,6 +27,7 @@ DIALECT = Dialect(
         "lora_r": "lora_rank",
         "lora_alpha": "lora_alpha",
         "lora_dropout": "lora_dropout",
+        "bnb_4bit_use_double_quant": "bnb_4bit_use_double_quant",
     },
     values={
         "attn_implementation": {"auto": {}},
@@ -39,13 +40,44 @@ DIALECT = Dialect(
             "lora": {"tuner_type": "lora"},
             "dora": {"tuner_type": "lora", "use_dora": True},
         },
+        "quantization": {
+            "none": {"quant_bits": None, "quant_method": None},
+            "int8": {"quant_bits": 8, "quant_method": "bnb"},
+            "nf4": {"quant_bits": 4, "quant_method": "bnb", "bnb_4bit_quant_type": "nf4"},
+            "fp4": {"quant_bits": 4, "quant_method": "bnb", "bnb_4bit_quant_type": "fp4"},
+        },
+        "bnb_4bit_compute_dtype": {
+            "auto": {},
+            "fp32": {"bnb_4bit_compute_dtype": "float32"},
+            "bf16": {"bnb_4bit_compute_dtype": "bfloat16"},
+            "fp16": {"bnb_4bit_compute_dtype": "float16"},
+        },
+        "weights_dtype": {
+            "auto": {},
+            "fp32": {"torch_dtype": "float32"},
+            "bf16": {"torch_dtype": "bfloat16"},
+        },
     },
     warmup_ratio="warmup_ratio",
     renamed={
+        "quantization_bit": Renamed("quant_bits", "renamed in ms-swift 3"),
         "train_type": Renamed("tuner_type", "renamed in ms-swift 4"),
         "sft_type": Renamed("tuner_type", "renamed in ms-swift 3 and 4"),
         "lora_dropout_p": Renamed("lora_dropout", "renamed in ms-swift 3"),
         "batch_size": Renamed("per_device_train_batch_size", "renamed in ms-swift 3"),
+    },
+    assumed={"bnb_4bit_quant_type": "nf4", "quant_method": "bnb"},
+    defaults={
+        "per_device_train_batch_size": 1,
+        "per_device_eval_batch_size": 1,
+        "gradient_checkpointing": True,
+        "peft_method": "lora",
+        "lora_r": 8,
+        "lora_alpha": 32,
+        "lora_dropout": 0.05,
+        "lr_scheduler_type": "cosine",
+        "weight_decay": 0.1,
+        "bnb_4bit_use_double_quant": True,
     },
     file_keys=frozenset(
         {

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner_tui.settings.dialects.dialect import Dialect
+from tuner_tui.settings.fields import Value
 
 
 def choose_command(values: Mapping[str, Any], path: Path) -> str:
@@ -16,6 +17,19 @@ def choose_command(values: Mapping[str, Any], path: Path) -> str:
     lora = any(word in component or word in path.stem for word in ("lora", "dora"))
     devices = "distributed" if "single_device" not in path.stem and "distributed" in path.stem else "single_device"
     return f"tune run {'lora' if lora else 'full'}_finetune_{devices} --config {{config}}"
+
+
+def read_component(values: Mapping[str, Any]) -> Mapping[str, Value]:
+    """Adapter and quantization, which the model's builder says: `torchtune.models.llama3_1.qlora_llama3_1_8b`.
+
+    QLoRA of torchtune is torchao's nf4 with quantized scales.
+    """
+    builder = str(values.get("model._component_", "")).rpartition(".")[2]
+    if not builder.startswith(("lora_", "qlora_")):
+        return {}
+    method = "dora" if values.get("model.use_dora") is True else "lora"
+    quantized: dict[str, Value] = {"quantization": "nf4", "bnb_4bit_use_double_quant": True}
+    return {"peft_method": method} | (quantized if builder.startswith("q") else {})
 
 
 DIALECT = Dialect(
@@ -40,6 +54,7 @@ DIALECT = Dialect(
         "logging_steps": "log_every_n_steps",
         "seed": "seed",
     },
+    read_more=read_component,
     values={"precision": {"bf16": {"dtype": "bf16"}, "fp32": {"dtype": "fp32"}}},
     whole=frozenset({"num_train_epochs", "warmup_steps"}),
     extends_hf=False,

@@ -75,6 +75,8 @@ DIALECT = Dialect(
             "dora": {"use_peft": True, "use_dora": True},
         },
     },
+    assumed={"bnb_4bit_quant_type": "nf4"},
+    defaults={"gradient_checkpointing": True, "max_length": 1024, "learning_rate": 2e-5, "optim": "adamw_torch_fused"},
     file_keys=frozenset(
         {
             "use_peft",

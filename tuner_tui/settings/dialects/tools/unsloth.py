@@ -34,8 +34,17 @@ DIALECT = Dialect(
         "gradient_checkpointing": {True: {"get_peft_model.use_gradient_checkpointing": "unsloth"}},
         "attn_implementation": {"auto": {}},  # Unsloth has kernels of its own
         "peft_method": {"none": {}, "lora": {"get_peft_model()": True}},
+        "quantization": {
+            "none": {"from_pretrained.load_in_4bit": False},
+            "int8": {"from_pretrained.load_in_4bit": False, "from_pretrained.load_in_8bit": True},
+            "nf4": {"from_pretrained.load_in_4bit": True},
+        },
+        "bnb_4bit_use_double_quant": {True: {}},
+        "bnb_4bit_compute_dtype": {"auto": {}},
+        "weights_dtype": {"auto": {}},
     },
     read_as={"get_peft_model.use_gradient_checkpointing": {"True": True, "true": True}},
+    defaults={"quantization": "nf4", "bnb_4bit_use_double_quant": True, "gradient_checkpointing": True},
     nested=True,
     leaves={
         "per_device_train_batch_size": ("DataLoader.batch_size",),
