@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from tuner_tui.settings.apply import default_apply_mode
+from tuner_tui.settings.dialects.dialect import Dialect
 from tuner_tui.settings.dialects.registry import dialect_of_command
 from tuner_tui.settings.errors import FieldError, SettingsError
 from tuner_tui.settings.fields import FIELDS, Value, closest_match, parse_value, shorten_text, spec_of
@@ -81,10 +82,13 @@ def resolve_training(sources: Sources) -> ResolvedTraining:
     loaded = None if sources.preset is None else find_preset(sources.preset)
     project = load_project(sources.project)
     preset = None if loaded is None else loaded.preset
-    opened = loaded is not None and loaded.dialect is not None
+    tool = None if loaded is None else loaded.dialect
+    opened = tool is not None
     resolved = resolve(
         flags=sources.flags, environment=sources.environment, project=project, preset=preset, preset_wins=opened
     )
+    if tool is not None:
+        resolved = _with_tool_defaults(resolved, tool)
     files = (loaded, project) if opened else (project, loaded)
     jobs = [file.preset.job for file in files if file is not None and file.preset.job is not None]
     job = apply_job_options(jobs[0] if jobs else sources.default_job, sources.job)
@@ -118,6 +122,13 @@ def resolve(
     merged = {name: entry for layer in layers for name, entry in layer.items()}
     values = {name: value for name, (value, _) in merged.items()}
     return Resolved(Settings.model_validate(values), {name: origin for name, (_, origin) in merged.items()})
+
+
+def _with_tool_defaults(resolved: Resolved, tool: Dialect) -> Resolved:
+    """What the tool takes where no source says anything: known, and not written into its file."""
+    origin = Origin(OriginKind.SEEN, f"default of {tool.tool}")
+    defaults = {name: value for name, value in tool.defaults.items() if name not in resolved.origins}
+    return Resolved(resolved.settings.changed(**defaults), {**dict.fromkeys(defaults, origin), **resolved.origins})
 
 
 def parse_flags(words: Iterable[str]) -> dict[str, str]:

@@ -201,3 +201,24 @@ def test_a_card_that_is_unknown(call: Call) -> None:
     result = call(*GPT2, "--on", "T5000")
     assert result.exit_code == 2
     assert "not a card known here" in result.output
+
+
+AXOLOTL = "base_model: llama-1b\ndatasets: [{path: acme/chat}]\nsequence_len: 1024\nbf16: true\n"
+
+
+def test_a_tools_file_is_estimated_as_it_is(call: Call, tmp_path: Path) -> None:
+    """Without a micro batch axolotl takes 1; this program's own default is 8."""
+    totals = {}
+    for name, adapter in (
+        ("full", ""),
+        ("lora", "adapter: lora\n"),
+        ("qlora", "adapter: qlora\nload_in_4bit: true\n"),
+        ("batch", "micro_batch_size: 1\n"),
+    ):
+        (tmp_path / f"{name}.yml").write_text(AXOLOTL + adapter)
+        result = call(f"{name}.yml", "--json")
+        assert result.exit_code == 0, result.stderr
+        totals[name] = json.loads(result.stdout)["total_bytes"]
+    assert totals["qlora"] < totals["lora"] < totals["full"] == totals["batch"]
+    # The linear layers of LLaMA 1B have 973 million weights: 4 bytes each as saved, about half a byte in nf4.
+    assert totals["lora"] - totals["qlora"] == pytest.approx(973e6 * 3.5, rel=0.05)

@@ -176,3 +176,11 @@ def test_a_value_that_no_setting_has_stays_with_the_tool(tmp_path: Path) -> None
 def test_sections_are_read(tmp_path: Path, name: str, text: str, settings: dict[str, object]) -> None:
     (tmp_path / name).write_text(text)
     assert load_preset(tmp_path / name).preset.settings == settings
+
+
+def test_a_tool_has_defaults_of_its_own_that_are_not_written(tmp_path: Path) -> None:
+    opened(tmp_path, "base_model: m\nsequence_len: 64\n")
+    resolved = resolve_training(Sources(str(tmp_path / "my.yaml"), {"seed": "3"}, project=None)).resolved
+    assert (resolved.settings.per_device_train_batch_size, resolved.settings.max_length) == (1, 64)
+    assert resolved.chosen == {"max_length", "seed"}
+    assert resolved.origin("per_device_train_batch_size").detail == "default of axolotl"

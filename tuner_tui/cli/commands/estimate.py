@@ -80,11 +80,22 @@ def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
 def resolve_options(
     preset: str | None, values: list[str], model: str | None, task: str | None
 ) -> tuple[Resolved, BuiltinJob]:
-    """Return the chosen settings and the job with `model` and `task`. Raises `SettingsError`."""
+    """Return the chosen settings and the job with `model` and `task`. Raises `SettingsError`.
+
+    A command keeps its own defaults: all its settings count as chosen.
+    """
+    from tuner_tui.settings.fields import FIELDS
+    from tuner_tui.settings.job import CommandJob
+    from tuner_tui.settings.origin import Origin, OriginKind, Resolved
     from tuner_tui.settings.resolve import Sources, parse_flags, resolve_training
 
     training = resolve_training(Sources(preset, parse_flags(values), os.environ))
-    return training.resolved, resolve_builtin_job(training.job, model, task)
+    resolved = training.resolved
+    if isinstance(training.job, CommandJob):
+        own = dict.fromkeys(FIELDS, Origin(OriginKind.PRESET, "the command"))
+        chosen = {name: resolved.origins[name] for name in resolved.given}
+        resolved = Resolved(resolved.settings, {**own, **chosen})
+    return resolved, resolve_builtin_job(training.job, model, task)
 
 
 def resolve_builtin_job(job: Job | None, model: str | None, task: str | None) -> BuiltinJob:

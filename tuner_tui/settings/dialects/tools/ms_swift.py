@@ -66,7 +66,7 @@ DIALECT = Dialect(
         "lora_dropout_p": Renamed("lora_dropout", "renamed in ms-swift 3"),
         "batch_size": Renamed("per_device_train_batch_size", "renamed in ms-swift 3"),
     },
-    assumed={"bnb_4bit_quant_type": "nf4", "quant_method": "bnb"},
+    assumed={"bnb_4bit_quant_type": "nf4"},
     defaults={
         "per_device_train_batch_size": 1,
         "per_device_eval_batch_size": 1,
