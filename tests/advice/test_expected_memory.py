@@ -104,7 +104,7 @@ def test_without_accumulation_the_effective_batch_grows_with_both_rates_shown() 
 
 
 def test_with_accumulation_the_effective_batch_is_held() -> None:
-    """The headline of the notes (000): GPU 85 % with 32 × 3, 7.0 → 7.8 of 8 GB with 48 × 2."""
+    """The headline of the field notes: GPU 85 % with 32 × 3, 7.0 → 7.8 of 8 GB with 48 × 2."""
     now = running(7.0, batch(32, 3), total_gb=8, busy_pct=85)
     (finding,) = diagnose(now)
     assert (finding.cause, finding.severity) == ("gpu-underused", "hint")

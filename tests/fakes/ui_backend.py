@@ -261,7 +261,7 @@ class FakeBackend(Backend):
 
     def save_preset(self, name: str, config: TrainingConfig, overwrite: bool) -> None:
         if name in self.box.saved and not overwrite:
-            raise NameTakenError(f"There is a preset {name} already.")
+            raise NameTakenError(f"There is a preset {name} already. Replace it?")
         self.box.saved[name] = config
 
     def read_inventory(self) -> Inventory:

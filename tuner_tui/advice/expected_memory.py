@@ -34,7 +34,7 @@ MEMORY_FIELDS = frozenset({
 """Settings that change the peak. `torch_compile` is not one: it saves memory or leaves it (0.57 to 1.03, measured)."""
 GROWING_SHARE = (7.8 - 7.0) / 7.0 / (48 / 32 - 1)
 """Share of the peak that grows with the micro batch, where nothing is known: 7.0 → 7.8 GB from 32 to 48 on the RTX 3070
-of the notes (000)."""
+of the field notes."""
 MAX_GUESSED_GROWTH = 1.5
 """A larger step than this is not offered on a guess."""
 GRADIENT_BYTES = 4

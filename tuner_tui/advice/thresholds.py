@@ -18,11 +18,13 @@ class Threshold:
     source: str
 
 
-NOTES_3070 = "RTX 3070 notes (000)"
-NOTES_T4 = "T4 notes (001)"
-NOTES_3070_8BIT = "RTX 3070 8-bit notes (002)"
-NOTES_3090 = "RTX 3090 notes (003)"
-NOTES_UTILISATION = "utilisation notes (004)"
+# Field notes: the card or subject, the date or address, and what was measured there.
+NOTES_3070 = "RTX 3070 notes, 2025 (GPU 85 → 95 % busy)"
+NOTES_T4 = "T4 notes, 2025 (2–2.5 times as fast)"
+NOTES_3070_8BIT = "RTX 3070 8-bit notes, huggingface.co/docs/transformers/perf_train_gpu_one"
+NOTES_3090 = "RTX 3090 notes, 2025-11-18 (GPU 75–85 → 92–95 % busy)"
+NOTES_UTILISATION = "utilisation notes, 2025 (100 → 285 samples/s)"
+FIELD_NOTES = (NOTES_3070, NOTES_T4, NOTES_3070_8BIT, NOTES_3090, NOTES_UTILISATION)
 JUDGEMENT = "judgement"
 
 # When advice may begin: before that, caches, compilers and allocators still settle.
@@ -39,33 +41,33 @@ VANISH_S = Threshold(10, "seconds a finding must be gone", JUDGEMENT)
 
 # Where the step goes.
 DATA_WAIT_WARNING = Threshold(0.25, "of step time", JUDGEMENT)
-DATA_WAIT_HINT = Threshold(0.10, "of step time", "RTX 3090 notes (003): 5-10 % gained where loading was the bottleneck")
+DATA_WAIT_HINT = Threshold(0.10, "of step time", f"{NOTES_3090}: 5-10 % gained where loading was the bottleneck")
 DATA_WAIT_HINT_S = Threshold(0.001, "seconds per step: less than a worker takes to pass a batch", JUDGEMENT)
 EVAL_SHARE = Threshold(0.35, "of wall time", JUDGEMENT)
 SAVE_SHARE = Threshold(0.15, "of wall time", JUDGEMENT)
 BETWEEN_SHARE = Threshold(0.35, "of step time", JUDGEMENT)
 SLOW_RANK_SHARE = Threshold(0.15, "of step time that the other ranks wait for the slowest", JUDGEMENT)
 SLOW_RANK_S = Threshold(0.001, "seconds a step that they wait: less is the cost of a collective itself", JUDGEMENT)
-PADDING_SHARE = Threshold(0.35, "of all tokens", "RTX 3090 notes (003): bucketing and packing gain 15-30 %")
+PADDING_SHARE = Threshold(0.35, "of all tokens", f"{NOTES_3090}: bucketing and packing gain 15-30 %")
 SHORT_STEP_S = Threshold(0.05, "seconds a micro step", JUDGEMENT)
 
 # Processor.
-CORE_FULL_PCT = Threshold(95, "% of one core", "judgement; RTX 3070 8-bit notes (002) look for processors at 100 %")
+CORE_FULL_PCT = Threshold(95, "% of one core", f"judgement; {NOTES_3070_8BIT} look for processors at 100 %")
 WORKER_IDLE_PCT = Threshold(25, "% of one core", JUDGEMENT)
-CPU_FULL_PCT = Threshold(90, "% of all cores", "judgement; RTX 3070 8-bit notes (002) look for processors at 100 %")
+CPU_FULL_PCT = Threshold(90, "% of all cores", f"judgement; {NOTES_3070_8BIT} look for processors at 100 %")
 CPU_OTHERS_SHARE = Threshold(0.25, "of all cores, used by other programs", JUDGEMENT)
 CPU_QUEUE_PCT = Threshold(25, "% of the time the training's main thread waits for a core", JUDGEMENT)
 WORKERS_FILL_SHARE = Threshold(0.4, "of all cores, used by loader workers that are too many", JUDGEMENT)
-CPU_LOW_PCT = Threshold(50, "% of all cores", "utilisation notes (004)")
+CPU_LOW_PCT = Threshold(50, "% of all cores", NOTES_UTILISATION)
 
 # Card.
-GPU_BUSY_GOOD_PCT = Threshold(90, "% GPU-Util", "RTX 3070 notes (000)")
-GPU_LOW_PCT = Threshold(70, "% GPU-Util", "T4 notes (001)")
-GPU_VERY_LOW_PCT = Threshold(50, "% GPU-Util", "utilisation notes (004)")
+GPU_BUSY_GOOD_PCT = Threshold(90, "% GPU-Util", NOTES_3070)
+GPU_LOW_PCT = Threshold(70, "% GPU-Util", NOTES_T4)
+GPU_VERY_LOW_PCT = Threshold(50, "% GPU-Util", NOTES_UTILISATION)
 POWER_LOW_SHARE = Threshold(0.55, "of the power limit while GPU-Util is high", JUDGEMENT)
-VRAM_LOW_SHARE = Threshold(0.80, "of the card", "utilisation notes (004): 80-95 % is good; RTX 3090 notes (003)")
-VRAM_NEAR_LIMIT_SHARE = Threshold(0.95, "of the card", "utilisation notes (004): 80-95 % is good")
-OTHER_PROCESS_BYTES = Threshold(500e6, "bytes on the card held by others", "T4 notes (001): close other notebooks")
+VRAM_LOW_SHARE = Threshold(0.80, "of the card", f"{NOTES_UTILISATION}: 80-95 % is good; {NOTES_3090}")
+VRAM_NEAR_LIMIT_SHARE = Threshold(0.95, "of the card", f"{NOTES_UTILISATION}: 80-95 % is good")
+OTHER_PROCESS_BYTES = Threshold(500e6, "bytes on the card held by others", f"{NOTES_T4}: close other notebooks")
 THROTTLED_SHARE = Threshold(0.5, "of the samples", JUDGEMENT)
 
 # Memory of the host, and disk.

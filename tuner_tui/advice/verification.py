@@ -201,12 +201,3 @@ SPECIAL: Mapping[str, Callable[[Any, Situation], SettingCheck]] = {
     "gradient_checkpointing": _checkpointing,
     "dataloader_prefetch_factor": _prefetch,
 }
-
-
-def format_setting(value: Any) -> str:
-    """A value as text: `on`, `off`, a list with commas, `–` for None."""
-    if value is None:
-        return "–"
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+from tuner_tui.core.units import UNKNOWN
 
 
 def wrap_text(
@@ -18,6 +22,19 @@ def wrap_text(
         break_long_words=break_long_words,
         break_on_hyphens=False,
     )
+
+
+def format_observed(value: Any) -> str:
+    """A value seen in a training in words: `on`, `off`, a list with commas, `flash on, math off`; `–` for None."""
+    if value is None:
+        return UNKNOWN
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {format_observed(part)}" for name, part in value.items()) or "none"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(format_observed, value)) or "none"
+    return str(value)
 
 
 _CONTROL = (

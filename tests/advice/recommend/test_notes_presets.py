@@ -25,7 +25,7 @@ INTERPRETER = python(bitsandbytes="0.49.0")
 Row = tuple[str, int, int | None, int, str | None, int, int | None, dict[str, Any]]
 # name, micro batch, eval batch, accumulation, precision, workers, prefetch, more; None: the preset leaves it open
 PERSISTENT = {"dataloader_persistent_workers": True}
-"""The loader of the notes (004) with 8 workers and prefetch 4 keeps its workers."""
+"""The loader of the utilisation notes with 8 workers and prefetch 4 keeps its workers."""
 ROWS: tuple[Row, ...] = (
     ("rtx3070-8gb", 48, 96, 2, None, 4, 2, {"tf32": True}),
     ("rtx3070-8gb-8bit", 64, 128, 2, "fp16", 4, None, {"optim": "adamw_bnb_8bit", "warmup_steps": 0.06}),

@@ -52,7 +52,7 @@ def test_what_was_considered_and_left_is_told(call: Call) -> None:
 def test_the_documented_time_is_named_as_such(call: Call) -> None:
     text = " ".join(call().stdout.split())
     assert "24,000 samples 11 min to 17 min" in text
-    assert "not measured here: T4 notes (001)" in text
+    assert "not measured here: T4 notes, 2025" in text
 
 
 def test_json_is_one_document(call: Call) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from tests.fakes.ui_backend import INTERPRETER, FakeBox, opened
 from tests.ui.pilots import app_of, dialog, on_screen, preset_shown, said, until, value
 from tuner_tui.advice.recommend.recommendation import with_recommended
@@ -12,7 +14,7 @@ from tuner_tui.settings.origin import OriginKind
 from tuner_tui.settings.presets.library import preset_path
 from tuner_tui.settings.presets.parser import load_preset
 from tuner_tui.ui.backend.facade import Backend, CliOverrides
-from tuner_tui.ui.backend.records import BackendError, TrainingConfig
+from tuner_tui.ui.backend.records import BackendError, NameTakenError, TrainingConfig
 from tuner_tui.ui.messages import SettingEdited
 
 BATCH = "per_device_train_batch_size"
@@ -27,15 +29,42 @@ async def test_a_preset_is_loaded_and_the_broken_one_cannot_be_picked() -> None:
         assert preset_shown(pilot) == "cpu"
 
 
-async def test_loading_over_changes_asks_first() -> None:
+async def test_undo_brings_back_what_was_changed_before_a_preset_was_loaded() -> None:
+    """16 was changed to 24 and to 32, then a preset of 2 was loaded and changed to 3."""
     async with on_screen(FakeBox()) as pilot:
-        await pilot.press("plus", "p")
+        await pilot.press("plus", "plus", "p")
         await until(pilot, lambda: dialog(pilot) == "Presets")
         await pilot.press("enter")
-        await until(pilot, lambda: dialog(pilot) == "Load")
-        await pilot.press("n")
-        await until(pilot, lambda: dialog(pilot) == "")
-        assert value(pilot, BATCH) == 24
+        await until(pilot, lambda: value(pilot, BATCH) == 2)
+        assert "u brings your changes back" in said(pilot)
+        await pilot.press("plus")
+        seen = []
+        for key in "uuuu":
+            await pilot.press(key)
+            seen.append((value(pilot, BATCH), preset_shown(pilot)))
+        assert seen == [(2, "cpu"), (32, "llama-1b-sft*"), (24, "llama-1b-sft*"), (16, "llama-1b-sft")]
+        seen = []
+        for _ in range(4):
+            await pilot.press("ctrl+r")
+            seen.append((value(pilot, BATCH), preset_shown(pilot)))
+        assert seen == [(24, "llama-1b-sft*"), (32, "llama-1b-sft*"), (2, "cpu"), (3, "cpu*")]
+
+
+def test_saving_under_the_name_of_a_shipped_preset_asks_first() -> None:
+    """The copy would be used in place of it from then on."""
+    backend = Backend(CliOverrides())
+    config = backend.load_preset("demo")
+    with pytest.raises(NameTakenError, match="demo comes with tuner-tui") as raised:
+        backend.save_preset("demo", config, False)
+    assert raised.value.shipped
+    assert not preset_path("demo").exists()
+    backend.save_preset("demo", config, True)
+    [listed] = [one for one in backend.list_presets(None) if one.name == "demo"]
+    assert (listed.yours, listed.hides_shipped) == (True, True)
+    [other] = [one for one in backend.list_presets(None) if one.name == "cpu"]
+    assert (other.yours, other.hides_shipped) == (False, False)
+    with pytest.raises(NameTakenError, match="Replace it"):
+        backend.save_preset("demo", config, False)
 
 
 async def test_a_preset_that_cannot_be_loaded_says_why() -> None:

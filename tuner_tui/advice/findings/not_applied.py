@@ -10,7 +10,8 @@ from tuner_tui.advice.findings.run_metrics import process_steps
 from tuner_tui.advice.reach import has_own_loop
 from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.situation import Situation
-from tuner_tui.advice.verification import differing_settings, format_setting, unreachable_settings
+from tuner_tui.advice.verification import differing_settings, unreachable_settings
+from tuner_tui.core.text import format_observed
 from tuner_tui.settings.fields import FIELDS
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.placeholder_flags import placeholder_command
@@ -35,7 +36,7 @@ def settings_not_in_effect(situation: Situation) -> Finding | None:
         severity="warning",
         sentence=f"Requested but not in effect: {names}",
         evidence=tuple(
-            f"{mark.name}: requested {format_setting(mark.asked)}, {_format_observed(mark.seen)}"
+            f"{mark.name}: requested {format_observed(mark.asked)}, {_format_observed(mark.seen)}"
             + (f"; {mark.why}" if mark.why else "")
             for mark in marks
         ),
@@ -65,7 +66,7 @@ def placeholder_remedy(situation: Situation, names: Collection[str]) -> Iterator
 
 
 def _format_observed(value: object) -> str:
-    return "not applied" if value is None else f"in effect {format_setting(value)}"
+    return "not applied" if value is None else f"in effect {format_observed(value)}"
 
 
 def not_observed(situation: Situation) -> Finding | None:

@@ -26,7 +26,6 @@ from tuner_tui.settings.presets.library import (
     list_presets,
     preset_path,
     save_preset,
-    shipped_folder,
     suiting_first,
 )
 from tuner_tui.settings.presets.parser import LoadedPreset
@@ -206,12 +205,12 @@ def _line(item: PresetEntry) -> str:
     preset = item.loaded.preset
     about = " ".join((preset.about or "").split())
     first = about.split(". ")[0].rstrip(".")
-    return f"{item.name:<24} {first}".rstrip()
+    whose = " (yours, in place of the shipped one)" if item.hides_shipped else " (yours)" if item.yours else ""
+    return f"{item.name:<24} {first}{whose}".rstrip()
 
 
 def _listed(item: PresetEntry) -> dict[str, Any]:
-    shipped = item.path.parent == shipped_folder()
-    head = {"name": item.name, "path": str(item.path), "shipped": shipped, "problem": item.problem}
+    head = {"name": item.name, "path": str(item.path), "shipped": not item.yours, "problem": item.problem}
     return head if item.loaded is None else {**head, **_document(item.loaded), "name": item.name}
 
 

@@ -7,7 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from tuner_tui.advice.finding import Finding, Remedy
-from tuner_tui.advice.verification import SettingCheck, format_setting
+from tuner_tui.advice.verification import SettingCheck
+from tuner_tui.core.text import format_observed
 
 SEVERITY_MARKS = {"failed": "x", "warning": "!", "hint": "-"}
 CHECK_MARKS = {"agrees": "✓", "differs": "✗", "unknown": "?"}
@@ -40,9 +41,9 @@ def check_lines(checks: Sequence[SettingCheck]) -> list[str]:
 
 
 def _check_line(check: SettingCheck, width: int) -> str:
-    seen = f" → {format_setting(check.seen)}" if check.verdict == "differs" else ""
+    seen = f" → {format_observed(check.seen)}" if check.verdict == "differs" else ""
     reason = f"  ({check.why})" if check.why else ""
-    return f"  {CHECK_MARKS[check.verdict]} {check.name:<{width}}  {format_setting(check.asked)}{seen}{reason}"
+    return f"  {CHECK_MARKS[check.verdict]} {check.name:<{width}}  {format_observed(check.asked)}{seen}{reason}"
 
 
 def diagnosis_document(findings: Sequence[Finding], checks: Sequence[SettingCheck]) -> Mapping[str, Any]:

@@ -1,12 +1,11 @@
 """The text of `tuner-tui recommend`: setting, value, reason and source in columns.
 
-Sources are short there (`004`), with their names in the last line. Narrow terminals get the reason on lines of its
+Sources are short there (`T4 notes`), and whole in the last line. Narrow terminals get the reason on lines of its
 own.
 """
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Iterable
 
@@ -14,6 +13,7 @@ from tuner_tui.advice.batch_scaling import BatchChange
 from tuner_tui.advice.recommend.draft import RecommendedValue, RejectedValue
 from tuner_tui.advice.recommend.duration_estimate import NOTED_SIZES, DurationEstimate
 from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, Recommendation
+from tuner_tui.advice.thresholds import FIELD_NOTES
 from tuner_tui.cli.render.text import (
     hanging_lines,
     join_sections,
@@ -27,7 +27,7 @@ from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job
 from tuner_tui.settings.origin import Resolved
 
 MIN_WIDTH, ONE_LINE_FROM, MAX_WIDTH = 80, 110, 132
-SOURCE_NOTE = re.compile(r"([^,;\[]+?) \((\d{3})\)")
+SHORT_NOTES = {note: note.partition(",")[0] for note in FIELD_NOTES}
 
 
 def recommend_report(
@@ -99,14 +99,16 @@ def _value_lines(rows: Iterable[RecommendedValue | RejectedValue], width: int) -
 
 
 def _shorten_source(source: str) -> str:
-    """Return a source with field notes as numbers: `001, 003; Malladi et al. 2022`."""
-    return SOURCE_NOTE.sub(lambda match: f"{' ' if match[1][0] == ' ' else ''}{match[2]}", source)
+    """Return a source with field notes by their short names: `T4 notes, RTX 3090 notes; Malladi et al. 2022`."""
+    for note, short in SHORT_NOTES.items():
+        source = source.replace(note, short)
+    return source
 
 
 def _legend(sources: Iterable[str], width: int) -> list[str]:
-    names = {match[2]: match[1].strip() for source in sources for match in SOURCE_NOTE.finditer(source)}
-    text = "Sources: " + " · ".join(f"{number} {names[number]}" for number in sorted(names))
-    return wrap_text(text, width, subsequent_indent="         ") if names else []
+    joined = "; ".join(sources)
+    used = [note for note in FIELD_NOTES if note in joined]
+    return wrap_text("Sources: " + " · ".join(used), width, subsequent_indent="         ") if used else []
 
 
 def _given_lines(resolved: Resolved) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tuner_tui.advice.verification import format_setting
+from tuner_tui.core.text import format_observed
 from tuner_tui.core.units import format_rough_duration, format_share
 from tuner_tui.runs.events import types as ev
 from tuner_tui.runs.events.progress import eta, phase_at
@@ -86,7 +86,7 @@ def _injected(event: ev.Injected) -> str:
 
 
 def _pairs(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {format_setting(value)}" for name, value in values.items())[:200]
+    return ", ".join(f"{name} {format_observed(value)}" for name, value in values.items())[:200]
 
 
 _LINES: dict[type[ev.Event], Callable[[Any], str | None]] = {

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tuner_tui.core.text import format_observed
 from tuner_tui.core.units import UNKNOWN, format_gib, format_share
 from tuner_tui.runs.events.history import Series
 from tuner_tui.runs.events.rates import mean_rates
@@ -284,7 +285,7 @@ def format_origin(words: OriginText, most: int) -> str:
 
 def format_setting(value: Any, most: int) -> str:
     """Any other value, in at most `most` characters."""
-    return UNKNOWN if value is None else truncate(str(value), most)
+    return truncate(format_observed(value), most)
 
 
 def truncate(text: str, most: int) -> str:

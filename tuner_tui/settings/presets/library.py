@@ -37,12 +37,27 @@ class PresetEntry:
     loaded: LoadedPreset | None = None
     problem: str | None = None
 
+    @property
+    def yours(self) -> bool:
+        """Whether it is the user's own, not one that comes with the program."""
+        return self.path.parent != shipped_folder()
+
+    @property
+    def hides_shipped(self) -> bool:
+        """Whether it is used in place of a preset of that name that comes with the program."""
+        return self.yours and is_shipped(self.name)
+
 
 def shipped_folder() -> Path:
     """The folder of the presets that come with the program: inside the package in a wheel, next to it in a checkout."""
     package = Path(tuner_tui.__file__).parent
     inside = package / "presets"
     return inside if inside.is_dir() else package.parent / "presets"
+
+
+def is_shipped(name: str) -> bool:
+    """Whether a preset of that name comes with the program."""
+    return any((shipped_folder() / f"{name}{suffix}").is_file() for suffix in SUFFIXES)
 
 
 def user_folder() -> Path:

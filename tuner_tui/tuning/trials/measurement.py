@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 from tuner_tui.advice.crash.cause import crash_findings
 from tuner_tui.advice.situation import Situation
-from tuner_tui.advice.verification import differing_settings, format_setting
+from tuner_tui.advice.verification import differing_settings
+from tuner_tui.core.text import format_observed
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import TrialMeasured
 from tuner_tui.settings.model import Settings
@@ -209,7 +210,7 @@ def _checked(figures: Measurement, finished: FinishedTrial, trial: Trial) -> Mea
     if not marks:
         return figures
     details = "; ".join(
-        f"{mark.name}: asked {format_setting(mark.asked)}, seen {format_setting(mark.seen)}" for mark in marks
+        f"{mark.name}: asked {format_observed(mark.asked)}, seen {format_observed(mark.seen)}" for mark in marks
     )
     names, sentence = tuple(mark.name for mark in marks), f"It does not take its settings: {details}."
     return replace(figures, outcome="not-applied", sentence=sentence, not_applied=names)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tuner_tui.ui.backend import runs
 from tuner_tui.ui.backend.estimates import MemoryEstimator
-from tuner_tui.ui.backend.records import LaunchOffer, PresetListing, TrainingConfig, translate_errors
+from tuner_tui.ui.backend.records import LaunchOffer, NameTakenError, PresetListing, TrainingConfig, translate_errors
 from tuner_tui.ui.backend.tunings import Tunings
 
 if TYPE_CHECKING:
@@ -117,7 +117,15 @@ class Backend:
             else suiting_first(found, visible_cards(inventory), inventory.cpu.usable_cores)
         )
         return [
-            PresetListing(entry.name, (entry.loaded.preset.about or "") if entry.loaded else "", entry.problem, suits)
+            PresetListing(
+                entry.name,
+                (entry.loaded.preset.about or "") if entry.loaded else "",
+                entry.problem,
+                suits,
+                entry.yours,
+                entry.hides_shipped,
+                entry.loaded.preset.settings if entry.loaded else {},
+            )
             for entry, suits in marked
         ]
 
@@ -135,8 +143,11 @@ class Backend:
 
     @translate_errors()
     def save_preset(self, name: str, config: TrainingConfig, overwrite: bool) -> None:
-        """Save the chosen settings and the job; recommended values are left out, as they depend on the box."""
-        from tuner_tui.settings.presets.library import preset_path, save_preset
+        """Save the chosen settings and the job; recommended values are left out, as they depend on the box.
+
+        Raises `NameTakenError` for a name that is taken, also by a preset of the program, unless `overwrite`.
+        """
+        from tuner_tui.settings.presets.library import is_shipped, preset_path, save_preset
         from tuner_tui.settings.presets.preset import Preset
 
         base, job, python = config.base or Preset(name=name), config.job, self._overrides.interpreter
@@ -144,7 +155,11 @@ class Backend:
             # A flag holds for this session only.
             job = job.model_copy(update={"interpreter": None if base.job is None else base.job.interpreter})
         preset = base.variant(name, config.resolved.given).model_copy(update={"job": job})
-        save_preset(preset, preset_path(name), overwrite=overwrite)
+        path = preset_path(name)
+        if not overwrite and is_shipped(path.stem) and not path.exists():
+            question = f"{path.stem} comes with tuner-tui. Save a copy of your own? It is then used instead."
+            raise NameTakenError(question, shipped=True)
+        save_preset(preset, path, overwrite=overwrite)
 
     def _with_interpreter(self, job: Job) -> Job:
         python = self._overrides.interpreter

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tuner_tui.runs.read.comparison import Comparison
     from tuner_tui.runs.read.log_reader import LogMatch, LogWindow
     from tuner_tui.runs.read.reader import RunView
+    from tuner_tui.settings.fields import Value
     from tuner_tui.settings.job import Job
     from tuner_tui.settings.model import Settings
     from tuner_tui.settings.origin import Resolved
@@ -30,7 +31,11 @@ class BackendError(Exception):
 
 
 class NameTakenError(BackendError):
-    """A preset with this name exists."""
+    """A preset with this name exists; the text asks what to do. `shipped`: it comes with the program."""
+
+    def __init__(self, question: str, shipped: bool = False) -> None:
+        super().__init__(question)
+        self.shipped = shipped
 
 
 @contextmanager
@@ -43,7 +48,7 @@ def translate_errors() -> Iterator[None]:
     try:
         yield
     except PresetExistsError as error:
-        raise NameTakenError(f"{error}.") from error
+        raise NameTakenError(f"{error}. Replace it?") from error
     except (SettingsError, LaunchError, RecordError) as error:
         raise BackendError(str(error)) from error
     except OSError as error:
@@ -113,12 +118,19 @@ class TrainingConfig:
 
 @dataclass(frozen=True, slots=True)
 class PresetListing:
-    """A preset in a list; `problem` says why it cannot be loaded, `suits` that it was made for this machine."""
+    """A preset in a list.
+
+    `problem` says why it cannot be loaded, `suits` that it was made for this machine, `yours` that it is the user's,
+    `hides_shipped` that it is used in place of one of the program. `values` are its settings.
+    """
 
     name: str
     about: str = ""
     problem: str | None = None
     suits: bool = False
+    yours: bool = False
+    hides_shipped: bool = False
+    values: Mapping[str, Value] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

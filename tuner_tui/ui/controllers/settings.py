@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tuner_tui.ui.backend.facade import Backend
     from tuner_tui.ui.backend.records import TrainingConfig
     from tuner_tui.ui.state.state_store import StateStore
+    from tuner_tui.ui.state.ui_state import UiState
     from tuner_tui.ui.terminal.base_app import BaseApp
 
 
@@ -90,11 +91,18 @@ class SettingsController(Controller):
 
     def undo(self) -> None:
         """Undo the last change of settings."""
-        self._store.update(self._state.with_undo())
+        self._go_to(self._state.with_undo())
 
     def redo(self) -> None:
         """Redo the change that was undone last."""
-        self._store.update(self._state.with_redo())
+        self._go_to(self._state.with_redo())
+
+    def _go_to(self, state: UiState) -> None:
+        """Show an earlier or later state, which may be that of another preset, with another job."""
+        before, loaded = self._state.loaded, state.loaded
+        self._store.update(state)
+        if loaded is not None and before is not None and loaded.job != before.job:
+            self._app.run_task(self._probe_interpreter(loaded.job))
 
     # remedies
 
@@ -149,11 +157,10 @@ class SettingsController(Controller):
         name = await self._app.push_screen_wait(PickScreen("Presets", items, "There is no preset."))
         if name is None:
             return
-        if self._state.dirty:
-            question = f"Load {name}? The changes made since the last save are lost."
-            if not await self._app.push_screen_wait(ConfirmScreen("Load", question, "load")):
-                return
+        changed = self._state.dirty
         self.load(await to_daemon_thread(lambda: self._backend.load_preset(name)))
+        if changed:
+            self._app.show_note(f"Loaded {name}. u brings your changes back.")
 
     async def save(self) -> None:
         """Save under the name of the loaded preset, or ask for one."""
@@ -177,7 +184,8 @@ class SettingsController(Controller):
         try:
             await to_daemon_thread(lambda: self._backend.save_preset(name, current, False))
         except NameTakenError as taken:
-            if not await self._app.push_screen_wait(ConfirmScreen("Save", f"{taken} Replace it?", "replace")):
+            yes = "save a copy" if taken.shipped else "replace"
+            if not await self._app.push_screen_wait(ConfirmScreen("Save", str(taken), yes)):
                 return
             await to_daemon_thread(lambda: self._backend.save_preset(name, current, True))
         self._store.update(self._state.with_saved(name))

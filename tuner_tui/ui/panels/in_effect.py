@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from textual.reactive import reactive
 
+from tuner_tui.core.text import format_observed
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.ui.drawing.cells import GOOD, WARN, Row, Style, TextSpan, align_left, line
 from tuner_tui.ui.widgets.canvas import Canvas
@@ -36,14 +37,12 @@ def in_effect_rows(state: RunState | None, record: RunRecord | None, width: int)
 
 
 def _row(one: SettingCheck, name: int, column: int) -> Row:
-    from tuner_tui.advice.verification import format_setting
-
     differs = one.verdict == "differs"
     mark, style = MARKS.get(one.verdict, ("  ", "dim"))
     label = TextSpan(align_left(one.name, name), "dim")
-    words = "not applied" if differs and one.seen is None else format_setting(one.seen)
+    words = "not applied" if differs and one.seen is None else format_observed(one.seen)
     seen = TextSpan(align_left(words, column), "warn" if differs else "")
-    return Row(line(TextSpan(mark, style), label, " ", align_left(format_setting(one.asked), column), " ", seen))
+    return Row(line(TextSpan(mark, style), label, " ", align_left(format_observed(one.asked), column), " ", seen))
 
 
 class InEffectPanel(Canvas, can_focus=True):

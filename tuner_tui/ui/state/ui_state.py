@@ -35,13 +35,26 @@ class SettingChange:
     new: str
 
 
+LOAD_LIMIT = 20
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSettings:
+    """What was loaded, the history of settings since then, and whether the job was edited."""
+
+    loaded: TrainingConfig
+    editing: EditHistory
+    job_edited: bool
+
+
 @dataclass(frozen=True, slots=True)
 class UiState:
     """What the main screen shows.
 
     `loaded` is what was loaded or saved last, `editing` the history of settings since then. `findings` are those of
     the followed run, in `folder`; `view` is None until it was read. `accelerate` is the file with which accelerate
-    starts the job. `tuning` is the one that runs, or the last one until its result was looked at.
+    starts the job. `tuning` is the one that runs, or the last one until its result was looked at. `past` and `future`
+    are what was shown before and after presets were loaded, newest last.
     """
 
     specs: tuple[FieldSpec, ...] = ()
@@ -55,6 +68,8 @@ class UiState:
     job_edited: bool = False
     accelerate: AccelerateConfig | None = None
     tuning: TuningView | None = None
+    past: tuple[LoadedSettings, ...] = ()
+    future: tuple[LoadedSettings, ...] = ()
 
     @property
     def running(self) -> bool:
@@ -102,10 +117,24 @@ class UiState:
         return self.view is not other.view and observed_data_parallel(self.view) != observed_data_parallel(other.view)
 
     def with_config(self, config: TrainingConfig) -> UiState:
-        """Load `config`; the edit history is cleared."""
+        """Load `config`; undo brings back what was shown before."""
         from tuner_tui.settings.edit_history import EditHistory
 
-        return replace(self, loaded=config, editing=EditHistory.of(config.resolved), job_edited=False)
+        shown = self._shown
+        if shown is not None:  # what was undone there cannot be redone after this
+            shown = replace(shown, editing=replace(shown.editing, future=()))
+        past = self.past if shown is None else (*self.past, shown)[-LOAD_LIMIT:]
+        editing = EditHistory.of(config.resolved)
+        return replace(self, loaded=config, editing=editing, job_edited=False, past=past, future=())
+
+    @property
+    def _shown(self) -> LoadedSettings | None:
+        if self.loaded is None or self.editing is None:
+            return None
+        return LoadedSettings(self.loaded, self.editing, self.job_edited)
+
+    def _showing(self, shown: LoadedSettings) -> UiState:
+        return replace(self, loaded=shown.loaded, editing=shown.editing, job_edited=shown.job_edited)
 
     def with_job(self, job: Job) -> UiState:
         """Replace the job. A command keeps its own defaults, so recommended values are dropped for one."""
@@ -146,7 +175,11 @@ class UiState:
 
         if self.editing is None:
             return self
-        return replace(self, editing=self.editing.edit(name, parse_value(name, text)))
+        return self._edited(self.editing.edit(name, parse_value(name, text)))
+
+    def _edited(self, editing: EditHistory) -> UiState:
+        """Show the settings after a change: what was undone before can no longer be redone."""
+        return self if editing is self.editing else replace(self, editing=editing, future=())
 
     def with_changes(self, change: Mapping[str, Value], kind: OriginKind, detail: str) -> UiState:
         """Set several fields in one undoable step, with the origin `kind` and `detail`. Raises `FieldError`."""
@@ -154,15 +187,23 @@ class UiState:
 
         if self.editing is None:
             return self
-        return replace(self, editing=self.editing.apply(change, Origin(kind, detail)))
+        return self._edited(self.editing.apply(change, Origin(kind, detail)))
 
     def with_undo(self) -> UiState:
-        """Undo the last change of settings."""
-        return self if self.editing is None else replace(self, editing=self.editing.undo())
+        """Undo the last change of settings, or the loading of a preset."""
+        if self.editing is None or self._shown is None:
+            return self
+        if self.editing.can_undo or not self.past:
+            return replace(self, editing=self.editing.undo())
+        return replace(self._showing(self.past[-1]), past=self.past[:-1], future=(*self.future, self._shown))
 
     def with_redo(self) -> UiState:
-        """Redo the change that was undone last."""
-        return self if self.editing is None else replace(self, editing=self.editing.redo())
+        """Redo the change, or the loading, that was undone last."""
+        if self.editing is None or self._shown is None:
+            return self
+        if self.editing.can_redo or not self.future:
+            return replace(self, editing=self.editing.redo())
+        return replace(self._showing(self.future[-1]), past=(*self.past, self._shown), future=self.future[:-1])
 
     def changes_by(self, remedy: Remedy) -> tuple[SettingChange, ...]:
         """Return the settings whose value `remedy` would change, or the command."""
