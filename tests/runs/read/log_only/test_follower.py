@@ -108,6 +108,41 @@ def test_it_waits_for_the_observer_to_speak_first(tmp_path: Path) -> None:
     assert step_numbers(seen.events(105.0, over=False)) == [5]
 
 
+def keras(done: int, total: int, rest: str) -> str:
+    """A bar as Keras 3 draws it, over what it drew before."""
+    bars = f"\x1b[32m{'━' * 20}\x1b[0m\x1b[37m\x1b[0m"
+    return "\b" * 40 + f"\r\x1b[1m{done}/{total}\x1b[0m {bars} \x1b[1m1s\x1b[0m 46ms/step - {rest}"
+
+
+def test_the_bars_of_keras() -> None:
+    state, _ = told(
+        "Epoch 1/3\n",
+        keras(17, 18, "accuracy: 0.43 - loss: 1.57"),
+        keras(18, 18, "accuracy: 0.43 - loss: 1.56 - val_accuracy: 0.46 - val_loss: 1.47") + "\n",
+        "Epoch 2/3\n",
+        keras(4, 18, "accuracy: 0.5 - loss: 1.25"),
+    )
+    assert (state.step, state.total_steps, state.loss) == (22, 54, 1.25)
+    assert state.evaluations[-1].metrics["eval_loss"] == 1.47
+    old, _ = told("Epoch 1/2\n", "50/94 [==============>...............] - ETA: 1s - loss: 0.5 - accuracy: 0.7")
+    assert (old.step, old.total_steps, old.loss) == (50, 188, 0.5)
+
+
+def test_the_bar_of_an_evaluation_by_keras_is_no_training() -> None:
+    state, _ = told("Epoch 1/1\n", keras(18, 18, "loss: 1.5") + "\n", keras(4, 4, "loss: 1.4"))
+    assert (state.step, state.phase, state.loss) == (18, "evaluating", 1.5)
+
+
+def test_a_loss_is_shown_where_no_step_is_known(tmp_path: Path) -> None:
+    log = tmp_path / "output.log"
+    log.write_text("loss: 0.5\n")
+    follower = LogOnlyFollower(log, (tmp_path,), 0.0)
+    assert follower.events(1000.0, over=False) == []
+    assert [event.loss for event in of(follower.events(1003.0, over=False), Metrics) if isinstance(event, Metrics)] == [
+        0.5
+    ]
+
+
 def test_a_bar_before_the_observers_first_step_is_not_taken_for_the_training(tmp_path: Path) -> None:
     log = tmp_path / "output.log"
     log.write_text(bar(24, 24, 1) + "\r")

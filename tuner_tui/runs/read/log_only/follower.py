@@ -22,7 +22,7 @@ MAX_EPOCH_BAR = 1000
 class LogEventBuilder:
     """Makes events of progress records: adds up bars that restart each epoch, and separates evaluation from training.
 
-    `advanced`: whether a step was completed; `bars_alone`: whether only progress bars say so, without a loss.
+    `advanced`: whether a step was completed, or a loss printed; `bars_alone`: whether only progress bars say so.
     """
 
     def __init__(self) -> None:
@@ -63,12 +63,13 @@ class LogEventBuilder:
         elif record.step is not None:
             self._set_step(record.step, record.source, now)
             self._elapsed_s = now - self._first_t if record.elapsed_s is None else record.elapsed_s
+        self._epochs = record.epochs or self._epochs
         found += self._plan_events(record, now)
         step = self._step or 0
         if record.evaluation:
             found.append(Evaluated(t=now, source=record.source, step=step, metrics=record.evaluation))
         if record.loss is not None:
-            self.bars_alone = False
+            self.advanced, self.bars_alone = True, False
             found.append(
                 Metrics(
                     t=now, source=record.source, step=step, loss=record.loss, learning_rate=record.learning_rate,
@@ -99,8 +100,8 @@ class LogEventBuilder:
             self._before_s = self._elapsed_s
         self._bar_done, self._epoch = done, record.epoch
         self._epochs = record.epochs or self._epochs
-        if record.bar:
-            self._elapsed_s = self._before_s + (record.elapsed_s or 0.0)
+        if record.bar and record.elapsed_s is not None:
+            self._elapsed_s = self._before_s + record.elapsed_s
         elif self._first_step is not None:
             self._elapsed_s = now - self._first_t
 
@@ -141,7 +142,7 @@ class LogEventBuilder:
 FIRST_LOOK_BYTES = 4 << 20
 PIECE_BYTES = 64 << 10
 GRACE_S = 3.0
-"""Seconds after the first step in which events are held back. An observer would report within a second."""
+"""Seconds after the first sign of a step in which events are held back. An observer would report within a second."""
 BAR_GRACE_S = 60.0
 """The same where an observer has started and only a progress bar moved, which may be that of the data."""
 FILES_EVERY_S = 5.0

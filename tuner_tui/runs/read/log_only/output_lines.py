@@ -78,6 +78,8 @@ _TRAINS = re.compile(
     r"\W*(?:(?:global |train(?:ing)? ?)?(?:steps?|iter(?:ation)?s?)|train(?:ing)?|epochs?)\b", re.IGNORECASE
 )
 _EVALUATES = re.compile(r"\W*(?:eval\w*|valid\w*|test\w*|predict\w*|sanity\w*)\b", re.IGNORECASE)
+_KERAS_BAR = re.compile(r"\s*(\d+)/(\d+) (?:\[[=>.]{5,}\]|━{5,}).{0,40}?(?:/step|/epoch|ETA:)")
+_EPOCH_LINE = re.compile(r"\s*epochs?\W{0,3}(\d+) ?(?:/|of) ?(\d+)\W{0,5}", re.IGNORECASE)
 _COUNT = re.compile(r"(\d+)/(\d+) \[")
 _EPOCHS = re.compile(r"epochs?\W{0,3}\d+ ?(?:/|of) ?(\d+)", re.IGNORECASE)
 _LOGGED = re.compile(r"\{'(?:loss|grad_norm|learning_rate|epoch|eval_\w+)': [^{}\r\n]*\}")
@@ -128,7 +130,7 @@ def _parse_piece(piece: str) -> Iterator[ProgressRecord]:
     logged = _LOGGED.search(piece)
     if logged is not None:
         yield from _dictionary(logged[0])
-    elif "%|" not in piece and may_have_figures(piece) and "train_runtime" not in piece:
+    elif "%|" not in piece and "train_runtime" not in piece:
         yield from _printed_line(piece[-MAX_LINE_CHARACTERS:])
 
 
@@ -189,8 +191,16 @@ def _parse_loosely(text: str) -> dict[str, Any]:
 
 
 def _printed_line(piece: str) -> Iterator[ProgressRecord]:
-    found = parse_line(ANSI.sub("", piece))
-    if found.loss is not None:
+    if not may_have_figures(piece):
+        alone = _EPOCH_LINE.fullmatch(ANSI.sub("", piece)) if "poch" in piece else None
+        if alone is not None:
+            yield ProgressRecord(LOG, epochs=int(alone[2]))
+        return
+    text = ANSI.sub("", piece)
+    found, bar = parse_line(text), _KERAS_BAR.match(text)
+    if bar is not None:
+        yield ProgressRecord(BARS, int(bar[1]), int(bar[2]), loss=found.loss, bar=True)
+    elif found.loss is not None:
         yield ProgressRecord(
             LOG,
             found.step,
