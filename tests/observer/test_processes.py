@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.observer.observed_process import SCRIPTS, SITE, ObservedProcess, events_of, last_steps, observe, run_python
-from tuner_tui.runs.events.types import Ended, OutOfMemory, Raised, Started
+from tuner_tui.runs.events.fold import fold_all
+from tuner_tui.runs.events.progress import eta
+from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.runs.events.types import Ended, Metrics, OutOfMemory, Phase, Plan, Raised, Started, Steps
 
 UNTOUCHED = "import sys; print('torch' in sys.modules, 'json' in sys.modules, sys.flags.isolated)"
 
@@ -142,3 +145,36 @@ def test_the_observer_runs_on_python_3_8() -> None:
                 assert node.value.id not in generic, f"{file}:{node.lineno}"
             if isinstance(node, ast.Attribute):
                 assert node.attr not in {"removeprefix", "removesuffix", "pairwise", "cache"}, f"{file}:{node.lineno}"
+
+
+@pytest.mark.train
+def test_processes_without_ranks_that_train_together_are_all_counted(tmp_path: Path) -> None:
+    result = observe(tmp_path, str(SCRIPTS / "hogwild.py"))
+    assert result.exit_code == 0, result.errors
+    assert list(result.files) == ["events-rank1.jsonl", "events.jsonl"]
+    events = sorted((event for file in result.files.values() for event in file), key=lambda event: event.t)
+    state = fold_all(RunState(), events)
+    assert (state.step, sorted(rank.latest.own_steps for rank in state.ranks.values() if rank.latest)) == (15, [5, 10])
+    assert state.independent
+    assert state.replicas == 1
+    assert state.phase == "ending"
+
+
+def test_a_run_of_independent_processes_ends_with_the_last_of_them() -> None:
+    one, other = (Started(t=1.0, rank=rank, pid=rank + 1, independent=rank == 1) for rank in range(2))
+    plans = [Plan(t=2.0, rank=rank, total_steps=30, guessed=True) for rank in range(2)]
+    counters = [Steps(t=3.0, rank=rank, step=10, own_steps=10, train_s=1.0) for rank in range(2)]
+    state = fold_all(RunState(), [one, other, *plans, *counters])
+    assert (state.step, state.total_steps) == (20, 60)
+    assert state.rates.steps_s is None
+    faster = fold_all(state, [Steps(t=4.0, rank=rank, step=20, own_steps=20, train_s=2.0) for rank in range(2)])
+    assert faster.rates.steps_s == 20
+    left = eta(faster, 4.0)
+    assert left is not None
+    assert left.seconds == pytest.approx(1.0)  # ten steps each
+    first_ended = fold_all(faster, [Phase(t=5.0, rank=0, phase="ending"), Ended(t=5.0, rank=0)])
+    assert first_ended.phase == "training"
+    loss = Metrics(t=6.0, rank=1, step=25, loss=0.5)
+    assert fold_all(faster, [loss]).loss is None
+    assert fold_all(first_ended, [loss]).loss == 0.5
+    assert fold_all(first_ended, [Ended(t=7.0, rank=1)]).phase == "ending"

@@ -89,3 +89,48 @@ def test_of_infrequent_batches_every_mask_is_counted() -> None:
     measured = [iterator.count_tokens(layout.measure(batch, number * 2 * COUNT_INTERVAL_S)) for number in range(200)]
     assert set(measured) == {((4, 6), 23, 1)}
     assert not iterator.estimated
+
+
+def test_tokens_of_all_columns_of_a_sentence_pair() -> None:
+    """As the collator of sentence-transformers names them."""
+    mask = torch.tensor([[1, 1, 0], [1, 0, 0]])
+    batch = {
+        "anchor_input_ids": ids(2, 4),
+        "anchor_attention_mask": torch.ones(2, 4),
+        "positive_input_ids": ids(2, 3),
+        "positive_attention_mask": mask,
+        "label": torch.zeros(2),
+    }
+    assert measure(batch) == ((2, 4), 8 + 3, 3)
+    assert measure({name: value for name, value in batch.items() if "mask" not in name}) == ((2, 4), 14, None)
+    later = BatchLayout(batch, torch.Tensor, first=0)
+    later.due_s = 2.0
+    assert IteratorStats().count_tokens(later.measure(batch, 1.0)) == ((2, 4), 14, 0)
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "batches", "samples"),
+    [
+        (4, ((8, 10), (8, 12), (2, 9)), 9),  # DPO: the chosen answers, then the rejected ones; one pair is left
+        (4, ((4, 10), (4, 12), (3, 9)), 11),
+        (4, ((6, 10), (6, 12)), 12),  # rows of another number are the samples themselves
+        (None, ((8, 10), (3, 10)), 11),
+    ],
+)
+def test_rows_that_a_collator_makes_of_a_sample_count_once(
+    batch_size: int | None, batches: tuple[tuple[int, int], ...], samples: int
+) -> None:
+    iterator = IteratorStats()
+    iterator.batch_size = batch_size
+    for shape in batches:
+        iterator.deliver((shape, None, None))
+    assert iterator.samples == samples
+
+
+def test_samples_in_one_row_without_padding_are_counted() -> None:
+    batch = {"input_ids": ids(1, 24), "cu_seqlens": torch.arange(5)}
+    iterator = IteratorStats()
+    iterator.batch_size = 4
+    iterator.layout = BatchLayout(batch, torch.Tensor)
+    iterator.deliver(iterator.layout.measure(batch, 1.0))
+    assert (iterator.samples, iterator.tokens, iterator.padding) == (4, 24, 0)

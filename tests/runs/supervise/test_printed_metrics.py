@@ -54,6 +54,13 @@ def test_an_evaluation_that_prints_many_lines_counts_once(tmp_path: Path) -> Non
     assert (event.step, event.metrics) == (10, {"eval_loss": 2.0, "eval_acc@1": 50.0})
 
 
+def test_evaluations_of_two_epochs_are_two(tmp_path: Path) -> None:
+    log = tmp_path / "output.log"
+    log.write_text("epoch 0: {'accuracy': 0.5, 'f1': 0.6}\nepoch 1: {'accuracy': 0.7, 'f1': 0.8}\n")
+    found = PrintedMetrics(log).events(stepped(10), at(0), over=True)
+    assert [event.metrics["eval_f1"] for event in found if isinstance(event, Evaluated)] == [0.6, 0.8]
+
+
 def test_nothing_is_read_where_a_trainer_reports(tmp_path: Path) -> None:
     log = tmp_path / "output.log"
     log.write_text("{'loss': 0.5, 'epoch': 1.0}\n")
@@ -71,7 +78,7 @@ def test_a_printed_loss_is_not_mixed_with_that_of_backward() -> None:
 
 
 def test_much_output_costs_little(tmp_path: Path) -> None:
-    """A look at 50 MB takes the time of its last 16 KiB, of which twelve lines are parsed."""
+    """A look at 50 MB takes the time of its last 4 KiB, of which twelve lines are parsed."""
     log = tmp_path / "output.log"
     line = "Train Epoch: 1 [640/6000 (11%)]\tLoss: 0.713240\n"
     log.write_text(line * (50_000_000 // len(line)))

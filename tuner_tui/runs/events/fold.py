@@ -72,14 +72,16 @@ def _started(state: RunState, event: ev.Started) -> RunState:
     rank = event.rank or 0
     versions = {"python": event.python, "torch": event.torch, "transformers": event.transformers}
     known = {name: version for name, version in versions.items() if version is not None}
-    ranks = {**state.ranks, rank: RankState(rank=rank, pid=event.pid)}
+    ranks = {**state.ranks, rank: RankState(rank=rank, pid=event.pid, independent=event.independent)}
     lives_again = state.raised is not None and state.raised.rank == event.rank and state.raised.t <= event.t
     raised = None if lives_again else state.raised
     return replace(state, ranks=ranks, versions={**state.versions, **known}, raised=raised)
 
 
 def _phase(state: RunState, event: ev.Phase) -> RunState:
-    if event.rank not in (None, 0):  # ranks move together; the first speaks for all
+    if not state.speaks(event.rank):  # ranks move together; the first speaks for all
+        return state
+    if event.phase == "ending" and _others_train(state, event.rank):
         return state
     if event.phase == "evaluating" and event.step is not None:
         state = replace(state, evaluation_step=event.step)
@@ -90,9 +92,15 @@ def _plan(state: RunState, event: ev.Plan) -> RunState:
     certain = state.total_steps is not None and not state.total_guessed
     if event.guessed and certain and (event.source is not None or state.total_source is None):
         return state
+    total = event.total_steps
+    if total is not None and event.rank is not None:
+        rank = replace(state.ranks.get(event.rank, RankState(rank=event.rank)), planned_steps=total)
+        state = replace(state, ranks={**state.ranks, event.rank: rank})
+        if state.independent:
+            total = sum(one.planned_steps or 0 for one in state.ranks.values())
     return replace(
         state,
-        total_steps=state.total_steps if event.total_steps is None else event.total_steps,
+        total_steps=state.total_steps if total is None else total,
         total_guessed=state.total_guessed if event.total_steps is None else event.guessed,
         total_source=state.total_source if event.total_steps is None else event.source,
         first_step=event.first_step,
@@ -104,8 +112,13 @@ def _plan(state: RunState, event: ev.Plan) -> RunState:
     )
 
 
+def _others_train(state: RunState, rank: int | None) -> bool:
+    others = (one for number, one in state.ranks.items() if number != (rank or 0))
+    return state.independent and any(not one.ended for one in others)
+
+
 def _evaluated(state: RunState, event: ev.Evaluated) -> RunState:
-    if event.rank not in (None, 0):
+    if not state.speaks(event.rank):
         return state
     before = state.evaluations[-1] if state.evaluations else None
     if before is not None and before.source != event.source and abs(event.t - before.t) <= SAME_EVALUATION_S:
@@ -158,7 +171,8 @@ def _raised(state: RunState, event: ev.Raised) -> RunState:
 def _ended(state: RunState, event: ev.Ended) -> RunState:
     rank = event.rank or 0
     ranks = {**state.ranks, rank: replace(state.ranks.get(rank, RankState(rank=rank)), ended=True)}
-    return replace(_enter(state, "ending", event.t), ranks=ranks)
+    after = replace(state, ranks=ranks)
+    return after if _others_train(after, rank) else _enter(after, "ending", event.t)
 
 
 def _steps(state: RunState, event: ev.Steps) -> RunState:
@@ -204,7 +218,7 @@ def _stepped(state: RunState, event: ev.Steps) -> dict[str, Any]:
 
 
 def _metrics(state: RunState, event: ev.Metrics) -> RunState:
-    if event.rank not in (None, 0):
+    if not state.speaks(event.rank):
         return state
     names = ("loss", "learning_rate", "grad_norm", "epoch")
     known: dict[str, Any] = {name: value for name in names if (value := getattr(event, name)) is not None}
@@ -236,7 +250,10 @@ def _enter(state: RunState, phase: str, t: float) -> RunState:
 
 
 def _step(state: RunState, before: RankState, event: ev.Steps) -> int:
-    """The step of the run: that of the rank that is ahead, or of one that started again."""
+    """The step of the run: that of the rank that is ahead, or of one that started again; independent ones add up."""
+    if state.independent:
+        others = (one.latest for number, one in state.ranks.items() if number != before.rank)
+        return event.step + sum(latest.step for latest in others if latest is not None)
     restarted = before.latest is not None and event.own_steps < before.latest.own_steps
     return event.step if restarted else _greater(state.step, event.step)
 

@@ -37,10 +37,12 @@ def eta(state: RunState, now: float) -> Eta | None:
     rank = _first_rank(state)
     if rank is None or rank.latest is None or state.step is None or not state.total_steps or state.finished:
         return None
-    steps_left = max(0, state.total_steps - state.step)
+    steps_left: float = max(0, state.total_steps - state.step)
     usual, low, high = _step_times(rank)
     if usual is None or low is None or high is None:
         return None
+    if state.independent:  # each makes its own part of the steps
+        steps_left /= max(1, sum(not one.ended for one in state.ranks.values()))
     extra = _eval_per_step(state, rank.latest) + _save_per_step(state, rank.latest)
     elapsed = _elapsed_in_step(state, now, usual)
     seconds, low_s, high_s = (max(0.0, steps_left * (each + extra) - elapsed) for each in (usual, low, high))

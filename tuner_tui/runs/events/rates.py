@@ -24,12 +24,19 @@ def with_counters(rank: RankState, counters: Steps) -> RankState:
 
 
 def rates_of(ranks: Iterable[RankState]) -> Rates:
-    """Samples and tokens are summed over ranks; ranks step together, so the slowest sets the step time."""
+    """Samples and tokens are summed over ranks; ranks step together, so the slowest sets the step time.
+
+    Independent ranks do not: their steps are summed too.
+    """
+    ranks = list(ranks)
     spans = [(rank.recent[0], rank.recent[-1]) for rank in ranks if len(rank.recent) > 1]
     spans = [(a, b) for a, b in spans if b.train_s > a.train_s and b.own_steps > a.own_steps]
     if not spans:
         return Rates()
-    step_time_s = max((b.train_s - a.train_s) / (b.own_steps - a.own_steps) for a, b in spans)
+    step_times_s = [(b.train_s - a.train_s) / (b.own_steps - a.own_steps) for a, b in spans]
+    step_time_s = max(step_times_s)
+    if any(rank.independent for rank in ranks):
+        step_time_s = 1 / sum(1 / each for each in step_times_s)
     return Rates(
         steps_s=1 / step_time_s,
         samples_s=sum((b.samples - a.samples) / (b.train_s - a.train_s) for a, b in spans) or None,

@@ -28,6 +28,7 @@ class RankState:
     """One rank: its process, latest counters, and recent counters for rates (oldest first, at most 30).
 
     `allocated_minima` and `anonymous_minima` are the trends of its GPU and host memory over its own steps.
+    `planned_steps` is its own guess. `independent`: see `Started`.
     """
 
     rank: int
@@ -37,6 +38,8 @@ class RankState:
     allocated_minima: WindowMinima = NO_MINIMA
     anonymous_minima: WindowMinima = NO_MINIMA
     ended: bool = False
+    independent: bool = False
+    planned_steps: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +131,20 @@ class RunState:
         """
         if "optimizer" not in self.in_effect:
             return None
+        if self.independent:
+            return 1
         return max(1, len(self.ranks)) * max(1, self.in_effect.get("n_gpu") or 1)
+
+    @property
+    def independent(self) -> bool:
+        """Whether the ranks are processes that train at the same time, each by its own steps."""
+        return any(rank.independent for rank in self.ranks.values())
+
+    def speaks(self, rank: int | None) -> bool:
+        """Whether phase and metrics of the run are those of `rank`: the first, or the first that has not ended."""
+        if not rank:
+            return True
+        return self.independent and all(one.ended for number, one in self.ranks.items() if number < rank)
 
     @property
     def position(self) -> tuple[int, int] | None:

@@ -112,11 +112,16 @@ class FallbackEnded(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started(Event):
-    """The observer is active in the training process."""
+    """The observer is active in the training process.
+
+    `independent`: another process of the run trains at the same time, and neither is a rank of a distributed training
+    (Hogwild); `rank` is just a number.
+    """
 
     kind: ClassVar[str] = "started"
     pid: int
     world_size: int = 1
+    independent: bool = False
     python: str | None = None
     torch: str | None = None
     transformers: str | None = None

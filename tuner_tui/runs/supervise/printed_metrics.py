@@ -14,20 +14,22 @@ from pathlib import Path
 from tuner_tui.core.clock import ClockReading
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Evaluated, Event, Metrics, Plan
-from tuner_tui.runs.read.log_only.line_figures import LineFigures, parse_line
+from tuner_tui.runs.read.log_only.line_figures import FIGURE_WORDS, LineFigures, parse_line
 from tuner_tui.runs.read.log_only.output_lines import LOG, ProgressRecord, parse_output
 
 INTERVAL_S = 1.0
 MAX_BYTES = 16 << 10
-"""Of more output than this in a second, the last part is read."""
+"""Output of a second that is read as a whole."""
+LAST_BYTES = 4 << 10
+"""Of more output than that, as much of its end is read: lines are lost anyway, and these hold as many losses."""
 MAX_LINES = 6
-"""Lines parsed in a second, of a training and of evaluations; a parsed line takes a tenth of a millisecond."""
+"""Lines parsed in a second, of a training and of evaluations; a parsed line takes up to a tenth of a millisecond."""
 
 MAX_POSITIONS = 2
 """Lines with a position in the training that are parsed in a second while its length is not known."""
 MAX_LINE_BYTES = 1000
 
-_FIGURES = (b"loss", b"cost", b"acc", b"ppl", b"perplexity", b"f1", b"psnr", b"bleu", b"dice", b"iou")
+_FIGURES = tuple(word.encode() for word in FIGURE_WORDS)
 _POSITION = re.compile(rb"\d\s{0,2}(?:/|of)\s{0,2}\d")
 _EVALUATION = (b"val", b"test", b"dev", b"acc@", b"accuracy of", b"accuracy on", b"'accuracy'")
 
@@ -42,6 +44,7 @@ class PrintedMetrics:
         self._read_s = float("-inf")
         self._step = 0
         self._evaluated: Evaluated | None = None
+        self._epoch: float | None = None
 
     def events(self, state: RunState, now: ClockReading, *, over: bool) -> list[Event]:
         """What was printed since the last call. Nothing before the observer has seen a step, or where a Trainer
@@ -78,6 +81,9 @@ class PrintedMetrics:
                 )
             )  # fmt: skip
         if record.evaluation:
+            if self._epoch is not None and record.epoch is not None and record.epoch != self._epoch:
+                found += self._take_evaluation()
+            self._epoch = record.epoch
             earlier = {} if self._evaluated is None else self._evaluated.metrics
             self._evaluated = Evaluated(t=t, source=record.source, step=step, metrics={**earlier, **record.evaluation})
         return found
@@ -115,7 +121,7 @@ class PrintedMetrics:
         try:
             size = os.fstat(descriptor).st_size
             if not self._offset <= size <= self._offset + MAX_BYTES:
-                self._offset, self._rest = max(0, size - MAX_BYTES), b""
+                self._offset, self._rest = max(0, size - LAST_BYTES), b""
             data = os.pread(descriptor, size - self._offset, self._offset)
         except OSError:
             return b""

@@ -33,6 +33,7 @@ HOOKED_MODULES = (
     "torch.amp.autocast_mode",
     "torch._dynamo.callback",
     "safetensors.torch",
+    "transformers.modeling_utils",
     "transformers.training_args",
     "transformers.trainer",
     "lightning.pytorch.trainer.trainer",

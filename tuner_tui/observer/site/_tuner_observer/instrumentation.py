@@ -92,6 +92,8 @@ class Instrumentation:
             self._rank_waits.hook_ddp(module.DistributedDataParallel)
         elif name == "torch._dynamo.callback":
             compilation.hook_compilation(module, (self.counters.compiling, self._settings_in_effect.set_compiled))
+        elif name == "transformers.modeling_utils":
+            self.counters.evaluation.hook_eval_mode(module.PreTrainedModel, self.counters.invalidate)
         elif name == "transformers.trainer":
             transformers_trainer.hook_transformers_trainer(
                 module, self._session, self.counters, self._settings_in_effect

@@ -47,6 +47,25 @@ class EventWriter:
         """Write cumulative counters, of which readers may skip all but the last."""
         self._write(f'{{"kind":"{kind}","v":{EVENT_VERSION},', fields)
 
+    def claim(self) -> bool:
+        """Lock the file for the training of this process. False if another process, which is alive, trains in it."""
+        try:
+            import fcntl
+        except ImportError:
+            return True
+        try:
+            fcntl.flock(self._open(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:  # a file system without locks
+            return True
+        return True
+
+    def _open(self) -> int:
+        if self._fd is None:
+            self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return self._fd
+
     def _write(self, head: str, fields: dict[str, Any]) -> None:
         known = {name: json_safe(value) for name, value in fields.items() if value is not None}
         body = json.dumps(dict(known, t=round(time.time(), 3), rank=self.rank), separators=(",", ":"), default=str)
@@ -54,15 +73,13 @@ class EventWriter:
         if self._broken_line:
             line = b"\n" + line
         try:
-            if self._fd is None:
-                self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            written = os.write(self._fd, line)
+            written = os.write(self._open(), line)
         except OSError:
             return
         self._broken_line = written < len(line)
 
-    def close_inherited(self) -> None:
-        """Close the file descriptor inherited by a fork."""
+    def close(self) -> None:
+        """Close the file descriptor: it was inherited by a fork, or the file belongs to another process."""
         if self._fd is not None:
             try:  # noqa: SIM105 - contextlib would be imported for this
                 os.close(self._fd)
@@ -71,7 +88,10 @@ class EventWriter:
         self._fd = None
 
 
-PHASE_BURST = 6
+MAX_INDEPENDENT = 256
+"""Processes without ranks that train at the same time."""
+
+PHASE_BURST = 32
 """Phase changes written at once before they are limited to one a second (a loop may evaluate after every step)."""
 
 PHASE_MIN_TOKENS = {"ending": -math.inf, "saving": 1.0}
@@ -99,6 +119,7 @@ class Session:
         self._phase_tokens = float(PHASE_BURST)
         self._phase_refilled_at = time.monotonic()
         self._file: EventWriter | None = None
+        self._claimed = False
 
     def open(self) -> None:
         """Start the event file: when torch is imported in the launched process, else when training begins."""
@@ -107,12 +128,37 @@ class Session:
 
         self.is_open = True
         rank, world_size = process_role.rank_and_world()
-        separate = world_size > 1 or "RANK" in os.environ
-        self._file = EventWriter(self.run_dir, rank, separate)
+        self._claimed = world_size > 1 or "RANK" in os.environ
+        self._file = EventWriter(self.run_dir, rank, separate=self._claimed)
+        if self.launched or not self._claim():
+            self._report_start(world_size)
+
+    def start_training(self) -> None:
+        """Open the session. A process without a rank gets one of its own if another one trains at the same time."""
+        self.open()
+        self._claim()
+
+    def _claim(self) -> bool:
+        """Claim an event file once. Returns whether it is that of another rank, where the start is reported."""
+        if self._claimed or self._file is None:
+            return False
+        self._claimed = True
+        file = self._file
+        while not file.claim() and file.rank < MAX_INDEPENDENT:
+            file.close()
+            file = EventWriter(self.run_dir, file.rank + 1, separate=True)
+        if file is self._file:
+            return False
+        self._file = file
+        self._report_start(1, independent=True)
+        return True
+
+    def _report_start(self, world_size: int, independent: bool | None = None) -> None:
         self.report(
             "started",
             pid=os.getpid(),
             world_size=world_size,
+            independent=independent,
             python=".".join(str(part) for part in sys.version_info[:3]),
             torch=_version("torch"),
             transformers=_version("transformers"),
@@ -172,7 +218,7 @@ class Session:
     def after_fork(self, launched: bool) -> None:
         """Reset in a forked child, which stays silent until it trains."""
         if self._file is not None:
-            self._file.close_inherited()
+            self._file.close()
         at_exit, step_of = self.at_exit, self.get_step
         self._start(self.run_dir, launched)
         self.at_exit, self.get_step = at_exit, step_of

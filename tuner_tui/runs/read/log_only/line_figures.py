@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+# All patterns are for text in lower case: ignoring the case would take several times as long.
 VALUE = r"(?P<value>[-+]?(?:nan|inf(?:inity)?|\d[\d.]*(?:e[+-]?\d+)?))(?![\w])"
 ASSIGNED = rf"['\"\])]?\s{{0,3}}(?:[:=]\s{{0,8}})?['\"(\[]?\s{{0,6}}(?:tensor\()?{VALUE}"
 EVALUATION_WORDS = "val|valid|validation|eval|evaluation|test|testing|dev|devel|heldout"
@@ -17,42 +18,33 @@ METRICS = (
     r"acc(?:uracy)?(?:@\d+)?|top-?[15](?:[ _]acc(?:uracy)?)?|prec(?:ision)?(?:@\d+)?|recall(?:@\d+)?|f1|ppl|perplexity"
     r"|bleu|rouge\w*|auc|auroc|dice|m?iou|map|psnr|ssim|mse|mae|rmse|error|wer|cer|bpc|bpb"
 )
-_LOSS = re.compile(rf"(?P<key>(?:loss(?:es)?|\bcost)[a-z_]*){ASSIGNED}", re.IGNORECASE)
-_METRIC = re.compile(
-    rf"(?<![A-Za-z0-9])(?P<key>{METRICS}){ASSIGNED}(?:\s{{0,2}}(?P<percent>%)|/(?P<of>\d+))?", re.IGNORECASE
-)
+_LOSS = re.compile(rf"(?P<key>(?:loss(?:es)?|\bcost)[a-z_]*){ASSIGNED}")
+_METRIC = re.compile(rf"(?<![A-Za-z0-9])(?P<key>{METRICS}){ASSIGNED}(?:\s{{0,2}}(?P<percent>%)|/(?P<of>\d+))?")
 _NAME_CHARACTERS = " _./-abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _NAME_LENGTH = 30
-_ACCURACY_OF = re.compile(
-    rf"\baccuracy (?:of|on) [^:=|]{{1,100}}[:=]\s{{0,4}}{VALUE}(?:\s?(?P<percent>%))?", re.IGNORECASE
-)
+_ACCURACY_OF = re.compile(rf"\baccuracy (?:of|on) [^:=|]{{1,100}}[:=]\s{{0,4}}{VALUE}(?:\s?(?P<percent>%))?")
 _LABEL = re.compile(
     rf"(?<![\w.])(?:(?P<evaluates>{EVALUATION_WORDS})|train(?:ing)?)\b(?![ _./-]{{0,2}}(?:{METRICS})\b)(?!\.py)",
-    re.IGNORECASE,
 )
 _SEPARATORS = re.compile(r"[. _/-]+")
 _STARRED = re.compile(r"\s*\*+\s")
 """imagenet.py and its many copies print the result of an evaluation after a star."""
 _DICTIONARY = re.compile(r"\{'\w+': ")
 """Metrics that are printed as a dictionary without a loss were computed by an evaluation."""
-_NO_LOSS = re.compile(r"scal|weight|func|fn|coef|type|mask|factor", re.IGNORECASE)
+_NO_LOSS = re.compile(r"scal|weight|func|fn|coef|type|mask|factor")
 _RECORDS = frozenset({"best", "lowest", "min", "minimum", "previous", "prev", "last", "target", "old"})
-_LEARNING_RATE = re.compile(rf"(?<![a-z])(?:lr|learning[ _]rate){ASSIGNED}", re.IGNORECASE)
-_GRAD_NORM = re.compile(rf"(?<![a-z])(?:grad(?:ient)?[ _]?norm|gnorm){ASSIGNED}", re.IGNORECASE)
+_LEARNING_RATE = re.compile(rf"(?<![a-z])(?:lr|learning[ _]rate){ASSIGNED}")
+_GRAD_NORM = re.compile(rf"(?<![a-z])(?:grad(?:ient)?[ _]?norm|gnorm){ASSIGNED}")
 _COUNT = r"(?P<count>\d[\d,]*)(?![\d.]*[A-Za-z%]|\.\d)"
 _STEP = re.compile(
     r"(?<![\w/])(?P<name>global[ _]?step|steps?|it(?:er(?:ation)?)?s?|batch)\b['\"]?[ \t:=#\[(]{0,5}" + _COUNT
     + r"(?:\s{0,4}(?:/|of)\s{0,4}(?P<total>\d[\d,]*))?",
-    re.IGNORECASE,
 )  # fmt: skip
-_BATCHES = re.compile(
-    r"(?P<count>\d+)\s?/\s{0,6}(?P<total>\d+)\s?(?P<name>batches|steps|iter(?:ation)?s)\b", re.IGNORECASE
-)
+_BATCHES = re.compile(r"(?P<count>\d+)\s?/\s{0,6}(?P<total>\d+)\s?(?P<name>batches|steps|iter(?:ation)?s)\b")
 _EPOCH_AND_BATCH = re.compile(r"\s*\[(?P<epoch>\d+)/(?P<epochs>\d+)\]\s?\[(?P<count>\d+)/(?P<total>\d+)\]")
 """dcgan's main.py and its many copies print both without a word."""
 _EPOCH = re.compile(
     r"(?<![\w/])ep(?:och)?\b['\"]?[ \t:=#\[(]{0,5}(?P<count>\d+(?:\.\d+)?)(?:\s{0,2}(?:/|of)\s{0,2}(?P<total>\d+))?",
-    re.IGNORECASE,
 )
 
 
@@ -76,14 +68,21 @@ class LineFigures:
 
 def may_have_figures(text: str) -> bool:
     """Whether a line may have a loss or a metric: a quick test."""
-    return _CANDIDATE.search(text) is not None
+    text = text.lower()
+    return any(word in text for word in FIGURE_WORDS)
 
 
-_CANDIDATE = re.compile(r"loss|\bcost\b|acc[@u]|\bacc\b|ppl|perplexity|\bf1\b|psnr|bleu|dice|iou\b", re.IGNORECASE)
+FIGURE_WORDS = ("loss", "cost", "acc", "ppl", "perplexity", "f1", "psnr", "bleu", "dice", "iou")
+_METRIC_WORDS = (
+    *FIGURE_WORDS[2:],
+    *("top", "prec", "recall", "rouge", "auc", "map", "ssim", "mse", "mae", "error", "wer", "cer", "bpc", "bpb"),
+)
+_LABEL_WORDS = ("val", "test", "dev", "heldout", "train")
 
 
 def parse_line(text: str) -> LineFigures:
     """The figures of one line."""
+    text = text.lower()
     figures = _figures_of(text)
     both = _EPOCH_AND_BATCH.match(text)
     if both is None:
@@ -95,9 +94,11 @@ def parse_line(text: str) -> LineFigures:
 
 
 def _figures_of(text: str) -> LineFigures:
-    loss, evaluation = _losses(text)
+    labels = _labels(text)
+    loss, evaluation = _losses(text, labels)
     evaluates = loss is None and (bool(evaluation) or _DICTIONARY.search(text) is not None)
-    evaluation.update(_metrics(text, evaluates))
+    if any(word in text for word in _METRIC_WORDS):
+        evaluation.update(_metrics(text, labels, evaluates))
     count = _BATCHES.search(text) or _STEP.search(text)
     epoch = _EPOCH.search(text)
     total = None if count is None else count["total"]
@@ -115,7 +116,17 @@ def _figures_of(text: str) -> LineFigures:
     )
 
 
-def _losses(text: str) -> tuple[float | None, dict[str, float]]:
+_Labels = list[tuple[int, bool]]
+
+
+def _labels(text: str) -> _Labels:
+    """Where the labels of a line are, and whether each is that of an evaluation."""
+    if not any(word in text for word in _LABEL_WORDS):
+        return []
+    return [(label.start(), label["evaluates"] is not None) for label in _LABEL.finditer(text)]
+
+
+def _losses(text: str, labels: _Labels) -> tuple[float | None, dict[str, float]]:
     """The loss of the training, the first of several unless one is their total; and those of an evaluation."""
     trained: dict[str, float] = {}
     evaluated: dict[str, float] = {}
@@ -124,7 +135,7 @@ def _losses(text: str) -> tuple[float | None, dict[str, float]]:
         words = set(name.split("_"))
         if value is None or _NO_LOSS.search(match["key"]) or words & _RECORDS:
             continue
-        if _is_evaluation(words, text, match.start()):
+        if _is_evaluation(words, labels, match.start()):
             evaluated.setdefault("eval_loss", value)
         else:
             trained.setdefault(name, value)
@@ -132,31 +143,29 @@ def _losses(text: str) -> tuple[float | None, dict[str, float]]:
     return (next(iter(trained.values()), None) if total is None else trained[total]), evaluated
 
 
-def _metrics(text: str, evaluates: bool) -> dict[str, float]:
+def _metrics(text: str, labels: _Labels, evaluates: bool) -> dict[str, float]:
     """The metrics of an evaluation. `evaluates`: all metrics of the line are."""
     found: dict[str, float] = {}
     for match in _METRIC.finditer(text):
         words, value = set(_name(match).split("_")), _value(match)
         if value is None or words & _RECORDS:
             continue
-        if evaluates or _STARRED.match(text) or _is_evaluation(words, text, match.start()):
+        if evaluates or _STARRED.match(text) or _is_evaluation(words, labels, match.start()):
             value = value / float(match["of"]) if match["of"] and float(match["of"]) else value
             found.setdefault("eval_" + match["key"].lower().replace(" ", "_"), value)
     of = _ACCURACY_OF.search(text)
-    if of is not None and (value := _value(of)) is not None and not re.search(r"\btrain", of[0], re.IGNORECASE):
+    if of is not None and (value := _value(of)) is not None and not re.search(r"\btrain", of[0]):
         found["eval_accuracy"] = value
     return found
 
 
-def _is_evaluation(words: set[str], text: str, start: int) -> bool:
+def _is_evaluation(words: set[str], labels: _Labels, start: int) -> bool:
     if words & {"train", "training"}:
         return False
     if words & _EVALUATION:
         return True
-    label = None
-    for label in _LABEL.finditer(text, 0, start):  # noqa: B007 - the last one counts
-        pass
-    return label is not None and label["evaluates"] is not None
+    before = [evaluates for at, evaluates in labels if at < start]
+    return bool(before) and before[-1]
 
 
 _EVALUATION = frozenset(EVALUATION_WORDS.split("|"))

@@ -213,4 +213,4 @@ def _printed_line(piece: str) -> Iterator[ProgressRecord]:
             epochs=found.epochs,
         )
     if found.evaluation:
-        yield ProgressRecord(LOG, evaluation=found.evaluation)
+        yield ProgressRecord(LOG, evaluation=found.evaluation, epoch=found.epoch)

@@ -33,7 +33,7 @@ PACKED_NAMES = ("cu_seqlens", "cu_seq_lens_q", "seq_idx", "flash_attn_kwargs")
 class BatchLayout:
     """Where the batches of one loader hold their shape and mask. Determined from the first batch."""
 
-    __slots__ = ("batch_type", "due_s", "first", "inside", "mask_at", "packed", "shape_at", "tokens", "turn")
+    __slots__ = ("batch_type", "due_s", "first", "inside", "mask_at", "packed", "parts", "shape_at", "tokens", "turn")
 
     def __init__(self, batch: Any, tensor_type: type, first: int = ALWAYS_COUNTED_MASKS) -> None:
         """`first` masks are counted without regard to time, later ones when `due_s` has passed."""
@@ -43,6 +43,7 @@ class BatchLayout:
         self.mask_at: Any = None
         self.shape_at: Any = None
         self.tokens = self.packed = False
+        self.parts: list[tuple[Any, Any]] = []
         self.inside = _inputs_key(batch)
         entries = _entries(batch if self.inside is None else batch[self.inside])
         tensors: dict[Any, Any] = {place: value for place, value in entries if isinstance(value, tensor_type)}
@@ -54,7 +55,10 @@ class BatchLayout:
         self.first = 0 if self.mask_at is None else first
 
     def _find_by_name(self, tensors: dict[Any, Any]) -> None:
-        """Mappings: `input_ids` are tokens, and `attention_mask` marks the real ones."""
+        """Mappings: `input_ids` are tokens, and `attention_mask` marks the real ones.
+
+        Some have several of both, such as `anchor_input_ids` and `positive_input_ids`: `parts`.
+        """
         for place in TOKEN_NAMES:
             if place in tensors and tensors[place].dim() == 2:
                 self.shape_at, self.tokens = place, True
@@ -65,6 +69,15 @@ class BatchLayout:
             if self.tokens and mask is not None and mask.shape == tensors[self.shape_at].shape:
                 self.mask_at = place
                 break
+        if not self.tokens:
+            self._find_parts(tensors)
+
+    def _find_parts(self, tensors: dict[Any, Any]) -> None:
+        names = [name for name in tensors if str(name).endswith("_input_ids") and tensors[name].dim() == 2]
+        self.parts = [(name, name[: -len("input_ids")] + "attention_mask") for name in names]
+        if names:
+            self.shape_at, self.tokens = names[0], True
+            self.mask_at = self.parts[0][1] if all(mask in tensors for _, mask in self.parts) else None
 
     def _find_by_kind(self, tensors: dict[Any, Any]) -> None:
         """Sequences: two integer matrices of equal shape are tokens and mask (if only 0 and 1) or targets."""
@@ -85,12 +98,13 @@ class BatchLayout:
         shape = (batch if self.shape_at is WHOLE_BATCH else batch[self.shape_at]).shape
         if not self.tokens:
             return shape, None, None
-        elements = shape[0] * shape[1]
+        elements = sum(batch[name].numel() for name, _ in self.parts) if self.parts else shape[0] * shape[1]
         if self.mask_at is None:
             return shape, elements, 0 if self.packed else None
         if now < self.due_s:
             return shape, None, elements
-        return self._take(batch[self.mask_at], shape, elements, now)
+        mask = Masks([batch[name] for _, name in self.parts]) if self.parts else batch[self.mask_at]
+        return self._take(mask, shape, elements, now)
 
     def _take(self, mask: Any, shape: tuple[int, ...], elements: int, now: float) -> BatchMeasure:
         """Keep the mask: counting it later, many at a time with warm caches, costs a fraction of counting it here."""
@@ -105,6 +119,28 @@ class BatchLayout:
         stride = min(shape[0], -(-elements // MAX_COUNTED_ELEMENTS))
         self.turn = (self.turn + 1) % stride
         return shape, mask[self.turn :: stride], elements
+
+
+class Masks:
+    """The masks of the `parts` of a batch, as far as they are used like one."""
+
+    __slots__ = ("masks",)
+
+    def __init__(self, masks: list[Any]) -> None:
+        self.masks = masks
+
+    @property
+    def is_cpu(self) -> bool:
+        return all(mask.is_cpu for mask in self.masks)
+
+    def __getitem__(self, rows: slice) -> Masks:
+        return Masks([mask[rows] for mask in self.masks])
+
+    def numel(self) -> int:
+        return sum(mask.numel() for mask in self.masks)
+
+    def count_nonzero(self) -> int:
+        return sum(int(mask.count_nonzero()) for mask in self.masks)
 
 
 def _inputs_key(batch: Any) -> Any:
@@ -145,12 +181,13 @@ class IteratorStats:
     `has_trained`: an optimizer step has consumed its batches. `other_thread`: it is not read by the training's thread.
     `estimated`: some tokens were estimated instead of counted. `on_trained` is called once, at the first step made with
     its batches. `position`: batches of this epoch so far. `epoch` counts the epochs of its loader, from 1, and `length`
-    is the number of batches of one, if known. Times are those of `perf_counter`.
+    is the number of batches of one, if known; `batch_size` is the loader's. Times are those of `perf_counter`.
     """
 
     __slots__ = (
         "_elements",
         "_real",
+        "batch_size",
         "batches",
         "epoch",
         "estimated",
@@ -166,6 +203,7 @@ class IteratorStats:
         "position",
         "prefetched",
         "prefetches",
+        "rows_per_sample",
         "samples",
         "shape",
         "tokens",
@@ -182,6 +220,8 @@ class IteratorStats:
         self._real = self._elements = 0.0
         self.position = self.epoch = 0
         self.length: int | None = None
+        self.batch_size: int | None = None
+        self.rows_per_sample = 1
         self.clear()
 
     def clear(self) -> None:
@@ -252,18 +292,29 @@ class IteratorStats:
         self.position += 1
         if shape:
             self.shape = shape
-            self.samples += shape[0]
+            self.samples += self._samples_in(shape[0])
         if tokens is not None:
             self.tokens = tokens + (self.tokens or 0)
         if padding is not None:
             self.padding = padding + (self.padding or 0)
 
+    def _samples_in(self, rows: int) -> int:
+        """Samples in a batch of so many rows: a collator may make several of one (the chosen and the rejected answer of
+        a pair), or one of all (padding-free)."""
+        size = self.batch_size or rows
+        if rows == 1 and self.layout.packed:
+            return size
+        if rows > size and rows % size == 0:
+            self.rows_per_sample = max(self.rows_per_sample, rows // size)
+        return -(-rows // self.rows_per_sample)
+
 
 class TrainingTotals:
-    """Totals of all batches trained on since the start of this process."""
+    """Totals of all batches trained on since the start of this process. `has_loader`: any came from a loader."""
 
     def __init__(self) -> None:
         self._batches = self._samples = 0
+        self.has_loader = False
         self._tokens: int | None = None
         self._padding: int | None = None
         self._estimated = False
@@ -273,7 +324,7 @@ class TrainingTotals:
 
     def add(self, iterator: IteratorStats) -> None:
         """Add the batches of one step."""
-        iterator.has_trained = True
+        iterator.has_trained = self.has_loader = True
         if iterator.epoch:
             self._position = (iterator.position, iterator.length, iterator.epoch)
         if iterator.on_trained is not None:
@@ -291,7 +342,7 @@ class TrainingTotals:
         self._estimated = self._estimated or iterator.estimated
 
     def add_micro_batches(self, count: int) -> None:
-        """Add micro batches of which no loader tells anything."""
+        """Add micro batches that come from no loader."""
         self._batches += count
 
     def fields(self) -> dict[str, Any]:

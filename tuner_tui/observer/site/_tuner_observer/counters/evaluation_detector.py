@@ -38,11 +38,13 @@ class EvaluationDetector:
         self._thread = get_ident()
 
     def hook_eval_mode(self, module_class: Any, before: Callable[[], None]) -> None:
-        """Hook `Module.eval`; not `train()`, which Trainer calls on every module at every step.
+        """Hook `eval` if this class defines it; not `train()`, which Trainer calls on every module at every step.
 
         `before` is called before the state changes.
         """
-        original = module_class.eval
+        original = module_class.__dict__.get("eval")
+        if original is None:
+            return
 
         @functools.wraps(original)
         def eval_(module: Any) -> Any:

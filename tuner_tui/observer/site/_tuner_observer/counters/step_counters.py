@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from .batch_stats import IteratorStats
 
 WRITE_INTERVAL_S = 1.0
+MIN_STEPS_OF_ACCUMULATION = 3
+"""Steps after which their micro batches are known."""
 MAX_OPTIMIZER_CALLS = 256
 """Optimizer calls without a step reported by the Trainer, after which optimizer calls are counted again."""
 
@@ -272,7 +274,7 @@ class StepCounters:
     def _commit(self, now: float, backwards: int) -> None:
         """Add the pending batches to the totals, except those that prove to be an evaluation's.
 
-        A step without any has a micro batch for each call of `backward`, and at least one.
+        Without a loader a step has a micro batch for each call of `backward`, and at least one.
         """
         spans, trained = self.buffer.no_grad_spans, self._pending
         if len(self._pending) < 2 and (not spans or spans[0][1] > now):
@@ -286,7 +288,7 @@ class StepCounters:
             self.clock.batch_requested(trained[0].first_s)
         for iterator in trained:
             self._totals.add(iterator)
-        if not trained:
+        if not trained and not self._totals.has_loader:
             self._totals.add_micro_batches(max(1, backwards - self._backwards))
         self._backwards = backwards
         for iterator in self._pending:
@@ -304,7 +306,7 @@ class StepCounters:
         """Write the counters and call `on_flush`."""
         self.read()
         self._next_write_s = (perf_counter() if now is None else now) + WRITE_INTERVAL_S
-        self.session.open()
+        self.session.start_training() if self.own_steps else self.session.open()
         self.session.flush_phase()
         self.written_steps = self.own_steps
         fields = self._fields()

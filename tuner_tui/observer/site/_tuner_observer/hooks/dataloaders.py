@@ -51,6 +51,7 @@ def _iteration_started(
     stats = iterator.__dict__.get("_tuner_stats")
     if stats is None:
         stats = iterator._tuner_stats = IteratorStats(_prefetches(loader))
+        stats.batch_size = call_safely(_batch_size, loader)
     counters.read()
     stats.start_epoch(counters.next_epoch(loader), _length(loader))
     if not counters.evaluation.is_evaluating():
@@ -86,11 +87,17 @@ def _length(loader: Any) -> int | None:
         return None
 
 
+def _batch_size(loader: Any) -> int | None:
+    """Samples that the collator gets at once, None if unknown."""
+    size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None)
+    return size if isinstance(size, int) else None
+
+
 def loader_settings(loader: Any) -> dict[str, Any]:
     """Options of the loader. Neither starts a worker nor draws a random number."""
     workers = loader.num_workers
     return {
-        "per_device_train_batch_size": loader.batch_size or getattr(loader.batch_sampler, "batch_size", None),
+        "per_device_train_batch_size": _batch_size(loader),
         "dataloader_num_workers": workers,
         "dataloader_prefetch_factor": loader.prefetch_factor if workers else None,
         "dataloader_pin_memory": bool(loader.pin_memory),
