@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -14,6 +16,11 @@ ApplyMode = Literal["placeholders", "hf-args", "hydra", "yaml", "inject", "none"
 Launcher = Literal["plain", "torchrun", "accelerate"]
 SHAPES = ("tiny", "bert-base", "bert-large", "gpt2", "llama-1b")
 """The built-in models, which start from random weights."""
+DATA_TO_NAME = "YOUR_DATA.csv"
+"""Stands for the data in a preset that leaves it to the user."""
+MODEL_OPTIONS = ("model_name_or_path", "model_name", "model", "model_id", "base_model", "pretrained_model_name_or_path")
+CLASSIFIES = re.compile(r"glue|classif|sentiment|nli|ner\b")
+"""Names of scripts that train a classifier."""
 
 MAX_FALLBACKS = 20
 FALLBACK_VARIABLE = "TUNER_FALLBACK"
@@ -80,9 +87,24 @@ Job = Annotated[BuiltinJob | CommandJob, Field(discriminator="kind")]
 
 def modelled_job(job: Job | None) -> BuiltinJob | None:
     """The built-in job whose memory is that of `job`: itself, or one of the model that a command is known to train."""
-    if isinstance(job, CommandJob):
-        return None if job.model is None else BuiltinJob(task=job.task or "causal-lm", model=job.model)
-    return job
+    if not isinstance(job, CommandJob):
+        return job
+    model = job.model or model_in_command(job.command)
+    if model is None:
+        return None
+    script = next((word for word in job.command if word.endswith(".py")), "")
+    guess: Literal["classification", "causal-lm"] = "classification" if CLASSIFIES.search(script) else "causal-lm"
+    return BuiltinJob(task=job.task or guess, model=model)
+
+
+def model_in_command(command: Sequence[str]) -> str | None:
+    """The model that an option of the command names, such as `--model_name_or_path gpt2`; None without one."""
+    for word, following in zip_longest(command, command[1:], fillvalue=""):
+        name, equals, value = word.partition("=")
+        if name.startswith("--") and name[2:].replace("-", "_") in MODEL_OPTIONS:
+            found = value if equals else following
+            return found if found and not found.startswith("-") else None
+    return None
 
 
 def same_training(first: Job, second: Job) -> bool:

@@ -38,6 +38,9 @@ class JobOptions:
     apply: str | None = None
     launcher: str | None = None
     processes: int | None = None
+    model: str | None = None
+    task: str | None = None
+    data: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +175,10 @@ def _job_changes(options: JobOptions) -> dict[str, Any]:
         if options.processes < 1:
             raise SettingsError(f"--processes {options.processes}: at least one process trains.")
         changes["processes"] = options.processes
-    return changes
+    if options.task is not None:
+        changes["task"] = _parse_choice("--task", options.task, ("classification", "causal-lm"))
+    changes |= {"model": options.model} if options.model is not None else {}
+    return changes | ({"data": options.data} if options.data is not None else {})
 
 
 def _check_launcher(job: Job) -> Job:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from tests.fakes.inventories import box, card, python
 from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, recommend
 from tuner_tui.hardware.inventory import Gpu
+from tuner_tui.runs.launch.prepare import missing_path_problem
+from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.presets.library import find_preset, shipped_folder
 from tuner_tui.settings.presets.preset import Preset
 from tuner_tui.settings.resolve import resolve
@@ -67,6 +70,16 @@ def test_a_preset_is_as_the_notes_have_it(row: Row) -> None:
     assert not {key for key, value in wanted.items() if value is None} & found.settings.keys()
     assert found.after
     assert "field notes" in (found.source or "")
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
+def test_a_preset_carries_the_job_of_its_document_and_leaves_the_data_to_the_user(row: Row, tmp_path: Path) -> None:
+    """003 trains sentence pairs with Gemma-1B, the others classify texts with a model of BERT's size."""
+    job = preset(row[0]).job
+    assert isinstance(job, BuiltinJob)
+    model = "google/gemma-3-1b-pt" if "max-perf" in row[0] and "3090" in row[0] else "bert-base-uncased"
+    assert (job.task, job.model) == ("classification", model)
+    assert "name a CSV" in (missing_path_problem(job, tmp_path) or "")
 
 
 def test_every_preset_of_the_notes_is_in_the_table() -> None:

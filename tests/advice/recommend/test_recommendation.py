@@ -69,7 +69,7 @@ def test_the_most_the_notes_got_onto_a_card_is_shown_and_not_taken(gpu, most):
         (V100, BuiltinJob(model="bert-large"), 512, 8, 4),
         (RTX3090, LLAMA, 1024, 4, 12),
         (card("T4", gib=4.0), DEFAULT_JOB, 128, 8, 4),
-        (RTX3090, BuiltinJob(task="causal-lm", model="org/unheard-of"), 1024, 4, 12),
+        (RTX3090, BuiltinJob(task="causal-lm", model="org/unheard-of"), 1024, 6, 8),
     ],
 )
 def test_the_batch_is_scaled_to_the_job(gpu, job, tokens, batch, accumulation):

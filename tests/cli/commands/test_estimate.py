@@ -145,8 +145,15 @@ def test_a_model_known_by_its_name_alone_is_estimated_with_more_doubt(call: Call
 
 
 def test_a_preset_without_a_job_needs_a_model(call: Call) -> None:
-    assert "Name a model" in call("--preset", "t4-16gb").stderr
-    assert call("--preset", "t4-16gb", "--model", "bert-base").exit_code == 0
+    assert "Name a model" in call("--preset", "cpu").stderr
+    assert call("--preset", "cpu", "--model", "bert-base").exit_code == 0
+
+
+def test_a_preset_of_the_notes_carries_their_model(call: Call) -> None:
+    document = json.loads(call("--preset", "t4-16gb", "--json").stdout)
+    assert (document["job"]["model"], document["job"]["task"]) == ("bert-base-uncased", "classification")
+    # Weights in fp32, and copies of the blocks' 85 million in 16 bit.
+    assert document["parts"]["weights"] == pytest.approx(4 * 109.5e6 + 2 * 85e6, rel=0.01)
 
 
 def test_without_a_card_it_is_the_processors_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

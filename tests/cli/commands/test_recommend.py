@@ -147,3 +147,42 @@ def test_a_preset_is_not_patched(call: Call, tmp_path: Path) -> None:
     result = call(str(file), "--write")
     assert (result.exit_code, "is a preset" in result.stderr) == (2, True)
     assert call("--write").exit_code == 2
+
+
+QWEN = ("--model", "Qwen/Qwen2.5-7B", "--task", "causal-lm", "--set", "max_length=1024")
+
+
+def test_a_named_model_takes_the_place_of_the_notes_job(call: Call) -> None:
+    document = json.loads(call(*QWEN, "--json").stdout)
+    assert (document["job"]["model"], document["job"]["task"]) == ("Qwen/Qwen2.5-7B", "causal-lm")
+    assert {one["name"]: one["value"] for one in document["recommended"]}["peft_method"] == "lora"
+    assert "--task 'poetry' is none of classification, causal-lm" in call("--task", "poetry").stderr
+
+
+def test_cards_that_are_not_here(call: Call) -> None:
+    document = json.loads(call(*QWEN, "--on", "T4,2x3090,A100-80GB", "--json").stdout)
+    precision = {
+        card["card"]: next(one["value"] for one in card["recommended"] if one["name"] == "precision")
+        for card in document["cards"]
+    }
+    assert precision == {"T4 16.0 GiB": "fp16", "2 × RTX 3090 24.0 GiB": "bf16", "A100 80.0 GiB": "bf16"}
+    text = call("--on", "T4").stdout
+    assert text.startswith("On T4 16.0 GiB")
+    assert call("--on", "T5").exit_code == 2
+    assert "leave out --memory" in call("--on", "T4", "--memory", "8GiB").stderr
+
+
+def test_memory_takes_the_place_of_the_cards(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {one["name"]: one["value"] for one in json.loads(call("--memory", "8GiB", "--json").stdout)["recommended"]}
+    assert (values["per_device_train_batch_size"], values["gradient_accumulation_steps"]) == (48, 2)
+    without = json.loads(caller(box())("--memory", "24GiB", "--json").stdout)
+    assert [card["card"] for card in without["cards"]] == ["24.0 GiB card"]
+
+
+def test_a_command_and_the_model_that_it_names(call: Call) -> None:
+    words = ("--json", "--", "python", "run_clm.py", "--model_name_or_path", "Qwen/Qwen2.5-7B")
+    document = json.loads(call(*words).stdout)
+    assert document["job"]["command"] == list(words[2:])
+    plain = call("--", "python", "train.py").stdout
+    assert "For your command, taken as a classification" in plain
+    assert "causal language modelling with Qwen/Qwen2.5-7B" in call(*words[1:]).stdout

@@ -9,8 +9,16 @@ from tuner_tui.advice.recommend.draft import RecommendationDraft
 from tuner_tui.advice.recommend.memory_savings import largest_batch
 from tuner_tui.advice.recommend.target import TrainingTarget
 from tuner_tui.advice.recommend.workload import Workload
-from tuner_tui.advice.thresholds import NOTES_3070, NOTES_3070_8BIT, NOTES_3090, NOTES_T4, NOTES_UTILISATION
+from tuner_tui.advice.thresholds import (
+    JUDGEMENT,
+    NOTES_3070,
+    NOTES_3070_8BIT,
+    NOTES_3090,
+    NOTES_T4,
+    NOTES_UTILISATION,
+)
 from tuner_tui.core.units import GIB
+from tuner_tui.memory.estimate import estimate
 from tuner_tui.settings.fields import FIELDS
 from tuner_tui.settings.job import BuiltinJob
 
@@ -53,8 +61,8 @@ MEMORY_UNKNOWN = NotedBatch(8, 32, "the free memory of the card is not known: 8 
 def recommend_batch(draft: RecommendationDraft, workload: Workload) -> None:
     """Recommends micro batch, accumulation and evaluation batch."""
     noted = noted_batch(draft.target, draft.settings.optim)
-    limit = limit_micro_batch(draft, workload, noted.micro)
     share = samples_per_card(draft.target, noted.share)
+    limit = limit_micro_batch(draft, workload, noted.micro, share)
     _micro_batch(draft, share, limit, noted, workload)
     if noted.most is not None and limit.from_notes:
         why = "the most that fitted such a card in the notes: no room for longer batches or another model"
@@ -74,6 +82,16 @@ def noted_batch(target: TrainingTarget, optim: str) -> NotedBatch:
     return SMALL_8BIT if size == SMALL_GIB and "8bit" in optim else noted
 
 
+def _ways_to_fit(draft: RecommendationDraft) -> str:
+    """What is left to take where not one sample fits."""
+    settings, ways = draft.settings, ["shorter samples", "a smaller model"]
+    if settings.peft_method == "none":
+        ways.append("LoRA")
+    elif settings.quantization == "none":
+        ways.append("quantized weights")
+    return f"{', '.join(ways)} or a larger card"
+
+
 @dataclass(frozen=True, slots=True)
 class MicroBatchLimit:
     """The largest micro batch to start with, what it rests on, and whether that is the notes' batch as it is."""
@@ -83,7 +101,7 @@ class MicroBatchLimit:
     from_notes: bool
 
 
-def limit_micro_batch(draft: RecommendationDraft, workload: Workload, micro: int) -> MicroBatchLimit:
+def limit_micro_batch(draft: RecommendationDraft, workload: Workload, micro: int, share: int) -> MicroBatchLimit:
     """The notes' batch `micro` where the job is of their kind and it fits by estimate; else what fits.
 
     The notes classify texts. For a language model of known size the estimate alone decides; where the size is not known
@@ -91,13 +109,15 @@ def limit_micro_batch(draft: RecommendationDraft, workload: Workload, micro: int
     """
     memory, scaled_to = draft.target.memory_bytes, []
     fits = largest_batch(draft, workload)
+    if fits is not None and fits < share:  # accumulated then
+        fits = largest_batch(draft, workload, accumulated=True)
     if fits == 0:
-        draft.note(
-            f"By estimate not one sample of {_describe_model(workload)} fits: take a smaller model, LoRA, quantized "
-            "weights or more cards."
-        )
+        rejected = (one.reason for one in draft.rejected if one.name == "quantization" and "pip install" in one.reason)
+        why = next(rejected, f"take {_ways_to_fit(draft)}")
+        draft.note(f"By estimate not one sample of {_describe_model(workload)} fits: {why}.")
     if workload.language_model and fits is not None and not workload.model.guessed:
-        words = f"by estimate {fits} of {workload.tokens:,} tokens fit of {_describe_model(workload)}"
+        count = f"{fits} samples" if fits > 1 else "one sample" if fits else "not one sample"
+        words = f"by estimate {count} of {workload.tokens:,} tokens fit, of {_describe_model(workload)}"
         return MicroBatchLimit(max(1, fits), words, False)
     if memory is not None and memory < SMALL_GIB * SOLD_SHARE * GIB:
         micro = max(1, int(micro * memory / (SMALL_GIB * GIB)))
@@ -148,16 +168,30 @@ def _accumulation(draft: RecommendationDraft, share: int) -> None:
 def _eval_batch(draft: RecommendationDraft, workload: Workload) -> None:
     micro = draft.settings.per_device_train_batch_size
     if workload.language_model and workload.has_large_logits:
+        wanted, source = micro, "estimate"
         reason = "same as the micro batch: the logits of a language model need as much memory in evaluation"
-        draft.advise("per_device_eval_batch_size", micro, reason, "estimate")
     else:
-        source = f"{NOTES_3070}, {NOTES_T4}, {NOTES_3070_8BIT}"
-        draft.advise(
-            "per_device_eval_batch_size",
-            min(2 * micro, MAX_EVAL_BATCH),
-            "twice the micro batch: no gradients are kept",
-            source,
-        )
+        wanted, source = min(2 * micro, MAX_EVAL_BATCH), f"{NOTES_3070}, {NOTES_T4}, {NOTES_3070_8BIT}"
+        reason = "twice the micro batch: no gradients are kept"
+    fitting = _largest_eval_batch(draft, workload, wanted)
+    if fitting < wanted:
+        reason, source = f"{wanted} would not fit in evaluation, by estimate", "estimate"
+    draft.advise("per_device_eval_batch_size", fitting, reason, source)
+
+
+def _largest_eval_batch(draft: RecommendationDraft, workload: Workload, wanted: int) -> int:
+    """`wanted`, halved until evaluation fits by estimate; at most the micro batch where not even one sample would.
+
+    As it is where memory or model are not known.
+    """
+    if draft.target.memory_bytes is None or workload.model.guessed:
+        return wanted
+    asked = draft.settings.changed(per_device_train_batch_size=1, max_length=max(8, workload.tokens))
+    for size in (wanted >> shift for shift in range(wanted.bit_length())):
+        tried = asked.changed(per_device_eval_batch_size=size)
+        if estimate(workload.model.shape, tried, draft.target.device, draft.target.processes).verdict == "fits":
+            return size
+    return min(wanted, draft.settings.per_device_train_batch_size)
 
 
 def _describe_model(workload: Workload) -> str:
@@ -183,10 +217,25 @@ def learning_rate(draft: RecommendationDraft, workload: Workload) -> None:
         why = f"the notes have no figure for {what}: left as it is, for an effective batch of {effective}"
         draft.reject("learning_rate", BASE_LEARNING_RATE, why, NOTES_UTILISATION)
     else:
-        _scaled_learning_rate(draft, effective)
+        _scaled_learning_rate(draft, effective, workload)
 
 
-def _scaled_learning_rate(draft: RecommendationDraft, effective: int) -> None:
+LARGE_MODEL = 5e8
+"""Parameters from which models are usually trained in full with no more than the notes' base rate."""
+LARGEST_RATES = (("deberta-v3-large", 1e-5), ("deberta", 4e-5))
+"""The largest rate of the authors' own search for models that larger ones keep from learning."""
+
+
+def largest_rate(workload: Workload) -> tuple[float, str] | None:
+    """The largest learning rate for a full training of the model, with its source; None without one."""
+    label = workload.model.label.lower()
+    for name, rate in LARGEST_RATES:
+        if name in label:
+            return rate, "DeBERTaV3 (He et al. 2021)"
+    return (BASE_LEARNING_RATE, JUDGEMENT) if workload.model.parameters > LARGE_MODEL else None
+
+
+def _scaled_learning_rate(draft: RecommendationDraft, effective: int, workload: Workload) -> None:
     ratio = min(effective, LARGEST_NOTED_BATCH) / BASE_BATCH
     rate, rule = scale_learning_rate(BASE_LEARNING_RATE, ratio, draft.settings.optim)
     other = scale_linear(BASE_LEARNING_RATE, ratio)
@@ -196,6 +245,11 @@ def _scaled_learning_rate(draft: RecommendationDraft, effective: int) -> None:
         f"linear scaling would give {other:.1e}"
     )
     source = f"{NOTES_UTILISATION}; Malladi et al. 2022"
+    most = largest_rate(workload)
+    if most is not None and rate > most[0]:
+        reason = f"the most that {workload.model.label} is usually trained with; scaled with the batch it would be "
+        draft.advise("learning_rate", most[0], f"{reason}{rate:.1e} at effective batch {effective}", most[1])
+        return
     draft.advise("learning_rate", float(f"{rate:.2g}"), reason, source)
 
 

@@ -63,9 +63,10 @@ def adapter(draft: RecommendationDraft, workload: Workload) -> None:
     if memory is None or not isinstance(target.job, BuiltinJob):
         return
     model = workload.model
-    least = _full_bytes(workload, "adamw_bnb_8bit" if target.has("bitsandbytes") else "adamw_torch")
-    needed = f"a full training of {model.label} would take {_gb(least)} before the first sample"
-    if least < HOPELESS_SHARE * memory:
+    optim = "adamw_bnb_8bit" if target.has("bitsandbytes") else "adamw_torch"
+    least = _full_bytes(workload, optim)
+    needed = f"a full training of {model.label} takes {_gb(least)} before the first sample"
+    if least < HOPELESS_SHARE * memory and _full_training_fits(draft, workload, optim):
         why = f"a full training of {model.label} fits; LoRA and DoRA train a few percent of the parameters"
         draft.reject("peft_method", "lora", why, NOTES_3090)
     elif not model.pretrained:
@@ -77,6 +78,19 @@ def adapter(draft: RecommendationDraft, workload: Workload) -> None:
         draft.reject("peft_method", "lora", f"{needed}; peft is not installed (pip install peft)", NOTES_3090)
     if draft.settings.peft_method != "none" and model.pretrained:
         _quantization(draft, workload, memory)
+
+
+def _full_training_fits(draft: RecommendationDraft, workload: Workload, optim: str) -> bool:
+    """Whether more than one sample at a time fits by estimate, with checkpointing and accumulation."""
+    asked = draft.settings.changed(
+        optim=optim,
+        gradient_checkpointing=True,
+        gradient_accumulation_steps=2,
+        per_device_eval_batch_size=1,
+        max_length=max(8, workload.tokens),
+    )
+    most = estimate(workload.model.shape, asked, draft.target.device, draft.target.processes).largest_batch()
+    return most is None or most > 1
 
 
 def _quantization(draft: RecommendationDraft, workload: Workload, memory: int) -> None:
@@ -111,7 +125,7 @@ def checkpointing(draft: RecommendationDraft, workload: Workload) -> None:
     cost = "steps about 20 % slower, about 40 % less activation memory"
     if not draft.target.on_gpu:
         return
-    without = largest_batch(draft, workload, checkpointing=False)
+    without = largest_batch(draft, workload, checkpointing=False, accumulated=True)
     if without is not None and without < COMFORTABLE_BATCH:
         count = "no sample" if without == 0 else f"{without} at once"
         draft.advise("gradient_checkpointing", True, f"without it {count} would fit, by estimate; {cost}", source)
@@ -119,17 +133,23 @@ def checkpointing(draft: RecommendationDraft, workload: Workload) -> None:
         draft.reject("gradient_checkpointing", True, f"{cost}, which is not needed here", source)
 
 
-def largest_batch(draft: RecommendationDraft, workload: Workload, checkpointing: bool | None = None) -> int | None:
+def largest_batch(
+    draft: RecommendationDraft, workload: Workload, checkpointing: bool | None = None, accumulated: bool = False
+) -> int | None:
     """The largest micro batch that fits by estimate; None if GPU memory is unknown.
 
-    Evaluation is left out, because its batch is derived from this one.
+    `accumulated`: with gradient accumulation, whose gradients stay between micro batches. Evaluation is left out,
+    because its batch is derived from this one.
     """
     target, settings = draft.target, draft.settings
     if target.memory_bytes is None:
         return None
     checkpointing = settings.gradient_checkpointing if checkpointing is None else checkpointing
     asked = settings.changed(
-        gradient_checkpointing=checkpointing, per_device_eval_batch_size=1, max_length=max(8, workload.tokens)
+        gradient_checkpointing=checkpointing,
+        per_device_eval_batch_size=1,
+        max_length=max(8, workload.tokens),
+        gradient_accumulation_steps=max(2 if accumulated else 1, settings.gradient_accumulation_steps),
     )
     return estimate(workload.model.shape, asked, target.device, target.processes).largest_batch()
 

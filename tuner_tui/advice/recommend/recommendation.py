@@ -15,18 +15,21 @@ from tuner_tui.advice.recommend import (
 from tuner_tui.advice.recommend.batch_and_learning_rate import recommend_batch
 from tuner_tui.advice.recommend.draft import RecommendationDraft, RecommendedValue, RejectedValue
 from tuner_tui.advice.recommend.target import describe_cards, other_processes_bytes, select_cards, target_of
-from tuner_tui.advice.recommend.workload import workload_of
-from tuner_tui.core.units import GIB
+from tuner_tui.advice.recommend.workload import Workload, workload_of
+from tuner_tui.core.units import GIB, format_size
 from tuner_tui.hardware.environment import visible_cards
 from tuner_tui.hardware.interpreter.compatibility import find_incompatibilities
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Gpu, Inventory
+from tuner_tui.memory.estimate import estimate
 from tuner_tui.settings.distributed import AccelerateConfig, best_kind, is_same_kind
 from tuner_tui.settings.fields import FIELDS, Value
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Origin, OriginKind, Resolved
 
+SLOW_ON_A_PROCESSOR = 5e8
+"""Parameters from which a step takes a processor minutes; judgement."""
 DEFAULT_JOB = BuiltinJob(task="classification", model="bert-base-uncased")
 """The job of the field notes, assumed if none is named."""
 
@@ -88,6 +91,7 @@ def recommend(
     batch_and_learning_rate.learning_rate(draft, workload)
     batch_and_learning_rate.warmup(draft)
     batch_and_learning_rate.sampling(draft)
+    _note_processor(draft, workload)
     advised = tuple(draft.advised[name] for name in FIELDS if name in draft.advised)
     return Recommendation(
         advised,
@@ -172,6 +176,22 @@ def _note_gpus(draft: RecommendationDraft) -> None:
             )
         elif card.memory_total_bytes is None:
             draft.note(f"The driver does not report the memory of {card.name}, which may share it with the CPU.")
+
+
+def _note_processor(draft: RecommendationDraft, workload: Workload) -> None:
+    """Notes on a training without a GPU: whether it fits the box's memory, and whether it is worth its time."""
+    target, model = draft.target, workload.model
+    if target.on_gpu or not isinstance(target.job, BuiltinJob) or model.guessed:
+        return
+    asked = draft.settings.changed(max_length=max(8, workload.tokens))
+    found = estimate(model.shape, asked, target.device, target.processes)
+    if found.verdict == "too large":
+        size, has = format_size(found.total_bytes), format_size(target.inventory.memory.usable_bytes)
+        draft.note(f"By estimate the training takes {size} of the {has} of memory here: take a smaller model.")
+    elif model.parameters > SLOW_ON_A_PROCESSOR:
+        draft.note(
+            f"Without a GPU a step of {model.label} takes minutes. `tuner-tui recommend --on 3090` is for a card."
+        )
 
 
 def _note_unequal_gpus(draft: RecommendationDraft, visible: tuple[Gpu, ...]) -> None:

@@ -11,6 +11,7 @@ import typer
 
 from tuner_tui.advice.recommend.duration_estimate import EarlierRun, earlier_run
 from tuner_tui.cli.console import fail, print_json, print_line
+from tuner_tui.cli.options import ModelName, TaskName
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.store.folder import RunFolder, list_runs
 from tuner_tui.runs.store.record import RecordError, read_record
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tuner_tui.cli.machine import LocalMachine, ReadMachine
     from tuner_tui.settings.job import BuiltinJob, CommandJob
     from tuner_tui.settings.origin import Resolved
+    from tuner_tui.settings.resolve import JobOptions
 
 
 MAX_LISTED = 50
@@ -46,16 +48,31 @@ def _is_same_job(folder: RunFolder, job: BuiltinJob | CommandJob) -> bool:
 def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
     """Add the command `recommend`; `read_box` reads the machine."""
 
-    @app.command("recommend")
+    @app.command("recommend", context_settings={"allow_interspersed_args": True})
     def recommend(
-        file: Annotated[
-            str | None, typer.Argument(metavar="[FILE]", help="A configuration file of a training tool, or a preset.")
+        words: Annotated[
+            list[str] | None,
+            typer.Argument(
+                metavar="[FILE | -- COMMAND...]",
+                help="A configuration file of a training tool, a preset, or your training.",
+            ),
         ] = None,
         preset: Annotated[
             str | None, typer.Option(metavar="P", help="A preset; its values and its job stay as they are.")
         ] = None,
         values: Annotated[
             list[str] | None, typer.Option("--set", metavar="K=V", help="A setting that stays as it is.")
+        ] = None,
+        model: ModelName = None,
+        task: TaskName = None,
+        memory: Annotated[
+            str | None, typer.Option(metavar="SIZE", help="What a card has, such as 24GiB, in place of this box's.")
+        ] = None,
+        on: Annotated[
+            str | None,
+            typer.Option(
+                "--on", metavar="CARDS", help="For cards that are not here: T4,2x3090,A100-80GB or a size, 24GiB."
+            ),
         ] = None,
         interpreter: Annotated[Path | None, typer.Option(metavar="PATH", help="The Python that trains.")] = None,
         patch: Annotated[
@@ -68,32 +85,84 @@ def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
     ) -> None:
         """Recommend settings for this box: value, reason and source; and what was considered and left.
 
-        Without a preset the job is the one of the field notes: classification of 128 tokens by a model of BERT's size.
+        Without a preset, a model or a command the job is the one of the field notes: classification of 128 tokens by a
+        model of BERT's size.
         """
         from tuner_tui.cli.machine import read_local_machine
+        from tuner_tui.settings.errors import SettingsError
+        from tuner_tui.settings.resolve import JobOptions
 
+        file, command = split_words(words or [])
         preset = file if preset is None else preset
-        resolved, job = resolve_options(preset, values or [])
+        resolved, job = resolve_options(preset, values or [], JobOptions(command, model=model, task=task))
         box = (read_box or read_local_machine)(interpreter)
         if patch or write:
             if file is None:
                 fail("--patch and --write are for the configuration file of a training tool: name it.")
             print_patch(box, resolved, job, Path(file), write)
             return
-        print_recommendation(box, resolved, job, preset, as_json)
+        try:
+            boxes = planned_boxes(box, on, memory)
+        except SettingsError as error:
+            fail(str(error))
+        print_recommendations(boxes, resolved, job, preset, as_json)
 
 
-def resolve_options(preset: str | None, values: list[str]) -> tuple[Resolved, BuiltinJob | CommandJob]:
+def split_words(words: list[str]) -> tuple[str | None, tuple[str, ...]]:
+    """Return the preset or file that the words name, or the command; a single word that can be run is a command."""
+    if len(words) == 1 and not ("/" in words[0] and os.access(words[0], os.X_OK) and Path(words[0]).is_file()):
+        return words[0], ()
+    return None, tuple(words)
+
+
+def resolve_options(
+    preset: str | None, values: list[str], options: JobOptions | None = None
+) -> tuple[Resolved, BuiltinJob | CommandJob]:
     """Return the chosen settings and the job; exit with 2 if they are invalid."""
     from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB
     from tuner_tui.settings.errors import SettingsError
-    from tuner_tui.settings.resolve import Sources, parse_flags, resolve_training
+    from tuner_tui.settings.resolve import JobOptions, Sources, parse_flags, resolve_training
 
+    chosen = options or JobOptions()
     try:
-        training = resolve_training(Sources(preset, parse_flags(values), os.environ, default_job=DEFAULT_JOB))
+        sources = Sources(preset, parse_flags(values), os.environ, job=chosen, default_job=DEFAULT_JOB)
+        training = resolve_training(sources)
     except SettingsError as error:
         fail(str(error))
     return training.resolved, training.job or DEFAULT_JOB
+
+
+def planned_boxes(box: LocalMachine, on: str | None, memory: str | None) -> list[tuple[str | None, LocalMachine]]:
+    """Return the machines to recommend for, each with its label: this one, or one for each card in `on`.
+
+    `memory` replaces that of this machine's cards; without one it is the card. Raises `SettingsError`.
+    """
+    from dataclasses import replace
+
+    from tuner_tui.cli.launch_request import parse_size_option
+    from tuner_tui.cli.machine import LocalMachine
+    from tuner_tui.hardware.environment import visible_cards
+    from tuner_tui.hardware.planned import UnknownCardError, parse_cards, planned_interpreter, planned_inventory
+    from tuner_tui.settings.errors import SettingsError
+
+    if on is not None and memory is not None:
+        raise SettingsError("--on names cards with their memory; leave out --memory.")
+    size = None if memory is None else parse_size_option("--memory", memory)
+    if size is not None and visible_cards(box.inventory):
+        sized = (
+            replace(card, memory_total_bytes=size, memory_used_bytes=None, mig=None, slices=())
+            for card in box.inventory.gpus
+        )
+        return [(None, replace(box, inventory=replace(box.inventory, gpus=tuple(sized))))]
+    wanted = on if size is None else memory
+    if wanted is None:
+        return [(None, box)]
+    try:
+        cards = parse_cards(wanted)
+    except UnknownCardError as error:
+        raise SettingsError(f"--on: {error}") from error
+    python = planned_interpreter(box.interpreter)
+    return [(one.label, LocalMachine(planned_inventory(box.inventory, one), python)) for one in cards]
 
 
 SPEED_SETTINGS = (
@@ -165,10 +234,28 @@ def preset_batch_change(
     return batch_change(recommend(box.inventory, box.interpreter, job, values).settings, found.settings, found.replicas)
 
 
-def print_recommendation(
-    box: LocalMachine, resolved: Resolved, job: BuiltinJob | CommandJob, preset: str | None, as_json: bool
+def print_recommendations(
+    boxes: list[tuple[str | None, LocalMachine]],
+    resolved: Resolved,
+    job: BuiltinJob | CommandJob,
+    preset: str | None,
+    as_json: bool,
 ) -> None:
-    """Print the recommendation as text or JSON."""
+    """Print the recommendation for each machine, as text or as one JSON document."""
+    documents = []
+    for label, box in boxes:
+        lines, document = recommendation_of(box, resolved, job, preset, as_json)
+        documents.append(document if label is None else {"card": label, **document})
+        if not as_json:
+            print_line("\n".join(lines if label is None else [f"On {label}", "", *lines, ""]))
+    if as_json:
+        print_json(documents[0] if boxes[0][0] is None else {"cards": documents})
+
+
+def recommendation_of(
+    box: LocalMachine, resolved: Resolved, job: BuiltinJob | CommandJob, preset: str | None, as_json: bool
+) -> tuple[list[str], dict[str, Any]]:
+    """Return the recommendation as text and as a JSON document; only the one that is asked for is made."""
     from tuner_tui.advice.recommend.duration_estimate import estimate_duration
     from tuner_tui.advice.recommend.recommendation import recommend
     from tuner_tui.runs.store.folder import runs_dir
@@ -180,17 +267,11 @@ def print_recommendation(
     change = None if preset is None else preset_batch_change(box, job, preset, found)
     expected = estimate_duration(job, found.settings, found.replicas, earlier, found.cards)
     if as_json:
-        print_json(
-            {
-                **as_document(found, resolved, job),
-                "expected_time": time_document(expected),
-                "batch_change": change and asdict(change),
-            }
-        )
-        return
+        times = {"expected_time": time_document(expected), "batch_change": change and asdict(change)}
+        return [], {**as_document(found, resolved, job), **times}
     from tuner_tui.cli.render.recommend import recommend_report
 
-    print_line("\n".join(recommend_report(found, resolved, job, expected, change)))
+    return recommend_report(found, resolved, job, expected, change), {}
 
 
 def as_document(found: Recommendation, resolved: Resolved, job: BuiltinJob | CommandJob) -> dict[str, Any]:

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuner_tui.cli.console import ALREADY_RUNNING, DONE, USAGE, fail, print_line, print_note
-from tuner_tui.cli.options import CommandWords, Detached, InterpreterPath, LauncherName, MemoryLimit, ProcessCount
+from tuner_tui.cli.options import (
+    CommandWords,
+    DataName,
+    Detached,
+    InterpreterPath,
+    LauncherName,
+    MemoryLimit,
+    ModelName,
+    ProcessCount,
+    TaskName,
+)
 from tuner_tui.settings.job import MAX_FALLBACKS
 
 if TYPE_CHECKING:
@@ -40,6 +50,9 @@ def run(
     ] = None,
     launcher: LauncherName = None,
     processes: ProcessCount = None,
+    model: ModelName = None,
+    task: TaskName = None,
+    data: DataName = None,
     resume: Annotated[
         str | None, typer.Option(metavar="RUN", help="Go on from the newest complete checkpoint of RUN or its parents.")
     ] = None,
@@ -80,7 +93,7 @@ def run(
     from tuner_tui.settings.resolve import JobOptions
     from tuner_tui.tuning.launching import build_request, start_run
 
-    job = JobOptions(tuple(command or ()), apply, launcher, processes)
+    job = JobOptions(tuple(command or ()), apply, launcher, processes, model, task, data)
     try:
         options = parse_launch_options(job, preset, values, memory_limit, interpreter, fallback=fallback, resume=resume)
         request = _with_notify_target(build_request(options, read_local_machine), notify)

@@ -20,7 +20,17 @@ from tuner_tui.cli.console import (
     print_note,
 )
 from tuner_tui.cli.interrupts import Interrupts
-from tuner_tui.cli.options import CommandWords, Detached, InterpreterPath, LauncherName, MemoryLimit, ProcessCount
+from tuner_tui.cli.options import (
+    CommandWords,
+    DataName,
+    Detached,
+    InterpreterPath,
+    LauncherName,
+    MemoryLimit,
+    ModelName,
+    ProcessCount,
+    TaskName,
+)
 from tuner_tui.cli.render.tuning_progress import TuningLines
 from tuner_tui.tuning.process.trial_log import LogEntry, TrialCompleted, TuningEnded, encode_entry
 from tuner_tui.tuning.process.tuning_reader import TuningReader
@@ -104,6 +114,9 @@ def tune(
     ] = None,
     launcher: LauncherName = None,
     processes: ProcessCount = None,
+    model: ModelName = None,
+    task: TaskName = None,
+    data: DataName = None,
     memory_limit: MemoryLimit = None,
     free_batch: Annotated[
         bool,
@@ -140,7 +153,7 @@ def tune(
     from tuner_tui.tuning.create import TuningOptions, start_tuning
     from tuner_tui.tuning.store import AlreadyTuningError
 
-    job = JobOptions(tuple(command or ()), apply, launcher, processes)
+    job = JobOptions(tuple(command or ()), apply, launcher, processes, model, task, data)
     try:
         if resume is None:
             options = parse_launch_options(job, preset, values, memory_limit, interpreter)

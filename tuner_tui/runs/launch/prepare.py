@@ -36,7 +36,7 @@ from tuner_tui.runs.supervise.stop_escalation import DEFAULT_TIMEOUTS, StopTimeo
 from tuner_tui.settings.apply import AppliedCommand, build_command
 from tuner_tui.settings.distributed import AccelerateConfig, read_accelerate_config
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
+from tuner_tui.settings.job import DATA_TO_NAME, BuiltinJob, CommandJob, Job
 from tuner_tui.settings.origin import Resolved
 
 DATA_SUFFIXES = frozenset({".csv", ".tsv", ".jsonl", ".json", ".parquet"})
@@ -49,6 +49,11 @@ def missing_path_problem(job: BuiltinJob, cwd: Path) -> str | None:
 
     Names that may be on the Hub (`bert-base`, `org/dataset`) are not checked.
     """
+    if job.data == DATA_TO_NAME:
+        return (
+            "The preset leaves the data to you: name a CSV, JSONL or Parquet file or a Hub dataset (`--data`, or e in "
+            "the screen)."
+        )
     for what, name in (("model", job.model), ("data", job.data)):
         is_file = what == "data" and Path(name).suffix in DATA_SUFFIXES
         if (is_file or name.startswith(PATH_PREFIXES)) and not (cwd / Path(name).expanduser()).exists():

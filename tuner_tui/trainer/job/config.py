@@ -143,14 +143,16 @@ def build_training_arguments(values: dict[str, Any], job: JobArguments, path: st
     except (ValueError, TypeError, ImportError) as error:
         raise JobError(f"{path}: {first_line(error)}") from error
     if arguments.n_gpu > 1:
-        use_one_kind_of_card(arguments)
+        use_one_kind_of_card(arguments, job.quantization != "none")
     if arguments.device.type == "cpu":
         arguments.dataloader_pin_memory = False  # without a GPU it has no effect, and PyTorch warns for each loader
     return arguments
 
 
-def use_one_kind_of_card(arguments: TrainingArguments) -> None:
+def use_one_kind_of_card(arguments: TrainingArguments, quantized: bool = False) -> None:
     """Train on the first card alone where the others differ: in DataParallel each step waits for the slowest.
+
+    So do quantized weights, which DataParallel cannot copy to the other cards.
 
     CUDA counts the fastest card first, unless `CUDA_VISIBLE_DEVICES` chooses an order. Of several equal ones that come
     first a single process takes one, too: `CUDA_VISIBLE_DEVICES` with these alone takes all of them.
@@ -160,6 +162,9 @@ def use_one_kind_of_card(arguments: TrainingArguments) -> None:
     if any((one.name, one.total_memory // 2**30) != (first.name, first.total_memory // 2**30) for one in cards):
         arguments._n_gpu = 1
         print(f"the cards differ: training on {first.name} alone (CUDA_VISIBLE_DEVICES chooses others)")
+    elif quantized:
+        arguments._n_gpu = 1
+        print(f"quantized weights train on one card a process: torchrun starts {len(cards)}")
 
 
 def has_accelerator() -> bool:
