@@ -1,10 +1,14 @@
-"""Recognising out of memory by type and message."""
+"""How a process ends: out of memory by type and message, and its exit code."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from tests.observer.observed_process import observe
 from tuner_tui.observer.site._tuner_observer.process_exit import is_out_of_memory
+from tuner_tui.runs.events.types import Ended
 
 
 @pytest.mark.parametrize(
@@ -24,3 +28,13 @@ from tuner_tui.observer.site._tuner_observer.process_exit import is_out_of_memor
 )
 def test_what_counts_as_out_of_memory(kind: str, message: str, expected: bool) -> None:
     assert is_out_of_memory(kind, message) is expected
+
+
+@pytest.mark.train
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [("sys.exit(3)", 3), ("sys.exit()", 0), ("sys.exit('no data')", 1), ("raise SystemExit", None), ("pass", None)],
+)
+def test_the_code_given_to_sys_exit(tmp_path: Path, code: str, expected: int | None) -> None:
+    run = observe(tmp_path, "-c", f"import sys, torch\n{code}")
+    assert [event.exit_code for event in run.of(Ended)] == [expected]

@@ -92,6 +92,12 @@ def test_messages_of_a_kill(tmp_path: Path, line: str, killed: bool) -> None:
         ("100%|###\rerror: the data has no column `nope`.\n", "the data has no column `nope`"),
         ("usage: train.py [-h]\ntrain.py: error: unrecognized arguments: --x", "unrecognized arguments: --x"),
         ("\x1b[31mERROR: no such file\x1b[0m\x07\n\n", "no such file"),
+        (
+            "python: can't open file '/w/train.py': [Errno 2] No such file or directory\nE1 launcher report\n",
+            "python: can't open file '/w/train.py': [Errno 2] No such file or directory",
+        ),
+        ("/env/bin/python3: No module named nothere", "python3: No module named nothere"),
+        ("/bin/bash: line 1: acelerate: command not found\n", "bash: line 1: acelerate: command not found"),
         ("error: early\nbye\n", None),
         ("eval_error: 0.2\n", None),
         ("error: \n", None),

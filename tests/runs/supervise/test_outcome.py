@@ -123,3 +123,19 @@ def test_a_rank_that_raised_is_the_reason_though_another_aborted_after_it() -> N
     lost = Raised(t=1.0, rank=1, type="RuntimeError", message="[pair.cc:553] Connection closed by peer [127.0.0.1]")
     judged = determine_outcome(with_(RANKS, raised=lost), exited(1), LogEvidence(failed_rank=FailedRank(0, -SIGABRT)))
     assert judged.sentence.startswith("Rank 0 was ended")
+
+
+def test_a_code_given_to_sys_exit_is_a_failure_though_nobody_watched() -> None:
+    ended = with_(ranks={0: RankState(rank=0, ended=True), 1: RankState(rank=1, ended=True, exit_code=3)})
+    judged = determine_outcome(ended, Exited(t=1.0))
+    assert (judged.outcome, judged.sentence[:60]) == (
+        "failed",
+        "The training ended at step 1,200 of 9,000 with exit code 3; ",
+    )
+    well = with_(ranks={0: RankState(rank=0, ended=True, exit_code=0)})
+    assert determine_outcome(well, Exited(t=1.0)).outcome == "completed"
+
+
+def test_evidence_stands_in_for_a_missing_message() -> None:
+    end = Exited(t=1.0, exit_code=1, evidence=("port 29500 is held by process 7 (x)", "port 4 is free"))
+    assert determine_outcome(RunState(), end).sentence.endswith("exit code 1: port 29500 is held by process 7 (x).")

@@ -103,6 +103,8 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
     elif cause.cause == "port-in-use":
         port = next(filter(None, map(LAUNCHER_PORT.search, (cause.message, *evidence))), None)
         sentence = sentence if port is None else sentence.replace("port", f"port {port[1] or port[2]}", 1)
+        exited = situation.state.exited
+        evidence = (*evidence, *(() if exited is None else exited.evidence))
     elif sentence == memory_errors.HOST_MEMORY_FULL:
         limit = host_memory_limit(situation)
         sentence = sentence if limit is None else limit_reached(limit, "the host's")

@@ -15,6 +15,7 @@ from tuner_tui.advice.remedies import (
     out_of_memory,
     renamed_arguments,
     slow_ranks,
+    taken_port,
     training_loop,
     unsupported_features,
 )
@@ -66,7 +67,7 @@ LADDERS: Mapping[str, Ladder] = {
     "illegal-access": lambda situation, where: (training_loop.PLAIN_KERNELS,),
     "collective-timeout": lambda situation, where: (training_loop.FIRST_RANK,),
     "bad-arguments": renamed_arguments.ladder,
-    "port-in-use": lambda situation, where: (training_loop.FREE_PORT, training_loop.END_HOLDER),
+    "port-in-use": taken_port.ladder,
     "offline": lambda situation, where: (training_loop.GO_ONLINE, training_loop.DOWNLOAD_FIRST),
     "not-in-effect": lambda situation, where: (
         (training_loop.PASS_SETTINGS,) if where == "unreachable" else (training_loop.FIND_OVERRIDE,)

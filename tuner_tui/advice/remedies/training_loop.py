@@ -224,17 +224,6 @@ WAIT_OR_STOP = Remedy(
     source="py-spy dump --pid shows where each thread waits",
 )
 
-FREE_PORT = Remedy(
-    title="let the launcher take a free port",
-    why="`torchrun --standalone`, `accelerate launch --main_process_port 0`, or another `--master_port`",
-    effect="both trainings run",
-    source="PyTorch: torchrun, --standalone",
-)
-END_HOLDER = Remedy(
-    title="end the process that holds the port",
-    why="`ss -ltnp` names the process of every port; ranks of a run that was killed may have stayed",
-    source="ss(8)",
-)
 GO_ONLINE = Remedy(
     title="allow the download",
     why="unset HF_HUB_OFFLINE, HF_DATASETS_OFFLINE and TRANSFORMERS_OFFLINE; set HTTPS_PROXY where a proxy leads out",

@@ -170,8 +170,8 @@ def _raised(state: RunState, event: ev.Raised) -> RunState:
 
 def _ended(state: RunState, event: ev.Ended) -> RunState:
     rank = event.rank or 0
-    ranks = {**state.ranks, rank: replace(state.ranks.get(rank, RankState(rank=rank)), ended=True)}
-    after = replace(state, ranks=ranks)
+    ended = replace(state.ranks.get(rank, RankState(rank=rank)), ended=True, exit_code=event.exit_code)
+    after = replace(state, ranks={**state.ranks, rank: ended})
     return after if _others_train(after, rank) else _enter(after, "ending", event.t)
 
 

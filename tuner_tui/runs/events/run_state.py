@@ -28,7 +28,7 @@ class RankState:
     """One rank: its process, latest counters, and recent counters for rates (oldest first, at most 30).
 
     `allocated_minima` and `anonymous_minima` are the trends of its GPU and host memory over its own steps.
-    `planned_steps` is its own guess. `independent`: see `Started`.
+    `planned_steps` is its own guess. `independent`: see `Started`. `exit_code` is what it gave to `sys.exit`.
     """
 
     rank: int
@@ -40,6 +40,7 @@ class RankState:
     ended: bool = False
     independent: bool = False
     planned_steps: int | None = None
+    exit_code: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -292,10 +292,11 @@ class TrialMeasured(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended(Event):
-    """The observed process ended normally."""
+    """The observed process ended without an exception; `exit_code` is the one given to `sys.exit`, if any was."""
 
     kind: ClassVar[str] = "ended"
     step: int | None = None
+    exit_code: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

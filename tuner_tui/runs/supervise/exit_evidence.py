@@ -16,6 +16,11 @@ LOG_TAIL_BYTES = 16_384
 OUT_OF_MEMORY_CAUSES = frozenset({"gpu-oom", "host-oom"})
 """Causes that count as out of memory. A full /dev/shm does not: a smaller batch would not help."""
 _ERROR_LINE = re.compile(r"(?:[\w./-]+: )?(?:fatal )?error: (?=\S)", re.IGNORECASE)
+_MISSING_SCRIPT = re.compile(
+    r"^\S*?(python[\d.]*: (?:can't open file .+|No module named .+)"
+    r"|(?:ba|da|z|k)?sh: .+: (?:No such file or directory|(?:command )?not found))$",
+    re.MULTILINE,
+)
 _ESCAPE = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 _KILLED = re.compile(rb"killed by signal: Killed|exitcode *: *-9\b|Signal 9 \(SIGKILL\)|died with <Signals\.SIGKILL")
 
@@ -89,11 +94,24 @@ def _failed_rank(report: LauncherReport) -> FailedRank | None:
 
 
 def _last_error(path: Path) -> str | None:
-    """The last line if it is an error message (`error: …` of argparse, pip or a shell)."""
-    last = _ESCAPE.sub(b"", _log_tail(path)).replace(b"\r", b"\n").strip().rpartition(b"\n")[2]
-    text = last.decode("utf-8", "replace").strip()
+    """A script or command that does not exist, as Python or a shell says; else the last line, if it is an error
+    message."""
+    tail = read_log_tail(path)
+    missing = _MISSING_SCRIPT.search(tail)
+    if missing is not None:
+        return _printable(missing[1])
+    text = tail.rpartition("\n")[2].strip()
     found = _ERROR_LINE.match(text)
-    return None if found is None else "".join(filter(str.isprintable, text[found.end() :]))[:300].rstrip(". ")
+    return None if found is None else _printable(text[found.end() :])
+
+
+def _printable(text: str) -> str:
+    return "".join(filter(str.isprintable, text))[:300].rstrip(". ")
+
+
+def read_log_tail(path: Path) -> str:
+    """The end of the log without escape sequences; empty if it cannot be read."""
+    return _ESCAPE.sub(b"", _log_tail(path)).replace(b"\r", b"\n").decode("utf-8", "replace").strip()
 
 
 def logged_kill(path: Path) -> bool:

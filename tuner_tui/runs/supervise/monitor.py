@@ -22,9 +22,11 @@ from tuner_tui.runs.supervise.exit_evidence import (
     kernel_log_oom_kill,
     logged_kill,
     read_log_evidence,
+    read_log_tail,
 )
 from tuner_tui.runs.supervise.orphans import RunProcesses, find_processes, signal_processes
 from tuner_tui.runs.supervise.outcome import NO_EVIDENCE, determine_outcome
+from tuner_tui.runs.supervise.port_holder import taken_port_evidence
 from tuner_tui.runs.supervise.printed_metrics import PrintedMetrics
 from tuner_tui.runs.supervise.run_writer import RunWriter
 from tuner_tui.runs.supervise.stop_escalation import EscalationInput, StopEscalation, StopTimeouts
@@ -49,6 +51,8 @@ class ExitExaminer:
         counted = kills is not None and self._kills_before is not None and kills > self._kills_before
         line = kernel_log_oom_kill(pid) if ended.signal == signal.SIGKILL else None
         evidence = (["the cgroup counted a kill for memory"] if counted else []) + ([line] if line else [])
+        if ended.exit_code:
+            evidence += taken_port_evidence(read_log_tail(self._log))
         killed = line is not None or (counted and self._was_killed(ended))
         return Exited(
             t=now,

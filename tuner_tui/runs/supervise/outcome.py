@@ -50,6 +50,9 @@ def _unwatched_outcome(state: RunState, log: LogEvidence) -> RunOutcome:
         )
     if log.out_of_memory is not None:
         return RunOutcome("out-of-memory", f"Out of memory{_at_step(state)}: {log.out_of_memory}")
+    code = next((rank.exit_code for rank in state.ranks.values() if rank.exit_code), None)
+    if code is not None:
+        return RunOutcome("failed", _exit_code_sentence(state, "The training", code, log.error))
     if state.ranks and all(rank.ended for rank in state.ranks.values()):
         return _clean_exit_outcome(state)
     if state.stop_requested is not None:
@@ -97,12 +100,16 @@ def _failure_sentence(state: RunState, exited: Exited, failed: FailedRank | None
     if raised is not None:
         return f"{_rank_name(state, raised.rank)} failed{_at_step(state)}: {_exception(state)}."
     if failed is not None:
-        code = failed.exit_code
-        return f"Rank {failed.rank} ended{_at_step(state)} with exit code {code}; the end of its output says more."
+        return _exit_code_sentence(state, f"Rank {failed.rank}", failed.exit_code, error)
     if exited.signal is not None:
         why = "; ".join(exited.evidence) or "nothing on this machine says who sent it"
         return f"The training was ended{_at_step(state)} by {signal_name(exited.signal)}: {why}."
-    ended = f"The training ended{_at_step(state)} with exit code {exited.exit_code}"
+    evidence = next(iter(exited.evidence), None)
+    return _exit_code_sentence(state, "The training", exited.exit_code, error or evidence)
+
+
+def _exit_code_sentence(state: RunState, who: str, code: int | None, error: str | None) -> str:
+    ended = f"{who} ended{_at_step(state)} with exit code {code}"
     return f"{ended}: {error}." if error else f"{ended}; the end of its output says more."
 
 

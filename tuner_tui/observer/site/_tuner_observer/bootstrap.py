@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+from _thread import get_ident
 
 from . import process_role
 from .import_hooks import call_safely, install_import_hooks
@@ -94,6 +95,11 @@ class Observer:
         if self._session is not None or sys.exc_info()[1] is not None or hasattr(sys, "last_value"):
             self.exit_reporter.at_exit()
 
+    def exits(self, status: Any) -> None:
+        """Note the code of `sys.exit`."""
+        if self.instrumentation is not None:
+            self.exit_reporter.exits(status)
+
     def before_os_exit(self) -> None:
         """Write the last counters: `os._exit` runs no exit handlers."""
         if self.instrumentation is not None and self._session is not None and self._session.is_open:
@@ -149,6 +155,7 @@ def install(run_dir: str) -> None:
     install_import_hooks(observer.hooks())
     atexit.register(lambda: call_safely(observer.at_exit))
     _hook_os_exit(observer)
+    _hook_sys_exit(observer)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=lambda: call_safely(observer.after_fork))
 
@@ -161,3 +168,15 @@ def _hook_os_exit(observer: Observer) -> None:
         original(status)
 
     os._exit = _exit  # type: ignore[assignment]
+
+
+def _hook_sys_exit(observer: Observer) -> None:
+    """Nothing else says with which code a process ends: exit handlers run when `SystemExit` is gone."""
+    original, main = sys.exit, get_ident()
+
+    def exit(status: Any = None) -> None:
+        if get_ident() == main:
+            call_safely(observer.exits, status)
+        original(status)
+
+    sys.exit = exit  # type: ignore[assignment]

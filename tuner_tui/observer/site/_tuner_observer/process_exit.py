@@ -50,6 +50,12 @@ class ExitReporter:
         self._counters_of = counters_of
         self._reported: BaseException | None = None
         self._ended = False
+        self._exit: tuple[int, int] | None = None
+
+    def exits(self, status: object) -> None:
+        """Note the status given to `sys.exit`, and the step: training on means that it was caught."""
+        code = status & 0xFF if isinstance(status, int) else int(status is not None)
+        self._exit = (code, self._session.step or 0)
 
     def at_exit(self) -> None:
         """Write the last counters, and how the process ended unless that was already reported."""
@@ -59,7 +65,8 @@ class ExitReporter:
             self._ended = True
             self.write_last_counters()
             session.enter_phase("ending")
-            session.report("ended", step=session.step)
+            code, at_step = self._exit or (None, None)
+            session.report("ended", step=session.step, exit_code=code if at_step == (session.step or 0) else None)
 
     def report(self, error: BaseException | None) -> None:
         """Report the error that ends the process, if there is one."""
