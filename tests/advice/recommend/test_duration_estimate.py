@@ -10,6 +10,8 @@ import pytest
 from tests.runs.builders import JOB, counters, view
 from tuner_tui.advice.recommend.duration_estimate import EarlierRun, earlier_run, estimate_duration
 from tuner_tui.runs.events.history import Series
+from tuner_tui.runs.events.run_state import RankState
+from tuner_tui.runs.events.types import TrialMeasured
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 
@@ -133,3 +135,18 @@ def test_a_run_that_hardly_trained_says_nothing() -> None:
     stepped = earlier_run(view({"max_steps": 100}))
     assert stepped is not None
     assert stepped.samples_an_epoch is None
+
+
+def test_a_trial_of_a_tuning_says_its_speed_though_it_is_short() -> None:
+    """Twenty steps of eight samples in two seconds, of 300 that the training would take in three epochs."""
+    measured = TrialMeasured(
+        t=9.0, steps=20, seconds=2.0, samples=160, spread=0.05, dataset_samples=800, planned_steps=300
+    )
+    run = earlier_run(view(state={"ranks": {0: RankState(0, trial=measured)}}))
+    assert run is not None
+    assert (run.low_samples_s, run.high_samples_s) == pytest.approx((76.0, 84.0))
+    assert (run.samples_an_epoch, run.overhead_share) == (800.0, None)
+    whole = earlier(Settings(), 80, 80, overhead_share=0.5)
+    found = estimate_duration(JOB, Settings(max_steps=100), 1, (replace(run, job=JOB, settings=Settings()), whole))
+    assert found is not None
+    assert found.overhead_share == 0.5, "a trial neither evaluates nor saves, so it says nothing of that"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,19 @@ from typer.testing import CliRunner, Result
 
 from tests.fakes.inventories import box, card, python
 from tests.runs.read.test_measured_memory import run
+from tests.runs.store.test_record import record
 from tuner_tui.cli.commands.estimate import register
 from tuner_tui.cli.machine import LocalMachine
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Inventory
-from tuner_tui.memory.device import RESERVED_BYTES, Device
+from tuner_tui.memory.device import CONTEXT_BYTES, RESERVED_BYTES, Device
 from tuner_tui.memory.trace import trace_cache_entry, trace_request
-from tuner_tui.runs.events.types import Steps
-from tuner_tui.settings.job import BuiltinJob
+from tuner_tui.runs.events.types import InEffect, Steps
+from tuner_tui.runs.store.codec import encode_event
+from tuner_tui.runs.store.record import write_record
+from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
+from tuner_tui.settings.origin import Resolved
 
 Call = Callable[..., Result]
 A10 = box(card("A10", gib=22.5), cores=8)
@@ -134,6 +139,36 @@ def test_a_command_names_no_model(call: Call, tmp_path: Path) -> None:
     assert (result.exit_code, result.stdout) == (2, "")
     assert "what model it trains is not known. Name it (--model ID" in result.stderr
     assert call("--preset", str(preset), "--model", "gpt2", "--task", "causal-lm").exit_code == 0
+
+
+def test_a_command_takes_what_its_runs_and_trials_took(call: Call, tmp_path: Path) -> None:
+    """1 GiB for each sample on top of 2 GiB, and the context of the card."""
+    text = "version: 1\nname: mine\njob: {kind: command, command: [python, train.py], apply: inject}\nsettings: "
+    preset = tmp_path / "mine.yaml"
+    job, root = CommandJob(command=("python", "train.py"), apply="inject"), tmp_path / "state" / "runs"
+    for micro in (2, 4, 8):
+        peak = (2 + micro) << 30
+        steps = Steps(t=1.0, step=9, own_steps=9, allocated_peak_bytes=peak, reserved_peak_bytes=peak)
+        folder = run(root, steps, job=job)
+        write_record(folder, replace(record(id=folder.id, job=job, tuning="t001"), resolved=Resolved(Settings())))
+        events = (InEffect(t=0.5, values={"per_device_train_batch_size": micro}), steps)
+        folder.events.write_bytes(b"".join(map(encode_event, events)))
+    preset.write_text(text + "{per_device_train_batch_size: 6}\n")
+    document = json.loads(call("--preset", str(preset), "--json").stdout)
+    assert document["batch"] == 6
+    assert document["total_bytes"] == pytest.approx(8 * 2**30 + CONTEXT_BYTES, rel=0.02)
+    assert document["rests_on"] == "from 3 sizes measured, the last by run r003"
+    assert document["largest_batch"] is not None
+    preset.write_text(text + "{per_device_train_batch_size: 8}\n")
+    shown = call("--preset", str(preset)).stdout
+    assert shown.startswith("For python train.py · micro batch 8")
+    assert "Rests on: measured by run r003." in shown
+    for name in ("r001", "r002"):
+        (root / name / "events.jsonl").unlink()
+    preset.write_text(text + "{per_device_train_batch_size: 6}\n")
+    alone = call("--preset", str(preset))
+    assert (alone.exit_code, alone.stdout) == (2, "")
+    assert "At micro batch 8 this command took 10" in alone.stderr
 
 
 def test_a_model_known_by_its_name_alone_is_estimated_with_more_doubt(call: Call) -> None:

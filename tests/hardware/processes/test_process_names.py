@@ -57,6 +57,7 @@ def test_an_unknown_list_stays_unknown(proc: Path):
     [
         ("/usr/bin/python3.12 -u train.py --epochs 3", "python train.py"),
         ("python -m ipykernel_launcher -f x.json", "python -m ipykernel_launcher"),
+        ("python3 -u -c import\x00os;os.fork()".replace("\x00", "_"), "python -c"),
         ("python", "python"),
         ("/usr/lib/xorg/Xorg :0", "Xorg"),
         ("", None),

@@ -165,7 +165,8 @@ def test_a_knob_that_was_not_taken() -> None:
 
 
 def test_batches_that_cannot_be_seen_give_no_speed() -> None:
-    found = measurement(rank(samples=0, tokens=None, padding_tokens=None, batch_shape=None))
+    """Nor does the command take a batch size, by which they could be counted."""
+    found = measurement(rank(samples=0, tokens=None, padding_tokens=None, batch_shape=None), chosen=frozenset[str]())
     assert found.outcome == "failed"
     assert "cannot be seen" in found.sentence
 
@@ -218,3 +219,15 @@ def test_what_others_use_of_the_processor_is_what_the_run_does_not() -> None:
     assert found.others_cpu_share == pytest.approx(0.75 - 1.5 / 4)
     assert measurement(rank(), inventory=four, samples=(starting,)).others_cpu_share is None
     assert measurement(rank(), inventory=None, samples=(seen,)).others_cpu_share is None
+
+
+def test_batches_that_are_not_seen_are_as_large_as_the_command_was_told() -> None:
+    """A loop that makes its own batches, as nanoGPT does: ten steps of 8 × 2 samples in two seconds."""
+    unseen = rank(samples=0, tokens=None, padding_tokens=None, batch_shape=None, dataset_samples=None)
+    found = measurement(unseen)
+    assert (found.outcome, found.samples_s, found.tokens_s) == ("measured", 80.0, None)
+    assert "its batches are not seen" in found.sentence
+    unknown = measurement(unseen, not_applied=("per_device_train_batch_size",))
+    assert (unknown.outcome, unknown.samples_s) == ("failed", None)
+    nowhere = state(not_injected=("per_device_train_batch_size",))
+    assert measurement(unseen, run=nowhere).outcome == "failed"

@@ -17,6 +17,8 @@ MIN_TRAIN_S = 5.0
 MIN_POINTS = 5
 SPREAD = 0.1
 """Relative uncertainty of a run that is too short to measure its own."""
+MIN_TRIAL_SPREAD = 0.03
+"""Minimum relative uncertainty of a trial of some seconds: later steps differ from those that it measured."""
 OTHER_SETTINGS = 0.3
 """Relative uncertainty for runs of the same job with other settings; judgement, shown with the estimate."""
 NOTED_TOKENS = 192
@@ -31,7 +33,7 @@ SPEED_FIELDS = (
 class EarlierRun:
     """Speed measured by an earlier run: samples/s as a range, evaluation and saving as a share of training time.
 
-    `samples_an_epoch` is None if unknown.
+    `overhead_share` is None for a trial, which does neither; `samples_an_epoch` is None if unknown.
     """
 
     id: str
@@ -39,7 +41,7 @@ class EarlierRun:
     settings: Settings
     low_samples_s: float
     high_samples_s: float
-    overhead_share: float = 0.0
+    overhead_share: float | None = None
     samples_an_epoch: float | None = None
 
 
@@ -147,7 +149,13 @@ def _matches_note(noted: NotedSpeed, job: BuiltinJob, settings: Settings) -> boo
 
 
 def earlier_run(view: RunView) -> EarlierRun | None:
-    """The speed that a run measured; None if it trained too briefly or its record is unreadable."""
+    """The speed that a run measured; None if it trained too briefly or its record is unreadable.
+
+    A trial of a tuning is short, but measured only steady steps.
+    """
+    trial = _earlier_trial(view)
+    if trial is not None:
+        return trial
     ranks = [rank.latest for rank in view.state.ranks.values() if rank.latest is not None]
     trained_s = max((one.train_s for one in ranks), default=0.0)
     if view.record is None or trained_s < MIN_TRAIN_S or not any(one.samples for one in ranks):
@@ -160,6 +168,22 @@ def earlier_run(view: RunView) -> EarlierRun | None:
     )
 
 
+def _earlier_trial(view: RunView) -> EarlierRun | None:
+    """The speed that a trial of a tuning measured; None if the run was none, or measured nothing."""
+    ranks = [rank.trial for rank in view.state.ranks.values() if rank.trial is not None]
+    if view.record is None or not ranks or not all(one.samples and one.seconds > 0 for one in ranks):
+        return None
+    mean = sum(one.samples / one.seconds for one in ranks)
+    doubt = max(MIN_TRIAL_SPREAD, *(SPREAD if one.spread is None else one.spread for one in ranks))
+    settings, planned = view.record.resolved.settings, next((one.planned_steps for one in ranks), None)
+    samples = None
+    if planned and settings.max_steps is None and all(one.steps for one in ranks):
+        samples = planned * sum(one.samples / one.steps for one in ranks) / settings.num_train_epochs
+    return EarlierRun(
+        view.record.id, view.record.job, settings, mean * (1 - doubt), mean * (1 + doubt), samples_an_epoch=samples
+    )
+
+
 def speed_key(settings: Settings) -> tuple[object, ...]:
     """The settings that speed depends on."""
     return tuple(getattr(settings, name) for name in SPEED_FIELDS)
@@ -167,7 +191,8 @@ def speed_key(settings: Settings) -> tuple[object, ...]:
 
 def _estimate_from_runs(samples: float | None, runs: Sequence[EarlierRun], doubt: float, how: str) -> DurationEstimate:
     low, high = min(run.low_samples_s for run in runs), max(run.high_samples_s for run in runs)
-    overhead = sum(run.overhead_share for run in runs) / len(runs)
+    overheads = [run.overhead_share for run in runs if run.overhead_share is not None]
+    overhead = sum(overheads) / len(overheads) if overheads else 0.0
     names = ", ".join(run.id for run in runs[:3]) + (f" and {len(runs) - 3} more" if len(runs) > 3 else "")
     return DurationEstimate(
         samples, low * (1 - doubt), high * (1 + doubt), overhead, True, f"measured here by {names} {how}"

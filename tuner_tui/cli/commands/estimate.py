@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from tuner_tui.cli.machine import LocalMachine, ReadMachine
     from tuner_tui.memory.device import Device
     from tuner_tui.memory.estimate import MemoryEstimate
-    from tuner_tui.settings.job import BuiltinJob, Job
+    from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
     from tuner_tui.settings.model import Settings
     from tuner_tui.settings.origin import Resolved
+    from tuner_tui.settings.resolve import ResolvedTraining
 
 
 def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
@@ -63,9 +64,15 @@ def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
         from tuner_tui.settings.errors import SettingsError
 
         try:
-            resolved, job = resolve_options(file if preset is None else preset, values or [], model, task)
+            training = resolve_options(file if preset is None else preset, values or [])
             capacity = None if memory is None else parse_size_option("--memory", memory)
             limit = None if memory_limit is None else parse_size_option("--memory-limit", memory_limit)
+            command = measured_command(training, model, on)
+            if command is not None:
+                box = (read_box or read_local_machine)(interpreter)
+                if print_measured(command, training.resolved, box, capacity, limit, as_json):
+                    return
+            resolved, job = settings_to_keep(training), resolve_builtin_job(training.job, model, task)
             if on is not None:
                 if capacity is not None or limit is not None:
                     raise SettingsError("--on names cards with their memory; leave out --memory and --memory-limit.")
@@ -77,25 +84,85 @@ def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
         print_estimate(found, settings, as_json)
 
 
-def resolve_options(
-    preset: str | None, values: list[str], model: str | None, task: str | None
-) -> tuple[Resolved, BuiltinJob]:
-    """Return the chosen settings and the job with `model` and `task`. Raises `SettingsError`.
+def resolve_options(preset: str | None, values: list[str]) -> ResolvedTraining:
+    """Return the chosen settings and the preset's job. Raises `SettingsError`."""
+    from tuner_tui.settings.resolve import Sources, parse_flags, resolve_training
 
-    A command keeps its own defaults: all its settings count as chosen.
-    """
+    return resolve_training(Sources(preset, parse_flags(values), os.environ))
+
+
+def settings_to_keep(training: ResolvedTraining) -> Resolved:
+    """Return the settings of a training; a command keeps its own defaults, so that all of its count as chosen."""
     from tuner_tui.settings.fields import FIELDS
     from tuner_tui.settings.job import CommandJob
     from tuner_tui.settings.origin import Origin, OriginKind, Resolved
-    from tuner_tui.settings.resolve import Sources, parse_flags, resolve_training
 
-    training = resolve_training(Sources(preset, parse_flags(values), os.environ))
     resolved = training.resolved
-    if isinstance(training.job, CommandJob):
-        own = dict.fromkeys(FIELDS, Origin(OriginKind.PRESET, "the command"))
-        chosen = {name: resolved.origins[name] for name in resolved.given}
-        resolved = Resolved(resolved.settings, {**own, **chosen})
-    return resolved, resolve_builtin_job(training.job, model, task)
+    if not isinstance(training.job, CommandJob):
+        return resolved
+    own = dict.fromkeys(FIELDS, Origin(OriginKind.PRESET, "the command"))
+    chosen = {name: resolved.origins[name] for name in resolved.given}
+    return Resolved(resolved.settings, {**own, **chosen})
+
+
+def measured_command(training: ResolvedTraining, model: str | None, on: str | None) -> CommandJob | None:
+    """Return the preset's command, whose memory only its own runs can tell; None if a model is known."""
+    from tuner_tui.settings.job import CommandJob, modelled_job
+
+    job = training.job
+    if not isinstance(job, CommandJob) or model is not None or on is not None or modelled_job(job) is not None:
+        return None
+    return job
+
+
+def print_measured(
+    job: CommandJob, resolved: Resolved, box: LocalMachine, capacity: int | None, limit: int | None, as_json: bool
+) -> bool:
+    """Print the memory that runs of a command took, trials of a tuning included; return whether there were any.
+
+    Raises `SettingsError` if they took other micro batches, too few to interpolate.
+    """
+    from dataclasses import replace
+
+    from tuner_tui.advice.recommend.target import limit_gpu_memory, target_of
+    from tuner_tui.cli.render.estimate import measured_report
+    from tuner_tui.core.units import format_size
+    from tuner_tui.memory.calibration import MeasuredEstimate, UnmeasuredBatch, estimate_from_runs
+    from tuner_tui.runs.read.measured_memory import measured_runs
+    from tuner_tui.runs.store.folder import runs_dir
+    from tuner_tui.settings.errors import SettingsError
+
+    target = target_of(limit_gpu_memory(box.inventory, limit), box.interpreter, job)
+    most = capacity if capacity is not None else limit if not target.on_gpu else None
+    device = target.device if most is None else replace(target.device, capacity_bytes=most)
+    micro = "per_device_train_batch_size"
+    batch = resolved.settings.per_device_train_batch_size if micro in resolved.given else None
+    found = estimate_from_runs(measured_runs(job, runs_dir()), resolved.settings, device, batch)
+    if isinstance(found, UnmeasuredBatch):
+        size = format_size(found.peak_bytes)
+        raise SettingsError(
+            f"At micro batch {found.batch} this command took {size} (run {found.run}); at {batch} it was not run, and "
+            "one size does not show how memory grows."
+        )
+    if not isinstance(found, MeasuredEstimate):
+        return False
+    if as_json:
+        best = found.estimate
+        print_json(
+            {
+                "job": job.model_dump(mode="json"),
+                "batch": best.batch,
+                "total_bytes": best.total_bytes,
+                "low_bytes": best.low_bytes,
+                "high_bytes": best.high_bytes,
+                "verdict": best.verdict,
+                "largest_batch": found.largest,
+                "rests_on": best.rests_on,
+            }
+        )
+    else:
+        typer.echo("\n".join(measured_report(job, found)))
+    return True
 
 
 def resolve_builtin_job(job: Job | None, model: str | None, task: str | None) -> BuiltinJob:

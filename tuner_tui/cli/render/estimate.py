@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, cast
 
 from tuner_tui.cli.render.text import WIDTH, format_table
@@ -15,8 +16,10 @@ if TYPE_CHECKING:
 
     from tuner_tui.advice.recommend.card_plan import CardPlan
     from tuner_tui.advice.recommend.memory_estimator import JobMemoryEstimator
+    from tuner_tui.memory.calibration import MeasuredEstimate
     from tuner_tui.memory.estimate import MemoryEstimate
     from tuner_tui.settings.fields import Value
+    from tuner_tui.settings.job import CommandJob
     from tuner_tui.settings.model import Settings
 
 BAR_WIDTH = 40
@@ -37,6 +40,24 @@ def estimate_report(estimator: JobMemoryEstimator, settings: Settings, best: Mem
             f"Rests on: {best.rests_on}. {_assumption_sentence(estimator)}{_memory_kind_sentence(estimator, best)}",
             WIDTH,
         ),
+    ]
+
+
+def measured_report(job: CommandJob, found: MeasuredEstimate) -> list[str]:
+    """Return the report on a command: the peak of its own runs, and the largest micro batch if several were run."""
+    best = found.estimate
+    now = f" (now {best.batch})"
+    largest = (
+        "" if found.largest is None else f"Largest micro batch that fits with that reserve: {found.largest:,}{now}."
+    )
+    return [
+        *wrap_text(f"For {shlex.join(job.command)} · micro batch {best.batch}", WIDTH),
+        "",
+        _bar_line(best),
+        *wrap_text(_verdict_sentence(best), WIDTH),
+        *wrap_text(largest, WIDTH),
+        "",
+        *wrap_text(f"Rests on: {best.rests_on}.", WIDTH),
     ]
 
 

@@ -78,7 +78,8 @@ class TuningLines:
         for label, measured in (("start", verdict.start), ("best", verdict.best)):
             if measured is not None and measured.throughput is not None:
                 yield f"{label:<9} {format_measurement(measured)}"
-        if verdict.start_job_s is not None and verdict.best_job_s is not None and verdict.job_steps is not None:
+        changed = verdict.start_job_s != verdict.best_job_s
+        if changed and verdict.start_job_s and verdict.best_job_s and verdict.job_steps is not None:
             start, best = format_duration(verdict.start_job_s), format_duration(verdict.best_job_s)
             yield f"whole job {verdict.job_steps:,} steps: {start} → {best}, start-up included"
         if self._initial is not None and (changes := differences(self._initial, verdict.winner)):

@@ -45,8 +45,9 @@ def brief_command(words: Sequence[str]) -> str | None:
     words = redact_argv(words[:MAX_BRIEF_WORDS])
     name = PurePath(words[0]).name
     if name.startswith("python"):
-        rest = [word for word in words[1:] if word == "-m" or not word.startswith("-")]
-        name = " ".join(["python", *(PurePath(word).name for word in rest[: 2 if rest[:1] == ["-m"] else 1])])
+        rest = [word for word in words[1:] if word in ("-m", "-c") or not word.startswith("-")]
+        shown = 2 if rest[:1] == ["-m"] else 1  # the code after -c says little, and may be long
+        name = " ".join(["python", *(PurePath(word).name for word in rest[:shown])])
     return name[:MAX_COMMAND_LENGTH]
 
 

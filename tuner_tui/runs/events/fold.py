@@ -175,6 +175,12 @@ def _ended(state: RunState, event: ev.Ended) -> RunState:
     return after if _others_train(after, rank) else _enter(after, "ending", event.t)
 
 
+def _trial(state: RunState, event: ev.TrialMeasured) -> RunState:
+    rank = event.rank or 0
+    ranks = {**state.ranks, rank: replace(state.ranks.get(rank, RankState(rank=rank)), trial=event)}
+    return replace(state, ranks=ranks)
+
+
 def _steps(state: RunState, event: ev.Steps) -> RunState:
     if state.source is not None and event.source is None and state.total_source is not None:
         # The observer counts from here on: what was taken for the training's bar may have been that of its data.
@@ -286,6 +292,7 @@ _FOLDS: Mapping[type[ev.Event], Folder] = {
     ev.OutOfMemory: _out_of_memory,
     ev.Raised: _raised,
     ev.Ended: _ended,
+    ev.TrialMeasured: _trial,
     ev.Steps: _steps,
     ev.Metrics: _metrics,
 }

@@ -17,6 +17,7 @@ from tuner_tui.runs.events.types import (
     Raised,
     Saved,
     Steps,
+    TrialMeasured,
 )
 
 DIVERGED = 10.0
@@ -29,6 +30,7 @@ class RankState:
 
     `allocated_minima` and `anonymous_minima` are the trends of its GPU and host memory over its own steps.
     `planned_steps` is its own guess. `independent`: see `Started`. `exit_code` is what it gave to `sys.exit`.
+    `trial` is its measurement in a trial of a tuning.
     """
 
     rank: int
@@ -41,6 +43,7 @@ class RankState:
     independent: bool = False
     planned_steps: int | None = None
     exit_code: int | None = None
+    trial: TrialMeasured | None = None
 
 
 @dataclass(frozen=True, slots=True)

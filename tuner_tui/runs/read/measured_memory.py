@@ -15,7 +15,8 @@ from tuner_tui.runs.store.record import RecordError, RunRecord, read_record, red
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 
 MAX_CANDIDATES = 50
-MAX_RUNS = 12
+MAX_RUNS = 20
+"""A tuning has about 15 trials, and their smallest and largest batches come first."""
 END_BYTES = 256 << 10
 MIN_STEPS = 2
 """From the second step on, optimizer states exist during forward and backward."""

@@ -25,6 +25,9 @@ NO_STEP = "The training ended and took no optimizer step: `tuner-tui run` with t
 NOT_OBSERVED = "The training ended unseen: the observer cannot get into this command (a container, `python -I`)."
 
 
+BATCHES_UNSEEN = "its batches are not seen: samples are counted as the settings ask for"
+
+
 @dataclass(frozen=True, slots=True)
 class FinishedTrial:
     """A trial's run at its end.
@@ -57,7 +60,7 @@ def measure_trial(finished: FinishedTrial, trial: Trial) -> Measurement:
         return replace(_no_figures(finished, "no-step", finished.stop_reason), passing=finished.transient)
     if not finished.measured:
         return _unmeasured(finished)
-    figures = _figures(finished)
+    figures = _figures(finished, trial)
     if figures.steps < MIN_MEASURED_STEPS:
         return replace(figures, outcome="no-step", sentence=_too_few(finished))
     if figures.throughput is None:
@@ -75,7 +78,7 @@ def _unmeasured(finished: FinishedTrial) -> Measurement:
     return replace(_no_figures(finished, "failed", _sentence(finished)), passing=killed)
 
 
-def _figures(finished: FinishedTrial) -> Measurement:
+def _figures(finished: FinishedTrial, trial: Trial) -> Measurement:
     """The figures over all ranks: throughput is summed, memory is that of the fullest card."""
     ranks = finished.measured
     seconds = [rank.seconds for rank in ranks]
@@ -87,7 +90,7 @@ def _figures(finished: FinishedTrial) -> Measurement:
         seconds=finished.seconds,
         run_id=finished.run_id,
         steps=steps,
-        samples_s=_rate(ranks, lambda rank: rank.samples or None),
+        samples_s=_rate(ranks, lambda rank: rank.samples or _requested_samples(rank, finished.situation, trial)),
         tokens_s=_rate(ranks, lambda rank: rank.tokens),
         spread=max((rank.spread for rank in ranks if rank.spread is not None), default=None),
         step_time_s=max(seconds) / steps if steps else None,
@@ -97,7 +100,7 @@ def _figures(finished: FinishedTrial) -> Measurement:
         breakdown=_breakdown(ranks, finished.situation),
         dataset_samples=next((rank.dataset_samples for rank in ranks if rank.dataset_samples is not None), None),
         room_bytes=min((room for room in map(_room, ranks) if room is not None), default=None),
-        sentence=_caveats(ranks[0]),
+        sentence="; ".join(filter(None, [_caveats(ranks[0]), "" if ranks[0].samples else BATCHES_UNSEEN])),
         overhead_s=_overhead_s(ranks, finished.situation.state),
         job_steps=_job_steps(ranks, finished.situation.state),
         others_cpu_share=_others_cpu_share(finished.situation),
@@ -138,6 +141,17 @@ def _job_steps(ranks: Sequence[TrialMeasured], state: RunState) -> int | None:
     """Optimizer steps of the whole training: what the ranks found, else the plan that a framework reported."""
     found = next((rank.planned_steps for rank in ranks if rank.planned_steps), None)
     return found or state.total_steps or None
+
+
+def _requested_samples(rank: TrialMeasured, situation: Situation, trial: Trial) -> int | None:
+    """Samples of the measured steps by the settings that the command was given; None if it was given no batch size.
+
+    For a loop without a DataLoader, whose batches are not seen.
+    """
+    given = situation.chosen is None or MICRO in situation.chosen
+    if not given or MICRO in situation.not_applied or MICRO in situation.state.not_injected:
+        return None
+    return rank.steps * trial.settings.effective_batch()
 
 
 def _rate(ranks: Sequence[TrialMeasured], of: Callable[[TrialMeasured], int | None]) -> float | None:
