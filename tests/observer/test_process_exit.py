@@ -1,4 +1,4 @@
-"""How a process ends: out of memory by type and message, and its exit code."""
+"""How a process ends: out of memory, its exit code, and what is written of a message."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from tests.observer.observed_process import observe
 from tuner_tui.observer.site._tuner_observer.process_exit import is_out_of_memory
+from tuner_tui.observer.site._tuner_observer.redact import redact
 from tuner_tui.runs.events.types import Ended
 
 
@@ -38,3 +39,11 @@ def test_what_counts_as_out_of_memory(kind: str, message: str, expected: bool) -
 def test_the_code_given_to_sys_exit(tmp_path: Path, code: str, expected: int | None) -> None:
     run = observe(tmp_path, "-c", f"import sys, torch\n{code}")
     assert [event.exit_code for event in run.of(Ended)] == [expected]
+
+
+def test_a_message_is_written_without_colours_and_secrets() -> None:
+    """torch.load emphasises a part of its message; a token may be anywhere."""
+    assert redact("two options, \x1b[1mdo those steps only if\x1b[0m you trust it") == (
+        "two options, do those steps only if you trust it"
+    )
+    assert "hf_abcdefghijklmnopqrstuvwxyzABCDEFGH" not in redact("bad token hf_abcdefghijklmnopqrstuvwxyzABCDEFGH")
