@@ -98,12 +98,13 @@ def parse_yaml(text: str, source: str) -> MappingNode:
 class ToolFile:
     """The values in a tool's configuration file, and the line of each key at its top, counted from 1.
 
-    `command` is the training command of a shell script.
+    `command` is the training command of a shell script, `environment` the variables that the script sets for it.
     """
 
     values: dict[str, Any]
     lines: dict[str, int] = field(default_factory=dict)
     command: tuple[str, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
 
 
 def read_tool_file(path: Path) -> ToolFile:

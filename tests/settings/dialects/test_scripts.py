@@ -138,6 +138,11 @@ def test_a_notebook_is_read_and_changed_in_its_cells(tmp_path: Path) -> None:
     assert found == text.replace("max_steps=60", "max_steps=61")
 
 
+def test_a_notebook_that_starts_a_script(tmp_path: Path) -> None:
+    text = notebook("!pip install x --quiet", "n = 1\n!deepspeed train.py \\\n  --model_id $n --max_steps 7 --seed 3")
+    assert opened(tmp_path, "train.ipynb", text) == ({"max_steps": 7, "seed": 3}, None)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
@@ -182,6 +187,32 @@ def test_a_shell_script_is_its_training_command(tmp_path: Path) -> None:
     assert "3e-5" not in applied.argv
 
 
+@pytest.mark.parametrize(
+    ("text", "settings", "command"),
+    [
+        ("swift sft --model m --dataset a#500 'b#9' --seed 3 # it's it\n", {"seed": 3},
+         "swift sft --model m --dataset a#500 b#9 --seed 3"),
+        ("n=4\npython t.py --gradient_accumulation_steps $(expr 16 / $n) --seed $((2 + 1))\n",
+         {"gradient_accumulation_steps": 4, "seed": 3}, "python t.py --gradient_accumulation_steps 4 --seed 3"),
+        ("python t.py --seed $(date +%s) --max_steps 5\n", {"max_steps": 5}, "bash FILE"),
+        ("python t.py \\\n  --seed 3 \\", {"seed": 3}, "python t.py --seed 3"),
+        ("ls x.yaml\nswift sft my.yaml\n", {}, "swift sft my.yaml"),
+        ("python a.py --x 1 --seed 1 && python b.py --seed 2\n", {"seed": 1}, "python a.py --x 1 --seed 1"),
+    ],
+)  # fmt: skip
+def test_words_are_those_of_the_shell(tmp_path: Path, text: str, settings: dict[str, Value], command: str) -> None:
+    found, job = opened(tmp_path, "train.sh", text)
+    assert job is not None
+    assert (found, " ".join(job.command).replace(str(tmp_path / "train.sh"), "FILE")) == (settings, command)
+
+
+def test_variables_set_for_a_command_reach_it(tmp_path: Path) -> None:
+    text = "export WANDB_PROJECT=p\nX=1\nNPROC_PER_NODE=$X swift sft --model m --max_steps 5\n"
+    _, job = opened(tmp_path, "train.sh", text)
+    assert job is not None
+    assert (job.env, job.dialect) == ({"WANDB_PROJECT": "p", "NPROC_PER_NODE": "1"}, "ms-swift")
+
+
 def test_a_shell_script_that_needs_the_shell_is_run_whole(tmp_path: Path) -> None:
     settings, job = opened(tmp_path, "train.sh", 'python train.py --seed 3 --output_dir "$SCRATCH/x" "$@"\n')
     assert settings == {"seed": 3}
@@ -224,6 +255,35 @@ def test_a_hydra_file_gives_its_own_keys(tmp_path: Path) -> None:
     assert set(applied.argv[6:]) == {
         "model.optimizer.lr=1e-05", "trainer.precision=16-mixed", "trainer.max_epochs=2", "seed=4",
     }  # fmt: skip
+
+
+def test_a_hydra_file_is_composed_of_its_groups(tmp_path: Path) -> None:
+    files = {
+        "configs/train.yaml": "# @package _global_\ndefaults:\n  - _self_\n  - data: imdb\n  - trainer: default\n"
+        "  - experiment: null\n  - optional local: none\nseed: 3\n",
+        "environment.yaml": "channels:\n  - defaults\n",
+        "configs/data/imdb.yaml": "_target_: my.Data\nbatch_size: 64\n",
+        "configs/data/small.yaml": "defaults: [imdb]\nbatch_size: 4\n",
+        "configs/trainer/default.yaml": "max_epochs: 10\naccumulate_grad_batches: 2\n",
+        "configs/experiment/one.yaml": "# @package _global_\ndefaults: [{override /data: small}]\nseed: 9\n",
+        "src/train.py": "@hydra.main(version_base='1.3')\ndef main(cfg): ...\n",
+        "src/eval.py": "@hydra.main(version_base='1.3')\ndef main(cfg): ...\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    main = load_preset(tmp_path / "configs/train.yaml").preset
+    assert main.settings == {
+        "per_device_train_batch_size": 64, "num_train_epochs": 10.0, "gradient_accumulation_steps": 2, "seed": 3,
+    }  # fmt: skip
+    assert isinstance(main.job, CommandJob)
+    start = ("python", f"{tmp_path}/src/train.py")
+    assert main.job.command == (*start, "--config-path", f"{tmp_path}/configs", "--config-name", "train")
+    assert main.job.aliases["per_device_train_batch_size"] == "data.batch_size"
+    experiment = load_preset(tmp_path / "configs/experiment/one.yaml").preset
+    assert experiment.settings == {"per_device_train_batch_size": 4, "seed": 9}
+    assert isinstance(experiment.job, CommandJob)
+    assert experiment.job.command == (*start, "experiment=one")
 
 
 LIGHTNING = """seed_everything: 7

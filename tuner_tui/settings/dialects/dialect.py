@@ -16,7 +16,7 @@ from tuner_tui.settings.model import Settings
 WrittenKeys = Mapping[str, Any]
 Form = Literal["yaml", "json", "arguments", "overrides", "python"]
 """Text that holds the values: a file, `--key value`, Hydra's `key=value`, or keyword arguments of Python calls."""
-TEMPLATE = re.compile(r"\$\{.*\}|\{\{.*\}\}|<.*>")
+TEMPLATE = re.compile(r"\$\{.*\}|\{\{.*\}\}|<.*>|\$\w+|\$\(.*\)")
 """A value that is filled in before the tool reads the file, such as `${BF16}`."""
 
 
@@ -189,7 +189,7 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
         own = dialect.names.get(name)
         if name not in found and own is not None and own in plain:
             found[name] = plain.pop(own)
-    imported = from_hf({**plain, **found}, strict=dialect.extends_hf and not dialect.names)
+    imported = from_hf({**plain, **found}, strict=dialect.extends_hf and not dialect.names and dialect.form == "yaml")
     # A key that the tool has by that name is no old spelling, as it would be for transformers.
     spelled = [key for key in values if key == dialect.warmup_ratio or _spells(dialect, key)]
     told = [note for note in imported.notes if not any(note.startswith(f"{key} is read as ") for key in spelled)]

@@ -11,7 +11,13 @@ import yaml
 
 from tuner_tui.settings.dialects.dialect import Dialect, Form, unflatten
 from tuner_tui.settings.dialects.patch import KeyPath, patch_text
-from tuner_tui.settings.dialects.python_source import patch_notebook, patch_python, read_notebook, read_python
+from tuner_tui.settings.dialects.python_source import (
+    patch_notebook,
+    patch_python,
+    read_notebook,
+    read_python,
+    shell_lines,
+)
 from tuner_tui.settings.dialects.shell_script import read_arguments, read_shell
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.yaml_reader import MAX_BYTES, ToolFile, parse_tool_text, read_text
@@ -41,7 +47,9 @@ def parse_file(text: str, path: Path) -> ToolFile:
         case ".py":
             return read_python(text, source)
         case ".ipynb":
-            return read_notebook(text, source)
+            found = read_notebook(text, source)
+            commands = "" if found.values else shell_lines(text, source)
+            return read_shell(commands, source) if commands else found
         case ".args":
             return read_arguments(text)
         case _ if SCRIPT_FORMS.get(suffix) == "arguments":

@@ -58,13 +58,17 @@ def file_changes(
         gone = sorted(key for key in dialect_keys(dialect, name) if written.values.get(key) is None)
         gone = [place for place in (places.get(key, key) for key in gone) if place in flat]
         values |= {_path(dialect, key): None for key in gone}
+    notes = list(written.notes)
     for key, value in written.values.items():
         place = places.get(key, key)
+        if dialect.form == "overrides" and place not in flat:
+            notes.append(f"{key} is in another file of the configuration, if it is there at all")
+            continue
         if key == "fp16" and value is False and flat and flat.get(place) is None:
             continue  # off in every tool; bf16 is on in some
         if value is not None and (place not in flat or flat[place] != value):
             values[_path(dialect, place)] = value
-    return FileChanges(values, written.unsupported, written.notes)
+    return FileChanges(values, written.unsupported, tuple(notes))
 
 
 def patch_text(text: str, changes: Mapping[KeyPath, Any], source: str, suffix: str = ".yaml") -> str:

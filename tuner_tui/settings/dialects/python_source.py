@@ -57,6 +57,18 @@ def read_notebook(text: str, source: str) -> ToolFile:
     return _read([_without_magics(code) for code in _cells(text, source)], source)
 
 
+def shell_lines(text: str, source: str) -> str:
+    """The commands that the cells of a notebook give to a shell: `!torchrun …`, and cells of `%%bash`."""
+    found = []
+    for code in _cells(text, source):
+        if re.match(r"\s*%%(bash|sh)\b", code):
+            found.append(code.partition("\n")[2])
+        else:
+            found += re.findall(r"^[ \t]*!((?:[^\n]*\\\n)*[^\n]*)", code, re.MULTILINE)
+    commands = "\n".join(found)
+    return commands if "--" in commands else ""
+
+
 def patch_python(text: str, changes: Mapping[tuple[str, ...], Any], source: str) -> str:
     """`text` with the keyword arguments changed. Raises `SettingsError` for one whose call the source does not have."""
     (patched,) = _patch([text], [text], changes, source)

@@ -9,6 +9,7 @@ from itertools import zip_longest
 
 from tuner_tui.settings.dialects import hf
 from tuner_tui.settings.dialects.hf_names import IGNORED_ARGUMENTS
+from tuner_tui.settings.dialects.registry import DIALECTS
 from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.fields import FIELDS
 from tuner_tui.settings.yaml_reader import ToolFile
@@ -17,9 +18,12 @@ KNOWN_OPTIONS: Collection[str] = {
     *FIELDS, *IGNORED_ARGUMENTS, *(name for names in hf.ARGUMENT_NAMES.values() for name in names),
     "max_seq_length", "config", "config_file",
 }  # fmt: skip
-_ASSIGNMENT = re.compile(r"(?:export\s+|local\s+|declare\s+(?:-\w+\s+)?)?([A-Za-z_]\w*)=(.*)", re.DOTALL)
+FILE_SCORE = 5
+"""What a configuration file counts for, in options."""
+DECLARATIONS = ("export", "local", "declare", "readonly")
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _VARIABLE = re.compile(r"\$(?:\{(\w+)(?::?-([^}]*))?\}|(\w+))")
-_SEPARATOR = re.compile(r"&&|\|\|?|;|>>?|2>&1|&")
+_END = re.compile(r"&&|\|\|?|;|>>?|2>&1|&|#.*")
 
 
 def read_shell(text: str, source: str) -> ToolFile:
@@ -28,22 +32,34 @@ def read_shell(text: str, source: str) -> ToolFile:
     Variables that the script sets are put in; a command that needs others is not given, only its options.
     """
     variables: dict[str, str] = {}
+    exported: dict[str, str] = {}
     best: tuple[str, ...] = ()
-    for line in re.sub(r"\\\r?\n", " ", text).splitlines():
-        assigned = _ASSIGNMENT.fullmatch(line.strip())
-        words = _words(line)
-        if assigned is not None and len(words) <= 2:
-            variables[assigned[1]] = _filled("".join(_words(assigned[2])), variables)
+    for line in re.sub(r"\\[ \t]*(\r?\n|\Z)", " ", text).splitlines():
+        filled = tuple(_words(_computed(_filled(line, variables))))
+        assigned = [_ASSIGNMENT.fullmatch(word) for word in filled if word not in DECLARATIONS]
+        if filled and all(assigned):
+            found = {match[1]: match[2] for match in assigned if match is not None}
+            variables |= found
+            exported |= found if filled[0] == "export" else {}
             continue
-        filled = tuple(_filled(word, variables) for word in words)
-        if len(KNOWN_OPTIONS & read_options(filled).keys()) > len(KNOWN_OPTIONS & read_options(best).keys()):
+        if _score(filled) > _score(best):
             best = filled
     if not best:
         raise PresetError(f"{source}: has no command with options of a training")
-    while best and _ASSIGNMENT.fullmatch(best[0]):
+    environment = dict(exported)
+    while best and (match := _ASSIGNMENT.fullmatch(best[0])):
+        environment[match[1]] = match[2]
         best = best[1:]
-    runs = not any("$" in word or "`" in word for word in best)
-    return ToolFile(dict(read_options(best)), command=best if runs else ())
+    runs = not any("$" in word or "`" in word for word in (*best, *environment.values()))
+    return ToolFile(dict(read_options(best)), command=best if runs else (), environment=environment if runs else {})
+
+
+def _score(words: tuple[str, ...]) -> int:
+    """How much of a training a command says: its options, or the file of a known tool."""
+    options = len(KNOWN_OPTIONS & read_options(words).keys())
+    program = next((word for word in words if not _ASSIGNMENT.fullmatch(word)), "")
+    reads_file = any(word.endswith((".yaml", ".yml")) for word in words)
+    return options + (FILE_SCORE if reads_file and any(program in one.programs for one in DIALECTS.values()) else 0)
 
 
 def read_arguments(text: str) -> ToolFile:
@@ -68,16 +84,32 @@ def read_options(words: tuple[str, ...]) -> Mapping[str, str]:
 
 
 def _words(line: str) -> list[str]:
-    """The words of the first command in a line; none if its quotes do not end here."""
+    """The words of the first command in a line, without a comment; none if its quotes do not end here."""
     try:
-        words = shlex.split(line, comments=True)
-    except ValueError:
-        return []
-    end = next((index for index, word in enumerate(words) if _SEPARATOR.fullmatch(word)), len(words))
+        words = shlex.split(line)
+    except ValueError:  # perhaps of an apostrophe in a comment
+        try:
+            words = shlex.split(re.sub(r"(^|\s)#.*", "", line))
+        except ValueError:
+            return []
+    end = next((index for index, word in enumerate(words) if _END.fullmatch(word)), len(words))
     return words[:end]
 
 
-def _filled(word: str, variables: Mapping[str, str]) -> str:
+def _computed(line: str) -> str:
+    """`line` with arithmetic of two numbers done; other substitutions are one word, which only the shell knows."""
+
+    def value(match: re.Match[str]) -> str:
+        terms = re.fullmatch(r"\$\(\(?\s*(?:expr\s+)?(\d+)\s*\\?([*/+-])\s*(\d+)\s*\)?\)", match[0])
+        if terms is None or (terms[2] == "/" and int(terms[3]) == 0):
+            return "$(…)"
+        left, right = int(terms[1]), int(terms[3])
+        return str({"*": left * right, "+": left + right, "-": left - right, "/": left // (right or 1)}[terms[2]])
+
+    return re.sub(r"\$\(\(?[^()]*\)?\)", value, line)
+
+
+def _filled(line: str, variables: Mapping[str, str]) -> str:
     return _VARIABLE.sub(
-        lambda match: variables.get(match[1] or match[3], match[0] if match[2] is None else match[2]), word
+        lambda match: variables.get(match[1] or match[3], match[0] if match[2] is None else match[2]), line
     )

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tuner_tui.settings.apply import default_apply_mode
-from tuner_tui.settings.dialects.dialect import Dialect, Form, dialect_keys, flatten, own_keys
+from tuner_tui.settings.dialects.dialect import TEMPLATE, Dialect, Form, dialect_keys, flatten, own_keys
+from tuner_tui.settings.dialects.hydra_composition import is_experiment
 from tuner_tui.settings.dialects.python_source import CLASS
 from tuner_tui.settings.dialects.registry import HF, dialect_of_command
 from tuner_tui.settings.fields import FIELDS, shorten_text
@@ -19,6 +20,7 @@ from tuner_tui.settings.yaml_reader import ToolFile
 APPLY_MODES: Mapping[Form, ApplyMode] = {"python": "inject", "overrides": "hydra"}
 """How settings reach a file of a form that is not rewritten for each run."""
 NO_PROGRAMS = (".ipynb", ".args")
+SHELL_MODEL_KEYS = ("model_name_or_path", "model", "base_model", "model_id", "pretrained_model_name_or_path")
 FOLDERS_UP, MOST_SCRIPTS, MOST_SOURCE_BYTES = 4, 100, 2**18
 """How far a file's script is searched."""
 ENTRY_KEYS = ("path", "id", "name", "dataset_name", "dataset")
@@ -35,7 +37,7 @@ def job_of_file(dialect: Dialect, file: ToolFile, path: Path) -> CommandJob | No
     if path.suffix in NO_PROGRAMS or (dialect.script_unknown and dialect.form != "arguments"):
         return None
     flat = flatten(file.values) if dialect.nested else file.values
-    if dialect.form == "arguments":
+    if file.command or dialect.form == "arguments":
         return _job_of_shell(file, path, flat)
     command = dialect.command if dialect.choose_command is None else dialect.choose_command(file.values, path)
     script = None if dialect.script_marker is None else find_script(path, dialect.script_marker)
@@ -44,6 +46,8 @@ def job_of_file(dialect: Dialect, file: ToolFile, path: Path) -> CommandJob | No
     file_path = path.absolute()
     known = {"{config}": file_path, "{script}": script, "{folder}": file_path.parent, "{stem}": path.stem}
     words = tuple(str(known.get(word, word)) for word in shlex.split(command) if word)
+    if dialect.form == "overrides" and is_experiment(path):
+        words = (*words[:2], f"{file_path.parent.name}={path.stem}")
     apply: ApplyMode = APPLY_MODES.get(dialect.form, "yaml")
     return CommandJob(
         command=words,
@@ -58,13 +62,17 @@ def job_of_file(dialect: Dialect, file: ToolFile, path: Path) -> CommandJob | No
 
 
 def find_script(path: Path, marker: str) -> Path | None:
-    """The script near the file whose source has `marker`; None if there is none, or several are as near."""
+    """The script near the file whose source has `marker`; None if there is none, or several are as near.
+
+    Of several, the only one with `train` in its name is it: an evaluation reads the same file.
+    """
     pattern = re.compile(marker)
     for folder in [*path.absolute().parents][:FOLDERS_UP]:
         near = [one for inner in (folder, folder / "src", folder / "scripts") for one in sorted(inner.glob("*.py"))]
         found = [one for one in near[:MOST_SCRIPTS] if pattern.search(_source(one))]
+        named = [one for one in found if "train" in one.stem] if len(found) > 1 else found
         if found:
-            return found[0] if len(found) == 1 else None
+            return named[0] if len(named) == 1 else None
     return None
 
 
@@ -78,13 +86,15 @@ def _source(path: Path) -> str:
 
 def _job_of_shell(file: ToolFile, path: Path, flat: Mapping[str, Any]) -> CommandJob:
     """The training command of a shell script; where it needs variables of the shell, the script itself."""
-    model = _first_text(flat, ("model_name_or_path", "model", "base_model"))
-    common: dict[str, Any] = {"model": model, "task": "causal-lm" if model else None}
+    model = _first_text(flat, SHELL_MODEL_KEYS)
+    data = _first_text(flat, ("dataset", "dataset_name", "data_path", "train_file"))
+    common: dict[str, Any] = {"model": model, "task": "causal-lm" if model else None, "data": data}
     if not file.command:
         return CommandJob(command=("bash", str(path.absolute())), apply="inject", **common)
     tool = dialect_of_command(file.command).name
     mode = default_apply_mode(file.command)
-    return CommandJob(command=file.command, apply="hf-args" if mode == "inject" else mode, dialect=tool, **common)
+    mode = "hf-args" if mode == "inject" else mode
+    return CommandJob(command=file.command, apply=mode, dialect=tool, env=file.environment, **common)
 
 
 def _aliases(dialect: Dialect, flat: Mapping[str, Any]) -> dict[str, str]:
@@ -106,7 +116,7 @@ def _first_text(values: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:
 def _text_of(value: object) -> str | None:
     """A name; the names in a list of entries; the keys of a mapping of name to share."""
     if isinstance(value, str):
-        return shorten_text(value, LONGEST_NAME)
+        return None if TEMPLATE.search(value) else shorten_text(value, LONGEST_NAME)
     if isinstance(value, Mapping):
         inner = value.get("datasets")
         names = [_text_of(inner)] if isinstance(inner, list) else [str(key) for key in value]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from tuner_tui.settings.dialects.dialect import Dialect, read_settings
 from tuner_tui.settings.dialects.file_formats import form_of_file, parse_file, read_file_text
 from tuner_tui.settings.dialects.hf import PRESET_SPELLINGS
+from tuner_tui.settings.dialects.hydra_composition import compose
 from tuner_tui.settings.dialects.registry import HF, dialect_of_command, dialect_of_file
 from tuner_tui.settings.dialects.tool_job import job_of_file
 from tuner_tui.settings.errors import FieldError, PresetError, SettingsError
@@ -76,6 +77,8 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     dialect = tool or (dialect_of_command(file.command) if file.command else plain)
     if form == "arguments" and dialect is HF:
         dialect = plain
+    if path is not None and dialect.form == "overrides":
+        file = replace(file, values=compose(file.values, path))
     try:
         imported = read_settings(dialect, file.values)
         job = None if path is None else job_of_file(dialect, file, path)
