@@ -25,7 +25,7 @@ from tuner_tui.runs.read.measured_memory import measured_runs
 from tuner_tui.runs.read.reader import RunReader, RunView
 from tuner_tui.runs.store.folder import RunFolder, runs_dir
 from tuner_tui.runs.store.record import RecordError, RunRecord, read_record
-from tuner_tui.settings.job import Job
+from tuner_tui.settings.job import Job, modelled_job
 from tuner_tui.settings.model import Precision, Settings
 from tuner_tui.settings.rules.weights import overflows_fp16
 
@@ -117,7 +117,8 @@ class Situation:
     @property
     def overflows_fp16(self) -> bool:
         """Whether the model is known to overflow in fp16."""
-        return self.job is not None and overflows_fp16(self.job.model)
+        modelled = modelled_job(self.job)
+        return modelled is not None and overflows_fp16(modelled.model)
 
     @property
     def usable_cores(self) -> int | None:

@@ -14,7 +14,7 @@ from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, Recommendatio
 from tuner_tui.advice.recommend.target import target_of
 from tuner_tui.advice.recommend.workload import workload_of
 from tuner_tui.hardware.inventory import MigSlice
-from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job
 
 T4, V100, K80 = card("T4", gib=15.0), card("V100", gib=15.8), card("K80", gib=11.2)
 A10, RTX3090, RTX4060 = card("A10", gib=22.5), card("RTX 3090"), card("RTX 4060")
@@ -379,3 +379,26 @@ def test_a_command_with_two_cards_counts_one_and_says_so() -> None:
     assert found.replicas == 1
     assert any("uses a Trainer" in note for note in found.notes)
     assert recommend(box(T4, T4), python(), command.model_copy(update={"apply": "hf-args"})).replicas == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "model", "said"),
+    [
+        (("run_clm.py", "--model_name_or_path", "Qwen/Qwen2.5-0.5B"), "Qwen/Qwen2.5-0.5B", True),
+        (("run_glue.py", "--model-name-or-path=bert-base-uncased"), "bert-base-uncased", False),
+        (("train.py", "--model"), None, False),
+        (("train.py", "--model", "--bf16"), None, False),
+    ],
+)
+def test_a_command_is_told_that_the_scaler_takes_no_16_bit_weights(words, model, said):
+    """Qwen2.5 is saved in bf16, BERT in fp32."""
+    job = CommandJob(command=("python", *words))
+    modelled = modelled_job(job)
+    assert (None if modelled is None else modelled.model) == model
+    assert any("saved in 16 bit" in note for note in recommend(box(T4), python(), job).notes) is said
+    assert not any("saved in 16 bit" in note for note in recommend(box(A10), python(), job).notes)
+
+
+def test_a_command_that_trains_gemma_is_not_sent_to_fp16():
+    job = CommandJob(command=("python", "sft.py", "--model", "google/gemma-3-1b-it"))
+    assert recommend(box(T4), python(), job).settings.precision == "fp32"

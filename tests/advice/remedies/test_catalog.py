@@ -287,3 +287,41 @@ def test_a_placeholder_in_the_command_carries_the_change() -> None:
     job = CommandJob(command=("python", "main.py", "--lr", "{learning_rate}"), apply="placeholders")
     (remedy,) = [one for one in remedies_for("nan", own_loop(LOOP, job)) if "learning rate" in one.title]
     assert remedy.change == {"learning_rate": 0.01}
+
+
+def test_a_frozen_base_is_quantized_after_lora_and_before_the_safe_batch() -> None:
+    now = situation(settings=Settings(peft_method="lora", per_device_train_batch_size=64))
+    keys = [next(iter(remedy.change)) for remedy in remedies_for("gpu-oom", now) if remedy.change]
+    assert keys[-2:] == ["quantization", "per_device_train_batch_size"]
+    assert "quantization" not in [key for change in changes("gpu-oom") for key in change], "all weights train"
+
+
+def test_nothing_is_quantized_without_bitsandbytes_or_trained_weights() -> None:
+    for changed in ({"interpreter": BARE}, {"job": BuiltinJob(model="bert-base")}):
+        now = situation(settings=Settings(peft_method="lora"), **changed)
+        assert not any("quantization" in remedy.change for remedy in remedies_for("gpu-oom", now))
+
+
+def test_lora_is_offered_neither_on_random_weights_nor_where_the_log_shows_it() -> None:
+    shape = situation(settings=Settings(), job=BuiltinJob(model="bert-base"))
+    assert not any("peft_method" in remedy.change for remedy in remedies_for("gpu-oom", shape))
+    log = ("trainable params: 4,194,304 || all params: 6,742,609,920 || trainable%: 0.0622",)
+    titles = [one.title for one in remedies_for("gpu-oom", situation(settings=None, log=log), "training")]
+    assert "train adapters: LoRA" not in titles
+    assert "quantize the base: 4 bits with LoRA (QLoRA)" in titles
+
+
+def test_pure_bf16_under_the_loss_scaler_is_set_back() -> None:
+    settings = Settings(precision="fp16", weights_dtype="bf16")
+    now = situation(settings=settings, job=BuiltinJob(model="org/model"), inventory=T4)
+    (remedy,) = remedies_for("precision-unsupported", now, "scaler")
+    assert remedy.change == {"weights_dtype": "auto"}
+
+
+@pytest.mark.parametrize(("model", "precision"), [("google/gemma-3-1b-it", "fp32"), ("Qwen/Qwen2.5-1.5B", "fp16")])
+def test_fp16_is_never_advised_to_a_model_that_overflows_in_it(model: str, precision: str) -> None:
+    command = CommandJob(command=("python", "sft.py", "--model_name_or_path", model))
+    for job in (BuiltinJob(model=model), command):
+        now = situation(settings=Settings(precision="bf16"), job=job, inventory=T4)
+        assert now.best_precision == precision
+        assert remedies_for("precision-unsupported", now, "bf16")[0].change["precision"] == precision

@@ -264,3 +264,11 @@ def test_a_tools_file_is_estimated_as_it_is(call: Call, tmp_path: Path) -> None:
     assert totals["qlora"] < totals["lora"] < totals["full"] == totals["batch"]
     # The linear layers of LLaMA 1B have 973 million weights: 4 bytes each as saved, about half a byte in nf4.
     assert totals["lora"] - totals["qlora"] == pytest.approx(973e6 * 3.5, rel=0.05)
+
+
+def test_quantized_weights_make_a_7b_model_fit_a_small_card(call: Call) -> None:
+    """14.2 GiB of 16-bit weights leave no room on 16 GiB; 5.3 GiB in 4 bits do."""
+    words = ("--set", "peft_method=lora", "--set", "max_length=512", "--on", "16GiB", "--json")
+    (plan,) = json.loads(call("--model", "Qwen/Qwen2.5-7B", "--task", "causal-lm", *words).stdout)["cards"]
+    assert plan["to_fit"]["quantization"] == "nf4"
+    assert plan["to_fit"]["bnb_4bit_use_double_quant"] is True

@@ -15,7 +15,7 @@ from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.hardware.planned import PlannedCards, planned_interpreter, planned_inventory
 from tuner_tui.memory.estimate import MemoryEstimate
 from tuner_tui.memory.trace import TraceError
-from tuner_tui.settings.job import BuiltinJob
+from tuner_tui.settings.job import SHAPES, BuiltinJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Resolved
 
@@ -66,12 +66,12 @@ def make_fit(
     """The changes that make `settings` fit, empty if they do; None if none of those tried suffices.
 
     Tried in the order of least harm, each added to those before: a smaller micro batch with the effective batch held,
-    gradient checkpointing, 8-bit optimizer states, LoRA. Judged by `MemoryEstimate.verdict`.
+    gradient checkpointing, 8-bit optimizer states, LoRA, 4-bit weights. Judged by `MemoryEstimate.verdict`.
     """
     if best.verdict in ("fits", "unknown"):
         return {}
     tried = settings
-    for change in ({}, *_memory_savers(settings)):
+    for change in ({}, *_memory_savers(settings, estimator.job.model in SHAPES)):
         tried = tried.changed(**change)
         found = estimator.at_once(tried)
         largest = None if found is None else found.largest_batch()
@@ -87,12 +87,16 @@ def make_fit(
     return None
 
 
-def _memory_savers(settings: Settings) -> Iterator[dict[str, object]]:
+def _memory_savers(settings: Settings, random_weights: bool) -> Iterator[dict[str, object]]:
     if settings.per_device_eval_batch_size > 1:
         yield {"per_device_eval_batch_size": 1}
     if not settings.gradient_checkpointing:
         yield {"gradient_checkpointing": True}
     if "8bit" not in settings.optim and settings.peft_method == "none":
         yield {"optim": "adamw_bnb_8bit"}
+    if random_weights:  # on which adapters learn next to nothing
+        return
     if settings.peft_method == "none":
         yield {"peft_method": "lora", "optim": settings.optim}
+    if settings.quantization == "none":
+        yield {"quantization": "nf4", "bnb_4bit_use_double_quant": True}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from tuner_tui.advice.recommend.draft import RecommendationDraft
 from tuner_tui.advice.thresholds import NOTES_3070, NOTES_3090, NOTES_T4, NOTES_UTILISATION
 from tuner_tui.hardware.gpu.capabilities import FP16_SLOW, has_tensor_cores
+from tuner_tui.memory.model_shape import known_shape
+from tuner_tui.settings.job import BuiltinJob, modelled_job
 from tuner_tui.settings.rules.speed import TRITON_MIN_CAPABILITY
 from tuner_tui.settings.rules.weights import overflows_fp16
 
@@ -31,7 +33,8 @@ def _before_ampere(draft: RecommendationDraft, capability: tuple[int, int]) -> N
     label = draft.target.card_label
     emulated = f"{label} only emulates bf16 (torch.cuda.is_bf16_supported() says yes nevertheless)"
     draft.reject("precision", "bf16", emulated, PRECISION_SOURCE)
-    model = draft.target.job.model
+    modelled = modelled_job(draft.target.job)
+    model = None if modelled is None else modelled.model
     if overflows_fp16(model):
         why = f"{model} was trained in bf16, and its activations overflow fp16: the loss becomes nan"
         draft.reject("precision", "fp16", why, "transformers: notes on Gemma and T5")
@@ -40,12 +43,27 @@ def _before_ampere(draft: RecommendationDraft, capability: tuple[int, int]) -> N
     if all(has_tensor_cores(card.name, capability) for card in draft.target.cards):
         reason = f"{label} has fp16 tensor cores and no bf16; a loss scaler comes with it"
         draft.advise("precision", "fp16", reason, PRECISION_SOURCE)
+        _note_16_bit_weights(draft)
         return
     slow = "at 1/64 of fp32's speed" if capability == FP16_SLOW else "without tensor cores, so there is little to gain"
     has = capability >= (5, 3)
     why = f"{label} computes in fp16 {slow}" if has else f"{label} does not compute in fp16"
     draft.reject("precision", "fp16", why, PRECISION_SOURCE)
     draft.advise("precision", "fp32", f"{why}", PRECISION_SOURCE)
+
+
+def _note_16_bit_weights(draft: RecommendationDraft) -> None:
+    """A command loads its model itself: as saved in Transformers 5, and the loss scaler takes no 16-bit gradients."""
+    job, settings = draft.target.job, draft.settings
+    modelled = modelled_job(job)
+    if isinstance(job, BuiltinJob) or modelled is None or settings.peft_method != "none":
+        return
+    shape = known_shape(modelled.model, modelled.task)
+    if shape is not None and shape.weight_bytes == 2 and settings.weights_dtype in ("auto", "saved"):
+        draft.note(
+            f"{modelled.model} is saved in 16 bit, and Transformers 5 loads it so: the loss scaler of fp16 then fails "
+            "in the first step. Load it with dtype=torch.float32, or train an adapter."
+        )
 
 
 def tf32(draft: RecommendationDraft) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.situation import Situation
 from tuner_tui.advice.thresholds import NOTES_3070_8BIT, NOTES_3090, NOTES_T4
+from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Precision
 
 DISTRIBUTIONS = {
@@ -42,7 +44,7 @@ def precision(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     if where == "tf32":
         return (_tf32_off(situation),)
     if where == "scaler":
-        return (*_bf16_without_scaler(situation), FP32_WEIGHTS)
+        return (*_bf16_without_scaler(situation), _fp32_weights(situation))
     if where == "mixed":
         return (ONE_DTYPE, *_precision_for(situation, None))
     return _precision_for(situation, where)
@@ -101,6 +103,15 @@ def _precision_for(situation: Situation, where: str | None) -> tuple[Remedy, ...
             source=f"{NOTES_T4}, {NOTES_3090}",
         ),
     )
+
+
+def _fp32_weights(situation: Situation) -> Remedy:
+    """fp32 weights: a setting of the built-in job, an argument of `from_pretrained` elsewhere."""
+    settings = situation.settings
+    chosen = settings is not None and settings.weights_dtype in ("bf16", "saved")
+    if not chosen or not isinstance(situation.job, BuiltinJob):
+        return FP32_WEIGHTS
+    return replace(FP32_WEIGHTS, title="weights → auto: fp32", change={"weights_dtype": "auto"})
 
 
 FP32_WEIGHTS = Remedy(

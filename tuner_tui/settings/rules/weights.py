@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tuner_tui.hardware.gpu.capabilities import MINIMUM_CAPABILITY
 from tuner_tui.hardware.inventory import Gpu
 from tuner_tui.settings.fields import Value
-from tuner_tui.settings.job import SHAPES, BuiltinJob
+from tuner_tui.settings.job import SHAPES, BuiltinJob, modelled_job
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.rules.problem import Problem, RuleContext, describe_gpu
 
@@ -65,7 +65,8 @@ def weights(settings: Settings, _context: RuleContext) -> Iterator[Problem]:
 
 def overflow(settings: Settings, context: RuleContext) -> Iterator[Problem]:
     """fp16 for a model that overflows in it."""
-    model = None if context.job is None else context.job.model
+    modelled = modelled_job(context.job)
+    model = None if modelled is None else modelled.model
     if settings.precision != "fp16" or context.no_gpu or not overflows_fp16(model):
         return
     gpu = context.weakest_gpu
