@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from textual.widgets import Static
 
 from tests.fakes.ui_backend import INTERPRETER, FakeBox, opened
 from tests.ui.pilots import app_of, dialog, on_screen, preset_shown, said, until, value
@@ -101,6 +102,16 @@ async def test_nothing_is_replaced_without_a_yes() -> None:
         await until(pilot, lambda: dialog(pilot) == "Save")
         await pilot.press("y")
         await until(pilot, lambda: box.saved["llama-1b-sft"].resolved.settings.per_device_train_batch_size == 24)
+
+
+async def test_a_name_that_is_no_file_name_keeps_the_dialog() -> None:
+    async with on_screen(FakeBox()) as pilot:
+        await pilot.press("S")
+        await until(pilot, lambda: dialog(pilot) == "Save as")
+        await pilot.press(*"/x", "enter")
+        message = pilot.app.screen.query_one("#message", Static)
+        await until(pilot, lambda: "not a preset name" in str(message.content))
+        assert dialog(pilot) == "Save as"
 
 
 async def test_save_as_asks_for_a_name() -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from textual import events
 
 from tests.fakes.ui_backend import FakeBox, failed_box, opened
-from tests.ui.pilots import app_of, cursor_on, on_screen, said, screen_text, until, value
+from tests.ui.pilots import ScreenPilot, app_of, cursor_on, on_screen, said, screen_text, until, value
 from tuner_tui.settings.fields import FIELDS
 from tuner_tui.ui.panels.settings import FieldHelp, SettingsPanel, ValueInput
 
@@ -195,3 +196,31 @@ async def test_a_large_terminal_shows_all_groups_open() -> None:
     async with on_screen(FakeBox(), (200, 60)) as pilot:
         rows = app_of(pilot).main.query_one(SettingsPanel).list.rows
         assert {row.name for row in rows if row.name} == set(FIELDS)
+
+
+async def burst(pilot: ScreenPilot, *keys: str) -> None:
+    """Send keys without waiting between them, as a terminal does with what was typed while it was busy."""
+    for key in keys:
+        pilot.app.post_message(events.Key(key, key if len(key) == 1 else "\r" if key == "enter" else None))
+    await pilot.pause()
+
+
+async def test_keys_of_a_burst_arrive_in_the_order_typed() -> None:
+    async with on_screen(FakeBox()) as pilot:
+        await pilot.press("enter", "end")
+        await burst(pilot, "backspace", "backspace", *"12345", "enter")
+        await until(pilot, lambda: value(pilot, BATCH) == 12345)
+
+
+async def test_a_burst_can_open_edit_and_leave_two_fields() -> None:
+    """Enter selects the value, so that what is typed replaces it."""
+    async with on_screen(FakeBox()) as pilot:
+        await burst(pilot, "enter", *"24", "enter", "down", "enter", "7", "enter")
+        await until(pilot, lambda: value(pilot, "gradient_accumulation_steps") == 7)
+        assert value(pilot, BATCH) == 24
+
+
+async def test_a_burst_finds_a_field_and_edits_it() -> None:
+    async with on_screen(FakeBox()) as pilot:
+        await burst(pilot, "slash", *"learn", "enter", "enter", *"3e-4", "enter")
+        await until(pilot, lambda: value(pilot, "learning_rate") == 3e-4)

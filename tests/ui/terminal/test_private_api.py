@@ -21,6 +21,7 @@ from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
 from textual.screen import Screen
 from textual.widget import Widget
+from textual.widgets import Input
 
 import tuner_tui.ui
 
@@ -39,7 +40,8 @@ USED: dict[type, set[str]] = {
     },
     Screen: {"_compositor", "_compositor_refresh", "_dirty_widgets"},
     Compositor: {"_dirty_regions"},
-    Widget: {"_set_dirty"},
+    Widget: {"_bindings", "_on_key", "_set_dirty"},
+    Input: {"_on_paste"},
     LinuxDriver: {
         "_debug",
         "_disable_line_wrap",

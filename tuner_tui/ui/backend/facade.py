@@ -161,6 +161,17 @@ class Backend:
             raise NameTakenError(question, shipped=True)
         save_preset(preset, path, overwrite=overwrite)
 
+    def preset_name_problem(self, name: str) -> str | None:
+        """Return what is wrong with the name of a preset, or None."""
+        from tuner_tui.settings.errors import PresetError
+        from tuner_tui.settings.presets.library import preset_path
+
+        try:
+            preset_path(name)
+        except PresetError as error:
+            return f"{error}."
+        return None
+
     def _with_interpreter(self, job: Job) -> Job:
         python = self._overrides.interpreter
         return job if python is None else job.model_copy(update={"interpreter": str(python)})

@@ -173,7 +173,7 @@ class SettingsController(Controller):
     async def save_as(self) -> None:
         """Ask for a name and save under it."""
         now = self._state.loaded.preset if self._state.loaded else None
-        name = await self._app.push_screen_wait(NameScreen("Save as", now or ""))
+        name = await self._app.push_screen_wait(NameScreen("Save as", now or "", self._backend.preset_name_problem))
         if name is not None:
             await self._save(name)
 

@@ -33,7 +33,7 @@ NORMAL_COLUMNS, NORMAL_ROWS = 96, 30
 TROUBLES_MOST_ROWS = 9
 LEAST_BELOW_ROWS = 9
 SETTINGS_COLUMNS = 40
-HARDWARE_ROWS = 11
+HARDWARE_ROWS = 7
 
 
 def panel_title(page: str, title: str = "") -> str:

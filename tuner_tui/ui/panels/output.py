@@ -11,7 +11,6 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.message import Message
 from textual.reactive import reactive
-from textual.widgets import Input
 
 from tuner_tui.core.units import format_share, format_size
 from tuner_tui.ui.drawing.cells import Line, Row, TextSpan, crop, line, line_width
@@ -27,6 +26,7 @@ from tuner_tui.ui.panels.log_scroll import (
     scroll_to_start,
 )
 from tuner_tui.ui.terminal.line_cache import TitledWidget
+from tuner_tui.ui.terminal.line_input import LineInput
 from tuner_tui.ui.widgets.canvas import Canvas
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class LogLines(Canvas):
         return log_rows(self.lines[:height], self.needle, width, self.skipped)
 
 
-class SearchField(Input):
+class SearchField(LineInput):
     """A one-line input for searches, hidden until `open`."""
 
     DEFAULT_CSS = """
@@ -170,7 +170,7 @@ class OutputPanel(TitledWidget, Vertical, can_focus=True):
 
     def compose(self) -> ComposeResult:
         yield LogLines()
-        yield SearchField(compact=True, placeholder="search the output")
+        yield SearchField(placeholder="search the output")
 
     @property
     def following(self) -> bool:

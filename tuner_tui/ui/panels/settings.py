@@ -4,16 +4,14 @@ help below.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from rich.text import Text
 from textual import on
 from textual.containers import Vertical
 from textual.content import Content
-from textual.message import Message
 from textual.reactive import reactive
-from textual.widgets import Input
 
 from tuner_tui.ui.drawing.cells import Row
 from tuner_tui.ui.drawing.estimate_rows import estimate_rows
@@ -33,6 +31,7 @@ from tuner_tui.ui.keys import EDIT_KEYS, SETTINGS_KEYS
 from tuner_tui.ui.messages import SettingEdited, ValueTyped
 from tuner_tui.ui.panels.layout import panel_title
 from tuner_tui.ui.terminal.line_cache import CachedWidget
+from tuner_tui.ui.terminal.line_input import LineInput
 from tuner_tui.ui.widgets.canvas import Canvas
 from tuner_tui.ui.widgets.settings_list import SettingsList
 
@@ -80,8 +79,12 @@ class FieldHelp(CachedWidget):
         return Text.assemble(facts, "\n", (self.shown.sentence, style))
 
 
-class ValueInput(Input):
-    """A one-line input over the value that is edited."""
+class ValueInput(LineInput):
+    """A one-line input over the value that is edited.
+
+    `accept` gets the text and by how many fields the cursor then moves, `cancel` is called where editing is given up.
+    They are calls, not messages: the keys that follow in a burst are for the list again.
+    """
 
     DEFAULT_CSS = """
     ValueInput, ValueInput:focus {
@@ -94,32 +97,26 @@ class ValueInput(Input):
     """
     BINDINGS: ClassVar[list[BindingType]] = list(EDIT_KEYS)
 
-    class Accepted(Message):
-        """The text was accepted; the cursor then moves by `then` fields."""
-
-        def __init__(self, text: str, then: int) -> None:
-            super().__init__()
-            self.text = text
-            self.then = then
-
-    class Cancelled(Message):
-        """Editing was cancelled."""
+    def __init__(self, accept: Callable[[str, int], None], cancel: Callable[[], None], *, id: str) -> None:
+        super().__init__(id=id)
+        self._accept = accept
+        self._cancel = cancel
 
     async def action_submit(self) -> None:
-        self.post_message(self.Accepted(self.value, 0))
+        self._accept(self.value, 0)
 
     def action_accept(self, then: int) -> None:
         """Accept the text and move the cursor by `then` fields."""
-        self.post_message(self.Accepted(self.value, then))
+        self._accept(self.value, then)
 
     def action_cancel(self) -> None:
         """Cancel."""
-        self.post_message(self.Cancelled())
+        self._cancel()
 
     def on_blur(self, event: Blur) -> None:
-        """Cancel when the focus moves elsewhere."""
+        """Cancel when the focus has moved elsewhere."""
         if self.has_class("-shown"):
-            self.post_message(self.Cancelled())
+            self.call_later(self._cancel)
 
 
 ROOM_FOR_ESTIMATE, ROOM_FOR_HELP, ROOM_FOR_MORE_HELP = 7, 9, 18
@@ -138,9 +135,7 @@ class SettingsPanel(CachedWidget, Vertical):
         yield SettingsList(id="settings-list")
         yield EstimateBar(id="estimate")
         yield FieldHelp(id="field-help")
-        typed = ValueInput(id="typed", compact=True, select_on_focus=False)
-        typed.cursor_blink = False
-        yield typed
+        yield ValueInput(self._accept, self._close, id="typed")
 
     def on_mount(self) -> None:
         self._opened: frozenset[str] | None = None
@@ -285,8 +280,9 @@ class SettingsPanel(CachedWidget, Vertical):
         typed = self._typed
         typed.remove_class("-wrong")
         typed.value = text
-        typed.cursor_position = len(text)
+        typed.select_all()
         typed.add_class("-shown")
+        self.list.keys_go_to, typed.keys_go_to = typed, None
         typed.focus(scroll_visible=False)
 
     def _close(self) -> None:
@@ -295,6 +291,7 @@ class SettingsPanel(CachedWidget, Vertical):
         self._doing = None
         typed = self._typed
         typed.remove_class("-shown", "-wrong")
+        self.list.keys_go_to, typed.keys_go_to = None, self.list
         if typed.has_focus:
             self.list.focus(scroll_visible=False)
         self._show_help()
@@ -336,20 +333,13 @@ class SettingsPanel(CachedWidget, Vertical):
         self.post_message(ValueTyped(spec.name, text if right else None))
         return right
 
-    @on(ValueInput.Accepted)
-    def _accept(self, event: ValueInput.Accepted) -> None:
-        event.stop()
+    def _accept(self, text: str, then: int) -> None:
         spec = self.spec
         if self._doing == "editing" and spec is not None:
-            if not self._check(event.text):
+            if not self._check(text):
                 return
-            self.post_message(SettingEdited(spec.name, event.text))
-        elif self._doing == "finding" and self._typed.has_class("-wrong"):
+            self.post_message(SettingEdited(spec.name, text))
+        elif self._doing == "finding" and text and not self._find(text):
             return
         self._close()
-        self.list.move(event.then)
-
-    @on(ValueInput.Cancelled)
-    def _cancel(self, event: ValueInput.Cancelled) -> None:
-        event.stop()
-        self._close()
+        self.list.move(then)

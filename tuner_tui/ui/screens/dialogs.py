@@ -14,9 +14,10 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from tuner_tui.ui.screens.dismissal import DismissedOnce
+from tuner_tui.ui.terminal.line_input import LineInput
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from rich.table import Table
     from textual.app import ComposeResult
@@ -101,25 +102,32 @@ class ConfirmScreen(Dialog[bool]):
 
 
 class NameScreen(Dialog[str]):
-    """Asks for the name of a preset and returns it; an empty name is not accepted."""
+    """Asks for the name of a preset and returns it.
+
+    `problem` returns what is wrong with a name; it is shown, and the dialog stays.
+    """
 
     hint = "enter save · esc back"
 
-    def __init__(self, heading: str, name: str) -> None:
+    def __init__(self, heading: str, name: str, problem: Callable[[str], str | None]) -> None:
         super().__init__()
         self.heading = heading
         self._first = name
+        self._problem = problem
 
     def body(self) -> Iterable[Widget]:
         yield Static("Name: letters, digits, dot, dash, underscore", markup=False, classes="quiet")
-        name = Input(self._first, compact=True, select_on_focus=False)
-        name.cursor_blink = False
-        yield name
+        yield LineInput(self._first)
+        yield Static("", markup=False, id="message", classes="-wrong")
 
     @on(Input.Submitted)
     def _named(self, event: Input.Submitted) -> None:
-        if event.value.strip():
-            self.dismiss(event.value.strip())
+        name = event.value.strip()
+        problem = self._problem(name) if name else "Type a name."
+        if problem is None:
+            self.dismiss(name)
+        else:
+            self.query_one("#message", Static).update(problem)
 
 
 class LaunchScreen(Dialog[bool]):

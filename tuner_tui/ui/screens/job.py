@@ -20,6 +20,7 @@ from tuner_tui.ui.state.job_form import (
     job_fields,
     parse_job,
 )
+from tuner_tui.ui.terminal.line_input import LineInput
 from tuner_tui.ui.widgets.choice import Choice
 
 if TYPE_CHECKING:
@@ -128,9 +129,7 @@ def _row(line: JobField, texts: dict[str, str]) -> Widget:
     if line.choices:
         field: Widget = Choice(line.choices, text, id=f"job-{line.name}")
     else:
-        typed = Input(text, compact=True, select_on_focus=False, id=f"job-{line.name}")
-        typed.cursor_blink = False
-        field = typed
+        field = LineInput(text, id=f"job-{line.name}")
     return Horizontal(Label(line.label, markup=False), field, classes="row")
 
 

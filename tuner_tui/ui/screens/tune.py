@@ -18,6 +18,7 @@ from tuner_tui.ui.messages import TuningWanted
 from tuner_tui.ui.panels.tuning import SkippedPanel, TrialsPanel, TuningHead, TuningPanel, TuningPlots
 from tuner_tui.ui.screens.dialogs import Dialog, launch_table
 from tuner_tui.ui.screens.sub_screen import SubScreen
+from tuner_tui.ui.terminal.line_input import LineInput
 from tuner_tui.ui.widgets.choice import Choice
 from tuner_tui.ui.widgets.key_footer import KeyFooter
 from tuner_tui.ui.widgets.page_tabs import PageTabs
@@ -63,8 +64,8 @@ class TuneStartScreen(Dialog[TuningWish]):
 
     def body(self) -> Iterable[Widget]:
         yield VerticalScroll(Static(launch_table(self._plan.lines)), can_focus=False)
-        minutes = Input(f"{self._wish.minutes:g}", compact=True, restrict=r"[0-9]{0,5}\.?[0-9]{0,2}", id="minutes")
-        minutes.cursor_blink = False
+        minutes = LineInput(f"{self._wish.minutes:g}", select=True, id="minutes")
+        minutes.restrict = r"[0-9]{0,5}\.?[0-9]{0,2}"
         yield Horizontal(self._label(MINUTES_LABEL), minutes, Label(MINUTES_NOTE, classes="note"), classes="row")
         if self._wish.objective is not None:
             goal = Choice(tuple(GOALS.values()), GOALS[self._wish.objective], id="goal")

@@ -13,6 +13,7 @@ from textual.strip import Strip
 
 from tuner_tui.ui.drawing.cells import shorten
 from tuner_tui.ui.drawing.settings_form import FormRow
+from tuner_tui.ui.terminal.line_input import OrderedKeys
 
 if TYPE_CHECKING:
     from rich.style import Style
@@ -24,7 +25,7 @@ UNIT_COLUMNS = 16
 ORIGIN_COLUMNS = 11
 
 
-class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
+class SettingsList(OrderedKeys, ScrollView, can_focus=True, inherit_bindings=False):
     """Shows fields and the headings of groups, with a cursor."""
 
     DEFAULT_CSS = """
