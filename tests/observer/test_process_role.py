@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tuner_tui.observer.site._tuner_observer.process_role import MARKER, is_launched
+from tuner_tui.observer.site._tuner_observer.process_role import MARKER, RANK_VARIABLES, is_launched, rank_and_world
 
 
 @pytest.fixture(autouse=True)
@@ -35,3 +35,25 @@ def test_ranks_of_a_launcher_are_launched_and_their_children_are_not(monkeypatch
 def test_launchers_do_not_count_as_launched(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "orig_argv", ["python", *command])
     assert not is_launched("/run")
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, (0, 1)),
+        ({"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4"}, (3, 4)),
+        ({"LOCAL_RANK": "1", "NODE_RANK": "0", "WORLD_SIZE": "2"}, (1, 2)),  # a process that Lightning starts
+        ({"LOCAL_RANK": "0"}, (0, 1)),
+        ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}, (1, 2)),
+        ({"RANK": "x", "WORLD_SIZE": "y"}, (0, 1)),
+    ],
+)
+def test_rank_and_world_size(
+    variables: dict[str, str], expected: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for pair in RANK_VARIABLES:
+        for name in pair:
+            monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert rank_and_world() == expected

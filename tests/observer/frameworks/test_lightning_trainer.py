@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.observer.observed_process import SCRIPTS, ObservedProcess, last_steps, observe, settings_in_effect
-from tuner_tui.runs.events.types import Checkpoint, Ended, Evaluated, Injected, Metrics, Phase, Plan
+from tuner_tui.runs.events.types import Checkpoint, Ended, Evaluated, Injected, Metrics, Phase, Plan, Saved
 
 pytestmark = pytest.mark.train
 
@@ -109,3 +109,17 @@ def test_its_trainer_takes_what_is_injected_and_the_checkpoint(
     own = 13 - plan.first_step
     assert (final.step, final.own_steps, final.micro_steps) == (13, own, own)
     assert settings_in_effect(given.events)["autocast_dtype"] == "bfloat16"
+
+
+def test_a_stop_in_mid_epoch_is_resumed_without_skipping_batches(tmp_path: Path) -> None:
+    """After the stop, the callback saves a cut epoch as a complete one: 1 of its 5 steps would be all that is made."""
+    out, script = tmp_path / "out", str(SCRIPTS / "lightning_fit.py")
+    stopped = observe(tmp_path / "a", script, str(out), "order=stop")
+    assert stopped.exit_code == 0, stopped.errors
+    step = last_steps(stopped.events).step
+    assert step < 5
+    assert [event.path for event in stopped.of(Checkpoint)] == [str(out / f"checkpoint-{step}.ckpt")]
+    assert {Path(event.path).name for event in stopped.of(Saved)} == {f"epoch=0-step={step}.ckpt", "last.ckpt"}
+    resumed = observe(tmp_path / "b", script, str(out), settings={"TUNER_RESUME": str(out / f"checkpoint-{step}.ckpt")})
+    assert resumed.exit_code == 0, resumed.errors
+    assert last_steps(resumed.events).step == 10, "two epochs of five steps"

@@ -14,6 +14,15 @@ LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "trl", "axolotl",
 """Programs that only start the ranks. The ranks count as launched."""
 
 
+RANK_VARIABLES = (
+    ("RANK", "WORLD_SIZE"),
+    ("LOCAL_RANK", "WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+)
+"""Rank and world size as torchrun, Lightning (of one machine) and MPI's launchers set them."""
+
+
 def is_launched(run_dir: str) -> bool:
     """Whether this is the launched process or a rank of it. Sets `MARKER`, so that child processes are not."""
     if _is_launcher():
@@ -44,6 +53,9 @@ def rank_and_world() -> tuple[int, int]:
             return distributed.get_rank(), distributed.get_world_size()
     except (AttributeError, RuntimeError, ValueError):
         pass
+    for rank, world in RANK_VARIABLES:
+        if rank in os.environ and _number(world, 1) > 1:
+            return _number(rank, 0), _number(world, 1)
     return _number("RANK", 0), max(1, _number("WORLD_SIZE", 1))
 
 

@@ -164,10 +164,13 @@ class LightningReporter(FrameworkReporter):
             self.report_evaluation(trainer.global_step, _with_eval_loss(self._validation or unlogged))
 
     def saved(self, trainer: Any, path: Any) -> None:
-        """Report a completed checkpoint."""
+        """Report a completed checkpoint; one that would skip the rest of an epoch only as a file that was saved."""
         if self.session.is_open and trainer.is_global_zero:
             path = os.path.abspath(os.fspath(path))
-            self.session.report("checkpoint", step=trainer.global_step, path=path, seconds=self.saving_s)
+            if trainer.should_stop and call_safely(_is_cut, trainer):
+                self.session.report("saved", step=trainer.global_step, path=path)
+            else:
+                self.session.report("checkpoint", step=trainer.global_step, path=path, seconds=self.saving_s)
 
     def on_train_end(self, trainer: Any) -> None:
         """Write the last counters and metrics."""
@@ -179,6 +182,14 @@ class LightningReporter(FrameworkReporter):
 def _with_eval_loss(metrics: dict[str, Any]) -> dict[str, Any]:
     """Rename the loss to `eval_loss`, as all other evaluations name it."""
     return {"eval_loss" if kind_of(name).key == "eval_loss" else name: value for name, value in metrics.items()}
+
+
+def _is_cut(trainer: Any) -> bool:
+    """Whether the epoch was left before its last batch.
+
+    Callbacks that save at the end of an epoch then save one that counts as complete: resuming starts with the next.
+    """
+    return not trainer.fit_loop.epoch_loop.batch_progress.is_last_batch
 
 
 def _first(values: dict[str, Any], names: tuple[str, ...]) -> float | None:
