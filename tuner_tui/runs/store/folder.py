@@ -85,6 +85,10 @@ class RunFolder:
         """Messages of the supervisor; empty when all went well."""
         return self.path / "supervisor.log"
 
+    def optimizer_calls(self, pid: int) -> Path:
+        """The number of optimizer calls of a process, written at every step."""
+        return self.path / f"optimizer-calls-{pid}"
+
     @property
     def output(self) -> Path:
         """The default output folder of the training."""

@@ -31,6 +31,7 @@ from tuner_tui.runs.supervise.printed_metrics import PrintedMetrics
 from tuner_tui.runs.supervise.run_writer import RunWriter
 from tuner_tui.runs.supervise.stop_escalation import EscalationInput, StopEscalation, StopTimeouts
 from tuner_tui.runs.supervise.training_process import ExitStatus, SupervisedTraining
+from tuner_tui.runs.supervise.unwritten_steps import with_unwritten_steps
 
 SHELL_SIGKILL_CODE = 128 + signal.SIGKILL
 """Exit code of a shell whose command was killed."""
@@ -211,6 +212,7 @@ class TrainingMonitor:
             self._read_output(now, over=True)
         exited = self._state.exited or Exited(t=now.wall_s)
         log = self._folder.output_log
+        self._state = with_unwritten_steps(self._state, self._folder)
         succeeded = exited.exit_code == 0
         judged = determine_outcome(self._state, exited, NO_EVIDENCE if succeeded else read_log_evidence(log))
         names = orphans.names()

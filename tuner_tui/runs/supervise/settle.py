@@ -20,6 +20,7 @@ from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervis
 from tuner_tui.runs.supervise.exit_evidence import read_log_evidence
 from tuner_tui.runs.supervise.orphans import names_run
 from tuner_tui.runs.supervise.outcome import determine_outcome
+from tuner_tui.runs.supervise.unwritten_steps import with_unwritten_steps
 
 
 def settle(folder: RunFolder, known: SupervisorState, events: list[Event]) -> SupervisorState | None:
@@ -71,7 +72,7 @@ def _marked_process(pid: int, run: Path) -> ProcessId | None:
 
 
 def _ended(folder: RunFolder, known: SupervisorState, events: list[Event]) -> SupervisorState | None:
-    state = fold_all(RunState(), events)
+    state = with_unwritten_steps(fold_all(RunState(), events), folder)
     finished = state.finished
     if finished is not None:
         return replace(known, ended_t=finished.t, outcome=finished.outcome, sentence=finished.sentence)
@@ -87,7 +88,7 @@ def _write(folder: RunFolder, ended: SupervisorState, events: list[Event]) -> No
     assert ended.outcome is not None
     try:
         if not any(isinstance(event, Finished) for event in events):
-            state = fold_all(RunState(), events)
+            state = with_unwritten_steps(fold_all(RunState(), events), folder)
             finished = Finished(
                 t=time.time(), outcome=ended.outcome, sentence=ended.sentence, step=state.step,
                 total_steps=state.total_steps,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from .call_counter import CallCounter
+
 if TYPE_CHECKING:
     from weakref import ReferenceType
 
@@ -35,15 +37,17 @@ class RecordBuffer:
     `due_s`: time of `perf_counter` after which the next hook calls the counters.
     `optimizers`: weak references to known optimizers, by id.
     `no_grad_spans`: (start, end) of spans without gradients, oldest first.
+    `calls`: the optimizer calls so far, also in a file.
     `backwards`: calls of `backward` so far, at the place in the code where the loss is read.
     """
 
-    __slots__ = ("_taken", "backwards", "due_s", "no_grad_spans", "optimizers", "records", "steady")
+    __slots__ = ("_taken", "backwards", "calls", "due_s", "no_grad_spans", "optimizers", "records", "steady")
 
     def __init__(self) -> None:
         self.records: list[BatchRecord | StepRecord] = []
         self.optimizers: dict[int, ReferenceType[Any]] = {}
         self.no_grad_spans: deque[tuple[float, float]] = deque(maxlen=MAX_NO_GRAD_SPANS)
+        self.calls = CallCounter()
         self._taken = 0
         self.clear()
 
@@ -52,6 +56,7 @@ class RecordBuffer:
         self.records.clear()
         self.optimizers.clear()
         self.no_grad_spans.clear()
+        self.calls.reset()
         self.backwards = 0
         self.due_s = 0.0
         self.steady = False

@@ -44,6 +44,7 @@ def hook_optimizers(
                 buffer.backwards = counted[0] + 1  # it computes the loss of one batch several times
             counted[0] = buffer.backwards
             records.append((key, now, buffer.backwards))
+            buffer.calls.add()
             seen = known.get(key)
             if seen is None or seen() is not optimizer:  # the id of a deleted optimizer may be reused
                 known[key] = ref(optimizer)
