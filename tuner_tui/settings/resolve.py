@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from tuner_tui.settings.apply import default_apply_mode
+from tuner_tui.settings.command_training import read_command
 from tuner_tui.settings.dialects.dialect import Dialect
 from tuner_tui.settings.dialects.registry import dialect_of_command
 from tuner_tui.settings.errors import FieldError, SettingsError
@@ -153,16 +154,22 @@ def apply_job_options(base: Job | None, options: JobOptions) -> Job | None:
     changes = _job_changes(options)
     if options.command and not isinstance(base, CommandJob):
         dialect = dialect_of_command(options.command).name
-        defaults = {"command": options.command, "apply": default_apply_mode(options.command), "dialect": dialect}
-        return _check_launcher(CommandJob.model_validate(defaults | changes))
+        defaults = {"apply": default_apply_mode(options.command), "dialect": dialect}
+        return _check_launcher(CommandJob.model_validate(defaults | changes | _command_changes(options.command)))
     if isinstance(base, CommandJob):
-        command = {"command": options.command} if options.command else {}
+        command = _command_changes(options.command) if options.command else {}
         return _check_launcher(base.model_copy(update=changes | command))
     if base is None:
         return None
     if "apply" in changes:
         raise SettingsError("--apply is for a command; the built-in job takes all settings.")
     return _check_launcher(base.model_copy(update=changes))
+
+
+def _command_changes(command: tuple[str, ...]) -> dict[str, Any]:
+    """The command, and the model that it names where it does."""
+    found = read_command(command, Path())
+    return {"command": command} | ({} if found.model is None else {"model": found.model, "task": found.task})
 
 
 def _job_changes(options: JobOptions) -> dict[str, Any]:

@@ -137,7 +137,7 @@ def test_a_command_names_no_model(call: Call, tmp_path: Path) -> None:
     preset.write_text("version: 1\nname: mine\njob: {kind: command, command: [python, train.py]}\nsettings: {}\n")
     result = call("--preset", str(preset))
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "what model it trains is not known. Name it (--model ID" in result.stderr
+    assert "What model `python train.py` trains is not known" in result.stderr
     assert call("--preset", str(preset), "--model", "gpt2", "--task", "causal-lm").exit_code == 0
 
 
@@ -272,3 +272,32 @@ def test_quantized_weights_make_a_7b_model_fit_a_small_card(call: Call) -> None:
     (plan,) = json.loads(call("--model", "Qwen/Qwen2.5-7B", "--task", "causal-lm", *words).stdout)["cards"]
     assert plan["to_fit"]["quantization"] == "nf4"
     assert plan["to_fit"]["bnb_4bit_use_double_quant"] is True
+
+
+def test_a_command_is_estimated_by_its_own_arguments(call: Call) -> None:
+    """With `--set` in place of the command's arguments the figures are the same, but for what is recommended."""
+    own = ("--per_device_train_batch_size", "16", "--bf16", "--max_seq_length", "512", "--model_name_or_path", "gpt2")
+    result = call("--json", "--", "python", "train.py", *own)
+    document = json.loads(result.stdout)
+    assert document["job"]["model"] == "gpt2"
+    assert (document["settings"]["per_device_train_batch_size"], document["settings"]["precision"]) == (16, "bf16")
+    assert document["settings"]["max_length"] == 512
+    given = {name: document["settings"][name] for name in ("precision", "max_length", "optim", "attn_implementation")}
+    flags = [word for name, value in given.items() for word in ("--set", f"{name}={value}")]
+    same = ("--set", "per_device_train_batch_size=16", "--set", "gradient_accumulation_steps=1")
+    other = json.loads(call(*GPT2[:4], *flags, *same, "--set", "per_device_eval_batch_size=8", "--json").stdout)
+    assert document["parts"] == other["parts"]
+
+
+def test_of_a_command_without_a_model_it_is_said_where_one_was_looked_for(call: Call) -> None:
+    result = call("--", "python", "train.py", "--lr", "1e-4")
+    assert result.exit_code == 2
+    assert "`python train.py --lr 1e-4`" in result.output
+    for where in ("--model_name_or_path", "from_pretrained", "--model ID", "run the command for some steps"):
+        assert where in " ".join(result.output.split())
+
+
+def test_set_wins_over_the_commands_arguments(call: Call) -> None:
+    words = ("--set", "per_device_train_batch_size=4", "--json", "--", "python", "x.py", "--model", "gpt2")
+    found = json.loads(call(*words, "--per_device_train_batch_size", "16").stdout)
+    assert found["settings"]["per_device_train_batch_size"] == 4

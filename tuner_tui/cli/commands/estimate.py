@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -30,8 +31,13 @@ def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
 
     @app.command("estimate")
     def estimate(
-        file: Annotated[
-            str | None, typer.Argument(metavar="[FILE]", help="A configuration file of a training tool, or a preset.")
+        words: Annotated[
+            list[str] | None,
+            typer.Argument(
+                metavar="[FILE | -- COMMAND...]",
+                help="A configuration file of a training tool, a script, or a preset; or a training command, "
+                "which is read and not run.",
+            ),
         ] = None,
         preset: Annotated[str | None, typer.Option(metavar="P", help="A preset: its settings and its job.")] = None,
         values: Annotated[
@@ -64,7 +70,7 @@ def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
         from tuner_tui.settings.errors import SettingsError
 
         try:
-            training = resolve_options(file if preset is None else preset, values or [])
+            training = resolve_options(preset, words or [], values or [])
             capacity = None if memory is None else parse_size_option("--memory", memory)
             limit = None if memory_limit is None else parse_size_option("--memory-limit", memory_limit)
             command = measured_command(training, model, on)
@@ -80,15 +86,34 @@ def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
                 return
         except SettingsError as error:
             fail(str(error))
-        found, settings = prepare((read_box or read_local_machine)(interpreter), resolved, job, capacity, limit)
+        found, settings = prepare(
+            (read_box or read_local_machine)(interpreter), resolved, training.job, job, capacity, limit
+        )
         print_estimate(found, settings, as_json)
 
 
-def resolve_options(preset: str | None, values: list[str]) -> ResolvedTraining:
-    """Return the chosen settings and the preset's job. Raises `SettingsError`."""
-    from tuner_tui.settings.resolve import Sources, parse_flags, resolve_training
+def resolve_options(preset: str | None, words: list[str], values: list[str]) -> ResolvedTraining:
+    """Return the chosen settings and the job. Raises `SettingsError`.
 
-    return resolve_training(Sources(preset, parse_flags(values), os.environ))
+    Of `words`, one is a file or a preset, several are a command. A command has the model and the settings that its
+    arguments and files name.
+    """
+    from dataclasses import replace
+
+    from tuner_tui.settings.command_training import read_command
+    from tuner_tui.settings.job import CommandJob
+    from tuner_tui.settings.resolve import JobOptions, Sources, parse_flags, resolve_training
+
+    command = tuple(words) if len(words) > 1 else ()
+    if len(words) == 1 and preset is None:
+        preset = words[0]
+    training = resolve_training(Sources(preset, parse_flags(values), os.environ, job=JobOptions(command)))
+    job = training.job
+    if not isinstance(job, CommandJob):
+        return training
+    own = read_command(job.command, Path(job.cwd or ""))
+    job = job.model_copy(update={"model": job.model or own.model, "task": job.task or own.task})
+    return replace(training, job=job, resolved=training.resolved.with_own(own.settings))
 
 
 def settings_to_keep(training: ResolvedTraining) -> Resolved:
@@ -175,7 +200,8 @@ def resolve_builtin_job(job: Job | None, model: str | None, task: str | None) ->
     job = modelled_job(job) or job
     if model is None and isinstance(job, CommandJob):
         raise SettingsError(
-            "This preset's job is a command, and what model it trains is not known. Name it (--model ID --task "
+            f"What model `{shlex.join(job.command)}` trains is not known: no argument such as --model_name_or_path, no "
+            "configuration file and no from_pretrained(...) of its script names one. Name it (--model ID --task "
             "causal-lm), or run the command for some steps: its memory is then measured."
         )
     if model is None and job is None:
@@ -189,9 +215,17 @@ def resolve_builtin_job(job: Job | None, model: str | None, task: str | None) ->
 
 
 def prepare(
-    box: Any, resolved: Resolved, job: BuiltinJob, capacity: int | None, limit: int | None = None
+    box: Any,
+    resolved: Resolved,
+    started: Job | None,
+    job: BuiltinJob,
+    capacity: int | None,
+    limit: int | None = None,
 ) -> tuple[JobMemoryEstimator, Settings]:
-    """Return the estimator for the job on this box, and the settings completed as `run` would."""
+    """Return the estimator for the job on this box, and the settings completed as `run` would, which starts `started`.
+
+    The runs that correct it are those of the job, and those of the command.
+    """
     from dataclasses import replace
 
     from tuner_tui.advice.recommend.memory_estimator import JobMemoryEstimator, limit_device_memory
@@ -200,14 +234,17 @@ def prepare(
     from tuner_tui.memory.import_footprint import import_footprint
     from tuner_tui.runs.read.measured_memory import measured_runs
     from tuner_tui.runs.store.folder import runs_dir
+    from tuner_tui.settings.job import CommandJob
 
+    own = started if isinstance(started, CommandJob) else job
     inventory = limit_gpu_memory(box.inventory, limit)
-    settings = with_recommended(resolved, inventory, box.interpreter, job).settings
+    settings = with_recommended(resolved, inventory, box.interpreter, own).settings
     target = target_of(inventory, box.interpreter, job)
     device = target.device if capacity is None else replace(target.device, capacity_bytes=capacity)
     if limit is not None and not device.on_gpu:
         device = limit_device_memory(device, limit, import_footprint(box.interpreter, inventory.cpu.usable_cores))
-    return JobMemoryEstimator(job, device, target.processes, box.interpreter, measured_runs(job, runs_dir())), settings
+    runs = measured_runs(own, runs_dir())
+    return JobMemoryEstimator(job, device, target.processes, box.interpreter, runs), settings
 
 
 def print_estimate(found: JobMemoryEstimator, settings: Settings, as_json: bool) -> None:

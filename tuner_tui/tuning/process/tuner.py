@@ -21,10 +21,11 @@ from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import LaunchRequest, prepare
 from tuner_tui.runs.read.measured_memory import measured_runs
 from tuner_tui.runs.store.folder import RunFolder, runs_dir, state_dir
+from tuner_tui.settings.command_training import read_command
 from tuner_tui.settings.distributed import read_accelerate_config
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.fields import format_value
-from tuner_tui.settings.job import BuiltinJob
+from tuner_tui.settings.job import CommandJob, modelled_job
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.presets.library import save_preset
 from tuner_tui.tuning.create import TunerSpec
@@ -51,7 +52,7 @@ from tuner_tui.tuning.process.trial_log import (
 from tuner_tui.tuning.process.tuned_preset import save_tuned_preset, tuned_preset, tuned_preset_name
 from tuner_tui.tuning.quiet import Quiet
 from tuner_tui.tuning.search.search import Search
-from tuner_tui.tuning.search.space import SearchSpace, build_space, with_candidates
+from tuner_tui.tuning.search.space import TUNED_FIELDS, SearchSpace, build_space, with_candidates
 from tuner_tui.tuning.store import TuningFolder, TuningRecord, read_tuning_record
 from tuner_tui.tuning.trial import CompletedTrial, Measurement, SkippedChange, Trial, TuningConclusion, WholeJob
 from tuner_tui.tuning.trials.runner import TrialCallbacks, TrialReport, TrialRunner, end_run
@@ -292,7 +293,11 @@ def tune(folder: TuningFolder, spec: TunerSpec, log: TrialLog) -> TuningEnded:
     _end_orphaned_trial(entries, request)
     inventory, interpreter = read_inventory(state_dir(spec.environ)), training_interpreter(request)
     prior = estimate_prior(
-        limit_gpu_memory(inventory, record.memory_limit_bytes), interpreter, spec, record.resolved.settings
+        limit_gpu_memory(inventory, record.memory_limit_bytes),
+        interpreter,
+        spec,
+        record.resolved.settings,
+        Path(record.cwd),
     )
     earlier = read_earlier_runs(spec.job, runs_dir(spec.environ))
     context = TuningContext(record, spec, inventory, interpreter, prior, earlier)
@@ -404,18 +409,24 @@ def training_interpreter(request: LaunchRequest) -> Interpreter:
 
 
 def estimate_prior(
-    inventory: Inventory, interpreter: Interpreter, spec: TunerSpec, start: Settings
+    inventory: Inventory, interpreter: Interpreter, spec: TunerSpec, start: Settings, folder: Path = Path()
 ) -> PeakModel | None:
-    """Return the estimated peak memory of the built-in job on a card, or None for other jobs and on the host.
+    """Return the estimated peak memory on a card of a job whose model is known; None for others and on the host.
 
     The context of the card is excluded, as it is from the measurements. On the host, limits count private memory, which
-    does not compare with an estimate of resident memory.
+    does not compare with an estimate of resident memory. A command, started in `folder`, has settings of its own.
     """
     target = target_of(inventory, interpreter, spec.job)
-    if not target.on_gpu or not isinstance(spec.job, BuiltinJob):
+    job = modelled_job(spec.job)
+    if not target.on_gpu or job is None:
         return None
+    if isinstance(spec.job, CommandJob):
+        own = read_command(spec.job.command, folder).settings
+        default = Settings()
+        left = (name for name in own.keys() - set(TUNED_FIELDS) if getattr(start, name) == getattr(default, name))
+        start = start.changed(**{name: own[name] for name in left})
     runs = measured_runs(spec.job, runs_dir(spec.environ))
-    found = JobMemoryEstimator(spec.job, target.device, target.processes, interpreter, runs).at_once(start)
+    found = JobMemoryEstimator(job, target.device, target.processes, interpreter, runs).at_once(start)
     if found is None:
         return None
     context, peak = found.overhead.context_bytes, found.peak

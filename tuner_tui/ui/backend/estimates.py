@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from tuner_tui.core.units import format_size
 from tuner_tui.ui.backend.records import EstimateRequest, MemoryOutlook
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tuner_tui.advice.recommend.memory_estimator import JobMemoryEstimator
     from tuner_tui.advice.recommend.target import TrainingTarget
     from tuner_tui.memory.calibration import MeasuredRun
     from tuner_tui.memory.device import Device
     from tuner_tui.memory.estimate import MemoryEstimate
+    from tuner_tui.settings.fields import Value
     from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 
 UNKNOWN_FOR_COMMAND = "not known for a command: its run measures it"
@@ -39,7 +43,7 @@ class MemoryEstimator:
             outlook, modelled = self._from_runs(request, job), _modelled(job)
             if outlook.estimate is not None or modelled is None:
                 return outlook
-            job = modelled
+            request, job = _with_own_settings(request, job), modelled
         estimator, target, against = self._estimator(request, job)
         return _outlook(estimator.at_once(request.settings), target, against, estimator)
 
@@ -53,7 +57,7 @@ class MemoryEstimator:
             outlook, modelled = self._from_runs(request, job), _modelled(job)
             if outlook.estimate is not None or modelled is None:
                 return outlook
-            job = modelled
+            request, job = _with_own_settings(request, job), modelled
         may_trace = self._may_trace(request, job)
         estimator, target, against = self._estimator(request, job, measure=may_trace)
         estimate = estimator.at_once(request.settings)
@@ -104,6 +108,22 @@ def _modelled(job: CommandJob) -> BuiltinJob | None:
     from tuner_tui.settings.job import modelled_job
 
     return modelled_job(job)
+
+
+def _with_own_settings(request: EstimateRequest, job: CommandJob) -> EstimateRequest:
+    """The request with the values that the command has by itself, where none was chosen."""
+    own = _own_settings(job.command, job.cwd or "")
+    changes = {name: value for name, value in own.items() if name not in request.chosen}
+    return replace(request, settings=request.settings.changed(**changes))
+
+
+@lru_cache(maxsize=8)
+def _own_settings(command: tuple[str, ...], folder: str) -> Mapping[str, Value]:
+    from pathlib import Path
+
+    from tuner_tui.settings.command_training import read_command
+
+    return read_command(command, Path(folder)).settings
 
 
 def _target(request: EstimateRequest) -> tuple[TrainingTarget, str]:

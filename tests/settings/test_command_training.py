@@ -1,0 +1,97 @@
+"""Model, task and settings of a command, from its arguments, its configuration file and its script."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tuner_tui.settings.command_training import CommandTraining, read_command
+
+
+def training(folder: Path, command: str, **files: str) -> CommandTraining:
+    for name, text in files.items():
+        stem, _, suffix = name.rpartition("_")
+        (folder / f"{stem}.{suffix}").write_text(text)
+    return read_command(shlex.split(command), folder)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--model_name_or_path gpt2", "--model_name_or_path=gpt2", "--model-name-or-path gpt2", "--model gpt2",
+        "--base_model gpt2", "model=gpt2", "model.name_or_path=x model.model_name=gpt2", "+trainer.x=1 model_name=gpt2",
+    ],
+)  # fmt: skip
+def test_an_argument_names_the_model(tmp_path: Path, words: str) -> None:
+    assert training(tmp_path, f"python train.py {words}").model == "gpt2"
+
+
+@pytest.mark.parametrize("words", ["--model", "--model $MODEL", "model={{ name }}", "--model none", "--lr 1e-5"])
+def test_what_names_no_model(tmp_path: Path, words: str) -> None:
+    assert training(tmp_path, f"python train.py {words}").model is None
+
+
+def test_settings_in_arguments(tmp_path: Path) -> None:
+    words = "--per_device_train_batch_size 32 --bf16 --gradient_checkpointing true --max_seq_length 512 --own 3"
+    assert training(tmp_path, f"torchrun train.py {words}").settings == {
+        "per_device_train_batch_size": 32, "precision": "bf16", "gradient_checkpointing": True, "max_length": 512,
+    }  # fmt: skip
+
+
+def test_a_script_with_literals(tmp_path: Path) -> None:
+    found = training(
+        tmp_path, "python train.py", train_py="""
+from transformers import AutoModelForSequenceClassification, TrainingArguments
+NAME = "bert-base-uncased"
+model = AutoModelForSequenceClassification.from_pretrained(NAME, num_labels=3)
+args = TrainingArguments("out", per_device_train_batch_size=48, fp16=True)
+"""
+    )  # fmt: skip
+    assert (found.model, found.task) == ("bert-base-uncased", "classification")
+    assert found.settings == {"per_device_train_batch_size": 48, "precision": "fp16"}
+
+
+ARGPARSE = """
+parser.add_argument("--model_name_or_path", "-m", type=str, default="distilgpt2")
+model = AutoModelForCausalLM.from_pretrained(args.model_name_or_path)
+"""
+DATACLASS = """
+@dataclass
+class ModelArguments:
+    config: str = "other"
+    model_name: str = field(default="distilgpt2", metadata={"help": "The model"})
+model = AutoModelForCausalLM.from_pretrained(arguments.model_name)
+"""
+
+
+@pytest.mark.parametrize("script", [ARGPARSE, DATACLASS], ids=["argparse", "dataclass"])
+def test_the_default_of_the_scripts_own_option(tmp_path: Path, script: str) -> None:
+    found = training(tmp_path, "python train.py --lr 3e-5", train_py=script)
+    assert (found.model, found.task) == ("distilgpt2", "causal-lm")
+    assert training(tmp_path, "python train.py --model_name gpt2").model == "gpt2"
+
+
+def test_a_variable_that_is_called_like_the_option(tmp_path: Path) -> None:
+    script = 'def main():\n    model_name = "answerdotai/ModernBERT-base"\n    CrossEncoder(model_name)\n'
+    found = training(tmp_path, "python train.py", train_py=script)
+    assert (found.model, found.task) == ("answerdotai/ModernBERT-base", "classification")
+
+
+def test_a_configuration_file_in_the_arguments(tmp_path: Path) -> None:
+    own = "model:\n  name: whatever\n  model_name_or_path: Qwen/Qwen2.5-0.5B\nper_device_train_batch_size: 4\n"
+    found = training(tmp_path, "python train.py --config run.yaml", run_yaml=own, train_py="import torch\n")
+    assert found.model == "Qwen/Qwen2.5-0.5B"
+    assert training(tmp_path, "python train.py --config=run.yaml --model gpt2").model == "gpt2"
+
+
+def test_a_module_in_place_of_a_script(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "train.py").write_text(ARGPARSE)
+    assert training(tmp_path, "python -m own.train").model == "distilgpt2"
+
+
+def test_files_that_cannot_be_read_say_nothing(tmp_path: Path) -> None:
+    found = training(tmp_path, "python train.py run.yaml", train_py="def broken(:\n", run_yaml="a: [1,\n")
+    assert found == CommandTraining()

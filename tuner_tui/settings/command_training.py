@@ -1,0 +1,172 @@
+"""What a training command says of itself: its model and task, and the settings in its arguments and files.
+
+Nothing is imported or run. The arguments count first, then a configuration file among them, then the script: a literal
+given to `from_pretrained`, the default of its own option, or a variable.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal
+
+from tuner_tui.settings.dialects.dialect import flatten, read_settings
+from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS, read_file_text
+from tuner_tui.settings.dialects.registry import DIALECTS
+from tuner_tui.settings.dialects.shell_script import KNOWN_OPTIONS, read_options
+from tuner_tui.settings.errors import SettingsError
+from tuner_tui.settings.fields import Value
+from tuner_tui.settings.presets.parser import load_preset
+from tuner_tui.settings.yaml_reader import read_tool_file
+
+Task = Literal["classification", "causal-lm"]
+MODEL_OPTIONS = (
+    "model_name_or_path", "pretrained_model_name_or_path", "model_name", "model_id", "base_model", "model",
+    "pretrained_model", "model_path", "base_model_name",
+)  # fmt: skip
+"""How scripts call the option that names their model, the most certain first."""
+SCRIPT_NAMES: Mapping[str, str] = {
+    "batch_size": "per_device_train_batch_size", "train_batch_size": "per_device_train_batch_size",
+    "max_seq_length": "max_length", "max_seq_len": "max_length", "max_len": "max_length", "block_size": "max_length",
+}  # fmt: skip
+"""What scripts without `TrainingArguments` call the settings that memory depends on most."""
+FILE_SUFFIXES = (".py", ".yaml", ".yml", ".json", ".toml")
+_OVERRIDE = re.compile(r"\+{0,2}([A-Za-z_][\w.]*)=(.+)", re.DOTALL)
+_NO_NAME = re.compile(r"[<$]|\{\{|.*\.(py|ya?ml|toml)$|(none|null|true|false)?$", re.IGNORECASE)
+"""Text that is filled in later, names a file of settings, or nothing."""
+_CLASSIFIERS = re.compile(
+    r"For(Sequence|Token)Classification|ForMultipleChoice|ForQuestionAnswering|CrossEncoder|SentenceTransformer"
+)
+_LANGUAGE_MODELS = re.compile(r"For(CausalLM|MaskedLM)|LMHeadModel|SFTTrainer|SFTConfig")
+
+
+@dataclass(frozen=True, slots=True)
+class CommandTraining:
+    """Model and task, each None where nothing names it, and the settings that the command has by itself."""
+
+    model: str | None = None
+    task: Task | None = None
+    settings: Mapping[str, Value] = field(default_factory=dict)
+
+
+def read_command(words: Sequence[str], folder: Path) -> CommandTraining:
+    """What the command says that is started in `folder`. Files that cannot be read say nothing."""
+    options = {**_overrides(words), **read_options(tuple(words))}
+    scripts, configurations = _files(words, folder)
+    sources = [_source(path) for path in scripts]
+    settings: dict[str, Value] = {}
+    for path in (*scripts, *configurations):
+        settings |= _settings_of_file(path)
+    settings |= _settings_of_options(options)
+    names = (
+        _model_of(options),
+        *map(_model_of_file, configurations),
+        *map(_model_of_file, scripts),
+        *map(_default_model, sources),
+    )
+    model = next((name for name in names if name is not None), None)
+    return CommandTraining(model, _task(sources), settings)
+
+
+def _overrides(words: Sequence[str]) -> dict[str, str]:
+    """`key=value` words, as Hydra reads them; `model.name=gpt2` also by the end of its key."""
+    found = {match[1]: match[2] for match in map(_OVERRIDE.fullmatch, words) if match is not None}
+    return {key.rpartition(".")[2]: value for key, value in found.items()} | found
+
+
+def _files(words: Sequence[str], folder: Path) -> tuple[list[Path], list[Path]]:
+    """The Python files and the configuration files that the command names."""
+    named = [part for word in words for part in (word, word.partition("=")[2]) if part.endswith(FILE_SUFFIXES)]
+    for option, module in pairwise(words):
+        if option == "-m":
+            named.append(f"{module.replace('.', '/')}.py")
+    files = [path for path in (folder / name for name in dict.fromkeys(named)) if path.is_file()]
+    scripts = [path for path in files if path.suffix in SCRIPT_FORMS]
+    return scripts, [path for path in files if path not in scripts]
+
+
+def _settings_of_file(path: Path) -> Mapping[str, Value]:
+    try:
+        return load_preset(path).preset.settings
+    except SettingsError:
+        return {}
+
+
+def _settings_of_options(options: Mapping[str, str]) -> Mapping[str, Value]:
+    own = {SCRIPT_NAMES[name]: value for name, value in options.items() if name in SCRIPT_NAMES}
+    known = own | {name: value for name, value in options.items() if name in KNOWN_OPTIONS}
+    try:
+        return read_settings(DIALECTS["hf-args"], known).settings
+    except SettingsError:
+        return {}
+
+
+def _model_of(values: Mapping[str, object]) -> str | None:
+    """The model among named values; a name with a slash or a file of settings is none."""
+    found = (values.get(name) for name in MODEL_OPTIONS)
+    return next((one for one in found if isinstance(one, str) and _NO_NAME.match(one) is None), None)
+
+
+def _model_of_file(path: Path) -> str | None:
+    """The model that the job of the file names, else one of its keys does."""
+    try:
+        job = load_preset(path).preset.job
+        if job is not None and job.model is not None and _NO_NAME.match(job.model) is None:
+            return job.model
+        if path.suffix in SCRIPT_FORMS:
+            return None
+        flat = flatten(read_tool_file(path).values)
+    except SettingsError:
+        return None
+    return _model_of({key.rpartition(".")[2]: value for key, value in flat.items()} | flat)
+
+
+def _source(path: Path) -> str:
+    try:
+        return read_file_text(path)
+    except SettingsError:
+        return ""
+
+
+def _task(sources: Sequence[str]) -> Task | None:
+    for source in sources:
+        if _LANGUAGE_MODELS.search(source):
+            return "causal-lm"
+        if _CLASSIFIERS.search(source):
+            return "classification"
+    return None
+
+
+def _default_model(source: str) -> str | None:
+    """The default of the script's own option for its model, a field of a dataclass, or a variable of such a name."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return None
+    return _model_of({name: value for node in ast.walk(tree) for name, value in _defaults(node)})
+
+
+def _defaults(node: ast.AST) -> Iterator[tuple[str, str]]:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
+        names = [one.value for one in node.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+        default = _keyword_text(node, "default")
+        for name in names if default is not None else ():
+            yield name.lstrip("-").replace("-", "_"), default or ""
+    elif isinstance(node, ast.Assign | ast.AnnAssign):
+        value = node.value
+        text = _keyword_text(value, "default") if isinstance(value, ast.Call) else _text(value)
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            if isinstance(target, ast.Name) and text is not None:
+                yield target.id.lower(), text
+
+
+def _keyword_text(call: ast.Call, name: str) -> str | None:
+    return next((_text(one.value) for one in call.keywords if one.arg == name), None)
+
+
+def _text(node: ast.expr | None) -> str | None:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
