@@ -57,7 +57,7 @@ class Dialect:
     Beyond the tables: `also_read` holds more keys and values that say a value of a setting, `read_more` reads what no
     table can say, `assumed` is what the tool takes for a key that the file lacks, and `defaults` its settings where
     the file says nothing. `complete` gives keys that depend on several settings, from all values that the file will
-    have.
+    have; `required` are keys without which the tool refuses a file.
     """
 
     name: str
@@ -86,6 +86,7 @@ class Dialect:
     also_read: Mapping[str, tuple[tuple[WrittenKeys, Value], ...]] = field(default_factory=dict)
     read_more: Callable[[Mapping[str, Any]], Mapping[str, Value]] | None = None
     complete: Callable[[Mapping[str, Any]], WrittenKeys] | None = None
+    required: Mapping[str, Any] = field(default_factory=dict)
     assumed: Mapping[str, Any] = field(default_factory=dict)
     defaults: Mapping[str, Value] = field(default_factory=dict)
 

@@ -12,6 +12,7 @@ import yaml
 from tuner_tui.settings.dialects.dialect import Dialect, Form, unflatten
 from tuner_tui.settings.dialects.patch import KeyPath, patch_text
 from tuner_tui.settings.dialects.python_source import (
+    CALLED,
     patch_notebook,
     patch_python,
     read_notebook,
@@ -48,7 +49,8 @@ def parse_file(text: str, path: Path) -> ToolFile:
             return read_python(text, source)
         case ".ipynb":
             found = read_notebook(text, source)
-            commands = "" if found.values else shell_lines(text, source)
+            configures = any("." not in key and not key.endswith(CALLED) for key in found.values)
+            commands = "" if configures else shell_lines(text, source)
             return read_shell(commands, source) if commands else found
         case ".args":
             return read_arguments(text)
@@ -76,7 +78,8 @@ def render_file(dialect: Dialect, values: Mapping[str, Any]) -> str:
     """`values` in the dialect's form; floats in YAML have a decimal point, so that YAML 1.1 readers see numbers."""
     if dialect.render is not None:
         return dialect.render(values)
-    nested = unflatten(values) if dialect.nested else dict(values)
+    complete = {**dialect.required, **values}
+    nested = unflatten(complete) if dialect.nested else complete
     if dialect.form == "json":
         return json.dumps(nested, indent=2, ensure_ascii=False)
     return str(yaml.safe_dump(nested, sort_keys=False, allow_unicode=True)).rstrip()

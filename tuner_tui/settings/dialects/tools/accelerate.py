@@ -18,6 +18,7 @@ DIALECT = Dialect(
             False: {"dynamo_config.dynamo_backend": "NO"},
         },
     },
+    required={"compute_environment": "LOCAL_MACHINE", "distributed_type": "NO", "num_machines": 1, "num_processes": 1},
     extends_hf=False,
     nested=True,
     file_keys=frozenset({
