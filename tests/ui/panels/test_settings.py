@@ -192,10 +192,12 @@ async def test_a_folded_group_shows_what_is_wrong_in_it() -> None:
         assert {group for group, row in folded.items() if row.tone} == groups & folded.keys()
 
 
-async def test_a_large_terminal_shows_all_groups_open() -> None:
-    async with on_screen(FakeBox(), (200, 60)) as pilot:
+@pytest.mark.parametrize(("height", "closed"), [(70, set()), (60, {"Length"})])
+async def test_a_large_terminal_shows_the_groups_open_that_fit(height: int, closed: set[str]) -> None:
+    async with on_screen(FakeBox(), (200, height)) as pilot:
         rows = app_of(pilot).main.query_one(SettingsPanel).list.rows
-        assert {row.name for row in rows if row.name} == set(FIELDS)
+        hidden = {name for name, spec in FIELDS.items() if spec.group in closed}
+        assert {row.name for row in rows if row.name} == set(FIELDS) - hidden
 
 
 async def burst(pilot: ScreenPilot, *keys: str) -> None:

@@ -24,6 +24,7 @@ from tuner_tui.ui.drawing.settings_form import (
     find_field,
     form_rows,
     format_input,
+    group_fields,
     group_help,
     step_value,
 )
@@ -167,16 +168,22 @@ class SettingsPanel(CachedWidget, Vertical):
         self._show_help()
 
     def _show_rows(self) -> None:
-        """Show all groups where they fit without scrolling; otherwise only those that were opened."""
+        """Show the groups that fit without scrolling, if most do; otherwise only those that were opened."""
         if self.view is None:
             return
-        everything = form_rows(self.view)
-        fits = self._opened is None and len(everything) <= self.list.size.height
         name, group = (None, "") if self.list.row is None else (self.list.row.name, self.list.row.group)
-        rows = everything if fits else form_rows(self.view, self._opened or ())
+        rows = form_rows(self.view, self._fitting_groups(self.view) if self._opened is None else self._opened)
         self.list.rows = rows
         found = (at for at, row in enumerate(rows) if (row.name, row.group) == (name, group))
         self.list.cursor = next(found, self.list.cursor)
+
+    def _fitting_groups(self, view: SettingsView) -> tuple[str, ...]:
+        """Return the first groups that fit without scrolling; none if that is not most of them."""
+        groups = tuple(group_fields(view.specs))
+        for count in range(len(groups), len(groups) // 2, -1):
+            if len(form_rows(view, groups[:count])) <= self.list.size.height:
+                return groups[:count]
+        return ()
 
     def _open_group(self, group: str, only_open: bool = False) -> None:
         """Open a group of fields, or close it."""
