@@ -15,6 +15,7 @@ from tuner_tui.advice.findings.not_applied import (
     not_observed,
     not_resumed,
     settings_not_in_effect,
+    shared_output,
 )
 from tuner_tui.advice.findings.ranks import slow_rank
 from tuner_tui.advice.findings.wall_time import between_steps, no_steps, stalled
@@ -39,6 +40,7 @@ RULES: tuple[FindingRule, ...] = (
     gpu.throttled,
     gpu.other_process,
     not_resumed,
+    shared_output,
     no_steps,
     settings_not_in_effect,
     fallback_cannot_act,

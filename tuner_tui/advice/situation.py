@@ -53,6 +53,7 @@ class Situation:
     resumed_from: str | None = None
     not_applied: tuple[str, ...] = ()
     memory_limit_bytes: int | None = None
+    shared_outputs: tuple[str, ...] = ()
     measured: tuple[MeasuredRun, ...] = ()
     import_footprint: ImportFootprint | None = None
 
@@ -237,4 +238,5 @@ def situation_of_state(state: RunState, record: RunRecord | None) -> Situation:
         resumed_from=record.resumed_from,
         not_applied=record.not_applied,
         memory_limit_bytes=record.memory_limit_bytes,
+        shared_outputs=record.shared_outputs,
     )

@@ -234,6 +234,7 @@ def test_a_full_disk_is_recorded_as_a_problem(box: Sandbox, tmp_path: Path) -> N
     last = wait_ended(folder)
     assert (last.outcome, last.exit_code) == ("completed", 0)
     assert any("No space left" in problem for problem in last.problems)
+    assert last.sentence == "Completed. The state folder had no space left."
     assert read_status(folder).problems == last.problems
 
 

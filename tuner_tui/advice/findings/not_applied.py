@@ -128,3 +128,25 @@ def not_resumed(situation: Situation) -> Finding | None:
             ),
         ),
     )
+
+
+def shared_output(situation: Situation) -> Finding | None:
+    """Another run wrote to the same output folder when this one was launched."""
+    if not situation.shared_outputs:
+        return None
+    return Finding(
+        cause="shared-output",
+        severity="warning",
+        sentence=f"Two trainings write to one folder: {situation.shared_outputs[0]}",
+        evidence=("their checkpoints overwrite one another, and neither can be resumed safely",),
+        confidence="certain",
+        where="checkpoint",
+        remedies=(
+            Remedy(
+                title="give each run an output folder of its own",
+                why="write {output_dir} where the command takes its folder: the launch fills in that of the run",
+                effect="every run keeps its checkpoints",
+                source="tuner-tui run",
+            ),
+        ),
+    )

@@ -27,6 +27,7 @@ from tuner_tui.runs.launch.command import (
 from tuner_tui.runs.launch.launchers import launcher_command
 from tuner_tui.runs.launch.own_resume import OwnResume, find_own_resume
 from tuner_tui.runs.launch.resume import RESUME_VARIABLE, accepts_checkpoint, with_checkpoint
+from tuner_tui.runs.launch.shared_output import shared_outputs
 from tuner_tui.runs.launch.training_python import training_python
 from tuner_tui.runs.read.checkpoints import lineage_checkpoint
 from tuner_tui.runs.read.reader import RunReader
@@ -131,7 +132,7 @@ class PreparedLaunch:
 
     `argv` is the command as it will run, including secrets. `added_env` is what the launch adds to the environment.
     `own_resume` is how the script itself takes the checkpoint. `accelerate` is the configuration file that accelerate
-    will read.
+    will read. `shared_outputs`: see `RunRecord`.
     """
 
     request: LaunchRequest
@@ -145,6 +146,7 @@ class PreparedLaunch:
     own_resume: OwnResume | None = None
     warning: str | None = None
     accelerate: AccelerateConfig | None = None
+    shared_outputs: tuple[str, ...] = ()
 
     @property
     def redacted_argv(self) -> tuple[str, ...]:
@@ -179,7 +181,11 @@ def prepare(request: LaunchRequest, interpreter: Interpreter | None = None) -> P
     prepared = _assemble(request, next_folder(request.runs_root), interpreter, checkpoint, own_resume, limit_problem)
     check_command(prepared.argv, cwd, prepared.env)
     check_launcher(request.job, prepared.env, prepared.accelerate)
-    return prepared
+    if request.tuning is not None or isinstance(request.job, BuiltinJob):  # they have folders of their own
+        return prepared
+    return replace(
+        prepared, shared_outputs=shared_outputs(request.runs_root, prepared.redacted_argv, cwd, request.parent)
+    )
 
 
 def _assemble(

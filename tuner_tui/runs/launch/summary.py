@@ -32,6 +32,7 @@ def launch_summary(prepared: PreparedLaunch) -> list[tuple[str, str]]:
         lines.append(("Fallback", f"out of memory: goes on with a smaller micro batch, {times}"))
     if prepared.warning is not None:
         lines.append(("Warning", prepared.warning))
+    lines += [("Warning", f"{sentence}: checkpoints overwrite one another") for sentence in prepared.shared_outputs]
     if applied.not_applied:
         lines.append(("Not applied", ", ".join(applied.not_applied)))
         lines += [("", why) for why in applied.notes]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -140,13 +140,25 @@ def output_dirs(folder: RunFolder, record: RunRecord) -> tuple[Path, ...]:
     return (Path(record.output_dir), *named_dirs(folder, record))
 
 
+OUTPUT_NAMES = frozenset({
+    "output_dir", "out_dir", "outdir", "output_path", "save_dir", "savedir", "save_path", "checkpoint_dir", "ckpt_dir",
+    "default_root_dir", "work_dir", "exp_dir",
+})  # fmt: skip
+"""Names of options for the folder of checkpoints, with `_` for `-`."""
+
+
+def named_outputs(argv: Sequence[str], cwd: Path) -> Iterator[Path]:
+    """The output folders that a command line names."""
+    for index, word in enumerate(argv):
+        name, equals, value = word.lstrip("-").partition("=")
+        if name.replace("-", "_") in OUTPUT_NAMES:
+            yield cwd / (value if equals else argv[index + 1] if index + 1 < len(argv) else "")
+
+
 def named_dirs(folder: RunFolder, record: RunRecord) -> Iterator[Path]:
     """The output folders named by the command line or the configuration file; other runs may write there too."""
     cwd = Path(record.cwd)
-    for index, word in enumerate(record.argv):
-        name, equals, value = word.lstrip("-").partition("=")
-        if name.replace("-", "_") == "output_dir":
-            yield cwd / (value if equals else record.argv[index + 1] if index + 1 < len(record.argv) else "")
+    yield from named_outputs(record.argv, cwd)
     try:
         found = OUTPUT_LINE.search(read_regular(folder.config).decode("utf-8", "replace"))
     except OSError:

@@ -31,7 +31,7 @@ class RunRecord:
 
     `parent` is the resumed run and `lineage` all runs before this one, oldest first. `versions` are package versions of
     the interpreter. `not_applied` names settings that could not be passed to the command. `tuning` is the id of the
-    tuning that the run is a trial of.
+    tuning that the run is a trial of. `shared_outputs` says which live runs wrote to the same folder at the launch.
     """
 
     id: str
@@ -55,6 +55,7 @@ class RunRecord:
     resumed_from: str | None = None
     memory_limit_bytes: int | None = None
     tuning: str | None = None
+    shared_outputs: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -96,6 +97,7 @@ class _Stored(BaseModel):
     resumed_from: str | None = None
     memory_limit_bytes: int | None = None
     tuning: str | None = None
+    shared_outputs: tuple[str, ...] = ()
 
 
 def redact_job(job: Job) -> Job:

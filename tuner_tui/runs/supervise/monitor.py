@@ -214,10 +214,13 @@ class TrainingMonitor:
         log = self._folder.output_log
         self._state = with_unwritten_steps(self._state, self._folder)
         succeeded = exited.exit_code == 0
-        judged = determine_outcome(self._state, exited, NO_EVIDENCE if succeeded else read_log_evidence(log))
+        state = replace(self._state, step=None) if self._writer.lacks_space else self._state
+        judged = determine_outcome(state, exited, NO_EVIDENCE if succeeded else read_log_evidence(log))
         names = orphans.names()
         sentence = judged.sentence + (f" It left processes running: {names}." if names else "")
-        step, total = self._state.step, self._state.total_steps
+        if self._writer.lacks_space:
+            sentence += f" The state folder had no space left{_recorded_until(self._state)}."
+        step, total = state.step, state.total_steps
         self._record(Finished(t=now.wall_s, outcome=judged.outcome, sentence=sentence, step=step, total_steps=total))
         self._writer.update(
             lambda known: replace(
@@ -235,6 +238,10 @@ class TrainingMonitor:
         """Folds the event at once as well: on a full disk it is never read back. Folding it twice changes nothing."""
         self._writer.event(event)
         self._state = fold(self._state, event)
+
+
+def _recorded_until(state: RunState) -> str:
+    return "" if state.step is None else f": nothing is known of the training after step {state.step:,}"
 
 
 def _signal_group(group: int, number: signal.Signals) -> None:

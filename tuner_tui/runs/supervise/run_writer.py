@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable
@@ -16,13 +17,16 @@ from tuner_tui.runs.store.codec import encode_event, encode_sample
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import SupervisorState, write_supervisor_state
 
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
 
 class RunWriter:
     """Writes events, samples and state of one run. Methods do not raise if a file cannot be written.
 
     Secrets in sentences are hidden: they may quote an exception or the command of a leftover process.
 
-    If the folder of a live run is deleted, another run may get its name: nothing is written there.
+    If the folder of a live run is deleted, another run may get its name: nothing is written there. `lacks_space`: some
+    of it could not be written, so that the events of the training have gaps, too.
     """
 
     def __init__(self, folder: RunFolder, supervision: SupervisorState) -> None:
@@ -30,6 +34,7 @@ class RunWriter:
         self._folder = folder
         self._place = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._files: dict[Path, LineAppender] = {}
+        self.lacks_space = False
         self.supervision = supervision
         write_supervisor_state(folder.state, supervision)
 
@@ -82,6 +87,7 @@ class RunWriter:
                 self._files[path] = LineAppender(path)
             self._files[path].append(line)
         except OSError as error:
+            self.lacks_space = self.lacks_space or error.errno in NO_SPACE
             self.problem(f"{path.name}: {os.strerror(error.errno or 0)}; {what} are missing from here on.")
 
 

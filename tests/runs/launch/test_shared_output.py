@@ -1,0 +1,51 @@
+"""Live runs that write to one folder."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from tests.runs.sandbox import Fifo, Sandbox
+from tuner_tui.advice.diagnose import diagnose
+from tuner_tui.advice.situation import situation_of_run
+from tuner_tui.runs.events.types import Saved
+from tuner_tui.runs.launch.prepare import prepare
+from tuner_tui.runs.launch.start import launch
+from tuner_tui.runs.launch.summary import launch_summary
+from tuner_tui.runs.store.codec import encode_event
+from tuner_tui.settings.job import CommandJob
+
+WAITS = """
+    import signal, sys
+    open(sys.argv[1], "w").write("up\\n")
+    signal.pause()
+"""
+
+
+def job(box: Sandbox, fifo: Fifo, *words: str) -> CommandJob:
+    return CommandJob(command=(sys.executable, "train.py", str(fifo.path), *words))
+
+
+def test_a_folder_that_both_commands_name(box: Sandbox, fifo: Fifo) -> None:
+    first = box.launch(WAITS, job=job(box, fifo, "--output_dir", "out"))
+    fifo.word()
+    second = prepare(box.request(WAITS, job=job(box, fifo, f"--out-dir={box.root}/x/../out")))
+    said = f"run {first.id} writes to {box.root}/out too"
+    assert second.shared_outputs == (said,)
+    assert ("Warning", f"{said}: checkpoints overwrite one another") in launch_summary(second)
+    folder = launch(second)
+    box.folders.append(folder)
+    [finding] = [one for one in diagnose(situation_of_run(folder)) if one.cause == "shared-output"]
+    assert said in finding.sentence
+    assert prepare(box.request(WAITS, job=job(box, fifo, "--output_dir", "other"))).shared_outputs == ()
+
+
+def test_a_file_that_the_script_always_saves(box: Sandbox, fifo: Fifo) -> None:
+    first = box.launch(WAITS, job=job(box, fifo, "1"))
+    fifo.word()
+    again = box.request(WAITS, job=job(box, fifo, "2"))
+    assert prepare(again).shared_outputs == (), "it has saved nothing yet"
+    path = str(box.root / "checkpoint.pth.tar")
+    with first.events.open("ab") as file:
+        file.write(encode_event(Saved(t=time.time(), rank=0, step=3, path=path)))
+    assert prepare(again).shared_outputs == (f"run {first.id} writes to {path} too",)
