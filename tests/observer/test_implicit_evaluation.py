@@ -9,7 +9,7 @@ import pytest
 from tests.observer.observed_process import SCRIPTS, ObservedProcess, last_steps, observe, split_by_process
 from tests.observer.scripts import estimated_loss
 from tests.observer.scripts import implicit_evaluations as script
-from tuner_tui.runs.events.types import Phase, Steps
+from tuner_tui.runs.events.types import Evaluated, Phase, Steps
 
 pytestmark = pytest.mark.train
 
@@ -68,4 +68,7 @@ def test_an_estimate_without_gradients_is_evaluation_while_it_lasts(tmp_path: Pa
     assert (final.own_steps, final.micro_steps, final.samples) == (steps, steps * estimated_loss.ACCUMULATION, 0)
     assert final.eval_s == pytest.approx(float(seen.output), rel=0.1)
     phases = [(event.phase, event.step) for event in seen.of(Phase)]
+    evaluations = seen.of(Evaluated)
+    assert [event.step for event in evaluations] == [4, 8, 12]
+    assert sum(event.seconds or 0.0 for event in evaluations) == pytest.approx(final.eval_s, abs=1e-3)
     assert phases[1:6] == [("training", 1), ("evaluating", 4), ("training", 4), ("evaluating", 8), ("training", 8)]

@@ -81,6 +81,11 @@ def test_frozen_teacher_is_no_evaluation(sections: ObservedProcess) -> None:
     assert final.micro_steps >= 9
 
 
+def test_a_second_optimizer_with_batches_of_its_own_makes_steps_of_its_own(sections: ObservedProcess) -> None:
+    final = last_steps(story(sections, "kept_optimizer"))
+    assert (final.own_steps, final.micro_steps, final.samples) == (6, 6, 24)
+
+
 def test_accelerate_loop(sections: ObservedProcess) -> None:
     events = story(sections, "accelerated")
     final = last_steps(events)

@@ -59,13 +59,17 @@ def logged(tmp_path: Path, name: str, source: str, packages: str = "") -> Observ
     assert {event.source for event in theirs} == {source}
     assert all(event.loss == 0.25 ** (event.step - 1) for event in theirs)
     assert (theirs[-1].step, theirs[-1].learning_rate) == (8, 0.25)
-    evaluations = [(event.step, event.source, event.metrics) for event in found.of(Evaluated)]
+    evaluations = [(event.step, event.source, event.metrics) for event in found.of(Evaluated) if event.source]
     assert evaluations == [
         (4, source, {"eval_loss": 0.25**4, "eval_acc": 0.5}),
         (8, source, {"eval_loss": 0.25**8, "eval_acc": 0.75}),
     ]
     state = fold_all(RunState(), found.events)
     assert (state.loss, state.loss_source, state.step) == (0.25**7, source, 8)
+    assert [(event.step, event.source, event.seconds is not None) for event in state.evaluations] == [
+        (4, source, True),
+        (8, source, True),
+    ]
     return found
 
 
@@ -149,11 +153,16 @@ def test_a_loss_of_an_epoch_does_not_stand_for_the_steps_after_it() -> None:
     assert [fold_all(RunState(), logged_each_step[: n + 1]).loss for n in range(3)] == [5.0, 4.0, 4.0]
 
 
-def test_an_evaluation_that_is_logged_and_printed_counts_once() -> None:
+def test_an_evaluation_that_is_seen_logged_and_printed_counts_once() -> None:
     counters = Steps(t=0.0, rank=0, step=9, own_steps=9)
+    seen = Evaluated(t=1.0, rank=0, step=9, seconds=0.5)
     logged = Evaluated(t=1.0, rank=0, source="wandb", step=9, metrics={"eval_loss": 2.0})
     printed = Evaluated(t=2.0, source="log lines", step=10, metrics={"eval_loss": 2.01, "eval_acc": 0.5})
-    [event] = fold_all(RunState(), [counters, logged, printed]).evaluations
-    assert (event.source, event.step, event.metrics) == ("wandb", 9, {"eval_loss": 2.0, "eval_acc": 0.5})
-    later = Evaluated(t=9.0, source="log lines", step=20, metrics={"eval_loss": 1.0})
-    assert len(fold_all(RunState(), [counters, logged, printed, later]).evaluations) == 2
+    for order in ([seen, logged, printed], [logged, printed, seen]):
+        [event] = fold_all(RunState(), [counters, *order]).evaluations
+        assert (event.source, event.step, event.seconds) == ("wandb", 9, 0.5)
+        assert event.metrics == {"eval_loss": 2.0, "eval_acc": 0.5}
+    later = [Evaluated(t=9.0, rank=0, step=20, seconds=0.5), Evaluated(t=9.5, rank=0, step=30, seconds=0.5)]
+    both = [Evaluated(t=11.0, source="log lines", step=step, metrics={"eval_acc": step / 100}) for step in (20, 30)]
+    found = fold_all(RunState(), [counters, seen, logged, *later, *both]).evaluations
+    assert [(event.step, len(event.metrics)) for event in found] == [(9, 1), (20, 1), (30, 1)]

@@ -210,6 +210,18 @@ def replaced_optimizer() -> None:
         optimizer.step()
 
 
+def kept_optimizer() -> None:
+    """Trains twice, with an optimizer each, and keeps the first: as many scripts with folds or stages do."""
+    model = nn.Linear(4, 1)
+    optimizers = []
+    for _ in range(2):
+        optimizers.append(torch.optim.SGD(model.parameters(), lr=0.1))
+        for (inputs,) in DataLoader(TensorDataset(torch.randn(12, 4)), batch_size=4):
+            optimizers[-1].zero_grad()
+            model(inputs).mean().backward()
+            optimizers[-1].step()
+
+
 def larger_validation_batches() -> None:
     """Validates with gradients on and in training mode, with other batches than it trains with."""
     model = nn.Linear(4, 1)
@@ -258,7 +270,8 @@ def closure_of_the_optimizer() -> None:
 
 SECTIONS = (
     amp_with_a_skipped_step, two_optimizers, own_saves, accumulation, iterable, compiled, no_loader, frozen_teacher,
-    accelerated, nested_batches, own_switches, replaced_optimizer, larger_validation_batches, closure_of_the_optimizer,
+    accelerated, nested_batches, own_switches, replaced_optimizer, kept_optimizer, larger_validation_batches,
+    closure_of_the_optimizer,
     evaluation_after_each_step, leaving_at_once, raising,
 )  # fmt: skip
 

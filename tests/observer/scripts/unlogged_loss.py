@@ -18,7 +18,7 @@ def main() -> None:
     optimizer = torch.optim.SGD([weight], lr=0.25)
     for _ in range(args.num_epochs):
         for number, (inputs,) in enumerate(loader, 1):
-            ((weight - inputs) ** 2).mean().backward()
+            (((weight - inputs) ** 2).mean() / ACCUMULATION).backward()
             if number % ACCUMULATION == 0:
                 optimizer.step()
         with torch.no_grad():

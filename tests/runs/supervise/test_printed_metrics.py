@@ -130,3 +130,8 @@ def test_a_printed_evaluation_is_of_the_step_at_which_its_phase_began(tmp_path: 
     state = fold_all(stepped(20), [Phase(t=0.0, rank=0, phase="evaluating", step=10)])
     [evaluated] = [e for e in PrintedMetrics(log).events(state, at(1), over=True) if isinstance(e, Evaluated)]
     assert evaluated.step == 10
+    log.write_text("epoch 0: {'accuracy': 0.5}\nepoch 1: {'accuracy': 0.6}\nepoch 2: {'accuracy': 0.7}\n")
+    state = fold_all(stepped(20), [Phase(t=0.0, rank=0, phase="evaluating", step=step) for step in (6, 12, 18)])
+    found = PrintedMetrics(log).events(state, at(1), over=False) + PrintedMetrics(log).events(state, at(2), over=True)
+    assert [event.step for event in found if isinstance(event, Evaluated)][:2] == [6, 12]
+    assert [event.step for event in found if isinstance(event, Evaluated)][-1] == 18

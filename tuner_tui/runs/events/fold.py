@@ -16,6 +16,7 @@ from tuner_tui.runs.events.rates import rates_of, with_counters
 from tuner_tui.runs.events.run_state import DIVERGED, RankState, RunState
 
 MAX_EVALUATIONS = 400
+RECENT_EVALUATIONS = 16
 SAME_EVALUATION_S = 3.0
 """Evaluations of two sources within this time are one that is both printed and logged."""
 BEFORE_TRAINING = ("starting", "compiling", "skipping")
@@ -84,7 +85,7 @@ def _phase(state: RunState, event: ev.Phase) -> RunState:
     if event.phase == "ending" and _others_train(state, event.rank):
         return state
     if event.phase == "evaluating" and event.step is not None:
-        state = replace(state, evaluation_step=event.step)
+        state = replace(state, evaluation_steps=(*state.evaluation_steps, event.step)[-RECENT_EVALUATIONS:])
     return _enter(state, event.phase, event.t)
 
 
@@ -120,15 +121,28 @@ def _others_train(state: RunState, rank: int | None) -> bool:
 def _evaluated(state: RunState, event: ev.Evaluated) -> RunState:
     if not state.speaks(event.rank):
         return state
-    before = state.evaluations[-1] if state.evaluations else None
-    if before is not None and before.source != event.source and abs(event.t - before.t) <= SAME_EVALUATION_S:
-        known, other = sorted((event, before), key=lambda one: ev.trust(one.source), reverse=True)
-        merged = replace(known, metrics={**other.metrics, **known.metrics}, seconds=known.seconds or other.seconds)
-        return replace(state, evaluations=(*state.evaluations[:-1], merged))
+    for index in range(len(state.evaluations) - 1, max(-1, len(state.evaluations) - 1 - RECENT_EVALUATIONS), -1):
+        if _is_same_evaluation(state.evaluations[index], event, newest=index == len(state.evaluations) - 1):
+            merged = _merged(state.evaluations[index], event)
+            return replace(state, evaluations=(*state.evaluations[:index], merged, *state.evaluations[index + 1 :]))
     kept = (*state.evaluations, event)
     if len(kept) > MAX_EVALUATIONS:
         kept = (*kept[:-1:2], kept[-1])
     return replace(state, evaluations=kept)
+
+
+def _is_same_evaluation(before: ev.Evaluated, event: ev.Evaluated, newest: bool) -> bool:
+    """Whether one was seen by the observer, logged or printed and the other is the same by another source."""
+    if before.source == event.source:
+        return False
+    near = newest and abs(event.t - before.t) <= SAME_EVALUATION_S and bool(before.metrics and event.metrics)
+    return before.step == event.step or near
+
+
+def _merged(before: ev.Evaluated, event: ev.Evaluated) -> ev.Evaluated:
+    """The metrics of both, and the source of most of them."""
+    best, other = sorted((before, event), key=lambda one: (bool(one.metrics), ev.trust(one.source)), reverse=True)
+    return replace(best, metrics={**other.metrics, **best.metrics}, seconds=best.seconds or other.seconds)
 
 
 def _checkpoint(state: RunState, event: ev.Checkpoint) -> RunState:

@@ -69,11 +69,11 @@ class RunState:
     `total_guessed`: `total_steps` is a guess (`Plan.guessed`). `total_source` is where the output says it, None for
     what the observer reports. `source` names the file that steps were read from when there is no observer.
     `accepts_orders`: an observed trainer that obeys the control file. `last_step_t` is when a step last completed.
-    `evaluations` are downsampled to a few hundred, newest last. `evaluation_step`: where the last evaluation began.
-    `loss_source`: where the loss is read, None for a Trainer's own; `loss_trust` is its `trust`. `high_losses`: how
-    many of the newest losses in a row are `DIVERGED` times `lowest_loss` or more. `options` and `switches` are those
-    of the script's argument parsers. `saved` is what the script itself saved last. `unobserved`: why the observer does
-    not run. `fell_back`: the fallback continued the run; `fallback_ended`: why it did not.
+    `evaluations` are downsampled to a few hundred, newest last. `evaluation_steps`: where the last few of them began,
+    by their phase. `loss_source`: where the loss is read, None for a Trainer's own; `loss_trust` is its `trust`.
+    `high_losses`: how many of the newest losses in a row are `DIVERGED` times `lowest_loss` or more. `options` and
+    `switches` are those of the script's argument parsers. `saved` is what the script itself saved last. `unobserved`:
+    why the observer does not run. `fell_back`: the fallback continued the run; `fallback_ended`: why it did not.
     """
 
     phase: str = "starting"
@@ -103,7 +103,7 @@ class RunState:
     parameters: int | None = None
     trainable_parameters: int | None = None
     evaluations: tuple[Evaluated, ...] = ()
-    evaluation_step: int | None = None
+    evaluation_steps: tuple[int, ...] = ()
     checkpoint: Checkpoint | None = None
     in_effect: Mapping[str, Any] = field(default_factory=dict)
     injected: Mapping[str, Any] = field(default_factory=dict)

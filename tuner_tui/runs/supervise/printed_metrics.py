@@ -62,12 +62,20 @@ class PrintedMetrics:
             for record in parse_output(line.decode("utf-8", "replace")):
                 evaluates = evaluates or bool(record.evaluation)
                 found += self._events_of(record, step, now.wall_s)
-                began = state.evaluation_step
-                if self._evaluated is not None and began is not None and first <= began <= state.step:
-                    self._evaluated = replace(self._evaluated, step=began)
         found += self._plan(lines, state, first, now.wall_s)
         if over or not evaluates:  # an evaluation may print many lines, of which the last one counts
             found += self._take_evaluation()
+        return self._at_their_phases(found, [step for step in state.evaluation_steps if first <= step <= state.step])
+
+    def _at_their_phases(self, found: list[Event], steps: Sequence[int]) -> list[Event]:
+        """The evaluations at the `steps` where their phases began, in order; the newest has the newest phase."""
+        waiting = list(dict.fromkeys(steps))
+        if self._evaluated is not None and waiting:
+            self._evaluated = replace(self._evaluated, step=waiting.pop())
+        for index in reversed(range(len(found))):
+            event = found[index]
+            if isinstance(event, Evaluated) and waiting:
+                found[index] = replace(event, step=waiting.pop())
         return found
 
     def _events_of(self, record: ProgressRecord, step: int, t: float) -> list[Event]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 
 from .redact import redact
 
@@ -64,6 +65,9 @@ class ExitReporter:
         if session.is_open and self._reported is None and not self._ended:
             self._ended = True
             self.write_last_counters()
+            counters = self._counters_of()
+            if counters is not None:
+                counters.clock.report_evaluation(time.perf_counter())
             session.enter_phase("ending")
             code, at_step = self._exit or (None, None)
             session.report("ended", step=session.step, exit_code=code if at_step == (session.step or 0) else None)

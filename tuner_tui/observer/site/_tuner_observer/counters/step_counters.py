@@ -61,7 +61,7 @@ class StepCounters:
         """Discard all counts, in a forked child."""
         self.buffer.clear()
         self.evaluation.reset()
-        self.clock = TrainingClock(self.session, self._before_pause)
+        self.clock = TrainingClock(self.session, self._before_pause, lambda: self.trainer_reports)
         self._gap_classifier = StepGapClassifier()
         self.first_step = self.own_steps = self.written_steps = self._skipped_steps = 0
         self._rank_wait_s = 0.0
@@ -239,12 +239,12 @@ class StepCounters:
         self.clock.stop()
 
     def _optimizer_called(self, key: int, now: float, backwards: int) -> None:
-        """Count a step. Several optimizers that alternate make one step together."""
+        """Count a step. Several optimizers that alternate make one step together; a batch between them makes two."""
         if self._trainer_calls is not None:
             self._optimizer_called_by_trainer(key, now, backwards)
         elif key == TRAINER_KEY:
             return
-        elif self.buffer.is_alternating(key, self._alternating):
+        elif not self._pending and self.buffer.is_alternating(key, self._alternating):
             self._alternating.add(key)
             self.clock.optimizer_stepped(now)
         else:

@@ -20,12 +20,17 @@ class TrainingClock:
     `is_running` is False before the first batch and in a pause.
     """
 
-    def __init__(self, session: Session, on_pause: Callable[[float], None]) -> None:
-        """`on_pause` is called with the time when a pause was reported as a new phase."""
+    def __init__(
+        self, session: Session, on_pause: Callable[[float], None], reports: Callable[[], bool] = lambda: True
+    ) -> None:
+        """`on_pause` is called with the time when a pause was reported as a new phase. `reports`: whether a Trainer
+        reports its evaluations."""
         self._session = session
+        self._reports = reports
         self._on_pause = on_pause
         self.is_running = False
         self._paused: tuple[str, float, str] | None = None
+        self._shown_step: int | None = None
         self._since_s: float | None = None
         self._evaluated: list[tuple[float, float]] = []
         self._pauses: list[tuple[float, float]] = []
@@ -108,13 +113,21 @@ class TrainingClock:
         self.is_running = False
         if self._session.enter_phase(phase):
             self._on_pause(now)
+            self._shown_step = self._session.step if phase == "evaluating" else None
         return True
+
+    def report_evaluation(self, now: float) -> None:
+        """Report an evaluation that is shown as a phase and ends now, unless a Trainer reports it."""
+        step, self._shown_step = self._shown_step, None
+        if step and self._paused is not None and self._paused[0] == "evaluating" and not self._reports():
+            self._session.report("evaluated", step=step, seconds=round(now - self._paused[1], 6))
 
     def save_after_evaluation(self, now: float) -> bool:
         """Turn a pause for an evaluation into one for a checkpoint. Returns whether there was one."""
         if self._paused is None or self._paused[0] != "evaluating":
             return False
         phase, since, before = self._paused
+        self.report_evaluation(now)
         self._add(phase, now - since)
         self._pauses.append((since, now))
         self._paused = ("saving", now, before)
@@ -144,6 +157,7 @@ class TrainingClock:
     def _end_pause(self, now: float) -> None:
         assert self._paused is not None
         phase, since, before = self._paused
+        self.report_evaluation(now)
         self._add(phase, now - since)
         self._paused = None
         self._pauses.append((since, now))

@@ -29,7 +29,10 @@ FORGET_S = 10.0
 
 
 class BackwardLoss:
-    """Follows the first call of `backward` on a scalar: a loop with several, such as a GAN, has a loss at each."""
+    """Follows the first call of `backward` on a scalar: a loop with several, such as a GAN, has a loss at each.
+
+    A loss that was divided by the number of micro batches of a step is multiplied by it.
+    """
 
     def __init__(self, torch: Any, session: Session, counters: StepCounters) -> None:
         self._torch = torch
@@ -47,6 +50,7 @@ class BackwardLoss:
         self._unscaled: tuple[int, Any] | None = None
         self._written: float | None = None
         self._loss: float | None = None
+        self._divisor = self._divided_by = 0.0
 
     def hook_backward(self, tensor_class: Any) -> None:
         """Hook `torch.Tensor.backward`."""
@@ -80,6 +84,8 @@ class BackwardLoss:
     def _scaled(self, outputs: Any, scaled: Any) -> None:
         if scaled is not outputs and isinstance(outputs, self._torch.Tensor):
             self._unscaled = (id(scaled), outputs.detach())
+            if perf_counter() >= self._due_s:
+                self._divided_by = _divisor(outputs)
 
     def _called(self, tensor: Any, frame: FrameType) -> None:
         if self._counters.trainer_reports or get_ident() != self._thread or tensor.numel() != 1:
@@ -91,15 +97,18 @@ class BackwardLoss:
             self._place = place
         self._counters.buffer.backwards += 1
         unscaled, self._unscaled = self._unscaled, None
-        self._newest = tensor.detach() if unscaled is None or unscaled[0] != id(tensor) else unscaled[1]
+        is_scaled = unscaled is not None and unscaled[0] == id(tensor)
+        self._newest = unscaled[1] if unscaled is not None and is_scaled else tensor.detach()
         self._newest_s = now
         if now >= self._due_s:
             self._due_s = now + INTERVAL_S
+            if not is_scaled:
+                self._divided_by = _divisor(tensor)
             self._read()
 
     def _read(self) -> None:
         if self._newest.device.type == "cpu":
-            self._loss = float(self._newest)
+            self._loss, self._divisor = float(self._newest), self._divided_by
         elif self._newest.device.type == "cuda":
             self._read_copy()
             if self._copied is None:
@@ -109,6 +118,7 @@ class BackwardLoss:
         cuda = self._torch.cuda
         if cuda.is_current_stream_capturing():
             return
+        self._divisor = self._divided_by
         host = self._torch.empty((), dtype=self._newest.dtype, pin_memory=True)
         host.copy_(self._newest.reshape(()), non_blocking=True)
         done = cuda.Event()
@@ -126,7 +136,10 @@ class BackwardLoss:
         self._read_copy()
         if self._loss is not None and self._loss != self._written:
             self._written = self._loss
-            fields = {"step": self._counters.step, "loss": self._loss, "source": SOURCE}
+            step = self._counters.step
+            micro_batches = round(self._counters.buffer.backwards / max(1, self._counters.own_steps))
+            loss = self._loss * self._divisor if self._divisor == micro_batches else self._loss
+            fields = {"step": step, "loss": loss, "source": SOURCE}
             self._session.report_counters("metrics", fields)
 
     def at_exit(self) -> None:
@@ -134,3 +147,12 @@ class BackwardLoss:
         if self._newest is not None and not self._counters.trainer_reports and self._counters.own_steps:
             self._loss = float(self._newest)
             self.write()
+
+
+def _divisor(loss: Any) -> float:
+    """The number on a CPU by which `loss` was divided, 1 if it was not."""
+    function = loss.grad_fn
+    if function is None or function.name() != "DivBackward0":
+        return 1.0
+    other = function._saved_other
+    return float(other) if other is not None and other.is_cpu and other.numel() == 1 else 1.0
