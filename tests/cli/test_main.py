@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tuner_tui import __version__
 from tuner_tui.cli.app import build
 from tuner_tui.cli.main import COMMANDS, main
+from tuner_tui.runs.store.folder import create_folder, runs_dir
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
@@ -37,4 +40,36 @@ def test_every_command_is_there_when_only_its_module_is_imported() -> None:
 def test_a_word_that_is_no_command_is_a_preset_or_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = said(capsys, "no-such-preset")
     assert (code, out) == (2, "")
-    assert "no-such-preset is neither a run nor a preset" in err
+    assert "no-such-preset is neither a command, a run nor a preset" in err
+
+
+def test_the_start_of_a_command_suggests_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "did you mean the command `tuner-tui run`?" in said(capsys, "ru")[2]
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("tuner-tui ru", {"run"}),
+        ("tuner-tui dem", {"demo"}),
+        ("tuner-tui run --preset rtx30", {"rtx3070-8gb", "rtx3090-24gb"}),
+        ("tuner-tui run --set prec", {"precision="}),
+        ("tuner-tui run --set precision=bf", {"bf16"}),
+        ("tuner-tui run --set precision = bf", {"bf16"}),
+        ("tuner-tui logs r00", {"r001", "r002"}),
+        ("tuner-tui r00", {"r001", "r002"}),
+    ],
+)
+def test_the_shell_completes(
+    words: str, offered: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`precision = bf` is how bash passes `precision=bf`: the equals sign breaks words there."""
+    monkeypatch.setenv("TUNER_STATE_DIR", str(tmp_path))
+    for _ in range(2):
+        create_folder(runs_dir())
+    monkeypatch.setenv("_TUNER_TUI_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+    found = said(capsys)[1].split()
+    assert offered <= set(found)
+    assert len(found) <= len(offered) + 2

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.settings.strategies import field_values
 from tuner_tui.settings.errors import FieldError
-from tuner_tui.settings.fields import FIELDS, check_value, describe_expected, format_value, parse_value
+from tuner_tui.settings.fields import FIELDS, check_value, describe_expected, field_name, format_value, parse_value
 from tuner_tui.settings.model import Settings
 
 
@@ -156,3 +156,14 @@ def test_every_field_of_the_model_can_be_shown():
 def test_labels_are_unique():
     labels = [spec.label for spec in FIELDS.values()]
     assert len(set(labels)) == len(labels)
+
+
+@pytest.mark.parametrize(
+    "text", ["per_device_train_batch_size", "per-device-train-batch-size", "micro batch", "micro_batch", "Micro-Batch"]
+)
+def test_a_field_is_known_by_its_name_and_its_label(text: str) -> None:
+    assert field_name(text) == "per_device_train_batch_size"
+
+
+def test_every_label_of_the_form_names_its_field() -> None:
+    assert [field_name(spec.label) for spec in FIELDS.values()] == list(FIELDS)

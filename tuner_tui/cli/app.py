@@ -6,11 +6,15 @@ from importlib import import_module
 
 import typer
 
+from tuner_tui.cli.completion import RootGroup
+
 
 def build(modules: list[str]) -> typer.Typer:
     """Return the command-line application with the commands of `modules`."""
     app = typer.Typer(
-        help="What the box is, which settings suit it, what holds the training back.",
+        cls=RootGroup,
+        help="Watch, tune and diagnose trainings. Without a command the screen opens; a preset or run in its place, as "
+        "in `tuner-tui r007`, opens it on that.",
         no_args_is_help=False,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,

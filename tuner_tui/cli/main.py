@@ -6,7 +6,10 @@ is imported, so that `ps` does not pay for what `run` needs, and the screen with
 
 from __future__ import annotations
 
+import os
 import sys
+from functools import partial
+from typing import NoReturn
 
 from tuner_tui.cli.console import INTERRUPTED, protect_streams, reopen_closed_streams, report_io_errors
 
@@ -30,6 +33,7 @@ COMMANDS = {
     "export": "export",
     "import": "export",
 }
+COMPLETION = "_TUNER_TUI_COMPLETE"
 GLOBAL_FLAGS = ("--help", "--version", "--install-completion", "--show-completion")
 
 
@@ -46,6 +50,8 @@ def main(argv: list[str] | None = None) -> None:
 
 def dispatch(words: list[str]) -> None:
     """Import the module of the command in `words` and run it."""
+    if COMPLETION in os.environ:
+        complete()
     if opens_screen(words):
         from tuner_tui.cli.screen_opener import open_named
 
@@ -61,6 +67,19 @@ def dispatch(words: list[str]) -> None:
     from tuner_tui.cli.app import build
 
     build(modules)(words, prog_name="tuner-tui")
+
+
+def complete() -> NoReturn:
+    """Answer the shell's completion script. It passes its words in the environment."""
+    from tuner_tui.cli.app import build
+    from tuner_tui.cli.completion import answer_bash
+
+    app = partial(build(list(dict.fromkeys(COMMANDS.values()))), [], prog_name="tuner-tui")
+    if os.environ[COMPLETION] == "complete_bash":
+        print(answer_bash(app))  # noqa: T201
+    else:
+        app()
+    raise SystemExit
 
 
 def opens_screen(words: list[str]) -> bool:

@@ -65,9 +65,28 @@ def _follow_all(folder: RunFolder, json: bool, on_interrupt: Literal["stop", "le
         code = follower.follow()
         following = follower.following()
         if following is None:
+            if code in (FAILED, OUT_OF_MEMORY) and not json:
+                _print_cause(folder)
             return code
         folder = following
         print_note(f"Run {folder.id}, output in {folder.output_log}")
+
+
+def _print_cause(folder: RunFolder) -> None:
+    """Print why the run failed with the first remedy, and the command that says more."""
+    from tuner_tui.advice.crash.cause import crash_findings
+    from tuner_tui.advice.situation import situation_of_run
+
+    try:
+        finding = next(iter(crash_findings(situation_of_run(folder))), None)
+    except OSError:
+        return
+    if finding is not None:
+        print_note(f"{finding.sentence}.")
+        for remedy in finding.remedies[:1]:
+            expected = f" ({remedy.expectation})" if remedy.expectation else ""
+            print_note(f"Remedy: {remedy.title}{expected}.")
+    print_note(f"`tuner-tui diagnose {folder.id}` says more.")
 
 
 def exit_code(outcome: str | None, interrupted: bool = False) -> int:

@@ -139,5 +139,10 @@ def _resolve_name(name: str | None) -> tuple[str | None, Path | None]:
     try:
         find_preset(name)
     except PresetError as error:
-        fail(f"{name} is neither a run nor a preset: {error}")
+        from tuner_tui.cli.main import COMMANDS
+        from tuner_tui.settings.fields import closest_match
+
+        command = closest_match(name, COMMANDS, cutoff=0.5)
+        hint = f"; did you mean the command `tuner-tui {command}`?" if command else f": {error}"
+        fail(f"{name} is neither a command, a run nor a preset{hint}")
     return name, None

@@ -112,6 +112,9 @@ def _bounds(metadata: Iterable[Any]) -> dict[str, Any]:
 FIELDS: Mapping[str, FieldSpec] = {name: _field_spec(name, info) for name, info in Settings.model_fields.items()}
 
 
+_LABELS = {spec.label.lower().replace(" ", "_").replace("-", "_"): name for name, spec in FIELDS.items()}
+
+
 TRUE_WORDS = frozenset({"true", "on", "yes"})
 FALSE_WORDS = frozenset({"false", "off", "no"})
 EMPTY_WORDS = frozenset({"", "none", "null", "~"})
@@ -151,6 +154,15 @@ def format_value(name: str, value: Value) -> str:
     if isinstance(value, float):
         return _float_text(value)
     return str(value)
+
+
+def field_name(text: str) -> str:
+    """The field that `text` names by its name or its label: `per-device-train-batch-size`, `micro batch`.
+
+    `text` in the form of a name where it is neither.
+    """
+    word = "_".join(text.replace("-", " ").replace("_", " ").split())
+    return word if word in FIELDS else _LABELS.get(word.lower(), word)
 
 
 def spec_of(name: str) -> FieldSpec:

@@ -143,9 +143,9 @@ class Settings(BaseModel):
         le=1024,
         description="Processes that prepare batches; 0 prepares them in the training process.",
     )
-    dataloader_prefetch_factor: Annotated[int | None, FieldDisplay("prefetch", "Data loading", "batches a worker")] = (
-        Field(None, ge=1, le=1024, description="Batches each worker keeps ready; needs at least one worker.")
-    )
+    dataloader_prefetch_factor: Annotated[
+        int | None, FieldDisplay("prefetch", "Data loading", "batches per worker")
+    ] = Field(None, ge=1, le=1024, description="Batches each worker keeps ready; needs at least one worker.")
     dataloader_pin_memory: Annotated[bool, FieldDisplay("pin memory", "Data loading")] = Field(
         True, description="Page-locked host memory: faster copies to the GPU."
     )

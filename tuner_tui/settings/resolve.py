@@ -17,7 +17,7 @@ from tuner_tui.settings.command_training import read_command
 from tuner_tui.settings.dialects.dialect import Dialect
 from tuner_tui.settings.dialects.registry import dialect_of_command
 from tuner_tui.settings.errors import FieldError, SettingsError
-from tuner_tui.settings.fields import FIELDS, Value, closest_match, parse_value, shorten_text, spec_of
+from tuner_tui.settings.fields import FIELDS, Value, closest_match, field_name, parse_value, shorten_text, spec_of
 from tuner_tui.settings.job import ApplyMode, CommandJob, Job, Launcher, fallback_limit
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Origin, OriginKind, Resolved
@@ -142,7 +142,7 @@ def parse_flags(words: Iterable[str]) -> dict[str, str]:
         name, equals, text = word.partition("=")
         if not equals:
             raise SettingsError(f"--set {shorten_text(word)}: write name=value, such as learning_rate=1e-5")
-        flags[_checked_name(name.strip().replace("-", "_"), "--set")] = text
+        flags[_checked_name(field_name(name), "--set")] = text
     return flags
 
 

@@ -118,6 +118,8 @@ def test_run_out_of_memory_exits_3(shell: Shell) -> None:
     done = shell("run", "--memory-limit", "300MB", "--", sys.executable, script)
     assert done.returncode == 3
     assert "Out of memory" in done.stdout
+    assert done.stderr.count("`tuner-tui diagnose r001` says more.") == 1
+    assert "limit of 0.279 GiB (the host's memory) is used up." in done.stderr
 
 
 @pytest.mark.parametrize(

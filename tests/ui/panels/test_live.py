@@ -176,8 +176,17 @@ def test_old_figures_are_marked_with_their_age() -> None:
 
 def test_throttling_is_said_in_words_and_shared_by_cards() -> None:
     recent = samples(3, gpus=8)
+    held = replace(recent[-1], gpus=tuple(replace(gpu, throttle=("thermal slowdown",)) for gpu in recent[-1].gpus))
+    rows = live_rows(LiveScene(NOW_S, None, History(), held, recent), 44, 30)
+    assert any(row.line[0] == ("! GPU 0–7: throttled: thermal slowdown", "bad") for row in rows if row.line)
+
+
+def test_the_power_cap_is_normal_at_full_load_and_not_red() -> None:
+    recent = samples(3, gpus=8)
     held = replace(recent[-1], gpus=tuple(replace(gpu, throttle=("power cap",)) for gpu in recent[-1].gpus))
-    assert "! GPU 0–7: throttled: power cap" in text(LiveScene(NOW_S, None, History(), held, recent), 36, 30)
+    rows = live_rows(LiveScene(NOW_S, None, History(), held, recent), 44, 30)
+    assert any(row.line[0] == ("  GPU 0–7: at its power cap", "dim") for row in rows if row.line)
+    assert not any(span.style == "bad" for row in rows for span in row.line)
 
 
 def test_an_error_of_the_driver_is_said_in_words() -> None:
@@ -185,7 +194,7 @@ def test_an_error_of_the_driver_is_said_in_words() -> None:
     broken = replace(recent[-1].gpus[1], xid=48, xid_age_s=30.0, throttle=("power cap",))
     held = replace(recent[-1], gpus=(recent[-1].gpus[0], broken))
     shown = text(LiveScene(NOW_S, None, History(), held, recent), 90, 30)
-    assert "! GPU 1: throttled: power cap; Xid 48: memory error that ECC cannot correct" in shown
+    assert "! GPU 1: at its power cap; Xid 48: memory error that ECC cannot correct" in shown
 
 
 def test_an_old_sample_is_marked() -> None:

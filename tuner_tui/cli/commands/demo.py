@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from tuner_tui.cli.commands.screen import ThemeName, parse_set_flags
+from tuner_tui.cli.completion import complete_setting
 
 PRESET = "demo"
 
@@ -23,7 +24,8 @@ def demo(
     theme: Annotated[ThemeName, typer.Option(help="Colours.")] = ThemeName.DARK,
     interpreter: Annotated[Path | None, typer.Option(metavar="PATH", help="The Python that trains.")] = None,
     values: Annotated[
-        list[str] | None, typer.Option("--set", metavar="K=V", help="A setting; wins over the preset.")
+        list[str] | None,
+        typer.Option("--set", metavar="K=V", autocompletion=complete_setting, help="A setting; wins over the preset."),
     ] = None,
 ) -> None:
     """Try it: the screen on the demo preset. In a pipe it trains the demo to its end with plain lines."""

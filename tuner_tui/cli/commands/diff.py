@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tuner_tui.cli.completion import complete_run
 from tuner_tui.cli.console import print_json, print_line
 
 if TYPE_CHECKING:
@@ -19,8 +20,10 @@ def register(app: typer.Typer) -> None:
 
 
 def diff(
-    first: Annotated[str, typer.Argument(metavar="RUN", help="A run's name or folder.")],
-    second: Annotated[str, typer.Argument(metavar="RUN", help="The run it is compared with.")],
+    first: Annotated[str, typer.Argument(metavar="RUN", autocompletion=complete_run, help="A run's name or folder.")],
+    second: Annotated[
+        str, typer.Argument(metavar="RUN", autocompletion=complete_run, help="The run it is compared with.")
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
 ) -> None:
     """Compare two runs: settings, throughput, memory, data wait, loss after as many samples, what is in effect."""

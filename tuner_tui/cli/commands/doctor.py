@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tuner_tui.cli.completion import complete_preset, complete_setting
 from tuner_tui.cli.console import FAILED, print_json
 
 if TYPE_CHECKING:
@@ -29,8 +30,13 @@ def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
         file: Annotated[
             str | None, typer.Argument(metavar="[FILE]", help="A file of a training tool, a script, or a preset.")
         ] = None,
-        preset: Annotated[str | None, typer.Option(metavar="P", help="A preset, checked against this box.")] = None,
-        values: Annotated[list[str] | None, typer.Option("--set", metavar="K=V", help="A setting.")] = None,
+        preset: Annotated[
+            str | None,
+            typer.Option(metavar="P", autocompletion=complete_preset, help="A preset, checked against this box."),
+        ] = None,
+        values: Annotated[
+            list[str] | None, typer.Option("--set", metavar="K=V", autocompletion=complete_setting, help="A setting.")
+        ] = None,
         interpreter: Annotated[Path | None, typer.Option(metavar="PATH", help="The Python that trains.")] = None,
         as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
     ) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tuner_tui.cli.completion import complete_preset, complete_setting
 from tuner_tui.cli.console import fail, print_json, print_note
 from tuner_tui.cli.options import MemoryLimit
 
@@ -39,9 +40,15 @@ def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
                 "which is read and not run.",
             ),
         ] = None,
-        preset: Annotated[str | None, typer.Option(metavar="P", help="A preset: its settings and its job.")] = None,
+        preset: Annotated[
+            str | None,
+            typer.Option(metavar="P", autocompletion=complete_preset, help="A preset: its settings and its job."),
+        ] = None,
         values: Annotated[
-            list[str] | None, typer.Option("--set", metavar="K=V", help="A setting; wins over every other source.")
+            list[str] | None,
+            typer.Option(
+                "--set", metavar="K=V", autocompletion=complete_setting, help="A setting; wins over every other source."
+            ),
         ] = None,
         model: Annotated[
             str | None, typer.Option(metavar="M", help="A Hub id, a local folder, or a shape such as llama-1b.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tuner_tui.cli.completion import complete_preset
 from tuner_tui.cli.console import fail, print_json, print_note
 
 if TYPE_CHECKING:
@@ -26,7 +27,12 @@ def register(app: typer.Typer) -> None:
 
 
 def export(
-    preset: Annotated[str, typer.Argument(metavar="PRESET", help="A preset's name or file, or the file of a tool.")],
+    preset: Annotated[
+        str,
+        typer.Argument(
+            metavar="PRESET", autocompletion=complete_preset, help="A preset's name or file, or the file of a tool."
+        ),
+    ],
     to: Annotated[str, typer.Option(metavar="TOOL", help="hf, hf-args, hf-python, trl, axolotl, llama-factory …")],
     for_version: Annotated[
         str | None, typer.Option("--for-version", metavar="V", help="The release of transformers that reads it: 4.57.")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tuner_tui.cli.completion import complete_run
 from tuner_tui.cli.console import DONE, FAILED, INTERRUPTED, TERMINATED, fail, print_line
 from tuner_tui.cli.run_lookup import find_run_or_exit
 from tuner_tui.runs.read.log_reader import LogReader, LogWindow
@@ -24,7 +25,9 @@ def register(app: typer.Typer) -> None:
 
 
 def logs(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="The run's name, such as r007")],
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", autocompletion=complete_run, help="The run's name, such as r007")
+    ],
     follow: Annotated[
         bool, typer.Option("-f", "--follow", help="Begin with the last 100 lines and go on until the run ends.")
     ] = False,

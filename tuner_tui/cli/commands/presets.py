@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tuner_tui.cli.completion import complete_setting
 from tuner_tui.cli.console import USAGE, fail, print_json, print_line, print_note
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.environment import visible_cards
@@ -97,7 +98,9 @@ def show(name: Annotated[str, typer.Argument(help="A preset's name, or a file")]
 def save(
     name: Annotated[str, typer.Argument(help="The name of your preset")],
     source: Annotated[str | None, typer.Option("--from", help="The preset or file it starts from")] = None,
-    flags: Annotated[list[str] | None, typer.Option("--set", metavar="K=V", help="A setting")] = None,
+    flags: Annotated[
+        list[str] | None, typer.Option("--set", metavar="K=V", autocompletion=complete_setting, help="A setting")
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Replace a preset of that name")] = False,
     as_json: AsJson = False,
 ) -> None:

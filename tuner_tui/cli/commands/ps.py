@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tuner_tui.cli.completion import complete_run
 from tuner_tui.cli.console import print_json, print_note
 from tuner_tui.cli.run_lookup import find_run_or_exit
 from tuner_tui.runs.store.folder import RunFolder, list_runs, runs_dir
@@ -73,7 +74,9 @@ def ps(as_json: Annotated[bool, typer.Option("--json", help="One JSON document o
 
 
 def attach(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="The run's name, such as r007")],
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", autocompletion=complete_run, help="The run's name, such as r007")
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="Events as JSON lines on standard output.")] = False,
 ) -> None:
     """Follow a run as plain text until it ends. Ctrl-C leaves it alone; the screen is `tuner-tui RUN`."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tuner_tui.advice.recommend.duration_estimate import EarlierRun, earlier_run
+from tuner_tui.cli.completion import complete_preset, complete_setting
 from tuner_tui.cli.console import fail, print_json, print_line
 from tuner_tui.cli.options import ModelName, TaskName
 from tuner_tui.runs.read.reader import RunReader
@@ -58,10 +59,16 @@ def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
             ),
         ] = None,
         preset: Annotated[
-            str | None, typer.Option(metavar="P", help="A preset; its values and its job stay as they are.")
+            str | None,
+            typer.Option(
+                metavar="P", autocompletion=complete_preset, help="A preset; its values and its job stay as they are."
+            ),
         ] = None,
         values: Annotated[
-            list[str] | None, typer.Option("--set", metavar="K=V", help="A setting that stays as it is.")
+            list[str] | None,
+            typer.Option(
+                "--set", metavar="K=V", autocompletion=complete_setting, help="A setting that stays as it is."
+            ),
         ] = None,
         model: ModelName = None,
         task: TaskName = None,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tuner_tui.cli.completion import complete_preset, complete_run, complete_setting
 from tuner_tui.cli.console import ALREADY_RUNNING, DONE, USAGE, fail, print_line, print_note
 from tuner_tui.cli.options import (
     CommandWords,
@@ -38,9 +39,14 @@ def register(app: typer.Typer) -> None:
 
 def run(
     command: CommandWords = None,
-    preset: Annotated[str | None, typer.Option(metavar="P", help="A preset's name or file.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(metavar="P", autocompletion=complete_preset, help="A preset's name or file.")
+    ] = None,
     values: Annotated[
-        list[str] | None, typer.Option("--set", metavar="K=V", help="A setting; wins over every other source.")
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="K=V", autocompletion=complete_setting, help="A setting; wins over every other source."
+        ),
     ] = None,
     apply: Annotated[
         str | None,
@@ -54,7 +60,12 @@ def run(
     task: TaskName = None,
     data: DataName = None,
     resume: Annotated[
-        str | None, typer.Option(metavar="RUN", help="Go on from the newest complete checkpoint of RUN or its parents.")
+        str | None,
+        typer.Option(
+            metavar="RUN",
+            autocompletion=complete_run,
+            help="Go on from the newest complete checkpoint of RUN or its parents.",
+        ),
     ] = None,
     detach: Detached = False,
     memory_limit: MemoryLimit = None,

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from tuner_tui.cli.completion import complete_setting
 from tuner_tui.cli.console import fail
 from tuner_tui.cli.screen_opener import open_named
 from tuner_tui.settings.job import MAX_FALLBACKS
@@ -32,7 +33,8 @@ def screen(
     theme: Annotated[ThemeName, typer.Option(help="Colours")] = ThemeName.DARK,
     interpreter: Annotated[Path | None, typer.Option(help="The Python that trains")] = None,
     values: Annotated[
-        list[str] | None, typer.Option("--set", metavar="K=V", help="A setting; wins over the preset")
+        list[str] | None,
+        typer.Option("--set", metavar="K=V", autocompletion=complete_setting, help="A setting; wins over the preset"),
     ] = None,
     fallback: Annotated[
         int | None,

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from tuner_tui.cli.completion import complete_run
 from tuner_tui.cli.console import FAILED, fail, print_json, print_line, print_note
 from tuner_tui.cli.run_lookup import find_run_or_exit
 
@@ -16,7 +17,9 @@ def register(app: typer.Typer) -> None:
 
 
 def stop(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="The run's name, such as r007")],
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", autocompletion=complete_run, help="The run's name, such as r007")
+    ],
     checkpoint_only: Annotated[bool, typer.Option("--checkpoint-only", help="Save now and train on.")] = False,
     now: Annotated[bool, typer.Option("--now", help="SIGTERM at once, SIGKILL ten seconds later.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
+from tuner_tui.cli.completion import complete_preset, complete_setting
 from tuner_tui.cli.console import (
     ALREADY_RUNNING,
     DONE,
@@ -104,9 +105,18 @@ def register(app: typer.Typer) -> None:
 
 def tune(
     command: CommandWords = None,
-    preset: Annotated[str | None, typer.Option(metavar="P", help="A preset's name or file: the start.")] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(metavar="P", autocompletion=complete_preset, help="A preset's name or file: the start."),
+    ] = None,
     values: Annotated[
-        list[str] | None, typer.Option("--set", metavar="K=V", help="A setting of the start; wins over every source.")
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="K=V",
+            autocompletion=complete_setting,
+            help="A setting of the start; wins over every source.",
+        ),
     ] = None,
     apply: Annotated[
         str | None,

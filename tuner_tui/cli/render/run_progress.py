@@ -9,7 +9,7 @@ from tuner_tui.core.text import format_observed
 from tuner_tui.core.units import format_rough_duration, format_share
 from tuner_tui.runs.events import types as ev
 from tuner_tui.runs.events.progress import eta, phase_at
-from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.runs.events.run_state import RunState, strip_allocator_message
 
 RANK_0_ONLY = (ev.Plan, ev.Evaluated, ev.InEffect, ev.Injected)
 
@@ -103,5 +103,5 @@ _LINES: dict[type[ev.Event], Callable[[Any], str | None]] = {
     ev.Raised: lambda event: f"raised      {event.type}: {event.message.strip().partition(chr(10))[0][:200]}",
     ev.FellBack: lambda event: f"fell back   {event.number} of {event.most}: {event.sentence}",
     ev.FallbackEnded: lambda event: f"no fallback {event.sentence}",
-    ev.Finished: lambda event: f"finished    {event.sentence or event.outcome}",
+    ev.Finished: lambda event: f"finished    {strip_allocator_message(event.sentence) or event.outcome}",
 }

@@ -177,6 +177,14 @@ def checkpoint_refusal(state: RunState) -> str | None:
     )
 
 
+OUT_OF_MEMORY = "Out of memory"
+
+
+def strip_allocator_message(sentence: str) -> str:
+    """Return an outcome's sentence without the message of the allocator."""
+    return f"{sentence.partition(': ')[0].rstrip('.')}." if sentence.startswith(OUT_OF_MEMORY) else sentence
+
+
 def fatal_event(state: RunState) -> OutOfMemory | Raised | None:
     """The observed failure that explains a bad end, or None if the observer saw none.
 

@@ -111,6 +111,11 @@ def list_presets(folders: Sequence[Path] | None = None) -> tuple[PresetEntry, ..
     return tuple(_load_entry(files[name]) for name in sorted(files))
 
 
+def preset_names() -> tuple[str, ...]:
+    """The names of all presets, whether they can be read or not."""
+    return tuple(sorted(_preset_files(None)))
+
+
 def made_for(preset: Preset, gpus: tuple[Gpu, ...], cores: int | None = None) -> bool:
     """Whether the preset names this machine's hardware, and not any: one of its GPUs, or that it has none."""
     hardware = preset.for_

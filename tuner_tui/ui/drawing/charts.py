@@ -111,12 +111,16 @@ DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A titled series and the format of its numbers. With `from_zero` the y axis starts at zero."""
+    """A titled series and the format of its numbers. With `from_zero` the y axis starts at zero.
+
+    `shows_newest`: the heading shows the last point. Not where that is a mean and the exact figure stands elsewhere.
+    """
 
     title: str
     series: Series
     number: Callable[[float | None], str]
     from_zero: bool = False
+    shows_newest: bool = True
 
 
 def plot_rows(plot: Plot, width: int, height: int) -> list[Row]:
@@ -124,7 +128,7 @@ def plot_rows(plot: Plot, width: int, height: int) -> list[Row]:
     xs, ys, number = plot.series.xs, plot.series.ys, plot.number
     points = [(x, y) for x, y in zip(xs, ys, strict=True) if y is not None and math.isfinite(y)]
     newest = number(points[-1][1]) if points else number(None)
-    heading = Row(line(TextSpan(plot.title, "strong"), f"  {newest}"))
+    heading = Row(line(TextSpan(plot.title, "strong"), f"  {newest}" if plot.shows_newest else ""))
     if height < 4 or width < AXIS_WIDTH + 8:
         return [heading][:height]
     body = height - 2

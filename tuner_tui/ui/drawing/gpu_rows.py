@@ -27,6 +27,7 @@ from tuner_tui.ui.drawing.charts import blocks, gauge, tall_blocks
 from tuner_tui.ui.drawing.ring_history import BUCKET_S, history_columns, mark_now, samples_within, scrolled_columns
 from tuner_tui.ui.drawing.tables import LABEL, SCALE, labelled_row
 
+NORMAL_THROTTLE = frozenset({"power cap", "application clocks set", "sync boost", "display clock setting"})
 STALE_S = 3.0
 """A GPU that has not answered for longer is marked, because its figures are old."""
 
@@ -276,7 +277,12 @@ def gpu_mark(gpu: GpuSample) -> tuple[str, Style]:
         return BAD, "bad"
     if is_stale(gpu):
         return "?", "bad"
-    return (WARN, "bad") if gpu.throttle or gpu.xid is not None else (" ", "")
+    return (WARN, "bad") if abnormal_throttle(gpu) or gpu.xid is not None else (" ", "")
+
+
+def abnormal_throttle(gpu: GpuSample) -> tuple[str, ...]:
+    """Return the reasons for lower clocks that are not normal, as the power cap at full load and set clocks are."""
+    return tuple(reason for reason in gpu.throttle if reason not in NORMAL_THROTTLE)
 
 
 def is_stale(gpu: GpuSample) -> bool:
@@ -289,7 +295,8 @@ def gpu_problem_rows(scene: GpuScene, width: int) -> list[Row]:
     grouped: dict[tuple[str, Style, str], list[int]] = {}
     for gpu in scene.sample.gpus:
         if words := _gpu_problem(gpu):
-            grouped.setdefault((*gpu_mark(gpu), words), []).append(gpu.index)
+            mark, style = gpu_mark(gpu)
+            grouped.setdefault((mark, style or "dim", words), []).append(gpu.index)
         elif (memory_share(gpu) or 0) > NEARLY_FULL:
             grouped.setdefault((WARN, "bad", "memory nearly full"), []).append(gpu.index)
     return [
@@ -309,7 +316,9 @@ def _state(gpu: GpuSample) -> str:
         return f"lost {format_duration(gpu.age_s)} ago" if gpu.age_s is not None else "lost"
     if is_stale(gpu):
         return f"silent for {format_duration(gpu.age_s)}, old figures"
-    return f"throttled: {', '.join(gpu.throttle)}" if gpu.throttle else ""
+    if abnormal_throttle(gpu):
+        return f"throttled: {', '.join(gpu.throttle)}"
+    return f"at its {' and '.join(gpu.throttle)}" if gpu.throttle else ""
 
 
 def _numbers(cards: Sequence[int]) -> str:

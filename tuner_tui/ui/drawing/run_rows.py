@@ -11,7 +11,7 @@ from tuner_tui.core.units import format_duration, format_share, format_short_dur
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events.progress import phase_at
 from tuner_tui.runs.events.rates import data_wait_share, mean_rates
-from tuner_tui.runs.events.run_state import RankState, RunState
+from tuner_tui.runs.events.run_state import OUT_OF_MEMORY, RankState, RunState, strip_allocator_message
 from tuner_tui.runs.events.types import Evaluated, Finished, Steps
 from tuner_tui.ui.drawing import number_format as f
 from tuner_tui.ui.drawing.cells import (
@@ -29,8 +29,6 @@ from tuner_tui.ui.drawing.cells import (
 )
 from tuner_tui.ui.drawing.tables import LABEL, labelled_row
 
-OUT_OF_MEMORY = "Out of memory"
-
 
 def outcome_sentence(state: RunState, limit_bytes: int | None) -> str:
     """Return the sentence of the run's outcome; for out of memory, with the memory limit of the run."""
@@ -38,11 +36,6 @@ def outcome_sentence(state: RunState, limit_bytes: int | None) -> str:
     if not sentence.startswith(OUT_OF_MEMORY) or limit_bytes is None:
         return sentence
     return f"{sentence.rstrip('.')}; its limit was {format_size(limit_bytes)}."
-
-
-def strip_allocator_message(sentence: str) -> str:
-    """Return an outcome's sentence without the message of the allocator."""
-    return f"{sentence.partition(': ')[0].rstrip('.')}." if sentence.startswith(OUT_OF_MEMORY) else sentence
 
 
 PHASES = {

@@ -83,7 +83,8 @@ def _with_plot(scene: LiveScene, sections: Sequence[Sequence[Row]], width: int, 
         rows = _joined(kept, apart) + [BLANK] * apart
         room = height - len(rows)
         if room >= PLOT_MIN_HEIGHT + apart:
-            return [*rows, *plot_rows(Plot("loss", scene.history.loss, f.metric), width, min(room, PLOT_MAX_HEIGHT))]
+            plot = Plot("loss, smoothed", scene.history.loss, f.metric, shows_newest=False)
+            return [*rows, *plot_rows(plot, width, min(room, PLOT_MAX_HEIGHT))]
     return []
 
 

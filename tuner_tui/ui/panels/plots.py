@@ -20,7 +20,7 @@ SHORTEST = 6
 def plots_rows(history: History, width: int, height: int) -> list[Row]:
     """Return as many plots as fit, most important first."""
     plots = [
-        Plot("loss", history.loss, f.significant),
+        Plot("loss, smoothed", history.loss, f.significant, shows_newest=False),
         Plot("eval loss", history.eval_loss, f.significant),
         Plot(f"throughput, {history.samples_s.unit}", history.samples_s, f.significant, from_zero=True),
         Plot("peak memory", history.memory_bytes, format_size, from_zero=True),

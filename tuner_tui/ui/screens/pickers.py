@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from tuner_tui.ui.drawing.run_rows import strip_allocator_message
+from tuner_tui.runs.events.run_state import strip_allocator_message
 from tuner_tui.ui.screens.dialogs import Dialog
 
 if TYPE_CHECKING:
