@@ -16,7 +16,15 @@ from textual.events import Key
 from textual.message import Message
 
 from tuner_tui.ui.terminal.base_app import BaseApp
-from tuner_tui.ui.terminal.input_driver import BlockingDriver, WakeEvent, select_timeout_s
+from tuner_tui.ui.terminal.input_driver import (
+    PASTE_END,
+    PASTE_START,
+    PASTE_TIMEOUT_S,
+    BlockingDriver,
+    OpenPaste,
+    WakeEvent,
+    select_timeout_s,
+)
 
 LONGEST_S = 60
 
@@ -98,3 +106,31 @@ def test_a_bell_that_was_cleared_rings_again() -> None:
         assert bell.is_set()
         bell.clear()
         assert not bell.is_set()
+
+
+def test_a_paste_without_an_end_ends_when_keys_are_typed() -> None:
+    paste = OpenPaste()
+    assert paste.completed("\x1b[20", 0.0) == "\x1b[20"
+    assert paste.completed("0~" + "a" * 100, 0.1) == "0~" + "a" * 100
+    assert paste.is_open
+    assert paste.completed("a" * 100, 5.0 * PASTE_TIMEOUT_S)[:6] == PASTE_END  # nothing came for long
+    assert not paste.is_open
+    assert paste.completed("q", 9.0) == "q"
+
+
+def test_a_long_paste_that_goes_on_is_one() -> None:
+    paste = OpenPaste()
+    paste.completed(PASTE_START, 0.0)
+    for number in range(20):
+        assert paste.completed("a" * 100, number * PASTE_TIMEOUT_S / 2) == "a" * 100
+    assert paste.completed("a\x1b[2", 10.0 * PASTE_TIMEOUT_S) == "a\x1b[2"
+    assert paste.completed("01~", 10.1 * PASTE_TIMEOUT_S) == "01~"
+    assert not paste.is_open
+
+
+def test_typed_keys_do_not_keep_a_paste_open() -> None:
+    paste = OpenPaste()
+    paste.completed(PASTE_START + "a" * 100, 0.0)
+    written = "".join(paste.completed("q", number * PASTE_TIMEOUT_S / 4) for number in range(1, 8))
+    assert written.count(PASTE_END) == 1
+    assert not paste.is_open

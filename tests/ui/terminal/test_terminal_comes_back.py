@@ -78,7 +78,9 @@ def test_a_signal_that_ends_it_restores_the_terminal(watch: Watch, number: int) 
 
 
 @pytest.mark.parametrize(
-    "flood", [b"x" * 10_000, b"\x1b[1;1R" * 1_500, b"\x1b]0;" + b"a" * 40_000], ids=["paste", "replies", "open"]
+    "flood",
+    [b"x" * 10_000, b"\x1b[1;1R" * 1_500, b"\x1b]0;" + b"a" * 40_000, b"\x1b[200~" + b"a" * 40_000],
+    ids=["paste", "replies", "open sequence", "open paste"],
 )
 def test_a_flood_of_input_is_bounded(watch: Watch, flood: bytes) -> None:
     for start in range(0, len(flood), 1_000):

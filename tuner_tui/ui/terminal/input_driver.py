@@ -13,6 +13,7 @@ import termios
 import time
 import tty
 from codecs import getincrementaldecoder
+from contextlib import suppress
 from selectors import EVENT_READ, DefaultSelector
 from threading import Event
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -32,6 +33,31 @@ ESCAPE_POLL_S = 0.1
 
 KEY_BURST, KEYS_PER_S = 256, 100.0
 """More keys than anybody types: text pasted without brackets, or replies of a terminal. The rest is dropped."""
+
+
+PASTE_START, PASTE_END = "\x1b[200~", "\x1b[201~"
+PASTE_TIMEOUT_S, TYPED_CHARACTERS = 1.0, 16
+"""A paste without an end would swallow every key: it ends once only so few characters come at a time."""
+
+
+class OpenPaste:
+    """Follows whether the input is inside a bracketed paste, and ends one whose end does not come."""
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self._at_s = 0.0
+        self._rest = ""
+
+    def completed(self, text: str, now_s: float) -> str:
+        """The text to parse: what was read, after the end of a paste that is overdue."""
+        overdue = self.is_open and now_s - self._at_s >= PASTE_TIMEOUT_S
+        if not overdue and (not self.is_open or len(text) >= TYPED_CHARACTERS):
+            self._at_s = now_s
+        known = self._rest + text
+        start, end = known.rfind(PASTE_START), known.rfind(PASTE_END)
+        self.is_open = (self.is_open and not overdue and end < 0) if start < 0 else start > end
+        self._rest = known[-len(PASTE_END) + 1 :]
+        return PASTE_END + text if overdue else text
 
 
 class WakeEvent(Event):
@@ -126,22 +152,25 @@ class BlockingDriver(LinuxDriver):
     def run_input_thread(self) -> None:
         """Parse input and pass it on until the driver exits or the terminal is closed."""
         parser, decode = XTermParser(self._debug), getincrementaldecoder("utf-8")("replace").decode
+        paste = OpenPaste()
         last_input_s = float("-inf")
         with DefaultSelector() as selector:
             for descriptor in (self.fileno, self._wake_event.descriptor):
                 selector.register(descriptor, EVENT_READ)
             while not self.exit_event.is_set():
-                ready = {key.fd for key, _ in selector.select(select_timeout_s(time.monotonic() - last_input_s))}
+                timeout_s = PASTE_TIMEOUT_S if paste.is_open else select_timeout_s(time.monotonic() - last_input_s)
+                ready = {key.fd for key, _ in selector.select(timeout_s)}
+                data = b""
                 if self.fileno in ready:
-                    try:
+                    with suppress(OSError):  # the terminal is gone
                         data = os.read(self.fileno, READ_BYTES)
-                    except OSError:  # the terminal is gone
-                        data = b""
                     if not data:
                         self._owner.call_when_terminal_is_lost()
                         return
                     last_input_s = time.monotonic()
-                    for message in parser.feed(decode(data)):
+                text = paste.completed(decode(data), time.monotonic())
+                if text:
+                    for message in parser.feed(text):
                         self.process_message(message)
                 for message in parser.tick():
                     self.process_message(message)
