@@ -79,6 +79,19 @@ def make_private(folder: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
+def keep_others_out(folder: Path) -> None:
+    """Take the right to change `folder` from others. Raises `PermissionError` where it is not this user's, and others
+    may replace what is in it.
+    """
+    found = folder.stat()
+    if not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or found.st_mode & stat.S_ISVTX:
+        return
+    if found.st_uid == os.getuid():
+        folder.chmod(stat.S_IMODE(found.st_mode) & ~(stat.S_IWGRP | stat.S_IWOTH))
+    elif (others := shared_with(folder)) is not None:
+        raise PermissionError(errno.EPERM, f"It may be changed by {others}", str(folder))
+
+
 def shared_with(path: Path) -> str | None:
     """Who else may change `path`, such as "every user"; None if only this user and root may. Raises `OSError`.
 

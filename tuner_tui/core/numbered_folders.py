@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner_tui.core.files import make_private
+from tuner_tui.core.files import keep_others_out, make_private
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +18,12 @@ class NumberedFolders:
     letter: str
 
     def create(self, root: Path) -> Path:
-        """Create a folder in `root` with the next number, mode 0700. Raises `OSError`."""
+        """Create a folder in `root` with the next number, mode 0700. Raises `OSError`, also where others may replace
+        the folders in `root`.
+        """
         make_private(root)
+        for place in (root.parent, root):
+            keep_others_out(place)
         number = self.number(self.next(root))
         while True:
             path = root / f"{self.letter}{number:03d}"

@@ -10,11 +10,13 @@ from __future__ import annotations
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner_tui.core.files import LineAppender
 from tuner_tui.core.locks import acquire_lock, is_locked, wait_unlocked
+from tuner_tui.core.redaction import redact_text
 from tuner_tui.runs.events.types import FallbackEnded, FellBack
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.store.codec import encode_event
@@ -133,13 +135,16 @@ def _fell_back(decided: FallbackStep, following: RunFolder, step: int, max_steps
 
 
 def append_event(folder: RunFolder, event: FellBack | FallbackEnded) -> None:
-    """Append to the events of an ended run. Write errors, such as a full disk, do not stop the next attempt."""
+    """Append to the events of an ended run, without secrets.
+
+    Write errors, such as a full disk, do not stop the next attempt.
+    """
     try:
         file = LineAppender(folder.events)
     except OSError:
         return
     try:
-        file.append(encode_event(event))
+        file.append(encode_event(replace(event, sentence=redact_text(event.sentence))))
     except OSError as error:
         sys.stderr.write(f"{folder.events}: {error.strerror}\n")
     finally:

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner_tui.core.files import LineTail, read_regular
-from tuner_tui.runs.events.fold import fold
+from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.progress import eta, phase_at
+from tuner_tui.runs.events.rank_clocks import RankClocks
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.read.event_sampling import sampled_new_lines
 from tuner_tui.runs.read.status import read_status
@@ -79,11 +80,12 @@ class _Followed:
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
         self._tail = LineTail(folder.events)
+        self._clocks = RankClocks()
         self._state = RunState()
         self._preset = recorded_preset(folder)
 
     def read(self, now_s: float) -> LiveRun:
-        self._follow()
+        self._follow(now_s)
         state = self._state
         known = read_supervisor_state(self._folder.state)
         left = eta(state, now_s)
@@ -100,11 +102,10 @@ class _Followed:
             loss=state.loss if state.loss is not None and math.isfinite(state.loss) else None,
         )
 
-    def _follow(self) -> None:
-        for line in sampled_new_lines(self._tail):
-            event = decode_event(line) if line else None
-            if event is not None:
-                self._state = fold(self._state, event)
+    def _follow(self, now_s: float) -> None:
+        decoded = (decode_event(line) if line else None for line in sampled_new_lines(self._tail))
+        found = [event for event in decoded if event is not None]
+        self._state = fold_all(self._state, self._clocks.corrected(found, now_s))
 
 
 def recorded_preset(folder: RunFolder) -> str | None:

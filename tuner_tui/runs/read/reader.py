@@ -12,6 +12,7 @@ from tuner_tui.core.files import LineTail
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.history import History, HistoryBuilder
+from tuner_tui.runs.events.rank_clocks import RankClocks
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Event, Finished, Started, Steps
 from tuner_tui.runs.read.checkpoints import output_dirs
@@ -55,6 +56,7 @@ class RunReader:
         self.folder = folder
         self._sampling = sampling
         self._first_look_bytes = first_look_bytes
+        self._clocks = RankClocks()
         self._state = RunState()
         self._history = HistoryBuilder()
         self._tails: dict[Path, LineTail] = {}
@@ -82,7 +84,9 @@ class RunReader:
     def events(self) -> list[Event]:
         """The new events of all ranks, ordered by time and folded into the state; sampled where there are very many."""
         paths = self.folder.event_files()
-        found = [event for path in paths for event in self._new_events(path, len(paths))]
+        found = self._clocks.corrected(
+            [event for path in paths for event in self._new_events(path, len(paths))], time.time()
+        )
         found.sort(key=lambda event: event.t)
         found = self._events_from_log(found) + found  # before the end, where that is among them
         self._state = fold_all(self._state, found)

@@ -11,6 +11,7 @@ from typing import Literal
 from tuner_tui.core.files import LineTail, read_regular
 from tuner_tui.core.locks import is_locked, wait_unlocked
 from tuner_tui.core.procfs import Machine, is_alive, this_machine
+from tuner_tui.runs.events.rank_clocks import RankClocks
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Event
 from tuner_tui.runs.read.event_sampling import sampled_new_lines
@@ -151,8 +152,9 @@ def read_events(folder: RunFolder) -> list[Event]:
     """The events of all ranks, ordered by time; a sample of long files."""
     paths = folder.event_files()
     lines = (line for path in paths for line in sampled_new_lines(LineTail(path), len(paths)))
-    found = (decode_event(line) if line else None for line in lines)
-    return sorted((event for event in found if event is not None), key=lambda event: event.t)
+    decoded = (decode_event(line) if line else None for line in lines)
+    found = [event for event in decoded if event is not None]
+    return sorted(RankClocks().corrected(found, time.time()), key=lambda event: event.t)
 
 
 def _is_elsewhere(folder: RunFolder, here: Machine) -> bool:

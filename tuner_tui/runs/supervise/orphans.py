@@ -40,8 +40,8 @@ class RunProcesses:
     marked: frozenset[int] = frozenset()
 
     def names(self) -> str:
-        """Pids and commands in one line; empty if there are none."""
-        processes = (*self.own, *self.detached)
+        """Pids and commands in one line, of those that are still alive; empty if there are none."""
+        processes = [one for one in (*self.own, *self.detached) if is_alive(one)]
         commands = {one.pid: " ".join(read_command(one.pid))[:MAX_COMMAND_LENGTH] for one in processes[:3]}
         named = ", ".join(f"{pid} ({command})" for pid, command in commands.items())
         return named + (f" and {len(processes) - 3} more" if len(processes) > 3 else "")

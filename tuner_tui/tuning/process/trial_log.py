@@ -5,13 +5,15 @@ An infinite bound is written as null, like an unknown one; neither keeps a chang
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, TypeAdapter, ValidationError
 
 from tuner_tui.core.files import LineAppender
+from tuner_tui.core.redaction import redact_text
 from tuner_tui.hardware.processes.other_load import OtherLoad
 from tuner_tui.tuning.store import TuningFolder
 from tuner_tui.tuning.trial import CompletedTrial, SkippedChange, Trial, TuningConclusion, WholeJob
@@ -97,13 +99,24 @@ class TuningEnded:
     early: bool = False
 
 
+SENTENCES = ("sentence", "reason", "learning_rate_note")
 LogEntry = TuningStarted | TrialStarted | TrialCompleted | TuningEnded
 _LOG_ENTRY: TypeAdapter[LogEntry] = TypeAdapter(Annotated[LogEntry, Discriminator("kind")])
 
 
 def encode_entry(entry: LogEntry) -> bytes:
-    """Return the entry as one line, newline included."""
-    return _LOG_ENTRY.dump_json(entry) + b"\n"
+    """Return the entry as one line, newline included; its sentences, which may quote an error, without secrets."""
+    return json.dumps(_redacted(json.loads(_LOG_ENTRY.dump_json(entry))), separators=(",", ":")).encode() + b"\n"
+
+
+def _redacted(value: Any) -> Any:
+    """The value with secrets hidden in its sentences."""
+    if isinstance(value, dict):
+        return {
+            name: redact_text(item) if name in SENTENCES and isinstance(item, str) else _redacted(item)
+            for name, item in value.items()
+        }
+    return [_redacted(item) for item in value] if isinstance(value, list) else value
 
 
 def decode_entry(line: bytes) -> LogEntry | None:

@@ -1,0 +1,64 @@
+"""Searches for faults: `python -m tests.faults.fuzz [--keys] [--minutes 30] [--seed 0]`.
+
+Without `--keys` the state machine over run folders, else random keys on the screens, with one seed after the other. A
+finding is printed with its seed and its steps, and the search goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import tempfile
+import time
+import traceback
+
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.faults.keys import apps, press_random_keys
+from tests.faults.run_fuzzer import RunMachine
+
+STEPS, KEYS = 30, 500
+EXAMPLES = 4
+"""By a seed; the first one has the fewest steps possible."""
+
+
+def search_runs(number: int, steps: int = STEPS, examples: int = EXAMPLES) -> None:
+    """Examples of the state machine by a seed. Raises what one of them finds."""
+    chosen = settings(
+        max_examples=examples, stateful_step_count=steps, deadline=None, phases=(Phase.generate,), database=None,
+        suppress_health_check=list(HealthCheck), print_blob=False,
+    )  # fmt: skip
+    run_state_machine_as_test(seed(number)(RunMachine), settings=chosen)
+
+
+def search_keys(number: int) -> None:
+    """Random keys on each screen by a seed."""
+    for make in apps().values():
+        asyncio.run(press_random_keys(make(), number, KEYS))
+
+
+def main() -> None:
+    """Search until the time is up, and print what was found."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--keys", action="store_true", help="random keys instead of run folders")
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    search = search_keys if options.keys else search_runs
+    ends_s, number, findings = time.monotonic() + 60 * options.minutes, options.seed, 0
+    with tempfile.TemporaryDirectory() as state:
+        os.environ |= {"TUNER_STATE_DIR": state, "HF_HUB_OFFLINE": "1"}
+        while time.monotonic() < ends_s:
+            try:
+                search(number)
+            except Exception:  # noqa: BLE001  any is a finding
+                findings += 1
+                print(f"seed {number}:\n{traceback.format_exc()}", flush=True)
+            number += 1
+    print(f"seeds {options.seed} to {number - 1} in {options.minutes:g} minutes: {findings} findings")
+
+
+if __name__ == "__main__":
+    main()
