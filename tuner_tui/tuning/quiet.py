@@ -14,8 +14,8 @@ MAX_CPU_SHARE_IN_TRIAL = 0.15
 """and during a trial, when they compete with it and get less."""
 MAX_CPU_SHARE_WITH_GPU = 0.75
 """The same where a training computes on a GPU."""
-MAX_GPU_SHARE = 0.1
-"""Utilisation of a card by others."""
+MAX_GPU_SHARE = 0.2
+"""Utilisation of a card by others; a desktop takes less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

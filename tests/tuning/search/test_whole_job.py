@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from tests.benchmarks.tuning.job_time import random_job
+from tests.benchmarks.tuning.simulated_training import Knobs
 from tests.tuning.search.builders import CARD, measured, run_search, space
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.search.payback import format_steps
@@ -75,6 +77,16 @@ def test_in_a_long_job_it_is_chosen_with_the_time_of_both() -> None:
     assert verdict.steady_ratio == pytest.approx(1.25)
     assert "over the whole job of 4,000 steps" in verdict.sentence
     assert verdict.sentence.endswith("1.25× in steady state. It pays after 850 steps.")
+
+
+def test_jobs_of_any_length_are_not_made_longer() -> None:
+    """Simulated trainings from ten seconds to ten hours; by steady throughput some of them get longer."""
+    jobs = [job for seed in range(16) if (job := random_job(seed)) is not None]
+    starts = [job.seconds(Knobs.of(job.training.start)) or 0.0 for job in jobs]
+    tuned = [job.tuned_s("job") or 0.0 for job in jobs]
+    assert all(after <= 1.01 * before for before, after in zip(starts, tuned, strict=True))
+    steady = [job.tuned_s("steady") or 0.0 for job in jobs]
+    assert any(after > 1.01 * before for before, after in zip(starts, steady, strict=True))
 
 
 def test_evaluation_and_saving_dilute_what_is_gained() -> None:
