@@ -176,7 +176,9 @@ def test_memory_takes_the_place_of_the_cards(call: Call, monkeypatch: pytest.Mon
     values = {one["name"]: one["value"] for one in json.loads(call("--memory", "8GiB", "--json").stdout)["recommended"]}
     assert (values["per_device_train_batch_size"], values["gradient_accumulation_steps"]) == (48, 2)
     without = json.loads(caller(box())("--memory", "24GiB", "--json").stdout)
-    assert [card["card"] for card in without["cards"]] == ["24.0 GiB card"]
+    (planned,) = without["cards"]
+    assert planned["card"] == "24.0 GiB card, taken as Ampere or newer"
+    assert {one["name"]: one["value"] for one in planned["recommended"]}["precision"] == "bf16"
 
 
 def test_a_command_and_the_model_that_it_names(call: Call) -> None:

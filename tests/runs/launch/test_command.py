@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tuner_tui.core.redaction import HIDDEN
+from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.runs.launch.command import (
     OBSERVER_SITE,
     LaunchError,
+    able_to_train,
     added_environment,
     check_command,
     check_launcher,
@@ -218,3 +222,21 @@ def test_git_runs_nothing_of_the_repository(tmp_path: Path, config: tuple[str, s
         git("status")
     if not config[0].startswith("core.hooks"):
         assert trace.exists()  # without our options it would run
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"peft_method": "lora"}, "has no peft, which lora needs"),
+        ({"optim": "adamw_bnb_8bit"}, "which adamw_bnb_8bit needs: run `/env/bin/python -m pip install bitsandbytes`"),
+        ({"quantization": "nf4"}, "which quantization nf4 needs: run `/env/bin/python -m pip install bitsandbytes`"),
+    ],
+)
+def test_a_package_that_a_setting_needs_is_asked_for_before_the_start(values: dict[str, Any], words: str) -> None:
+    bare = Interpreter("/env/bin/python", "3.11.7", {"torch": "2.13.0", "transformers": "5.23.0"})
+    settings = Settings(**values)
+    with pytest.raises(LaunchError, match=re.escape(words)):
+        able_to_train(bare, settings)
+    full = replace(bare, packages={**bare.packages, "peft": "0.21.2", "bitsandbytes": "0.50.2"})
+    assert able_to_train(full, settings) == full
+    assert able_to_train(bare, Settings()) == bare

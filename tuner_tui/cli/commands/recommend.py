@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     from tuner_tui.advice.recommend.duration_estimate import DurationEstimate
     from tuner_tui.advice.recommend.recommendation import Recommendation
     from tuner_tui.cli.machine import LocalMachine, ReadMachine
+    from tuner_tui.hardware.planned import PlannedCards
     from tuner_tui.settings.job import BuiltinJob, CommandJob
     from tuner_tui.settings.origin import Resolved
     from tuner_tui.settings.resolve import JobOptions
 
 
+ASSUMED_CAPABILITY = (8, 0)
 MAX_LISTED = 50
 MAX_READ = 8
 
@@ -142,7 +144,8 @@ def resolve_options(
 def planned_boxes(box: LocalMachine, on: str | None, memory: str | None) -> list[tuple[str | None, LocalMachine]]:
     """Return the machines to recommend for, each with its label: this one, or one for each card in `on`.
 
-    `memory` replaces that of this machine's cards; without one it is the card. Raises `SettingsError`.
+    `memory` replaces that of this machine's cards; without one it is the card. A card known by its memory alone is
+    taken as one of today. Raises `SettingsError`.
     """
     from dataclasses import replace
 
@@ -169,7 +172,19 @@ def planned_boxes(box: LocalMachine, on: str | None, memory: str | None) -> list
     except UnknownCardError as error:
         raise SettingsError(f"--on: {error}") from error
     python = planned_interpreter(box.interpreter)
-    return [(one.label, LocalMachine(planned_inventory(box.inventory, one), python)) for one in cards]
+    return [
+        (label, LocalMachine(planned_inventory(box.inventory, card), python))
+        for label, card in map(_with_capability, cards)
+    ]
+
+
+def _with_capability(cards: PlannedCards) -> tuple[str, PlannedCards]:
+    from dataclasses import replace
+
+    if all(gpu.capability is not None for gpu in cards.gpus):
+        return cards.label, cards
+    today = tuple(replace(gpu, capability=ASSUMED_CAPABILITY, architecture="Ampere") for gpu in cards.gpus)
+    return f"{cards.label}, taken as Ampere or newer", replace(cards, gpus=today)
 
 
 SPEED_SETTINGS = (

@@ -7,7 +7,7 @@ import os
 import shutil
 import stat
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,10 @@ from tuner_tui.hardware.environment import hides_all_gpus
 from tuner_tui.hardware.interpreter.probe import Interpreter, probe_interpreter, probe_versions
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.settings.apply import CONFIG, AppliedCommand, find_config_argument
+from tuner_tui.settings.dialects.hf_names import BITSANDBYTES_OPTIMIZERS
 from tuner_tui.settings.distributed import SINGLE_PROCESS_TYPES, AccelerateConfig
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
+from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Resolved
 from tuner_tui.settings.yaml_reader import read_tool_file
 
@@ -64,7 +66,7 @@ def probe_training_python(python: Path, job: Job, resolved: Resolved) -> Interpr
     Raises `LaunchError` if it cannot run the built-in job.
     """
     if isinstance(job, BuiltinJob):
-        return _able_to_train(probe_interpreter(python))
+        return able_to_train(probe_interpreter(python), resolved.settings)
     needs_names = job.apply != "none" and resolved.chosen
     return probe_interpreter(python) if needs_names else probe_versions(python)
 
@@ -127,7 +129,8 @@ def git_revision(cwd: Path) -> tuple[str | None, bool | None]:
     return sha, None if changes is None else bool(changes)
 
 
-def _able_to_train(interpreter: Interpreter) -> Interpreter:
+def able_to_train(interpreter: Interpreter, settings: Settings) -> Interpreter:
+    """The interpreter, if it has what the built-in job needs with these settings. Raises `LaunchError`."""
     missing = [name for name in ("torch", "transformers") if name not in interpreter.packages]
     if interpreter.problem is not None and not interpreter.packages:
         raise LaunchError(interpreter.problem)
@@ -136,7 +139,23 @@ def _able_to_train(interpreter: Interpreter) -> Interpreter:
             f"{interpreter.path} has no {' and no '.join(missing)}, which the built-in job needs: run "
             f"`{interpreter.path} -m pip install 'tuner-tui[train]'`, or choose another Python with --interpreter."
         )
+    for package, why in _packages_for(settings):
+        if package not in interpreter.packages:
+            raise LaunchError(
+                f"{interpreter.path} has no {package}, which {why} needs: run `{interpreter.path} -m pip install "
+                f"{package}`, or choose another Python with --interpreter."
+            )
     return interpreter
+
+
+def _packages_for(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Packages that the built-in job needs for single settings, and the setting."""
+    if settings.peft_method != "none":
+        yield "peft", settings.peft_method
+    if settings.quantization != "none":
+        yield "bitsandbytes", f"quantization {settings.quantization}"
+    if settings.optim in BITSANDBYTES_OPTIMIZERS:
+        yield "bitsandbytes", settings.optim
 
 
 def _no_filters(cwd: Path) -> list[str]:
