@@ -108,7 +108,7 @@ def test_on_a_cpu_the_rest_of_the_process_is_what_was_measured() -> None:
     )
     assert found.peak_bytes(8) == pytest.approx(resident, abs=4)
     assert found.parts.context == pytest.approx(rest - CPU_SLACK_SHARE * tensors, abs=4)
-    assert "corrected by run r1: 1,200 MiB beside the tensors" in found.rests_on
+    assert "corrected by run r1: 1,200 MiB besides the tensors" in found.rests_on
 
 
 @pytest.mark.parametrize(("tensors_mib", "resident_mib"), [(31, 584), (219, 934), (370, 997), (1694, 2593)])

@@ -100,7 +100,7 @@ def _calibrate_cpu(
     rest = run.resident_bytes - tensors
     if rest <= 0:
         return found
-    words = f"{found.rests_on}, corrected by run {run.id}: {rest / 2**20:,.0f} MiB beside the tensors"
+    words = f"{found.rests_on}, corrected by run {run.id}: {rest / 2**20:,.0f} MiB besides the tensors"
     context = max(0.0, rest - found.overhead.slack(tensors))
     overhead = replace(found.overhead, context_bytes=context, context_uncertainty_bytes=0.0)
     return replace(found, overhead=overhead, uncertainty=CALIBRATED_UNCERTAINTY, rests_on=words, possible_saving=0.0)

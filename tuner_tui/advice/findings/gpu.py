@@ -50,6 +50,7 @@ def throttled(situation: Situation) -> Finding | None:
 
 
 def _throttled_finding(situation: Situation, gpu: GpuSample, word: str, part: float, span: float) -> Finding:
+    """The GPU reduced its clocks, because of heat, power or a fault, in most of the recent samples."""
     figures = [f"{word} in {format_share(part)} of the last {format_short_duration(span)}"]
     if gpu.temperature_c is not None:
         figures.append(f"{gpu.temperature_c:.0f} °C")
