@@ -106,11 +106,22 @@ def test_a_plain_loop_goes_on_from_what_it_saved(box: Sandbox) -> None:
 
 
 @pytest.mark.train
-def test_weights_alone_are_no_checkpoint_and_a_script_without_an_option_says_so(box: Sandbox) -> None:
+def test_weights_alone_are_a_checkpoint_only_for_the_scripts_own_option(box: Sandbox) -> None:
     folder = box.launch(LOOP, "--weights-only")
     assert wait_ended(folder).outcome == "completed"
-    with pytest.raises(LaunchError, match="no complete checkpoint"):
-        prepare(LaunchRequest.resume(folder, read_record(folder)))
+    prepared = prepare(LaunchRequest.resume(folder, read_record(folder)))
+    assert prepared.own_resume is not None
+    without = LOOP.replace('"--resume"', '"--begin"').replace("args.resume", "args.begin")
+    other = box.launch(without, "--weights-only")
+    assert wait_ended(other).outcome == "completed"
+    with pytest.raises(LaunchError, match=r"last\.pt holds weights alone"):
+        prepare(LaunchRequest.resume(other, read_record(other)))
+    with pytest.raises(NoCheckpointError):
+        plan_restart(other)
+
+
+@pytest.mark.train
+def test_a_script_without_an_option_says_so(box: Sandbox) -> None:
     other = box.launch(LOOP.replace('"--resume"', '"--begin"').replace("args.resume", "args.begin"))
     assert wait_ended(other).outcome == "completed"
     with pytest.raises(LaunchError, match="no option of its script to resume from it was found"):

@@ -251,10 +251,14 @@ def _checkpoint_to_resume(request: LaunchRequest) -> tuple[Path | None, OwnResum
         raise LaunchError(str(error)) from error
     if found is None:
         raise LaunchError(f"Run {request.parent.id} has no complete checkpoint to resume from.")
-    if found.by_trainer or accepts_checkpoint(request.job):
+    if found.by_trainer or (accepts_checkpoint(request.job) and not found.weights_only):
         return found.path, None
     state = RunReader(request.parent).poll().state
     own_resume = find_own_resume(request.job, working_folder(request), state, found.path)
+    if own_resume is None and found.weights_only:
+        raise LaunchError(
+            f"Run {request.parent.id} has no complete checkpoint to resume from: {found.path} holds weights alone."
+        )
     if own_resume is None:
         raise LaunchError(
             f"Run {request.parent.id} has saved {found.path}, but no option of its script to resume from it was found: "

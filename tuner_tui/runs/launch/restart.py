@@ -148,17 +148,20 @@ def _check_resumable(
     saves: bool,
 ) -> None:
     """Raise `NoCheckpointError` or `LaunchError` where a new run could not resume from a checkpoint."""
-    if saves or (checkpoint is not None and (checkpoint.by_trainer or accepts_checkpoint(request.job))):
+    if saves or (checkpoint is not None and checkpoint.by_trainer):
         return
-    if checkpoint is None:
+    if checkpoint is not None and accepts_checkpoint(request.job) and not checkpoint.weights_only:
+        return
+    if checkpoint is not None and find_own_resume(request.job, working_folder(request), state, checkpoint.path):
+        return
+    if checkpoint is None or checkpoint.weights_only:
         reason = "saves none when asked to and has no complete one" if live else "has no complete one"
         raise NoCheckpointError(
             f"Run {folder.id} cannot resume from a checkpoint: it {reason}. It would start at step 0."
         )
-    if find_own_resume(request.job, working_folder(request), state, checkpoint.path) is None:
-        raise LaunchError(
-            f"Run {folder.id} has a checkpoint, but its command takes none: write {{checkpoint}} where its path goes."
-        )
+    raise LaunchError(
+        f"Run {folder.id} has a checkpoint, but its command takes none: write {{checkpoint}} where its path goes."
+    )
 
 
 def _stop(plan: RestartPlan, timeout_s: float) -> None:

@@ -46,9 +46,13 @@ class SavedCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class FoundCheckpoint(SavedCheckpoint):
-    """A checkpoint to resume from. `by_trainer`: the observer saw a Trainer write it, and can pass it to one."""
+    """A checkpoint to resume from. `by_trainer`: the observer saw a Trainer write it, and can pass it to one.
+
+    `weights_only`: a script saved it, with nothing but weights: only an option of its own can go on from it.
+    """
 
     by_trainer: bool = False
+    weights_only: bool = False
 
 
 def complete_checkpoints(output_dir: Path) -> list[SavedCheckpoint]:
@@ -110,11 +114,12 @@ def newest_checkpoint(folder: RunFolder) -> FoundCheckpoint | None:
 
 
 def _saved_by_script(folder: RunFolder) -> FoundCheckpoint | None:
-    """The newest file or folder with more than weights that a script saved itself and that is still there."""
-    for event in reversed(_reported(folder, Saved)):
-        if event.resumable and os.path.exists(event.path):  # noqa: PTH110  Path.exists raises where it may not look
-            return FoundCheckpoint(Path(event.path), event.step)
-    return None
+    """The newest that a script saved itself and that is still there; weights alone if there is nothing else."""
+    saved = [event for event in _reported(folder, Saved) if os.path.exists(event.path)]  # noqa: PTH110  Path.exists raises
+    newest = max(reversed(saved), key=lambda event: event.resumable, default=None)
+    if newest is None:
+        return None
+    return FoundCheckpoint(Path(newest.path), newest.step, weights_only=not newest.resumable)
 
 
 def _reported(folder: RunFolder, kind: type[E]) -> list[E]:
