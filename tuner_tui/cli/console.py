@@ -7,7 +7,7 @@ import errno
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from io import TextIOWrapper
 from typing import Any, NoReturn
@@ -26,6 +26,19 @@ def fail(sentence: str, code: int = USAGE) -> NoReturn:
 def print_note(sentence: str) -> None:
     """Print a message to standard error."""
     sys.stderr.write(sentence + "\n")
+
+
+def copy_to_clipboard(text: str, environ: Mapping[str, str]) -> None:
+    """Put `text` on the clipboard of the terminal that standard error goes to, and say so."""
+    from tuner_tui.core.terminal_clipboard import clipboard_sequence
+
+    sequence = clipboard_sequence(text, environ) if sys.stderr.isatty() else None
+    if sequence is None:
+        print_note("Not copied: this terminal has no clipboard, or the text is too long for it.")
+        return
+    sys.stderr.flush()
+    os.write(sys.stderr.fileno(), sequence.encode())  # the stream itself shows escapes as text
+    print_note("Copied, if the terminal allows it (OSC 52; in tmux: set -g allow-passthrough on).")
 
 
 def print_json(data: Any) -> None:

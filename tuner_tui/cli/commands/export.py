@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuner_tui.cli.completion import complete_preset
-from tuner_tui.cli.console import fail, print_json, print_note
+from tuner_tui.cli.console import copy_to_clipboard, fail, print_json, print_note
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -40,6 +41,7 @@ def export(
     interpreter: Annotated[
         Path | None, typer.Option(metavar="PATH", help="The Python whose transformers reads it, which is asked.")
     ] = None,
+    copy: Annotated[bool, typer.Option("--copy", help="Put it on the clipboard of the terminal, too.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write what the preset sets for TOOL on standard output; what TOOL has no place for is said, in a comment too.
@@ -58,10 +60,11 @@ def export(
     if as_json:
         print_json({"tool": tool.name, "values": values, "not_carried": carried.unsupported, "notes": carried.notes})
         return
-    if tool.form != "json":  # which has no comments
-        for why in carried.notes:
-            typer.echo(f"# Left out: {why}")
-    typer.echo(render_file(tool, values))
+    comments = [] if tool.form == "json" else [f"# Left out: {why}" for why in carried.notes]
+    text = "\n".join([*comments, render_file(tool, values)])
+    typer.echo(text)
+    if copy:
+        copy_to_clipboard(f"{text}\n", os.environ)
     for why in carried.notes:
         print_note(f"Left out: {why}")
     if tool.form in ("yaml", "json"):

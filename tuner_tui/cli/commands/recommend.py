@@ -90,6 +90,9 @@ def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
         write: Annotated[
             bool, typer.Option("--write", help="Write these changes into FILE, too; the rest of it stays as it is.")
         ] = False,
+        copy: Annotated[
+            bool, typer.Option("--copy", help="Put the changes on the clipboard of the terminal, too.")
+        ] = False,
         as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
     ) -> None:
         """Recommend settings for this box: value, reason and source; and what was considered and left.
@@ -105,10 +108,10 @@ def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
         preset = file if preset is None else preset
         resolved, job = resolve_options(preset, values or [], JobOptions(command, model=model, task=task))
         box = (read_box or read_local_machine)(interpreter)
-        if patch or write:
+        if patch or write or copy:
             if file is None:
-                fail("--patch and --write are for the configuration file of a training tool: name it.")
-            print_patch(box, resolved, job, Path(file), write)
+                fail("--patch, --write and --copy are for the configuration file of a training tool: name it.")
+            print_patch(box, resolved, job, Path(file), write, copy)
             return
         try:
             boxes = planned_boxes(box, on, memory)
@@ -194,12 +197,17 @@ SPEED_SETTINGS = (
 """Settings that `--write` changes: what is learned does not depend on them. `tune` measures the micro batch."""
 
 
-def print_patch(box: LocalMachine, resolved: Resolved, job: BuiltinJob | CommandJob, path: Path, write: bool) -> None:
-    """Print the changes of the file as a unified diff and, with `write`, make them. Exit with 2 if that cannot be."""
+def print_patch(
+    box: LocalMachine, resolved: Resolved, job: BuiltinJob | CommandJob, path: Path, write: bool, copy: bool = False
+) -> None:
+    """Print the changes of the file as a unified diff and, with `write`, make them; with `copy`, copy them.
+
+    Exit with 2 if that cannot be.
+    """
     from difflib import unified_diff
 
     from tuner_tui.advice.recommend.recommendation import recommend
-    from tuner_tui.cli.console import print_note
+    from tuner_tui.cli.console import copy_to_clipboard, print_note
     from tuner_tui.settings.dialects.dialect import dialect_keys
     from tuner_tui.settings.dialects.file_formats import form_of_file, parse_file, patch_file, read_file_text
     from tuner_tui.settings.dialects.patch import file_changes
@@ -232,8 +240,10 @@ def print_patch(box: LocalMachine, resolved: Resolved, job: BuiltinJob | Command
     except OSError as error:
         fail(f"{path}: cannot be written: {error.strerror or error}")
     diff = unified_diff(text.splitlines(True), patched.splitlines(True), str(path), str(path), n=1)
-    for line in diff:
-        typer.echo(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n", nl=False)
+    shown = "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in diff)
+    typer.echo(shown, nl=False)
+    if copy and shown:
+        copy_to_clipboard(shown, os.environ)
     for one in (one for one in found.advised if one.name in names - flags):
         print_note(f"{one.name}: {one.reason}")
     for note in changes.notes:

@@ -237,6 +237,8 @@ def _left_open(key: str, value: object) -> str | None:
         return None
     if value.strip().lower() == "auto" and not (key in FIELDS and "auto" in FIELDS[key].choices):
         return "the tool chooses it when it starts"
+    if key.endswith("_token"):  # </s> and its like are values
+        return None
     return "filled in when it starts" if TEMPLATE.fullmatch(value.strip()) else None
 
 
