@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
+
+from tuner_tui.settings.fields import closest_match
 
 FLAGS = {
     "per_device_train_batch_size": "batchsize bs bsz trainbatchsize microbatchsize batch perdevicebatchsize "
@@ -18,6 +21,20 @@ FLAGS = {
     "seed": "seed manualseed randomseed",
 }
 """Names of flags for a setting, without dashes and underscores, in lower case."""
+
+
+PLACEHOLDER_WORD = re.compile(r"(?:[\w-]+=)?\{([A-Za-z_]\w*)\}")
+"""A word of a command that is a placeholder, alone or as the value of an option."""
+
+
+def unknown_placeholder(command: Sequence[str], known: Collection[str]) -> str | None:
+    """What is wrong with the first placeholder that is not in `known`; None if all are."""
+    for word in command:
+        match = PLACEHOLDER_WORD.fullmatch(word)
+        if match is not None and match[1] not in known:
+            meant = next((name for name in FLAGS if _matches([match[1]], name)), None) or closest_match(match[1], known)
+            return f"{{{match[1]}}} is not a setting{f'; {{{meant}}}?' if meant else '.'}"
+    return None
 
 
 def placeholder_command(

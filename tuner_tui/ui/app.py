@@ -195,6 +195,9 @@ class TunerApp(BaseApp):
     def on_setting_edited(self, request: m.SettingEdited) -> None:
         self._settings.edit(request.name, request.text)
 
+    def on_choice_wanted(self, request: m.ChoiceWanted) -> None:
+        self.run_task(self._settings.choose(request.name))
+
     def on_value_typed(self, request: m.ValueTyped) -> None:
         self._settings.preview_edit(request.name, request.text)
 

@@ -69,7 +69,9 @@ SETTINGS_KEYS = (
     _key("pagedown", "move(10)", "Page down", "settings.page-down", "Ten fields down", SETTINGS, False),
     _key("home", "move(-999)", "First", "settings.first", "The first field", SETTINGS, False),
     _key("end", "move(999)", "Last", "settings.last", "The last field", SETTINGS, False),
-    _key("enter", "edit", "Edit", "settings.edit", "Type a new value; a switch just switches", SETTINGS),
+    _key(
+        "enter", "edit", "Edit", "settings.edit", "Type a new value, or pick a choice; a switch just switches", SETTINGS
+    ),
     _key("plus,equals_sign,right,l", "step(1)", "More", "settings.more", "The next sensible value", SETTINGS),
     _key("minus,left,h", "step(-1)", "Less", "settings.less", "The sensible value before", SETTINGS),
     _key("space", "step(1)", "Switch", "settings.switch", "On or off, or the next choice", SETTINGS, False),

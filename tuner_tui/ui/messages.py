@@ -116,6 +116,14 @@ class SettingEdited(Message):
         self.text = text
 
 
+class ChoiceWanted(Message):
+    """Show the choices of the field `name` as a list."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+
 class ValueTyped(Newest):
     """A value is being typed for the field `name`; `text` is None while it is not valid, and at the end."""
 

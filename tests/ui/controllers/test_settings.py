@@ -8,14 +8,14 @@ import pytest
 from textual.widgets import Static
 
 from tests.fakes.ui_backend import INTERPRETER, FakeBox, opened
-from tests.ui.pilots import app_of, dialog, on_screen, preset_shown, said, until, value
+from tests.ui.pilots import app_of, dialog, on_screen, preset_shown, said, screen_text, until, value
 from tuner_tui.advice.recommend.recommendation import with_recommended
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.origin import OriginKind
 from tuner_tui.settings.presets.library import preset_path
 from tuner_tui.settings.presets.parser import load_preset
 from tuner_tui.ui.backend.facade import Backend, CliOverrides
-from tuner_tui.ui.backend.records import BackendError, NameTakenError, TrainingConfig
+from tuner_tui.ui.backend.records import BackendError, NameTakenError, PresetListing, TrainingConfig
 from tuner_tui.ui.messages import SettingEdited
 
 BATCH = "per_device_train_batch_size"
@@ -49,6 +49,36 @@ async def test_undo_brings_back_what_was_changed_before_a_preset_was_loaded() ->
             await pilot.press("ctrl+r")
             seen.append((value(pilot, BATCH), preset_shown(pilot)))
         assert seen == [(24, "llama-1b-sft*"), (32, "llama-1b-sft*"), (2, "cpu"), (3, "cpu*")]
+
+
+async def test_a_list_filters_as_it_is_typed_and_says_what_an_item_changes() -> None:
+    presets = [
+        PresetListing("cpu", "Any machine without a GPU"),
+        PresetListing("llama-1b-sft", "Instruction tuning", yours=True, values={"precision": "bf16"}),
+        PresetListing("large", "For a large card", suits=True, values={BATCH: 48, "precision": "bf16"}),
+    ]
+    async with on_screen(FakeBox(presets=presets)) as pilot:
+        await pilot.press("p")
+        await until(pilot, lambda: dialog(pilot) == "Presets")
+        seen = screen_text(pilot.app)
+        assert "current, yours: Instruction tuning" in seen
+        assert "for this machine: For a large card" in seen
+        await pilot.press(*"large")
+        await until(pilot, lambda: "filter: large▏  1 of 3" in screen_text(pilot.app))
+        assert "micro batch 16 → 48" in screen_text(pilot.app)
+        await pilot.press("escape")
+        await until(pilot, lambda: "filter:" not in screen_text(pilot.app))
+        await pilot.press("slash", *"sft", "enter")
+        await until(pilot, lambda: dialog(pilot) == "")
+        assert preset_shown(pilot) == "llama-1b-sft"
+
+
+async def test_enter_on_a_choice_opens_its_list() -> None:
+    async with on_screen(FakeBox()) as pilot:
+        await pilot.press("down", "down", "enter")
+        await until(pilot, lambda: dialog(pilot) == "precision")
+        await pilot.press(*"fp16", "enter")
+        await until(pilot, lambda: value(pilot, "precision") == "fp16")
 
 
 def test_saving_under_the_name_of_a_shipped_preset_asks_first() -> None:

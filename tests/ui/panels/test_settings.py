@@ -192,7 +192,7 @@ async def test_a_folded_group_shows_what_is_wrong_in_it() -> None:
         assert {group for group, row in folded.items() if row.tone} == groups & folded.keys()
 
 
-@pytest.mark.parametrize(("height", "closed"), [(70, set()), (60, {"Length"})])
+@pytest.mark.parametrize(("height", "closed"), [(60, set()), (56, {"Length"})])
 async def test_a_large_terminal_shows_the_groups_open_that_fit(height: int, closed: set[str]) -> None:
     async with on_screen(FakeBox(), (200, height)) as pilot:
         rows = app_of(pilot).main.query_one(SettingsPanel).list.rows

@@ -49,6 +49,8 @@ def test_there_and_back(job: Job) -> None:
     [
         ("command", "", "A command is needed"),
         ("command", "python 'x", "not a valid shell line"),
+        ("command", "python train.py --lr {lr}", r"{lr} is not a setting; {learning_rate}\?"),
+        ("command", "python train.py --wd={weight_decy}", r"{weight_decy} is not a setting; {weight_decay}\?"),
         ("env", "A", "NAME=value"),
         ("aliases", "learning_rat=lr", "did you mean"),
         ("processes", "two", "valid integer"),

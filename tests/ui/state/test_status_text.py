@@ -58,5 +58,5 @@ def test_the_list_of_runs_says_what_each_trained() -> None:
     ]
     assert [item.about for item in run_items(lines)] == [
         "completed  demo                            Completed.",
-        "failed     python train.py --lr 1e-4 --e…  It raised.",
+        "failed     …train.py --lr 1e-4 --epochs 3  It raised.",
     ]

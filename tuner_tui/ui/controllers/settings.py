@@ -11,15 +11,16 @@ from tuner_tui.core.daemon_thread import to_daemon_thread
 from tuner_tui.ui.backend.records import NameTakenError
 from tuner_tui.ui.controllers.controller import Controller
 from tuner_tui.ui.screens.dialogs import ConfirmScreen, NameScreen
-from tuner_tui.ui.screens.pickers import PickScreen, preset_items
+from tuner_tui.ui.screens.pickers import PickerItem, PickScreen, preset_items
 from tuner_tui.ui.screens.remedy import DiffScreen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from tuner_tui.advice.finding import Finding, Remedy
     from tuner_tui.hardware.interpreter.probe import Interpreter
+    from tuner_tui.settings.fields import Value
     from tuner_tui.settings.job import Job
     from tuner_tui.ui.backend.facade import Backend
     from tuner_tui.ui.backend.records import TrainingConfig
@@ -153,7 +154,9 @@ class SettingsController(Controller):
     async def pick_preset(self) -> None:
         """Ask for a preset and load it."""
         inventory = self._state.inventory
-        items = preset_items(await to_daemon_thread(lambda: self._backend.list_presets(inventory)))
+        listed = await to_daemon_thread(lambda: self._backend.list_presets(inventory))
+        current = None if self._state.loaded is None else self._state.loaded.preset
+        items = preset_items(listed, current, self._differences)
         name = await self._app.push_screen_wait(PickScreen("Presets", items, "There is no preset."))
         if name is None:
             return
@@ -161,6 +164,22 @@ class SettingsController(Controller):
         self.load(await to_daemon_thread(lambda: self._backend.load_preset(name)))
         if changed:
             self._app.show_note(f"Loaded {name}. u brings your changes back.")
+
+    def _differences(self, values: Mapping[str, Value]) -> list[str]:
+        """What `values` would change of the settings shown: `micro batch 8 → 16`."""
+        return [f"{change.label} {change.old} → {change.new}" for change in self._state.changes_to(values)]
+
+    async def choose(self, name: str) -> None:
+        """Ask for one of the choices of the field `name`."""
+        spec = next(spec for spec in self._state.specs if spec.name == name)
+        current = self._state.current
+        now = None if current is None else getattr(current.resolved.settings, name)
+        options = ([("–", "")] if spec.optional else []) + [(choice, choice) for choice in spec.choices]
+        items = [PickerItem(label, "current" if text == (now or "") else "", text) for label, text in options]
+        selected = next((at for at, item in enumerate(items) if item.about), 0)
+        picked = await self._app.push_screen_wait(PickScreen(spec.label, items, "", selected))
+        if picked is not None:
+            self.edit(name, picked)
 
     async def save(self) -> None:
         """Save under the name of the loaded preset, or ask for one."""

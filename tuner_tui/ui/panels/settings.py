@@ -29,7 +29,7 @@ from tuner_tui.ui.drawing.settings_form import (
     step_value,
 )
 from tuner_tui.ui.keys import EDIT_KEYS, SETTINGS_KEYS
-from tuner_tui.ui.messages import SettingEdited, ValueTyped
+from tuner_tui.ui.messages import ChoiceWanted, SettingEdited, ValueTyped
 from tuner_tui.ui.panels.layout import panel_title
 from tuner_tui.ui.terminal.line_cache import CachedWidget
 from tuner_tui.ui.terminal.line_input import LineInput
@@ -260,6 +260,8 @@ class SettingsPanel(CachedWidget, Vertical):
             return
         if spec.kind == "bool":
             self.action_step(1)
+        elif spec.kind == "choice":
+            self.post_message(ChoiceWanted(spec.name))
         else:
             self._begin_edit(format_input(spec, getattr(self.view.resolved.settings, spec.name)))
 

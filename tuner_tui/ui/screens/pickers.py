@@ -16,10 +16,12 @@ from tuner_tui.runs.events.run_state import strip_allocator_message
 from tuner_tui.ui.screens.dialogs import Dialog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from textual.events import Key
     from textual.widget import Widget
 
+    from tuner_tui.settings.fields import Value
     from tuner_tui.ui.backend.records import PresetListing, RunListing
 
 
@@ -29,12 +31,21 @@ MAX_JOB_CELLS = 30
 
 @dataclass(frozen=True, slots=True)
 class PickerItem(Generic[T]):
-    """A line of the list, and the value that picking it returns. Only `open` items can be picked."""
+    """A line of the list, and the value that picking it returns. Only `open` items can be picked.
+
+    `detail` is shown below the list while the cursor is on the item.
+    """
 
     label: str
     about: str
     value: T
     open: bool = True
+    detail: str = ""
+
+    def matches(self, text: str) -> bool:
+        """Whether the item contains every word of `text`, ignoring case."""
+        everything = f"{self.label} {self.about} {self.detail}".lower()
+        return all(word in everything for word in text.lower().split())
 
 
 class PagedList(OptionList):
@@ -50,39 +61,93 @@ class PagedList(OptionList):
 
 
 class PickScreen(Dialog[T]):
-    """Shows `items` and returns the value of the picked one; shows `empty` if there are none."""
+    """Shows `items` and returns the value of the picked one; shows `empty` if there are none.
+
+    What is typed filters them; a letter bound here only once something else, or `/`, was typed.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "cursor(1)", "Down", id="pick.down", show=False),
         Binding("k", "cursor(-1)", "Up", id="pick.up", show=False),
         Binding("q", "leave", "Back", id="pick.leave", show=False),
     ]
-    hint = "enter pick · esc back"
+    LETTERS: ClassVar[frozenset[str]] = frozenset("jkq")
+    hint = "type to filter · enter pick · esc back"
 
-    def __init__(self, heading: str, items: Sequence[PickerItem[T]], empty: str) -> None:
+    def __init__(self, heading: str, items: Sequence[PickerItem[T]], empty: str, selected: int | None = None) -> None:
         super().__init__()
         self.heading = heading
         self.hint = self.hint if items else "esc back"
         self._items = items
+        self._shown = list(items)
         self._empty = empty
+        self._selected = selected
+        self._filter: str | None = None
 
     def body(self) -> Iterable[Widget]:
         if not self._items:
             yield Static(self._empty, markup=False)
             return
+        filtered = Static("", markup=False, id="filter", classes="quiet")
+        filtered.display = False
+        yield filtered
+        yield PagedList(*self._options(), compact=True)
+        if any(item.detail for item in self._items):
+            yield Static("", markup=False, id="detail", classes="quiet")
+
+    def _options(self) -> list[Option]:
         width = max(len(item.label) for item in self._items)
-        options = [
+        return [
             Option(
                 Text.assemble(f"{item.label:<{width}}  ", (item.about, "" if item.open else "dim")),
                 disabled=not item.open,
             )
-            for item in self._items
+            for item in self._shown
         ]
-        yield PagedList(*options, compact=True)
 
     def on_mount(self) -> None:
         for options in self.query(OptionList):
-            options.highlighted = next((i for i, item in enumerate(self._items) if item.open), None)
+            first = next((i for i, item in enumerate(self._items) if item.open), None)
+            options.highlighted = first if self._selected is None else self._selected
+
+    def on_key(self, event: Key) -> None:
+        """Filter by what is typed."""
+        text = self._filter or ""
+        if not self._items:
+            return
+        if event.key == "slash" and self._filter is None:
+            self._filter = ""
+        elif event.key == "backspace" and self._filter is not None:
+            self._filter = text[:-1]
+        elif event.is_printable and event.character and (self._filter is not None or event.key not in self.LETTERS):
+            self._filter = text + event.character
+        else:
+            return
+        event.stop()
+        self._show_matches()
+
+    def _show_matches(self) -> None:
+        self._shown = [item for item in self._items if item.matches(self._filter or "")]
+        filtered, options = self.query_one("#filter", Static), self.query_one(OptionList)
+        filtered.display = self._filter is not None
+        filtered.update(f"filter: {self._filter or ''}▏  {len(self._shown)} of {len(self._items)}")
+        options.clear_options()
+        options.add_options(self._options())
+        options.highlighted = next((i for i, item in enumerate(self._shown) if item.open), None)
+
+    @on(OptionList.OptionHighlighted)
+    def _show_detail(self, event: OptionList.OptionHighlighted) -> None:
+        if event.option_index < len(self._shown):
+            for detail in self.query("#detail").results(Static):
+                detail.update(self._shown[event.option_index].detail)
+
+    def action_leave(self) -> None:
+        """Clear the filter, else return None."""
+        if self._filter is None:
+            self.dismiss(None)
+        else:
+            self._filter = None
+            self._show_matches()
 
     def action_cursor(self, by: int) -> None:
         """Move the cursor by one line."""
@@ -91,7 +156,7 @@ class PickScreen(Dialog[T]):
 
     @on(OptionList.OptionSelected)
     def _picked(self, event: OptionList.OptionSelected) -> None:
-        self.dismiss(self._items[event.option_index].value)
+        self.dismiss(self._shown[event.option_index].value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,30 +173,46 @@ class RunsScreen(PickScreen[RunPicked]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("v", "compare", "Compare", id="runs.pick-compare", tooltip="Compare this run with another one"),
     ]
-    hint = "enter follow · v compare · esc back"
+    LETTERS = frozenset("jkqv")
+    hint = "type to filter · enter follow · v compare · esc back"
 
     def __init__(self, runs: Sequence[PickerItem[Path]]) -> None:
-        items = [PickerItem(run.label, run.about, RunPicked(run.value), run.open) for run in runs]
+        items = [PickerItem(run.label, run.about, RunPicked(run.value), run.open, run.detail) for run in runs]
         super().__init__("Runs", items, "No run was started yet; t starts one.")
 
     def action_compare(self) -> None:
         """Compare the run under the cursor."""
         for options in self.query(OptionList):
             if options.highlighted is not None:
-                self.dismiss(RunPicked(self._items[options.highlighted].value.folder, compare=True))
+                self.dismiss(RunPicked(self._shown[options.highlighted].value.folder, compare=True))
 
 
-def preset_items(presets: Sequence[PresetListing]) -> list[PickerItem[str]]:
-    """Return presets as items; a preset that cannot be loaded cannot be picked and says why."""
+def preset_items(
+    presets: Sequence[PresetListing],
+    current: str | None = None,
+    differences: Callable[[Mapping[str, Value]], Sequence[str]] = lambda values: (),
+) -> list[PickerItem[str]]:
+    """Return presets as items, with what marks them: the `current` one, yours, made for this machine.
+
+    The detail of each is what its values change, by `differences`. A preset that cannot be loaded cannot be picked and
+    says why.
+    """
     return [
         PickerItem(
             preset.name,
-            preset.problem or ("for this machine: " if preset.suits else "") + preset.about,
+            preset.problem or ": ".join(filter(None, (_marks(preset, current), preset.about))),
             preset.name,
             not preset.problem,
+            "" if preset.problem else " · ".join(differences(preset.values)) or "changes no setting",
         )
         for preset in presets
     ]
+
+
+def _marks(preset: PresetListing, current: str | None) -> str:
+    yours = "yours, in place of the shipped one" if preset.hides_shipped else "yours" if preset.yours else ""
+    marks = ("current" if preset.name == current else "", yours, "for this machine" if preset.suits else "")
+    return ", ".join(filter(None, marks))
 
 
 def run_items(runs: Sequence[RunListing]) -> list[PickerItem[Path]]:
@@ -141,10 +222,16 @@ def run_items(runs: Sequence[RunListing]) -> list[PickerItem[Path]]:
     job_width = max(map(len, jobs), default=0)
     columns = f"{{:<{status_width}}}  {{:<{job_width}}}  {{}}"
     return [
-        PickerItem(run.id, columns.format(run.status, job, strip_allocator_message(run.sentence)).rstrip(), run.folder)
+        PickerItem(
+            run.id,
+            columns.format(run.status, job, strip_allocator_message(run.sentence)).rstrip(),
+            run.folder,
+            detail=run.trains,
+        )
         for run, job in zip(runs, jobs, strict=True)
     ]
 
 
 def _shorten(job: str) -> str:
-    return job if len(job) <= MAX_JOB_CELLS else f"{job[: MAX_JOB_CELLS - 1]}…"
+    """Return the end of a command where it is long: script and options say more than the path of Python."""
+    return job if len(job) <= MAX_JOB_CELLS else f"…{job[1 - MAX_JOB_CELLS :]}"

@@ -10,11 +10,17 @@ from typing import Any, get_args
 from pydantic import ValidationError
 
 from tuner_tui.settings.apply import default_apply_mode
+from tuner_tui.settings.dialects.hf import to_hf
 from tuner_tui.settings.dialects.registry import DIALECTS
 from tuner_tui.settings.errors import FieldError
+from tuner_tui.settings.fields import FIELDS
 from tuner_tui.settings.job import ApplyMode, BuiltinJob, CommandJob, Job, Launcher
+from tuner_tui.settings.model import Settings
+from tuner_tui.settings.placeholder_flags import unknown_placeholder
 
 COMMAND, BUILTIN = "command", "built-in"
+LAUNCH_PLACEHOLDERS = ("config", "output_dir", "checkpoint")
+"""Placeholders that the launch fills in itself."""
 TASKS = ("classification", "causal-lm")
 UNKNOWN_TASK = "unknown"
 
@@ -34,7 +40,7 @@ LAUNCHER_FIELDS = (
     JobField("launcher", "launcher", "what starts the processes", get_args(Launcher)),
     JobField("processes", "processes", "one a GPU; needs torchrun or accelerate"),
 )
-FALLBACK_FIELD = JobField("fallback", "fall back", "out of memory: how often to restart with a smaller micro batch")
+FALLBACK_FIELD = JobField("fallback", "OOM retries", "out of memory: how often to restart with a smaller micro batch")
 COMMAND_FIELDS = (
     JobField(
         "command", "command", "as in a shell: python train.py; {config}, {output_dir} and {checkpoint} are filled in"
@@ -43,7 +49,7 @@ COMMAND_FIELDS = (
     JobField("env", "environment", "NAME=value words, added to the shell's own"),
     JobField("interpreter", "interpreter", "the Python whose packages train; empty: the shell's"),
     *LAUNCHER_FIELDS,
-    JobField("apply", "settings by", "how the settings reach the command", get_args(ApplyMode)),
+    JobField("apply", "pass settings via", "how the settings reach the command", get_args(ApplyMode)),
     JobField("dialect", "dialect", "the tool whose option names hf-args, hydra and yaml write", tuple(DIALECTS)),
     JobField("aliases", "aliases", "setting=key pairs, such as learning_rate=optimizer.lr"),
     JobField("model", "model", "what the command trains, for estimates: a Hub id or a local path; empty: not known"),
@@ -120,6 +126,9 @@ def parse_job(texts: Mapping[str, str]) -> Job:
             _validated(BuiltinJob, given | {"trust_remote_code": values["trust_remote_code"] == "on"})
         )
     given["command"] = _split_shell("command", values["command"])
+    wrong = unknown_placeholder(given["command"], {*FIELDS, *to_hf(Settings()).values, *LAUNCH_PLACEHOLDERS})
+    if wrong is not None:
+        raise FieldError("command", wrong)
     if given["task"] == UNKNOWN_TASK:
         del given["task"]
     for name in ("env", "aliases"):

@@ -207,18 +207,22 @@ class UiState:
 
     def changes_by(self, remedy: Remedy) -> tuple[SettingChange, ...]:
         """Return the settings whose value `remedy` would change, or the command."""
-        from tuner_tui.ui.drawing.settings_form import format_field
-
         if remedy.command:
             job = None if self.loaded is None else self.loaded.job
             return (SettingChange("Command", shlex.join(getattr(job, "command", ())), shlex.join(remedy.command)),)
+        return self.changes_to(remedy.change)
+
+    def changes_to(self, values: Mapping[str, Value]) -> tuple[SettingChange, ...]:
+        """Return the settings whose value is another in `values`."""
+        from tuner_tui.ui.drawing.settings_form import format_field
+
         if self.editing is None:
             return ()
         settings = self.editing.current.settings
         specs = {spec.name: spec for spec in self.specs}
         return tuple(
             SettingChange(spec.label, format_field(spec, getattr(settings, spec.name)), format_field(spec, value))
-            for spec, value in ((specs[name], value) for name, value in remedy.change.items())
+            for spec, value in ((specs[name], value) for name, value in values.items())
             if getattr(settings, spec.name) != value
         )
 
