@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,15 @@ def test_time_that_held_nothing_but_the_start_is_no_success(
     log.add(TuningEnded(t=2.0, status="finished", verdict=verdict, early=early, preset=preset))
     with Interrupts() as interrupts:
         assert follow_tuning(folder, True, interrupts) == code
+
+
+def test_trials_that_failed_early_do_not_shorten_the_prediction_of_others() -> None:
+    """Nine trials that ran out of memory in 5 s would have a normal one given up."""
+    failed = replace(measured(), outcome="out-of-memory", seconds=5.0)
+    change = Trial(number=2, purpose="batch", settings=OTHER, reason="")
+    tried = [run(START, 100, seconds=60.0), *[CompletedTrial(change, failed)] * 9]
+    assert TimeBudget(tried, START, 0.0).expected_s(FASTER) == 60.0
+    assert TimeBudget(tried[1:], None, 0.0).expected_s(FASTER) == 5.0
 
 
 def test_a_trial_is_given_up_at_four_times_its_prediction_and_half_a_minute_at_least() -> None:

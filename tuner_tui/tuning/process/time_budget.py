@@ -44,13 +44,17 @@ class TimeBudget:
         return SLACK * self.expected_s(trial.settings) + self._comparison_s(trial)
 
     def expected_s(self, settings: Settings) -> float:
-        """Return the expected seconds of a trial, from the most similar ones so far."""
-        same = [one for one in self.trials if one.trial.settings == settings]
+        """Return the expected seconds of a trial, from the most similar ones so far.
+
+        Trials that were not measured ended early; they count only if there are no others.
+        """
+        trials = [one for one in self.trials if one.measurement.outcome == "measured"] or self.trials
+        same = [one for one in trials if one.trial.settings == settings]
         if same:
             return _mean_s(same)
-        similar = [one for one in self.trials if one.trial.settings.torch_compile == settings.torch_compile]
+        similar = [one for one in trials if one.trial.settings.torch_compile == settings.torch_compile]
         factor = COMPILE_FACTOR if settings.torch_compile and not similar else 1.0
-        return _mean_s(similar or self.trials) * factor + self._longer_steps_s(settings)
+        return _mean_s(similar or trials) * factor + self._longer_steps_s(settings)
 
     def _longer_steps_s(self, settings: Settings) -> float:
         """The extra seconds of a trial whose steps have more samples than the start's."""
