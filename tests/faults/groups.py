@@ -15,6 +15,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "the terminal comes back": ("tests/ui/terminal/test_terminal_comes_back.py",),
     "any key": ("tests/faults/test_keys.py", "tests/ui/terminal/test_input_driver.py"),
     "drivers": ("tests/hardware/gpu/test_nvml.py", "tests/hardware/test_sampler.py"),
+    "odd places": ("tests/faults/test_odd_places.py",),
     "fuzzer": ("tests/faults/test_fuzz.py",),
 }
 OUTCOMES = ("passed", "failed", "error", "skipped")

@@ -12,6 +12,8 @@ import pytest
 
 from tests.faults.command_line import tuner
 from tests.runs.builders import record
+from tuner_tui.advice.diagnose import diagnose
+from tuner_tui.advice.situation import situation_of_run
 from tuner_tui.core.procfs import ProcessId, this_machine
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events.types import Finished, Launched
@@ -99,6 +101,7 @@ def test_a_reader_never_waits_for_a_wrong_kind_of_file(tmp_path: Path, name: str
     assert found.status.kind == ("broken" if name == "state.json" else "ended")
     assert LogReader(folder.output_log).tail(5).lines == (() if name == "output.log" else ("trained",))
     assert newest_checkpoint(folder) is None
+    diagnose(situation_of_run(folder, found))
 
 
 @pytest.mark.parametrize("name", ["run.json", "events.jsonl", "output.log", "lock", "control"])

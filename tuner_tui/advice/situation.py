@@ -200,14 +200,14 @@ class LogWindowReader:
         self._lines: tuple[str, ...] = ()
 
     def read(self, view: RunView) -> tuple[str, ...]:
-        """The lines of the window; empty where there is no log. Raises `OSError`."""
+        """The lines of the window; empty where there is no log, or none that can be read."""
         try:
             key = (self._path.stat().st_size, _with_outcome(view).finished is None)
-        except FileNotFoundError:
+            if key != self._key:
+                self._lines = (read_tail if key[1] else read_head_and_tail)(self._path)
+                self._key = key
+        except OSError:
             return ()
-        if key != self._key:
-            self._lines = (read_tail if key[1] else read_head_and_tail)(self._path)
-            self._key = key
         return self._lines
 
 

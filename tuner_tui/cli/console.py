@@ -117,6 +117,8 @@ def report_io_errors() -> Iterator[None]:
     except OSError as error:
         if error.filename is not None:
             fail(f"{error.filename}: {error.strerror}.")
+        if isinstance(error, FileNotFoundError):  # of `getcwd`, the only call of a path without a name
+            fail("The current folder does not exist any more; change to another one.")
         if error.errno not in WRITE_ERRORS:
             raise
         _discard_stdout()

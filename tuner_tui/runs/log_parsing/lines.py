@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,10 +30,12 @@ CHUNK_BYTES = 1 << 20
 def read_head_and_tail(path: Path, *, any_kind: bool = False) -> tuple[str, ...]:
     """Lines of the first `HEAD_BYTES` and the last `TAIL_BYTES` of a file. Raises `OSError`.
 
-    With `any_kind` the file may also be a link or a pipe, which is read to its end.
+    With `any_kind` the file may also be a link or a pipe, which is read to its end; no device, which may have none.
     """
     with path.open("rb") if any_kind else os.fdopen(open_regular(path), "rb") as file:
-        size = os.fstat(file.fileno()).st_size
+        size, mode = os.fstat(file.fileno()).st_size, os.fstat(file.fileno()).st_mode
+        if stat.S_ISCHR(mode) and not file.isatty():
+            raise OSError(errno.EINVAL, "A device has no end", os.fspath(path))
         if (any_kind and not path.is_file()) or size <= HEAD_BYTES + TAIL_BYTES:
             return read_stream_head_and_tail(file)
         head = file.read(HEAD_BYTES)

@@ -1,0 +1,29 @@
+"""Commands in a folder that is gone, and of files that have no end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.faults.command_line import tuner
+
+
+@pytest.mark.parametrize("words", ["run --detach -- true", "recommend", "tune -- true"])
+def test_in_a_folder_that_is_gone(tmp_path: Path, words: str) -> None:
+    command = f"mkdir gone && cd gone && rmdir ../gone && exec {sys.executable} -m tuner_tui {words}"
+    ended = subprocess.run(
+        ["sh", "-c", command], cwd=tmp_path, env={**os.environ, "TUNER_STATE_DIR": str(tmp_path / "state")},
+        capture_output=True, text=True, timeout=90,
+    )  # fmt: skip
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines()[-1] == "The current folder does not exist any more; change to another one."
+
+
+def test_a_device_is_not_read_to_its_end(tmp_path: Path) -> None:
+    ended = tuner(tmp_path / "state", "diagnose", "/dev/zero")
+    assert ended.returncode == 2
+    assert "A device has no end" in ended.stderr
