@@ -319,3 +319,11 @@ def test_the_opened_script_is_what_runs(tmp_path: Path) -> None:
     training = resolve_training(Sources(str(tmp_path / "train.py"), project=None))
     assert isinstance(training.job, CommandJob)
     assert training.resolved.settings.learning_rate == 2e-5
+
+
+def test_a_json_file_stays_what_its_script_reads(tmp_path: Path) -> None:
+    (tmp_path / "run.py").write_text("HfArgumentParser(TrainingArguments).parse_json_file(sys.argv[1])\n")
+    settings, job = opened(tmp_path, "arguments.json", '{"output_dir": "out", "learning_rate": 1e-5, "seed": 3}')
+    assert settings == {"learning_rate": 1e-5, "seed": 3}
+    assert job is not None
+    assert (job.command, job.apply) == (("python", f"{tmp_path}/run.py", f"{tmp_path}/arguments.json"), "inject")

@@ -49,6 +49,8 @@ def job_of_file(dialect: Dialect, file: ToolFile, path: Path) -> CommandJob | No
     if dialect.form == "overrides" and is_experiment(path):
         words = (*words[:2], f"{file_path.parent.name}={path.stem}")
     apply: ApplyMode = APPLY_MODES.get(dialect.form, "yaml")
+    if apply == "yaml" and dialect is HF and path.suffix.lower() == ".json":
+        apply = "inject"  # the script looks at the suffix: it would not read a YAML file in its place
     return CommandJob(
         command=words,
         apply=apply,
