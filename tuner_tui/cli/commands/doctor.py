@@ -53,7 +53,7 @@ def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
         from tuner_tui.runs.launch.prepare import missing_path_problem
         from tuner_tui.runs.launch.training_python import training_python
         from tuner_tui.runs.store.folder import state_dir
-        from tuner_tui.settings.job import BuiltinJob, CommandJob
+        from tuner_tui.settings.job import DATA_TO_NAME, BuiltinJob, CommandJob
 
         preset = file if preset is None else preset
         chosen, job = resolve_options(preset, values or [])
@@ -61,7 +61,8 @@ def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
             interpreter = training_python(job, os.environ, Path.cwd())
         box = read_local_machine(interpreter, BRIEF_TIMEOUT_S) if read_box is None else read_box(interpreter)
         settings = with_recommended(chosen, box.inventory, box.interpreter, job).settings
-        missing = missing_path_problem(job, Path.cwd()) if preset is not None and isinstance(job, BuiltinJob) else None
+        named = preset is not None and isinstance(job, BuiltinJob) and job.data != DATA_TO_NAME
+        missing = missing_path_problem(job, Path.cwd()) if named and isinstance(job, BuiltinJob) else None
         files = () if missing is None else (PreflightCheck("Files", "wrong", missing),)
         checks = (*preflight_checks(box.inventory, box.interpreter, settings, job), *files)
         opened = None if preset is None else _tool_values(preset)
