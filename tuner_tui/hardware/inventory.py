@@ -98,6 +98,11 @@ class Cpu:
     quota_cores: float | None = None
 
     @property
+    def load_cores(self) -> float:
+        """The cores that `HostSample.cpu_pct` is relative to: the quota where there is one, else the affinity mask."""
+        return self.affinity_cores if self.quota_cores is None else self.quota_cores
+
+    @property
     def usable_cores(self) -> int:
         """Whole cores that this process can keep busy: the affinity mask, limited by the quota, at least 1."""
         if self.quota_cores is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -219,6 +220,8 @@ def test_what_others_use_of_the_processor_is_what_the_run_does_not() -> None:
     assert found.others_cpu_share == pytest.approx(0.75 - 1.5 / 4)
     assert measurement(rank(), inventory=four, samples=(starting,)).others_cpu_share is None
     assert measurement(rank(), inventory=None, samples=(seen,)).others_cpu_share is None
+    half = replace(four, cpu=replace(four.cpu, quota_cores=2.5))
+    assert measurement(rank(), inventory=half, samples=(seen,)).others_cpu_share == pytest.approx(0.75 - 1.5 / 2.5)
 
 
 def test_batches_that_are_not_seen_are_as_large_as_the_command_was_told() -> None:

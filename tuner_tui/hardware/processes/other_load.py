@@ -53,14 +53,17 @@ class LoadSampler(Protocol):
 
 def measure_other_load(
     sampler: LoadSampler,
-    cores: int,
+    cores: float,
     *,
     wait: Callable[[float], object] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
     proc: Path = PROC,
     own_pid: int | None = None,
 ) -> OtherLoad:
-    """Return the load by all processes but `own_pid`, of `cores` usable cores. Takes `MEASURED_S` seconds."""
+    """Return the load by all processes but `own_pid`. Takes `MEASURED_S` seconds.
+
+    `cores` are those that the sampler's load is relative to.
+    """
     own_pid = os.getpid() if own_pid is None else own_pid
     sampler.sample()
     before, since_s = _cpu_seconds(proc), clock()

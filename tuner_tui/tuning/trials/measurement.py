@@ -109,10 +109,9 @@ def _figures(finished: FinishedTrial, trial: Trial) -> Measurement:
 
 def _others_cpu_share(situation: Situation) -> float | None:
     """Share of the usable cores that other processes used, over the samples in which all of the run's were seen."""
-    cores = situation.usable_cores
-    if not cores:
+    if situation.inventory is None:
         return None
-    shares = []
+    cores, shares = situation.inventory.cpu.load_cores, []
     for sample in situation.samples:
         own = [process.cpu_pct for process in sample.processes]
         known = [pct for pct in own if pct is not None]
