@@ -301,3 +301,19 @@ def test_set_wins_over_the_commands_arguments(call: Call) -> None:
     words = ("--set", "per_device_train_batch_size=4", "--json", "--", "python", "x.py", "--model", "gpt2")
     found = json.loads(call(*words, "--per_device_train_batch_size", "16").stdout)
     assert found["settings"]["per_device_train_batch_size"] == 4
+
+
+def test_the_expected_time_is_next_to_the_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """1,000 steps of 32 samples at 285 samples/s on a V100: 112 s, 10 % around it."""
+    monkeypatch.setenv("TUNER_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    v100 = caller(box(card("V100", gib=16)), python())
+    given = {
+        "per_device_train_batch_size": 32, "gradient_accumulation_steps": 1, "max_steps": 1000, "precision": "fp16",
+        "max_length": 128, "gradient_checkpointing": "false",
+    }  # fmt: skip
+    words = ["--model", "bert-base", *(word for name, value in given.items() for word in ("--set", f"{name}={value}"))]
+    expected = json.loads(v100(*words, "--json").stdout)["expected_time"]
+    assert (expected["low_s"], expected["high_s"]) == pytest.approx((32_000 / (285 * 1.1), 32_000 / (285 * 0.9)))
+    assert "Expected time" in v100(*words).stdout
+    assert "not measured here" in v100(*words).stdout

@@ -50,8 +50,9 @@ def test_what_was_considered_and_left_is_told(call: Call) -> None:
 
 
 def test_the_documented_time_is_named_as_such(call: Call) -> None:
+    """24,000 × 3 samples at 80 - 10 % to (100 + 10 %) × 1.3 × 1.2 samples/s: a larger batch, not recomputed."""
     text = " ".join(call().stdout.split())
-    assert "24,000 samples 11 min to 17 min" in text
+    assert "24,000 samples 7 min 00 s to 17 min" in text
     assert "not measured here: T4 notes, 2025" in text
 
 

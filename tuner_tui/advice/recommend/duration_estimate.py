@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from tuner_tui.advice.recommend.workload import BERT_BASE_WIDTH, workload_of
 from tuner_tui.advice.thresholds import NOTES_3090, NOTES_T4, NOTES_UTILISATION
-from tuner_tui.core.units import format_share
+from tuner_tui.core.units import format_rough_duration, format_share
 from tuner_tui.runs.read.comparison import samples_a_step
-from tuner_tui.runs.read.reader import RunView
-from tuner_tui.settings.job import BuiltinJob, CommandJob, same_training
+from tuner_tui.runs.read.reader import RunReader, RunView
+from tuner_tui.runs.store.folder import RunFolder, list_runs
+from tuner_tui.runs.store.record import RecordError, read_record, redact_job
+from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job, same_training
 from tuner_tui.settings.model import Settings
 
 MIN_TRAIN_S = 5.0
@@ -23,6 +26,13 @@ OTHER_SETTINGS = 0.3
 """Relative uncertainty for runs of the same job with other settings; judgement, shown with the estimate."""
 NOTED_TOKENS = 192
 NOTED_SIZES = (24_000, 50_000, 100_000)
+CHECKPOINTING = 1.2
+"""Time of a step with gradient checkpointing over one without: about 20 % slower (001, 003, 004)."""
+LEAST_16_BIT_GAIN = 1.3
+LARGER_BATCH = 1.3
+"""Judgement: the least gain of 16 bits, and the most that a batch larger than the noted one gains."""
+MAX_LISTED = 50
+MAX_READ = 8
 SPEED_FIELDS = (
     "per_device_train_batch_size", "precision", "tf32", "optim", "gradient_checkpointing", "attn_implementation",
     "torch_compile", "max_length", "train_sampling_strategy", "peft_method", "dataloader_num_workers",
@@ -47,26 +57,31 @@ class EarlierRun:
 
 @dataclass(frozen=True, slots=True)
 class NotedSpeed:
-    """Samples/s measured in the field notes.
+    """Samples/s measured in the field notes, tuned: in 16 bit, with `batch` samples at once.
 
-    `batch` is None if any batch counts. `model` is part of the model's name; empty means classification with a BERT-
-    sized model.
+    Before, with defaults, it was the share `untuned` of that. `model` is part of the model's name; empty means
+    classification with a BERT-sized model.
     """
 
     card: str
-    batch: int | None
+    batch: int
     low_samples_s: float
     high_samples_s: float
+    untuned: float
     source: str
     model: str = ""
+    checkpointing: bool = False
 
 
 NOTED_SPEEDS = (
-    # 24,000 samples, 3 epochs in 12 to 15 minutes; 50,000 in 25 to 30; 100,000 in 50 to 60.
-    NotedSpeed("T4", None, 80, 100, f"{NOTES_T4}: 24,000 samples, 3 epochs in 12–15 minutes"),
-    NotedSpeed("V100", 32, 285, 285, NOTES_UTILISATION),
-    NotedSpeed("A100", 64, 500, 500, NOTES_UTILISATION),
-    NotedSpeed("3090", 12, 160, 160, f"{NOTES_3090}, Gemma-1B with DoRA", model="gemma"),
+    # 24,000 samples, 3 epochs in 12 to 15 minutes; 50,000 in 25 to 30; 100,000 in 50 to 60; 2 to 2.5 times the speed.
+    NotedSpeed(
+        "T4", 16, 80, 100, 1 / 2.5, f"{NOTES_T4}: 24,000 samples, 3 epochs in 12–15 minutes", checkpointing=True
+    ),
+    # 100 samples/s at batch 8 became 285: 3 to 5 times the speed.
+    NotedSpeed("V100", 32, 285, 285, 1 / 5, NOTES_UTILISATION),
+    NotedSpeed("A100", 64, 500, 500, 1 / 5, NOTES_UTILISATION),
+    NotedSpeed("3090", 12, 160, 160, 40 / 160, f"{NOTES_3090}, Gemma-1B with DoRA", model="gemma"),
 )
 
 
@@ -92,6 +107,43 @@ class DurationEstimate:
         return None if self.samples is None else self.seconds(self.samples)
 
 
+def expected_duration(
+    job: BuiltinJob | CommandJob, settings: Settings, replicas: int, cards: Sequence[str], root: Path
+) -> DurationEstimate | None:
+    """`estimate_duration` with the runs in the folder `root`."""
+    return estimate_duration(job, settings, replicas, earlier_runs(job, root), cards)
+
+
+def earlier_runs(job: BuiltinJob | CommandJob, root: Path) -> tuple[EarlierRun, ...]:
+    """The speeds of runs of the same job, newest first, without those whose record cannot be read."""
+    same = [folder for folder in list_runs(root)[:MAX_LISTED] if _is_same_job(folder, job)][:MAX_READ]
+    found = (earlier_run(RunReader(folder).poll()) for folder in same)
+    return tuple(one for one in found if one is not None)
+
+
+def _is_same_job(folder: RunFolder, job: BuiltinJob | CommandJob) -> bool:
+    try:
+        return same_training(read_record(folder).job, redact_job(job))
+    except RecordError:
+        return False
+
+
+def describe_duration(expected: DurationEstimate, epochs: float) -> str:
+    """`12 to 15 min for 24,000 samples`, the speed, what it rests on; several sizes where the samples are unknown."""
+    if expected.samples is not None:
+        text = f"{_format_range(*expected.seconds(expected.samples))} for {expected.samples:,.0f} samples"
+    else:
+        sizes = (f"{size:,} samples {_format_range(*expected.seconds(size * epochs))}" for size in NOTED_SIZES)
+        text = f"{' · '.join(sizes)} ({epochs:g} epochs; the number of samples is not known)"
+    speed = "–".join(dict.fromkeys(f"{one:,.0f}" for one in (expected.low_samples_s, expected.high_samples_s)))
+    return f"{text}; {speed} samples/s, {expected.rests_on}"
+
+
+def _format_range(low_s: float, high_s: float) -> str:
+    low, high = format_rough_duration(low_s), format_rough_duration(high_s)
+    return low if low == high else f"{low} to {high}"
+
+
 def estimate_duration(
     job: BuiltinJob | CommandJob,
     settings: Settings,
@@ -115,8 +167,11 @@ def estimate_duration(
     noted = noted_speed(job, settings, cards)
     if noted is None:
         return None
-    low, high = noted.low_samples_s * (1 - SPREAD), noted.high_samples_s * (1 + SPREAD)
-    return DurationEstimate(samples, low, high, 0.0, False, f"not measured here: {noted.source}")
+    slowest, fastest, differing = noted_share(noted, settings)
+    low, high = noted.low_samples_s * slowest * (1 - SPREAD), noted.high_samples_s * fastest * (1 + SPREAD)
+    words = f"; there with another {differing[0]}" if len(differing) == 1 else ""
+    words = f"; there with other {', '.join(differing)}" if len(differing) > 1 else words
+    return DurationEstimate(samples, low, high, 0.0, False, f"not measured here: {noted.source}{words}")
 
 
 def total_samples(
@@ -132,13 +187,34 @@ def total_samples(
 
 
 def noted_speed(job: BuiltinJob | CommandJob, settings: Settings, cards: Sequence[str]) -> NotedSpeed | None:
-    """The notes' speed for a single such GPU, if job and settings are comparable with theirs."""
+    """The notes' speed for a single such GPU, if the job is comparable with theirs."""
+    job = modelled_job(job) or job
     if not isinstance(job, BuiltinJob) or job.task != "classification" or len(cards) != 1:
         return None
     words = cards[0].replace("-", " ").split()
-    batch = settings.per_device_train_batch_size
-    found = (one for one in NOTED_SPEEDS if one.card in words and one.batch in (None, batch))
+    found = (one for one in NOTED_SPEEDS if one.card in words)
     return next((one for one in found if _matches_note(one, job, settings)), None)
+
+
+def noted_share(noted: NotedSpeed, settings: Settings) -> tuple[float, float, tuple[str, ...]]:
+    """The least and the greatest share of the noted speed that `settings` reach, and the settings that differ.
+
+    A smaller batch is at worst slower in proportion, at best as fast; 32 bits are at worst as slow as the defaults
+    were. Nothing is slower than those. A larger batch than the noted one may be somewhat faster.
+    """
+    slowest, fastest, differing = 1.0, 1.0, []
+    batch = settings.per_device_train_batch_size / noted.batch
+    if batch != 1:
+        slowest, fastest = min(1.0, batch), 1.0 if batch < 1 else LARGER_BATCH
+        differing.append("micro batch")
+    if settings.precision == "fp32":
+        slowest, fastest = slowest * noted.untuned, fastest / LEAST_16_BIT_GAIN
+        differing.append("precision")
+    if settings.gradient_checkpointing != noted.checkpointing:
+        change = 1 / CHECKPOINTING if settings.gradient_checkpointing else CHECKPOINTING
+        slowest, fastest = slowest * min(1.0, change), fastest * max(1.0, change)
+        differing.append("gradient checkpointing")
+    return max(noted.untuned, slowest), fastest, tuple(differing)
 
 
 def _matches_note(noted: NotedSpeed, job: BuiltinJob, settings: Settings) -> bool:

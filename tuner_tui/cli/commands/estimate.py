@@ -17,6 +17,7 @@ from tuner_tui.cli.options import MemoryLimit
 
 if TYPE_CHECKING:
     from tuner_tui.advice.recommend.card_plan import CardPlan
+    from tuner_tui.advice.recommend.duration_estimate import DurationEstimate
     from tuner_tui.advice.recommend.memory_estimator import JobMemoryEstimator
     from tuner_tui.cli.machine import LocalMachine, ReadMachine
     from tuner_tui.memory.device import Device
@@ -93,10 +94,9 @@ def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
                 return
         except SettingsError as error:
             fail(str(error))
-        found, settings = prepare(
-            (read_box or read_local_machine)(interpreter), resolved, training.job, job, capacity, limit
-        )
-        print_estimate(found, settings, as_json)
+        box = (read_box or read_local_machine)(interpreter)
+        found, settings = prepare(box, resolved, training.job, job, capacity, limit)
+        print_estimate(found, settings, expected_time(box, training.job, job, settings), as_json)
 
 
 def resolve_options(preset: str | None, words: list[str], values: list[str]) -> ResolvedTraining:
@@ -254,8 +254,25 @@ def prepare(
     return JobMemoryEstimator(job, device, target.processes, box.interpreter, runs), settings
 
 
-def print_estimate(found: JobMemoryEstimator, settings: Settings, as_json: bool) -> None:
-    """Print the best estimate; on a terminal the closed form is shown first."""
+def expected_time(
+    box: LocalMachine, started: Job | None, job: BuiltinJob, settings: Settings
+) -> DurationEstimate | None:
+    """Return how long `started`, else `job`, will take, by earlier runs or the notes; None if neither says."""
+    from tuner_tui.advice.recommend.duration_estimate import expected_duration
+    from tuner_tui.advice.recommend.target import target_of
+    from tuner_tui.runs.store.folder import runs_dir
+    from tuner_tui.settings.job import CommandJob
+
+    own = started if isinstance(started, CommandJob) else job
+    target = target_of(box.inventory, box.interpreter, own)
+    return expected_duration(own, settings, target.replicas, [card.name for card in target.cards], runs_dir())
+
+
+def print_estimate(
+    found: JobMemoryEstimator, settings: Settings, expected: DurationEstimate | None, as_json: bool
+) -> None:
+    """Print the best estimate and the expected time; on a terminal the closed form is shown first."""
+    from tuner_tui.cli.commands.recommend import time_document
     from tuner_tui.cli.render.estimate import estimate_report, format_uncertainty
     from tuner_tui.core.units import format_size
     from tuner_tui.memory.trace import TraceError
@@ -275,11 +292,11 @@ def print_estimate(found: JobMemoryEstimator, settings: Settings, as_json: bool)
     if best is None:
         fail(f"The model {found.job.model} is not known here. {problem} A short run would measure it.")
     if as_json:
-        print_json(as_document(found, settings, best, problem))
+        print_json(as_document(found, settings, best, problem) | {"expected_time": time_document(expected)})
         return
     if problem is not None:
         print_note(f"! Not traced, so less exact: {problem}")
-    typer.echo("\n".join(estimate_report(found, settings, best)))
+    typer.echo("\n".join(estimate_report(found, settings, best, expected)))
 
 
 def print_plans(on: str, box: LocalMachine, resolved: Resolved, job: BuiltinJob, as_json: bool) -> None:

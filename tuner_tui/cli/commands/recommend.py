@@ -9,14 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tuner_tui.advice.recommend.duration_estimate import EarlierRun, earlier_run
 from tuner_tui.cli.completion import complete_preset, complete_setting
 from tuner_tui.cli.console import fail, print_json, print_line
 from tuner_tui.cli.options import ModelName, TaskName
-from tuner_tui.runs.read.reader import RunReader
-from tuner_tui.runs.store.folder import RunFolder, list_runs
-from tuner_tui.runs.store.record import RecordError, read_record
-from tuner_tui.settings.job import BuiltinJob, CommandJob, same_training
 
 if TYPE_CHECKING:
     from tuner_tui.advice.batch_scaling import BatchChange
@@ -30,22 +25,6 @@ if TYPE_CHECKING:
 
 
 ASSUMED_CAPABILITY = (8, 0)
-MAX_LISTED = 50
-MAX_READ = 8
-
-
-def earlier_runs(job: BuiltinJob | CommandJob, root: Path) -> tuple[EarlierRun, ...]:
-    """Return the runs of the same job, newest first, without those whose record cannot be read."""
-    same = [folder for folder in list_runs(root)[:MAX_LISTED] if _is_same_job(folder, job)][:MAX_READ]
-    found = (earlier_run(RunReader(folder).poll()) for folder in same)
-    return tuple(one for one in found if one is not None)
-
-
-def _is_same_job(folder: RunFolder, job: BuiltinJob | CommandJob) -> bool:
-    try:
-        return same_training(read_record(folder).job, job)
-    except RecordError:
-        return False
 
 
 def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
@@ -288,16 +267,15 @@ def recommendation_of(
     box: LocalMachine, resolved: Resolved, job: BuiltinJob | CommandJob, preset: str | None, as_json: bool
 ) -> tuple[list[str], dict[str, Any]]:
     """Return the recommendation as text and as a JSON document; only the one that is asked for is made."""
-    from tuner_tui.advice.recommend.duration_estimate import estimate_duration
+    from tuner_tui.advice.recommend.duration_estimate import expected_duration
     from tuner_tui.advice.recommend.recommendation import recommend
     from tuner_tui.runs.store.folder import runs_dir
     from tuner_tui.settings.distributed import read_accelerate_config
 
     given = {name: getattr(resolved.settings, name) for name in resolved.chosen}
     found = recommend(box.inventory, box.interpreter, job, given, read_accelerate_config(job, os.environ, Path.cwd()))
-    earlier = earlier_runs(job, runs_dir())
     change = None if preset is None else preset_batch_change(box, job, preset, found)
-    expected = estimate_duration(job, found.settings, found.replicas, earlier, found.cards)
+    expected = expected_duration(job, found.settings, found.replicas, found.cards, runs_dir())
     if as_json:
         times = {"expected_time": time_document(expected), "batch_change": change and asdict(change)}
         return [], {**as_document(found, resolved, job), **times}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, cast
 
+from tuner_tui.cli.render.recommend import duration_lines
 from tuner_tui.cli.render.text import WIDTH, format_table
 from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import GIB, MIB, UNKNOWN, format_duration, format_share, format_size
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tuner_tui.advice.recommend.card_plan import CardPlan
+    from tuner_tui.advice.recommend.duration_estimate import DurationEstimate
     from tuner_tui.advice.recommend.memory_estimator import JobMemoryEstimator
     from tuner_tui.memory.calibration import MeasuredEstimate
     from tuner_tui.memory.estimate import MemoryEstimate
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
 BAR_WIDTH = 40
 
 
-def estimate_report(estimator: JobMemoryEstimator, settings: Settings, best: MemoryEstimate) -> list[str]:
+def estimate_report(
+    estimator: JobMemoryEstimator, settings: Settings, best: MemoryEstimate, expected: DurationEstimate | None
+) -> list[str]:
     """Return the whole report; `estimator` has the job, `best` is the most exact estimate."""
     return [
         *wrap_text(f"For {_describe_job(estimator, settings)}", WIDTH),
@@ -35,6 +39,7 @@ def estimate_report(estimator: JobMemoryEstimator, settings: Settings, best: Mem
         _bar_line(best),
         *wrap_text(_verdict_sentence(best), WIDTH),
         *wrap_text(_batch_sentence(best, settings), WIDTH),
+        *duration_lines(expected, settings.num_train_epochs, WIDTH),
         "",
         *wrap_text(
             f"Rests on: {best.rests_on}. {_assumption_sentence(estimator)}{_memory_kind_sentence(estimator, best)}",

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from tuner_tui.advice.batch_scaling import BatchChange
 from tuner_tui.advice.recommend.draft import RecommendedValue, RejectedValue
-from tuner_tui.advice.recommend.duration_estimate import NOTED_SIZES, DurationEstimate
+from tuner_tui.advice.recommend.duration_estimate import DurationEstimate, describe_duration
 from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, Recommendation
 from tuner_tui.advice.thresholds import FIELD_NOTES
 from tuner_tui.cli.render.text import (
@@ -21,7 +21,6 @@ from tuner_tui.cli.render.text import (
     warning_lines,
 )
 from tuner_tui.core.text import wrap_text
-from tuner_tui.core.units import format_rough_duration
 from tuner_tui.settings.fields import FIELDS, Value, format_value
 from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job
 from tuner_tui.settings.origin import Resolved
@@ -47,7 +46,7 @@ def recommend_report(
         [
             _batch_line(found),
             *([] if change is None else warning_lines(change.sentence, width)),
-            *_duration_lines(expected, found.settings.num_train_epochs, width),
+            *duration_lines(expected, found.settings.num_train_epochs, width),
         ],
         titled_section("Considered and left", _value_lines(found.rejected, width)),
         _legend([*(one.source for one in found.advised), *(one.source for one in found.rejected)], width),
@@ -72,22 +71,12 @@ def _batch_line(found: Recommendation) -> str:
     return f"Effective batch  {' × '.join(map(str, parts))} = {found.effective_batch}  ({names})"
 
 
-def _duration_lines(expected: DurationEstimate | None, epochs: float, width: int) -> list[str]:
-    if expected is None:
-        text = "not known for this job on such a box until it has trained here for some minutes"
-    elif expected.samples is not None:
-        text = f"{_format_duration_range(*expected.seconds(expected.samples))} for {expected.samples:,.0f} samples"
-    else:
-        sizes = (f"{size:,} samples {_format_duration_range(*expected.seconds(size * epochs))}" for size in NOTED_SIZES)
-        text = f"{' · '.join(sizes)} ({epochs:g} epochs; the number of samples is not known)"
+def duration_lines(expected: DurationEstimate | None, epochs: float, width: int) -> list[str]:
+    """Return the line of the expected time, wrapped."""
+    text = "not known for this job on such a box until it has trained here for some minutes"
     if expected is not None:
-        text += f"; {expected.low_samples_s:,.0f}–{expected.high_samples_s:,.0f} samples/s, {expected.rests_on}"
+        text = describe_duration(expected, epochs)
     return hanging_lines(f"{'Expected time':<17}", text, width)
-
-
-def _format_duration_range(low_s: float, high_s: float) -> str:
-    low, high = format_rough_duration(low_s), format_rough_duration(high_s)
-    return low if low == high else f"{low} to {high}"
 
 
 def _value_lines(rows: Iterable[RecommendedValue | RejectedValue], width: int) -> list[str]:

@@ -254,15 +254,15 @@ class Backend:
         )
 
     @translate_errors()
-    def offer_launch(self, config: TrainingConfig) -> LaunchOffer:
-        """Prepare a run; nothing is started yet."""
+    def offer_launch(self, config: TrainingConfig, inventory: Inventory | None = None) -> LaunchOffer:
+        """Prepare a run; nothing is started yet. Its lines end with the expected time, where runs or notes tell it."""
         from tuner_tui.runs.launch.prepare import prepare
         from tuner_tui.runs.launch.summary import launch_summary
         from tuner_tui.tuning.launching import start_run
 
         prepared = prepare(runs.launch_request(config))
         start: Callable[[], Path] = translate_errors()(lambda: start_run(prepared).path)
-        return LaunchOffer(launch_summary(prepared), start)
+        return LaunchOffer([*launch_summary(prepared), *runs.expected_time(config, inventory)], start)
 
     def offer_restart(self, folder: Path, config: TrainingConfig | None) -> RestartOffer:
         """Plan a restart with the settings of `config`, if it trains the same job; nothing happens yet."""

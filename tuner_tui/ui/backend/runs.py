@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tuner_tui.ui.backend.records import ComparedRuns, RestartOffer, RunListing, translate_errors
 
 if TYPE_CHECKING:
+    from tuner_tui.hardware.inventory import Inventory
     from tuner_tui.runs.launch.prepare import LaunchRequest
     from tuner_tui.runs.launch.restart import RestartPlan
     from tuner_tui.runs.read.reader import RunView
@@ -53,6 +54,20 @@ def launch_request(config: TrainingConfig) -> LaunchRequest:
         preset=config.preset,
         memory_limit_bytes=config.memory_limit_bytes,
     )
+
+
+def expected_time(config: TrainingConfig, inventory: Inventory | None) -> list[tuple[str, str]]:
+    """The line of the expected time; none where neither earlier runs nor the notes tell it."""
+    from tuner_tui.advice.recommend.duration_estimate import describe_duration, expected_duration
+    from tuner_tui.advice.recommend.target import target_of
+    from tuner_tui.runs.store.folder import runs_dir
+
+    if inventory is None:
+        return []
+    settings, target = config.resolved.settings, target_of(inventory, None, config.job)
+    cards = [card.name for card in target.cards]
+    found = expected_duration(config.job, settings, target.replicas, cards, runs_dir())
+    return [] if found is None else [("Expected time", describe_duration(found, settings.num_train_epochs))]
 
 
 @translate_errors()

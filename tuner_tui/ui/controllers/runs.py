@@ -106,7 +106,8 @@ class RunController(Controller):
             return
         if not await self._confirm_beside_tuning():
             return
-        offer = await to_daemon_thread(lambda: self._backend.offer_launch(current))
+        inventory = self._state.inventory
+        offer = await to_daemon_thread(lambda: self._backend.offer_launch(current, inventory))
         # A command is shown with the settings that do not reach it; the built-in job gets them all.
         if current.job.kind == "command" and not await self._app.push_screen_wait(LaunchScreen(offer.lines)):
             return
