@@ -317,3 +317,38 @@ def test_the_expected_time_is_next_to_the_memory(monkeypatch: pytest.MonkeyPatch
     assert (expected["low_s"], expected["high_s"]) == pytest.approx((32_000 / (285 * 1.1), 32_000 / (285 * 0.9)))
     assert "Expected time" in v100(*words).stdout
     assert "not measured here" in v100(*words).stdout
+
+
+def test_where_the_memory_goes_and_what_removes_it(call: Call, tmp_path: Path) -> None:
+    """GPT-2's 12 blocks of 12 heads of 512 × 512 scores, two samples: sdpa keeps none of them."""
+    settings = {"precision": "bf16", "max_length": 512, "attn_implementation": "eager", "optim": "adamw_torch",
+                "per_device_train_batch_size": 2, "per_device_eval_batch_size": 2, "gradient_accumulation_steps": 1,
+                "gradient_checkpointing": False, "max_grad_norm": 1.0}  # fmt: skip
+    chosen = Settings.model_validate(settings)
+    job, device = BuiltinJob(task="causal-lm", model="gpt2"), Device(on_gpu=True)
+    question = trace_request(job, chosen, device, 2) | {"by_module": True, "batches": (2,), "eval_batches": (2,)}
+    parts = [
+        {"module": "transformer.h.*", "kind": "MLP", "size": 300 * MIB},
+        {"module": "transformer.h.*", "kind": "attention probabilities", "size": 600 * MIB},
+        {"module": "", "kind": "weights", "size": 100 * MIB},
+    ]
+    entry = trace_cache_entry(python(), question, tmp_path / "cache" / "tuner-tui" / "traces")
+    entry.write({"phase": "batch", "total": 1000 * MIB, "parts": parts})
+    words = ["--model", "gpt2", "--task", "causal-lm", "--by", "module"]
+    words += [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    found = call(*words)
+    assert found.exit_code == 0, found.stderr
+    rows = [line.split("  ") for line in found.stdout.splitlines()]
+    assert any("transformer.h.* · attention probabilities" in row for row in rows)
+    assert "60 %" in found.stdout
+    document = json.loads(call(*words, "--json").stdout)
+    assert document["tensor_bytes"] == 1000 * MIB
+    first = document["kinds"][0]
+    assert (first["kind"], first["size"]) == ("attention probabilities", 600 * MIB)
+    assert first["remedy"]["change"] == {"attn_implementation": "sdpa"}
+    # At least the softmax in fp32 and its copy in 16 bit.
+    assert first["remedy"]["saved_bytes"] >= 12 * 12 * 2 * 512 * 512 * 6
+
+
+def test_parts_that_are_neither_modules_nor_kinds(call: Call) -> None:
+    assert "'size' is none of module, kind" in call(*GPT2, "--by", "size").stderr

@@ -64,6 +64,10 @@ def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
                 "--on", metavar="CARDS", help="Plan for cards that are not here: T4,2x3090,A100-80GB or a size, 24GiB."
             ),
         ] = None,
+        by: Annotated[
+            str | None,
+            typer.Option(metavar="PART", help="Where the memory goes: by module or by kind, and what removes it."),
+        ] = None,
         memory_limit: MemoryLimit = None,
         interpreter: Annotated[Path | None, typer.Option(metavar="PATH", help="The Python that trains.")] = None,
         as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
@@ -78,6 +82,8 @@ def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
         from tuner_tui.settings.errors import SettingsError
 
         try:
+            if by not in (None, "module", "kind"):
+                raise SettingsError(f"--by {by!r} is none of module, kind.")
             training = resolve_options(preset, words or [], values or [])
             capacity = None if memory is None else parse_size_option("--memory", memory)
             limit = None if memory_limit is None else parse_size_option("--memory-limit", memory_limit)
@@ -96,6 +102,9 @@ def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
             fail(str(error))
         box = (read_box or read_local_machine)(interpreter)
         found, settings = prepare(box, resolved, training.job, job, capacity, limit)
+        if by is not None:
+            print_breakdown(found, settings, by, as_json)
+            return
         print_estimate(found, settings, expected_time(box, training.job, job, settings), as_json)
 
 
@@ -297,6 +306,39 @@ def print_estimate(
     if problem is not None:
         print_note(f"! Not traced, so less exact: {problem}")
     typer.echo("\n".join(estimate_report(found, settings, best, expected)))
+
+
+def print_breakdown(found: JobMemoryEstimator, settings: Settings, by: str, as_json: bool) -> None:
+    """Print where the memory of the peak goes, and the setting that removes each kind; exit with 2 if not traceable."""
+    from tuner_tui.advice.recommend.memory_remedies import memory_remedies
+    from tuner_tui.cli.render.estimate import breakdown_report
+    from tuner_tui.memory.breakdown import trace_breakdown
+    from tuner_tui.memory.trace import TraceError
+
+    try:
+        if found.interpreter is None:
+            raise TraceError("There is no interpreter to trace with: choose the one that trains.")
+        traced = trace_breakdown(found.interpreter, found.job, settings, found.device)
+    except TraceError as error:
+        fail(f"Where the memory goes is known by a trace only. {error}")
+    kinds = traced.by(lambda part: part.kind)
+    remedies = memory_remedies(found, settings, kinds)
+    if as_json:
+        print_json(
+            {
+                "job": found.job.model_dump(mode="json"),
+                "settings": settings.model_dump(mode="json"),
+                "peak_at": traced.phase,
+                "tensor_bytes": traced.total,
+                "parts": [asdict(part) for part in traced.parts],
+                "kinds": [
+                    {"kind": kind, "size": size, "remedy": None if kind not in remedies else asdict(remedies[kind])}
+                    for kind, size in kinds.items()
+                ],
+            }
+        )
+        return
+    typer.echo("\n".join(breakdown_report(found, settings, traced, remedies, by)))
 
 
 def print_plans(on: str, box: LocalMachine, resolved: Resolved, job: BuiltinJob, as_json: bool) -> None:

@@ -13,11 +13,13 @@ from tuner_tui.memory.estimate import RESERVE_SHARE
 from tuner_tui.settings.fields import format_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tuner_tui.advice.recommend.card_plan import CardPlan
     from tuner_tui.advice.recommend.duration_estimate import DurationEstimate
     from tuner_tui.advice.recommend.memory_estimator import JobMemoryEstimator
+    from tuner_tui.advice.recommend.memory_remedies import MemoryRemedy
+    from tuner_tui.memory.breakdown import MemoryBreakdown
     from tuner_tui.memory.calibration import MeasuredEstimate
     from tuner_tui.memory.estimate import MemoryEstimate
     from tuner_tui.settings.fields import Value
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from tuner_tui.settings.model import Settings
 
 BAR_WIDTH = 40
+LEAST_SHARE = 0.002
+"""Share of the tensors from which a part has a line of its own."""
 
 
 def estimate_report(
@@ -64,6 +68,48 @@ def measured_report(job: CommandJob, found: MeasuredEstimate) -> list[str]:
         "",
         *wrap_text(f"Rests on: {best.rests_on}.", WIDTH),
     ]
+
+
+def breakdown_report(
+    estimator: JobMemoryEstimator,
+    settings: Settings,
+    traced: MemoryBreakdown,
+    remedies: Mapping[str, MemoryRemedy],
+    by: str,
+) -> list[str]:
+    """Return a table of the tensors at the peak by module or kind, with the setting that removes each kind."""
+    if by == "kind":
+        sizes = traced.by(lambda part: part.kind)
+        rows = [(kind, size, _remedy_text(remedies.get(kind))) for kind, size in sizes.items()]
+    else:
+        named = traced.by(lambda part: f"{part.module} · {part.kind}" if part.module else part.kind)
+        kinds = {name: name.rpartition(" · ")[2] for name in named}
+        rows = [(name, size, _remedy_text(remedies.get(kinds[name]))) for name, size in named.items()]
+    shown = [row for row in rows if row[1] >= LEAST_SHARE * traced.total]
+    rest = traced.total - sum(size for _, size, _ in shown)
+    figure = _table_format(traced.total)
+    lines = [(name, figure(size), format_share(size / traced.total), remedy) for name, size, remedy in shown]
+    lines += [("the rest", figure(rest), format_share(rest / traced.total), "")] if rest else []
+    lines.append(("all tensors", figure(traced.total), "100 %", ""))
+    table = [(by, "size", "share", "removed by, and how much the peak falls"), *lines]
+    return [
+        *wrap_text(f"For {_describe_job(estimator, settings)}", WIDTH),
+        "",
+        *format_table(table, right={1, 2}),
+        "",
+        *wrap_text(
+            f"At the peak, in {traced.phase}. `*` stands for all blocks. Context and allocator come on top. What a "
+            "setting saves is by the closed form, for the whole peak, which another phase may set then.",
+            WIDTH,
+        ),
+    ]
+
+
+def _remedy_text(remedy: MemoryRemedy | None) -> str:
+    if remedy is None:
+        return ""
+    words = ", ".join(f"{name} {format_value(name, value)}" for name, value in remedy.change.items())
+    return words if remedy.saved_bytes is None else f"{words}: {format_size(remedy.saved_bytes)}"
 
 
 def plan_report(plans: Sequence[CardPlan]) -> list[str]:

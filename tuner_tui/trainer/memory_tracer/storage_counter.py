@@ -11,6 +11,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
+WEIGHTS, STATES = "weights", "optimizer states"
+
 
 @dataclass(slots=True)
 class PhasePeak:
@@ -24,11 +26,13 @@ class PhasePeak:
 class StorageCounter(TorchDispatchMode):  # type: ignore[misc]  # torch is not typed here
     """A dispatch mode that counts the bytes of every storage that an operation creates until it is freed.
 
-    Storages made before are counted by `add`. The peak of a phase is that between two calls of `enter`.
+    Storages made before are counted by `add`, with their `kind`. The peak of a phase is that between two calls of
+    `enter`.
     """
 
     def __init__(self) -> None:
         super().__init__()
+        self.kind: str | None = None
         self._sizes: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._weights: weakref.WeakSet[Any] = weakref.WeakSet()
         self.total = 0

@@ -71,6 +71,8 @@ def trace_memory(request: dict[str, Any]) -> dict[str, Any]:
             settings["gradient_accumulation_steps"], settings["max_grad_norm"],
         )  # fmt: skip
         make_optimizer_states(traced)
+        if request.get("by_module"):
+            return memory_parts(traced, request["batches"][0], request["eval_batches"][0])
         sizes = model_sizes(traced)
         train = [train_peak(traced, batch, number == 0) for number, batch in enumerate(request["batches"])]
         evaluation = [evaluation_peak(traced, batch) for batch in request["eval_batches"]]
@@ -89,6 +91,23 @@ def train_peak(traced: Any, batch: int, with_step: bool) -> dict[str, Any]:
             found["step"] = storages.peaks["step"].total
         traced.model.zero_grad()
     return found | asdict(storages.peaks["batch"])
+
+
+def memory_parts(traced: Any, batch: int, eval_batch: int) -> dict[str, Any]:
+    """The memory at the highest peak of a step and an evaluation, by module and kind, and the phase of that peak."""
+    from .module_counter import ModuleCounter
+    from .training_step import count_storages, evaluate, forward_and_backward, optimizer_step
+
+    counter = ModuleCounter(traced.length, getattr(traced.model.config, "vocab_size", None))
+    with count_storages(traced, counter), counter.modules(traced.model):
+        forward_and_backward(traced, counter, batch)
+        optimizer_step(traced, counter)
+        traced.model.zero_grad()
+        evaluate(traced, counter, eval_batch)
+    parts = [
+        {"module": module, "kind": kind, "size": size} for (module, kind), size in counter.parts.items() if size > 0
+    ]
+    return {"phase": counter.highest_phase, "total": max(one.total for one in counter.peaks.values()), "parts": parts}
 
 
 def evaluation_peak(traced: Any, batch: int) -> dict[str, Any]:

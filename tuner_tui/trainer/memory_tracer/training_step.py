@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.nn.functional import cross_entropy
 
-from .storage_counter import StorageCounter
+from .storage_counter import STATES, WEIGHTS, StorageCounter
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -108,17 +108,20 @@ def outputs_to_fp32(outputs: Any) -> Any:
 
 
 @contextmanager
-def count_storages(traced: TracedStep) -> Iterator[StorageCounter]:
+def count_storages(traced: TracedStep, counter: StorageCounter | None = None) -> Iterator[StorageCounter]:
     """Count storages within the context, including existing weights, buffers and optimizer states."""
-    storages = StorageCounter()
+    storages = StorageCounter() if counter is None else counter
     storages.enter("outside")
+    storages.kind = WEIGHTS
     storages.weights(traced.model.parameters())
     for buffer in traced.model.buffers():
         storages.add(buffer)
+    storages.kind = STATES
     for state in traced.optimizer.state.values() if traced.optimizer is not None else ():
         for value in state.values():
             if isinstance(value, torch.Tensor):
                 storages.add(value)
+    storages.kind = None
     hooks = [
         one.register_post_accumulate_grad_hook(storages.gradient)
         for one in traced.model.parameters()
