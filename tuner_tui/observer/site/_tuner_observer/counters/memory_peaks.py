@@ -8,7 +8,7 @@ from typing import Any
 from ..import_hooks import call_safely
 
 STATUS_FILE = "/proc/self/status"
-RESIDENT_PEAK, RESIDENT, ANONYMOUS = b"VmHWM", b"VmRSS", b"RssAnon"
+RESIDENT_PEAK, ANONYMOUS = b"VmHWM", b"RssAnon"
 
 
 class MemoryPeaks:

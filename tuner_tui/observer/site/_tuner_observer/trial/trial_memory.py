@@ -13,7 +13,7 @@ import os
 import threading
 from typing import Any
 
-from ..counters.memory_peaks import RESIDENT, RESIDENT_PEAK, status_bytes
+from ..counters.memory_peaks import RESIDENT_PEAK, status_bytes
 
 SAMPLE_INTERVAL_S = 0.001
 
@@ -30,8 +30,12 @@ class TrialMemory:
         self._resident: dict[int, tuple[int, int, int]] = {}
 
     def begin(self) -> None:
-        """Read what exists before the first batch, and start polling unless the training runs on a GPU."""
-        self._before_first_batch = self._held()
+        """Read what exists before the first batch, and start polling unless the training runs on a GPU.
+
+        On a CPU that is not known: what the process holds may be free for its tensors.
+        """
+        cuda = self._torch.cuda
+        self._before_first_batch = int(cuda.memory_allocated()) if cuda.is_initialized() else 0
         if self._stop is None and not self._torch.cuda.is_initialized() and has_data_limit():
             self._stop = threading.Event()
             threading.Thread(target=self._watch, args=(self._stop,), daemon=True, name="tuner-trial-memory").start()
@@ -97,12 +101,6 @@ class TrialMemory:
             return None
         weights, gradients, states = map(sum, zip(*self._resident.values()))  # noqa: B905 - no `strict` in Python 3.8
         return int(max(self._before_first_batch, weights) + states + (gradients if accumulates else 0))
-
-    def _held(self) -> int:
-        """What the process holds now, in the memory that its peak counts."""
-        if self._torch.cuda.is_initialized():
-            return int(self._torch.cuda.memory_allocated())
-        return (private_writable_bytes() if has_data_limit() else status_bytes(RESIDENT)[0]) or 0
 
     def _size(self, value: Any) -> int:
         """Bytes of a tensor (of a sharded one, this process's part) in the memory that the peak counts, else 0.
