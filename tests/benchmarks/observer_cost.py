@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import compileall
 import gc
+import inspect
 import math
 import os
 import resource
@@ -100,7 +101,7 @@ class Switch:
     def turn(self, on: bool) -> None:
         """Enable or disable the hooks."""
         self._iterator.__next__ = self._next if on else self._next.__wrapped__
-        self._tensor.backward = self._backward if on else self._backward.__wrapped__
+        self._tensor.backward = self._backward if on else inspect.unwrap(self._backward)
         self._hooks.clear()
         if on:
             self._hooks.update(self._ours)
