@@ -11,7 +11,7 @@ from tuner_tui.core.clock import ClockReading
 from tuner_tui.core.files import LineTail
 from tuner_tui.core.procfs import is_alive
 from tuner_tui.hardware.processes.process_roles import LOADER_WORKER
-from tuner_tui.runs.events.fold import fold
+from tuner_tui.runs.events.fold import fold, fold_all
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Event, Exited, Finished, StopRequested
 from tuner_tui.runs.store.codec import decode_event
@@ -123,10 +123,8 @@ class TrainingMonitor:
     def _follow(self) -> None:
         for path in self._folder.event_files():
             tail = self._tails.setdefault(path.name, LineTail(path))
-            for line in tail.lines():
-                event = decode_event(line)
-                if event is not None:
-                    self._state = fold(self._state, event)
+            events = (event for line in tail.lines() if (event := decode_event(line)) is not None)
+            self._state = fold_all(self._state, events)
 
     def _read_output(self, now: ClockReading, over: bool) -> None:
         """Record what the training prints of its loss and metrics; they come back with the other events."""
