@@ -79,7 +79,7 @@ DIALECT = Dialect(
     extends_hf=False,
     nested=True,
     file_keys=frozenset({
-        "checkpoint_dir", "out_dir", "train", "eval", "quantize", "lora_query", "lora_projection", "devices",
+        "checkpoint_dir", "out_dir", "train", "eval", "quantize", "lora_query", "lora_projection",
         "logger_name", "initial_checkpoint_dir",
     }),
     choose_command=choose_command,
