@@ -48,6 +48,8 @@ def _change(kind: str, settings: Settings) -> dict[str, Value] | None:
         return {"optim": "adamw_bnb_8bit"}
     if kind == "gradients" and full:
         return {"peft_method": "lora"}
+    if kind in ("weights", "16-bit copies of weights") and not full and settings.quantization == "none":
+        return {"quantization": "nf4"}
     if kind == "logits and loss" and settings.per_device_train_batch_size > 1:
         half = settings.per_device_train_batch_size // 2
         return {
