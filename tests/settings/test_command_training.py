@@ -95,3 +95,14 @@ def test_a_module_in_place_of_a_script(tmp_path: Path) -> None:
 def test_files_that_cannot_be_read_say_nothing(tmp_path: Path) -> None:
     found = training(tmp_path, "python train.py run.yaml", train_py="def broken(:\n", run_yaml="a: [1,\n")
     assert found == CommandTraining()
+
+
+@pytest.mark.parametrize("word", ["x" * 300 + ".py", "a\0.py", "/" + "y" * 5000 + ".yaml", "missing.py", "-m"])
+def test_words_that_are_no_files_say_nothing(tmp_path: Path, word: str) -> None:
+    assert read_command(["python", word], tmp_path) == CommandTraining()
+
+
+def test_a_folder_or_a_file_of_bytes_says_nothing(tmp_path: Path) -> None:
+    (tmp_path / "train.py").mkdir()
+    (tmp_path / "run.yaml").write_bytes(b"\xff\xfe\x00broken")
+    assert training(tmp_path, "python train.py run.yaml") == CommandTraining()

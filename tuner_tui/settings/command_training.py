@@ -84,9 +84,16 @@ def _files(words: Sequence[str], folder: Path) -> tuple[list[Path], list[Path]]:
     for option, module in pairwise(words):
         if option == "-m":
             named.append(f"{module.replace('.', '/')}.py")
-    files = [path for path in (folder / name for name in dict.fromkeys(named)) if path.is_file()]
+    files = [path for path in (folder / name for name in dict.fromkeys(named)) if _is_file(path)]
     scripts = [path for path in files if path.suffix in SCRIPT_FORMS]
     return scripts, [path for path in files if path not in scripts]
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a word that is too long for the name of a file
+        return False
 
 
 def _settings_of_file(path: Path) -> Mapping[str, Value]:
