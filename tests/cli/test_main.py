@@ -8,7 +8,8 @@ import pytest
 
 from tuner_tui import __version__
 from tuner_tui.cli.app import build
-from tuner_tui.cli.main import COMMANDS, main
+from tuner_tui.cli.commands import COMMANDS
+from tuner_tui.cli.main import main
 from tuner_tui.runs.store.folder import create_folder, runs_dir
 
 

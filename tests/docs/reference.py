@@ -12,7 +12,7 @@ from textual.binding import Binding
 from typer.core import TyperCommand, TyperGroup
 
 from tuner_tui.cli.app import build
-from tuner_tui.cli.main import COMMANDS
+from tuner_tui.cli.commands import COMMANDS
 from tuner_tui.runs.log_parsing.crash_patterns.ordered import PATTERNS
 from tuner_tui.settings.presets.parser import load_preset
 from tuner_tui.ui import keys

@@ -11,28 +11,9 @@ import sys
 from functools import partial
 from typing import NoReturn
 
+from tuner_tui.cli.commands import COMMANDS
 from tuner_tui.cli.console import INTERRUPTED, protect_streams, reopen_closed_streams, report_io_errors
 
-COMMANDS = {
-    "screen": "screen",
-    "demo": "demo",
-    "detect": "detect",
-    "doctor": "doctor",
-    "recommend": "recommend",
-    "estimate": "estimate",
-    "run": "run",
-    "tune": "tune",
-    "ps": "ps",
-    "attach": "ps",
-    "watch": "watch",
-    "logs": "logs",
-    "stop": "stop",
-    "diff": "diff",
-    "diagnose": "diagnose",
-    "presets": "presets",
-    "export": "export",
-    "import": "export",
-}
 COMPLETION = "_TUNER_TUI_COMPLETE"
 GLOBAL_FLAGS = ("--help", "--version", "--install-completion", "--show-completion")
 

@@ -139,7 +139,7 @@ def _resolve_name(name: str | None) -> tuple[str | None, Path | None]:
     try:
         find_preset(name)
     except PresetError as error:
-        from tuner_tui.cli.main import COMMANDS
+        from tuner_tui.cli.commands import COMMANDS
         from tuner_tui.settings.fields import closest_match
 
         command = closest_match(name, COMMANDS, cutoff=0.5)

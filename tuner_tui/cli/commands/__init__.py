@@ -1,0 +1,22 @@
+"""The commands, each registered by a module of this package. Importing the package imports none of them."""
+
+COMMANDS = {
+    "screen": "screen",
+    "demo": "demo",
+    "detect": "detect",
+    "doctor": "doctor",
+    "recommend": "recommend",
+    "estimate": "estimate",
+    "run": "run",
+    "tune": "tune",
+    "ps": "ps",
+    "attach": "ps",
+    "watch": "watch",
+    "logs": "logs",
+    "stop": "stop",
+    "diff": "diff",
+    "diagnose": "diagnose",
+    "presets": "presets",
+    "export": "export",
+    "import": "export",
+}
