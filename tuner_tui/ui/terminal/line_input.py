@@ -6,7 +6,6 @@ import re
 from typing import TYPE_CHECKING
 
 from textual.events import Key, Paste
-from textual.screen import Screen
 from textual.widgets import Input
 
 if TYPE_CHECKING:
@@ -46,10 +45,8 @@ class OrderedKeys(MixinBase):
             await self.app.run_action(binding.action, node)
 
     def _bound(self, event: Key) -> tuple[DOMNode, Binding] | None:
-        """The nearest binding of the key, below the screen."""
-        for node in self.ancestors_with_self:
-            if isinstance(node, Screen):
-                break
+        """The binding of the key here or in the panel around; those further up may be for a list that scrolls."""
+        for node in self.ancestors_with_self[:2]:
             bindings = node._bindings.key_to_bindings.get(event.key)
             if bindings:
                 return node, bindings[0]
