@@ -48,7 +48,7 @@ class OrderedKeys(MixinBase):
         """The binding of the key here or in the panel around; those further up may be for a list that scrolls."""
         for node in self.ancestors_with_self[:2]:
             bindings = node._bindings.key_to_bindings.get(event.key)
-            if bindings:
+            if bindings and not bindings[0].action.startswith("scroll_"):  # every widget has these, for nothing here
                 return node, bindings[0]
         return None
 
