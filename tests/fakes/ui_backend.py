@@ -264,6 +264,9 @@ class FakeBackend(Backend):
             raise NameTakenError(f"There is a preset {name} already. Replace it?")
         self.box.saved[name] = config
 
+    def preset_name_problem(self, name: str) -> str | None:
+        return f"{name} is not a preset name." if "/" in name else None
+
     def read_inventory(self) -> Inventory:
         return self.box.inventory
 

@@ -41,7 +41,7 @@ def test_eight_cards_in_use_leave_room_for_the_host() -> None:
 
 def test_what_is_wrong_with_the_python_takes_a_row() -> None:
     shown = texts(inventory(), Interpreter("/opt/bin/python", "3.12.4", {"torch": "2.13.0+cpu"}))
-    assert shown[0].startswith("! The torch of this Python")
+    assert shown[0].startswith("! PyTorch here is CPU-only")
     assert shown[0].endswith("…")
     assert shown[1].startswith("2 ×")
     lacking = texts(inventory(), Interpreter("/opt/bin/python", "3.12.4", problem="/opt/bin/python has no torch: …"))

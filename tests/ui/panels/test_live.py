@@ -209,9 +209,9 @@ def test_ranks_stand_side_by_side_and_the_slowest_is_named() -> None:
 
 def test_a_ranks_wait_is_unknown_where_it_has_no_loader() -> None:
     state = running(START_S, ranks=2, data_wait=0.0)
-    first, second = state.ranks.values()
-    no_loader = replace(second, recent=tuple(replace(counters, micro_steps=0) for counters in second.recent))
-    waits = rank_rows(replace(state, ranks={0: first, 1: no_loader}), 60)[2]
+    first, no_loader = state.ranks.values()  # time between steps is measured up to the request for a batch
+    loading = replace(first, recent=tuple(replace(counters, between_s=0.1) for counters in first.recent))
+    waits = rank_rows(replace(state, ranks={0: loading, 1: no_loader}), 60)[2]
     assert plain_text(waits.line).split() == ["data", "wait", "0", "%", "–"]
 
 

@@ -130,7 +130,7 @@ async def test_a_torch_that_cannot_use_the_cards_stands_first_on_the_hardware_pa
         panel.interpreter = replace(INTERPRETER, packages={"torch": "2.13.0+cpu"}, torch_cuda=None)
         await pilot.pause()
         await pilot.pause()
-        assert "! The torch of this Python (2.13.0+cpu) is built" in app.text
+        assert "! PyTorch here is CPU-only (2.13.0+cpu)" in app.text
         assert "more lines" in app.text
 
 
