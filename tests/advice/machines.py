@@ -7,7 +7,6 @@ peft and bitsandbytes, and samples of the usual length of the model's task.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from tests.fakes.inventories import GIB, box, card, python
@@ -15,16 +14,12 @@ from tuner_tui.advice.recommend.memory_estimator import JobMemoryEstimator
 from tuner_tui.advice.recommend.recommendation import Recommendation, recommend
 from tuner_tui.advice.recommend.target import target_of
 from tuner_tui.core.units import format_size
-from tuner_tui.hardware.inventory import Gpu, Inventory, MigSlice
+from tuner_tui.hardware.inventory import Inventory, MigSlice
 from tuner_tui.settings.job import BuiltinJob
 
 FILE = Path(__file__).parent / "machines.md"
 PYTHON = python(bitsandbytes="0.50.2", accelerate="1.15.0", datasets="4.0")
 SLICE = MigSlice("NVIDIA A100-SXM4-40GB MIG 3g.20gb", "MIG-3g", 19_968 * 2**20, 0)
-
-
-def gtx(name: str, gib: float) -> Gpu:
-    return replace(card("T4", gib=gib), name=name)
 
 
 MACHINES: Mapping[str, Inventory] = {

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from .batch_stats import IteratorStats
 
 WRITE_INTERVAL_S = 1.0
-MIN_STEPS_OF_ACCUMULATION = 3
-"""Steps after which their micro batches are known."""
 MAX_OPTIMIZER_CALLS = 256
 """Optimizer calls without a step reported by the Trainer, after which optimizer calls are counted again."""
 
