@@ -152,8 +152,8 @@ def test_a_name_that_is_nothing_is_one_sentence_and_2(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
-    assert "neither a run nor a preset" in done.stderr
-    assert "did you mean 'demo'?" in done.stderr
+    assert "neither a command, a run nor a preset" in done.stderr
+    assert "did you mean the command `tuner-tui demo`?" in done.stderr
 
 
 def test_a_setting_that_is_none_is_one_sentence_and_2(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def _resolve_name(name: str | None) -> tuple[str | None, Path | None]:
         from tuner_tui.cli.commands import COMMANDS
         from tuner_tui.settings.fields import closest_match
 
-        command = closest_match(name, COMMANDS, cutoff=0.5)
+        command = closest_match(name, COMMANDS, cutoff=0.6)
         hint = f"; did you mean the command `tuner-tui {command}`?" if command else f": {error}"
         fail(f"{name} is neither a command, a run nor a preset{hint}")
     return name, None
