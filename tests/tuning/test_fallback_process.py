@@ -108,7 +108,11 @@ def test_it_goes_on_from_the_checkpoint_as_if_nothing_had_happened(data: Path, t
     fell = view.state.fell_back
     assert fell is not None
     assert (fell.number, fell.most) == (1, 3)
-    assert fell.change == {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2}
+    # 8 × 2 or 4 × 4, by what the estimate lets fit on this machine; the effective batch is held.
+    assert dict(fell.change) in (
+        {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2},
+        {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 4},
+    )
     assert fell.step == after.state.first_step == 10
     record = read_record(following)
     assert record.parent == first.id
