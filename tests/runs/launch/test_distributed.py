@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from dataclasses import replace
@@ -102,7 +103,9 @@ def test_a_rank_that_is_killed_is_named(box: Sandbox, fifo: Fifo) -> None:
     os.kill(int(fifo.word()), signal.SIGKILL)
     last = wait_ended(folder)
     assert last.outcome == "failed"
-    assert last.sentence.startswith("Rank 1 was ended at step 3 by SIGKILL")
+    said = re.match(r"Rank 1 was ended at step (\d+) by SIGKILL", last.sentence)
+    assert said is not None
+    assert int(said[1]) >= 3, "it goes on until the signal arrives"
 
 
 TRAINER = """
