@@ -10,12 +10,13 @@ from pathlib import PurePath
 
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.situation import Situation
+from tuner_tui.settings.argv import remove_options
 from tuner_tui.settings.job import CommandJob
 
 HELD = re.compile(r"port (\d+) is held by (process \d+.*)|process that may be looked at holds port (\d+)")
 FREE = re.compile(r"port (\d+) is free")
 TORCHRUN_MODULES = ("torch.distributed.run", "torch.distributed.launch")
-PORT_OPTIONS = ("--master_port", "--master-port", "--rdzv_endpoint", "--rdzv-endpoint")
+PORT_OPTIONS = ("master_port", "rdzv_endpoint")
 NODE_OPTIONS = ("--nnodes", "--num_machines", "--num-machines")
 
 FREE_PORT = Remedy(
@@ -59,11 +60,11 @@ def command_with_free_port(command: Sequence[str], taken: str | None, free: str 
             return tuple(number.sub(free, word) for word in words)
     launcher = next((index for index, word in enumerate(words) if _is_torchrun(words, index)), None)
     if launcher is not None:
-        kept = _without_options(words[launcher + 1 :], PORT_OPTIONS)
+        kept = remove_options(words[launcher + 1 :], PORT_OPTIONS)
         return (*words[: launcher + 1], "--standalone", *kept)
     if any(PurePath(word).name == "accelerate" for word in words[:2]) and "launch" in words[:3]:
         at = words.index("launch") + 1
-        return (*words[:at], "--main_process_port", "0", *_without_options(words[at:], ("--main_process_port",)))
+        return (*words[:at], "--main_process_port", "0", *remove_options(words[at:], ("main_process_port",)))
     return None
 
 
@@ -76,16 +77,3 @@ def _is_several(words: Sequence[str], index: int) -> bool:
     name, equals, value = words[index].partition("=")
     value = value if equals else (words[index + 1] if index + 1 < len(words) else "")
     return name in NODE_OPTIONS and value not in ("1", "1:1")
-
-
-def _without_options(words: Sequence[str], names: Sequence[str]) -> list[str]:
-    kept: list[str] = []
-    is_value = False
-    for word in words:
-        if is_value:
-            is_value = False
-        elif word.partition("=")[0] in names:
-            is_value = "=" not in word
-        else:
-            kept.append(word)
-    return kept

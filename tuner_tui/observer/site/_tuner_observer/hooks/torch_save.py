@@ -37,7 +37,7 @@ class SavedFiles:
         if self.in_folder or counters.trainer_reports or counters.own_steps < 1 or rank_and_world()[0] != 0:
             return
         if self._newest is not None and self._newest["resumable"] and not resumable:
-            self.write(now=True)  # the weights beside a checkpoint do not hide it
+            self.write(now=True)  # the weights in the same folder do not hide the checkpoint
         path = os.path.abspath(os.fspath(path))
         self._newest = {"step": counters.step, "path": path, "resumable": resumable or None}
         self.write()
