@@ -1,6 +1,6 @@
 """A plain PyTorch loop as people write it: `plain_loop.py BATCH WORKERS [slow] [samples=N] [ignores] [ranks]`.
 
-`slow`: reading a sample takes two milliseconds. `ignores`: the batch it is given is not what it takes.
+`slow`: reading a sample takes ten milliseconds of sleep, so that a busy machine changes little. `ignores`: the batch it is given is not what it takes.
 """
 
 import sys
@@ -31,7 +31,7 @@ def main() -> None:
     words = sys.argv[3:]
     count = next((int(word.partition("=")[2]) for word in words if word.startswith("samples=")), 640)
     batch = 4 if "ignores" in words else int(sys.argv[1])
-    data = Samples(count, 0.002 if "slow" in words else 0.0)
+    data = Samples(count, 0.01 if "slow" in words else 0.0)
     loader = DataLoader(data, batch_size=batch, num_workers=int(sys.argv[2]), shuffle=True)
     if "ranks" in words:
         torch.distributed.init_process_group("gloo")
