@@ -1,6 +1,7 @@
 """A plain PyTorch loop as people write it: `plain_loop.py BATCH WORKERS [slow] [samples=N] [ignores] [ranks]`.
 
-`slow`: reading a sample takes ten milliseconds of sleep, so that a busy machine changes little. `ignores`: the batch it is given is not what it takes.
+`slow`: reading a sample takes ten milliseconds of sleep, so that a busy machine changes little.
+`ignores`: the batch it is given is not what it takes.
 """
 
 import sys
