@@ -1,3 +1,3 @@
-"""tuner-tui: what the box is, which settings suit it, what holds the training back."""
+"""tuner-tui: what the machine is, which settings suit it, what holds the training back."""
 
 __version__ = "0.1.0"

@@ -85,7 +85,7 @@ WAITING = {"data_wait_share": 0.4}
 
 
 def queueing(queue_pct: float | None, own_pct: float = 50.0, cpu_pct: float = 100.0) -> tuple[Sample, ...]:
-    """A training without a card whose main thread waits for a core, on a box of 16 cores."""
+    """A training without a card whose main thread waits for a core, on a machine of 16 cores."""
     main = ProcessSample(PID, "main", own_pct, GB, cpu_queue_pct=queue_pct)
     return tuple(replace(one, processes=(main,)) for one in samples(cpu_pct=cpu_pct))
 

@@ -19,7 +19,7 @@ SELF = [sys.executable, "-c", "from tuner_tui.cli.main import main; main()"]
 
 @pytest.fixture
 def t4(tmp_path: Path) -> dict[str, str]:
-    """The environment of a box with a T4, and a cache where no interpreter is known."""
+    """The environment of a machine with a T4, and a cache where no interpreter is known."""
     library = build_library(tmp_path)
     if library is None:
         pytest.skip(NO_COMPILER)

@@ -34,7 +34,7 @@ def card(name: str, index: int = 0, gib: float | None = None, **changes: Any) ->
 def box(
     *gpus: Gpu, cores: int = 16, quota: float | None = None, ram_gib: float = 64, shm_mib: int = 32_768, **changes: Any
 ) -> Inventory:
-    """A box with these cards."""
+    """A machine with these cards."""
     shm = Space("/dev/shm", shm_mib * 2**20, shm_mib * 2**20)
     cpu = Cpu("cpu", cores // 2 or 1, cores, cores, quota)
     return Inventory("box", gpus, cpu, HostMemory(int(ram_gib * GIB)), shm=shm, **changes)

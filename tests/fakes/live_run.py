@@ -1,4 +1,4 @@
-"""A box and a run that never were: samples, states, histories and logs, all from a few numbers and no clock."""
+"""A machine and a run that never were: samples, states, histories and logs, all from a few numbers and no clock."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def card(**changes: Any) -> Gpu:
 
 
 def box(*gpus: Gpu, cores: int = 16) -> Inventory:
-    """A box with the cards given; none given means no card."""
+    """A machine with the cards given; none given means no card."""
     return Inventory("box", gpus, Cpu("cpu", cores // 2, cores, cores), HostMemory(64 * GB))
 
 

@@ -216,11 +216,11 @@ class FakeBox:
     restarted: list[tuple[str, TrainingConfig | None]] = field(default_factory=list)
 
     def backend(self, **overrides: Any) -> FakeBackend:
-        """The backend of this box, with `overrides` in place of some of its methods."""
+        """The backend of this machine, with `overrides` in place of some of its methods."""
         return FakeBackend(self, **overrides)
 
     def app(self, backend: Backend | None = None, folder: Path | None = None, **options: Any) -> TunerApp:
-        """The app over this box; it follows a run where the box has a view of one."""
+        """The app over this machine; it follows a run where the machine has a view of one."""
         follow = folder or (None if self.view is None else Path("/runs/r007"))
         return TunerApp(backend or self.backend(), lambda: self.opened, lambda: follow, **options)
 
@@ -334,11 +334,11 @@ class FakeBackend(Backend):
 
 
 def busy_box(**changes: Any) -> FakeBox:
-    """A box where a run trains and one thing could be better."""
+    """A machine where a run trains and one thing could be better."""
     view = running(live_run.running(data_wait=0.31))
     return FakeBox(**{"view": view, "findings": (DATA_WAIT,), **changes})
 
 
 def failed_box() -> FakeBox:
-    """A box where the run ran out of memory."""
+    """A machine where the run ran out of memory."""
     return FakeBox(view=ended("out-of-memory", "The GPU ran out of memory."), findings=(OUT_OF_MEMORY,))

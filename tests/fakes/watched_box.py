@@ -1,4 +1,4 @@
-"""A box with eight cards and many processes, as `watch` sees it, without any of it being there."""
+"""A machine with eight cards and many processes, as `watch` sees it, without any of it being there."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from threading import Event
 from tuner_tui.hardware.gpu.driver import gpu_problem
 from tuner_tui.hardware.inventory import GpuProblemKind
 from tuner_tui.hardware.sample import GpuSample, HostSample, Sample
-from tuner_tui.runs.read.box_monitor import BoxView, WatchedJob, WatchedProcess, job_with_totals
 from tuner_tui.runs.read.live_runs import LiveRun
+from tuner_tui.runs.read.machine_monitor import MachineView, WatchedJob, WatchedProcess, job_with_totals
 
 GIB = 1024**3
 NOW_S = 1_790_000_000.0
@@ -75,24 +75,24 @@ JOBS: tuple[WatchedJob, ...] = (
 
 def view(
     jobs: tuple[WatchedJob, ...] = JOBS, cards: tuple[GpuSample, ...] = CARDS, notes: tuple[str, ...] = ()
-) -> BoxView:
-    return BoxView(Sample(NOW_S, cards, HOST), jobs, None, notes)
+) -> MachineView:
+    return MachineView(Sample(NOW_S, cards, HOST), jobs, None, notes)
 
 
-def cardless_view() -> BoxView:
-    return BoxView(Sample(NOW_S, (), HOST), JOBS[-1:], gpu_problem(GpuProblemKind.NO_LIBRARY))
+def cardless_view() -> MachineView:
+    return MachineView(Sample(NOW_S, (), HOST), JOBS[-1:], gpu_problem(GpuProblemKind.NO_LIBRARY))
 
 
 class FakeWatch:
     """Gives the same view each time; `looked` is set once it was given."""
 
-    def __init__(self, shown: BoxView) -> None:
+    def __init__(self, shown: MachineView) -> None:
         self.shown = shown
         self.looked = Event()
         self.closed = Event()
         self.asked_for: list[int | None] = []
 
-    def look(self, pid: int | None = None) -> BoxView:
+    def look(self, pid: int | None = None) -> MachineView:
         self.asked_for.append(pid)
         self.looked.set()
         return self.shown

@@ -224,7 +224,7 @@ def main(names: Sequence[str]) -> None:
         right += good
         print(
             f"{fault.name:<22}{found.cause or '–':<20}{found.confidence:<10}{found.steps:>6}{found.seconds:>9.1f}"
-            f"  {'right' if good else 'WRONG'}{', behind a busy box' if found.behind else ''}",
+            f"  {'right' if good else 'WRONG'}{', behind a busy machine' if found.behind else ''}",
             flush=True,
         )
     print(f"{right} of {len(chosen)} right")

@@ -33,7 +33,7 @@ MAX_TOASTS = 12
 
 
 def apps() -> dict[str, Callable[[], App[None]]]:
-    """The screens over boxes of their own."""
+    """The screens over machines of their own."""
 
     def busy() -> App[None]:
         runs = [RunListing(f"r{n:03d}", Path(f"/runs/r{n:03d}"), "completed", "Completed.", "train") for n in range(30)]

@@ -25,7 +25,7 @@ def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Box:
-    """A box whose driver follows a scenario, as a fresh Python process sees it."""
+    """A machine whose driver follows a scenario, as a fresh Python process sees it."""
 
     def __init__(self, library: Path, scenario: Scenario, folder: Path) -> None:
         self.calls_file = folder / "nvml-calls"
@@ -51,5 +51,5 @@ class Box:
 
 @pytest.fixture
 def box(nvml_library: Path, tmp_path: Path) -> Callable[[Scenario], Box]:
-    """A function from a scenario to a box that has it."""
+    """A function from a scenario to a machine that has it."""
     return lambda scenario: Box(nvml_library, scenario, tmp_path)

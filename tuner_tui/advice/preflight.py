@@ -25,7 +25,7 @@ CheckState = Literal["good", "warning", "wrong"]
 MIN_RAM_BYTES = 4 * GIB
 REQUIRED_PACKAGES = ("torch", "transformers", "accelerate")
 NO_GPU_KINDS = (GpuProblemKind.NO_LIBRARY, GpuProblemKind.NO_DRIVER, GpuProblemKind.NO_GPU)
-"""Not an error: such a box trains on its CPU."""
+"""Not an error: such a machine trains on its CPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ def disk_checks(space: Space | None) -> Iterator[PreflightCheck]:
 def settings_checks(
     inventory: Inventory, interpreter: Interpreter, settings: Settings, job: BuiltinJob | CommandJob
 ) -> Iterator[PreflightCheck]:
-    """Checks that the settings fit together and fit the box."""
+    """Checks that the settings fit together and fit the machine."""
     cores_here = inventory.cpu.usable_cores
     found = find_problems(
         settings, gpus=training_cards(inventory, job), interpreter=interpreter, job=job, cores=cores_here
@@ -177,7 +177,7 @@ def settings_checks(
         state: CheckState = "wrong" if problem.severity == "error" else "warning"
         yield PreflightCheck("Settings", state, problem.sentence, right)
     if not found:
-        yield PreflightCheck("Settings", "good", "The settings fit together, and fit this box.")
+        yield PreflightCheck("Settings", "good", "The settings fit together, and fit this machine.")
 
 
 CHOOSE_INTERPRETER = Remedy(

@@ -19,7 +19,7 @@ from tuner_tui.runs.store.folder import state_dir
 
 @dataclass(frozen=True, slots=True)
 class LocalMachine:
-    """The inventory of the box and the Python that trains."""
+    """The inventory of the machine and the Python that trains."""
 
     inventory: Inventory
     interpreter: Interpreter

@@ -38,9 +38,9 @@ def dispatch(words: list[str]) -> None:
 
         open_named(words[0] if words else None)
     if words[:1] == ["watch"] and not any(word.startswith("-") for word in words) and len(words) <= 2:
-        from tuner_tui.cli.box_watcher import watch_box
+        from tuner_tui.cli.machine_watcher import watch_machine
 
-        watch_box(words[1] if len(words) > 1 else None)
+        watch_machine(words[1] if len(words) > 1 else None)
     first = words[0] if words else None
     if first is None or (first not in COMMANDS and first not in GLOBAL_FLAGS):
         words, first = ["screen", *words], "screen"

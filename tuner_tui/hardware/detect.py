@@ -1,4 +1,4 @@
-"""Detects the whole inventory of the box, once.
+"""Detects the whole inventory of the machine, once.
 
 A driver or card that does not answer is reported after a timeout; until then the caller waits, so screens call this
 from a thread.
@@ -38,8 +38,9 @@ def read_inventory(
     environment: Mapping[str, str] | None = None,
     timeout_s: float = TIMEOUT_S,
 ) -> Inventory:
-    """The inventory of this box; `disk_folder` is where runs are stored, `reader` defaults to NVML. Cards that do not
-    answer within `timeout_s` are listed with their problem.
+    """The inventory of this machine; `disk_folder` is where runs are stored, `reader` defaults to NVML.
+
+    Cards that do not answer within `timeout_s` are listed with their problem.
     """
     environment = os.environ if environment is None else environment
     driver, gpus, problems = read_gpus(NvmlReader() if reader is None else reader, timeout_s)

@@ -1,4 +1,4 @@
-"""The inventory of the box: GPUs, CPU, memory, disk. Read once; what could not be read is `None`."""
+"""The inventory of the machine: GPUs, CPU, memory, disk. Read once; what could not be read is `None`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class GpuProblemKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GpuProblem:
-    """One problem with the GPUs of this box, as a sentence, with advice."""
+    """One problem with the GPUs of this machine, as a sentence, with advice."""
 
     kind: GpuProblemKind
     sentence: str
@@ -112,7 +112,7 @@ class Cpu:
 
 @dataclass(frozen=True, slots=True)
 class HostMemory:
-    """RAM of the box and the cgroup's limit, in bytes."""
+    """RAM of the machine and the cgroup's limit, in bytes."""
 
     total_bytes: int
     available_bytes: int | None = None
@@ -136,7 +136,7 @@ class Space:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """Everything known about the box before anything runs.
+    """Everything known about the machine before anything runs.
 
     `logout_warning` says what a logout would end and how to prevent that; None where it ends nothing.
     """

@@ -1,4 +1,4 @@
-"""Cards that are not in this box, to plan a training for them: `T4`, `2x3090`, `A100-80GB`, `24GiB`."""
+"""Cards that are not in this machine, to plan a training for them: `T4`, `2x3090`, `A100-80GB`, `24GiB`."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _planned(count: int, name: str, known: KnownCard | None, memory_bytes: int) 
 
 
 def planned_inventory(inventory: Inventory, cards: PlannedCards) -> Inventory:
-    """This box with `cards` in place of its own, all visible and unused; processor and memory stay."""
+    """This machine with `cards` in place of its own, all visible and unused; processor and memory stay."""
     return replace(inventory, gpus=cards.gpus, problems=(), cuda_visible_devices=None)
 
 

@@ -40,9 +40,9 @@ class GpuSample:
 class HostSample:
     """The host at one moment; sizes in bytes, rates in bytes per second.
 
-    Load is relative to what a training here may use, not to the whole box. `per_core_pct` has the cores of the affinity
-    mask, each 0 … 100, and `cpu_pct` is their mean, or the use of the cgroup's CPU quota where there is one. RAM is the
-    use of the cgroup's memory limit where there is one, as exceeding it is what the kernel kills for.
+    Load is relative to what a training here may use, not to the whole machine. `per_core_pct` has the cores of the
+    affinity mask, each 0 … 100, and `cpu_pct` is their mean, or the use of the cgroup's CPU quota where there is one.
+    RAM is the use of the cgroup's memory limit where there is one, as exceeding it is what the kernel kills for.
     """
 
     cpu_pct: float | None = None

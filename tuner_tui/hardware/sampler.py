@@ -117,7 +117,7 @@ class Sampler:
 
 
 def open_sampler(disk_folder: Path) -> Sampler:
-    """A started sampler of this box; free disk space is that of the file system of `disk_folder`."""
+    """A started sampler of this machine; free disk space is that of the file system of `disk_folder`."""
     clock = time.monotonic
     cgroups = Cgroups.of_this_process()
     host = HostSampler(

@@ -1,4 +1,4 @@
-"""Estimates calibrated by runs measured on this box, and estimates that rest on such runs alone."""
+"""Estimates calibrated by runs measured on this machine, and estimates that rest on such runs alone."""
 
 from __future__ import annotations
 

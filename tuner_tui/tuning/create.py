@@ -148,6 +148,6 @@ def _start_process(folder: TuningFolder, spec: TunerSpec) -> None:
     except LaunchError as error:
         # Another tuner may have taken the lock in the meantime: then that is the reason to report.
         ensure_no_other_tuning(folder.path.parent, folder)
-        if is_locked(folder.box_lock):
-            raise AlreadyTuningError(f"Another tuning is beginning on this box; {WHY_EXCLUSIVE}.") from error
+        if is_locked(folder.machine_lock):
+            raise AlreadyTuningError(f"Another tuning is beginning on this machine; {WHY_EXCLUSIVE}.") from error
         raise

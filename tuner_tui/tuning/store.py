@@ -21,7 +21,7 @@ from tuner_tui.tuning.trial import Objective
 
 TUNINGS = NumberedFolders("t")
 ABORT = "abort"
-BOX_LOCK = "lock"
+MACHINE_LOCK = "lock"
 WHY_EXCLUSIVE = "two at once would measure each other"
 
 
@@ -30,7 +30,7 @@ class TuningNotFoundError(LookupError):
 
 
 class AlreadyTuningError(LaunchError):
-    """Another tuning is running on this box; the message names it."""
+    """Another tuning is running on this machine; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +80,9 @@ class TuningFolder:
         return is_locked(self.lock)
 
     @property
-    def box_lock(self) -> Path:
+    def machine_lock(self) -> Path:
         """Lock shared by all tunings of a state directory."""
-        return self.path.parent / BOX_LOCK
+        return self.path.parent / MACHINE_LOCK
 
     def abort(self) -> None:
         """Ask the tuner process to end its trial and stop; its measurements are kept. Raises `OSError`."""
@@ -115,16 +115,17 @@ def ensure_no_other_tuning(root: Path, own: TuningFolder | None = None) -> None:
     """Raise `AlreadyTuningError` if a tuning other than `own` is running. Raises `OSError`."""
     for folder in list_tunings(root):
         if folder != own and folder.live:
-            raise AlreadyTuningError(f"Tuning {folder.id} is under way on this box; {WHY_EXCLUSIVE}.")
+            raise AlreadyTuningError(f"Tuning {folder.id} is under way on this machine; {WHY_EXCLUSIVE}.")
 
 
 def acquire_locks(folder: TuningFolder) -> tuple[int, int]:
-    """Acquire the locks of `folder` and of the box and return their file descriptors.
+    """Acquire the locks of `folder` and of the machine and return their file descriptors.
 
-    The folder's lock comes first, so that the tuning that holds the box can be named. Raises `LockedError`, `OSError`.
+    The folder's lock comes first, so that the tuning that holds the machine can be named. Raises `LockedError` and
+    `OSError`.
     """
     own = acquire_lock(folder.lock)
-    return own, acquire_lock(folder.box_lock)
+    return own, acquire_lock(folder.machine_lock)
 
 
 def find_tuning(name: str, root: Path) -> TuningFolder:

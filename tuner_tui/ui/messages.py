@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
     from tuner_tui.advice.finding import Finding, Remedy
     from tuner_tui.hardware.sample import Sample
-    from tuner_tui.runs.read.box_monitor import BoxView
     from tuner_tui.runs.read.log_reader import LogWindow
+    from tuner_tui.runs.read.machine_monitor import MachineView
     from tuner_tui.runs.read.reader import RunView
     from tuner_tui.tuning.process.tuning_reader import TuningView
     from tuner_tui.ui.backend.records import ComparedRuns, MemoryOutlook, TuningSnapshot
@@ -33,10 +33,10 @@ class SampleArrived(Newest):
         self.sample = sample
 
 
-class BoxViewArrived(Newest):
-    """The box and the jobs on it, read again."""
+class MachineViewArrived(Newest):
+    """The machine and the jobs on it, read again."""
 
-    def __init__(self, view: BoxView) -> None:
+    def __init__(self, view: MachineView) -> None:
         super().__init__()
         self.view = view
 
@@ -91,7 +91,7 @@ class TuningArrived(Newest):
 
 
 class TuningStatusArrived(Newest):
-    """The tuning that runs on this box, else the one that ended last; None if there was none."""
+    """The tuning that runs on this machine, else the one that ended last; None if there was none."""
 
     def __init__(self, view: TuningView | None) -> None:
         super().__init__()

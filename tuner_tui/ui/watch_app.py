@@ -7,20 +7,20 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from tuner_tui.ui.backend.feeds import PollingFeed
-from tuner_tui.ui.messages import BoxViewArrived
+from tuner_tui.ui.messages import MachineViewArrived
 from tuner_tui.ui.screens.watch import WatchScreen
 from tuner_tui.ui.terminal.base_app import BaseApp
 
 if TYPE_CHECKING:
-    from tuner_tui.runs.read.box_monitor import BoxView
+    from tuner_tui.runs.read.machine_monitor import MachineView
     from tuner_tui.ui.messages import NoticeArrived
 
 
-class BoxWatcher(Protocol):
-    """Reads the box; `runs.read.box_monitor` implements it."""
+class MachineWatcher(Protocol):
+    """Reads the machine; `runs.read.machine_monitor` implements it."""
 
-    def look(self, pid: int | None = None) -> BoxView:
-        """Return the box now, with the job that `pid` belongs to only if given."""
+    def look(self, pid: int | None = None) -> MachineView:
+        """Return the machine now, with the job that `pid` belongs to only if given."""
         ...
 
     def close(self) -> None:
@@ -29,7 +29,7 @@ class BoxWatcher(Protocol):
 
 
 class WatchApp(BaseApp):
-    """Shows everything that trains on the box, or only the job that `pid` belongs to, named `what`."""
+    """Shows everything that trains on the machine, or only the job that `pid` belongs to, named `what`."""
 
     CSS_PATH = "app.tcss"
     TITLE = "tuner-tui watch"
@@ -37,7 +37,7 @@ class WatchApp(BaseApp):
 
     def __init__(
         self,
-        open_box: Callable[[], BoxWatcher],
+        open_machine: Callable[[], MachineWatcher],
         pid: int | None = None,
         what: str | None = None,
         *,
@@ -48,10 +48,10 @@ class WatchApp(BaseApp):
     ) -> None:
         super().__init__(theme, colour, ascii_only)
         self._feed = PollingFeed(
-            _views(open_box, pid),
-            lambda view: self.post_message(BoxViewArrived(view)),
+            _views(open_machine, pid),
+            lambda view: self.post_message(MachineViewArrived(view)),
             self.post_message,
-            "The box cannot be watched",
+            "The machine cannot be watched",
         )
         host = socket.gethostname() if heading is None else heading
         self.watch_screen = WatchScreen(pid is not None, host if what is None else f"{host} · {what}")
@@ -67,7 +67,7 @@ class WatchApp(BaseApp):
     def on_unmount(self) -> None:
         self._feed.stop()
 
-    def on_box_view_arrived(self, news: BoxViewArrived) -> None:
+    def on_machine_view_arrived(self, news: MachineViewArrived) -> None:
         self.watch_screen.view = news.view
 
     def on_notice_arrived(self, news: NoticeArrived) -> None:
@@ -80,10 +80,10 @@ class WatchApp(BaseApp):
         self.exit()
 
 
-def _views(open_box: Callable[[], BoxWatcher], pid: int | None) -> Iterator[BoxView]:
-    box = open_box()
+def _views(open_machine: Callable[[], MachineWatcher], pid: int | None) -> Iterator[MachineView]:
+    machine = open_machine()
     try:
         while True:
-            yield box.look(pid)
+            yield machine.look(pid)
     finally:
-        box.close()
+        machine.close()

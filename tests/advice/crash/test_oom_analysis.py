@@ -75,7 +75,7 @@ def test_the_limit_is_the_cause(message: str, inventory: Inventory) -> None:
         (WHOLE_CARD, box(card()), 6 * GIB, {}),
         (HOST, box(), 6 * GIB, {"oom_kill": True}),
     ],
-    ids=["no limit", "host of a box with a card", "the card itself", "killed by the kernel"],
+    ids=["no limit", "host of a machine with a card", "the card itself", "killed by the kernel"],
 )
 def test_what_is_full_without_the_limit_is_named_itself(
     message: str, inventory: Inventory, limit: int | None, exited: dict[str, Any]

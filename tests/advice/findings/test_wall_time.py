@@ -38,7 +38,7 @@ def _main(own_pct: float, queue_pct: float | None, could_run: float | None, numb
 
 
 def causes_and_locations(**changes: Any) -> list[tuple[str, str | None]]:
-    """Cause and place of what is found on a box of two cores."""
+    """Cause and place of what is found on a machine of two cores."""
     return [(one.cause, one.where) for one in diagnose(situation(inventory=box(cores=2), **changes))]
 
 

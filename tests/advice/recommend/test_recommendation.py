@@ -1,4 +1,4 @@
-"""The rules of the field notes as a table, with their errors put right, and boxes that the notes never saw."""
+"""The rules of the field notes as a table, with their errors put right, and machines that the notes never saw."""
 
 from __future__ import annotations
 

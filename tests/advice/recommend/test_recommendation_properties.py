@@ -1,4 +1,4 @@
-"""Whatever the box, the interpreter, the job and the values given: nothing recommended stops a training."""
+"""Whatever the machine, the interpreter, the job and the values given: nothing recommended stops a training."""
 
 from __future__ import annotations
 

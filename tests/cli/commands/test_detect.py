@@ -1,4 +1,4 @@
-"""`tuner-tui detect` as a person runs it: a process of its own, on boxes with and without cards."""
+"""`tuner-tui detect` as a person runs it: a process of its own, on machines with and without cards."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def test_a_presets_values_and_job_stay(call: Call) -> None:
     assert document["expected_time"] is None
     text = call("--preset", "demo").stdout
     assert "  learning_rate                 0.001              preset demo" in text
-    assert "not known for this job on such a box" in " ".join(text.split())
+    assert "not known for this job on such a machine" in " ".join(text.split())
 
 
 def test_another_effective_batch_than_the_presets_is_told_with_its_learning_rate(call: Call) -> None:

@@ -42,7 +42,7 @@ def tuning(shell: Shell, name: str = "t001") -> TuningFolder:
 
 
 def tune(shell: Shell, *words: str) -> subprocess.CompletedProcess[str]:
-    """The command to its end, which takes some minutes on a box with other work."""
+    """The command to its end, which takes some minutes on a machine with other work."""
     return subprocess.run(
         shell.command("tune", *words), cwd=shell.home, env=shell.environ, capture_output=True, text=True, timeout=400
     )

@@ -1,4 +1,4 @@
-"""`tuner-tui watch` in a pipe, over this box and its processes."""
+"""`tuner-tui watch` in a pipe, over this machine and its processes."""
 
 from __future__ import annotations
 

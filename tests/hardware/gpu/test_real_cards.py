@@ -1,4 +1,4 @@
-"""On a box with NVIDIA cards, what we read must be what nvidia-smi says."""
+"""On a machine with NVIDIA cards, what we read must be what nvidia-smi says."""
 
 from __future__ import annotations
 

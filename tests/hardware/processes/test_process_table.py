@@ -1,4 +1,4 @@
-"""The table of processes, over a made-up /proc and over this box's own."""
+"""The table of processes, over a made-up /proc and over this machine's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules across settings and against the box."""
+"""Rules across settings and against the machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One tuning at a time on a box, however closely two of them begin: real processes."""
+"""One tuning at a time on a machine, however closely two of them begin: real processes."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def test_of_two_that_begin_in_the_same_moment_one_tunes_and_nothing_of_the_other
 
 def test_a_box_whose_turn_is_taken_is_told_so(state: State) -> None:
     folder = state.new()
-    turn = acquire_lock(folder.box_lock)
-    with pytest.raises(AlreadyTuningError, match="beginning on this box"):
+    turn = acquire_lock(folder.machine_lock)
+    with pytest.raises(AlreadyTuningError, match="beginning on this machine"):
         state.start(folder)
     os.close(turn)
     assert list_tunings(state.root) == []
@@ -82,7 +82,7 @@ def test_a_box_whose_turn_is_taken_is_told_so(state: State) -> None:
 def test_a_tuning_that_has_trials_stays_where_it_may_not_go_on_now(state: State) -> None:
     folder = state.new()
     folder.trials.write_bytes(b"")
-    turn = acquire_lock(folder.box_lock)
+    turn = acquire_lock(folder.machine_lock)
     with pytest.raises(AlreadyTuningError):
         state.start(folder)
     os.close(turn)

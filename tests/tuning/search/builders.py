@@ -18,7 +18,7 @@ CARD = 24 * GIB
 
 
 def space(start: Settings, job: BuiltinJob | CommandJob | None = None, cores: int = 8, **known: Any) -> SearchSpace:
-    """A box with one RTX 3090."""
+    """A machine with one RTX 3090."""
     return build_space(box(card(memory_total_bytes=CARD), cores=cores), PYTHON, job or BuiltinJob(), start, **known)
 
 

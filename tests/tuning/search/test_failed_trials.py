@@ -62,7 +62,7 @@ def test_where_nothing_fits_it_says_so() -> None:
 def test_without_a_known_bound_of_memory_it_falls_by_halves() -> None:
     start = Settings(per_device_train_batch_size=64)
     bare = space(start)
-    unknown = type(bare)(box=bare.box, candidates=bare.candidates)
+    unknown = type(bare)(machine=bare.machine, candidates=bare.candidates)
     search = run_search(Search(start, unknown), linear_measurement)
     assert sizes(search)[:3] == [64, 32, 16]
     assert search.verdict is not None

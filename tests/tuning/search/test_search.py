@@ -88,7 +88,7 @@ def test_a_busy_box_is_named_where_it_hides_what_could_be_gained() -> None:
     search = run_search(Search(START, space(START)), lambda trial: measured(next(rates, 80.0)))
     assert search.verdict is not None
     assert search.verdict.winner == START
-    assert "is the box busy?" in search.verdict.sentence
+    assert "is the machine busy?" in search.verdict.sentence
 
 
 def test_where_nothing_but_the_start_can_be_tried_it_says_why() -> None:

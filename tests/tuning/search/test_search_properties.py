@@ -88,6 +88,6 @@ def test_targets_over_many_trainings() -> None:
 
 
 def _errors(training: SimulatedTraining, settings: Settings) -> list[Problem]:
-    box = training.space.box
+    box = training.space.machine
     found = find_problems(settings, gpus=box.gpus, interpreter=box.interpreter, job=box.job, cores=training.cores)
     return [one for one in found if one.severity == "error"]

@@ -1,4 +1,4 @@
-"""What a tuning may try on a box: nothing that cards, packages, or the way settings are applied cannot carry."""
+"""What a tuning may try on a machine: nothing that cards, packages, or the way settings are applied cannot carry."""
 
 from __future__ import annotations
 

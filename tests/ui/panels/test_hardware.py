@@ -1,4 +1,4 @@
-"""The box in rows: what is wrong first and short, many cards in few lines, the host always in sight."""
+"""The machine in rows: what is wrong first and short, many cards in few lines, the host always in sight."""
 
 from __future__ import annotations
 

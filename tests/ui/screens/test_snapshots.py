@@ -19,7 +19,7 @@ SMALL, USUAL, WIDE = (80, 24), (120, 40), (200, 60)
 
 
 def wrong_box() -> FakeBox:
-    """A box whose settings do not fit together."""
+    """A machine whose settings do not fit together."""
     return FakeBox(opened=opened("mistaken", dataloader_prefetch_factor=4, learning_rate=3e-4))
 
 

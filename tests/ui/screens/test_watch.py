@@ -1,4 +1,4 @@
-"""The watch screen: its keys, what it shows of one job and of a box without cards, and how it looks."""
+"""The watch screen: its keys, what it shows of one job and of a machine without cards, and how it looks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 
 from tests.fakes.watched_box import CARDS, JOBS, FakeWatch, cardless_view, view
 from tests.ui.pilots import dialog, screen_text, until
-from tuner_tui.runs.read.box_monitor import BoxView
+from tuner_tui.runs.read.machine_monitor import MachineView
 from tuner_tui.ui.drawing.cells import plain_text
 from tuner_tui.ui.drawing.watch_rows import JobScene, job_rows, sorted_jobs
 from tuner_tui.ui.panels.watch import jobs_by_gpu, training_cards
@@ -22,13 +22,13 @@ SIZE = (120, 40)
 Compare = Callable[..., bool]
 
 
-def app_over(shown: BoxView, pid: int | None = None, **options: Any) -> WatchApp:
+def app_over(shown: MachineView, pid: int | None = None, **options: Any) -> WatchApp:
     box = FakeWatch(shown)
     return WatchApp(lambda: box, pid, None if pid is None else "r007", heading="box42", **options)
 
 
 @asynccontextmanager
-async def watching(shown: BoxView, pid: int | None = None) -> AsyncIterator[tuple[WatchApp, Pilot[None]]]:
+async def watching(shown: MachineView, pid: int | None = None) -> AsyncIterator[tuple[WatchApp, Pilot[None]]]:
     app = app_over(shown, pid)
     async with app.run_test(size=SIZE) as pilot:
         await until(pilot, lambda: app.watch_screen.view is not None)

@@ -48,7 +48,7 @@ def test_a_run_that_goes_on_and_none_at_all() -> None:
 async def test_settings_that_cannot_train_are_not_recommended_for_it() -> None:
     async with on_screen(FakeBox(opened=opened(dataloader_prefetch_factor=4))) as pilot:
         sentence = app_of(pilot).main.quiet_line
-        assert sentence.startswith("Nothing is wrong with this box. The settings cannot train yet: Prefetch needs")
+        assert sentence.startswith("Nothing is wrong with this machine. The settings cannot train yet: Prefetch needs")
 
 
 def test_the_list_of_runs_says_what_each_trained() -> None:

@@ -103,7 +103,7 @@ def format_limit(limit_bytes: int) -> str:
 def raise_limit(limit_bytes: int) -> Remedy:
     return Remedy(
         title=f"raise the limit of {format_limit(limit_bytes)}",
-        why="it was set at the launch (`--memory-limit`), not by the box",
+        why="it was set at the launch (`--memory-limit`), not by the machine",
         source="the run's record",
     )
 

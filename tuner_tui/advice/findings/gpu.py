@@ -262,7 +262,7 @@ def slow_kernels(situation: Situation) -> Finding | None:
     return Finding(
         cause="slow-kernels",
         severity="hint",
-        sentence="The GPU is busy, and this box can do the same work faster",
+        sentence="The GPU is busy, and this machine can do the same work faster",
         evidence=(f"GPU busy {format_percent(busy)}", f"not in use: {', '.join(remedy.title for remedy in remedies)}"),
         confidence="likely",
         where="training",

@@ -77,7 +77,7 @@ def training_pids(situation: Situation) -> frozenset[int]:
 
 
 def gpu_indexes(situation: Situation, samples: tuple[Sample, ...]) -> tuple[int, ...]:
-    """Indexes of the training's GPUs: those that hold its processes, else the only GPU of the box."""
+    """Indexes of the training's GPUs: those that hold its processes, else the only GPU of the machine."""
     if not samples or not samples[-1].gpus:
         return ()
     pids = training_pids(situation)

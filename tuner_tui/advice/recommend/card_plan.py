@@ -1,4 +1,4 @@
-"""How one training would go on cards that are not in this box: does it fit, how large a batch, how long."""
+"""How one training would go on cards that are not in this machine: does it fit, how large a batch, how long."""
 
 from __future__ import annotations
 

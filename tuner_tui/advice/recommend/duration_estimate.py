@@ -1,4 +1,4 @@
-"""How long a training will take, from earlier runs on this box or else from the field notes."""
+"""How long a training will take, from earlier runs on this machine or else from the field notes."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def estimate_duration(
 ) -> DurationEstimate | None:
     """The expected duration of `job`; None if neither earlier runs nor the notes have a figure.
 
-    `earlier` are runs on this box, newest first; `cards` the names of the GPUs used.
+    `earlier` are runs on this machine, newest first; `cards` the names of the GPUs used.
     """
     same = [run for run in earlier if same_training(run.job, job)]
     alike = [run for run in same if speed_key(run.settings) == speed_key(settings)]

@@ -34,9 +34,8 @@ def optimizer(draft: RecommendationDraft, workload: Workload) -> None:
         draft.advise("optim", "adamw_torch_fused", reason, f"{NOTES_T4}, {NOTES_3090}")
         return
     known = target.has("torch")
-    why = (
-        f"{target.card_label} with {'torch ' + (target.box.version_text('torch') or '') if known else 'no known torch'}"
-    )
+    version = f"torch {target.machine.version_text('torch') or ''}" if known else "no known torch"
+    why = f"{target.card_label} with {version}"
     draft.reject("optim", "adamw_torch_fused", f"needs torch 2.0 and a card of capability 5.0; here {why}", NOTES_T4)
     draft.advise("optim", "adamw_torch", "works with every torch and card", NOTES_T4)
 

@@ -98,7 +98,7 @@ def attention(draft: RecommendationDraft) -> None:
 def compilation(draft: RecommendationDraft) -> None:
     """Rejects `torch.compile` as a default: fast but fragile in the notes."""
     target = draft.target
-    below = target.box.gpu_below(TRITON_MIN_CAPABILITY)
+    below = target.machine.gpu_below(TRITON_MIN_CAPABILITY)
     if below is not None:
         why = f"{target.card_label} is too old for its kernels, which need 7.0"
     else:

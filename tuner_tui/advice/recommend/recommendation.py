@@ -1,4 +1,4 @@
-"""Recommended settings for a box, an interpreter and a job, each with its reason and source; nothing here is
+"""Recommended settings for a machine, an interpreter and a job, each with its reason and source; nothing here is
 measured."""
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def recommend(
     given: Mapping[str, Value] | None = None,
     accelerate: AccelerateConfig | None = None,
 ) -> Recommendation:
-    """Recommends settings for a training on this box. `given` values stay, and the rest is fitted to them.
+    """Recommends settings for a training on this machine. `given` values stay, and the rest is fitted to them.
 
     `accelerate` is the configuration found for `accelerate launch`.
     """
@@ -134,7 +134,7 @@ def _note_interpreter(draft: RecommendationDraft) -> None:
         draft.note(interpreter.problem)
     for problem in find_incompatibilities(draft.target.inventory, interpreter):
         draft.note(f"{problem.sentence} {problem.advice}")
-    build = draft.target.box.version_text("torch") or ""
+    build = draft.target.machine.version_text("torch") or ""
     if not draft.target.on_gpu and ("rocm" in build or "xpu" in build):
         draft.note(
             f"torch {build} may use a card that this program cannot see; the recommended settings work without one."
@@ -179,7 +179,7 @@ def _note_gpus(draft: RecommendationDraft) -> None:
 
 
 def _note_processor(draft: RecommendationDraft, workload: Workload) -> None:
-    """Notes on a training without a GPU: whether it fits the box's memory, and whether it is worth its time."""
+    """Notes on a training without a GPU: whether it fits the machine's memory, and whether it is worth its time."""
     target, model = draft.target, workload.model
     if target.on_gpu or not isinstance(target.job, BuiltinJob) or model.guessed:
         return

@@ -1,4 +1,4 @@
-"""What a recommendation is made for: the GPUs, cores and packages that one training has on this box."""
+"""What a recommendation is made for: the GPUs, cores and packages that one training has on this machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tuner_tui.settings.rules.problem import RuleContext
 
 @dataclass(frozen=True, slots=True)
 class TrainingTarget:
-    """One training on one box. `cards` are the visible GPUs; empty on a CPU.
+    """One training on one machine. `cards` are the visible GPUs; empty on a CPU.
 
     `replicas` is the number of model copies that share a step, `processes` the number of processes with loader workers
     of their own. `spread_known` is False for a command that may share a step among GPUs in one process, which only its
@@ -33,7 +33,7 @@ class TrainingTarget:
     spread_known: bool = True
 
     @property
-    def box(self) -> RuleContext:
+    def machine(self) -> RuleContext:
         """The same facts as input of the settings rules."""
         return RuleContext(self.cards, self.interpreter, self.job, self.inventory.cpu.usable_cores)
 
@@ -69,13 +69,13 @@ class TrainingTarget:
 
     def has(self, package: str, at_least: tuple[int, int] = (0, 0)) -> bool:
         """Whether the interpreter is known to have the package in version `at_least` or newer."""
-        return self.box.version_text(package) is not None and not self.box.is_older(package, at_least)
+        return self.machine.version_text(package) is not None and not self.machine.is_older(package, at_least)
 
     @property
     def card_label(self) -> str:
         """The weakest GPU in words: `Tesla T4 (Turing 7.5)`."""
         card = self.weakest
-        if card is None and self.box.cpu_build and self.inventory.gpus:
+        if card is None and self.machine.cpu_build and self.inventory.gpus:
             return "PyTorch here is CPU-only; the GPUs will not be used"
         if card is None:
             return "no GPU is visible" if self.inventory.gpus else "this machine has no GPU"

@@ -151,7 +151,7 @@ NO_WORKERS_CHANGE: Mapping[str, Value] = {
 }  # fmt: skip
 END_OTHERS = Remedy(
     title="end or move what else computes here",
-    why="`tuner-tui watch` names the jobs on the box; `nice` or `taskset` keeps them off the training's cores",
+    why="`tuner-tui watch` names the jobs on the machine; `nice` or `taskset` keeps them off the training's cores",
     source=f"{NOTES_UTILISATION}: a core at 100 % is a bottleneck",
 )
 TOKENISE_AHEAD = Remedy(

@@ -115,7 +115,7 @@ FEWER_WORKERS = Remedy(
 )
 MORE_MEMORY = Remedy(
     title="give the run more host memory",
-    why="raise the limit of the container, the cgroup or the job (`--mem`), or close what else runs on the box",
+    why="raise the limit of the container, the cgroup or the job (`--mem`), or close what else runs on the machine",
     source="cgroup: memory.max is what the kernel enforces",
 )
 LOW_MEMORY_LOADING = Remedy(

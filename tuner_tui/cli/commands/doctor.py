@@ -22,8 +22,8 @@ MARKS = {"good": "✓", "warning": "!", "wrong": "✗"}
 NAME_WIDTH = 15
 
 
-def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
-    """Add the command `doctor`; `read_box` reads the machine."""
+def register(app: typer.Typer, read_machine: ReadMachine | None = None) -> None:
+    """Add the command `doctor`; `read_machine` reads the machine."""
 
     @app.command("doctor")
     def doctor(
@@ -32,7 +32,7 @@ def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
         ] = None,
         preset: Annotated[
             str | None,
-            typer.Option(metavar="P", autocompletion=complete_preset, help="A preset, checked against this box."),
+            typer.Option(metavar="P", autocompletion=complete_preset, help="A preset, checked against this machine."),
         ] = None,
         values: Annotated[
             list[str] | None, typer.Option("--set", metavar="K=V", autocompletion=complete_setting, help="A setting.")
@@ -40,7 +40,7 @@ def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
         interpreter: Annotated[Path | None, typer.Option(metavar="PATH", help="The Python that trains.")] = None,
         as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
     ) -> None:
-        """Check box, Python and settings before a training, and what a training's file needs.
+        """Check machine, Python and settings before a training, and what a training's file needs.
 
         Exit codes: 0 nothing is wrong, 1 something is, 2 bad input.
         """
@@ -59,19 +59,21 @@ def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
         chosen, job = resolve_options(preset, values or [])
         if interpreter is None and isinstance(job, CommandJob):
             interpreter = training_python(job, os.environ, Path.cwd())
-        box = read_local_machine(interpreter, BRIEF_TIMEOUT_S) if read_box is None else read_box(interpreter)
-        settings = with_recommended(chosen, box.inventory, box.interpreter, job).settings
+        machine = (
+            read_local_machine(interpreter, BRIEF_TIMEOUT_S) if read_machine is None else read_machine(interpreter)
+        )
+        settings = with_recommended(chosen, machine.inventory, machine.interpreter, job).settings
         named = preset is not None and isinstance(job, BuiltinJob) and job.data != DATA_TO_NAME
         missing = missing_path_problem(job, Path.cwd()) if named and isinstance(job, BuiltinJob) else None
         files = () if missing is None else (PreflightCheck("Files", "wrong", missing),)
-        checks = (*preflight_checks(box.inventory, box.interpreter, settings, job), *files)
+        checks = (*preflight_checks(machine.inventory, machine.interpreter, settings, job), *files)
         opened = None if preset is None else _tool_values(preset)
         if opened is not None:
             path, own = opened
             training = TrainingFile(path, own, chosen, job)
             cwd = Path.cwd() if isinstance(job, BuiltinJob) else Path(job.cwd or Path.cwd())
             local = local_files(cwd)
-            checks = (*checks, *file_checks(training, box.inventory, box.interpreter, local, str(state_dir())))
+            checks = (*checks, *file_checks(training, machine.inventory, machine.interpreter, local, str(state_dir())))
         if as_json:
             print_json([asdict(check) for check in checks])
         else:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from tuner_tui.settings.resolve import ResolvedTraining
 
 
-def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
-    """Add the command `estimate`; `read_box` reads the machine."""
+def register(app: typer.Typer, read_machine: ReadMachine | None = None) -> None:
+    """Add the command `estimate`; `read_machine` reads the machine."""
 
     @app.command("estimate")
     def estimate(
@@ -56,7 +56,7 @@ def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
         ] = None,
         task: Annotated[str | None, typer.Option(metavar="T", help="classification or causal-lm.")] = None,
         memory: Annotated[
-            str | None, typer.Option(metavar="SIZE", help="What there is, such as 24GiB, in place of this box's.")
+            str | None, typer.Option(metavar="SIZE", help="What there is, such as 24GiB, in place of this machine's.")
         ] = None,
         on: Annotated[
             str | None,
@@ -89,23 +89,23 @@ def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
             limit = None if memory_limit is None else parse_size_option("--memory-limit", memory_limit)
             command = measured_command(training, model, on)
             if command is not None:
-                box = (read_box or read_local_machine)(interpreter)
-                if print_measured(command, training.resolved, box, capacity, limit, as_json):
+                machine = (read_machine or read_local_machine)(interpreter)
+                if print_measured(command, training.resolved, machine, capacity, limit, as_json):
                     return
             resolved, job = settings_to_keep(training), resolve_builtin_job(training.job, model, task)
             if on is not None:
                 if capacity is not None or limit is not None:
                     raise SettingsError("--on names cards with their memory; leave out --memory and --memory-limit.")
-                print_plans(on, (read_box or read_local_machine)(interpreter), resolved, job, as_json)
+                print_plans(on, (read_machine or read_local_machine)(interpreter), resolved, job, as_json)
                 return
         except SettingsError as error:
             fail(str(error))
-        box = (read_box or read_local_machine)(interpreter)
-        found, settings = prepare(box, resolved, training.job, job, capacity, limit)
+        machine = (read_machine or read_local_machine)(interpreter)
+        found, settings = prepare(machine, resolved, training.job, job, capacity, limit)
         if by is not None:
             print_breakdown(found, settings, by, as_json)
             return
-        print_estimate(found, settings, expected_time(box, training.job, job, settings), as_json)
+        print_estimate(found, settings, expected_time(machine, training.job, job, settings), as_json)
 
 
 def resolve_options(preset: str | None, words: list[str], values: list[str]) -> ResolvedTraining:
@@ -157,7 +157,7 @@ def measured_command(training: ResolvedTraining, model: str | None, on: str | No
 
 
 def print_measured(
-    job: CommandJob, resolved: Resolved, box: LocalMachine, capacity: int | None, limit: int | None, as_json: bool
+    job: CommandJob, resolved: Resolved, machine: LocalMachine, capacity: int | None, limit: int | None, as_json: bool
 ) -> bool:
     """Print the memory that runs of a command took, trials of a tuning included; return whether there were any.
 
@@ -173,7 +173,7 @@ def print_measured(
     from tuner_tui.runs.store.folder import runs_dir
     from tuner_tui.settings.errors import SettingsError
 
-    target = target_of(limit_gpu_memory(box.inventory, limit), box.interpreter, job)
+    target = target_of(limit_gpu_memory(machine.inventory, limit), machine.interpreter, job)
     most = capacity if capacity is not None else limit if not target.on_gpu else None
     device = target.device if most is None else replace(target.device, capacity_bytes=most)
     micro = "per_device_train_batch_size"
@@ -231,14 +231,14 @@ def resolve_builtin_job(job: Job | None, model: str | None, task: str | None) ->
 
 
 def prepare(
-    box: Any,
+    machine: Any,
     resolved: Resolved,
     started: Job | None,
     job: BuiltinJob,
     capacity: int | None,
     limit: int | None = None,
 ) -> tuple[JobMemoryEstimator, Settings]:
-    """Return the estimator for the job on this box, and the settings completed as `run` would, which starts `started`.
+    """Return the estimator for the job here, and the settings completed as `run` would, which starts `started`.
 
     The runs that correct it are those of the job, and those of the command.
     """
@@ -253,18 +253,18 @@ def prepare(
     from tuner_tui.settings.job import CommandJob
 
     own = started if isinstance(started, CommandJob) else job
-    inventory = limit_gpu_memory(box.inventory, limit)
-    settings = with_recommended(resolved, inventory, box.interpreter, own).settings
-    target = target_of(inventory, box.interpreter, job)
+    inventory = limit_gpu_memory(machine.inventory, limit)
+    settings = with_recommended(resolved, inventory, machine.interpreter, own).settings
+    target = target_of(inventory, machine.interpreter, job)
     device = target.device if capacity is None else replace(target.device, capacity_bytes=capacity)
     if limit is not None and not device.on_gpu:
-        device = limit_device_memory(device, limit, import_footprint(box.interpreter, inventory.cpu.usable_cores))
+        device = limit_device_memory(device, limit, import_footprint(machine.interpreter, inventory.cpu.usable_cores))
     runs = measured_runs(own, runs_dir())
-    return JobMemoryEstimator(job, device, target.processes, box.interpreter, runs), settings
+    return JobMemoryEstimator(job, device, target.processes, machine.interpreter, runs), settings
 
 
 def expected_time(
-    box: LocalMachine, started: Job | None, job: BuiltinJob, settings: Settings
+    machine: LocalMachine, started: Job | None, job: BuiltinJob, settings: Settings
 ) -> DurationEstimate | None:
     """Return how long `started`, else `job`, will take, by earlier runs or the notes; None if neither says."""
     from tuner_tui.advice.recommend.duration_estimate import expected_duration
@@ -273,7 +273,7 @@ def expected_time(
     from tuner_tui.settings.job import CommandJob
 
     own = started if isinstance(started, CommandJob) else job
-    target = target_of(box.inventory, box.interpreter, own)
+    target = target_of(machine.inventory, machine.interpreter, own)
     return expected_duration(own, settings, target.replicas, [card.name for card in target.cards], runs_dir())
 
 
@@ -341,7 +341,7 @@ def print_breakdown(found: JobMemoryEstimator, settings: Settings, by: str, as_j
     typer.echo("\n".join(breakdown_report(found, settings, traced, remedies, by)))
 
 
-def print_plans(on: str, box: LocalMachine, resolved: Resolved, job: BuiltinJob, as_json: bool) -> None:
+def print_plans(on: str, machine: LocalMachine, resolved: Resolved, job: BuiltinJob, as_json: bool) -> None:
     """Print a table of the cards in `on`, or one document with `--json`. Raises `SettingsError` for an unknown card."""
     from tuner_tui.advice.recommend.card_plan import plan_cards
     from tuner_tui.cli.render.estimate import plan_report
@@ -352,7 +352,7 @@ def print_plans(on: str, box: LocalMachine, resolved: Resolved, job: BuiltinJob,
         cards = parse_cards(on)
     except UnknownCardError as error:
         raise SettingsError(f"--on: {error}") from error
-    plans = [plan_cards(one, box.inventory, box.interpreter, resolved, job) for one in cards]
+    plans = [plan_cards(one, machine.inventory, machine.interpreter, resolved, job) for one in cards]
     if all(plan.best is None for plan in plans):
         fail(f"The model {job.model} is not known here. {plans[0].not_traced} A short run would measure it.")
     if as_json:

@@ -53,9 +53,9 @@ def read_hardware_facts() -> RuleContext:
 
 
 def register(
-    app: typer.Typer, read_box: ReadRuleFacts = read_rule_facts, read_hardware: ReadRuleFacts = read_hardware_facts
+    app: typer.Typer, read_machine: ReadRuleFacts = read_rule_facts, read_hardware: ReadRuleFacts = read_hardware_facts
 ) -> None:
-    """Add the group `presets` to `app`; `read_box` reads the machine, `read_hardware` only its GPUs and cores."""
+    """Add the group `presets` to `app`; `read_machine` reads the machine, `read_hardware` only its GPUs and cores."""
     group = typer.Typer(help="Presets: list, show, save, check.", no_args_is_help=True, rich_markup_mode=None)
 
     @group.command("list")
@@ -69,14 +69,14 @@ def register(
     @group.command("check")
     def check(names: Annotated[list[str], typer.Argument(help="Presets or files")], as_json: AsJson = False) -> None:
         """Check preset files, also against this machine."""
-        check_presets(names, read_box(), as_json)
+        check_presets(names, read_machine(), as_json)
 
     app.add_typer(group, name="presets")
 
 
-def list_all(box: RuleContext, as_json: bool) -> None:
+def list_all(machine: RuleContext, as_json: bool) -> None:
     """Print all presets, those made for this machine first."""
-    found = suiting_first(list_presets(), box.gpus or (), box.cores)
+    found = suiting_first(list_presets(), machine.gpus or (), machine.cores)
     if as_json:
         print_json([{**_listed(item), "suits": suits} for item, suits in found])
         return
@@ -112,9 +112,9 @@ def save(
         typer.echo(f"Saved {path}")
 
 
-def check_presets(names: list[str], box: RuleContext, as_json: bool) -> None:
+def check_presets(names: list[str], machine: RuleContext, as_json: bool) -> None:
     """Check each preset and print the result; exit with 2 if one cannot be read."""
-    checks = [_check(name, box) for name in names]
+    checks = [_check(name, machine) for name in names]
     if as_json:
         print_json([item.document() for item in checks])
     for item in checks:
@@ -168,7 +168,7 @@ class _Checked:
         return {"name": self.name, "ok": not self.error, "error": self.error, "notes": self.notes, "warnings": warnings}
 
 
-def _check(name: str, box: RuleContext) -> _Checked:
+def _check(name: str, machine: RuleContext) -> _Checked:
     try:
         loaded = find_preset(name)
         preset, resolved = loaded.preset, resolve(preset=loaded.preset)
@@ -176,11 +176,13 @@ def _check(name: str, box: RuleContext) -> _Checked:
     except SettingsError as error:
         return _Checked(name, str(error))
     settings = resolved.settings
-    if preset.for_ is not None and box.gpus is not None and not preset.for_.suits(box.gpus, box.cores):
+    if preset.for_ is not None and machine.gpus is not None and not preset.for_.suits(machine.gpus, machine.cores):
         other = Problem((), "warning", f"It is for other hardware: {_hardware(preset.for_)}.")
         found = (other, *find_problems(settings, gpus=None, interpreter=None, job=preset.job))
     else:
-        found = find_problems(settings, gpus=box.gpus, interpreter=box.interpreter, job=preset.job, cores=box.cores)
+        found = find_problems(
+            settings, gpus=machine.gpus, interpreter=machine.interpreter, job=preset.job, cores=machine.cores
+        )
     return _Checked(name, None, loaded.notes, (*unapplied, *found))
 
 

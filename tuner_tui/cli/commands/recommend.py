@@ -1,4 +1,4 @@
-"""`tuner-tui recommend`: settings for this box, this Python and this job, each with its reason and source."""
+"""`tuner-tui recommend`: settings for this machine, this Python and this job, each with its reason and source."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 ASSUMED_CAPABILITY = (8, 0)
 
 
-def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
-    """Add the command `recommend`; `read_box` reads the machine."""
+def register(app: typer.Typer, read_machine: ReadMachine | None = None) -> None:
+    """Add the command `recommend`; `read_machine` reads the machine."""
 
     @app.command("recommend", context_settings={"allow_interspersed_args": True})
     def recommend(
@@ -54,7 +54,7 @@ def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
         model: ModelName = None,
         task: TaskName = None,
         memory: Annotated[
-            str | None, typer.Option(metavar="SIZE", help="What a card has, such as 24GiB, in place of this box's.")
+            str | None, typer.Option(metavar="SIZE", help="What a card has, such as 24GiB, in place of this machine's.")
         ] = None,
         on: Annotated[
             str | None,
@@ -74,7 +74,7 @@ def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
         ] = False,
         as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
     ) -> None:
-        """Recommend settings for this box: value, reason and source; and what was considered and left.
+        """Recommend settings for this machine: value, reason and source; and what was considered and left.
 
         Without a preset, a model or a command the job is the one of the field notes: classification of 128 tokens by a
         model of BERT's size.
@@ -86,17 +86,17 @@ def register(app: typer.Typer, read_box: ReadMachine | None = None) -> None:
         file, command = split_words(words or [])
         preset = file if preset is None else preset
         resolved, job = resolve_options(preset, values or [], JobOptions(command, model=model, task=task))
-        box = (read_box or read_local_machine)(interpreter)
+        machine = (read_machine or read_local_machine)(interpreter)
         if patch or write or copy:
             if file is None:
                 fail("--patch, --write and --copy are for the configuration file of a training tool: name it.")
-            print_patch(box, resolved, job, Path(file), write, copy)
+            print_patch(machine, resolved, job, Path(file), write, copy)
             return
         try:
-            boxes = planned_boxes(box, on, memory)
+            machines = planned_machines(machine, on, memory)
         except SettingsError as error:
             fail(str(error))
-        print_recommendations(boxes, resolved, job, preset, as_json)
+        print_recommendations(machines, resolved, job, preset, as_json)
 
 
 def split_words(words: list[str]) -> tuple[str | None, tuple[str, ...]]:
@@ -123,7 +123,9 @@ def resolve_options(
     return training.resolved, training.job or DEFAULT_JOB
 
 
-def planned_boxes(box: LocalMachine, on: str | None, memory: str | None) -> list[tuple[str | None, LocalMachine]]:
+def planned_machines(
+    machine: LocalMachine, on: str | None, memory: str | None
+) -> list[tuple[str | None, LocalMachine]]:
     """Return the machines to recommend for, each with its label: this one, or one for each card in `on`.
 
     `memory` replaces that of this machine's cards; without one it is the card. A card known by its memory alone is
@@ -140,22 +142,22 @@ def planned_boxes(box: LocalMachine, on: str | None, memory: str | None) -> list
     if on is not None and memory is not None:
         raise SettingsError("--on names cards with their memory; leave out --memory.")
     size = None if memory is None else parse_size_option("--memory", memory)
-    if size is not None and visible_cards(box.inventory):
+    if size is not None and visible_cards(machine.inventory):
         sized = (
             replace(card, memory_total_bytes=size, memory_used_bytes=None, mig=None, slices=())
-            for card in box.inventory.gpus
+            for card in machine.inventory.gpus
         )
-        return [(None, replace(box, inventory=replace(box.inventory, gpus=tuple(sized))))]
+        return [(None, replace(machine, inventory=replace(machine.inventory, gpus=tuple(sized))))]
     wanted = on if size is None else memory
     if wanted is None:
-        return [(None, box)]
+        return [(None, machine)]
     try:
         cards = parse_cards(wanted)
     except UnknownCardError as error:
         raise SettingsError(f"--on: {error}") from error
-    python = planned_interpreter(box.interpreter)
+    python = planned_interpreter(machine.interpreter)
     return [
-        (label, LocalMachine(planned_inventory(box.inventory, card), python))
+        (label, LocalMachine(planned_inventory(machine.inventory, card), python))
         for label, card in map(_with_capability, cards)
     ]
 
@@ -177,7 +179,7 @@ SPEED_SETTINGS = (
 
 
 def print_patch(
-    box: LocalMachine, resolved: Resolved, job: BuiltinJob | CommandJob, path: Path, write: bool, copy: bool = False
+    machine: LocalMachine, resolved: Resolved, job: BuiltinJob | CommandJob, path: Path, write: bool, copy: bool = False
 ) -> None:
     """Print the changes of the file as a unified diff and, with `write`, make them; with `copy`, copy them.
 
@@ -199,9 +201,9 @@ def print_patch(
     flags = {name for name in resolved.chosen if resolved.origins[name].kind == OriginKind.FLAG}
     given = {name: getattr(resolved.settings, name) for name in resolved.chosen if name not in SPEED_SETTINGS}
     given |= {name: getattr(resolved.settings, name) for name in flags}
-    found = recommend(box.inventory, box.interpreter, job, given)
+    found = recommend(machine.inventory, machine.interpreter, job, given)
     names = flags | {one.name for one in found.advised if one.name in SPEED_SETTINGS}
-    targets = None if box.interpreter is None else box.interpreter.training_arguments
+    targets = None if machine.interpreter is None else machine.interpreter.training_arguments
     try:
         text = read_file_text(path)
         own = parse_file(text, path).values
@@ -232,7 +234,7 @@ def print_patch(
 
 
 def preset_batch_change(
-    box: LocalMachine, job: BuiltinJob | CommandJob, preset: str, found: Recommendation
+    machine: LocalMachine, job: BuiltinJob | CommandJob, preset: str, found: Recommendation
 ) -> BatchChange | None:
     """Return how the recommendation changes the effective batch of the preset; None if it does not."""
     from tuner_tui.advice.batch_scaling import batch_change
@@ -242,11 +244,13 @@ def preset_batch_change(
     values = find_preset(preset).preset.settings
     if "per_device_train_batch_size" not in values:
         return None
-    return batch_change(recommend(box.inventory, box.interpreter, job, values).settings, found.settings, found.replicas)
+    return batch_change(
+        recommend(machine.inventory, machine.interpreter, job, values).settings, found.settings, found.replicas
+    )
 
 
 def print_recommendations(
-    boxes: list[tuple[str | None, LocalMachine]],
+    machines: list[tuple[str | None, LocalMachine]],
     resolved: Resolved,
     job: BuiltinJob | CommandJob,
     preset: str | None,
@@ -254,17 +258,17 @@ def print_recommendations(
 ) -> None:
     """Print the recommendation for each machine, as text or as one JSON document."""
     documents = []
-    for label, box in boxes:
-        lines, document = recommendation_of(box, resolved, job, preset, as_json)
+    for label, machine in machines:
+        lines, document = recommendation_of(machine, resolved, job, preset, as_json)
         documents.append(document if label is None else {"card": label, **document})
         if not as_json:
             print_line("\n".join(lines if label is None else [f"On {label}", "", *lines, ""]))
     if as_json:
-        print_json(documents[0] if boxes[0][0] is None else {"cards": documents})
+        print_json(documents[0] if machines[0][0] is None else {"cards": documents})
 
 
 def recommendation_of(
-    box: LocalMachine, resolved: Resolved, job: BuiltinJob | CommandJob, preset: str | None, as_json: bool
+    machine: LocalMachine, resolved: Resolved, job: BuiltinJob | CommandJob, preset: str | None, as_json: bool
 ) -> tuple[list[str], dict[str, Any]]:
     """Return the recommendation as text and as a JSON document; only the one that is asked for is made."""
     from tuner_tui.advice.recommend.duration_estimate import expected_duration
@@ -273,8 +277,10 @@ def recommendation_of(
     from tuner_tui.settings.distributed import read_accelerate_config
 
     given = {name: getattr(resolved.settings, name) for name in resolved.chosen}
-    found = recommend(box.inventory, box.interpreter, job, given, read_accelerate_config(job, os.environ, Path.cwd()))
-    change = None if preset is None else preset_batch_change(box, job, preset, found)
+    found = recommend(
+        machine.inventory, machine.interpreter, job, given, read_accelerate_config(job, os.environ, Path.cwd())
+    )
+    change = None if preset is None else preset_batch_change(machine, job, preset, found)
     expected = expected_duration(job, found.settings, found.replicas, found.cards, runs_dir())
     if as_json:
         times = {"expected_time": time_document(expected), "batch_change": change and asdict(change)}

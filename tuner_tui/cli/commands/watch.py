@@ -24,6 +24,6 @@ def watch(
 
     With a process number or a run, that job alone, until it ends. Nothing that is watched is touched.
     """
-    from tuner_tui.cli.box_watcher import watch_box
+    from tuner_tui.cli.machine_watcher import watch_machine
 
-    watch_box(what, once, as_json, ascii_only)
+    watch_machine(what, once, as_json, ascii_only)

@@ -73,7 +73,7 @@ def _batch_line(found: Recommendation) -> str:
 
 def duration_lines(expected: DurationEstimate | None, epochs: float, width: int) -> list[str]:
     """Return the line of the expected time, wrapped."""
-    text = "not known for this job on such a box until it has trained here for some minutes"
+    text = "not known for this job on such a machine until it has trained here for some minutes"
     if expected is not None:
         text = describe_duration(expected, epochs)
     return hanging_lines(f"{'Expected time':<17}", text, width)

@@ -14,22 +14,22 @@ from tuner_tui.cli.render.text import (
 from tuner_tui.core.units import UNKNOWN, format_gib, format_percent, format_short_duration
 from tuner_tui.hardware.gpu.xid import format_xid
 from tuner_tui.hardware.sample import GpuSample, HostSample
-from tuner_tui.runs.read.box_monitor import (
-    BoxView,
+from tuner_tui.runs.read.live_runs import LiveRun
+from tuner_tui.runs.read.machine_monitor import (
+    MachineView,
     WatchedJob,
     format_command,
     format_gpu_indices,
     format_process_counts,
 )
-from tuner_tui.runs.read.live_runs import LiveRun
 
 COMMAND_WIDTH = 60
 GPU_HEADINGS = ("GPU", "name", "util", "memory", "of", "power", "of", "temp", "SM clock", "held back by")
 JOB_HEADINGS = ("pid", "job", "user", "GPUs", "GPU mem", "SM", "CPU", "RSS", "age", "processes", "command")
 
 
-def watch_report(view: BoxView) -> list[str]:
-    """Return one snapshot of the box."""
+def watch_report(view: MachineView) -> list[str]:
+    """Return one snapshot of the machine."""
     time_text = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(view.sample.time_s))
     return [f"{time_text}  {_host_line(view.sample.host)}", *_gpu_lines(view), *_job_lines(view)]
 
@@ -44,7 +44,7 @@ def _host_line(host: HostSample) -> str:
     return "  ".join(filter(None, parts))
 
 
-def _gpu_lines(view: BoxView) -> list[str]:
+def _gpu_lines(view: MachineView) -> list[str]:
     """Return the table of GPUs, or why there are none."""
     if view.problem is not None:
         return warning_lines(view.problem.sentence)
@@ -70,7 +70,7 @@ def _gpu_cells(gpu: GpuSample) -> tuple[str, ...]:
     )
 
 
-def _job_lines(view: BoxView) -> list[str]:
+def _job_lines(view: MachineView) -> list[str]:
     """Return the table of jobs: the most GPU memory first, then the most CPU time."""
     if not view.jobs:
         return ["  no job to be seen"]

@@ -43,7 +43,7 @@ class Driver:
 
 
 class GpusUnavailable(Exception):
-    """No card of this box can be read; `problem` has the reason and the advice."""
+    """No card of this machine can be read; `problem` has the reason and the advice."""
 
     def __init__(self, problem: GpuProblem) -> None:
         super().__init__(problem.sentence)
@@ -59,7 +59,7 @@ class CardUnavailable(Exception):
 
 
 class GpuReader(Protocol):
-    """Reads the cards of a box. `index` counts from 0 as the driver does, not as CUDA_VISIBLE_DEVICES does."""
+    """Reads the cards of a machine. `index` counts from 0 as the driver does, not as CUDA_VISIBLE_DEVICES does."""
 
     def open(self) -> int:
         """Starts the driver's library and returns the number of cards, at least 1. Raises `GpusUnavailable`."""

@@ -21,9 +21,9 @@ STACKED = ("loop", "ram", "zram", "dm-", "md", "sr", "fd", "nbd")
 class HostSampler:
     """Samples the host's load. `clock` is monotonic, in seconds; the folders are parameters for tests.
 
-    Load is relative to what a training may use, not to the whole box: only the `cores` of the affinity mask count, CPU
-    is the use of the cgroup's quota where `cpu` has one, and RAM the use of the cgroup's limit where `memory` has one,
-    as exceeding that limit is what the kernel kills for.
+    Load is relative to what a training may use, not to the whole machine: only the `cores` of the affinity mask count,
+    CPU is the use of the cgroup's quota where `cpu` has one, and RAM the use of the cgroup's limit where `memory` has
+    one, as exceeding that limit is what the kernel kills for.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Whether an interpreter's torch runs on the GPUs of the box: mistakes that otherwise show minutes into a training."""
+"""Whether an interpreter's torch runs on the machine's GPUs: mistakes that otherwise show minutes into a training."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Incompatibility:
 
 
 def find_incompatibilities(inventory: Inventory, interpreter: Interpreter) -> tuple[Incompatibility, ...]:
-    """The incompatibilities of the box's NVIDIA cards and the interpreter's torch; empty where nothing is known."""
+    """The incompatibilities of the machine's NVIDIA cards and the interpreter's torch; empty where nothing is known."""
     if not inventory.gpus or "torch" not in interpreter.packages:
         return ()
     if interpreter.torch_cuda is None:

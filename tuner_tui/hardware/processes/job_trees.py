@@ -128,7 +128,7 @@ def children_by_parent(processes: Mapping[int, HostProcess]) -> dict[int, list[i
 
 
 def find_trainings(processes: Mapping[int, HostProcess]) -> tuple[int, ...]:
-    """The pids of processes that look like trainings, for boxes whose driver reports no processes."""
+    """The pids of processes that look like trainings, for machines whose driver reports no processes."""
     return tuple(pid for pid, process in processes.items() if looks_like_training(process))
 
 

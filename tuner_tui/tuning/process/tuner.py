@@ -1,4 +1,4 @@
-"""The tuning loop: reads the box, builds the search, runs one trial after another, and saves the winner."""
+"""The tuning loop: reads the machine, builds the search, runs one trial after another, and saves the winner."""
 
 from __future__ import annotations
 

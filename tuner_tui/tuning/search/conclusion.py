@@ -17,10 +17,10 @@ from tuner_tui.tuning.search.results import SearchResults, SettingsResult, job_r
 from tuner_tui.tuning.search.skip_reasons import main_reasons, only_start_ran
 from tuner_tui.tuning.trial import Measurement, SkippedChange, Trial, TuningConclusion
 
-NOISY_BOX = 0.1
+NOISY_MACHINE = 0.1
 """Noise above which worthwhile gains cannot be measured."""
 INTERRUPTED_HINT = (
-    "See that nothing else on this box ends it or takes its memory; `tuner-tui tune --resume` then tries again."
+    "See that nothing else on this machine ends it or takes its memory; `tuner-tui tune --resume` then tries again."
 )
 
 
@@ -62,7 +62,7 @@ class Confirmation:
     def _candidate_before_confirmation(self) -> SettingsResult | None:
         """Return the best result before the first confirming run, as long as only the start was run since then.
 
-        A box that has become faster may make the start look best after the first half of a pair.
+        A machine that has become faster may make the start look best after the first half of a pair.
         """
         context = self.context
         first = next((place for place, one in enumerate(context.trials) if one.trial.purpose == "confirm"), None)
@@ -184,11 +184,11 @@ class Confirmation:
 
     def _noise_warning(self) -> str:
         noise = self.context.results.noise
-        if noise < NOISY_BOX:
+        if noise < NOISY_MACHINE:
             return ""
         return (
             f" Runs of the same settings differ by up to {format_share(noise)} here, so smaller gains cannot be seen: "
-            "is the box busy?"
+            "is the machine busy?"
         )
 
     def _nothing_ran(self) -> str:

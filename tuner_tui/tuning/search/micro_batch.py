@@ -97,7 +97,7 @@ class MicroBatchSizes:
         return SizeOption(best.batch, self._bound_at(best.batch), "it fitted with other knobs")
 
     def smaller(self) -> SizeOption | None:
-        """Return half the size on a box without a GPU, if no smaller size was tried."""
+        """Return half the size on a machine without a GPU, if no smaller size was tried."""
         if self.context.space.on_gpu or self.micro == 1 or self.micro != min(one.micro for one in self.same_knobs):
             return None
         sizes = self.allowed or range(1, self.micro)

@@ -30,7 +30,7 @@ _NORMAL = statistics.NormalDist()
 class PairedTest:
     """Compares the start of `context` with `winner` by their confirming runs.
 
-    The order within a pair alternates, so that a box that steadily slows down or speeds up favours neither.
+    The order within a pair alternates, so that a machine that steadily slows down or speeds up favours neither.
     """
 
     context: SearchContext

@@ -58,7 +58,7 @@ class SearchSpace:
     """What a search may try.
 
     Attributes:
-        box: Hardware, interpreter and job, for the rules on settings.
+        machine: Hardware, interpreter and job, for the rules on settings.
         capacity_bytes: Memory of one card (of the host without a GPU) for the training. None if unknown: no micro batch
             larger than the start's is tried.
         reserve: Share of the capacity to leave free.
@@ -74,7 +74,7 @@ class SearchSpace:
         whole_job: The training whose time is to be shortest; None if throughput counts, or its length is unknown.
     """
 
-    box: RuleContext = field(default_factory=RuleContext)
+    machine: RuleContext = field(default_factory=RuleContext)
     capacity_bytes: int | None = None
     reserve: float = RESERVE
     dataset_size: int | None = None
@@ -96,7 +96,7 @@ class SearchSpace:
     @property
     def on_gpu(self) -> bool:
         """Whether the training runs on GPUs."""
-        return bool(self.box.gpus) and not self.box.no_gpu
+        return bool(self.machine.gpus) and not self.machine.no_gpu
 
     @property
     def max_micro(self) -> int:
@@ -134,8 +134,10 @@ class SearchSpace:
         return concerned[0] if concerned else None
 
     def _problems(self, settings: Settings) -> tuple[Problem, ...]:
-        box = self.box
-        return find_problems(settings, gpus=box.gpus, interpreter=box.interpreter, job=box.job, cores=self.cores)
+        machine = self.machine
+        return find_problems(
+            settings, gpus=machine.gpus, interpreter=machine.interpreter, job=machine.job, cores=self.cores
+        )
 
 
 def build_space(
@@ -150,14 +152,14 @@ def build_space(
     prior: PeakModel | None = None,
     accelerate: AccelerateConfig | None = None,
 ) -> SearchSpace:
-    """Return the search space of `job` on this box.
+    """Return the search space of `job` on this machine.
 
     `memory_limit_bytes` caps the memory of a card, or of the host without a GPU; without it, a training on the host may
     use the memory that is available. `accelerate` is the job's accelerate config file.
     """
     target = target_of(inventory, interpreter, job, accelerate)
     bare = SearchSpace(
-        box=target.box,
+        machine=target.machine,
         capacity_bytes=_capacity(target, memory_limit_bytes),
         dataset_size=_dataset_size(job, dataset_size),
         processes=target.replicas,
@@ -237,10 +239,10 @@ def _refusal(space: SearchSpace, start: Settings, name: str, value: Value) -> st
 def _flash_rejection(space: SearchSpace, value: str) -> str | None:
     """Return why a flash kernel is not known to run: its package is missing, or the card is too old."""
     package = {"flash_attention_2": "flash-attn", "flash_attention_3": "flash-attn-3"}[value]
-    card = space.box.weakest_gpu
+    card = space.machine.weakest_gpu
     if value == "flash_attention_3" and (card is None or card.capability is None or card.capability < FLASH_3):
         return "FlashAttention-3 is written for capability 9.0"
-    if space.box.version_text(package) is None:
+    if space.machine.version_text(package) is None:
         return f"the interpreter is not known to have {package}; sdpa runs the same kind of kernel"
     return None
 

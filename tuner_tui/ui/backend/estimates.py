@@ -130,13 +130,13 @@ def _target(request: EstimateRequest) -> tuple[TrainingTarget, str]:
     """Return the training target, and the name of its capacity where it is not the memory of the GPU."""
     from tuner_tui.advice.recommend.target import limit_gpu_memory, target_of
 
-    limit, box = request.memory_limit_bytes, request.inventory
-    target = target_of(limit_gpu_memory(box, limit), request.interpreter, request.job)
+    limit, machine = request.memory_limit_bytes, request.inventory
+    target = target_of(limit_gpu_memory(machine, limit), request.interpreter, request.job)
     if target.on_gpu:
         return target, "" if limit is None or target.memory_bytes != limit else "limit"
-    if limit is None or limit >= box.memory.usable_bytes:
+    if limit is None or limit >= machine.memory.usable_bytes:
         return target, "host memory"
-    return replace(target, inventory=replace(box, memory=replace(box.memory, limit_bytes=limit))), "limit"
+    return replace(target, inventory=replace(machine, memory=replace(machine.memory, limit_bytes=limit))), "limit"
 
 
 def _device(request: EstimateRequest, target: TrainingTarget, against: str, measure: bool = False) -> Device:

@@ -143,7 +143,7 @@ class Backend:
 
     @translate_errors()
     def save_preset(self, name: str, config: TrainingConfig, overwrite: bool) -> None:
-        """Save the chosen settings and the job; recommended values are left out, as they depend on the box.
+        """Save the chosen settings and the job; recommended values are left out, as they depend on the machine.
 
         Raises `NameTakenError` for a name that is taken, also by a preset of the program, unless `overwrite`.
         """
@@ -176,10 +176,10 @@ class Backend:
         python = self._overrides.interpreter
         return job if python is None else job.model_copy(update={"interpreter": str(python)})
 
-    # box and interpreter
+    # machine and interpreter
 
     def read_inventory(self) -> Inventory:
-        """Return the hardware of this box."""
+        """Return the hardware of this machine."""
         # `environment_findings` and `recommend` run on the event loop as soon as this returns: import what they need.
         import tuner_tui.advice.preflight
         import tuner_tui.advice.recommend.recommendation  # noqa: F401
@@ -223,7 +223,7 @@ class Backend:
     def environment_findings(
         self, inventory: Inventory | None, interpreter: Interpreter | None, job: Job | None
     ) -> tuple[Finding, ...]:
-        """Return what is wrong with box and interpreter, whether or not a run is followed."""
+        """Return what is wrong with machine and interpreter, whether or not a run is followed."""
         if inventory is None or interpreter is None:
             return ()
         from tuner_tui.advice.preflight import environment_findings

@@ -60,7 +60,7 @@ class HardwareSampler(Protocol):
     """Samples the hardware."""
 
     def sample(self, watched: Sequence[int] = ()) -> Sample:
-        """Return the state of the box now, with the processes below the pids `watched`."""
+        """Return the state of the machine now, with the processes below the pids `watched`."""
 
     def pause(self) -> None:
         """Stop polling the GPUs."""

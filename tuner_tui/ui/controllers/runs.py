@@ -93,7 +93,7 @@ class RunController(Controller):
         self._launching = True
         try:
             if not self._store.ready.is_set():
-                self._app.show_note("The training starts as soon as settings and box have been read.")
+                self._app.show_note("The training starts as soon as settings and machine have been read.")
                 await self._store.ready.wait()
             await self._launch()
         finally:

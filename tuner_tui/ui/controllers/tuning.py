@@ -38,7 +38,7 @@ class TuningController(Controller):
     _objective: Objective = "job"
 
     async def watch_status(self) -> None:
-        """Post whether a tuning runs on this box, once everything needed to start one is read."""
+        """Post whether a tuning runs on this machine, once everything needed to start one is read."""
         await self._store.ready.wait()
         post = self._app.post_message
         self._status_feed = PollingFeed(

@@ -26,7 +26,7 @@ MOST_IN_USE_ROWS = 2
 
 
 def hardware_rows(inventory: Inventory | None, interpreter: Interpreter | None, width: int) -> list[Row]:
-    """Return all that is known of the box, problems first."""
+    """Return all that is known of the machine, problems first."""
     if inventory is None:
         return [Row(line(TextSpan("Reading the hardware …", "dim")))]
     rows = [row for problem in inventory.problems for row in _problem(problem, width)]
@@ -51,7 +51,7 @@ def hardware_rows(inventory: Inventory | None, interpreter: Interpreter | None, 
 
 
 def hardware_summary(inventory: Inventory) -> str:
-    """Return the box in one line, such as `2 × H100 80GB HBM3 · 32 cores · 256 GiB RAM`."""
+    """Return the machine in one line, such as `2 × H100 80GB HBM3 · 32 cores · 256 GiB RAM`."""
     cards = [
         f"{f'{len(group)} × ' if len(group) > 1 else ''}{group[0].name.removeprefix('NVIDIA ')}"
         for group in group_equal_gpus(inventory.gpus)

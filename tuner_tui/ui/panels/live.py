@@ -54,7 +54,7 @@ class LiveScene:
 def live_rows(scene: LiveScene, width: int, height: int) -> list[Row]:
     """Return at most `height` rows of `width` cells; one of them says how many were dropped."""
     run = _run_sections(scene, width)
-    plain = _arranged(scene, run, _box(scene, width, GpuDetail(), 0, all_cores=True))
+    plain = _arranged(scene, run, _machine(scene, width, GpuDetail(), 0, all_cores=True))
     rows = _joined(plain, apart=True)
     if scene.state is not None and len(scene.history.loss.xs) > 1:
         with_plot = _with_plot(scene, plain, width, height)
@@ -64,9 +64,9 @@ def live_rows(scene: LiveScene, width: int, height: int) -> list[Row]:
     if room >= 0:
         detail, chart = _most_detail(scene, room) if scene.state is None else (GpuDetail(), 0)
         if chart or detail.chart:
-            return _joined(_arranged(scene, run, _box(scene, width, detail, chart, True)), apart=True)
+            return _joined(_arranged(scene, run, _machine(scene, width, detail, chart, True)), apart=True)
         return rows
-    few = _arranged(scene, run, _box(scene, width, GpuDetail(), 0, all_cores=False))
+    few = _arranged(scene, run, _machine(scene, width, GpuDetail(), 0, all_cores=False))
     for sections in (plain, few):
         rows = _joined(sections, apart=False)
         if len(rows) <= height:
@@ -88,10 +88,10 @@ def _with_plot(scene: LiveScene, sections: Sequence[Sequence[Row]], width: int, 
     return []
 
 
-def _arranged(scene: LiveScene, run: list[list[Row]], box: list[list[Row]]) -> list[list[Row]]:
+def _arranged(scene: LiveScene, run: list[list[Row]], machine: list[list[Row]]) -> list[list[Row]]:
     """While a run goes on its gauges come first; how it ended comes before them."""
     ended = scene.state is not None and scene.state.finished is not None
-    return [*run, *box] if ended else [*box, *run]
+    return [*run, *machine] if ended else [*machine, *run]
 
 
 def _most_detail(scene: LiveScene, room: int) -> tuple[GpuDetail, int]:
@@ -103,7 +103,7 @@ def _most_detail(scene: LiveScene, room: int) -> tuple[GpuDetail, int]:
     return next((level for level in levels if extra_rows(cards, level[0]) + level[1] <= room), (GpuDetail(), 0))
 
 
-def _box(scene: LiveScene, width: int, detail: GpuDetail, chart: int, all_cores: bool) -> list[list[Row]]:
+def _machine(scene: LiveScene, width: int, detail: GpuDetail, chart: int, all_cores: bool) -> list[list[Row]]:
     if scene.sample is None:
         return []
     trains = scene.state is not None and scene.state.finished is None and scene.state.phase == "training"
@@ -155,7 +155,7 @@ RUN_SAMPLES_STALE_S = 4.0
 
 
 class LivePanel(Canvas):
-    """Shows `view`, the followed run, or only the box by `sample`. `now_s` is in seconds since the epoch."""
+    """Shows `view`, the followed run, or only the machine by `sample`. `now_s` is in seconds since the epoch."""
 
     REDRAW_ON = ("now_s",)
 

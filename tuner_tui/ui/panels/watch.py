@@ -11,7 +11,7 @@ from textual.reactive import reactive
 
 from tuner_tui.core.text import wrap_text
 from tuner_tui.hardware.sample import Sample
-from tuner_tui.runs.read.box_monitor import format_command
+from tuner_tui.runs.read.machine_monitor import format_command
 from tuner_tui.ui.drawing.cells import WARN, Row, TextSpan, line
 from tuner_tui.ui.drawing.gpu_rows import GpuDetail, GpuScene, gpu_rows
 from tuner_tui.ui.drawing.host_rows import host_rows
@@ -22,22 +22,22 @@ from tuner_tui.ui.panels.live import REMEMBERED_SAMPLES
 from tuner_tui.ui.widgets.canvas import Canvas
 
 if TYPE_CHECKING:
-    from tuner_tui.runs.read.box_monitor import BoxView, WatchedJob
+    from tuner_tui.runs.read.machine_monitor import MachineView, WatchedJob
 
 
 class WatchedCardsPanel(Canvas):
     """Shows the GPUs of `view`, or only those in `only`."""
 
-    view: reactive[BoxView | None] = reactive(None, repaint=False)
+    view: reactive[MachineView | None] = reactive(None, repaint=False)
     only: reactive[tuple[int, ...]] = reactive((), repaint=False)
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self._seen = SampleHistory(REMEMBERED_SAMPLES)
-        self._drawn: tuple[BoxView | None, int] | None = None
+        self._drawn: tuple[MachineView | None, int] | None = None
         self._rows: list[Row] = []
 
-    def watch_view(self, view: BoxView | None) -> None:
+    def watch_view(self, view: MachineView | None) -> None:
         if view is not None:
             self._seen.append(view.sample)
         self.redraw()
@@ -65,14 +65,14 @@ class WatchedCardsPanel(Canvas):
         return rows + [row for note in view.notes for row in remark_rows(note, width)]
 
 
-def training_cards(view: BoxView) -> frozenset[int]:
+def training_cards(view: MachineView) -> frozenset[int]:
     """Return the GPUs of the runs of this program that train now, which should be busy."""
     return frozenset(
         gpu for job in view.jobs if job.run is not None and job.run.phase == "training" for gpu in job.gpus
     )
 
 
-def jobs_by_gpu(view: BoxView) -> dict[int, str]:
+def jobs_by_gpu(view: MachineView) -> dict[int, str]:
     """Return what runs on each GPU: the run of this program, or the command of the job with most memory."""
     found: dict[int, str] = {}
     for job in sorted(view.jobs, key=lambda job: (job.run is not None, job.gpu_memory_bytes or 0)):
@@ -113,15 +113,15 @@ RECENT_SAMPLES = 12
 class WatchedHostPanel(Canvas):
     """Shows the host of `view`."""
 
-    view: reactive[BoxView | None] = reactive(None, repaint=False)
+    view: reactive[MachineView | None] = reactive(None, repaint=False)
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self._seen: deque[Sample] = deque(maxlen=RECENT_SAMPLES)
-        self._drawn: tuple[BoxView | None, int] | None = None
+        self._drawn: tuple[MachineView | None, int] | None = None
         self._rows: list[Row] = []
 
-    def watch_view(self, view: BoxView | None) -> None:
+    def watch_view(self, view: MachineView | None) -> None:
         if view is not None and view.sample.host.per_core_pct:
             self._seen.append(view.sample)
         self.redraw()
@@ -148,7 +148,7 @@ class WatchedJobsPanel(Canvas, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = [*WATCH_JOB_KEYS]
     REDRAW_ON = ("opened", "cursor")
 
-    view: reactive[BoxView | None] = reactive(None, repaint=False)
+    view: reactive[MachineView | None] = reactive(None, repaint=False)
     sort: reactive[str] = reactive(SORTS[0][0], repaint=False)
     opened: reactive[frozenset[int]] = reactive(frozenset(), repaint=False)
     cursor: reactive[int | None] = reactive(None, repaint=False)
@@ -159,7 +159,7 @@ class WatchedJobsPanel(Canvas, can_focus=True):
         self._order: list[int] = []
         self._ordered_s = float("-inf")
 
-    def watch_view(self, before: BoxView | None, view: BoxView | None) -> None:
+    def watch_view(self, before: MachineView | None, view: MachineView | None) -> None:
         if before is None or view is None or before.jobs is not view.jobs:
             self.redraw()
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.binding import BindingType
 
-    from tuner_tui.runs.read.box_monitor import BoxView
+    from tuner_tui.runs.read.machine_monitor import MachineView
 
 FRAME = 2
 """Rows taken by a panel's border; border and padding take twice as many columns."""
@@ -46,7 +46,7 @@ class WatchScreen(SubScreen):
     WatchScreen > WatchedJobsPanel { height: 1fr; }
     """
 
-    view: reactive[BoxView | None] = reactive(None, repaint=False)
+    view: reactive[MachineView | None] = reactive(None, repaint=False)
 
     def __init__(self, one_job: bool, heading: str) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class WatchScreen(SubScreen):
         self._rows = (0, 0)
         self._arrange()
 
-    def watch_view(self, view: BoxView | None) -> None:
+    def watch_view(self, view: MachineView | None) -> None:
         if view is None:
             return
         if self._one_job:
@@ -82,7 +82,7 @@ class WatchScreen(SubScreen):
         self.set_panel_title(self.cards, cards_title(view))
         self._arrange()
 
-    def _follow_one(self, view: BoxView) -> None:
+    def _follow_one(self, view: MachineView) -> None:
         job = next(iter(view.jobs), None)
         self.jobs.empty = "The job has ended."
         if job is not None:
@@ -110,7 +110,7 @@ class WatchScreen(SubScreen):
         self.post_message(QuitWanted())
 
 
-def cards_title(view: BoxView) -> str:
+def cards_title(view: MachineView) -> str:
     """Return a title such as `GPUs · 8 × A100-SXM4-80GB`."""
     names: dict[str, int] = {}
     for gpu in view.sample.gpus:

@@ -31,7 +31,7 @@ SINGLE_DEVICE = DataParallel()
 def expected_data_parallel(
     job: Job, inventory: Inventory | None, interpreter: Interpreter | None, accelerate: AccelerateConfig | None
 ) -> DataParallel:
-    """Return what job and box imply before the job has run."""
+    """Return what job and machine imply before the job has run."""
     from tuner_tui.settings.distributed import process_count
 
     if inventory is None:

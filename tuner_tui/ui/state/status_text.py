@@ -87,7 +87,7 @@ def quiet_line(state: UiState, view: SettingsView | None = None) -> str:
         return "Nothing is wrong."
     wrong = settings_error(view)
     if state.folder is None and wrong:
-        return f"Nothing is wrong with this box. The settings cannot train yet: {wrong}"
+        return f"Nothing is wrong with this machine. The settings cannot train yet: {wrong}"
     if state.folder is None:
         return "Nothing is wrong. t trains with these settings, p loads others, ? shows all keys."
     if state.view is None or state.view.state.finished is None:

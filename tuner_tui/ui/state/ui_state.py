@@ -85,7 +85,7 @@ class UiState:
 
     @property
     def ready(self) -> bool:
-        """Whether settings, box and interpreter are known, so that the settings shown are final."""
+        """Whether settings, machine and interpreter are known, so that the settings shown are final."""
         return None not in (self.editing, self.inventory, self.interpreter)
 
     @property
@@ -241,7 +241,7 @@ class UiState:
                 if getattr(winner, name) != getattr(settings, name, None)
             },
             effect=conclusion.sentence,
-            rests_on=" ".join(filter(None, (f"measured by {tuning} on this box.", conclusion.learning_rate_note))),
+            rests_on=" ".join(filter(None, (f"measured by {tuning} on this machine.", conclusion.learning_rate_note))),
         )
 
 

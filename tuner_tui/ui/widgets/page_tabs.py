@@ -26,7 +26,14 @@ NAMES = {
     "tuning-plots": "Plots",
     "skipped": "Not tried",
 }
-SHORT = {"settings": "Set", "hardware": "Box", "troubles": "Trbl", "output": "Out", "plots": "Plot", "in-effect": "Eff"}
+SHORT = {
+    "settings": "Set",
+    "hardware": "Machine",
+    "troubles": "Trbl",
+    "output": "Out",
+    "plots": "Plot",
+    "in-effect": "Eff",
+}
 
 
 class PageTabs(CachedWidget):

@@ -34,7 +34,7 @@ PATTERNS = (
     pattern("checkpoint-io", r"[Uu]nable to load weights from (?:pytorch )?checkpoint|[Cc]heckpoint .{0,200}(?:corrupt|incomplete)", READ),
     pattern("checkpoint-io", r"Error\(s\) in loading state_dict|size mismatch for [\w.]+: copying a param", READ),
     pattern("checkpoint-io", r"loaded state dict (?:has|contains) a (?:different number|parameter group)", READ),
-    pattern("checkpoint-io", r"Attempting to deserialize object on (?:a CUDA|CUDA) device", "The checkpoint was saved on a device that this box does not have"),
+    pattern("checkpoint-io", r"Attempting to deserialize object on (?:a CUDA|CUDA) device", "The checkpoint was saved on a device that this machine does not have"),
     pattern("checkpoint-io", r"Can't find a valid checkpoint at|No valid checkpoint found in output directory", READ),
     pattern("checkpoint-io", r"CheckpointException|CheckpointError|checkpoint.{0,80}(?:FileNotFoundError|No such file)", READ),
     pattern("checkpoint-io", r"No such file or directory: .{0,400}(?:checkpoint-\d+|trainer_state\.json|optimizer\.pt|rng_state)", READ),

@@ -14,7 +14,7 @@ from tuner_tui.cli.startup_memory import reduce_startup_memory
 
 if TYPE_CHECKING:
     from tuner_tui.cli.interrupts import Interrupts
-    from tuner_tui.runs.read.box_monitor import BoxMonitor, BoxView
+    from tuner_tui.runs.read.machine_monitor import MachineMonitor, MachineView
 
 PERIOD_S = 1.0
 MAX_RUN_NUMBER = 9999
@@ -22,8 +22,10 @@ FIRST_ANSWER_S = 5.0
 """A sleeping GPU wakes up in a second or two; one that does not answer is left out of the first sample."""
 
 
-def watch_box(what: str | None = None, once: bool = False, as_json: bool = False, ascii_only: bool = False) -> NoReturn:
-    """Watch the box, or only the job of `what`, a process id or a run; exits the program."""
+def watch_machine(
+    what: str | None = None, once: bool = False, as_json: bool = False, ascii_only: bool = False
+) -> NoReturn:
+    """Watch the machine, or only the job of `what`, a process id or a run; exits the program."""
     pid = None if what is None else _pid_of(what)
     if once or as_json or not (sys.stdout.isatty() and sys.stdin.isatty()):
         raise SystemExit(_print(pid, once, as_json))
@@ -54,27 +56,27 @@ def _similar_run_name(number: str) -> str:
 
 def _print(pid: int | None, once: bool, as_json: bool) -> int:
     from tuner_tui.cli.interrupts import Interrupts
-    from tuner_tui.runs.read.box_monitor import open_box_monitor
+    from tuner_tui.runs.read.machine_monitor import open_machine_monitor
     from tuner_tui.runs.store.folder import runs_dir
 
-    box = open_box_monitor(runs_dir())
+    machine = open_machine_monitor(runs_dir())
     try:
         with Interrupts() as interrupts:
-            _discard_first_sample(box, pid, interrupts)
-            return _once(box, pid, as_json) if once else _stream(box, pid, as_json, interrupts)
+            _discard_first_sample(machine, pid, interrupts)
+            return _once(machine, pid, as_json) if once else _stream(machine, pid, as_json, interrupts)
     finally:
-        box.close()
+        machine.close()
 
 
-def _discard_first_sample(box: BoxMonitor, pid: int | None, interrupts: Interrupts) -> None:
+def _discard_first_sample(machine: MachineMonitor, pid: int | None, interrupts: Interrupts) -> None:
     """Take the first sample, which is not shown: load is the difference between two."""
-    box.wait_ready(FIRST_ANSWER_S)
-    box.look(pid)
+    machine.wait_ready(FIRST_ANSWER_S)
+    machine.look(pid)
     interrupts.wait(PERIOD_S)
 
 
-def _once(box: BoxMonitor, pid: int | None, as_json: bool) -> int:
-    view = box.look(pid)
+def _once(machine: MachineMonitor, pid: int | None, as_json: bool) -> int:
+    view = machine.look(pid)
     if as_json:
         from tuner_tui.cli.console import print_json
 
@@ -84,11 +86,11 @@ def _once(box: BoxMonitor, pid: int | None, as_json: bool) -> int:
     return DONE
 
 
-def _stream(box: BoxMonitor, pid: int | None, as_json: bool, interrupts: Interrupts) -> int:
+def _stream(machine: MachineMonitor, pid: int | None, as_json: bool, interrupts: Interrupts) -> int:
     """Print a sample per second until the job ends, the pipe is closed or a signal arrives."""
     try:
         while not (interrupts.interrupts or interrupts.terminated):
-            view = box.look(pid)
+            view = machine.look(pid)
             print_line(_json_line(view) if as_json else "\n".join([*_table(view), ""]))
             if pid is not None and not view.jobs:
                 return DONE
@@ -99,19 +101,19 @@ def _stream(box: BoxMonitor, pid: int | None, as_json: bool, interrupts: Interru
     return TERMINATED if interrupts.terminated else INTERRUPTED
 
 
-def _table(view: BoxView) -> list[str]:
+def _table(view: MachineView) -> list[str]:
     from tuner_tui.cli.render.watch import watch_report
 
     return watch_report(view)
 
 
-def _json_line(view: BoxView) -> str:
+def _json_line(view: MachineView) -> str:
     import json
 
     return json.dumps(_to_dict(view), separators=(",", ":"))
 
 
-def _to_dict(view: BoxView) -> dict[str, object]:
+def _to_dict(view: MachineView) -> dict[str, object]:
     from dataclasses import asdict
 
     return asdict(view)
@@ -120,12 +122,12 @@ def _to_dict(view: BoxView) -> dict[str, object]:
 def _open_screen(pid: int | None, what: str | None, ascii_only: bool) -> NoReturn:
     reduce_startup_memory()
     from tuner_tui.cli.screen_opener import wants_colour
-    from tuner_tui.runs.read.box_monitor import open_box_monitor
+    from tuner_tui.runs.read.machine_monitor import open_machine_monitor
     from tuner_tui.runs.store.folder import runs_dir
     from tuner_tui.ui.watch_app import WatchApp
 
     app = WatchApp(
-        lambda: open_box_monitor(runs_dir()), pid, what, colour=wants_colour(os.environ), ascii_only=ascii_only
+        lambda: open_machine_monitor(runs_dir()), pid, what, colour=wants_colour(os.environ), ascii_only=ascii_only
     )
     app.run()
     raise SystemExit(app.return_code or 0)

@@ -18,15 +18,15 @@ from tuner_tui.hardware.inventory import GpuProblemKind
 from tuner_tui.hardware.processes.process_sampler import ProcessSampler
 from tuner_tui.hardware.processes.process_table import ProcessTable
 from tuner_tui.hardware.sampler import Sampler
-from tuner_tui.runs.read.box_monitor import (
+from tuner_tui.runs.read.live_runs import LiveRuns
+from tuner_tui.runs.read.machine_monitor import (
     HOST_PIDS_NOTE,
-    BoxMonitor,
-    BoxView,
+    MachineMonitor,
+    MachineView,
     format_command,
     format_gpu_indices,
     format_process_counts,
 )
-from tuner_tui.runs.read.live_runs import LiveRuns
 from tuner_tui.runs.store.folder import RunFolder, create_folder
 from tuner_tui.runs.store.supervisor_state import SupervisorState, write_supervisor_state
 
@@ -40,13 +40,13 @@ COMMANDS = {
 
 
 class Place:
-    """A box: its /proc, its runs, its cards. The fake card has process 7 on it."""
+    """A machine: its /proc, its runs, its cards. The fake card has process 7 on it."""
 
     def __init__(self, folder: Path, *cards: FakeCard, problem: GpuProblemKind | None = None) -> None:
         self.proc, self.root, self.clock = folder / "proc", folder / "runs", Clock()
         self.proc.mkdir()
         self.reader = FakeReader(*cards, problem=problem)
-        self.watches: list[BoxMonitor] = []
+        self.watches: list[MachineMonitor] = []
         write_process(self.proc, 7, COMMANDS[7])
         write_process(self.proc, 8, COMMANDS[8], ppid=7)
         write_process(self.proc, 20, COMMANDS[20])
@@ -55,13 +55,13 @@ class Place:
     def identity(self, pid: int) -> ProcessIdentity:
         return ProcessIdentity("ann", COMMANDS.get(pid, ()), 50.0)
 
-    def watch(self, host_pids: bool = True) -> BoxMonitor:
+    def watch(self, host_pids: bool = True) -> MachineMonitor:
         sampler = Sampler(
             self.reader, HostSampler(self.proc, self.clock), ProcessSampler(self.clock), identify=lambda seen: seen
         )
         sampler.start()
         table = ProcessTable(self.clock, self.clock, proc=self.proc, identity=self.identity)
-        watch = BoxMonitor(sampler, table, LiveRuns(self.root, self.clock), host_pids=host_pids)
+        watch = MachineMonitor(sampler, table, LiveRuns(self.root, self.clock), host_pids=host_pids)
         self.watches.append(watch)
         assert watch.wait_ready(SOON_S)
         return watch
@@ -87,7 +87,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
         watch.close()
 
 
-def commands(view: BoxView) -> list[str]:
+def commands(view: MachineView) -> list[str]:
     return [format_command(job.command) for job in view.jobs]
 
 

@@ -65,7 +65,7 @@ class WatchedJob:
 
 
 @dataclass(frozen=True, slots=True)
-class BoxView:
+class MachineView:
     """The machine at one moment. `problem` says why there are no GPUs; `notes` name what the figures leave out."""
 
     sample: Sample
@@ -74,7 +74,7 @@ class BoxView:
     notes: tuple[str, ...] = ()
 
 
-class BoxMonitor:
+class MachineMonitor:
     """Samples the machine. `look` may be called by one thread at a time, about once a second.
 
     A job is found if one of its processes uses a GPU, was launched by this program, or looks like a training.
@@ -93,7 +93,7 @@ class BoxMonitor:
         self._jobs: tuple[WatchedJob, ...] = ()
         self._looks = 0
 
-    def look(self, pid: int | None = None) -> BoxView:
+    def look(self, pid: int | None = None) -> MachineView:
         """The current view; with a `pid`, only the job of that process (none once it has ended).
 
         GPUs and host are read at each call, jobs at every `JOB_SCAN_INTERVAL`th.
@@ -103,7 +103,7 @@ class BoxMonitor:
             self._jobs = tuple(self._read_jobs(sample, pid))
         self._looks += 1
         hidden = not self._host_pids and bool(sample.gpus)
-        return BoxView(sample, self._jobs, self._sampler.problem, (HOST_PIDS_NOTE,) if hidden else ())
+        return MachineView(sample, self._jobs, self._sampler.problem, (HOST_PIDS_NOTE,) if hidden else ())
 
     def _read_jobs(self, sample: Sample, pid: int | None) -> list[WatchedJob]:
         runs = self._runs.read()
@@ -229,11 +229,11 @@ def known_sum(values: Iterable[Figure | None]) -> Figure | None:
     return sum(known) if known else None
 
 
-def open_box_monitor(root: Path, clock: Callable[[], float] = time.time) -> BoxMonitor:
+def open_machine_monitor(root: Path, clock: Callable[[], float] = time.time) -> MachineMonitor:
     """A monitor of this machine; `root` is the folder of all runs."""
     table = ProcessTable()
     place = next(folder for folder in (root, *root.parents) if folder.exists())
-    return BoxMonitor(open_sampler(place), table, LiveRuns(root, clock), host_pids=sees_host_pids())
+    return MachineMonitor(open_sampler(place), table, LiveRuns(root, clock), host_pids=sees_host_pids())
 
 
 QUIET_FLAGS = frozenset({"-u", "-O", "-I", "-P", "-B", "-E", "-s"})
