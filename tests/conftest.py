@@ -37,6 +37,12 @@ def _clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
         yield
 
 
+@pytest.fixture(autouse=True)
+def _own_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Presets that one test saves are not seen by the next."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config-home"))
+
+
 @pytest.fixture(scope="session")
 def repository() -> Path:
     """The folder that holds the package, the presets and these tests."""

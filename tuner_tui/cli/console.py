@@ -6,6 +6,7 @@ import codecs
 import errno
 import json
 import os
+import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,6 +22,15 @@ def fail(sentence: str, code: int = USAGE) -> NoReturn:
     """Print `sentence` to standard error and exit with `code`."""
     print_note(sentence)
     raise SystemExit(code)
+
+
+def exit_on_interrupt() -> None:
+    """Let Ctrl-C end the process at once, until the screen installs its own handlers.
+
+    `KeyboardInterrupt` can be lost in a callback of the interpreter or cancel a task of Textual's start; before the
+    first frame there is nothing to clean up.
+    """
+    signal.signal(signal.SIGINT, lambda number, frame: os._exit(INTERRUPTED))
 
 
 def print_note(sentence: str) -> None:

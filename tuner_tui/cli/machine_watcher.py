@@ -9,7 +9,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from tuner_tui.cli.console import DONE, INTERRUPTED, TERMINATED, fail, print_line
+from tuner_tui.cli.console import DONE, INTERRUPTED, TERMINATED, exit_on_interrupt, fail, print_line
 from tuner_tui.cli.startup_memory import reduce_startup_memory
 
 if TYPE_CHECKING:
@@ -120,6 +120,7 @@ def _to_dict(view: MachineView) -> dict[str, object]:
 
 
 def _open_screen(pid: int | None, what: str | None, ascii_only: bool) -> NoReturn:
+    exit_on_interrupt()
     reduce_startup_memory()
     from tuner_tui.cli.screen_opener import wants_colour
     from tuner_tui.runs.read.machine_monitor import open_machine_monitor

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from tuner_tui.cli.console import fail
+from tuner_tui.cli.console import exit_on_interrupt, fail
 from tuner_tui.cli.startup_memory import reduce_startup_memory
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def open_named(
     fallback: int | None = None,
 ) -> NoReturn:
     """Open the screen on the preset or run `name`; without one, on the newest live run or the last preset."""
+    exit_on_interrupt()
     reduce_startup_memory()
     from tuner_tui.ui.backend.facade import CliOverrides
 
@@ -45,6 +46,7 @@ def open_screen(
     overrides: CliOverrides, preset: str | None, folder: Path | None, theme: str = "dark", ascii_only: bool = False
 ) -> NoReturn:
     """Run the screen until it is closed, and exit with its code."""
+    exit_on_interrupt()
     reduce_startup_memory()
     gc.disable()  # until the first frame is there: all that is made for it stays
     from tuner_tui.ui.app import TunerApp

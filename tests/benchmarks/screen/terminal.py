@@ -45,10 +45,15 @@ class Terminal:
         self, command: Sequence[str], environment: Mapping[str, str], cwd: Path, columns: int = 120, rows: int = 40
     ) -> None:
         self.started_s = time.perf_counter()
+        # A signal that comes before exec must end the child, not run on as a second copy of this process.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         self.pid, self._fd = pty.fork()
         if self.pid == 0:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             os.chdir(cwd)
             os.execvpe(command[0], list(command), dict(environment))
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._fd, selectors.EVENT_READ)
