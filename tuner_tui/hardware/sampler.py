@@ -15,7 +15,7 @@ from tuner_tui.hardware.gpu.gpu_monitor import GpuMonitor, GpuProcesses
 from tuner_tui.hardware.gpu.nvml import NvmlReader
 from tuner_tui.hardware.host.cgroup import Cgroups
 from tuner_tui.hardware.host.host_sampler import HostSampler
-from tuner_tui.hardware.inventory import GpuProblem
+from tuner_tui.hardware.inventory import Gpu, GpuProblem
 from tuner_tui.hardware.processes.process_names import identify_gpu_processes
 from tuner_tui.hardware.processes.process_sampler import ProcessSampler
 from tuner_tui.hardware.sample import Sample
@@ -69,6 +69,10 @@ class Sampler:
             host=self._host.sample(),
             processes=self._processes.sample(watched),
         )
+
+    def cards(self) -> tuple[Gpu | None, ...]:
+        """The cards as they were when they first answered, in the order of the samples; None before that."""
+        return tuple(monitor.described for monitor in self._monitors)
 
     def pause(self) -> None:
         """Stops to poll the cards until `resume`; the driver stays open, and `sample` returns old figures."""

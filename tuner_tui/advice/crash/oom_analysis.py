@@ -60,8 +60,8 @@ def held_by_others(message: str) -> tuple[str, ...]:
     """What other processes hold by the message's own figures, as evidence; empty if it names them or it is little."""
     if OTHER_PROCESS.search(message):
         return ()
-    total, free, own = (_first_size(pattern, message) for pattern in (CAPACITY, FREE, OWN))
-    if own is None and (reserved := _first_size(RESERVED, message)) is not None:
+    total, free, own = (first_size(pattern, message) for pattern in (CAPACITY, FREE, OWN))
+    if own is None and (reserved := first_size(RESERVED, message)) is not None:
         own = reserved + CONTEXT_BYTES
     if total is None or free is None or own is None or total - free - own < OTHER_PROCESS_BYTES.value:
         return ()
@@ -70,7 +70,8 @@ def held_by_others(message: str) -> tuple[str, ...]:
     )
 
 
-def _first_size(pattern: re.Pattern[str], message: str) -> int | None:
+def first_size(pattern: re.Pattern[str], message: str) -> int | None:
+    """The size in bytes that `pattern` finds first in the message, or None."""
     match = pattern.search(message)
     found = [] if match is None else [group for group in match.groups() if group]
     return parse_size(f"{found[0]} {found[1]}") if found else None

@@ -2,12 +2,13 @@
 
 COMMANDS = {
     "screen": "screen",
-    "demo": "demo",
+    "demo": "screen",
     "detect": "detect",
     "doctor": "doctor",
     "recommend": "recommend",
     "estimate": "estimate",
     "run": "run",
+    "queue": "queue",
     "tune": "tune",
     "ps": "ps",
     "attach": "ps",

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -28,6 +29,8 @@ from tuner_tui.settings.job import MAX_FALLBACKS
 if TYPE_CHECKING:
     from tuner_tui.runs.launch.prepare import LaunchRequest
     from tuner_tui.runs.store.folder import RunFolder
+    from tuner_tui.scheduling.queueing import QueueOptions
+    from tuner_tui.tuning.launching import LaunchOptions
 
 CONTEXT = {"allow_interspersed_args": False}
 
@@ -88,6 +91,25 @@ def run(
             "of Apprise. Else TUNER_NOTIFY.",
         ),
     ] = None,
+    when_free: Annotated[
+        bool, typer.Option("--when-free", help="Queue it: it starts when a card has room for its peak memory.")
+    ] = False,
+    gpus: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, help="With --when-free: cards to bind, else one a process; 0: the processor."),
+    ] = None,
+    cores: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="With --when-free on the processor: cores (OMP_NUM_THREADS), else all."),
+    ] = None,
+    after: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN",
+            autocompletion=complete_run,
+            help="With --when-free: not before this run, or entry of the queue, has ended.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Events as JSON lines on standard output.")] = False,
 ) -> None:
     """Train. Ctrl-C saves and stops, a second one terminates; the training outlives this command however it ends.
@@ -100,6 +122,7 @@ def run(
     from tuner_tui.runs.launch.command import LaunchError
     from tuner_tui.runs.launch.duplicate_run import DuplicateRunError, find_duplicate_run
     from tuner_tui.runs.launch.prepare import prepare
+    from tuner_tui.scheduling.queueing import QueueOptions
     from tuner_tui.settings.errors import SettingsError
     from tuner_tui.settings.resolve import JobOptions
     from tuner_tui.tuning.launching import build_request, start_run
@@ -107,6 +130,10 @@ def run(
     job = JobOptions(tuple(command or ()), apply, launcher, processes, model, task, data)
     try:
         options = parse_launch_options(job, preset, values, memory_limit, interpreter, fallback=fallback, resume=resume)
+        if when_free:
+            raise typer.Exit(_queue(options, interpreter, notify, QueueOptions(gpus, cores, after), as_json))
+        if (gpus, cores, after) != (None, None, None):
+            fail("--gpus, --cores and --after go with --when-free.", USAGE)
         request = _with_notify_target(build_request(options, read_local_machine), notify)
         twin = find_duplicate_run(request)
         if twin is not None:
@@ -122,6 +149,34 @@ def run(
     except (SettingsError, LaunchError) as error:
         fail(str(error), USAGE)
     raise typer.Exit(code)
+
+
+def _queue(
+    options: LaunchOptions, interpreter: Path | None, notify: str | None, how: QueueOptions, as_json: bool
+) -> int:
+    """Check the launch, put it into the queue, and print its entry. Raises `SettingsError` and `LaunchError`."""
+    from tuner_tui.cli.launch_request import check_interpreter, print_announcement
+    from tuner_tui.cli.machine import read_local_machine
+    from tuner_tui.runs.launch.prepare import prepare
+    from tuner_tui.scheduling.admission import describe_demand
+    from tuner_tui.scheduling.queue_store import QueueError, open_queue
+    from tuner_tui.scheduling.queueing import IdleMachine, add_to_queue
+    from tuner_tui.tuning.launching import build_request
+
+    machine = read_local_machine(interpreter)
+    request = build_request(options, lambda _: IdleMachine(machine, how.gpus))
+    request = _with_notify_target(request, notify)
+    prepared = prepare(request)
+    check_interpreter(interpreter, request, prepared)
+    print_announcement(prepared)
+    try:
+        entry, demand = add_to_queue(open_queue(), request, how, machine.inventory)
+    except QueueError as error:
+        fail(str(error), USAGE)
+    print_line(json.dumps({"entry": entry.id}) if as_json else entry.id)
+    rests_on = f" ({demand.rests_on})" if demand.rests_on else ""
+    print_note(f"Queued for {describe_demand(demand)}{rests_on}. `tuner-tui queue` says why it waits.")
+    return DONE
 
 
 def _with_notify_target(request: LaunchRequest, target: str | None) -> LaunchRequest:

@@ -1,7 +1,8 @@
-"""`tuner-tui [PRESET|RUN]`: the screen."""
+"""`tuner-tui [PRESET|RUN]`: the screen. `tuner-tui demo`: the same on the demo preset, one key from training."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -14,6 +15,8 @@ from tuner_tui.cli.console import fail
 from tuner_tui.cli.screen_opener import open_named
 from tuner_tui.settings.job import MAX_FALLBACKS
 
+DEMO_PRESET = "demo"
+
 
 class ThemeName(StrEnum):
     """Names of the themes."""
@@ -23,8 +26,9 @@ class ThemeName(StrEnum):
 
 
 def register(app: typer.Typer) -> None:
-    """Add the hidden command `screen`, the default without a command."""
+    """Add the hidden command `screen`, the default without a command, and `demo`."""
     app.command("screen", hidden=True)(screen)
+    app.command("demo")(demo)
 
 
 def screen(
@@ -45,6 +49,24 @@ def screen(
 ) -> None:
     """Open the screen on a preset, or on a run."""
     open_named(name, parse_set_flags(values or ()), interpreter, theme.value, ascii_only, fallback)
+
+
+def demo(
+    ascii_only: Annotated[bool, typer.Option("--ascii", help="Only ASCII on the screen.")] = False,
+    theme: Annotated[ThemeName, typer.Option(help="Colours.")] = ThemeName.DARK,
+    interpreter: Annotated[Path | None, typer.Option(metavar="PATH", help="The Python that trains.")] = None,
+    values: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="K=V", autocompletion=complete_setting, help="A setting; wins over the preset."),
+    ] = None,
+) -> None:
+    """Try it: the screen on the demo preset. In a pipe it trains the demo to its end with plain lines."""
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        open_named(DEMO_PRESET, parse_set_flags(values or ()), interpreter, theme.value, ascii_only)
+    else:
+        from tuner_tui.cli.commands.run import run
+
+        run(preset=DEMO_PRESET, interpreter=interpreter, values=values)
 
 
 def parse_set_flags(values: Sequence[str]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tuner_tui.hardware.gpu.driver import CardUnavailable, FastFigures, GpuReader, SlowFigures
 from tuner_tui.hardware.gpu.xid import xid_meaning
-from tuner_tui.hardware.inventory import GpuProcess
+from tuner_tui.hardware.inventory import Gpu, GpuProcess
 from tuner_tui.hardware.processes.process_names import identify_gpu_processes
 from tuner_tui.hardware.sample import GpuSample
 
@@ -41,7 +41,8 @@ class GpuMonitor:
         self._ticks = 0
         self._name = f"GPU {index}"
         self._power_limit_w: float | None = None
-        self._described = False
+        self.described: Gpu | None = None
+        """The card as it was when it first answered: its UUID and what else does not change."""
         self._started_s = clock()
         self._sample = GpuSample(index=index, name=self._name)
         self._read_s: float | None = None
@@ -92,9 +93,9 @@ class GpuMonitor:
             self._xid = ((own or xids)[-1], self._clock())
 
     def _describe(self) -> None:
-        if not self._described:
-            gpu = self._reader.describe(self._index)
-            self._name, self._power_limit_w, self._described = gpu.name, gpu.power_limit_w, True
+        if self.described is None:
+            self.described = gpu = self._reader.describe(self._index)
+            self._name, self._power_limit_w = gpu.name, gpu.power_limit_w
 
     def _publish(self, fast: FastFigures) -> None:
         slow = self._slow

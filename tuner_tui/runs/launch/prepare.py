@@ -89,7 +89,8 @@ class LaunchRequest:
     `parent` is the run to resume, from the newest complete checkpoint of its lineage; with `from_scratch` the new run
     joins that lineage but starts at step 0. `interpreter` is the Python that trains; None: the one that
     `training_python` finds. `tuning` is the id of the tuning that this run is a trial of. `root` is the folder of all
-    runs; None: `runs_dir`. `notes` are warnings of the preset files that the settings come from.
+    runs; None: `runs_dir`. `notes` are warnings of the preset files that the settings come from. `queued_as` is the
+    token of the queue's entry that the run is started for.
     """
 
     job: Job
@@ -105,6 +106,7 @@ class LaunchRequest:
     stop_timeouts: StopTimeouts = DEFAULT_TIMEOUTS
     tuning: str | None = None
     notes: tuple[str, ...] = ()
+    queued_as: str | None = None
 
     @classmethod
     def resume(cls, parent: RunFolder, record: RunRecord, environ: Mapping[str, str] | None = None) -> LaunchRequest:

@@ -140,6 +140,7 @@ def _build_record(prepared: PreparedLaunch) -> RunRecord:
         resumed_from=None if prepared.checkpoint is None else str(prepared.checkpoint),
         memory_limit_bytes=request.memory_limit_bytes,
         tuning=request.tuning,
+        queued_as=request.queued_as,
         shared_outputs=prepared.shared_outputs,
     )
 

@@ -32,6 +32,7 @@ class RunRecord:
     `parent` is the resumed run and `lineage` all runs before this one, oldest first. `versions` are package versions of
     the interpreter. `not_applied` names settings that could not be passed to the command. `tuning` is the id of the
     tuning that the run is a trial of. `shared_outputs` says which live runs wrote to the same folder at the launch.
+    `queued_as` is the token of the queue's entry that the run was started for.
     """
 
     id: str
@@ -56,6 +57,7 @@ class RunRecord:
     memory_limit_bytes: int | None = None
     tuning: str | None = None
     shared_outputs: tuple[str, ...] = ()
+    queued_as: str | None = None
 
     @property
     def title(self) -> str:
@@ -98,6 +100,7 @@ class _Stored(BaseModel):
     memory_limit_bytes: int | None = None
     tuning: str | None = None
     shared_outputs: tuple[str, ...] = ()
+    queued_as: str | None = None
 
 
 def redact_job(job: Job) -> Job:

@@ -1,0 +1,194 @@
+"""The places of this machine at one moment: what everybody holds of them, and what started runs will still take."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from tuner_tui.advice.thresholds import OTHER_PROCESS_BYTES
+from tuner_tui.core.procfs import PROC, ProcessStat, all_processes, descendants_in, read_stat, read_text
+from tuner_tui.hardware.environment import visible_gpus
+from tuner_tui.hardware.inventory import Gpu, GpuProcess
+from tuner_tui.hardware.processes.process_names import user_name
+from tuner_tui.hardware.sample import GpuSample, Sample
+from tuner_tui.scheduling.admission import Holder, Place
+
+HOST = "host"
+"""The key of the host."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartedRun:
+    """A live run, and what it may take.
+
+    `gpus`: whether it trains on cards. `keys` are those that it can see; None: all. They are all its own where they
+    are `bound` to it; else those where it is seen, and while it is `arriving`, just started and seen nowhere, any.
+    `pids` are its processes. `peak_bytes` is the most that it takes of each place; None: not known, so that it has
+    them whole. `reported_bytes` is what it says it holds of a card. `cores` are those it uses of the host; None: all.
+    """
+
+    name: str
+    gpus: bool = True
+    keys: frozenset[str] | None = None
+    bound: bool = False
+    arriving: bool = False
+    pids: frozenset[int] = frozenset()
+    peak_bytes: int | None = None
+    reported_bytes: int | None = None
+    cores: int | None = None
+
+
+class PlaceSampler(Protocol):
+    """The part of `Sampler` that is used."""
+
+    def sample(self, watched: Sequence[int] = ()) -> Sample:
+        """The newest figures."""
+        ...
+
+    def cards(self) -> tuple[Gpu | None, ...]:
+        """The cards, in the order of the samples."""
+        ...
+
+
+def read_places(sampler: PlaceSampler, runs: Sequence[StartedRun], cores: int) -> tuple[Place, ...]:
+    """All cards, and the host with `cores` cores."""
+    pids = sorted(pid for run in runs for pid in run.pids)
+    sample = sampler.sample(pids)
+    cards = (*sampler.cards(), *[None] * len(sample.gpus))
+    seen = frozenset(process.pid for gpu in sample.gpus for process in gpu.processes or ())
+    places = tuple(_card(gpu, card, runs, seen) for gpu, card in zip(sample.gpus, cards, strict=False))
+    on_host = [run for run in runs if not run.gpus]
+    return (*places, _host(sample, on_host, cores))
+
+
+def _card(sample: GpuSample, gpu: Gpu | None, runs: Sequence[StartedRun], seen: frozenset[int]) -> Place:
+    label = f"GPU {sample.index}"
+    key = None if gpu is None else gpu.uuid
+    total = sample.memory_total_bytes
+    if total is not None and gpu is not None and gpu.memory_reserved_bytes is not None:
+        total -= gpu.memory_reserved_bytes
+    place = Place(
+        key or label, label, total_bytes=total, used_bytes=sample.memory_used_bytes, problem=_problem(sample, gpu)
+    )
+    here = [run for run in runs if run.gpus and _is_on(run, place, sample.processes, seen)]
+    return _with_holders(place, sample.processes, here)
+
+
+def _problem(sample: GpuSample, gpu: Gpu | None) -> str | None:
+    label = f"GPU {sample.index}"
+    if sample.lost:
+        return f"{label} is lost"
+    if sample.age_s is not None or gpu is None:
+        return f"{label} does not answer"
+    if gpu.uuid is None:
+        return f"{label} has no UUID to bind a run to"
+    return f"{label} is in MIG mode" if gpu.mig else None
+
+
+def _is_on(run: StartedRun, place: Place, processes: tuple[GpuProcess, ...] | None, seen: frozenset[int]) -> bool:
+    """Whether the run uses the card, or may begin to."""
+    if run.keys is not None and place.key not in run.keys:
+        return False
+    if run.bound or not run.pids & seen:
+        return run.bound or run.arriving
+    return any(process.pid in run.pids for process in processes or ())
+
+
+def _with_holders(place: Place, processes: tuple[GpuProcess, ...] | None, here: Sequence[StartedRun]) -> Place:
+    """The place with everybody who holds memory of it, and with the claims of the runs that are there."""
+    holders: list[Holder] = []
+    claimed = 0
+    for run in here:
+        held = _held(run, processes)
+        claim = 0 if run.peak_bytes is None else max(0, run.peak_bytes - held)
+        claimed += claim
+        holders.append(Holder(run.name, held + claim))
+    ours = frozenset(pid for run in here for pid in run.pids)
+    holders += [Holder(_name(each), each.memory_bytes) for each in processes or () if each.pid not in ours]
+    used = place.used_bytes or 0
+    if processes is None and used >= OTHER_PROCESS_BYTES.value and not here:
+        holders.append(Holder("processes that cannot be seen from here", used))
+    large = any(holder.held_bytes is None or holder.held_bytes >= OTHER_PROCESS_BYTES.value for holder in holders)
+    return replace(
+        place,
+        claimed_bytes=claimed,
+        whole=any(run.peak_bytes is None for run in here),
+        holders=tuple(holders),
+        occupied=bool(here) or large,
+    )
+
+
+def _held(run: StartedRun, processes: tuple[GpuProcess, ...] | None) -> int:
+    """What the run holds of a card: by the driver, else (in a container) by what it says itself."""
+    if processes is None:
+        return run.reported_bytes or 0
+    return sum(process.memory_bytes or 0 for process in processes if process.pid in run.pids)
+
+
+def _name(process: GpuProcess) -> str:
+    command = process.command or f"process {process.pid}"
+    return command if process.user in (None, user_name(os.getuid())) else f"{process.user}: {command}"
+
+
+def _host(sample: Sample, runs: Sequence[StartedRun], cores: int) -> Place:
+    host = sample.host
+    rss = {process.pid: process.rss_bytes or 0 for process in sample.processes}
+    busy = sum(process.cpu_pct or 0.0 for process in sample.processes) / 100
+    others = max(0.0, (host.cpu_pct or 0.0) / 100 * cores - busy)
+    holders, claimed, whole, taken = [], 0, False, 0
+    for run in runs:
+        held = sum(rss.get(pid, 0) for pid in run.pids)
+        claim = 0 if run.peak_bytes is None else max(0, run.peak_bytes - held)
+        claimed += claim
+        whole = whole or run.peak_bytes is None
+        taken += cores if run.cores is None else run.cores
+        holders.append(Holder(run.name, held + claim))
+    if others >= 1:
+        holders.append(Holder(f"other processes keep {others:.1f} cores busy"))
+    return Place(
+        HOST,
+        "this machine",
+        "host",
+        total_bytes=host.ram_total_bytes,
+        used_bytes=host.ram_used_bytes,
+        claimed_bytes=claimed,
+        whole=whole,
+        occupied=bool(runs),
+        holders=tuple(holders),
+        cores=cores,
+        free_cores=max(0.0, cores - taken - others),
+    )
+
+
+# Processes
+
+
+class ProcessSnapshotTable:
+    """All processes, read once, to look up those below a training."""
+
+    def __init__(self, processes: Iterable[ProcessStat] | None = None) -> None:
+        self._processes = tuple(all_processes() if processes is None else processes)
+
+    def tree(self, pid: int) -> frozenset[int]:
+        """The process and all below it."""
+        own = read_stat(pid)
+        found = {stat.pid for stat in descendants_in(self._processes, [pid])}
+        return frozenset(found | ({pid} if own is not None and own.is_running else set()))
+
+
+def process_environment(pid: int, proc: Path = PROC) -> Mapping[str, str]:
+    """The environment that a process of this user was started with; empty where it may not be read."""
+    pairs = (entry.partition("=") for entry in read_text(f"{proc}/{pid}/environ").split("\0"))
+    return {name: value for name, equals, value in pairs if equals}
+
+
+def visible_keys(cards: Sequence[Gpu | None], cuda_visible_devices: str | None) -> frozenset[str] | None:
+    """The UUIDs of the cards that CUDA shows by the variable; None where it hides none."""
+    if cuda_visible_devices is None:
+        return None
+    known = [card for card in cards if card is not None]
+    shown = visible_gpus(known, cuda_visible_devices)
+    return frozenset(card.uuid for card in known if card.index in shown and card.uuid is not None)
